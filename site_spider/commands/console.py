@@ -8,8 +8,7 @@ import signal
 from contextlib import closing, suppress
 
 from site_spider import options
-from site_spider.commands.fleet import add_group_options, fleet_watch
-from site_spider.commands.output import show
+from site_spider.commands.output import add_group_options, show
 from site_spider.commands.site_command import SiteCommand
 from site_spider.console.url_search import UrlSearch
 from site_spider.console.watch import FleetWatch
@@ -69,29 +68,14 @@ class Command(SiteCommand):
 
     async def _serve(self, log: SeedLog, listening: Listening, opts: argparse.Namespace) -> None:
         # aiohttp and Jinja2 for this command alone: Scrapy imports all commands at the start of each
-        from site_spider.console.web.server import LettersAtHand, application, serve  # noqa: PLC0415
+        from site_spider.console.web.server import Handlers, LettersAtHand  # noqa: PLC0415
 
-        watch = fleet_watch(self.options, log, opts)
+        watch = FleetWatch.read(self.options, log, opts.group, opts.topic)
         topics = TaskTopics.read(self.options)
         dead_letters = LettersAtHand(
             log, topic_of(self.options), lambda producer: PutBackTasks(log, producer, topics)
         )
-        app = application(
-            listening, watch, dead_letters, self._search(log, watch), self._redaction, self._check_order
-        )
-        _stop_when_asked()
-        if listening.is_secret_in_the_open:
-            self.complain(
-                "SITE_CONSOLE_TOKEN passes the network unencrypted; --certificate and --key encrypt it"
-            )
-        await serve(app, listening, watch, lambda address: show(f"The console is at {address}"))
-
-    def _check_order(self, verb: str) -> None:
-        if verb == "close":
-            check_ends_are_told(self.options)
-
-    def _search(self, log: SeedLog, watch: FleetWatch) -> UrlSearch:
-        return UrlSearch(
+        search = UrlSearch(
             log,
             topics=watch.topics,
             group=watch.group,
@@ -99,10 +83,17 @@ class Command(SiteCommand):
             reader=lambda: config.reader(self.options),
             by_task=options.choice(self.options, "SITE_DUPEFILTER_SCOPE", ("task", "group")) == "task",
         )
+        console = Handlers(listening, watch, dead_letters, search, self._redaction, self._check_order)
+        task = asyncio.current_task()
+        assert task is not None
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+        if listening.is_secret_in_the_open:
+            self.complain(
+                "SITE_CONSOLE_TOKEN passes the network unencrypted; --certificate and --key encrypt it"
+            )
+        await console.serve(lambda address: show(f"The console is at {address}"))
 
-
-def _stop_when_asked() -> None:
-    task = asyncio.current_task()
-    assert task is not None
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    def _check_order(self, verb: str) -> None:
+        if verb == "close":
+            check_ends_are_told(self.options)

@@ -7,7 +7,14 @@ from contextlib import closing
 from itertools import islice
 
 from site_spider import options
-from site_spider.commands.output import Column, add_format_option, print_json, print_table, show
+from site_spider.commands.output import (
+    Column,
+    add_format_option,
+    add_limit_option,
+    print_json,
+    print_table,
+    show,
+)
 from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
 from site_spider.contracts.seed_log import Message, SeedLog
 from site_spider.dead_letters.replay import SUFFIX, Letter, Replay, beginning, letters, topic_of
@@ -20,7 +27,6 @@ from site_spider.tasks.follower import TaskTopics
 __name__ = "site_spider.commands.dead-letters"  # Scrapy names the command after it
 
 _SHOWN_CHARACTERS = 60  # of a value in the table
-_DEFAULT_LIMIT = 1000
 _CHECK_SECONDS = 10.0
 _COLUMNS = (
     Column("ORIGIN"),
@@ -59,13 +65,7 @@ class Command(SiteCommand):
             help=f"a dead-letter topic (ends in {SUFFIX}), or the seed topic whose dead letters are meant "
             "(default: SITE_DEAD_LETTER_TOPIC, else that of SITE_SEED_TOPIC)",
         )
-        parser.add_argument(
-            "--limit",
-            metavar="N",
-            type=int,
-            default=_DEFAULT_LIMIT,
-            help=f"list at most N (default: {_DEFAULT_LIMIT}; 0: all)",
-        )
+        add_limit_option(parser, "list")
         add_format_option(parser)
 
     def work(self, opts: argparse.Namespace) -> None:
@@ -108,7 +108,8 @@ class Command(SiteCommand):
             self.exitcode = EXIT_FAILED
 
     def _complain_about(self, message: Message, reason: str) -> None:
-        self.complain(f"{_place(message)} cannot be put back: {reason}")
+        place = f"{message.partition.topic}/{message.partition.number} offset {message.offset}"
+        self.complain(f"{place} cannot be put back: {reason}")
 
     def _list(self, log: SeedLog, topic: str, opts: argparse.Namespace) -> None:
         found = letters(log, topic)
@@ -135,7 +136,3 @@ def _row(letter: Letter) -> list[object]:
         beginning(message.key, _SHOWN_CHARACTERS),
         beginning(message.value, _SHOWN_CHARACTERS),
     ]
-
-
-def _place(message: Message) -> str:
-    return f"{message.partition.topic}/{message.partition.number} offset {message.offset}"

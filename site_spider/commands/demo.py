@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import signal
-import struct
 import sys
-import zlib
+from base64 import b64decode
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from html import escape
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from site_spider import runtime
 from site_spider.commands.site_command import SiteCommand
@@ -81,6 +80,9 @@ TROUBLE: Mapping[str, tuple[str, ...]] = {  # paths that the first pages link to
     "127.0.0.5": ("/slow", "/photo.png"),
 }
 
+_PICTURE = b64decode(  # blue, 8 x 8 pixels
+    "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAIAAABLbSncAAAAEUlEQVR4nGMwSJiAFTEMLQkACmxIAasRElQAAAAASUVORK5CYII="
+)
 _STYLE = "body{font-family:sans-serif;max-width:40em;margin:2em auto}"
 
 
@@ -141,31 +143,18 @@ def _special(name: str, path: str) -> DemoPage:
         text = "<title>Café</title><p>Le café de la bibliothèque est ouvert.</p>"
         return DemoPage(200, text.encode("latin-1"), "text/html; charset=iso-8859-1")
     if path == "/photo.png":
-        return DemoPage(200, _picture(), "image/png")
+        return DemoPage(200, _PICTURE, "image/png")
     if path == "/slow":
-        return _html(f"The tide comes in – {name}", "<p>It took its time.</p>")._replace(
-            delay_seconds=SLOW_SECONDS
-        )
+        return _html(f"The tide comes in – {name}", "<p>It took its time.</p>", delay_seconds=SLOW_SECONDS)
     if path == "/broken":
-        return _html("Internal error", "<p>The till is jammed.</p>")._replace(status=500)
-    return _html("Not found", "<p>There is no such page.</p>")._replace(status=404)
+        return _html("Internal error", "<p>The till is jammed.</p>", status=500)
+    return _html("Not found", "<p>There is no such page.</p>", status=404)
 
 
-def _html(title: str, body: str) -> DemoPage:
+def _html(title: str, body: str, **more: Any) -> DemoPage:
     head = f"<!doctype html><html><head><title>{escape(title)}</title><style>{_STYLE}</style></head>"
-    return DemoPage(200, f"{head}<body><h1>{escape(title)}</h1>{body}</body></html>".encode())
-
-
-def _picture() -> bytes:
-    """A blue PNG of 8 x 8 pixels."""
-    rows = b"".join(b"\x00" + b"\x30\x60\x90" * 8 for _ in range(8))
-    header = struct.pack(">IIBBBBB", 8, 8, 8, 2, 0, 0, 0)
-    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(rows)), (b"IEND", b""))
-    return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(*chunk) for chunk in chunks)
-
-
-def _chunk(kind: bytes, data: bytes) -> bytes:
-    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    page = DemoPage(200, f"{head}<body><h1>{escape(title)}</h1>{body}</body></html>".encode())
+    return page._replace(**more)
 
 
 # --- demo server -----------------------------------------------------------------------------------------

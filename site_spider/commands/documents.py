@@ -10,14 +10,13 @@ from contextlib import closing
 from itertools import islice
 from typing import Any, cast
 
-from site_spider.commands.output import add_format_option, print_json, show
+from site_spider.commands.output import add_format_option, add_limit_option, print_json, show
 from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
 from site_spider.contracts.sink import ResultReader, StatusFilter
 from site_spider.service import config as parts
 from site_spider.text import cut, escaped
 
 _SHOWN_CHARACTERS = 300  # of a field, when one document is shown
-_DEFAULT_LIMIT = 1000
 
 Documents = Iterable[dict[str, Any]]
 
@@ -38,13 +37,7 @@ class DocumentsCommand(SiteCommand):
         parser.add_argument("--task-id", metavar="T", help="only this job")
         parser.add_argument("--host", metavar="H", help="only pages of this host")
         parser.add_argument("--url", metavar="U", help="only the page that was asked for under this URL")
-        parser.add_argument(
-            "--limit",
-            metavar="N",
-            type=int,
-            default=_DEFAULT_LIMIT,
-            help=f"show at most N (default: {_DEFAULT_LIMIT}; 0: all)",
-        )
+        add_limit_option(parser, "show")
         add_format_option(parser)
 
     @abstractmethod

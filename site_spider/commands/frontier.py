@@ -101,9 +101,8 @@ def _asked(path: Path, hosts: int) -> dict[str, Any]:
         connection.settimeout(_SECONDS)
         connection.connect(str(path))
         connection.sendall(f"{hosts}\n".encode())
-        answer = b""
-        while (part := connection.recv(65536)) and len(answer) < _LARGEST_ANSWER_BYTES:
-            answer += part
+        with connection.makefile("rb") as stream:
+            answer = stream.read(_LARGEST_ANSWER_BYTES)
     try:
         document = json.loads(answer)
     except ValueError:

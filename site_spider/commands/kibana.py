@@ -119,9 +119,8 @@ class Kibana:
         version = _json(answer).get("version")
         number = version.get("number") if isinstance(version, dict) else None
         parts = number.split(".")[:2] if isinstance(number, str) else []
-        if len(parts) < 2 or not all(part.isdecimal() and len(part) < 5 for part in parts):
-            return []
-        if tuple(map(int, parts)) >= OLDEST:
+        is_known = len(parts) == 2 and all(part.isdecimal() and len(part) < 5 for part in parts)
+        if not is_known or tuple(map(int, parts)) >= OLDEST:
             return []
         wanted = ".".join(map(str, OLDEST))
         return [f"Kibana {'.'.join(parts)}: is too old: {wanted} or newer is needed"]

@@ -95,6 +95,18 @@ def add_format_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_group_options(parser: argparse.ArgumentParser) -> None:
+    """The options --group and --topic."""
+    parser.add_argument("--group", metavar="G", help="default: SITE_CONSUMER_GROUP")
+    parser.add_argument("--topic", metavar="T", help="default: all of SITE_SEED_TOPICS")
+
+
+def add_limit_option(parser: argparse.ArgumentParser, verb: str, default: int = 1000) -> None:
+    """The option --limit."""
+    said = f"{verb} at most N (default: {default}; 0: all)"
+    parser.add_argument("--limit", metavar="N", type=int, default=default, help=said)
+
+
 def show(line: str) -> None:
     """One line on standard output."""
     print(escaped(line), flush=True)

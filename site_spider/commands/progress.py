@@ -15,7 +15,14 @@ from typing import Any
 from scrapy import Spider
 
 from site_spider import options, runtime
-from site_spider.commands.output import Column, add_format_option, print_json, print_table, show
+from site_spider.commands.output import (
+    Column,
+    add_format_option,
+    add_group_options,
+    print_json,
+    print_table,
+    show,
+)
 from site_spider.commands.site_command import SiteCommand
 from site_spider.commands.task_seeds import in_parked_topic, in_seed_topic
 from site_spider.contracts.seed_log import Partition, SeedLog, Topics, each_topic
@@ -330,8 +337,7 @@ class Command(SiteCommand):
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         """As Scrapy asks."""
         super().add_options(parser)
-        parser.add_argument("--group", metavar="G", help="default: SITE_CONSUMER_GROUP")
-        parser.add_argument("--topic", metavar="T", help="default: all of SITE_SEED_TOPICS")
+        add_group_options(parser)
         parser.add_argument("--task-id", metavar="ID", help="how far one task is, by reading the topics")
         parser.add_argument("--until-done", action="store_true", help="wait until nothing is left")
         add_format_option(parser)

@@ -110,10 +110,10 @@ class Seeding:
         method: str | None = None,
         not_extract: bool = False,
         needs_url: bool = True,
-        settled: Callable[[MessagePlace], None] = lambda _place: None,
+        settled: Callable[[MessagePlace], None] | None = None,
         before: Callable[[], None] | None = None,
     ) -> None:
-        self._settled = settled  # hears where each seed is
+        self._settled = settled or (lambda _place: None)  # hears where each seed is
         self._before = before  # is called before each seed is sent
         self.produced = 0
         self.refused = 0
@@ -249,13 +249,10 @@ class Command(SiteCommand):
             self.complain(f"{name} cannot be read: {error.strerror or error}")
             self.exitcode = EXIT_FAILED
 
-    def _task_topics(self, opts: argparse.Namespace) -> TaskTopics:
+    def _produce(self, stream: BinaryIO, log: SeedLog, opts: argparse.Namespace) -> None:
         if opts.close or (opts.max_lag and opts.max_lag.is_of_task):
             check_ends_are_told(self.options)
-        return TaskTopics.read(self.options, opts.topic)
-
-    def _produce(self, stream: BinaryIO, log: SeedLog, opts: argparse.Namespace) -> None:
-        topics = self._task_topics(opts)
+        topics = TaskTopics.read(self.options, opts.topic)
         topic = opts.topic or topics.seeds
         with closing(log.producer()) as producer:
             task = TaskProducer(log, producer, topics, opts.task_id) if opts.task_id else None
@@ -269,7 +266,7 @@ class Command(SiteCommand):
                 method=opts.method,
                 not_extract=opts.not_extract,
                 needs_url=not hasattr(self.spider_class, intake.METHOD),
-                settled=_nobody if task is None else task.sent,
+                settled=None if task is None else task.sent,
                 before=self._gate(log, topic, opts.max_lag, task, lambda: seeding.finish()),  # noqa: PLW0108 - made below
             )
             is_whole = False
@@ -285,9 +282,6 @@ class Command(SiteCommand):
                 if task is not None:
                     task.end(closes=opts.close and is_whole)
                 print(f"produced {seeding.produced}, refused {seeding.refused}", flush=True)
-        self._finish(topic, opts, seeding)
-
-    def _finish(self, topic: str, opts: argparse.Namespace, seeding: Seeding) -> None:
         if not opts.spider and seeding.produced:
             self._say_who_reads(topic)
         if seeding.refused:
@@ -362,10 +356,6 @@ def _lag(text: str) -> _Lag:
     if not number.isdecimal() or int(number) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is no number above 0, nor one behind task:")
     return _Lag(int(number), number != text)
-
-
-def _nobody(_place: MessagePlace) -> None:
-    """No task is to know where seeds are."""
 
 
 def _say(line: str) -> None:

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
-from site_spider.commands.fleet import add_group_options, fleet_watch
-from site_spider.commands.output import add_format_option, print_json, show
+from site_spider.commands.output import add_format_option, add_group_options, print_json, show
 from site_spider.commands.site_command import SiteCommand
 from site_spider.console.pages import overview
 from site_spider.console.watch import FleetWatch
@@ -57,16 +56,14 @@ class Command(SiteCommand):
         if not opts.seconds >= _LEAST_SECONDS:
             self.refuse(f"--seconds is {opts.seconds:g}, but must be {_LEAST_SECONDS:g} or more")
         with closing(config.seed_log(self.options)) as log:
-            watch = fleet_watch(self.options, log, opts)
+            watch = FleetWatch.read(self.options, log, opts.group, opts.topic)
             with closing(watch.tasks):
-                if opts.format == "json" or not sys.stdout.isatty():
-                    asyncio.run(watch.look_once())
-                    self._once(overview(watch.view()), opts.format)
-                else:
+                if opts.format == "table" and sys.stdout.isatty():
                     asyncio.run(_draw(watch, opts.seconds))
-
-    def _once(self, document: dict[str, Any], form: str) -> None:
-        if form == "json":
+                    return
+                asyncio.run(watch.look_once())
+                document = overview(watch.view())
+        if opts.format == "json":
             print_json(document)
             return
         for line in lines(document):

@@ -189,10 +189,8 @@ def _place(message: Message, progress: PartitionProgress) -> Document:
 def _state(document: Document) -> str:
     """In words."""
     states = {each["state"] for each in document["messages"]}
-    if "in flight" in states:
-        return "in flight"
-    if "waiting" in states:
-        return "waiting"
+    if open_states := states & {"in flight", "waiting"}:
+        return str(min(open_states))
     if document["results"]:
         failed = any(result["description"] is not None for result in document["results"])
         return "done, with a failure" if failed else "done, with a result"

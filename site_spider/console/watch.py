@@ -9,10 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from site_spider import runtime
+from scrapy.settings import BaseSettings
+
+from site_spider import options, runtime
 from site_spider.console.model.fleet import MOST_PROCESSES, WINDOW_SECONDS, Fleet, ProcessState
 from site_spider.console.model.reading import LARGEST_BYTES, OddSnapshot, parsed, state_of
 from site_spider.console.pages import LogView, View
@@ -30,7 +33,7 @@ from site_spider.observe import frontier_socket
 from site_spider.observe.frontier_socket import IDENTITY_QUESTION
 from site_spider.observe.progress import of_partition, of_topics
 from site_spider.observe.statistics import LARGEST_STATISTICS_BYTES
-from site_spider.seed.tiers import TOPIC
+from site_spider.seed.tiers import TOPIC, CrawlTopics
 from site_spider.tasks.board import Board
 from site_spider.tasks.control_log import Endings
 from site_spider.tasks.desk import Ordered, TaskDesk, TaskFacts, TaskOrders, TaskOverview
@@ -113,15 +116,13 @@ class History:
             logger.warning("%s. Only crawls should have the right to write to this topic", self.said)
 
 
+@dataclass(slots=True)
 class _Speaker:
     """A process of which messages are read; `held` is its newest, where that was passed over."""
 
-    __slots__ = ("first_at", "held", "read_at")
-
-    def __init__(self, at: float) -> None:
-        self.first_at = at
-        self.read_at = float("-inf")
-        self.held: tuple[float, Message] | None = None
+    first_at: float
+    read_at: float = float("-inf")
+    held: tuple[float, Message] | None = None
 
 
 class _Thinned:
@@ -306,16 +307,13 @@ class TaskWatch:
             self.facts = tuple(TaskOverview(self._board, self._endings))
 
     def order(self, verb: str, task_id: str, words: Sequence[str], *, is_told_of: bool) -> Ordered:
-        """Blocks. `is_told_of`: processes know the task. Raises BadTask, ConfigError, LogUnavailable."""
+        """Blocks. `verb` is one of VERBS; `is_told_of`: processes know the task.
+
+        Raises BadTask, ConfigError, LogUnavailable.
+        """
         orders = TaskOrders(TaskDesk(self._log, self._topics), task_id, may_be_new=is_told_of)
-        verbs: dict[str, Callable[[], Ordered]] = {
-            "pause": orders.pause,
-            "resume": orders.resume,
-            "cancel": orders.cancel,
-            "close": orders.close,
-            "set": lambda: orders.change(words),
-        }
-        return verbs[verb]()
+        ordered: Ordered = orders.change(words) if verb == "set" else getattr(orders, verb)()
+        return ordered
 
     def close(self) -> None:
         """Release the readers."""
@@ -367,6 +365,19 @@ class FleetWatch:
         self._hosts = _FEW_HOSTS
         self._woken = asyncio.Event()
         self._one_look_at_tasks = asyncio.Lock()
+
+    @classmethod
+    def read(cls, settings: BaseSettings, log: SeedLog, group: str | None, topic: str | None) -> Self:
+        """As the settings say, but of a group or topic that is named. Raises ConfigError."""
+        topics = CrawlTopics.beside(settings, topic)
+        return cls(
+            log,
+            group=group or options.text(settings, "SITE_CONSUMER_GROUP", required=True),
+            topics=topics.tiers if topic is None else (topic,),
+            statistics_topic=topics.statistics,
+            tasks=TaskTopics.of(topics),
+            interval_seconds=options.seconds(settings, "SITE_STATS_INTERVAL_SECONDS", minimum=0.1),
+        )
 
     async def run(self) -> None:
         """Until cancelled."""

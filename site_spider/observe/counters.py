@@ -234,12 +234,8 @@ class Pauses:
             return Pause("sink", f"the sink {away[0]} is away")
         if self._back_pressure.is_cut_off or self._is_log_away():
             return Pause("kafka", "the seed log does not answer, so other members may own the partitions")
-        cause = self._back_pressure.cause()
-        if cause:
-            return Pause(cause, _SAID[cause])
-        if self._seeds.room() <= 0:
-            return Pause("frontier", _SAID["frontier"])
-        return _NONE
+        cause = self._back_pressure.cause() or ("frontier" if self._seeds.room() <= 0 else "")
+        return Pause(cause, _SAID[cause]) if cause else _NONE
 
 
 _SAID: Final = {
@@ -266,17 +262,15 @@ MOST_TASKS: Final = 2_000  # with counts of their own, about 1 KB each
 MOST_SHOWN: Final = 200
 
 
+@dataclass(slots=True)
 class TaskCounts:
     """Of one task, or of several in sum."""
 
-    __slots__ = ("bytes", "outcomes", "pages", "reasons", "tasks")
-
-    def __init__(self, tasks: int = 1) -> None:
-        self.tasks = tasks
-        self.pages = 0  # results written, failures included
-        self.bytes = 0  # of their bodies
-        self.outcomes: Counter[str] = Counter()  # of seeds
-        self.reasons: Counter[str] = Counter()  # of failures
+    tasks: int = 1
+    pages: int = 0  # results written, failures included
+    bytes: int = 0  # of their bodies
+    outcomes: Counter[str] = field(default_factory=Counter)  # of seeds
+    reasons: Counter[str] = field(default_factory=Counter)  # of failures
 
     def page(self, size_bytes: int) -> None:
         """One more page."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from heapq import heappush, heappushpop
 from typing import Any, Final, NamedTuple
 
@@ -28,8 +27,7 @@ from site_spider.observe.counters import TaskCounts, TaskSums, iso
 from site_spider.results.failures import REASONS, NameCounts, failure_name, reason_of
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
+class Progress(NamedTuple):
     """Numbers of messages; `end` is the next offset (summed up, over several partitions).
 
     `lag` is all that is not done, `in_flight` the part of it that is being worked on. `deleted` were deleted
@@ -101,14 +99,7 @@ def of_topics(log: SeedLog, topics: Topics, group: str) -> list[PartitionProgres
 
 def total(parts: Iterable[Progress]) -> Progress:
     """The sum over partitions."""
-    done = in_flight = lag = end = deleted = 0
-    for part in parts:
-        done += part.done
-        in_flight += part.in_flight
-        lag += part.lag
-        end += part.end
-        deleted += part.deleted
-    return Progress(done, in_flight, lag, end, deleted)
+    return Progress(*map(sum, zip(Progress(0, 0, 0, 0), *parts, strict=True)))
 
 
 def _count(runs: Iterable[Run], low: int, high: int) -> int:
@@ -187,12 +178,12 @@ class PageTally:
         counts = self._tasks.of(task_id)
         if not is_again:
             self._count(counts, document.get("response_size"))
-        description = document.get("description")
-        if description is not None:
-            said = str(description)
-            reason = reason_of(said)
-            counts.reasons[reason] += 1
-            self._failed(said, reason, document, job, task_id)
+        if document.get("description") is not None:
+            failed = _failed(document, job, task_id)
+            counts.reasons[failed.reason] += 1
+            self.reasons[failed.reason] += 1
+            self.names.add(str(document.get("reason") or failure_name(str(document["description"]))))
+            self.newest.append(failed)
 
     def item(self) -> None:
         """An item is handed to the sinks."""
@@ -205,17 +196,6 @@ class PageTally:
         else:
             counts.page(0)
 
-    def _failed(
-        self, said: str, reason: str, document: Mapping[str, Any], job: Job | None, task_id: str | None
-    ) -> None:
-        self.reasons[reason] += 1
-        self.names.add(str(document.get("reason") or failure_name(said)))
-        url = document.get("url") or (job.url if job is not None else "")
-        seed = None if job is None else job.entry
-        self.newest.append(
-            FailedPage(str(url)[:_LONGEST_URL], reason, said[:_LONGEST_SAID], runtime.time(), task_id, seed)
-        )
-
     def document(self) -> dict[str, Any]:
         """Counts and newest failures, the latest first."""
         return {
@@ -224,6 +204,13 @@ class PageTally:
             "failures": dict(self.names.counts),
             "newest_failures": [failed.document() for failed in reversed(self.newest)],
         }
+
+
+def _failed(document: Mapping[str, Any], job: Job | None, task_id: str | None) -> FailedPage:
+    said = str(document["description"])
+    url = str(document.get("url") or (job.url if job is not None else ""))[:_LONGEST_URL]
+    seed = None if job is None else job.entry
+    return FailedPage(url, reason_of(said), said[:_LONGEST_SAID], runtime.time(), task_id, seed)
 
 
 # --- lag -------------------------------------------------------------------------------------------------
@@ -306,18 +293,14 @@ class Survey:
         """Some more hosts, each once."""
         for view in views:
             self.out += view.out
-            if not view.waiting:
-                continue
-            self.hosts += 1
-            self.items += view.waiting
-            self._count(view.reason)
-            self._keep(view)
+            if view.waiting:
+                self._add(view)
 
-    def _count(self, reason: str) -> None:
-        known = reason in self._reasons or len(self._reasons) < _MOST_REASONS
-        self._reasons[reason if known else "other"] += 1
-
-    def _keep(self, view: HostView) -> None:
+    def _add(self, view: HostView) -> None:
+        self.hosts += 1
+        self.items += view.waiting
+        known = view.reason in self._reasons or len(self._reasons) < _MOST_REASONS
+        self._reasons[view.reason if known else "other"] += 1
         entry = (view.waiting, -self.hosts, view)
         if len(self._largest) < self._most:
             heappush(self._largest, entry)

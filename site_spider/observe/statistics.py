@@ -200,7 +200,7 @@ class Statistics:
         until = runtime.monotonic() + _CLOSE_SECONDS
         await asyncio.wait([opening], timeout=_CLOSE_SECONDS)
         opening.cancel()
-        await store.close(max(0.0, until - runtime.monotonic()))
+        await store.delivery.close(max(0.0, until - runtime.monotonic()))
 
     async def _push_regularly(self) -> None:
         push_at = runtime.monotonic() + self._plan.interval_seconds
@@ -248,23 +248,20 @@ class _Store:
 
     def __init__(self, delivery: Delivery) -> None:
         self.name = delivery.sink.name
-        self._delivery = delivery
+        self.delivery = delivery
         self._is_dropping = False
         self._said_too_many = False
 
     async def open(self) -> None:
         try:
-            await self._delivery.open(wait_seconds=float("inf"))
+            await self.delivery.open(wait_seconds=float("inf"))
         except SiteSpiderError as error:
             logger.warning("No statistics are written to %s: %s", self.name, error)
         except Exception:
             logger.exception("No statistics are written to %s, which failed unexpectedly", self.name)
 
-    async def close(self, seconds: float) -> None:
-        await self._delivery.close(seconds)
-
     def submit(self, made: Made) -> None:
-        delivery = self._delivery
+        delivery = self.delivery
         is_full = delivery.backlog_count >= _MOST_WAITING or delivery.backlog_bytes >= _MOST_WAITING_BYTES
         if is_full and not self._is_dropping:
             logger.warning(
@@ -278,7 +275,7 @@ class _Store:
             self._send(made.key, made.document, partial(self._answered, made))
 
     def _send(self, key: str, document: Mapping[str, Any], done: Any) -> None:
-        self._delivery.submit(Record(key, document, len(json.dumps(document))), done)
+        self.delivery.submit(Record(key, document, len(json.dumps(document))), done)
 
     def _answered(self, made: Made, verdict: Verdict) -> None:
         """One that is refused is sent once more, without the names that an index may have too many of."""

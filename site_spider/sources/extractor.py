@@ -66,11 +66,6 @@ def read_frame(stream: BinaryIO) -> tuple[dict[str, Any], bytes] | None:
     return json.loads(said), body
 
 
-def write_frame(connection: socket.socket, head: dict[str, Any]) -> None:
-    """One without a body."""
-    connection.sendall(frame(head))
-
-
 _PACKAGES = Path(__file__).resolve().parents[2]
 CPU_SECONDS = 2.0  # of one page
 _WALL_SECONDS = 30.0  # the same on a machine that has other things to do
@@ -118,18 +113,12 @@ class _Worker:
         return cls(running, reader, writer)
 
     async def extract(self, source: Source, page: PageBody, cpu_seconds: float) -> Extracted:
-        head = {
-            "name": source.name,
-            "seconds": cpu_seconds,
-            "url": page.url,
-            "content_type": page.content_type,
-            "wants_links": page.wants_links,
-            "follow_nofollow": page.follow_nofollow,
-        }
+        head = {**page._asdict(), "name": source.name, "seconds": cpu_seconds}
+        body = head.pop("body")[:_MAX_BODY_BYTES]
         if self._known.get(source.name) is not source:
             head["source"] = source.model_dump(mode="json", by_alias=True, exclude_unset=True)
             self._known[source.name] = source
-        answer = await self.ask(head, page.body[:_MAX_BODY_BYTES])
+        answer = await self.ask(head, body)
         links = [FoundLink(*link) for link in answer["links"]]
         return Extracted(answer["items"], links, answer["notes"], answer["lost"])
 
@@ -250,30 +239,26 @@ def serve(connection: socket.socket) -> None:
     """Answer until the other side closes."""
     sources: dict[str, Source] = {}
     with connection, connection.makefile("rb") as stream:
-        while (frame := read_frame(stream)) is not None:
-            head, body = frame
+        while (one := read_frame(stream)) is not None:
+            head, body = one
             if "source" in head:
                 sources[head["name"]] = Source.model_validate(head["source"], strict=False)
             signal.setitimer(signal.ITIMER_PROF, head["seconds"])
             answer = _read(head, body) if "read" in head else _answered(head, body, sources[head["name"]])
             signal.setitimer(signal.ITIMER_PROF, 0)
-            write_frame(connection, answer)
+            connection.sendall(frame(answer))
 
 
 def _answered(head: dict[str, Any], body: bytes, source: Source) -> dict[str, Any]:
     try:
-        return _answer(head, body, source)
+        text, encoding = _decoded(body, head["content_type"])
+        page = SourcePage(head["url"], text, encoding, follow_nofollow=head["follow_nofollow"])
+        found = extract(source, page, wants_links=head["wants_links"])
     except MemoryError:
         raise  # a new process begins without what this page has left
     except Exception as error:  # noqa: BLE001 - a page ends nothing but itself
         said = f"{source.name} could not be applied: {type(error).__name__}: {str(error)[:200]!a}"
-        return {"items": [], "links": [], "notes": [], "lost": [said]}
-
-
-def _answer(head: dict[str, Any], body: bytes, source: Source) -> dict[str, Any]:
-    text, encoding = _decoded(body, head["content_type"])
-    page = SourcePage(head["url"], text, encoding, follow_nofollow=head["follow_nofollow"])
-    found = extract(source, page, wants_links=head["wants_links"])
+        found = Extracted(lost=[said])
     return {"items": found.items, "links": found.links, "notes": found.notes, "lost": found.lost}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import time
 from collections.abc import Iterator
@@ -37,15 +36,7 @@ def produce(deployment: Deployment, site: Site, brokers: str, count: int) -> lis
     topic, admin = deployment.topic, AdminClient({"bootstrap.servers": brokers})
     admin.create_topics([NewTopic(topic, 8, 1)])[topic].result()
     paths = [f"/slow/{DOWNLOAD_SECONDS * 1000:.0f}/{number}" for number in range(count)]
-    deployment.produce([
-        (
-            path.encode(),
-            json.dumps(
-                {"url": site.url(path, number % 20), "meta": {"url_id": path, "NotExtract": True}}
-            ).encode(),
-        )
-        for number, path in enumerate(paths)
-    ])  # fmt: skip
+    deployment.produce_pages(site.url, paths, 20)
     return paths
 
 

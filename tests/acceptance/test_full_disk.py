@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import resource
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,15 +36,7 @@ def says_away(run: Run, slot: str) -> bool:
 def test_a_full_disk_is_waited_for_and_restarts_nothing(deployment: Deployment, tmp_path: Path) -> None:
     with Site(tmp_path / "record.jsonl", hosts=20) as site:
         paths = [f"/slow/100/{number}" for number in range(SEEDS)]
-        deployment.produce([
-            (
-                path.encode(),
-                json.dumps(
-                    {"url": site.url(path, number % 20), "meta": {"url_id": path, "NotExtract": True}}
-                ).encode(),
-            )
-            for number, path in enumerate(paths)
-        ])  # fmt: skip
+        deployment.produce_pages(site.url, paths, 20)
         run = deployment.start("-n", "2", "-c", "2")
         wait_until(lambda: len(site.entries()) > 80, 300, "the crawl under way")
         pids = crawlers(run)

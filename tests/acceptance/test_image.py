@@ -104,10 +104,7 @@ HOSTS = 4
 def produce(deployment: Deployment, site: Site, count: int, first: int = 0) -> set[str]:
     """Seeds over all partitions; their url_ids."""
     paths = [f"/slow/100/{number}" for number in range(first, first + count)]
-    messages = [{"url": site.url(path), "meta": {"url_id": path, "NotExtract": True}} for path in paths]
-    deployment.produce(
-        [(path.encode(), json.dumps(one).encode()) for path, one in zip(paths, messages, strict=True)]
-    )
+    deployment.produce_pages(site.url, paths)
     return set(paths)
 
 

@@ -7,12 +7,12 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from tests.acceptance.test_deaths import crawlers
+from tests.adapters.raw_server import Asked, Said, answering, said
 from tools.deployment.deployment import Deployment, opened, wait_until
 
 OWN = {"TOPIC": "SITE_SEED_TOPIC", "GROUP": "SITE_CONSUMER_GROUP"}
@@ -20,37 +20,25 @@ MODULE = ("--", "-s", "SPIDER_MODULES=tests.acceptance.shop_spider")
 LISTS, DETAILS, OFFERS = 10, 8, 3
 
 
-class Shop(BaseHTTPRequestHandler):
-    """Lists of details of offers; one detail has no answer before the crawler has been killed."""
-
-    protocol_version = "HTTP/1.1"
-    killed = threading.Event()
-
-    def do_GET(self) -> None:
-        if self.path == "/detail/0/0":
-            self.killed.wait(300)
-        if self.path.startswith("/list/"):
-            number = self.path.rpartition("/")[2]
-            body = "".join(f'<a class="detail" href="/detail/{number}/{n}">d</a>' for n in range(DETAILS))
-        else:
-            body = "<title>t</title>" + "".join(f"<li>{self.path} offer {n}</li>" for n in range(OFFERS))
-        self.send_response(200)
-        self.send_header("Content-Type", "text/html")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body.encode())
-
-    def log_message(self, *_arguments: object) -> None:
-        """Quiet."""
+KILLED = threading.Event()  # one detail has no answer before the crawler has been
 
 
 @pytest.fixture
 def shop() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Shop)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
+    """Lists of details of offers."""
+
+    def page(asked: Asked) -> Said:
+        if asked.path == "/detail/0/0":
+            KILLED.wait(300)
+        if asked.path.startswith("/list/"):
+            number = asked.path.rpartition("/")[2]
+            body = "".join(f'<a class="detail" href="/detail/{number}/{n}">d</a>' for n in range(DETAILS))
+        else:
+            body = "<title>t</title>" + "".join(f"<li>{asked.path} offer {n}</li>" for n in range(OFFERS))
+        return said(body.encode(), kind="text/html")
+
+    with answering(page) as address:
+        yield address
 
 
 @pytest.fixture
@@ -79,7 +67,7 @@ def test_every_item_is_there_once_though_processes_are_killed(deployment: Deploy
     wait_until(deployment.items, 300, "the first items")
     (victim,) = crawlers(run, "shop")
     os.kill(victim, signal.SIGKILL)
-    Shop.killed.set()
+    KILLED.set()
     assert run.wait(300) == 0, run.text()
     items = deployment.items()
     offers = [item["offer"] for item in items.values()]

@@ -8,17 +8,15 @@ from __future__ import annotations
 import json
 import os
 import signal
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.acceptance.test_deaths import crawlers
+from tests.adapters.raw_server import Asked, Said, answering, said
 from tools.deployment.deployment import Deployment, Run, opened, wait_until
 
 pytestmark = pytest.mark.servers
@@ -27,52 +25,40 @@ PAGE_SECONDS = 0.1  # long against the half second that an acknowledgement takes
 KILLED_AT = (0.15, 0.4, 0.7)  # of the pages
 
 
-class Tree(ThreadingHTTPServer):
+class Tree:
     """Each page links to its children, its parent and the root, and counts its visits."""
 
-    daemon_threads = True
-    request_queue_size = 100
-    pages = 1000
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Page)
+    def __init__(self, pages: int) -> None:
+        self.pages = pages
         self.visits: Counter[str] = Counter()
-        threading.Thread(target=self.serve_forever, daemon=True).start()
+        self.address = ""
 
-    def url(self, number: int = 0) -> str:
-        return f"http://127.0.0.1:{self.server_port}/{number}"
+    def url(self) -> str:
+        return f"{self.address}/0"
 
-
-class _Page(BaseHTTPRequestHandler):
-    server: Tree
-    protocol_version = "HTTP/1.1"
-
-    def do_GET(self) -> None:
-        self.server.visits[self.path] += 1
+    def page(self, asked: Asked) -> Said:
+        self.visits[asked.path] += 1
         time.sleep(PAGE_SECONDS)
-        number = int(self.path[1:])
+        number = int(asked.path[1:])
         children = range(CHILDREN * number + 1, CHILDREN * number + CHILDREN + 1)
-        linked = [
-            0,
-            (number - 1) // CHILDREN if number else 0,
-            *(each for each in children if each < self.server.pages),
-        ]
-        body = "".join(f'<a href="/{each}">x</a>' for each in linked).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "text/html")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+        parent = (number - 1) // CHILDREN if number else 0
+        linked = [0, parent, *(each for each in children if each < self.pages)]
+        return said("".join(f'<a href="/{each}">x</a>' for each in linked).encode(), kind="text/html")
 
-    def log_message(self, *_arguments: Any) -> None:
-        pass
+
+def served(tree: Tree) -> Iterator[Tree]:
+    with answering(tree.page) as tree.address:
+        yield tree
 
 
 @pytest.fixture
 def tree() -> Iterator[Tree]:
-    with Tree() as tree:
-        yield tree
-        tree.shutdown()
+    yield from served(Tree(1000))
+
+
+@pytest.fixture
+def small() -> Iterator[Tree]:
+    yield from served(Tree(250))
 
 
 @pytest.fixture
@@ -85,17 +71,6 @@ def kill(run: Run) -> None:
     assigned = run.text().count("Assigned: ")
     os.kill(victim, signal.SIGKILL)
     wait_until(lambda: run.text().count("Assigned: ") > assigned, 300, "a new assignment")
-
-
-class Small(Tree):
-    pages = 250
-
-
-@pytest.fixture
-def small() -> Iterator[Tree]:
-    with Small() as tree:
-        yield tree
-        tree.shutdown()
 
 
 def test_a_kill_repeats_little_of_a_tree(deployment: Deployment, small: Tree) -> None:

@@ -8,17 +8,15 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from site_spider.adapters.local.log import LocalSeedLog
 from tests.acceptance.pip import pip
+from tests.adapters.raw_server import Asked, Said, answering, said
 from tests.commands.project import ROOT
 from tests.in_process.engine import produce
 from tools.deployment.deployment import wait_until
@@ -67,31 +65,16 @@ process.start()
 """
 
 
-class Pages(BaseHTTPRequestHandler):
-    """The first page links to the others."""
-
-    def do_GET(self) -> None:
-        links = "".join(f'<a href="/{n}">{n}</a>' for n in range(1, PAGES)) if self.path == "/" else ""
-        body = f"<title>{self.path}</title>{links}".encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "text/html")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *arguments: Any) -> None:
-        """Nothing."""
-
-
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    """Of the first page."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), Pages) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}/"
-        server.shutdown()
-        thread.join()
+    """Of the first page, which links to the others."""
+
+    def page(asked: Asked) -> Said:
+        links = "".join(f'<a href="/{n}">{n}</a>' for n in range(1, PAGES)) if asked.path == "/" else ""
+        return said(f"<title>{asked.path}</title>{links}".encode(), kind="text/html")
+
+    with answering(page) as address:
+        yield f"{address}/"
 
 
 @pytest.fixture(scope="module")
@@ -177,9 +160,9 @@ def test_a_script_gets_the_guard_of_addresses_too(project: Project, url: str) ->
     with project.start("script.py", program="python", SITE_ALLOW_PRIVATE_HOSTS="false") as crawling:
         wait_until(lambda: is_done(log) or crawling.poll() is not None, SECONDS, "the end of the crawl")
         crawling.send_signal(signal.SIGTERM)
-        _, said = crawling.communicate(timeout=SECONDS)
+        _, complaints = crawling.communicate(timeout=SECONDS)
     log.close()
-    assert crawling.returncode == 0, said
+    assert crawling.returncode == 0, complaints
     ran = project.run("results", "--format", "json")
     (document,) = map(json.loads, ran.stdout.splitlines())
     assert (document["status"], document["spider"]) == (None, "books")

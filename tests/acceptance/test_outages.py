@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -39,17 +38,7 @@ def test_kafka_and_elasticsearch_that_go_away_in_mid_crawl_lose_nothing(
 ) -> None:
     """One after the other: connections are reset and refused for a while, in the same crawl."""
     paths = [f"/slow/50/{number}" for number in range(SEEDS)]
-    deployment.produce(
-        [
-            (
-                b"key",
-                json.dumps(
-                    {"url": site.url(path, number % 20), "meta": {"url_id": path, "NotExtract": True}}
-                ).encode(),
-            )
-            for number, path in enumerate(paths)
-        ]
-    )
+    deployment.produce_pages(site.url, paths, 20)
     run = deployment.start(
         *("-c", "4"),
         SITE_KAFKA_BROKERS=relays["kafka"].address,

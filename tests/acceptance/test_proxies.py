@@ -133,19 +133,15 @@ def test_http_and_https_through_a_proxy_with_credentials(
 
 
 @HANDLERS
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("fault", "plain", "secure"),
     [
         ("credentials", "wants other credentials (HTTP 407)", "wants other credentials (HTTP 407)"),
-        *(
-            pytest.param(*row, marks=pytest.mark.nightly)
-            for row in (
-                ("no tunnel", None, "opens no tunnel (HTTP 403)"),
-                ("refuses", "cannot be connected to", "cannot be connected to"),
-                ("closes", "brought no answer", "brought no answer"),
-                ("silent", "brought no answer in time", "brought no answer in time"),
-            )
-        ),
+        ("no tunnel", None, "opens no tunnel (HTTP 403)"),
+        ("refuses", "cannot be connected to", "cannot be connected to"),
+        ("closes", "brought no answer", "brought no answer"),
+        ("silent", "brought no answer in time", "brought no answer in time"),
     ],
 )
 def test_what_a_proxy_does_wrong_is_said(

@@ -38,19 +38,6 @@ def make_topic(admin: AdminClient, topic: str, partitions: int) -> None:
     admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result()
 
 
-def produce(deployment: Deployment, site: Site, paths: list[str]) -> None:
-    """A seed for each path, over all partitions; the path is its url_id."""
-    deployment.produce(
-        [
-            (
-                path.encode(),
-                json.dumps({"url": site.url(path), "meta": {"url_id": path, "NotExtract": True}}).encode(),
-            )
-            for path in paths
-        ]
-    )
-
-
 def test_the_new_group_protocol_shares_the_work_and_loses_nothing(
     deployment: Deployment, site: Site, admin: AdminClient
 ) -> None:
@@ -58,10 +45,10 @@ def test_the_new_group_protocol_shares_the_work_and_loses_nothing(
     deployment.settings["SITE_KAFKA_GROUP_PROTOCOL"] = "consumer"
     make_topic(admin, deployment.topic, 2)
     paths = [f"/slow/50/{number}" for number in range(300)]
-    produce(deployment, site, paths[:100])
+    deployment.produce_pages(site.url, paths[:100])
     leaving, staying = deployment.start("-c", "4"), deployment.start("--until-done", "-c", "4")
     admin.create_partitions([NewPartitions(deployment.topic, 4)])[deployment.topic].result()
-    produce(deployment, site, paths[100:])
+    deployment.produce_pages(site.url, paths[100:])
     wait_until(lambda: len(site.entries()) > 150, 300, "the crawl under way")
     leaving.terminate()
     assert leaving.wait(300) == 0
@@ -77,7 +64,7 @@ def test_a_crawler_that_was_fenced_goes_on(
     """Another member takes its name and its partitions, and leaves: the same process has them again."""
     make_topic(admin, deployment.topic, 4)
     paths = [f"/slow/50/{number}" for number in range(200)]
-    produce(deployment, site, paths)
+    deployment.produce_pages(site.url, paths)
     run = deployment.start("-c", "4", XDG_RUNTIME_DIR=str(tmp_path))
     wait_until(lambda: len(site.entries()) > 50, 300, "the crawl under way")
     slot = MemberSlot.claim(deployment.group, tmp_path / "site_spider")
@@ -102,7 +89,7 @@ def test_a_page_slower_than_the_poll_interval_costs_no_membership(deployment: De
     """The thread that polls does not wait for pages."""
     options = {"session.timeout.ms": 6000, "max.poll.interval.ms": 6000}
     paths = ["/slow/9000/page"]
-    produce(deployment, site, paths)
+    deployment.produce_pages(site.url, paths)
     run = deployment.start("--until-done", SITE_KAFKA_OPTIONS=json.dumps(options))
     assert run.wait(300) == 0
     assert set(deployment.documents()) == set(paths)
@@ -146,7 +133,7 @@ def test_nothing_is_fetched_twice_when_a_member_joins_before_the_first_results_a
     deployment = slow_to_store
     make_topic(admin, deployment.topic, 4)
     paths = [f"/slow/20/{number}" for number in range(400)]
-    produce(deployment, site, paths)
+    deployment.produce_pages(site.url, paths)
     first = deployment.start("-c", "4")
     wait_until(relay.is_holding.is_set, 300, "the first results")
     wait_until(lambda: len(site.entries()) > 40, 300, "the crawl under way")
@@ -167,7 +154,7 @@ def test_nothing_is_fetched_twice_at_a_start_of_several_members_with_a_new_index
 ) -> None:
     """Two processes that join one after the other, and nobody dies."""
     paths = [f"/slow/100/{number}" for number in range(1000)]
-    produce(on_servers, site, paths)
+    on_servers.produce_pages(site.url, paths)
     run = on_servers.start("-n", "2", "-c", "16", "--until-done")
     assert run.wait(300) == 0
     assert fetched_twice(site) == {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -124,11 +123,7 @@ def test_a_crawl_is_scaled_up_and_back_without_a_restart_of_the_others(
     admin.create_topics([NewTopic(deployment.topic, 8, 1)])[deployment.topic].result()
     with Site(tmp_path / "record.jsonl", hosts=20) as site:
         paths = [f"/slow/100/{number}" for number in range(1200)]
-        messages = [(path, site.url(path, number % 20)) for number, path in enumerate(paths)]
-        deployment.produce([
-            (path.encode(), json.dumps({"url": url, "meta": {"url_id": path, "NotExtract": True}}).encode())
-            for path, url in messages
-        ])  # fmt: skip
+        deployment.produce_pages(site.url, paths, 20)
         run = deployment.start("-c", "2")
         deployments.wait_until(lambda: len(site.entries()) > 50, 300, "the crawl under way")
         (first,) = crawlers(run)

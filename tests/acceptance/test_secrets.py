@@ -23,6 +23,7 @@ from site_spider.engine import scrapy_parts
 from site_spider.errors import SiteSpiderError
 from site_spider.service.environment import redact_logs
 from tests.adapters.raw_server import Asked, Said, answering, said
+from tests.commands.project import Project
 from tests.in_process import engine
 from tests.in_process.engine import produce
 from tests.real_servers import ROOT
@@ -201,9 +202,11 @@ def test_no_output_shows_a_secret(name: str, tmp_path: Path) -> None:
     """At DEBUG: log, stderr, stdout, process list, results and statistics, of a crawl and of the commands."""
     until, settings = AWAY[name]
     assert_nothing_shown(crawl(tmp_path, settings, until, seed_by_command=name == ASKED))
-    variables = environment(tmp_path, settings)
+    variables = dict(environment(tmp_path, settings).items() - os.environ.items())
     for command in COMMANDS if name == ASKED else ():
-        assert_nothing_shown(run(command, variables, tmp_path))
+        ran = Project(tmp_path / "data").within(*command, **variables)
+        assert ran.stdout + ran.stderr
+        assert_nothing_shown(ran.stdout + ran.stderr)
 
 
 @pytest.mark.parametrize("name", WRONG)

@@ -83,9 +83,7 @@ def with_redis(deployment: Deployment, secured: Mapping[str, str]) -> dict[str, 
 
 def produce(deployment: Deployment, site: Site, count: int) -> set[str]:
     paths = [f"/slow/50/{number}" for number in range(count)]
-    messages = [{"url": site.url(path), "meta": {"url_id": path, "NotExtract": True}} for path in paths]
-    pairs = zip(paths, messages, strict=True)
-    deployment.produce([(path.encode(), json.dumps(message).encode()) for path, message in pairs])
+    deployment.produce_pages(site.url, paths)
     return set(paths)
 
 

@@ -71,40 +71,6 @@ def document(status: int, headers: dict[str, list[str]], body: bytes) -> dict[st
     return {"status": status, "headers": json.dumps(headers), "body": body.decode(), "description": None}
 
 
-@pytest.mark.parametrize("host", range(HOSTS))
-def test_every_host_answers_on_the_same_port(site: Site, host: int) -> None:
-    """The page of each address is the one that was worked out for it."""
-    with Client(site, host) as client:
-        found = document(*client.ask("/page/hello"))
-    assert expected(site.url("/page/hello", host)).mismatches(found) == []
-
-
-def test_a_connection_serves_requests_one_after_another(site: Site) -> None:
-    """Keep-alive, also when the requests come in one piece."""
-    with Client(site) as client:
-        for number in range(3):
-            client.send(f"/page/kept-{number}")
-        bodies = [client.answer()[2] for _ in range(3)]
-    assert [f"/page/kept-{number}".encode() in body for number, body in enumerate(bodies)] == [True] * 3
-
-
-def test_pages_have_two_to_ten_kilobytes() -> None:
-    """The ordinary page is of ordinary size."""
-    sizes = [len(expected(f"http://127.0.1.1/page/{number}").body or "") for number in range(300)]
-    assert min(sizes) > 2000
-    assert max(sizes) < 11_000
-
-
-def test_head_is_answered_without_a_body(site: Site) -> None:
-    """Content-Length tells the size of what GET would send, and the connection goes on."""
-    with Client(site) as client:
-        client.send("/page/for-head", "HEAD")
-        status, headers = client.head()
-        again = client.ask("/page/for-head")
-    assert status == 200
-    assert int(headers["content-length"][0]) == len(again[2]) > 0
-
-
 def test_a_flaky_page_fails_as_often_as_its_path_says(site: Site) -> None:
     """Two 429 with Retry-After, then the page, for each host by itself."""
     with Client(site) as client, Client(site, 1) as other:

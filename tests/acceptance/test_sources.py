@@ -10,13 +10,12 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import Any, ClassVar
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.adapters.raw_server import Asked, Said, answering, said
 from tests.commands.project import ROOT
 from tools.deployment.deployment import Deployment, opened, wait_until
 
@@ -34,27 +33,25 @@ items: [{{urls: ['/detail/'], fields: {{item_id: {{css: h1}}}}}}]
 """
 
 
-class Pages(BaseHTTPRequestHandler):
+ASKED = Counter[str]()
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
     """Lists of links to details, of which every third has comments."""
 
-    protocol_version = "HTTP/1.1"
-    asked: ClassVar[Counter[str]] = Counter()
-
-    def do_GET(self) -> None:
-        self.asked[self.path] += 1
-        found = re.fullmatch(r"/list/(\d+)", self.path)
+    def page(asked: Asked) -> Said:
+        ASKED[asked.path] += 1
+        found = re.fullmatch(r"/list/(\d+)", asked.path)
         links = [f"/detail/{found[1]}-{n}" for n in range(DETAILS)] if found else []
-        if (found := re.fullmatch(r"/detail/(\d+-\d+)", self.path)) and found[1] in WITH_COMMENTS:
+        if (found := re.fullmatch(r"/detail/(\d+-\d+)", asked.path)) and found[1] in WITH_COMMENTS:
             links = [f"/comments/{found[1]}"]
-        body = f"<h1>{self.path}</h1>" + "".join(f'<a href="{link}">x</a>' for link in links)
-        self.send_response(200)
-        self.send_header("Content-Type", "text/html")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body.encode())
+        body = f"<h1>{asked.path}</h1>" + "".join(f'<a href="{link}">x</a>' for link in links)
+        return said(body.encode(), kind="text/html")
 
-    def log_message(self, *arguments: Any) -> None:
-        """Nothing."""
+    ASKED.clear()
+    with answering(page) as address:
+        yield address
 
 
 class Group:
@@ -104,7 +101,7 @@ def groups(tmp_path: Path, kafka_brokers: str) -> Iterator[list[Group]]:
 
 
 def asked(kind: str) -> int:
-    return sum(times for path, times in Pages.asked.copy().items() if path.startswith(f"/{kind}/"))
+    return sum(times for path, times in ASKED.copy().items() if path.startswith(f"/{kind}/"))
 
 
 def test_lists_details_and_comments_apart_with_a_kill_of_each(groups: list[Group], url: str) -> None:
@@ -136,7 +133,7 @@ def test_lists_details_and_comments_apart_with_a_kill_of_each(groups: list[Group
     done = {document["url"].removeprefix(url) for document in lists.deployment.documents().values()}
     assert done == {f"/list/{n}" for n in range(LISTS)}
     assert asked("list") <= at_kill + undone
-    said = {document["url"].removeprefix(url) for document in comments.deployment.documents().values()}
-    assert said == {f"/comments/{name}" for name in WITH_COMMENTS}
+    commented = {document["url"].removeprefix(url) for document in comments.deployment.documents().values()}
+    assert commented == {f"/comments/{name}" for name in WITH_COMMENTS}
     assert [group.deployment.dead_letters() for group in groups] == [[], [], []]
     print(f"lists {asked('list')} fetches, details {asked('detail')} fetches")

@@ -8,12 +8,10 @@ import random
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +21,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from site_spider.errors import TopicMissing
 from site_spider.service.seed_producer import SeedProducer
 from tests.acceptance.test_deaths import crawlers
+from tests.adapters.raw_server import Asked, Said, answering, said
 from tools.deployment.deployment import Deployment, Run, opened, wait_until
 
 pytestmark = pytest.mark.servers
@@ -34,68 +33,32 @@ PAGES = 7  # of a tree: one, two and four
 
 
 class TreeSite:
-    """Binary trees of pages; counts what it serves."""
+    """Binary trees of pages on some hosts, so that they lie in several partitions; counts what it serves."""
 
-    def __init__(self) -> None:
-        site = self
+    def __init__(self, stack: ExitStack) -> None:
         self.served: Counter[str] = Counter()
+        hosts = [f"127.0.0.{host}" for host in range(1, HOSTS + 1)]
+        self._addresses = [stack.enter_context(answering(self._page, host)) for host in hosts]
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_GET(self) -> None:
-                site.served[self.path] += 1
-                time.sleep(0.02)
-                self._answer(self.path)
-
-            def _answer(self, path: str) -> None:
-                tree, _, number = path.strip("/").partition("/")
-                child = 2 * int(number or 0) + 1
-                links = "".join(
-                    f'<a href="/{tree}/{each}">x</a>' for each in (child, child + 1) if each < PAGES
-                )
-                body = f"<html><body>{links} {path}</body></html>".encode()
-                self.send_response(200)
-                self.send_header("Content-Type", "text/html")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *arguments: Any) -> None:
-                pass
-
-        self._servers = [ThreadingHTTPServer((f"127.0.0.{host}", 0), Handler) for host in range(1, HOSTS + 1)]
-        self._threads = [
-            threading.Thread(target=server.serve_forever, daemon=True) for server in self._servers
-        ]
-        for server, thread in zip(self._servers, self._threads, strict=True):
-            server.daemon_threads = True
-            thread.start()
+    def _page(self, asked: Asked) -> Said:
+        self.served[asked.path] += 1
+        time.sleep(0.02)
+        tree, _, number = asked.path.strip("/").partition("/")
+        child = 2 * int(number or 0) + 1
+        links = "".join(f'<a href="/{tree}/{each}">x</a>' for each in (child, child + 1) if each < PAGES)
+        return said(f"<html><body>{links} {asked.path}</body></html>".encode(), kind="text/html")
 
     def seeds(self) -> list[str]:
-        """On some hosts, so that they lie in several partitions."""
-        places = [server.server_address[:2] for server in self._servers]
-        return [
-            f"http://{places[tree % HOSTS][0]}:{places[tree % HOSTS][1]}/{tree}/0" for tree in range(TREES)
-        ]
+        return [f"{self._addresses[tree % HOSTS]}/{tree}/0" for tree in range(TREES)]
 
     def pages(self) -> set[str]:
         return {f"{seed[:-1]}{number}" for seed in self.seeds() for number in range(PAGES)}
 
-    def close(self) -> None:
-        for server, thread in zip(self._servers, self._threads, strict=True):
-            server.shutdown()
-            server.server_close()
-            thread.join()
-
 
 @pytest.fixture
 def site() -> Iterator[TreeSite]:
-    site = TreeSite()
-    try:
-        yield site
-    finally:
-        site.close()
+    with ExitStack() as stack:
+        yield TreeSite(stack)
 
 
 SETTINGS = {"SITE_LINKS_TO": "kafka", "ROBOTSTXT_OBEY": "false", "LOG_LEVEL": "INFO"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socketserver
+import ssl
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -38,7 +39,11 @@ def said(body: Any, status: int = 200, kind: str = "application/json", more: byt
 
 
 @contextmanager
-def serving(handle: Callable[[socketserver.StreamRequestHandler], None]) -> Iterator[int]:
+def serving(
+    handle: Callable[[socketserver.StreamRequestHandler], None],
+    host: str = "127.0.0.1",
+    tls: ssl.SSLContext | None = None,
+) -> Iterator[int]:
     """The port of a server while the block runs; `handle` has a connection, and is on its thread."""
 
     class Handler(socketserver.StreamRequestHandler):
@@ -46,7 +51,9 @@ def serving(handle: Callable[[socketserver.StreamRequestHandler], None]) -> Iter
             with suppress(OSError):  # whoever asked has heard enough
                 handle(self)
 
-    with _Server(("127.0.0.1", 0), Handler) as server:
+    with _Server((host, 0), Handler) as server:
+        if tls is not None:
+            server.socket = tls.wrap_socket(server.socket, server_side=True)
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:
@@ -57,7 +64,7 @@ def serving(handle: Callable[[socketserver.StreamRequestHandler], None]) -> Iter
 
 
 @contextmanager
-def answering(answer: Answering) -> Iterator[str]:
+def answering(answer: Answering, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None) -> Iterator[str]:
     """The address of an HTTP server while the block runs; a connection is good for one answer."""
 
     def handle(connection: socketserver.StreamRequestHandler) -> None:
@@ -66,13 +73,14 @@ def answering(answer: Answering) -> Iterator[str]:
             for part in [answered] if isinstance(answered, bytes) else answered:
                 connection.wfile.write(part)
 
-    with serving(handle) as port:
-        yield f"http://127.0.0.1:{port}"
+    with serving(handle, host, tls) as port:
+        yield f"http{'s' if tls else ''}://{host}:{port}"
 
 
 class _Server(socketserver.ThreadingTCPServer):
     daemon_threads = True
     block_on_close = False
+    request_queue_size = 64
 
 
 def _asked(stream: Any) -> Asked | None:

@@ -38,10 +38,14 @@ def test_a_setting_that_nobody_knows_ends_the_start(
 
 
 def test_a_server_that_is_away_at_the_start_is_exit_code_69(project: Project) -> None:
-    """After the time to wait, here none."""
-    away = {"SITE_SINKS": "elasticsearch", "SITE_ELASTICSEARCH_HOSTS": "http://127.0.0.1:1"}
-    ran = project.scrapy("crawl", "crawl_spider", SITE_STARTUP_WAIT_SECONDS="0", **away)
+    """After the time to wait, here none. One line names the address."""
+    away = {"SITE_STARTUP_WAIT_SECONDS": "0", "SITE_KAFKA_BROKERS": "127.0.0.1:1"}
+    ran = project.scrapy("crawl", "crawl_spider", **away)
     assert ran.returncode == 69, ran.stderr
+    lines = [line for line in ran.stderr.splitlines() if "127.0.0.1:1" in line]
+    errors = [line for line in lines if "ERROR" in line or line.startswith("scrapy crawl: ")]
+    assert len(errors) == 1, ran.stderr
+    assert "SITE_KAFKA_BROKERS" in errors[0]
     assert "Traceback" not in ran.stderr
 
 

@@ -98,15 +98,6 @@ def test_a_replay_puts_the_original_bytes_back_once(project: Project) -> None:
     assert project.scrapy("dead-letters").stdout.count(" yes ") == 3
 
 
-def test_a_later_replay_goes_on_where_the_first_ended(project: Project) -> None:
-    """Only what came since is put back."""
-    project.produce(LETTERS, (None, b"1"), (None, b"2"), headers=headers("origin"))
-    assert replay(project)[0].replayed == 2
-    project.produce(LETTERS, (None, b"3"), headers=headers("origin"))
-    assert replay(project)[0].replayed == 1
-    assert contents(project, "origin") == [(None, b"1"), (None, b"2"), (None, b"3")]
-
-
 def test_what_cannot_be_put_back_is_said_and_left(project: Project) -> None:
     """Without an origin, or with the beginning of its message only."""
     project.produce(LETTERS, (None, b"foreign"))

@@ -24,6 +24,9 @@ MODULES = [
     "top",
     "kibana",
     "service",
+    "task",
+    "items",
+    "source",
 ]
 
 

@@ -5,13 +5,10 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+from tests.adapters.raw_server import Asked, Said, answering, said
 from tests.commands.project import ROOT, SCRAPY, Project, environment
 from tests.in_process.engine import lag
 
@@ -20,57 +17,16 @@ MARK = "\x1b[31mM\x1b]0;t\x07\x9b1m\x7f\u202e\u2028M"
 IN_HEAD = "\x1b[31mM\x9b1m\x7fM"  # what fits into a head
 
 
-class Hostile(BaseHTTPRequestHandler):
-    """Answers with the mark in every place."""
-
-    def do_GET(self) -> None:
-        self.close_connection = True
-        say = f"HTTP/1.1 {'302' if 'redirect' in self.path else '200'} {IN_HEAD}\r\n"
-        if "redirect" in self.path:
-            say += f"Location: http://h.test/{IN_HEAD}\r\n"
-        say += (
-            f"X-{'Odd' if 'odd' in self.path else 'Mark'}: {IN_HEAD}\r\nContent-Type: text/html{IN_HEAD}\r\n"
-        )
-        body = f'<title>{MARK}</title><a href="/{MARK}">x</a><a href="http://{MARK}/">y</a>'.encode()
-        if "broken" in self.path:
-            say = f"{IN_HEAD} no HTTP\r\n"
-        self.wfile.write(say.encode("latin-1") + b"Content-Length: %d\r\n\r\n" % len(body) + body)
-
-    def log_message(self, *_arguments: object) -> None:
-        """Quiet."""
-
-
-class HostileElasticsearch(BaseHTTPRequestHandler):
-    """Refuses everything, with the mark for a reason."""
-
-    def do_GET(self) -> None:
-        length = int(self.headers.get("Content-Length") or 0)
-        self.rfile.read(length)
-        said = json.dumps(
-            {"error": {"type": MARK, "reason": MARK}, "status": 400}, ensure_ascii=False
-        ).encode()
-        self.send_response(400)
-        self.send_header("X-Elastic-Product", "Elasticsearch")
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(said)))
-        self.end_headers()
-        self.wfile.write(said)
-
-    do_HEAD = do_POST = do_PUT = do_GET  # noqa: N815
-
-    def log_message(self, *_arguments: object) -> None:
-        """Quiet."""
-
-
-@contextmanager
-def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+def hostile(asked: Asked) -> Said:
+    """An answer with the mark in every place."""
+    say = f"HTTP/1.1 {'302' if 'redirect' in asked.path else '200'} {IN_HEAD}\r\n"
+    if "redirect" in asked.path:
+        say += f"Location: http://h.test/{IN_HEAD}\r\n"
+    say += f"X-{'Odd' if 'odd' in asked.path else 'Mark'}: {IN_HEAD}\r\nContent-Type: text/html{IN_HEAD}\r\n"
+    body = f'<title>{MARK}</title><a href="/{MARK}">x</a><a href="http://{MARK}/">y</a>'.encode()
+    if "broken" in asked.path:
+        say = f"{IN_HEAD} no HTTP\r\n"
+    return say.encode("latin-1") + b"Content-Length: %d\r\n\r\n" % len(body) + body
 
 
 def messages(site: str) -> list[bytes]:
@@ -119,7 +75,7 @@ def crawled(project: Project, **variables: str) -> str:
 
 def test_no_control_character_of_a_server_or_producer_is_written(project: Project) -> None:
     """A real crawl: its log, its dead letters and its results, as tables and as JSON."""
-    with serving(Hostile) as site:
+    with answering(hostile) as site:
         values = messages(site)
         project.produce("seeds", *((MARK.encode(), value) for value in values))
         log = crawled(project, SITE_ALLOW_PRIVATE_HOSTS="true")
@@ -139,7 +95,9 @@ def test_no_control_character_of_a_server_or_producer_is_written(project: Projec
 
 def test_the_reason_why_a_crawl_cannot_start_is_escaped(project: Project, tmp_path: Path) -> None:
     """On stderr, for people, and in the log file; the server words it."""
-    with serving(HostileElasticsearch) as address:
+    refused = {"error": {"type": MARK, "reason": MARK}, "status": 400}
+    refusal = said(json.dumps(refused, ensure_ascii=False).encode(), 400)
+    with answering(lambda _asked: refusal) as address:
         ran = project.scrapy(
             "crawl",
             "crawl_spider",

@@ -6,12 +6,8 @@ import base64
 import json
 import re
 import socket
-import ssl
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from email.parser import BytesParser
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -277,35 +273,9 @@ def test_what_cannot_be_used_is_said(project: Project, arguments: tuple[str, str
         project.direct("kibana", "import", "--url", "http://127.0.0.1:1", *arguments)
 
 
-class Greeting(BaseHTTPRequestHandler):
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["content-length"]))
-        body = b'{"successCount": 0, "success": true}'
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_arguments: object) -> None:
-        """Quiet."""
-
-
-@contextmanager
-def over_tls(context: ssl.SSLContext) -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Greeting)
-    server.socket = context.wrap_socket(server.socket, server_side=True)
-    server.handle_error = lambda *_: None  # type: ignore[method-assign]
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield f"https://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
-    thread.join()
-
-
 def test_a_certificate_is_checked_against_the_authority_that_is_given(tmp_path: Path) -> None:
     context, trusted = tls_for("127.0.0.1", tmp_path)
-    with over_tls(context) as url:
+    with answering(lambda _asked: said({"successCount": 0, "success": True}), tls=context) as url:
         assert Kibana(url, ca_cert=str(trusted)).send(b"{}\n") == (0, [])
         with pytest.raises(SinkUnavailable, match="--ca-cert FILE"):
             Kibana(url).send(b"{}\n")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from site_spider.commands.progress import Lines, LiveLine, Report, Watch, line
-from site_spider.contracts.seed_log import Partition, PartitionProgress, Position
+from site_spider.contracts.seed_log import Partition, Position
 from site_spider.errors import LogUnavailable, TopicMissing
 from site_spider.observe.progress import Progress, Rate
 from tests.commands.project import Project
@@ -143,23 +143,6 @@ def test_a_report_is_one_line() -> None:
         "done 10, in flight 2, lag 90, rate 2.0/s, time left 0:00:45"
     )
     assert line(Report("t", "g", "a", parts, None, None)).endswith("rate -, time left -")
-
-
-def test_a_report_asks_the_log() -> None:
-    """Partition by partition, and the rate takes part."""
-
-    class Log:
-        address = "here"
-
-        def progress(self, topic: str, group: str) -> list[PartitionProgress]:
-            assert (topic, group) == ("t", "g")
-            return [PartitionProgress(Partition(topic, n), 0, 10, Position(n)) for n in range(2)]
-
-    rate = Rate()
-    found = Report.taken(Log(), "t", "g", rate)  # type: ignore[arg-type]
-    assert found.total == Progress(1, 0, 19, 20)
-    assert found.ends == (10, 10)
-    assert found.rate is None
 
 
 def test_the_command_shows_partitions_and_their_sum(project: Project) -> None:

@@ -68,13 +68,6 @@ def test_filters_choose_documents(stored: Project, options: list[str], expected:
     assert "\x9b" not in ran.stdout
 
 
-def test_a_limit_is_said_when_something_is_left_out(stored: Project) -> None:
-    """On stderr, so that the output stays JSON."""
-    ran = stored.direct("results", "--limit", "3", "--format", "json")
-    assert len(ran.stdout.splitlines()) == 3
-    assert ran.stderr == "scrapy results: shown are 3 of 4; --limit 0 shows all\n"
-
-
 def test_one_document_is_shown_field_by_field(stored: Project) -> None:
     """Long fields are cut in the table, and whole in JSON."""
     ran = stored.direct("results", "--url-id", "1")

@@ -142,18 +142,6 @@ def test_a_deleted_task_is_not_known_any_more(project: Project) -> None:
     assert "about to end" in project.scrapy("task", "delete", "other").stderr
 
 
-def test_the_help_explains_the_end_of_tasks(project: Project) -> None:
-    said = " ".join(project.scrapy("task", "--help").stdout.split())
-    for part in (
-        "close: ",
-        "wait: ",
-        "notify: ",
-        "task close spring --again",
-        "task notify spring",
-    ):
-        assert part in said
-
-
 def test_a_webhook_without_a_key_is_said_to_be_unsigned(project: Project) -> None:
     hook = ("--webhook", "http://receiver.test/")
     said = project.scrapy("task", "start", "t", *hook)

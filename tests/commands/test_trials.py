@@ -3,40 +3,22 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import import_module
 
 import pytest
 
 from site_spider.commands.site_command import Trial
+from tests.adapters.raw_server import answering, said
 from tests.commands.project import Project
 from tests.in_process.engine import lag
 
 
-class Page(BaseHTTPRequestHandler):
-    """One page with a link."""
-
-    def do_GET(self) -> None:
-        body = b"<p>hello</p><a href=/x>x</a>"
-        self.send_response(200)
-        self.send_header("Content-Type", "text/html")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_arguments: object) -> None:
-        """Quiet."""
-
-
 @pytest.fixture
 def url() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Page)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}/"
-    server.shutdown()
-    server.server_close()
+    """Of one page with a link."""
+    with answering(lambda _asked: said(b"<p>hello</p><a href=/x>x</a>", kind="text/html")) as address:
+        yield f"{address}/"
 
 
 @pytest.mark.parametrize("name", ["bench", "check", "fetch", "list", "parse", "shell", "view"])

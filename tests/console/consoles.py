@@ -17,7 +17,7 @@ from site_spider.console.model.reading import state_of
 from site_spider.console.url_search import UrlSearch
 from site_spider.console.watch import FleetWatch
 from site_spider.console.web.guard import Listening
-from site_spider.console.web.server import LettersAtHand, application
+from site_spider.console.web.server import Handlers, LettersAtHand
 from site_spider.contracts.seed_log import SeedLog
 from site_spider.secrets import Redaction
 
@@ -46,7 +46,7 @@ class Console:
         )
         where = Listening(**({"host": "127.0.0.1", "port": 0} | listening))
         letters = LettersAtHand(self.log, "seeds.dead-letters")
-        self.app = application(where, self.watch, letters, search, Redaction(secrets))
+        self.app = Handlers(where, self.watch, letters, search, Redaction(secrets)).application()
 
     def hear(self, *snapshots: dict[str, Any]) -> None:
         """Of processes anywhere."""

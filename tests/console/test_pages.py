@@ -18,7 +18,7 @@ from site_spider.errors import LogUnavailable
 from site_spider.resources import resource
 from site_spider.seed.seed import seed_message
 from tests.console.consoles import PAGES, Client, Console, form_token
-from tests.console.snapshots import host, iso, seeds, sink, snapshot, task
+from tests.console.snapshots import host, iso, sink, snapshot, task
 
 EVIL = "\"><script>alert(1)</script><img src=x onerror=alert(2)>'{{7*7}}\u202e"
 VENDORED = {
@@ -244,13 +244,3 @@ def test_uplot_is_what_its_authors_released() -> None:
     folder = resource("console") / "static" / "uplot"
     found = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
     assert found == VENDORED
-
-
-def test_seeds_stay_numbers_in_json(console: Console) -> None:
-    console.hear(snapshot(4, at=time.time(), seeds=seeds(10**12, 10**12, 0)))
-
-    async def scenario(client: Client) -> None:
-        document = await (await client.get("/?format=json")).json()
-        assert document["conservation"]["consumed"] == 10**12 + 200
-
-    console.serve(scenario)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import datetime
 import json
 import re
 import ssl
@@ -14,15 +13,12 @@ from typing import Any
 
 import pytest
 from aiohttp import ClientConnectorError, ClientSession, ServerDisconnectedError, TCPConnector, web
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from site_spider.console.web.guard import Listening
 from site_spider.observe import frontier_socket
 from tests.console.consoles import Client, Console
 from tests.console.snapshots import snapshot
+from tools.site.certificate import authority
 
 
 async def crawl_like(answer: bytes | None) -> asyncio.Server:
@@ -85,28 +81,11 @@ def test_a_host_without_processes_that_answer_is_not_healthy(tmp_path: Path, ans
 
 
 def certificate(folder: Path, name: str) -> tuple[str, str]:
-    """A self-signed one of 127.0.0.1, and its key, as files."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    now = datetime.datetime.now(datetime.UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
+    """A self-signed one, and its key, as files."""
+    made = authority(name)
     paths = folder / f"{name}.pem", folder / f"{name}.key"
-    paths[0].write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    paths[1].write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
-    )
+    for path, content in zip(paths, (made.pem, made.key_pem), strict=True):
+        path.write_bytes(content)
     return str(paths[0]), str(paths[1])
 
 

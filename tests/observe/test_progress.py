@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,24 +21,9 @@ def partition(
     return PartitionProgress(SEEDS, start, end, Position(offset, metadata))
 
 
-@pytest.mark.parametrize(
-    ("given_partition", "expected"),
-    [
-        (partition(0, 0), Progress(0, 0, 0, 0)),
-        (partition(0, 10), Progress(0, 0, 10, 10)),
-        (partition(4, 10), Progress(0, 0, 6, 10)),
-        (partition(0, 10, 10), Progress(10, 0, 0, 10)),
-        (partition(0, 10, 4), Progress(4, 0, 6, 10)),
-        (partition(0, 10, 4, Ahead(8, ((5, 7),))), Progress(6, 2, 4, 10)),
-        (partition(0, 10, 4, Ahead(4, ((5, 7),))), Progress(6, 0, 4, 10)),
-        (partition(0, 10, 0, Ahead(10, ((1, 10),))), Progress(9, 1, 1, 10)),
-    ],
-)
-def test_progress_follows_from_what_is_committed(
-    given_partition: PartitionProgress, expected: Progress
-) -> None:
-    """Done is what lies before the offset or in a complete run; the rest is lag, a part of it in flight."""
-    assert of_partition(given_partition) == expected
+def test_a_group_that_has_committed_nothing_has_all_before_it() -> None:
+    """From what is still kept."""
+    assert of_partition(partition(4, 10)) == Progress(0, 0, 6, 10)
 
 
 def test_a_commit_below_the_start_counts_from_the_start() -> None:

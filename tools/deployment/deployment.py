@@ -20,7 +20,6 @@ from scrapy.settings import Settings
 
 from site_spider.adapters.elasticsearch.client import ElasticsearchOptions
 from site_spider.contracts.seed_log import Message, SeedLog
-from site_spider.contracts.sink import ResultReader
 from site_spider.errors import LogUnavailable, TopicMissing
 from site_spider.service import config as parts
 
@@ -129,18 +128,24 @@ class Deployment:
 
     def produce(self, messages: Sequence[tuple[bytes | None, bytes | None]]) -> None:
         """Put messages on the seed topic; durable when this returns."""
-        producer = self.log.producer()
-        for key, value in messages:
-            producer.send(self.topic, key, value)
-        assert producer.flush(300) == 0
-        producer.close()
+        with closing(self.log.producer()) as producer:
+            for key, value in messages:
+                producer.send(self.topic, key, value)
+            assert producer.flush(300) == 0
+
+    def produce_pages(self, url: Callable[[str, int], str], paths: Sequence[str], hosts: int = 1) -> None:
+        """A seed without links for each path, over all partitions and hosts; the path is its url_id."""
+        seeds = []
+        for number, path in enumerate(paths):
+            seed = {"url": url(path, number % hosts), "meta": {"url_id": path, "NotExtract": True}}
+            seeds.append((path.encode(), json.dumps(seed).encode()))
+        self.produce(seeds)
 
     def is_done(self) -> bool:
         """Whether there is no lag; False while the log cannot be asked."""
-        try:
+        with suppress(LogUnavailable):
             return self.lag() == 0
-        except LogUnavailable:
-            return False
+        return False
 
     def lag(self, *topics: str) -> int:
         """Offsets that the group has not committed, in these topics or in the one."""
@@ -152,19 +157,15 @@ class Deployment:
 
     def documents(self) -> dict[str, dict[str, Any]]:
         """Every result by url_id."""
-        reader: ResultReader = parts.reader(self.scrapy_settings)
-        try:
-            return {document["url_id"]: document for document in reader.search(limit=None)}
-        finally:
-            reader.close()
+        return {document["url_id"]: document for document in self._stored()}
 
     def items(self) -> dict[str, dict[str, Any]]:
         """Every item of a spider by its _id."""
-        reader: ResultReader = parts.reader(self.scrapy_settings, of_items=True)
-        try:
-            return {document.pop("_id"): document for document in reader.search(limit=None)}
-        finally:
-            reader.close()
+        return {document.pop("_id"): document for document in self._stored(of_items=True)}
+
+    def _stored(self, *, of_items: bool = False) -> list[dict[str, Any]]:
+        with closing(parts.reader(self.scrapy_settings, of_items=of_items)) as reader:
+            return list(reader.search(limit=None))
 
     def statistics(self) -> list[dict[str, Any]]:
         """Every statistics document, from where they were written."""
@@ -192,8 +193,5 @@ class Deployment:
 
 def opened(folder: Path, settings: dict[str, str]) -> Iterator[Deployment]:
     """For fixtures: a deployment that is closed at the end of the test."""
-    deployment = Deployment(folder, settings)
-    try:
+    with closing(Deployment(folder, settings)) as deployment:
         yield deployment
-    finally:
-        deployment.close()

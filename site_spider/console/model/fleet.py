@@ -127,16 +127,14 @@ _STEPS = 360
 _MOST_NAMES = 100  # of reasons, outcomes and causes in one step
 
 
+@dataclass(slots=True)
 class Stretch:
     """One stretch of time; `process_seconds` says for how long how many processes are known in it."""
 
-    __slots__ = ("counts", "gauges", "number", "process_seconds")
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.counts: Counter[str] = Counter()
-        self.gauges: dict[str, float] = {}
-        self.process_seconds = 0.0
+    number: int
+    counts: Counter[str] = field(default_factory=Counter)
+    gauges: dict[str, float] = field(default_factory=dict)
+    process_seconds: float = 0.0
 
 
 class Curves:
@@ -214,15 +212,12 @@ class Life(StrEnum):
     ENDED = "ended"
 
 
-class LastSeen:
+class LastSeen(NamedTuple):
     """The newest snapshot of a process, and when it came."""
 
-    __slots__ = ("at", "is_near", "state")
-
-    def __init__(self, state: ProcessState, at: float, *, is_near: bool = False) -> None:
-        self.state = state
-        self.at = at
-        self.is_near = is_near  # of this host: it was asked itself
+    state: ProcessState
+    at: float
+    is_near: bool = False  # of this host: it was asked itself
 
     def life(self, now: float) -> Life:
         """Running until nothing was heard for three intervals."""

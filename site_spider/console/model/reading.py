@@ -8,7 +8,9 @@ a time is refused.
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import islice
 from math import inf, isfinite
@@ -240,16 +242,14 @@ def _moment(value: object) -> float | None:
 # The tasks of a fleet.
 
 
+@dataclass(slots=True)
 class _Sum:
     """Of one task, over processes. Plain sums: a fleet has some 20,000 of these parts at a time."""
 
-    __slots__ = ("bytes", "outcomes", "pages", "reasons")
-
-    def __init__(self) -> None:
-        self.pages = 0
-        self.bytes = 0
-        self.outcomes: dict[str, int] = {}
-        self.reasons: dict[str, int] = {}
+    pages: int = 0
+    bytes: int = 0
+    outcomes: dict[str, int] = field(default_factory=dict)
+    reasons: dict[str, int] = field(default_factory=dict)
 
     def add(self, part: TaskFigures) -> None:
         self.pages += part.pages
@@ -260,13 +260,10 @@ class _Sum:
 
 def tasks(states: Iterable[ProcessState]) -> list[TaskFigures]:
     """The tasks of all processes, summed up, the largest first."""
-    sums: dict[str, _Sum] = {}
+    sums: dict[str, _Sum] = defaultdict(_Sum)
     for state in states:
         for part in state.tasks:
-            found = sums.get(part.task_id)
-            if found is None:
-                found = sums[part.task_id] = _Sum()
-            found.add(part)
+            sums[part.task_id].add(part)
     whole = [TaskFigures(name, s.pages, s.bytes, s.outcomes, s.reasons) for name, s in sums.items()]
     return sorted(whole, key=lambda task: (-sum(task.outcomes.values()), -task.pages, task.task_id))
 

@@ -59,12 +59,8 @@ class Listening:
     @property
     def is_loopback(self) -> bool:
         """Whether only this machine can connect."""
-        if self.host == "localhost":
-            return True
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return False
+        address = _address(self.host)
+        return self.host == "localhost" if address is None else address.is_loopback
 
     @property
     def is_secret_in_the_open(self) -> bool:
@@ -81,7 +77,7 @@ class Listening:
             return True
         if self.is_loopback:
             return False
-        return _is_address(name) or name in {socket.gethostname().lower(), socket.getfqdn().lower()}
+        return _address(name) is not None or name in {socket.gethostname().lower(), socket.getfqdn().lower()}
 
     def tls(self) -> ssl.SSLContext | None:
         """None for plain HTTP. Raises ConfigError."""
@@ -107,12 +103,11 @@ def _without_port(host: str) -> str:
     return host.partition(":")[0].removesuffix(".")
 
 
-def _is_address(name: str) -> bool:
+def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
-        ipaddress.ip_address(name)
+        return ipaddress.ip_address(name)
     except ValueError:
-        return False
-    return True
+        return None
 
 
 # --- sessions --------------------------------------------------------------------------------------------

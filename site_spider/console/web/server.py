@@ -11,11 +11,13 @@ from typing import Any
 from urllib.parse import urlencode
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from site_spider import runtime
 from site_spider.console import pages
 from site_spider.console.model.rules import duration
+from site_spider.console.pages import View
 from site_spider.console.url_search import UrlSearch
 from site_spider.console.watch import VERBS, FleetWatch
 from site_spider.console.web.guard import FORM_TOKEN, LOGIN, SESSION, Guard, Listening, Sessions
@@ -98,7 +100,7 @@ class Rendering:
             lstrip_blocks=True,
         )
         self._templates.filters.update(
-            number=number, size=size, duration=_duration, clock=clock, words=words, plain=plain
+            number=number, size=size, duration=_or_dash(duration), clock=clock, words=words, plain=plain
         )
 
     def page(self, name: str, document: Mapping[str, Any], **more: object) -> web.Response:
@@ -121,17 +123,20 @@ class Rendering:
         return value
 
 
-def number(value: float | None) -> str:
+def _or_dash(shown: Callable[[Any], str]) -> Callable[[Any], str]:
+    """What shows a value, or that there is none."""
+    return lambda value: "-" if value is None else shown(value)
+
+
+@_or_dash
+def number(value: float) -> str:
     """With separators; a small fraction is kept."""
-    if value is None:
-        return "-"
     return f"{value:,.1f}" if isinstance(value, float) and value < 100 else f"{value:,.0f}"
 
 
-def size(value: float | None) -> str:
+@_or_dash
+def size(value: float) -> str:
     """Bytes in the unit that fits."""
-    if value is None:
-        return "-"
     for unit in _UNITS:
         if value < 1000 or unit == _UNITS[-1]:
             break
@@ -149,13 +154,10 @@ def words(value: str) -> str:
     return value.replace("_", " ")
 
 
+@_or_dash
 def plain(value: object) -> str:
     """Text of the web: control characters and marks that turn the direction of text become visible."""
-    return "-" if value is None else escaped(str(value))
-
-
-def _duration(value: float | None) -> str:
-    return "-" if value is None else duration(value)
+    return escaped(str(value))
 
 
 # --- handlers --------------------------------------------------------------------------------------------
@@ -171,6 +173,9 @@ _LONGEST_QUERY = 300
 _LONGEST_URL = 8_000
 _LONGEST_ID = 1_000
 _LONGEST_WORDS = 8_000
+_LARGEST_FORM_BYTES = 100_000
+_KEEP_ALIVE_SECONDS = 30.0
+_CLOSE_SECONDS = 2.0
 _ORDER_SECONDS = 5.0  # then the page says that it is under way
 _PAGES = (
     ("overview", "/", "Overview"),
@@ -189,72 +194,81 @@ class Handlers:
 
     def __init__(
         self,
+        listening: Listening,
         watch: FleetWatch,
-        rendering: Rendering,
-        sessions: Sessions,
-        guard: Guard,
         dead_letters: LettersAtHand,
         search: UrlSearch,
+        redact: Callable[[str], str],
         check_order: Callable[[str], None] = lambda _verb: None,
     ) -> None:
         """`check_order` raises ConfigError for a verb that the settings do not allow for."""
+        self._listening = listening
         self._watch = watch
-        self._rendering = rendering
-        self._sessions = sessions
-        self._guard = guard
+        self._rendering = Rendering(redact)
+        self._sessions = Sessions(listening.token)
+        self._guard = Guard(listening, self._sessions)
         self._dead_letters = dead_letters
         self._search = search
         self._check_order = check_order
         self._one_order = asyncio.Lock()
         self._orders: set[asyncio.Task[str]] = set()  # under way
 
-    def routes(self) -> list[web.AbstractRouteDef]:
+    def application(self) -> web.Application:
         """As aiohttp asks."""
-        return [
-            web.get("/", self.overview),
-            web.get("/tasks", self.tasks),
-            web.get("/task", self.task),
-            web.post("/tasks/order", self.order),
-            web.get("/processes", self.processes),
-            web.get("/hosts", self.hosts),
-            web.get("/failures", self.failures),
-            web.post("/failures/replay", self.replay),
-            web.get("/sinks", self.sinks),
-            web.get("/url", self.url),
-            web.get("/metrics", self.metrics),
-            web.get("/healthz", self.healthz),
-            web.get(LOGIN, self.login_form),
-            web.post(LOGIN, self.login),
-            web.static("/static", resource("console") / "static"),
-        ]
+        app = web.Application(middlewares=[self._guard.middleware], client_max_size=_LARGEST_FORM_BYTES)
+        app.add_routes(
+            [
+                *(web.get(path, self._shows(document)) for path, document in _SHOWN.items()),
+                web.get("/hosts", self._shows(_hosts, _MOST_HOSTS)),
+                web.post("/tasks/order", self.order),
+                web.get("/failures", self.failures),
+                web.post("/failures/replay", self.replay),
+                web.get("/url", self.url),
+                web.get("/metrics", self.metrics),
+                web.get("/healthz", self.healthz),
+                web.get(LOGIN, self.login_form),
+                web.post(LOGIN, self.login),
+                web.static("/static", resource("console") / "static"),
+            ]
+        )
+        return app
+
+    async def serve(self, started: Callable[[str], None]) -> None:
+        """Serve until cancelled; `started` hears the address. Raises ConfigError."""
+        listening = self._listening
+        runner = web.AppRunner(
+            self.application(),
+            access_log=None,
+            keepalive_timeout=_KEEP_ALIVE_SECONDS,
+            shutdown_timeout=_CLOSE_SECONDS,
+        )
+        await runner.setup()
+        try:
+            site = web.TCPSite(runner, listening.host, listening.port, ssl_context=listening.tls())
+            try:
+                await site.start()
+            except OSError as error:
+                raise ConfigError(
+                    f"--host is {listening.host!r} and --port {listening.port}, but nothing can be served "
+                    f"there: {error}"
+                ) from error
+            host, port = runner.addresses[0][:2]
+            scheme = "https" if listening.certificate else "http"
+            started(f"{scheme}://[{host}]:{port}/" if ":" in host else f"{scheme}://{host}:{port}/")
+            await self._watch.run()
+        finally:
+            await runner.cleanup()
+            await self._watch.close()
 
     # --- pages ---------------------------------------------------------------------------------------
 
-    async def overview(self, request: web.Request) -> web.Response:
-        """Conservation, pace, causes, curves."""
-        return self._answer(request, pages.overview(self._look()))
+    def _shows(self, document: Callable[[View, web.Request], Document], hosts: int = 100) -> Handler:
+        """What answers with a document of what is known."""
 
-    async def tasks(self, request: web.Request) -> web.Response:
-        """By task."""
-        return self._answer(request, pages.tasks(self._look(), _query(request, "wanted")))
+        async def answer(request: web.Request) -> web.Response:
+            return self._answer(request, document(self._look(hosts), request))
 
-    async def task(self, request: web.Request) -> web.Response:
-        """One task, with what can be ordered of it."""
-        task_id = request.query.get("id", "")[:_LONGEST_ID]
-        return self._answer(request, pages.task(self._look(), task_id, _query(request, "said")))
-
-    async def processes(self, request: web.Request) -> web.Response:
-        """By process."""
-        return self._answer(request, pages.processes(self._look(), _query(request, "wanted")))
-
-    async def hosts(self, request: web.Request) -> web.Response:
-        """By host."""
-        wanted, reason = _query(request, "wanted"), _query(request, "reason")
-        return self._answer(request, pages.hosts(self._look(_MOST_HOSTS), wanted, reason))
-
-    async def sinks(self, request: web.Request) -> web.Response:
-        """By sink."""
-        return self._answer(request, pages.sinks(self._look()))
+        return answer
 
     async def failures(self, request: web.Request) -> web.Response:
         """Reasons, examples, dead letters."""
@@ -290,7 +304,7 @@ class Handlers:
         living = self._watch.view().scene.living
         return [state.name for state in living if partition is not None and partition in state.partitions]
 
-    def _look(self, hosts: int = 100) -> Any:
+    def _look(self, hosts: int = 100) -> View:
         self._watch.attend(hosts)
         return self._watch.view()
 
@@ -412,50 +426,18 @@ def _query(request: web.Request, name: str) -> str:
     return request.query.get(name, "").strip()[:_LONGEST_QUERY]
 
 
-_LARGEST_FORM_BYTES = 100_000
-_KEEP_ALIVE_SECONDS = 30.0
-_CLOSE_SECONDS = 2.0
+def _task(view: View, request: web.Request) -> Document:
+    return pages.task(view, request.query.get("id", "")[:_LONGEST_ID], _query(request, "said"))
 
 
-def application(
-    listening: Listening,
-    watch: FleetWatch,
-    dead_letters: LettersAtHand,
-    search: UrlSearch,
-    redact: Callable[[str], str],
-    check_order: Callable[[str], None] = lambda _verb: None,
-) -> web.Application:
-    """The app, checked and wired. Raises ConfigError."""
-    listening.check()
-    sessions = Sessions(listening.token)
-    guard = Guard(listening, sessions)
-    handlers = Handlers(watch, Rendering(redact), sessions, guard, dead_letters, search, check_order)
-    app = web.Application(middlewares=[guard.middleware], client_max_size=_LARGEST_FORM_BYTES)
-    app.add_routes(handlers.routes())
-    return app
+def _hosts(view: View, request: web.Request) -> Document:
+    return pages.hosts(view, _query(request, "wanted"), _query(request, "reason"))
 
 
-async def serve(
-    app: web.Application, listening: Listening, watch: FleetWatch, started: Callable[[str], None]
-) -> None:
-    """Serve until cancelled; `started` hears the address. Raises ConfigError."""
-    runner = web.AppRunner(
-        app, access_log=None, keepalive_timeout=_KEEP_ALIVE_SECONDS, shutdown_timeout=_CLOSE_SECONDS
-    )
-    await runner.setup()
-    try:
-        site = web.TCPSite(runner, listening.host, listening.port, ssl_context=listening.tls())
-        try:
-            await site.start()
-        except OSError as error:
-            raise ConfigError(
-                f"--host is {listening.host!r} and --port {listening.port}, but nothing can be served "
-                f"there: {error}"
-            ) from error
-        host, port = runner.addresses[0][:2]
-        scheme = "https" if listening.certificate else "http"
-        started(f"{scheme}://[{host}]:{port}/" if ":" in host else f"{scheme}://{host}:{port}/")
-        await watch.run()
-    finally:
-        await runner.cleanup()
-        await watch.close()
+_SHOWN: Mapping[str, Callable[[View, web.Request], Document]] = {
+    "/": lambda view, _: pages.overview(view),
+    "/tasks": lambda view, request: pages.tasks(view, _query(request, "wanted")),
+    "/task": _task,
+    "/processes": lambda view, request: pages.processes(view, _query(request, "wanted")),
+    "/sinks": lambda view, _: pages.sinks(view),
+}

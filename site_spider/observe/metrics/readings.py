@@ -8,7 +8,6 @@ import platform
 import resource
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -67,58 +66,44 @@ _EXIT_CODES: Final = ("0", "1", "69", "70", "71", "75", "137", "other")
 _DESCRIPTORS: Final = Path("/proc/self/fd")
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """What crawl_spider.sh says of this process: its number, of how many, and how it has ended before."""
-
-    slot: str = "1"
-    processes: int = 1
-    service: str = ""  # OTEL_SERVICE_NAME
-    restarts: str = ""  # such as `137:2,70:1`: exit codes with how often
-
-    @classmethod
-    def read(cls, environ: Mapping[str, str] = os.environ) -> Launch:
-        """From the environment."""
-        processes = environ.get("CRAWL_SPIDER_PROCESSES", "")
-        return cls(
-            environ.get("CRAWL_SPIDER_SLOT", "1"),
-            int(processes) if processes.isdecimal() else 1,
-            restarts=environ.get("CRAWL_SPIDER_RESTARTS", ""),
-            service=environ.get("OTEL_SERVICE_NAME", ""),
-        )
-
-    def restarts_by_code(self) -> dict[str, int]:
-        """Each of a short list of exit codes, so that the first restart is an increase."""
-        found = dict.fromkeys(_EXIT_CODES, 0)
-        for pair in self.restarts.split(","):
-            code, _, count = pair.partition(":")
-            if code.isdecimal() and count.isdecimal():
-                found[code if code in found else "other"] += int(count)
-        return found
+def restarts_by_code(said: str) -> dict[str, int]:
+    """Of `137:2,70:1`, each of a short list of exit codes, so that the first restart is an increase."""
+    found = dict.fromkeys(_EXIT_CODES, 0)
+    for pair in said.split(","):
+        code, _, count = pair.partition(":")
+        if code.isdecimal() and count.isdecimal():
+            found[code if code in found else "other"] += int(count)
+    return found
 
 
 class Measurements:
-    """Of one process. On the event loop's thread."""
+    """Of one process, with what crawl_spider.sh says of it. On the event loop's thread."""
 
     def __init__(
-        self, watched: Watched, commits: Commits, quarantine: Quarantine, dupefilter: object
+        self,
+        watched: Watched,
+        commits: Commits,
+        quarantine: Quarantine,
+        dupefilter: object,
+        environ: Mapping[str, str] = os.environ,
     ) -> None:
         self.log = LogTally()
         self._watched = watched
         self._commits = commits
         self._quarantine = quarantine
         self._dupefilter = dupefilter
-        self._launch = Launch.read()
+        self._environ = environ
 
     async def measured(self, hosts: int = 0) -> Snapshot:
         """A snapshot, with all that metrics are made of."""
         return {**await snapshot(self._watched, hosts), OWN: self._document()}
 
     def _document(self) -> dict[str, Any]:
-        watched = self._watched
+        watched, said = self._watched, self._environ
+        processes = said.get("CRAWL_SPIDER_PROCESSES", "")
         return {
-            "slot": self._launch.slot,
-            "processes": self._launch.processes,
+            "slot": said.get("CRAWL_SPIDER_SLOT", "1"),
+            "processes": int(processes) if processes.isdecimal() else 1,
             "versions": {
                 "version": watched.identity.version,
                 "scrapy": scrapy_version,
@@ -136,11 +121,11 @@ class Measurements:
             "suspected_seeds": self._quarantine.suspects,
             "seen_bytes": self._seen_bytes(),
             "seen_pages": self._seen_pages(),
-            "service": self._launch.service or watched.identity.topic,
+            "service": said.get("OTEL_SERVICE_NAME") or watched.identity.topic,
             "concurrency_limit": watched.crawler.settings.getint("CONCURRENT_REQUESTS"),
             "soft_limit_bytes": options.integer(watched.crawler.settings, "SITE_MEMORY_SOFT_BYTES"),
             "log_messages": self.log.document(),
-            "restarts": self._launch.restarts_by_code(),
+            "restarts": restarts_by_code(said.get("CRAWL_SPIDER_RESTARTS", "")),
             "process": _process(),
             "proxy_requests": self._proxy_requests(),
             "dns_lookups": dict(LOOKUPS.outcomes),

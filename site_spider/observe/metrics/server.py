@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from itertools import accumulate
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from prometheus_client.core import (
     CounterMetricFamily,
@@ -289,7 +289,6 @@ class _MetricsHandler(BaseHTTPRequestHandler):
     server: _BoundedServer
     error_message_format = "%(code)d %(message)s\n"
     error_content_type = "text/plain; charset=utf-8"
-    _wants_body: ClassVar[bool] = True
 
     def parse_request(self) -> bool:
         """As its base; nothing but GET passes."""
@@ -304,8 +303,9 @@ class _MetricsHandler(BaseHTTPRequestHandler):
         """Answer one of the routes."""
         route = self.server.routes.get(self.path.partition("?")[0])
         if route is None:
-            found = ", ".join(sorted(self.server.routes))
-            reply = Reply(HTTPStatus.NOT_FOUND, f"here are {found}\n".encode())
+            reply = Reply(
+                HTTPStatus.NOT_FOUND, f"here are {', '.join(sorted(self.server.routes))}\n".encode()
+            )
         else:
             reply = route(self.headers.get("Accept", ""))
         self.send_response(reply.status)

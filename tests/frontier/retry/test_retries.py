@@ -20,6 +20,7 @@ from scrapy.exceptions import (
 )
 from scrapy.http import Response
 
+from site_spider.download.tls import CertificateError
 from site_spider.errors import ConfigError
 from site_spider.frontier.host_queue import level_of
 from site_spider.frontier.retry import PatientRetryMiddleware
@@ -76,7 +77,8 @@ def test_the_description_has_the_reason_of_every_retry(tmp_path: Path, script: S
     script.has("/unknown", UNKNOWN)
     script.has("/gone", 404)
     script.has("/once", 500, 404)
-    paths = ["/ends-well", "/times-out", "/stays-away", "/unknown", "/gone", "/once"]
+    script.has("/wrong", CertificateError.of("h.test"))
+    paths = ["/ends-well", "/times-out", "/stays-away", "/unknown", "/gone", "/once", "/wrong"]
     found = crawl(tmp_path, [seed(path) for path in paths], RETRY_TIMES=2)
     said = {path: found.documents[path]["description"] for path in paths}
     assert said["/ends-well"] is None
@@ -88,6 +90,8 @@ def test_the_description_has_the_reason_of_every_retry(tmp_path: Path, script: S
     )
     assert said["/gone"] == "HTTP 404 Not Found"
     assert said["/once"] == "HTTP 404 Not Found (after 1 retry: HTTP 500)"
+    assert said["/wrong"].startswith("CertificateError: the certificate of h.test cannot be verified")
+    assert (len(script.moments["/wrong"]), found.documents["/wrong"]["retries"]) == (1, 0)
     assert found.documents["/ends-well"]["retries"] == 2
     assert found.documents["/gone"]["retries"] == 0
 

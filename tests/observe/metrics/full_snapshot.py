@@ -6,7 +6,7 @@ from typing import Any
 
 from site_spider.histogram import Histogram
 from site_spider.observe.counters import BYTES, CAUSES, LAG_SECONDS, MOST_LOGGERS
-from site_spider.observe.metrics.readings import Launch, histogram_document
+from site_spider.observe.metrics.readings import histogram_document, restarts_by_code
 from site_spider.results.failures import REASONS
 
 SINKS = ("local", "elasticsearch", "hbase", "kafka", "one.too.many")
@@ -95,7 +95,7 @@ def full_snapshot(slot: str = "1", group: str = "g") -> dict[str, Any]:
                 for level in ("warning", "error")
                 for number in range(MOST_LOGGERS + 1)
             ],
-            "restarts": Launch(restarts="137:2,42:1").restarts_by_code(),
+            "restarts": restarts_by_code("137:2,42:1"),
             "process": {"cpu_seconds": 1.0, "open_fds": 2, "max_fds": 3},
             "proxy_requests": {"answered": 1, "failed": 0, "silent": 0},
             "dns_lookups": {"cached": 1, "resolved": 1, "failed": 0, "refused": 0},

@@ -88,7 +88,8 @@ def all_of_it(port: int) -> dict[str, Any]:
     }
 
 
-def test_a_crawl_exports_every_metric_that_applies(tmp_path: Path) -> None:
+def test_a_crawl_exports_every_metric_that_applies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CRAWL_SPIDER_RESTARTS", "137:2,70:1")
     found = while_crawling(tmp_path, all_of_it)
     text = samples(found["plain"])
     exported = {name for name, _ in text}
@@ -107,6 +108,7 @@ def test_a_crawl_exports_every_metric_that_applies(tmp_path: Path) -> None:
     )
     assert (consumed, completed, totals["site_spider_seeds_in_flight"]) == (6, 4, 2)
     assert totals["site_spider_redirects_total"] == 1
+    assert totals["site_spider_process_restarts_total"] == 3
     assert totals["site_spider_group_lag_seeds"] == 2
     assert totals["site_spider_group_lag_age_seconds"] > 0.5
     assert totals["site_spider_dead_letters"] == 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 from typing import Any
 
@@ -165,9 +164,3 @@ def test_a_document_of_any_kind_spoils_nothing(document: Any) -> None:
         list(parse(text))
         assert 'site_spider_seeds_consumed_total{group="g",slot="1"} 100.0' in text
         assert max(map(len, text.splitlines())) < 1000
-
-
-def test_no_label_holds_a_host_url_or_pid() -> None:
-    text = exposition([full_snapshot()]).decode()
-    names = set(re.findall(r'[{,](\w+)="', text))
-    assert names == {label for metric in METRICS for label in (*metric.labels, "group", "slot")} | {"le"}
