@@ -27,6 +27,7 @@ _DEFAULT_PORT = 8787
 class Command(SiteCommand):
     """Serves until it is stopped."""
 
+    summary = "Serve pages about the running crawls"
     description = (
         "Serves pages about all processes of the consumer group: whether every seed is accounted for, how "
         "fast the group is and why not faster, tasks, processes, hosts, failures with dead letters, sinks, "
@@ -39,14 +40,6 @@ class Command(SiteCommand):
         scrapy console --port 9000
         SITE_CONSOLE_TOKEN=... scrapy console --host 0.0.0.0 --certificate c.pem --key k.pem
     """
-
-    def syntax(self) -> str:
-        """As Scrapy asks."""
-        return "[options]"
-
-    def short_desc(self) -> str:
-        """As Scrapy asks."""
-        return "Serve pages about the running crawls"
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         """As Scrapy asks."""

@@ -36,6 +36,8 @@ class Command(SiteCommand):
     """Lists without a consumer group; replays with one, which remembers what was put back."""
 
     max_arguments = 1
+    usage = "[list|replay] [options]"
+    summary = "List dead letters with their reasons, or replay them"
     description = (
         "Lists dead letters with reason and origin (list, the default), or puts their original bytes back "
         "into the topic they came from (replay). Fix the cause first: a message that is still wrong becomes "
@@ -47,14 +49,6 @@ class Command(SiteCommand):
         scrapy dead-letters list --topic seeds --format json
         scrapy dead-letters replay
     """
-
-    def syntax(self) -> str:
-        """As Scrapy asks."""
-        return "[list|replay] [options]"
-
-    def short_desc(self) -> str:
-        """As Scrapy asks."""
-        return "List dead letters with their reasons, or replay them"
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         """As Scrapy asks."""

@@ -243,6 +243,7 @@ def _bound(stack: ExitStack, port: int) -> list[_DemoServer]:
 class Command(SiteCommand):
     """Serves until it is stopped."""
 
+    summary = "Serve a sample site to crawl"
     description = (
         "Serves a small sample site on loopback (127.0.0.2 and up) until SIGTERM or Ctrl-C. Prints its seeds "
         "for `scrapy seed`. With --produce it puts them into the seed topic, together with two messages that "
@@ -253,14 +254,6 @@ class Command(SiteCommand):
         scrapy demo --port 8000 > seeds.txt
         scrapy demo --produce
     """
-
-    def syntax(self) -> str:
-        """As Scrapy asks."""
-        return "[options]"
-
-    def short_desc(self) -> str:
-        """As Scrapy asks."""
-        return "Serve a sample site to crawl"
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         """As Scrapy asks."""

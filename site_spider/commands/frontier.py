@@ -35,6 +35,7 @@ class NoFrontierReport(SiteSpiderError):
 class Command(SiteCommand):
     """Asks each running process on its socket; changes nothing."""
 
+    summary = "Show what waits in running crawls, and why"
     description = (
         "Shows what waits in each crawl that runs on this machine as this user: queue lengths by level, "
         "hosts with the reason why they wait (busy, delay, back-off, ...) and until when, requests out, "
@@ -46,14 +47,6 @@ class Command(SiteCommand):
         scrapy frontier --hosts 100
         scrapy frontier --process 4711 --format json
     """
-
-    def syntax(self) -> str:
-        """As Scrapy asks."""
-        return "[options]"
-
-    def short_desc(self) -> str:
-        """As Scrapy asks."""
-        return "Show what waits in running crawls, and why"
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         """As Scrapy asks."""

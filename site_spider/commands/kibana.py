@@ -10,7 +10,7 @@ import ssl
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from urllib.parse import quote, unquote, urlsplit
 
 import urllib3
@@ -40,13 +40,6 @@ _SHOWN: Final = 300  # characters of what a server says
 _MOST_SHOWN: Final = 100  # objects that failed
 
 
-class NotImported(NamedTuple):
-    """An object that was not imported, and why."""
-
-    what: str
-    reason: str
-
-
 @dataclass(frozen=True)
 class Kibana:
     """A space of a Kibana; `address` has no password."""
@@ -56,8 +49,8 @@ class Kibana:
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     ca_cert: str | None = None
 
-    def send(self, objects: bytes) -> tuple[int, list[NotImported]]:
-        """How many objects were imported, and which were not. Raises SinkUnavailable."""
+    def send(self, objects: bytes) -> tuple[int, list[str]]:
+        """How many objects were imported, and which were not and why. Raises SinkUnavailable."""
         body, kind = encode_multipart_formdata({"file": (_NAME, objects, "application/ndjson")})
         status, headers, answer = self._ask("POST", "/api/saved_objects/_import?overwrite=true", body, kind)
         said = _json(answer)
@@ -69,8 +62,13 @@ class Kibana:
             refusals = list(_refusals(said.get("errors")))
             if refusals or not said["success"]:
                 refusals += self._age()
-            return said["successCount"], refusals or _unexplained(said["success"])
-        raise self._failed(status, headers, said)
+            if not refusals and not said["success"]:
+                refusals = ["the import: failed without a reason; look into the log of Kibana"]
+            return said["successCount"], refusals
+        reason = said.get("message")
+        detail = f" ({cut(reason, _SHOWN)})" if isinstance(reason, str) else ""
+        remedy = self._remedy(status, headers, said)
+        raise SinkUnavailable(f"{self.address} answers HTTP {status}{detail}: {remedy}")
 
     def link(self, dashboard: str) -> str:
         """Where a browser shows it."""
@@ -86,7 +84,8 @@ class Kibana:
         headers = {"kbn-xsrf": "site_spider", "Content-Type": kind, **self.headers}
         deadline = runtime.monotonic() + _ALL_SECONDS
         try:
-            with self._pool() as pool:
+            context = ssl.create_default_context(cafile=self.ca_cert)
+            with urllib3.PoolManager(timeout=_TIMEOUT, retries=False, ssl_context=context) as pool:
                 response = pool.request(
                     method,
                     f"{self.address}{self._prefix}{path}",
@@ -97,31 +96,7 @@ class Kibana:
                 )
                 return response.status, response.headers, _read_answer(response, deadline)
         except (HTTPError, OSError, ValueError) as error:
-            raise SinkUnavailable(f"{self.address} cannot be asked: {self._explained(error)}") from error
-
-    def _pool(self) -> urllib3.PoolManager:
-        context = ssl.create_default_context(cafile=self.ca_cert)
-        return urllib3.PoolManager(timeout=_TIMEOUT, retries=False, ssl_context=context)
-
-    def _explained(self, error: Exception) -> str:
-        if isinstance(error, NameResolutionError):
-            return "its host name has no address"
-        if isinstance(error, NewConnectionError):
-            return "it refuses connections, or no Kibana runs there (it usually has port 5601)"
-        if isinstance(error, exceptions.TimeoutError):
-            return "it does not answer in time"
-        if isinstance(error, SSLError):
-            return (
-                f"TLS fails: {_short(error)}; give its certificate authority with --ca-cert FILE, or http://"
-            )
-        return _short(error)
-
-    def _failed(self, status: int, headers: Mapping[str, str], said: Mapping[str, Any]) -> SinkUnavailable:
-        reason = said.get("message")
-        detail = f" ({cut(reason, _SHOWN)})" if isinstance(reason, str) else ""
-        return SinkUnavailable(
-            f"{self.address} answers HTTP {status}{detail}: {self._remedy(status, headers, said)}"
-        )
+            raise SinkUnavailable(f"{self.address} cannot be asked: {_explained(error)}") from error
 
     def _remedy(self, status: int, headers: Mapping[str, str], said: Mapping[str, Any]) -> str:
         if status in _REMEDIES:
@@ -135,7 +110,7 @@ class Kibana:
             return "look into the log of Kibana"
         return "that is not Kibana; --url is its address, usually with port 5601, and its path if it has one"
 
-    def _age(self) -> list[NotImported]:
+    def _age(self) -> list[str]:
         """What else there is to say when it is older than the objects."""
         try:
             _, _, answer = self._ask("GET", "/api/status")
@@ -146,13 +121,10 @@ class Kibana:
         parts = number.split(".")[:2] if isinstance(number, str) else []
         if len(parts) < 2 or not all(part.isdecimal() and len(part) < 5 for part in parts):
             return []
+        if tuple(map(int, parts)) >= OLDEST:
+            return []
         wanted = ".".join(map(str, OLDEST))
-        is_old = tuple(map(int, parts)) < OLDEST
-        return (
-            [NotImported(f"Kibana {'.'.join(parts)}", f"is too old: {wanted} or newer is needed")]
-            if is_old
-            else []
-        )
+        return [f"Kibana {'.'.join(parts)}: is too old: {wanted} or newer is needed"]
 
 
 _REMEDIES: Final = {
@@ -184,15 +156,13 @@ def _json(answer: bytes) -> Mapping[str, Any]:
     return said if isinstance(said, dict) else {}
 
 
-def _refusals(errors: object) -> Iterator[NotImported]:
+def _refusals(errors: object) -> Iterator[str]:
     for one in errors[:_MOST_SHOWN] if isinstance(errors, list) else ():
         said = one if isinstance(one, dict) else {}
         meta = said.get("meta")
         title = said.get("title") or (meta.get("title") if isinstance(meta, dict) else None)
         name = f"{_text(title)!r} " if title else ""
-        yield NotImported(
-            f"{_text(said.get('type'))} {name}({_text(said.get('id'))})", _reason(said.get("error"))
-        )
+        yield f"{_text(said.get('type'))} {name}({_text(said.get('id'))}): {_reason(said.get('error'))}"
 
 
 def _reason(error: object) -> str:
@@ -204,13 +174,20 @@ def _reason(error: object) -> str:
     return " ".join(_text(said[name]) for name in ("type", "message") if said.get(name)) or "no reason given"
 
 
-def _unexplained(is_success: bool) -> list[NotImported]:
-    reason = "failed without a reason; look into the log of Kibana"
-    return [] if is_success else [NotImported("the import", reason)]
-
-
 def _text(value: object) -> str:
     return cut(value if isinstance(value, str) else "?", _SHOWN)
+
+
+def _explained(error: Exception) -> str:
+    if isinstance(error, NameResolutionError):
+        return "its host name has no address"
+    if isinstance(error, NewConnectionError):
+        return "it refuses connections, or no Kibana runs there (it usually has port 5601)"
+    if isinstance(error, exceptions.TimeoutError):
+        return "it does not answer in time"
+    if isinstance(error, SSLError):
+        return f"TLS fails: {_short(error)}; give its certificate authority with --ca-cert FILE, or http://"
+    return _short(error)
 
 
 def _short(error: Exception) -> str:
@@ -232,6 +209,8 @@ class Command(SiteCommand):
     """Replaces what an earlier import has left; other objects stay as they are."""
 
     max_arguments = 1
+    usage = "import --url URL [options]"
+    summary = "Send the data views and dashboards to a Kibana"
     description = (
         "Sends data views, searches and the dashboards Crawl, Results and Operations to Kibana 8.9 or newer. "
         "The data views have the indices of the settings SITE_RESULTS_INDEX, SITE_ITEMS_INDEX and "
@@ -242,14 +221,6 @@ class Command(SiteCommand):
         scrapy kibana import --url https://kibana.example.com --api-key @/run/secrets/kibana_key
         scrapy kibana import --url https://kibana.example.com/base --user elastic:PASSWORD --space crawl
     """
-
-    def syntax(self) -> str:
-        """As Scrapy asks."""
-        return "import --url URL [options]"
-
-    def short_desc(self) -> str:
-        """As Scrapy asks."""
-        return "Send the data views and dashboards to a Kibana"
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         """As Scrapy asks."""
@@ -269,10 +240,11 @@ class Command(SiteCommand):
         if opts.args != ["import"]:
             self.refuse(f"unknown verb {opts.args[0]!r}: say import" if opts.args else "say import")
         kibana = self._kibana(opts)
-        objects = self._objects()
+        lines = resource(_FILE).read_text(encoding="utf-8").splitlines()
+        objects = [self._with_index(line) for line in lines]
         imported, refusals = kibana.send("".join(f"{line}\n" for line in objects).encode())
         for refusal in refusals:
-            self.complain(f"{refusal.what}: {refusal.reason}")
+            self.complain(refusal)
         show(f"imported {imported} of {len(objects) - 1} objects")
         if refusals or imported < len(objects) - 1:
             self.exitcode = EXIT_FAILED
@@ -285,17 +257,21 @@ class Command(SiteCommand):
         if not opts.url:
             self.refuse("--url is missing: give the address of Kibana, such as http://127.0.0.1:5601")
         address, login = self._address(opts.url)
-        key, user = _read("--api-key", opts.api_key), _read("--user", opts.user) or login
+        key, user = _secret("--api-key", opts.api_key), _secret("--user", opts.user) or login
         if key and not key.isascii():
             self.refuse("--api-key has characters that no API key has")
-        self._hide({key or "", *([user, user.partition(":")[2], _encoded(user)] if user else ())})
+        secrets = {key or "", *([user, user.partition(":")[2], _encoded(user)] if user else ())}
+        self._redaction = Redaction(secrets_of(self.options) | secrets)
         if key and user:
             self.refuse("--api-key and a user are two ways to log in: give one of them")
         if user and ":" not in user:
             self.refuse("--user must be NAME:PASSWORD")
         if opts.space is not None and not _SPACE.fullmatch(opts.space):
             self.refuse(f"--space is {opts.space!r}, but an identifier has letters a to z, digits, _ and -")
-        return Kibana(address, opts.space, _login(key, user), _certificates(opts.ca_cert))
+        if opts.ca_cert is not None and not Path(opts.ca_cert).is_file():
+            raise ConfigError(f"--ca-cert is {opts.ca_cert!r}, which is no file.")
+        login = f"ApiKey {key}" if key else f"Basic {_encoded(user)}" if user else ""
+        return Kibana(address, opts.space, {"Authorization": login} if login else {}, opts.ca_cert)
 
     def _address(self, url: str) -> tuple[str, str]:
         """Without name and password, and these."""
@@ -309,15 +285,8 @@ class Command(SiteCommand):
         login, _, host = parts.netloc.rpartition("@")
         return f"{parts.scheme}://{host}{parts.path.rstrip('/')}", unquote(login)
 
-    def _hide(self, secrets: set[str]) -> None:
-        self._redaction = Redaction(secrets_of(self.options) | secrets)
-
-    def _objects(self) -> list[str]:
-        """The lines of the file, with the indices of the settings."""
-        lines = resource(_FILE).read_text(encoding="utf-8").splitlines()
-        return [self._with_index(line) for line in lines]
-
     def _with_index(self, line: str) -> str:
+        """A line of the file, with the index of the settings where it is a data view."""
         one: dict[str, Any] = json.loads(line)
         setting = _INDICES.get(one["id"]) if one.get("type") == "index-pattern" else None
         if setting is None:
@@ -329,35 +298,18 @@ class Command(SiteCommand):
         return json.dumps(one, ensure_ascii=False, separators=(",", ":"))
 
 
-def _read(option: str, value: str | None) -> str | None:
-    """A secret, or what is in its file. Raises ConfigError."""
-    if value is None or not value.startswith("@"):
-        return _checked(option, value)
-    try:
-        with Path(value[1:]).open(encoding="utf-8") as file:
-            return _checked(option, file.read(10_000).strip())
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{option} is {value!r}, which cannot be read: {error}") from None
-
-
-def _checked(option: str, value: str | None) -> str | None:
+def _secret(option: str, value: str | None) -> str | None:
+    """What is given, or stands in its file. Raises ConfigError."""
+    if value is not None and value.startswith("@"):
+        try:
+            with Path(value[1:]).open(encoding="utf-8") as file:
+                value = file.read(10_000).strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{option} is {value!r}, which cannot be read: {error}") from None
     if value is not None and not (value and value.isprintable()):
         raise ConfigError(f"{option} is empty or has characters that cannot be sent.")
     return value
 
 
-def _login(key: str | None, user: str | None) -> dict[str, str]:
-    if key:
-        return {"Authorization": f"ApiKey {key}"}
-    return {"Authorization": f"Basic {_encoded(user)}"} if user else {}
-
-
 def _encoded(user: str) -> str:
     return base64.b64encode(user.encode()).decode()
-
-
-def _certificates(path: str | None) -> str | None:
-    """Raises ConfigError."""
-    if path is not None and not Path(path).is_file():
-        raise ConfigError(f"--ca-cert is {path!r}, which is no file.")
-    return path

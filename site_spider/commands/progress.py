@@ -5,19 +5,19 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from scrapy import Spider
 
 from site_spider import options, runtime
 from site_spider.commands.output import Column, add_format_option, print_json, print_table, show
 from site_spider.commands.site_command import SiteCommand
-from site_spider.commands.task_verbs import in_parked_topic, in_seed_topic
+from site_spider.commands.task_seeds import in_parked_topic, in_seed_topic
 from site_spider.contracts.seed_log import Partition, SeedLog, Topics, each_topic
 from site_spider.errors import ConfigError, LogUnavailable
 from site_spider.observe.progress import Progress, Rate, of_partition, of_topics, total
@@ -142,61 +142,30 @@ def _clock(seconds: float) -> str:
     return str(timedelta(seconds=round(seconds)))
 
 
-# --- progress task ---------------------------------------------------------------------------------------
-# `scrapy progress --task-id`: how far one task is.
+def task_report(desk: TaskDesk, group: str, task_id: str) -> dict[str, Any]:
+    """How far one task is. What waits is counted in the topics; the rest is what processes tell of it.
+
+    `waiting`: in the seed topics and not complete, what is in flight included. Raises LogUnavailable.
+    """
+    log, topics, overview = desk.log, desk.topics, desk.overview()
+    facts = overview.of(task_id)
+    return {
+        "task_id": task_id,
+        "state": facts.state if overview.knows(task_id) else "not declared",
+        "reason": facts.reason,
+        "waiting": sum(1 for topic in topics.all_seeds for _ in in_seed_topic(log, topic, group, task_id)),
+        "parked": sum(1 for _ in in_parked_topic(log, topics, desk.board, task_id)),
+        **facts.numbers(),
+        "pages_begun": facts.pages_begun,
+    }
 
 
-@dataclass(frozen=True, slots=True)
-class TaskReport:
-    """What waits is counted in the topics; the rest is what processes tell of a declared task."""
-
-    task_id: str
-    state: str
-    reason: str
-    waiting: int  # in the seed topic and not complete, what is in flight included
-    parked: int
-    seeds: dict[str, int]
-    moved: dict[str, int]
-    partial: bool
-    pages: int
-    pages_begun: int
-    bytes: int
-
-    @classmethod
-    def taken(cls, log: SeedLog, topics: TaskTopics, group: str, task_id: str) -> TaskReport:
-        """Read the topics. Raises LogUnavailable."""
-        desk = TaskDesk(log, topics)
-        board, overview = desk.board, desk.overview()
-        facts = overview.of(task_id)
-        return cls(
-            task_id=task_id,
-            state=facts.state if overview.knows(task_id) else "not declared",
-            reason=facts.reason,
-            waiting=sum(1 for topic in topics.all_seeds for _ in in_seed_topic(log, topic, group, task_id)),
-            parked=sum(1 for _ in in_parked_topic(log, topics, board, task_id)),
-            seeds=dict(facts.seeds),
-            moved=dict(facts.moved),
-            partial=facts.is_partial,
-            pages=facts.pages,
-            pages_begun=facts.pages_begun,
-            bytes=facts.bytes,
-        )
-
-    @property
-    def is_done(self) -> bool:
-        """Whether nothing of it waits."""
-        return not (self.waiting or self.parked)
-
-    def line(self) -> str:
-        """All of it in one line."""
-        seeds = "".join(f", {count} {outcome}" for outcome, count in sorted(self.seeds.items()))
-        reason = f" ({self.reason})" if self.reason else ""
-        said = f"task {self.task_id} {self.state}{reason}: waiting {self.waiting}, parked {self.parked}"
-        return f"{said}, pages {self.pages}{seeds}"
-
-    def document(self) -> dict[str, Any]:
-        """All of it for programs."""
-        return asdict(self)
+def task_line(report: Mapping[str, Any]) -> str:
+    """All of it in one line."""
+    seeds = "".join(f", {count} {outcome}" for outcome, count in sorted(report["seeds"].items()))
+    reason = f" ({report['reason']})" if report["reason"] else ""
+    said = f"task {report['task_id']} {report['state']}{reason}: waiting {report['waiting']}"
+    return f"{said}, parked {report['parked']}, pages {report['pages']}{seeds}"
 
 
 # --- progress watch --------------------------------------------------------------------------------------
@@ -213,17 +182,54 @@ _OWNER_SECONDS = 15.0  # between two questions which partitions nobody has
 _SAY_SECONDS = 5.0  # between two lines when they are not drawn over each other
 
 
-class Voice(Protocol):
-    """Tells how far it is."""
+class Lines:
+    """Says what has changed, every few seconds at most, and how it ended."""
+
+    def __init__(self, say: Callable[[Report], None], gap_seconds: float = _SAY_SECONDS) -> None:
+        self._say = say
+        self._gap_seconds = gap_seconds
+        self._said: Report | None = None
+        self._say_at = 0.0
 
     def show(self, report: Report) -> None:
         """Another look was taken."""
+        changed = self._said is None or self._said.total != report.total
+        if changed and runtime.monotonic() >= self._say_at:
+            self.end(report)
+            self._say_at = runtime.monotonic() + self._gap_seconds
 
     def interrupt(self) -> None:
         """Something else will be printed."""
 
     def end(self, report: Report) -> None:
         """It is done."""
+        self._said = report
+        self._say(report)
+
+
+class LiveLine(Lines):
+    """One line of a terminal, drawn over."""
+
+    def __init__(self) -> None:
+        super().__init__(_draw, gap_seconds=0)
+
+    def show(self, report: Report) -> None:
+        """At every look, because the rate changes."""
+        _draw(report)
+
+    def interrupt(self) -> None:
+        """Take it away."""
+        print("\r\x1b[K", end="", flush=True)
+
+    def end(self, report: Report) -> None:
+        """Leave it there."""
+        _draw(report)
+        print(flush=True)
+
+
+def _draw(report: Report) -> None:
+    text = cut(line(report), shutil.get_terminal_size().columns - 1)
+    print(f"\r\x1b[K{text}", end="", flush=True)
 
 
 class Watch:
@@ -233,7 +239,7 @@ class Watch:
         self,
         look: Callable[[Rate], Report],
         complain: Callable[[str], None],
-        voice: Voice,
+        voice: Lines,
         pause_seconds: float = _LOOK_SECONDS,
         owners: Callable[[], frozenset[Partition] | None] = frozenset,
     ) -> None:
@@ -294,49 +300,6 @@ class Watch:
         self._complain(message)
 
 
-class LiveLine:
-    """One line of a terminal, drawn over."""
-
-    def show(self, report: Report) -> None:
-        """As in Voice."""
-        text = cut(line(report), shutil.get_terminal_size().columns - 1)
-        print(f"\r\x1b[K{text}", end="", flush=True)
-
-    def interrupt(self) -> None:
-        """As in Voice."""
-        print("\r\x1b[K", end="", flush=True)
-
-    def end(self, report: Report) -> None:
-        """As in Voice."""
-        self.show(report)
-        print(flush=True)
-
-
-class Lines:
-    """Says what has changed, every few seconds at most, and how it ended."""
-
-    def __init__(self, say: Callable[[Report], None], gap_seconds: float = _SAY_SECONDS) -> None:
-        self._say = say
-        self._gap_seconds = gap_seconds
-        self._said: Report | None = None
-        self._say_at = 0.0
-
-    def show(self, report: Report) -> None:
-        """As in Voice."""
-        changed = self._said is None or self._said.total != report.total
-        if changed and runtime.monotonic() >= self._say_at:
-            self.end(report)
-            self._say_at = runtime.monotonic() + self._gap_seconds
-
-    def interrupt(self) -> None:
-        """As in Voice."""
-
-    def end(self, report: Report) -> None:
-        """As in Voice."""
-        self._said = report
-        self._say(report)
-
-
 _CHECK_SECONDS = 10.0
 _MEASURE_SECONDS = 1.0
 _TASK_SECONDS = 5.0  # between two looks: the topics are read anew
@@ -352,6 +315,7 @@ _COLUMNS = (
 class Command(SiteCommand):
     """One look, or a look again and again until all is done."""
 
+    summary = "Show how far the consumer group is"
     description = (
         "Shows how far a consumer group is: messages done, in flight (a part of the lag), lag, rate and time "
         "left. With --until-done it waits until the group has no lag and nothing is in flight, and then ends "
@@ -362,14 +326,6 @@ class Command(SiteCommand):
         scrapy progress --until-done
         scrapy progress --group site_spider --topic seeds --format json
     """
-
-    def syntax(self) -> str:
-        """As Scrapy asks."""
-        return "[options]"
-
-    def short_desc(self) -> str:
-        """As Scrapy asks."""
-        return "Show how far the consumer group is"
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         """As Scrapy asks."""
@@ -399,7 +355,7 @@ class Command(SiteCommand):
                         check_crawl(self.options, self.spider_class)
                     except ConfigError as error:
                         self.complain(str(error))
-                        self.end_with(exit_code.CONFIG)
+                        self.exitcode = exit_code.CONFIG
                         return
                 Watch(look, self.complain, _voice(opts.format), owners=owners).run()
             else:
@@ -410,12 +366,12 @@ class Command(SiteCommand):
         log.check(_CHECK_SECONDS)
         topics = TaskTopics.read(self.options, topic)
         while True:
-            report = TaskReport.taken(log, topics, group, opts.task_id)
+            report = task_report(TaskDesk(log, topics), group, opts.task_id)
             if opts.format == "json":
-                print_json(report.document())
+                print_json(report)
             else:
-                show(report.line())
-            if not opts.until_done or report.is_done:
+                show(task_line(report))
+            if not opts.until_done or not (report["waiting"] or report["parked"]):
                 return
             runtime.sleep(_TASK_SECONDS)
 
@@ -444,7 +400,7 @@ def _label(which: int | Partition) -> int | str:
     return f"{which.topic}/{which.number}" if isinstance(which, Partition) else which
 
 
-def _voice(form: str) -> Voice:
+def _voice(form: str) -> Lines:
     if form == "json":
         return Lines(lambda report: print_json(document(report)))
     if sys.stdout.isatty():

@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Sequence
-from contextlib import closing
+from collections.abc import Sequence
 from typing import Any
 
-from site_spider.commands.output import (
-    Column,
-    DocumentFilters,
-    add_filter_options,
-    print_table,
-    show_document,
-    show_some,
-)
-from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
-from site_spider.contracts.sink import ResultReader, StatusFilter
-from site_spider.service import config as parts
+from site_spider.commands.documents import Documents, DocumentsCommand
+from site_spider.commands.output import Column, print_table
+from site_spider.contracts.sink import StatusFilter
 
 _STATUS, _URL, _ID = Column("STATUS"), Column("URL", shrinks=True), Column("URL_ID", optional=True)
 _RESULTS = (_STATUS, Column("SIZE", right=True), Column("TYPE", optional=True), _URL, _ID)
@@ -26,15 +17,15 @@ _FAILURES = (_STATUS, _URL, Column("DESCRIPTION", shrinks=True), _ID)
 _FAILURE_FIELDS = ("status", "url", "description", "url_id")
 
 
-class Command(SiteCommand):
-    """Shows one document in full, or a row for each of many."""
+class Command(DocumentsCommand):
+    """Pages: what was fetched, and what failed."""
 
+    summary = "Show results"
     description = (
         "Reads results back from the first store of SITE_SINKS that can be read "
         "(local, Elasticsearch, HBase). "
         "The exit code is 1 if --url-id is not found."
     )
-    spider_help = "only what this spider wrote"
     examples = """
         scrapy results
         scrapy results --status none                  what did not answer, and why
@@ -43,68 +34,37 @@ class Command(SiteCommand):
         scrapy results --spider books --host example.com
         scrapy results --limit 0 --format json        all of them, one JSON document a line
     """
+    missing = "no result has the url_id"
 
-    def syntax(self) -> str:
-        """As Scrapy asks."""
-        return "[options]"
-
-    def short_desc(self) -> str:
-        """As Scrapy asks."""
-        return "Show results"
-
-    def add_options(self, parser: argparse.ArgumentParser) -> None:
-        """As Scrapy asks."""
-        super().add_options(parser)
-        parser.add_argument("--url-id", metavar="ID", help="only the document with this url_id")
+    def add_own_options(self, parser: argparse.ArgumentParser) -> None:
+        """As in DocumentsCommand."""
+        parser.add_argument("--url-id", dest="key", metavar="ID", help="only the document with this url_id")
         parser.add_argument(
             "--status", metavar="S", help="only this HTTP status; none: pages without an answer"
         )
-        add_filter_options(parser)
 
-    def work(self, opts: argparse.Namespace) -> None:
-        """Show. Raises SiteSpiderError."""
-        status = self._status(opts.status)
-        filters = DocumentFilters.of(opts, self.refuse)
-        with closing(parts.reader(self.options)) as reader:
-            if opts.url_id is not None:
-                self._show_one(reader, opts)
-            else:
-                show_some(reader, filters._replace(status=status), opts.format, _print_tables, self.complain)
-
-    def _status(self, text: str | None) -> StatusFilter:
-        if text is None:
+    def status(self, opts: argparse.Namespace) -> StatusFilter:
+        """As in DocumentsCommand."""
+        if opts.status is None:
             return None
-        if text in ("none", "failed"):
+        if opts.status in ("none", "failed"):
             return "none"
-        if not text.isascii() or not text.isdigit():
-            self.refuse(f"--status is {text!r}, but must be a number such as 404, or none")
-        return int(text)
+        if not opts.status.isascii() or not opts.status.isdigit():
+            self.refuse(f"--status is {opts.status!r}, but must be a number such as 404, or none")
+        return int(opts.status)
 
-    def _show_one(self, reader: ResultReader, opts: argparse.Namespace) -> None:
-        document = reader.get(opts.url_id)
-        if document is None:
-            self.complain(f"no result has the url_id {opts.url_id!r} in {reader.address}")
-            self.exitcode = EXIT_FAILED
-        else:
-            show_document(document, opts.format)
-
-
-def _slim(document: dict[str, Any]) -> dict[str, Any]:
-    """What the tables show of a document, without its body."""
-    return {field: document.get(field) for field in {*_RESULT_FIELDS, *_FAILURE_FIELDS}}
-
-
-def _print_tables(found: Iterable[dict[str, Any]]) -> None:
-    """What was fetched, and what failed: no answer, or one that says no."""
-    documents = [_slim(document) for document in found]
-    failures = [document for document in documents if document["description"] is not None]
-    results = [document for document in documents if document["description"] is None]
-    print(f"Results: {len(results)}")
-    if results:
-        print_table(_RESULTS, _rows(results, _RESULT_FIELDS))
-    print(f"\nFailures: {len(failures)}")
-    if failures:
-        print_table(_FAILURES, _rows(failures, _FAILURE_FIELDS))
+    def print_tables(self, found: Documents) -> None:
+        """What failed has no answer, or one that says no. Bodies are not kept."""
+        fields = {*_RESULT_FIELDS, *_FAILURE_FIELDS}
+        documents = [{field: each.get(field) for field in fields} for each in found]
+        failures = [document for document in documents if document["description"] is not None]
+        results = [document for document in documents if document["description"] is None]
+        print(f"Results: {len(results)}")
+        if results:
+            print_table(_RESULTS, _rows(results, _RESULT_FIELDS))
+        print(f"\nFailures: {len(failures)}")
+        if failures:
+            print_table(_FAILURES, _rows(failures, _FAILURE_FIELDS))
 
 
 def _rows(documents: Sequence[dict[str, Any]], fields: Sequence[str]) -> list[list[object]]:

@@ -195,6 +195,8 @@ class Command(SiteCommand):
     """Reads lines, complains about bad ones, says at the end how many were produced."""
 
     max_arguments = 1
+    usage = "[options] [FILE|-]"
+    summary = "Produce a seed for each line of a file"
     description = (
         "Produces a seed to the seed topic for each line of FILE (- or none: standard input), keyed by host. "
         "A line is a URL or a JSON seed, in UTF-8. Blank lines and lines that begin with # are skipped. "
@@ -209,14 +211,6 @@ class Command(SiteCommand):
         scrapy seed urls.txt --task-id spring --close --max-lag 100000
         scrapy seed urls.txt --method HEAD --topic more-seeds
     """
-
-    def syntax(self) -> str:
-        """As Scrapy asks."""
-        return "[options] [FILE|-]"
-
-    def short_desc(self) -> str:
-        """As Scrapy asks."""
-        return "Produce a seed for each line of a file"
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         """As Scrapy asks."""

@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -26,6 +27,8 @@ _FINDINGS = (Column("OK"), Column("WHAT"), Column("STATE"))
 class Command(SiteCommand):
     """Becomes the supervisor, which needs less memory than a process with Scrapy in it."""
 
+    usage = "[options] [SPIDER]"
+    summary = "Keep crawlers of a spider running"
     description = (
         "Runs crawlers of a spider, members of one consumer group, in the foreground. A process that dies is "
         "started again with growing pauses. The first SIGTERM or SIGINT (Ctrl-C) stops all gracefully, the "
@@ -43,14 +46,6 @@ class Command(SiteCommand):
         scrapy service shop --check        settings, servers and rights
     """
 
-    def syntax(self) -> str:
-        """As Scrapy asks."""
-        return "[options] [SPIDER]"
-
-    def short_desc(self) -> str:
-        """As Scrapy asks."""
-        return "Keep crawlers of a spider running"
-
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         """As Scrapy asks."""
         super().add_options(parser)
@@ -61,7 +56,7 @@ class Command(SiteCommand):
         parser.add_argument(
             "--scale",
             metavar="N",
-            type=_count_or_none,
+            type=partial(_count, least=0),
             help="have the `scrapy service` that runs with this spider, topic and group keep N processes",
         )
         parser.add_argument(
@@ -97,7 +92,7 @@ class Command(SiteCommand):
             self._check(is_started=opts.scale is None)
         except ConfigError as error:
             self.complain(str(error))
-            self.end_with(exit_code.CONFIG)
+            self.exitcode = exit_code.CONFIG
             return
         sys.stdout.flush()
         become_supervisor([*self._supervision(opts), "--", *_crawl_options(opts)])
@@ -123,7 +118,7 @@ class Command(SiteCommand):
             show(f"{len(known) - len(shown)} other settings have their defaults (--format json shows them)")
             print()
             print_table(_FINDINGS, [["no" if one.code else "yes", one.what, one.says] for one in findings])
-        self.end_with(code)
+        self.exitcode = code
 
     def _supervision(self, opts: argparse.Namespace) -> Iterator[str]:
         group, topics = str(self.options["SITE_CONSUMER_GROUP"]), ",".join(Tiers.of(self.options).topics)
@@ -163,14 +158,8 @@ def _cell(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
-def _count(text: str) -> int:
-    number = _count_or_none(text)
-    if number == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to {supervisor.MOST_PROCESSES}")
-    return number
-
-
-def _count_or_none(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or int(text) > supervisor.MOST_PROCESSES:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to {supervisor.MOST_PROCESSES}")
+def _count(text: str, least: int = 1) -> int:
+    most = supervisor.MOST_PROCESSES
+    if not text.isascii() or not text.isdigit() or not least <= int(text) <= most:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from {least} to {most}")
     return int(text)

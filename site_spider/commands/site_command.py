@@ -9,6 +9,7 @@ import sys
 import textwrap
 from abc import abstractmethod
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import ClassVar, NoReturn
 
@@ -51,6 +52,8 @@ class SiteCommand(ScrapyCommand):
     requires_crawler_process = False
     default_settings: ClassVar[dict[str, object]] = {"LOG_FORMAT": "%(levelname)s: %(message)s"}
     max_arguments = 0
+    usage = "[options]"  # behind the name of the command
+    summary = ""  # of `scrapy --help`
     description = ""  # of --help
     spider_help = "work for this spider"
     examples = ""  # lines at the end of --help
@@ -70,9 +73,17 @@ class SiteCommand(ScrapyCommand):
         assert self.settings is not None
         return self.settings
 
+    def syntax(self) -> str:
+        """As Scrapy asks."""
+        return self.usage
+
+    def short_desc(self) -> str:
+        """As Scrapy asks."""
+        return self.summary
+
     def long_desc(self) -> str:
         """As Scrapy asks."""
-        return self.description or self.short_desc()
+        return self.description
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         """As Scrapy asks; examples stand at the end of the help."""
@@ -167,10 +178,6 @@ class SiteCommand(ScrapyCommand):
     def work(self, opts: argparse.Namespace) -> None:
         """What the command does; `opts.args` are its arguments. Raises SiteSpiderError."""
 
-    def end_with(self, code: int) -> None:
-        """The exit code."""
-        self.exitcode = code
-
     def complain(self, message: str) -> None:
         """One line on stderr."""
         complain(self._redaction(f"scrapy {self.name}: {message}"))
@@ -212,7 +219,7 @@ def _refuse_unknown(args: list[str], most: int) -> None:
 
 
 class Trial(ScrapyCommand):
-    """A mixin, in front of Scrapy's command."""
+    """As Scrapy's, without touching the crawl."""
 
     # Scrapy makes a command of every subclass that it finds in the module it was defined in.
     __module__ = "site_spider.commands"
@@ -229,3 +236,9 @@ class Trial(ScrapyCommand):
             loader.load(name).update_settings(self.settings)
         apply_environment(self.settings)
         redact_logs(self.settings)
+
+
+def trial(module: str) -> type[ScrapyCommand]:
+    """The class of a module that is named after a command of Scrapy."""
+    scrapys = import_module(f"scrapy.commands.{module.rpartition('.')[2]}").Command
+    return type("Command", (Trial, scrapys), {"__module__": module, "__doc__": Trial.__doc__})

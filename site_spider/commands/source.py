@@ -38,6 +38,8 @@ class Command(SiteCommand):
     """Changes nothing: no seed is taken, and nothing is written."""
 
     max_arguments = 3
+    usage = "list | check FILE [URL or saved page] [options]"
+    summary = "List sources, or check what one follows and extracts"
     description = (
         "list: the sources of SITE_SOURCES_DIR. check FILE: each mistake of a source file with its line. "
         "check FILE PAGE: also what would be followed and extracted from PAGE, a URL or a saved page "
@@ -50,14 +52,6 @@ class Command(SiteCommand):
         scrapy source check docs/examples/sources/books.yaml https://books.example/catalogue/
         scrapy source check docs/examples/sources/books.yaml saved.html --url https://books.example/catalogue/a_1/
     """
-
-    def syntax(self) -> str:
-        """As Scrapy asks."""
-        return "list | check FILE [URL or saved page] [options]"
-
-    def short_desc(self) -> str:
-        """As Scrapy asks."""
-        return "List sources, or check what one follows and extracts"
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         """As Scrapy asks."""

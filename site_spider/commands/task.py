@@ -3,44 +3,103 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
 from contextlib import closing
+from datetime import UTC
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from site_spider.commands.site_command import SiteCommand
-from site_spider.commands.task_orders import Close, Notify, Set, Start, Wait
-from site_spider.commands.task_verbs import Call, Cancel, Delete, List, PauseTask, Resume, Show, Verb
+import yaml
+
+from site_spider import runtime
+from site_spider.commands.output import Column, print_json, print_table, show
+from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
+from site_spider.commands.task_seeds import in_parked_topic, in_seed_topic
 from site_spider.errors import SeedError
 from site_spider.seed.fields import identifier
 from site_spider.service import config as parts
-from site_spider.tasks.desk import TaskDesk
-from site_spider.tasks.follower import TaskTopics
-from site_spider.tasks.record import BadTask
+from site_spider.service.config import check_ends_are_told, guard_of, spill_keys
+from site_spider.tasks import webhook
+from site_spider.tasks.control_log import Endings, read_endings, written
+from site_spider.tasks.desk import TaskDesk, TaskFacts, TaskOrders, TaskOverview
+from site_spider.tasks.ending import Attempts, TaskEnding
+from site_spider.tasks.ends import attempts_of
+from site_spider.tasks.follower import TaskTopics, TopicView
+from site_spider.tasks.record import (
+    MAX_RECORD_BYTES,
+    BadTask,
+    Task,
+    TaskRules,
+    anew,
+    declared,
+    moment_or_span,
+    span,
+)
 
-# --- verbs -----------------------------------------------------------------------------------------------
-# All verbs of `scrapy task`; a new one is a module and a line here.
-
-
-VERBS: Mapping[str, Verb] = {
-    "start": Start(),
-    "list": List(),
-    "show": Show(),
-    "set": Set(),
-    "pause": PauseTask(),
-    "resume": Resume(),
-    "cancel": Cancel(),
-    "close": Close(),
-    "wait": Wait(),
-    "notify": Notify(),
-    "delete": Delete(),
-}
-
-
+EXIT_STOPPED = 3  # cancelled or expired
+EXIT_SPENT = 4  # its budget
 _CHECK_SECONDS = 10.0
+_SETTLE_SECONDS = 2.0  # without news, then the totals of a cancelled task are printed
+_LONGEST_SECONDS = 15.0
+_POLL_SECONDS = 0.2
+_LOOK_SECONDS = 2.0  # between looks at the record of the task
+_SHOWN = 10  # URLs that a change of rules would filter
+_LIST = (Column("TASK", shrinks=True), Column("STATE"), Column("REASON", optional=True),
+         Column("WEIGHT", right=True), Column("PAGES", right=True), Column("SEEDS", right=True),
+         Column("PARKED", right=True))  # fmt: skip
+_FIELDS = (Column("FIELD"), Column("VALUE", shrinks=True))
+
+
+def _checked(read: Callable[[object], str]) -> Callable[[str], str]:
+    """As a type of argparse, which names the option."""
+
+    def text_of(text: str) -> str:
+        try:
+            return read(text)
+        except BadTask as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return text_of
+
+
+# option -> field, what it takes, help
+_OPTIONS: Mapping[str, tuple[str, Any, str, str]] = {
+    "--weight": ("weight", float, "N", "its share beside other tasks (default: 1)"),
+    "--max-pages": ("max_pages", int, "N", "pages of the task; then it is paused"),
+    "--max-pages-host": ("max_pages_host", int, "N", "pages of one host; then its links are filtered"),
+    "--max-bytes": ("max_bytes", int, "N", "bytes of its pages; then it is paused"),
+    "--max-time": (
+        "max_time",
+        _checked(span),
+        "T",
+        "90s, 15m, 2h or 7d from its first seed; then it is paused",
+    ),
+    "--depth": ("depth", int, "N", "hops from the seed (default: DEPTH_LIMIT)"),
+    "--scope": ("scope", str, "S", "host, domain or any (default: SITE_LINK_SCOPE)"),
+    "--rate": ("rate", str, "R", "pages of all processes together, such as 50/s or 300/m"),
+    "--expires": (
+        "expires",
+        _checked(moment_or_span),
+        "T",
+        "90s, 2h, 7d or a moment in ISO 8601; then it is cancelled",
+    ),
+    "--source": ("source", str, "NAME", "the source of its seeds, if they name none"),
+    "--webhook": ("webhook", str, "URL", "is told of its end"),
+}
+_PATTERNS = {"allow": "links are followed only if one", "deny": "nothing is fetched if one"}
+_FLAGS = {
+    "--dry-run": "set: say what of the waiting seeds it would filter",
+    "--again": "close: a task that has ended, for seeds produced since",
+    "--secret": "notify: print what receivers verify signatures with, and end",
+}
 
 
 class Command(SiteCommand):
     """Writes a record of the task topic, which every process follows."""
 
+    summary = "Declare, show and control tasks"
     max_arguments = 60
     needs_spider = False
     description = (
@@ -65,22 +124,27 @@ class Command(SiteCommand):
         scrapy task notify spring --secret        # what the receiver verifies signatures with
         scrapy task delete spring
     """
+    desk: TaskDesk
+    opts: argparse.Namespace
+    task_id = ""  # of a verb that takes one
 
     def syntax(self) -> str:
         """As Scrapy asks."""
         return f"{'|'.join(VERBS)} [ID] [options]"
-
-    def short_desc(self) -> str:
-        """As Scrapy asks."""
-        return "Declare, show and control tasks"
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         """As Scrapy asks."""
         super().add_options(parser)
         parser.add_argument("--json", action="store_true", help="one JSON object a line instead of text")
         parser.add_argument("--new", action="store_true", help="accept an id that nobody knows yet")
-        for verb in VERBS.values():
-            verb.add_options(parser)
+        parser.add_argument("--file", metavar="FILE", help="start: fields of the task as YAML or JSON")
+        for option, (name, kind, metavar, text) in _OPTIONS.items():
+            parser.add_argument(option, dest=name, type=kind, metavar=metavar, help=f"start: {text}")
+        for name, text in _PATTERNS.items():
+            said = f"start: {text} is found in the URL; may be repeated"
+            parser.add_argument(f"--{name}", metavar="RE", action="append", help=said)
+        for option, text in _FLAGS.items():
+            parser.add_argument(option, action="store_true", help=text)
 
     def work(self, opts: argparse.Namespace) -> None:
         """Do what the verb says. Raises SiteSpiderError."""
@@ -91,15 +155,294 @@ class Command(SiteCommand):
         takes_id = " ID" in verb.usage
         if bool(words) < takes_id or len(words) > takes_id + verb.most_words:
             self.refuse(f"say: scrapy task {verb.usage}")
-        task_id = _task_id(words[0]) if takes_id else ""
+        self.opts = opts
+        if takes_id:
+            try:
+                self.task_id = identifier("the task's id", words[0]) or ""
+            except SeedError as error:
+                raise BadTask(error.reason) from None
         topics = TaskTopics.read(self.options)
         with closing(parts.seed_log(self.options)) as log:
             log.check(_CHECK_SECONDS)
-            verb.work(Call(self, TaskDesk(log, topics), task_id, opts))
+            self.desk = TaskDesk(log, topics)
+            verb.work(self)
+
+    def _facts(self) -> TaskFacts:
+        """What is known of the task now."""
+        return self.desk.overview().of(self.task_id)
+
+    @property
+    def _orders(self) -> TaskOrders:
+        """What can be ordered of the task; with --new of any."""
+        return TaskOrders(self.desk, self.task_id, may_be_new=self.opts.new)
+
+    def _answer(self, line: str, **fields: object) -> None:
+        """One line for people, or with --json one object for programs."""
+        if self.opts.json:
+            print_json({"task_id": self.task_id, **fields})
+        else:
+            show(line)
+
+    # --- tell ---------------------------------------------------------------------------------------
+
+    def list_all(self) -> None:
+        """Those that somebody declared, closed or began to produce."""
+        tasks = list(self.desk.overview())
+        if self.opts.json:
+            for each in tasks:
+                print_json(each.document())
+            return
+        rows = [
+            [each.task_id, each.state, each.reason or ("partial" if each.is_partial else None),
+             each.weight, each.pages, sum(each.seeds.values()), each.parked]
+            for each in tasks
+        ]  # fmt: skip
+        show(f"Tasks in {self.desk.topics.tasks}: {len(rows)}")
+        if rows:
+            print_table(_LIST, rows)
+
+    def show_one(self) -> None:
+        """With what was done for it."""
+        found = self._orders.known(may_be_new=False).document()
+        if self.opts.json:
+            print_json(found)
+            return
+        said = {name: value for name, value in found.items() if value not in (None, "", [], {})}
+        texts = ((name, each if isinstance(each, str) else json.dumps(each, ensure_ascii=False))
+                 for name, each in said.items())  # fmt: skip
+        print_table(_FIELDS, [*texts])
+
+    # --- declare and change -------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Declare it, once."""
+        fields, facts = self._fields(), self._facts()
+        now = self.desk.now() if "expires" in fields else runtime.now(UTC)
+        task = declared(self.task_id, fields, now)
+
+        def change(before: Task | None) -> Task:
+            if before is None:
+                return task
+            if before != facts.declared or not facts.is_over:
+                raise BadTask(f"{self.task_id!r} is declared already; change it with: scrapy task set")
+            return anew(task, before)
+
+        task = self.desk.order(self.task_id, change)
+        self.desk.make_known(self.task_id)
+        self._say_unsigned(task)
+        self._answer(f"task {self.task_id} is declared", state=task.state)
+
+    def _fields(self) -> dict[str, Any]:
+        names = [*(name for name, *_ in _OPTIONS.values()), *_PATTERNS]
+        given = {name: getattr(self.opts, name) for name in names}
+        return {
+            **(_read(Path(self.opts.file)) if self.opts.file else {}),
+            **{name: value for name, value in given.items() if value is not None},
+        }
+
+    def set(self) -> None:
+        """Change fields, or with --dry-run say what of the waiting seeds that would filter."""
+        words = self.opts.args[2:]
+        if self.opts.dry_run:
+            self._preview(self._orders.changing(words)(self.desk.board.task(self.task_id)))
+            return
+        ordered = self._orders.change(words)
+        if ordered.task is not None:
+            self._say_unsigned(ordered.task)
+        self._answer(ordered.said, returned=ordered.returned)
+
+    def _preview(self, task: Task) -> None:
+        topics, group = self.desk.topics, str(self.options.get("SITE_CONSUMER_GROUP"))
+        rules, waiting, hits = TaskRules(task), 0, 0
+        examples: list[str] = []
+        for seed in chain(
+            *(in_seed_topic(self.desk.log, topic, group, self.task_id) for topic in topics.all_seeds),
+            in_parked_topic(self.desk.log, topics, self.desk.board, self.task_id),
+        ):
+            waiting += 1
+            if not rules.takes_seed(seed.url):
+                hits += 1
+                examples += [seed.url] if len(examples) < _SHOWN else []
+        where = f"{', '.join(topics.all_seeds)} and {topics.parked}"
+        said = f"would filter {hits} of {waiting} seeds that wait in {where}"
+        self._answer(said, waiting=waiting, would_filter=hits, examples=examples)
+        for url in [] if self.opts.json else examples:
+            show(f"  {url}")
+
+    def _say_unsigned(self, task: Task) -> None:
+        if task.webhook is not None and not spill_keys(self.options):
+            self.complain(
+                f"the webhook of {self.task_id} is not signed, because SITE_SPILL_KEY is empty: its receiver "
+                "cannot know that it comes from this crawl"
+            )
+
+    # --- control ------------------------------------------------------------------------------------
+
+    def pause(self) -> None:
+        """Nothing of it begins any more."""
+        self._answer(self._orders.pause().said, state="paused")
+
+    def resume(self) -> None:
+        """What was parked comes back."""
+        said, phase, back, _ = self._orders.resume()
+        self._answer(said, state=phase.name, reason=phase.reason, returned=back)
+
+    def cancel(self) -> None:
+        """What has not begun ends. Prints the totals when they change no more."""
+        back = self._orders.cancel().returned
+        facts = self._settled()
+        self._answer(
+            f"task {self.task_id} is cancelled; {facts.said()}; links cancelled: {facts.links_cancelled}; "
+            f"{back} parked messages put back",
+            state="cancelled",
+            returned=back,
+            links_cancelled=facts.links_cancelled,
+            **facts.numbers(),
+        )
+
+    def _settled(self) -> TaskFacts:
+        """What is known, once the processes have told nothing new for a while."""
+        deadline = runtime.monotonic() + _LONGEST_SECONDS
+        last, since = self._facts(), runtime.monotonic()
+        while runtime.monotonic() < min(deadline, since + _SETTLE_SECONDS) and not last.is_ended:
+            runtime.sleep(_POLL_SECONDS)
+            self.desk.read()
+            if (now := self._facts()) != last:
+                last, since = now, runtime.monotonic()
+        return last
+
+    def delete(self) -> None:
+        """Nothing is known of it any more. Results stay; seeds that wait have the settings of the crawl."""
+        facts = self._orders.known(may_be_new=False)
+        if facts.parked:
+            raise BadTask(
+                f"{facts.parked} messages of {self.task_id!r} are parked; resume or cancel it first"
+            )
+        if not facts.is_ended and (facts.is_closed or facts.is_over):
+            raise BadTask(f"{self.task_id!r} is about to end; say first: scrapy task wait {self.task_id}")
+        self.desk.forget(self.task_id)
+        self._answer(f"task {self.task_id} is deleted", deleted=True)
+
+    # --- end ----------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """No more seeds are produced."""
+        check_ends_are_told(self.options)
+        facts = self._orders.known()
+        ordered = self._orders.close(again=self.opts.again)
+        ended = {"generation": facts.generation} if facts.is_ended and not self.opts.again else {}
+        self._answer(ordered.said, closed=True, **ended)
+
+    def wait(self) -> None:
+        """End with it. Exit code 0; 3 when cancelled or expired; 4 when a budget was spent."""
+        desk, endings = self.desk, Endings(self.task_id)
+        with closing(TopicView(desk.log, desk.topics.control, endings.take)) as view:
+            view.read_on()
+            self._orders.known()
+            look_at = 0.0
+            while not _is_told(ending := endings.get(self.task_id)):
+                if runtime.monotonic() >= look_at:
+                    look_at = runtime.monotonic() + _LOOK_SECONDS
+                    desk.read()
+                    facts = TaskOverview(desk.board, endings).of(self.task_id)
+                    if facts.is_spent:
+                        self._tell_spent(facts)
+                        return
+                view.taken(view.reader.poll(_POLL_SECONDS))
+        assert ending is not None
+        assert ending.ended is not None
+        facts = TaskOverview(desk.board, endings).of(self.task_id)
+        said = {name: value for name, value in ending.ended.event.items() if name != "task_id"}
+        self._answer(f"task {self.task_id}: {facts.state}; {facts.said()}", **said)
+        if facts.state != "done":
+            self.exitcode = EXIT_STOPPED
+
+    def _tell_spent(self, facts: TaskFacts) -> None:
+        said = f"task {self.task_id} is paused: {facts.reason}; {facts.said()}"
+        self._answer(said, state=facts.state, reason=facts.reason, **facts.numbers())
+        self.exitcode = EXIT_SPENT
+
+    def notify(self) -> None:
+        """Send the webhook of the end once more. Exit code 1 when it is not taken."""
+        desk, secret = self.desk, webhook.secret_of(spill_keys(self.options))
+        if self.opts.secret:
+            self._answer(secret.decode() or "none: SITE_SPILL_KEY is empty", secret=secret.decode())
+            return
+        task = self._orders.known(may_be_new=False).declared
+        ending = read_endings(desk.log, desk.topics).get(self.task_id)
+        if ending is None or ending.ended is None:
+            raise BadTask(f"{self.task_id!r} has not ended, so there is nothing to send")
+        if task is None or task.webhook is None:
+            raise BadTask(f"{self.task_id!r} has no webhook; say: scrapy task set {self.task_id} webhook=URL")
+        sent = webhook.notice(ending.ended.event, secret, int(runtime.time()))
+        attempt = webhook.post(task.webhook, sent, guard_of(self.options))
+        generation = ending.ended.generation
+        made = (*attempts_of(ending, generation), attempt)[-webhook.MOST_ATTEMPTS :]
+        record = written(self.task_id, Attempts(generation, made))
+        with closing(desk.log.producer()) as producer:
+            producer.send(desk.topics.control, *record).result()
+        self._answer(
+            f"task {self.task_id}: {attempt.error or 'the webhook was taken'}; attempts: {len(made)}",
+            taken=not attempt.error,
+            attempts=[{"at_ms": each.at_ms, "status": each.status, "error": each.error} for each in made],
+        )
+        if attempt.error:
+            self.exitcode = EXIT_FAILED
 
 
-def _task_id(text: str) -> str:
+class Verb(NamedTuple):
+    """What stands behind `scrapy task`, and how many words may stand behind the task's id."""
+
+    usage: str
+    work: Callable[[Command], None]
+    most_words: int = 0
+
+
+VERBS: Mapping[str, Verb] = {
+    "start": Verb("start ID [--file FILE] [options]", Command.start),
+    "list": Verb("list", Command.list_all),
+    "show": Verb("show ID", Command.show_one),
+    "set": Verb("set ID NAME=VALUE ... [--dry-run]", Command.set, most_words=50),
+    "pause": Verb("pause ID", Command.pause),
+    "resume": Verb("resume ID", Command.resume),
+    "cancel": Verb("cancel ID", Command.cancel),
+    "close": Verb("close ID", Command.close),
+    "wait": Verb("wait ID", Command.wait),
+    "notify": Verb("notify ID", Command.notify),
+    "delete": Verb("delete ID", Command.delete),
+}
+
+
+def _read(path: Path) -> dict[str, Any]:
     try:
-        return identifier("the task's id", text) or ""
-    except SeedError as error:
-        raise BadTask(error.reason) from None
+        with path.open("rb") as file:
+            raw = file.read(MAX_RECORD_BYTES + 1)
+        if len(raw) > MAX_RECORD_BYTES:
+            raise BadTask(f"{path} is larger than {MAX_RECORD_BYTES} bytes")
+        fields = yaml.load(raw, Loader=_Loader)  # noqa: S506 - a SafeLoader
+    except OSError as error:
+        raise BadTask(f"{path} cannot be read: {error.strerror or error}") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise BadTask(f"{path} is no YAML: {' '.join(str(error).split())[:300]}") from None
+    if not isinstance(fields, dict) or not all(isinstance(name, str) for name in fields):
+        raise BadTask(f"{path} must be a mapping with fields of a task, such as weight")
+    return fields
+
+
+class _Loader(yaml.SafeLoader):
+    """Without aliases, which could repeat a value without end; dates stay texts."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012 - as its base declares it
+        first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":timestamp")]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        """As in yaml.Composer."""
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("aliases are not taken")
+        return super().compose_node(parent, index)
+
+
+def _is_told(ending: TaskEnding | None) -> bool:
+    return ending is not None and ending.is_told and ending.noticed >= ending.generation

@@ -27,6 +27,7 @@ _MARKS = {"bug": "!!", "stop": "!!", "slow": "! ", "note": "  "}
 class Command(SiteCommand):
     """Draws until it is stopped, or once when nobody watches."""
 
+    summary = "Show in the terminal how the fleet does"
     description = (
         "Shows the overview of `scrapy console` in the terminal, again and again until Ctrl-C: whether every "
         "seed is accounted for, lag, rates, time left, and why the crawl is slow. When the output is no "
@@ -37,14 +38,6 @@ class Command(SiteCommand):
         scrapy top --seconds 5
         scrapy top --format json
     """
-
-    def syntax(self) -> str:
-        """As Scrapy asks."""
-        return "[options]"
-
-    def short_desc(self) -> str:
-        """As Scrapy asks."""
-        return "Show in the terminal how the fleet does"
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         """As Scrapy asks."""

@@ -363,10 +363,7 @@ def _progress(view: View) -> Document | None:
     left = rules.time_left(view.fleet.curves, until, whole.lag)
     return {
         "at": moment(view.log.at),
-        "done": whole.done,
-        "in_flight": whole.in_flight,
-        "lag": whole.lag,
-        "end": whole.end,
+        **_counts(whole),
         "partitions": len(view.log.partitions),
         "tiers": {topic: _counts(view.log.tiers.get(topic, _NOTHING)) for topic in view.topic.split(",")},
         "seconds_left": None if left is None else [round(left.shortest, 1), round(left.longest, 1)],
@@ -379,14 +376,11 @@ def _counts(part: Progress) -> dict[str, int]:
 
 
 def _rates(view: View) -> Document:
-    found = {
-        "now": rules.rates(view.fleet.curves, view.until, rules.NOW_SECONDS),
-        "average": rules.average(view.fleet.curves, view.until),
-    }
-    return {
-        name: None if rate is None else {field: round(value, 3) for field, value in rate._asdict().items()}
-        for name, rate in found.items()
-    }
+    found: Document = {}
+    for name, seconds in (("now", rules.NOW_SECONDS), ("average", WINDOW_SECONDS)):
+        rate = rules.rates(view.fleet.curves, view.until, seconds)
+        found[name] = rate and {field: round(value, 3) for field, value in rate._asdict().items()}
+    return found
 
 
 def curves(view: View) -> Document:

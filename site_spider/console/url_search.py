@@ -2,25 +2,71 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from typing import Any
+from typing import Any, NamedTuple
 
 from site_spider import runtime
-from site_spider.console.model.reading import Sought, found_in, partition_for, sought
-from site_spider.contracts.seed_log import Message, Partition, PartitionProgress, SeedLog, Topics, each_topic
+from site_spider.contracts.seed_log import (
+    Message,
+    Partition,
+    PartitionProgress,
+    Position,
+    SeedLog,
+    Topics,
+    each_topic,
+)
 from site_spider.contracts.sink import ResultReader
 from site_spider.dead_letters.replay import newest
-from site_spider.errors import SiteSpiderError
-from site_spider.observe.progress import of_topics
+from site_spider.errors import SeedError, SiteSpiderError
+from site_spider.observe.progress import DoneOffsets, of_topics
+from site_spider.page.url import canonical_url, host_of, url_id
+from site_spider.seed.seed import seed_message
+from site_spider.seed.tiers import partition_of
 
 _SECONDS = 5.0  # of reading the log
 _MOST_MESSAGES = 100_000
 _MOST_LETTERS = 1_000
 _MOST_RESULTS = 5
+_MOST_FOUND = 20
 _SHOWN = ("url_id", "url", "status", "description", "task_id", "fetched_at", "final_url", "content_type")
 
 Document = dict[str, Any]
+
+
+class Sought(NamedTuple):
+    """A URL as a seed."""
+
+    url: str
+    canonical: str
+    host: str
+    key: bytes
+    url_id: str
+    task_id: str | None
+
+    @classmethod
+    def of(cls, url: str, task_id: str | None, *, by_task: bool) -> Sought:
+        """As a seed with this URL would be. Raises SeedError."""
+        key, value = seed_message(url, task_id=task_id)
+        plain = str(json.loads(value)["url"])
+        try:
+            canonical, identifier = canonical_url(plain), url_id(plain, task_id if by_task else None)
+        except ValueError as error:
+            raise SeedError(f"url: {error}") from error
+        return cls(plain, canonical, host_of(plain), key, identifier, task_id)
+
+    def is_in(self, message: Message) -> bool:
+        """Whether the message names this URL."""
+        value = message.value or b""
+        if self.host.encode() not in value and message.key != self.key:
+            return False
+        try:
+            document = json.loads(value)
+            url = document.get("url") if isinstance(document, dict) else None
+            return isinstance(url, str) and canonical_url(url) == self.canonical
+        except (ValueError, RecursionError):
+            return False
 
 
 class UrlSearch:
@@ -45,7 +91,7 @@ class UrlSearch:
 
     def find(self, url: str, task_id: str | None) -> Document:
         """All that is known of it. What cannot be asked is said in `troubles`. Raises SeedError."""
-        wanted = sought(url, task_id, by_task=self._by_task)
+        wanted = Sought.of(url, task_id, by_task=self._by_task)
         document: Document = {
             **wanted._asdict(),
             "key": wanted.key.decode("utf-8", "replace"),
@@ -71,14 +117,16 @@ class UrlSearch:
         reading = _Bounded()
         for topic in self._topics:
             of_topic = {part.partition: part for part in parts if part.partition.topic == topic}
-            partition = partition_for(wanted.key, topic, len(of_topic))
+            partition = Partition(topic, partition_of(wanted.key, len(of_topic))) if of_topic else None
             if partition not in of_topic:
                 continue
-            here = found_in(reading(self._open_messages(of_topic, partition)), wanted, of_topic[partition])
-            messages = found.get("messages", [])
-            if not messages and (here or not found):
-                found |= {"partition": partition.number, "partition_name": _named(partition)}
-            found["messages"] = [*messages, *(each._asdict() for each in here)]
+            messages = filter(wanted.is_in, reading(self._open_messages(of_topic, partition)))
+            here = [_place(each, of_topic[partition]) for each in messages][-_MOST_FOUND:]
+            before = found.get("messages", [])
+            if not before and (here or not found):
+                name = f"{topic}/{partition.number}"
+                found |= {"partition": partition.number, "partition_name": name}
+            found["messages"] = [*before, *here]
         return found | {"is_read_to_the_end": not reading.is_cut}
 
     def _open_messages(
@@ -128,8 +176,14 @@ class _Bounded:
             yield message
 
 
-def _named(partition: Partition) -> str:
-    return f"{partition.topic}/{partition.number}"
+def _place(message: Message, progress: PartitionProgress) -> Document:
+    """Where it stands, what became of it, and how many of its partition come first and are not complete."""
+    done = DoneOffsets(progress.committed or Position(progress.start))
+    state = "waiting" if message.offset >= done.position else "in flight"
+    state = "done" if message.offset in done else state
+    before = max(0, message.offset - done.watermark) if state == "waiting" else 0
+    place = f"{message.partition.topic}/{message.partition.number}@{message.offset}"
+    return {"place": place, "state": state, "before": before}
 
 
 def _state(document: Document) -> str:

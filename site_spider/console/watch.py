@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Self
 
 from site_spider import runtime
 from site_spider.console.model.fleet import MOST_PROCESSES, WINDOW_SECONDS, Fleet, ProcessState
-from site_spider.console.model.reading import LARGEST_BYTES, OddSnapshot, checked, parsed, state_of
+from site_spider.console.model.reading import LARGEST_BYTES, OddSnapshot, parsed, state_of
 from site_spider.console.pages import LogView, View
 from site_spider.contracts.seed_log import (
     LogName,
@@ -88,8 +88,7 @@ class History:
         thinned = _Thinned(known)
         for at, message in thinned(self._noted(messages)):
             try:
-                document = checked(parsed(message.value or b""), now)
-                state = state_of(document, self._interval_seconds)
+                state = state_of(parsed(message.value or b""), self._interval_seconds, now)
             except OddSnapshot as error:
                 self._refuse(message, str(error))
                 continue
@@ -474,7 +473,8 @@ class FleetWatch:
         heard = await asyncio.to_thread(self._history.look, runtime.time(), tuple(self.fleet.seen))
         self._say_left_out()
         for number, each in enumerate(heard):
-            self._take(each)
+            if each.state.group == self.group:
+                self.fleet.take(each.state, each.at)
             if number % _SLICE == _SLICE - 1:
                 await asyncio.sleep(0)
 
@@ -492,10 +492,6 @@ class FleetWatch:
             )
         else:
             self._troubles.pop(_LEFT_OUT, None)
-
-    def _take(self, heard: Heard) -> None:
-        if heard.state.group == self.group:
-            self.fleet.take(heard.state, heard.at)
 
     async def look_at_tasks(self) -> None:
         """What is known of them, as `scrapy task list` says."""

@@ -17,6 +17,7 @@ from site_spider import meta_keys, runtime
 from site_spider.bounded_dict import BoundedDict
 from site_spider.frontier.scheduler import Pages
 from site_spider.ledger.completion import Job, SeedListener, job_of
+from site_spider.page.sitemap import is_listing
 from site_spider.page.url_form import pattern_of
 from site_spider.sources.url_rules import UrlRules
 
@@ -106,7 +107,7 @@ class RuledPages:
         if listed.get("robots"):  # asked for by ourselves
             return False
         trap = None
-        rule = self._rules().refusal(request.url, needs_allow="level" not in listed)  # pages alone need it
+        rule = self._rules().refusal(request.url, needs_allow=not is_listing(listed))  # pages alone need it
         if rule is None:
             if (trap := self._traps.of(request.url, job.page_scope)) is None:
                 return False

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from contextvars import ContextVar
 from hashlib import blake2b
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from scrapy import Request
 
@@ -47,7 +47,7 @@ class Job:
         "url", "written",
     )  # fmt: skip
 
-    NO_DOCUMENT = "no document"  # as `page`: none is wanted
+    NO_DOCUMENT: ClassVar = "no document"  # as `page`: none is wanted
 
     def __init__(self, request: Request, parent: Job | None) -> None:
         self.url = request.url

@@ -155,7 +155,9 @@ class Books:
         return farthest <= max(position.offset, told[-1][1] if told else 0)
 
     def _incomplete(self, besides: Collection[int]) -> Iterator[int]:
-        return (offset for offset in self.order if offset in self.open and offset not in besides)
+        for offset in self.order:
+            if offset in self.open and offset not in besides:
+                yield offset
 
     def _complete_runs(self, besides: Collection[int]) -> Iterator[Run]:
         """What is complete above the watermark, ascending."""

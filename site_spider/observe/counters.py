@@ -117,12 +117,8 @@ class Histograms:
 
     def document(self) -> dict[str, Any]:
         """All of them by name, but for what metrics alone need."""
-        return {
-            "download_seconds": self.download_seconds.document(),
-            "seed_seconds": self.seed_seconds.document(),
-            "response_bytes": self.response_bytes.document(),
-            "loop_lag_seconds": self.loop_lag_seconds.document(),
-        }
+        names = ("download_seconds", "seed_seconds", "response_bytes", "loop_lag_seconds")
+        return {name: getattr(self, name).document() for name in names}
 
 
 # --- loop lag --------------------------------------------------------------------------------------------

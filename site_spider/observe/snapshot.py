@@ -69,23 +69,6 @@ _NO_HOSTS: Final = dict.fromkeys(("waiting", "ready", "busy", "delay", "back-off
 _NAMED_BY_OTHERS: Final = frozenset({"failures", "responses", "unknown_fields", "counters", "texts"})
 
 
-@dataclass(slots=True)
-class Totals:
-    """Running totals of a process; sizes are bytes."""
-
-    num: int = 0  # downloads: every attempt that was answered
-    response_size: int = 0
-    request_size: int = 0
-
-    def minus(self, other: Totals) -> Totals:
-        """The difference to an earlier state, or to a part."""
-        return Totals(
-            self.num - other.num,
-            self.response_size - other.response_size,
-            self.request_size - other.request_size,
-        )
-
-
 def seed_counts(ledger: Ledger) -> dict[str, int]:
     """Where every seed of this process is (rule 10)."""
     counts = {f"completed_with_{outcome.value}": ledger.outcomes[outcome] for outcome in _COMPLETED}
@@ -102,6 +85,7 @@ def seed_counts(ledger: Ledger) -> dict[str, int]:
     }
 
 
+_SUMS: Final = {"num": "answers", "response_size": "response_bytes", "request_size": "request_bytes"}
 _COMPLETED = (Outcome.RESULT, Outcome.FAILURE)
 _ENDED = (
     "completed_with_result", "completed_with_failure", "filtered", "dead_lettered", "spilled", "cancelled",
@@ -119,24 +103,24 @@ class Series:
     def __init__(self, statistics_id: str, now: float) -> None:
         self._id = statistics_id
         self._number = 0
-        self._before = Totals()
+        self._before: Mapping[str, int] = {}
         self._since = now  # monotonic
         self._tasks_at = -_TASKS_SECONDS
         self._latency: Mapping[str, Any] = {}
 
     def next(self, taken: Mapping[str, Any], stats: Mapping[Any, Any], moment: str, now: float) -> Made:
         """The document of a snapshot. `moment` is one of MOMENTS, `now` of the monotonic clock."""
-        pages = totals_in(taken["downloads"]["page"])
+        pages, counted = taken["downloads"]["page"], counters(stats)
         found = {
             "@timestamp": taken["at"],
             "id": self._id,
             "moment": moment,
             "interval": self._number,
             "interval_seconds": round(now - self._since, 3),
-            **_sums("total", pages),
-            **_sums("interval", pages.minus(self._before)),
-            "robots": _sums("", totals_in(taken["downloads"]["robots"])),
-            "responses": taken["downloads"]["page"]["statuses"],
+            **_sums("total_", pages),
+            **_sums("interval_", pages, self._before),
+            "robots": _sums("", taken["downloads"]["robots"]),
+            "responses": pages["statuses"],
             "oldest_seconds": max(taken["oldest_in_flight_seconds"].values(), default=0.0),
             "partitions": len(taken["seeds_in_flight"]),
             "latency": {name: _without_buckets(one) for name, one in taken["latency"].items()},
@@ -145,12 +129,14 @@ class Series:
             },
             **{name: taken[name] for name in _AS_THEY_ARE},
             "hosts": {**_NO_HOSTS, **taken["hosts"]},  # a field that an index lacks cannot be shown
-            **_counted(stats),
+            "counters": counted.numbers,
+            "texts": counted.texts,
+            "counters_left_out": counted.left_out,
         }
         if moment != "interval" or now - self._tasks_at >= _TASKS_SECONDS:
             self._tasks_at = now
             found["tasks"] = taken["tasks"]
-        made = Made(document_id(taken["process"], self._number), found)
+        made = Made(f"{taken['process']}-{self._number}", found)
         self._number, self._since, self._before = self._number + 1, now, pages
         self._latency = taken["latency"]
         return made
@@ -163,37 +149,18 @@ class Made(NamedTuple):
     document: dict[str, Any]
 
 
-def totals_in(kind: Mapping[str, Any]) -> Totals:
-    """Of one kind of download in a snapshot."""
-    return Totals(kind["answers"], kind["response_bytes"], kind["request_bytes"])
-
-
 def without_names(document: Mapping[str, Any]) -> dict[str, Any]:
     """Without the fields that take their names from outside: for an index that has too many fields."""
     return {name: value for name, value in document.items() if name not in _NAMED_BY_OTHERS}
-
-
-def document_id(process: str, number: int) -> str:
-    """The `_id` of a document."""
-    return f"{process}-{number}"
 
 
 def _without_buckets(histogram: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in histogram.items() if name != "buckets"}
 
 
-def _sums(prefix: str, sums: Totals) -> dict[str, int]:
-    before = f"{prefix}_" if prefix else ""
-    return {
-        f"{before}num": sums.num,
-        f"{before}response_size": sums.response_size,
-        f"{before}request_size": sums.request_size,
-    }
-
-
-def _counted(stats: Mapping[Any, Any]) -> dict[str, Any]:
-    found = counters(stats)
-    return {"counters": found.numbers, "texts": found.texts, "counters_left_out": found.left_out}
+def _sums(prefix: str, kind: Mapping[str, int], before: Mapping[str, int] | None = None) -> dict[str, int]:
+    """Of one kind of download in a snapshot, less those of an earlier one."""
+    return {f"{prefix}{name}": kind[of] - (before or {}).get(of, 0) for name, of in _SUMS.items()}
 
 
 # --- scrapy stats ----------------------------------------------------------------------------------------
@@ -218,30 +185,20 @@ _LINKS: Final = (
 )
 
 
-def totals(stats: Stats, prefix: str = "") -> Totals:
-    """Answered downloads and their bytes; the prefix ROBOTS_COUNTED: of robots.txt alone."""
-    names = ("response_count", "response_bytes", "request_bytes")
-    return Totals(*(number(stats, f"{prefix}downloader/{name}") for name in names))
-
-
-def pages(stats: Stats) -> Totals:
-    """Those of pages, without robots.txt."""
-    return totals(stats).minus(totals(stats, ROBOTS_COUNTED))
-
-
-def statuses(stats: Stats) -> dict[str, int]:
-    """Answers to pages by status."""
-    return _difference(_statuses(stats, ""), _statuses(stats, ROBOTS_COUNTED))
-
-
 def downloads(stats: Stats) -> dict[str, Any]:
-    """By kind: attempts, answers, bytes, and answers by status."""
+    """By kind: attempts, answers, bytes, and answers by status; those of pages without robots.txt."""
     of_robots = number(stats, "robotstxt/request_count")
-    found = {
-        "page": _kind(number(stats, "downloader/request_count") - of_robots, pages(stats), statuses(stats)),
-        "robots": _kind(of_robots, totals(stats, ROBOTS_COUNTED), _statuses(stats, ROBOTS_COUNTED)),
+    both, robots = _answered(stats, ""), _answered(stats, ROBOTS_COUNTED)
+    statuses = {name: count - robots["statuses"].get(name, 0) for name, count in both["statuses"].items()}
+    return {
+        "page": {
+            "attempts": max(0, number(stats, "downloader/request_count") - of_robots),
+            **{name: both[name] - robots[name] for name in _SUMS.values()},
+            "statuses": {name: count for name, count in statuses.items() if count},
+        },
+        "robots": {"attempts": max(0, of_robots), **robots},
+        "exceptions": number(stats, "downloader/exception_count"),
     }
-    return {**found, "exceptions": number(stats, "downloader/exception_count")}
 
 
 def retries(stats: Stats) -> dict[str, Any]:
@@ -264,24 +221,15 @@ def number(stats: Stats, key: str) -> int:
     return value if type(value) is int else 0
 
 
-def _kind(attempts: int, sums: Totals, by_status: dict[str, int]) -> dict[str, Any]:
+def _answered(stats: Stats, prefix: str) -> dict[str, Any]:
+    """The prefix ROBOTS_COUNTED: of robots.txt alone."""
+    keys = [(status, prefix + key) for status, key in _STATUSES]
     return {
-        "attempts": max(0, attempts),
-        "answers": sums.num,
-        "response_bytes": sums.response_size,
-        "request_bytes": sums.request_size,
-        "statuses": by_status,
+        "answers": number(stats, f"{prefix}downloader/response_count"),
+        "response_bytes": number(stats, f"{prefix}downloader/response_bytes"),
+        "request_bytes": number(stats, f"{prefix}downloader/request_bytes"),
+        "statuses": {status: number(stats, key) for status, key in keys if key in stats},
     }
-
-
-def _statuses(stats: Stats, prefix: str) -> dict[str, int]:
-    keys = _STATUSES if not prefix else [(status, prefix + key) for status, key in _STATUSES]
-    return {status: number(stats, key) for status, key in keys if key in stats}
-
-
-def _difference(counts: Mapping[str, int], less: Mapping[str, int]) -> dict[str, int]:
-    left = {name: count - less.get(name, 0) for name, count in counts.items()}
-    return {name: count for name, count in left.items() if count}
 
 
 # --- memory ----------------------------------------------------------------------------------------------

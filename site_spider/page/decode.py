@@ -221,14 +221,14 @@ def decode_small(body: bytes, content_type: str | None = None) -> Decoded | None
 
     None for what takes more than a call: a large body, or one with bytes that mean nothing.
     """
-    encoding, start = _declared_of(body, content_type) or Encoded("utf-8", 0)
+    encoding, start = declared_encoding(body, content_type) or Encoded("utf-8", 0)
     text = decoded_at_once(body, encoding, start)
     return None if text is None else Decoded(text, encoding)
 
 
 def find_encoding(body: bytes, content_type: str | None = None) -> Generator[None, None, Encoded]:
     """The same for any body, in steps of a few milliseconds."""
-    declared = _declared_of(body, content_type)
+    declared = declared_encoding(body, content_type)
     if declared:
         return declared
     if (yield from _reads_as_utf8(body)):
@@ -236,7 +236,8 @@ def find_encoding(body: bytes, content_type: str | None = None) -> Generator[Non
     return Encoded((yield from _detect(body)), 0)
 
 
-def _declared_of(body: bytes, content_type: str | None) -> Encoded | None:
+def declared_encoding(body: bytes, content_type: str | None = None) -> Encoded | None:
+    """What the mark, the header or the beginning of a body says, in this order."""
     for bom, encoding in _BOMS:
         if body.startswith(bom):
             return Encoded(encoding, len(bom))
@@ -332,7 +333,7 @@ def _meta_encoding(start: bytes) -> str | None:
 def _meta_label(written: bytes) -> bytes | None:
     found: dict[bytes, bytes] = {
         name.lower(): double or single or bare
-        for name, double, single, bare in reversed(_ATTRIBUTE.findall(written))
+        for name, double, single, bare in _ATTRIBUTE.findall(written)[::-1]
     }
     if b"charset" in found:
         return found[b"charset"]

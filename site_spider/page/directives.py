@@ -13,6 +13,7 @@ _LONGEST = 2_000  # characters that are read of a header or a meta tag
 _WITH_VALUES: Final = frozenset(
     ("unavailable_after", "max-snippet", "max-image-preview", "max-video-preview")
 )  # the colon behind others names a robot
+_ROBOT: Final = re.compile(r"[^\s\d][^\s]*")  # no part of a date
 _FORBIDDEN: Final = {"nofollow": ("nofollow", "none"), "noindex": ("noindex", "none")}
 # of a Link header: the URL, and its parameters up to the next link
 _LINK = re.compile(r"<([^<>]*+)>([^<]*+)")
@@ -28,7 +29,7 @@ def directives(written: Iterable[str]) -> list[str]:
     for line in written:
         for directive in line[:_LONGEST].lower().split(","):
             name, colon, _ = directive.partition(":")
-            if colon and name.strip() not in _WITH_VALUES:
+            if colon and _ROBOT.fullmatch(name.strip()) and name.strip() not in _WITH_VALUES:
                 break
             if said := " ".join(directive.split()):
                 found[said] = None

@@ -1,8 +1,9 @@
 """Sitemaps, indexes of sitemaps, and feeds (RSS, Atom, JSON Feed): the entries of a response that is one.
 
 What a response is, its root element or its keys say, never its URL. It is read as a stream, by an expat that
-refuses a DOCTYPE and so has no entities, in steps that leave the event loop to others. Formats: sitemaps.org,
-RSS 2.0 and 1.0, RFC 4287, jsonfeed.org.
+refuses a DOCTYPE and so has no entities, in steps that leave the event loop to others. What is small when it
+is packed cannot take long: tags, elements and URLs have bounds of their own. Formats: sitemaps.org, RSS 2.0
+and 1.0, RFC 4287, jsonfeed.org.
 """
 
 from __future__ import annotations
@@ -10,26 +11,30 @@ from __future__ import annotations
 import re
 import zlib
 from codecs import getincrementaldecoder
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
-from io import BytesIO
 from itertools import islice
+from sys import getsizeof
 from typing import Any, Final, NamedTuple
 from urllib.parse import urljoin
 from xml.parsers.expat import ExpatError, ParserCreate, XMLParserType
 
 import orjson
 
-from site_spider.page.decode import python_codec
+from site_spider.page.decode import declared_encoding, python_codec
 
 MOST_ENTRIES: Final = 50_000  # of one file, as sitemaps.org has it
 DEEPEST_INDEX: Final = 5  # indexes that lead to each other
 MOST_BYTES: Final = 52_428_800  # of one file, unpacked, likewise
-_MOST_JSON_BYTES: Final = 2_000_000  # which is read in one go
+_MOST_URL_BYTES: Final = 30_000_000  # of all URLs of a file, in memory
+_MOST_PARTS: Final = 2_000_000  # elements, or signs of JSON: two seconds of CPU time
+_LONGEST_TAG: Final = 65_536  # which expat looks at anew with each piece
+_MOST_ROBOTS_BYTES: Final = 512_000  # of a robots.txt, as RFC 9309 has it
+_SEARCHED: Final = 2_000_000  # bytes that may stand before a JSON Feed says to be one
 _BEGINNING_BYTES: Final = 4_096  # in which the root element stands, behind comments
-_PIECE_BYTES: Final = 16_384  # between two looks at the clock: about a millisecond
+_PIECE_BYTES: Final = 4_096  # between two looks at the clock: some milliseconds at most
 _LONGEST: Final = 8_192  # characters of a value, as of a URL
 _LONGEST_WORD: Final = 64  # characters of what is said beside a URL
 _DEEPEST: Final = 64  # elements within each other
@@ -40,17 +45,20 @@ _ROOT: Final = re.compile(
     rb"(?:\xef\xbb\xbf)?(?:\s|<\?[^>]*>|<!--.*?-->)*+<(?:[\w.-]+:)?(urlset|sitemapindex|rss|feed|RDF)[\s>/]",
     re.DOTALL,
 )
-_ENCODING: Final = re.compile(
-    rb"(?:\xef\xbb\xbf)?\s*<\?xml[^>]{0,99}?\sencoding\s*=\s*[\"']([\w.:-]{1,40})[\"']"
-)
-_OF_EXPAT: Final = {"utf-8", "utf-16", "utf-16le", "utf-16be", "us-ascii", "iso-8859-1"}
+_LEAD: Final = re.compile(rb"(?:\xef\xbb\xbf|\s)*")  # before the XML declaration, where expat wants nothing
 _JSON_FEED: Final = re.compile(rb'"version"\s*:\s*"https?:\\?/\\?/(?:www\.)?jsonfeed\.org\\?/version\\?/')
-_TEXT_LINE: Final = re.compile(rb"https?://[^\s<>\"]+")
+_JSON_SIGN: Final = re.compile(rb'["\[\]{},:]')
+_OF_ITEM: Final = (b"url", b"date_modified", b"date_published")
+_JSON_TEXT: Final = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)  # up to the quotation mark
+_TEXT_LINE: Final = re.compile(rb"https?://[^\s<>\"]+", re.IGNORECASE)
+_HTTP: Final = re.compile(r"https?://", re.IGNORECASE)
 _SITEMAP_LINE: Final = re.compile(
-    rb"^[ \t]*sitemap[ \t]*:[ \t]*(https?://[^\s#]{1,8192})", re.MULTILINE | re.IGNORECASE
+    rb"(?:\A\xef\xbb\xbf|^|\r)[ \t]*sitemap[ \t]*:[ \t]*((?:https?:/)?/[^\s#]{1,8192})",
+    re.MULTILINE | re.IGNORECASE,
 )
 _MOST_NAMED: Final = 1_000  # sitemaps in one robots.txt
 _MONTH: Final = re.compile(r"\d{4}(-\d\d)?")
+_PERIODS: Final = {4: timedelta(366), 7: timedelta(31), 10: timedelta(1)}  # that a date of this length names
 _ENTRIES: Final = {"urlset": "url", "sitemapindex": "sitemap", "rss": "item", "RDF": "item", "feed": "entry"}
 _FIELDS: Final = {
     "loc": "loc",
@@ -101,7 +109,7 @@ class _Refused(Exception):
 def kind_of(body: bytes, media_type: str = "") -> str | None:
     """The root element of a sitemap or feed, `json`, `text`; None for anything else, also behind a DOCTYPE.
 
-    `text` is a list of URLs alone, that says of itself to be plain text.
+    `text` is a list of URLs alone, that says of itself to be plain text or is packed.
     """
     if body[:3].lower() in _HTML:  # nearly all pages: the rest takes some microseconds
         return None
@@ -110,45 +118,47 @@ def kind_of(body: bytes, media_type: str = "") -> str | None:
         beginning = beginning[: len(beginning) & ~1].decode("utf-16", "replace").encode()
     if found := _ROOT.match(beginning):
         return found[1].decode()
-    if media_type == "text/plain":
+    if media_type == "text/plain" or body.startswith(_GZIP):
         lines = beginning.removeprefix(b"\xef\xbb\xbf").splitlines()
         whole = lines if len(beginning) < _BEGINNING_BYTES else lines[:-1]
         said = [line.strip() for line in whole if line.strip()]
-        return "text" if said and all(_TEXT_LINE.fullmatch(line) for line in said) else None
+        if said and all(_TEXT_LINE.fullmatch(line) for line in said):
+            return "text"
     is_object = beginning.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"{"
     text = beginning if body.startswith(_GZIP) else body
-    return "json" if is_object and _JSON_FEED.search(text, 0, _MOST_JSON_BYTES) else None
+    return "json" if is_object and _JSON_FEED.search(text, 0, _SEARCHED) else None
 
 
 def sitemaps_of_robots(body: bytes) -> list[ListedPage]:
     """What the Sitemap lines of a robots.txt name."""
     return [
         ListedPage(line[1].decode("utf-8", "replace"))
-        for line in islice(_SITEMAP_LINE.finditer(body), _MOST_NAMED)
+        for line in islice(_SITEMAP_LINE.finditer(body[:_MOST_ROBOTS_BYTES]), _MOST_NAMED)
     ]
 
 
+def is_listing(said: object) -> bool:
+    """Whether what a file says of another one is about a sitemap or a robots.txt, and not about a page."""
+    return isinstance(said, Mapping) and not said.keys().isdisjoint(("level", "robots"))
+
+
 def read_sitemap(
-    body: bytes, kind: str, url: str, *, since: datetime | None = None
+    body: bytes, kind: str, url: str, *, since: datetime | None = None, content_type: str | None = None
 ) -> Generator[None, None, Sitemap]:
     """The entries of a file of this kind, in steps of about a millisecond.
 
     An entry whose `lastmod` is before `since` is left out; one without, or with an unreadable one, is not.
     What cannot be read ends the entries with a note; a file beyond MOST_BYTES has no entries.
     """
-    found = Sitemap([])
+    found = _Entries(since)
+    read = {"json": _read_json, "text": _read_text}.get(kind)
     try:
-        if kind == "json":
-            _read_json(body, url, found, since)
-        elif kind == "text":
-            yield from _read_text(body, url, found, since)
-        else:
-            yield from _read_xml(body, kind, url, found, since)
+        yield from read(body, url, found) if read else _read_xml(body, kind, url, found, content_type)
     except _Fault as fault:
-        return Sitemap(found.entries, f"sitemap read up to {len(found.entries)} entries: {fault}")
+        return Sitemap(found.pages, f"sitemap read up to {len(found.pages)} entries: {fault}")
     except _Refused as refused:
         return Sitemap([], f"sitemap not read: {refused}")
-    return found
+    return Sitemap(found.pages)
 
 
 def parse_lastmod(text: str | None) -> datetime | None:
@@ -185,7 +195,8 @@ def _pieces(body: bytes) -> Iterator[bytes]:
 
 
 def _slices(body: bytes) -> Iterator[bytes]:
-    return (body[begin : begin + _PIECE_BYTES] for begin in range(0, len(body), _PIECE_BYTES))
+    for begin in range(0, len(body), _PIECE_BYTES):
+        yield body[begin : begin + _PIECE_BYTES]
 
 
 def _unpacked(body: bytes) -> Iterator[bytes]:
@@ -204,83 +215,172 @@ def _unpacked(body: bytes) -> Iterator[bytes]:
         raise _Fault("its gzip ends early")
 
 
-def _add(found: Sitemap, entry: ListedPage, base: str, since: datetime | None) -> None:
-    if len(found.entries) >= MOST_ENTRIES:
-        raise _Fault(f"it has more than {MOST_ENTRIES}")
-    if since is not None and (at := parse_lastmod(entry.lastmod)) is not None and at < since:
-        return
-    try:
-        url = urljoin(base, entry.url)
-    except ValueError:  # such as a broken IPv6 address: this entry alone is none
-        return
-    if url.startswith(("http://", "https://")) and len(url) <= _LONGEST:
-        found.entries.append(entry._replace(url=url))
+class _Entries:
+    """Those found so far."""
+
+    def __init__(self, since: datetime | None) -> None:
+        self.pages: list[ListedPage] = []
+        self._parts_left = _MOST_PARTS
+        self._since = since
+        self._room_bytes = _MOST_URL_BYTES
+
+    def looked_at(self, parts: int) -> None:
+        """Raises _Fault when that was too much."""
+        self._parts_left -= parts
+        if self._parts_left < 0:
+            raise _Fault(f"it has more than {_MOST_PARTS} parts")
+
+    def add(self, entry: ListedPage, base: str) -> None:
+        """Raises _Fault when there are too many."""
+        if len(self.pages) >= MOST_ENTRIES:
+            raise _Fault(f"it has more than {MOST_ENTRIES}")
+        if self._since is not None and _is_before(self._since, entry.lastmod):
+            return
+        try:
+            url = urljoin(base, entry.url)
+        except ValueError:  # such as a broken IPv6 address: this entry alone is none
+            return
+        if _HTTP.match(url) and len(url) <= _LONGEST:
+            self._room_bytes -= getsizeof(url)
+            if self._room_bytes < 0:
+                raise _Fault(f"its URLs take more than {_MOST_URL_BYTES} bytes")
+            self.pages.append(entry._replace(url=url))
 
 
-def _read_text(body: bytes, url: str, found: Sitemap, since: datetime | None) -> Generator[None, None, None]:
+def _is_before(since: datetime, lastmod: str | None) -> bool:
+    """Whether all of the day, month or year is that it names; of a time, whether that is."""
+    at = parse_lastmod(lastmod)
+    return at is not None and since - at >= _PERIODS.get(len(lastmod or ""), timedelta.resolution)
+
+
+def _read_text(body: bytes, url: str, found: _Entries) -> Generator[None, None, None]:
     rest = b""
-    for piece in _pieces(body.removeprefix(b"\xef\xbb\xbf")):
+    for piece in _pieces(body):
         *lines, rest = (rest + piece).split(b"\n")
+        found.looked_at(len(lines))
         for line in lines:
-            _add_line(line, url, found, since)
+            _add_line(line, url, found)
         rest = rest[: _LONGEST + 1]  # of an endless line the beginning, which is too long
         yield
-    _add_line(rest, url, found, since)
+    _add_line(rest, url, found)
 
 
-def _add_line(line: bytes, url: str, found: Sitemap, since: datetime | None) -> None:
-    text = line.strip()
+def _add_line(line: bytes, url: str, found: _Entries) -> None:
+    text = line.removeprefix(b"\xef\xbb\xbf").strip()
     if _TEXT_LINE.fullmatch(text):
-        _add(found, ListedPage(text.decode("utf-8", "replace")), url, since)
+        found.add(ListedPage(text.decode("utf-8", "replace")), url)
 
 
-def _read_json(body: bytes, url: str, found: Sitemap, since: datetime | None) -> None:
-    try:
-        feed = orjson.loads(_whole(body).removeprefix(b"\xef\xbb\xbf"))
-    except orjson.JSONDecodeError as error:
-        raise _Fault(f"it is no JSON: {error}") from None
-    items = feed.get("items") if isinstance(feed, dict) else None
-    for item in items if isinstance(items, list) else ():
-        if isinstance(item, dict) and isinstance(loc := item.get("url"), str) and loc.strip():
-            said = item.get("date_modified") or item.get("date_published")
-            is_date = isinstance(said, str) and len(said) <= _LONGEST_WORD
-            _add(found, ListedPage(loc.strip(), said if is_date else None), url, since)
-
-
-def _whole(body: bytes) -> bytes:
-    """Of a feed that is read at once. Raises _Fault and _Refused."""
-    whole = BytesIO()
+def _read_json(body: bytes, url: str, found: _Entries) -> Generator[None, None, None]:
+    reader = _JsonReader(url, found)
     for piece in _pieces(body):
-        if whole.tell() + len(piece) > _MOST_JSON_BYTES:
-            raise _Refused(f"a JSON Feed has at most {_MOST_JSON_BYTES} bytes")
-        whole.write(piece)
-    return whole.getvalue()
+        found.looked_at(reader.feed(piece))
+        yield
+    reader.end()
+
+
+class _JsonReader:
+    """The items of a JSON Feed, sign by sign: a parser would hold up the event loop for all of it."""
+
+    def __init__(self, url: str, found: _Entries) -> None:
+        self._url, self._found = url, found
+        self._rest = b""
+        self._open: list[bytes] = []
+        self._is_listing = False  # within the items
+        self._is_in_text = False
+        self._text = self._key = b""  # that were read last
+        self._item: dict[bytes, str] = {}
+
+    def feed(self, piece: bytes) -> int:
+        """Returns how many signs it has. Raises _Fault."""
+        data, at, signs = self._rest + piece, 0, 0
+        while at < len(data):
+            if not self._is_in_text:
+                sign = _JSON_SIGN.search(data, at)
+                if sign is None:
+                    at = len(data)
+                    break
+                at = sign.end()
+                signs += 1
+                self._read_sign(sign[0])
+                continue
+            begin, at = at, _JSON_TEXT.match(data, at).end()  # type: ignore[union-attr] # also of nothing
+            if len(self._text) <= _LONGEST:
+                self._text += data[begin:at]
+            if data[at : at + 1] != b'"':  # its end is in another piece
+                break
+            self._is_in_text = False
+            at += 1
+        self._rest = data[at:]
+        return signs
+
+    def end(self) -> None:
+        """Raises _Fault."""
+        if self._open or self._is_in_text:
+            raise _Fault("its JSON ends early")
+
+    def _read_sign(self, sign: bytes) -> None:
+        if sign == b'"':
+            self._is_in_text, self._text = True, b""
+        elif sign == b":":
+            self._key, self._text = self._text, b""
+        elif sign in (b"{", b"["):
+            self._begin(sign)
+        else:
+            if self._is_listing and len(self._open) == 3 and self._key in _OF_ITEM and self._text:
+                self._item[self._key] = _json_text(self._text)
+            self._key = self._text = b""
+            if sign != b",":
+                self._leave(sign)
+
+    def _begin(self, sign: bytes) -> None:
+        self._open.append(sign)
+        if len(self._open) > _DEEPEST:
+            raise _Fault(f"its JSON is nested deeper than {_DEEPEST}")
+        if len(self._open) == 2:
+            self._is_listing = sign == b"[" and self._key == b"items"
+        self._key = self._text = b""
+
+    def _leave(self, sign: bytes) -> None:
+        if not self._open or self._open.pop() + sign not in (b"{}", b"[]"):
+            raise _Fault("its JSON is broken")
+        if len(self._open) == 2 and (said := self._item):
+            self._item = {}
+            date = said.get(b"date_modified") or said.get(b"date_published") or ""
+            if loc := said.get(b"url", "").strip():
+                self._found.add(ListedPage(loc, date if 0 < len(date) <= _LONGEST_WORD else None), self._url)
+
+
+def _json_text(written: bytes) -> str:
+    """Empty for one that is broken or too long."""
+    try:
+        return str(orjson.loads(b'"%b"' % written)) if len(written) <= _LONGEST else ""
+    except orjson.JSONDecodeError:
+        return ""
 
 
 def _read_xml(
-    body: bytes, kind: str, url: str, found: Sitemap, since: datetime | None
+    body: bytes, kind: str, url: str, found: _Entries, content_type: str | None
 ) -> Generator[None, None, None]:
-    codec = _codec_of(beginning_of(body))
-    reader = _XmlReader(kind, url, found, since, "utf-8" if codec else None)
+    reader = _XmlReader(kind, url, found)
     try:
-        for piece in _pieces(body) if codec is None else _in_utf_8(_pieces(body), codec):
-            reader.feed(piece)
+        for piece in _in_utf_8(body, content_type):
+            found.looked_at(reader.feed(piece))
             yield
         reader.feed(b"", is_last=True)
     except ExpatError as error:
         raise _Fault(f"its XML is broken: {error}") from None
 
 
-def _codec_of(beginning: bytes) -> str | None:
-    """Python's name of the encoding that a file declares; None for those that expat knows itself."""
-    declared = _ENCODING.match(beginning)
-    name = declared[1].decode("ascii", "replace").lower() if declared else "utf-8"
-    return None if name in _OF_EXPAT else python_codec(name)
-
-
-def _in_utf_8(pieces: Iterator[bytes], codec: str) -> Iterator[bytes]:
-    decoder = getincrementaldecoder(codec)("replace")
-    for piece in pieces:
+def _in_utf_8(body: bytes, content_type: str | None) -> Iterator[bytes]:
+    """From what the file declares, or else the header; what is in UTF-8 keeps its faults."""
+    declared = declared_encoding(beginning_of(body)) or declared_encoding(b"", content_type)
+    name = declared.encoding if declared else "utf-8"
+    if name == "utf-8":
+        yield from _pieces(body)
+        return
+    decoder = getincrementaldecoder(name if name.startswith("utf-16") else python_codec(name))("replace")
+    for piece in _pieces(body):
         yield decoder.decode(piece).encode("utf-8", "replace")
     yield decoder.decode(b"", final=True).encode("utf-8", "replace")
 
@@ -291,12 +391,9 @@ class _XmlReader:
     `loc` of an image or a video stands deeper than that of the entry, and is none of it.
     """
 
-    def __init__(
-        self, kind: str, url: str, found: Sitemap, since: datetime | None, encoding: str | None
-    ) -> None:
+    def __init__(self, kind: str, url: str, found: _Entries) -> None:
         self._entry = _ENTRIES[kind]
         self._found = found
-        self._since = since
         self._bases = [url]  # of the elements that are open
         self._depth = 0
         self._entry_depth = 0  # 0: outside of entries
@@ -304,10 +401,12 @@ class _XmlReader:
         self._name = ""  # of the field whose text is read
         self._text: list[str] = []
         self._length = 0
-        self._parser = self._new_parser(encoding)
+        self._fed = 0  # bytes
+        self._elements = 0  # of the last piece
+        self._parser = self._new_parser()
 
-    def _new_parser(self, encoding: str | None) -> XMLParserType:
-        parser = ParserCreate(encoding)
+    def _new_parser(self) -> XMLParserType:
+        parser = ParserCreate("utf-8")  # whatever it declares
         parser.buffer_text = True
         parser.StartDoctypeDeclHandler = self._doctype
         parser.StartElementHandler = self._start
@@ -315,15 +414,23 @@ class _XmlReader:
         parser.CharacterDataHandler = self._characters
         return parser
 
-    def feed(self, piece: bytes, *, is_last: bool = False) -> None:
-        """Raises ExpatError and _Fault."""
+    def feed(self, piece: bytes, *, is_last: bool = False) -> int:
+        """Returns how many elements it has. Raises ExpatError and _Fault."""
+        self._elements = 0
+        if not self._fed:
+            piece = _LEAD.sub(b"", piece, count=1)
+        self._fed += len(piece)
         self._parser.Parse(piece, is_last)
+        if self._fed - self._parser.CurrentByteIndex > _LONGEST_TAG:
+            raise _Fault(f"it has a tag of more than {_LONGEST_TAG} bytes")
+        return self._elements
 
     def _doctype(self, *_said: object) -> None:
         raise _Fault("it has a DOCTYPE, which is not read")
 
     def _start(self, tag: str, attributes: dict[str, str]) -> None:
         self._depth += 1
+        self._elements += 1
         if self._depth > _DEEPEST:
             raise _Fault(f"its elements are nested deeper than {_DEEPEST}")
         self._bases.append(_joined(self._bases[-1], attributes.get("xml:base", "")))
@@ -369,7 +476,7 @@ class _XmlReader:
         loc = said.get("loc") or said.get("guid")
         if loc:
             entry = ListedPage(loc, said.get("lastmod"), said.get("priority"), said.get("changefreq"))
-            _add(self._found, entry, base, self._since)
+            self._found.add(entry, base)
 
 
 def _joined(base: str, url: str) -> str:

@@ -25,6 +25,7 @@ MAX_TEXT_CHARS: Final = 200_000  # of `text`; Kafka takes messages of 1 MB
 _MAX_TITLE_CHARS, _MAX_DESCRIPTION_CHARS = 1_000, 2_000
 _LANGUAGE_CHARS, _FEWEST_CHARS = 20_000, 50  # that a language is told from
 _MAX_SCRIPTS, _MAX_NODES = 20, 1_000  # looked at for a date, or a canonical URL
+_CONTROLS = re.compile(r"[\0-\x08\x0b\x0c\x0e-\x1f\x7f]")  # six bytes each in JSON
 _PRIMARY = re.compile(r"\s*([a-zA-Z]{2,3})(?=[-_\s]|$)")
 _SAID_IN = 'script[type="application/ld+json"]'
 
@@ -55,7 +56,7 @@ def _plain(tree: HTMLTree, *, main_only: bool) -> str:
 
 
 def _of_text(text: str, declared: str | None) -> dict[str, Any]:
-    text = text.replace("\0", "").strip()
+    text = _CONTROLS.sub("", text).strip()
     notes = []
     if len(text) > MAX_TEXT_CHARS:
         notes.append(f"text: the first {MAX_TEXT_CHARS} of {len(text)} characters")
@@ -82,7 +83,7 @@ def _language(text: str, declared: str | None) -> str | None:
 
 
 def _cut(text: str, most: int) -> str | None:
-    return " ".join(text[: 4 * most].replace("\0", "").split())[:most] or None
+    return " ".join(_CONTROLS.sub("", text[: 4 * most]).split())[:most] or None
 
 
 def _meta_description(document: DocumentNode) -> str | None:

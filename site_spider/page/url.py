@@ -51,7 +51,7 @@ _HOST_PORT = re.compile(r"(\[[^\]]*\]|[^:\[\]]*)(?::(.*))?", re.DOTALL)
 _LABEL_ENDS = re.compile("[.\u3002\uff0e\uff61]")
 _PORT = re.compile(r"[0-9]{1,5}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-_SURROGATE = re.compile("[\ud800-\udfff]")
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 
 
@@ -95,7 +95,7 @@ def check_url(url: object) -> str:
     return _check_parts(url)
 
 
-def host_of(url: str) -> str:
+def host_of(url: object) -> str:
     """The host in its one spelling, without port; empty when there is none. Never raises."""
     if not isinstance(url, str):
         return ""

@@ -117,9 +117,8 @@ class Result:
         return found
 
     def _checks(self) -> dict[str, Any]:
-        gone = (
-            {} if self.description and not self.gone_at else {"gone_at": self.gone_at}
-        )  # null takes it back
+        is_good = 200 <= (self.status or 0) < 300  # also of a sitemap that breaks off: null takes it back
+        gone = {"gone_at": self.gone_at} if is_good or self.gone_at else {}
         if self.next_at is None:
             return gone
         checks = ((name, getattr(self, name)) for name in CHECK_FIELDS)
@@ -323,7 +322,7 @@ def written(document: Mapping[str, Any], names: Fields) -> dict[str, Any]:
     """The fields of a document that are written, under their names; what no result has stays as it is."""
     if not names:
         return dict(document)
-    dropped = _OURS - names.keys()
+    dropped = _OURS.difference(names)
     return {names.get(name, name): value for name, value in document.items() if name not in dropped}
 
 

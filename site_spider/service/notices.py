@@ -123,8 +123,10 @@ class Troubles:
             self._since.pop("stands", None)  # its time begins anew
         else:
             yield from self._stands(now)
-        most, items = self._no_items_seconds, self._parts.watched.counted.pages.items
-        if most and self._parts.completion.ledger.partitions() and self._lasts("items", items, now) >= most:
+        has_partitions = bool(self._parts.completion.ledger.partitions())
+        items = self._parts.watched.counted.pages.items, has_partitions
+        most, seconds = self._no_items_seconds, self._lasts("items", items, now)
+        if has_partitions and seconds >= most > 0:
             yield "no items", f"no item was written for {_NO_ITEMS}={most:g}"
 
     def _memory(self) -> Iterator[tuple[str, str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import islice
@@ -119,24 +119,14 @@ def jmespath(text: str) -> Any:
 MOST = 100  # of anything that a file lists
 
 
-def _pattern(text: str) -> str:
-    compiled(text)
-    return text
+def _compiles(read: Callable[[str], object]) -> AfterValidator:
+    """Takes a text that `read` takes."""
 
+    def check(text: str) -> str:
+        read(text)
+        return text
 
-def _css(text: str) -> str:
-    css(text)
-    return text
-
-
-def _xpath(text: str) -> str:
-    xpath(text)
-    return text
-
-
-def _jmespath(text: str) -> str:
-    jmespath(text)
-    return text
+    return AfterValidator(check)
 
 
 _MOMENT = datetime(2001, 2, 3, 16, 5, 6, 789, tzinfo=UTC)
@@ -171,10 +161,10 @@ Host = Annotated[str, StringConstraints(pattern=r"^(\*\.)?[a-z0-9]([a-z0-9.-]{0,
 Topic = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,249}$")]
 HeaderName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}$")]
 HeaderText = Annotated[str, StringConstraints(pattern=r"^[\t\x20-\x7e]{0,4000}$")]
-Pattern = Annotated[str, AfterValidator(_pattern)]
-Css = Annotated[str, AfterValidator(_css)]
-XPath = Annotated[str, AfterValidator(_xpath)]
-JmesPath = Annotated[str, AfterValidator(_jmespath)]
+Pattern = Annotated[str, _compiles(compiled)]
+Css = Annotated[str, _compiles(css)]
+XPath = Annotated[str, _compiles(xpath)]
+JmesPath = Annotated[str, _compiles(jmespath)]
 DateFormat = Annotated[str, StringConstraints(max_length=200), AfterValidator(_date_format)]
 YesOrNo = Annotated[bool, BeforeValidator(_yes_or_no, json_schema_input_type=bool)]
 Patterns = Annotated[list[Pattern], Field(max_length=MOST)]

@@ -27,6 +27,7 @@ from site_spider.dupefilter.dupefilter import SeenDupeFilter, usual_form
 from site_spider.engine import flow as engine_hooks
 from site_spider.engine.background import Turns, run_through
 from site_spider.engine.scrapy_parts import part_of, quick_request
+from site_spider.errors import ConfigError
 from site_spider.frontier.retry import describe_exception, describe_retries, describe_status
 from site_spider.frontier.waiter import LinksInHand, source_of
 from site_spider.ledger.completion import Completion, Job, job_of
@@ -59,6 +60,7 @@ from site_spider.spiders.sitemaps import (
     is_large,
     is_page_of_seed,
     is_robots,
+    is_robots_url,
     level_below,
     listed_in,
     looks_like_sitemap,
@@ -251,15 +253,16 @@ class SeedSpider(Spider):
         if self.page_texts is not None and not await self._read_text(response, result, job):
             wants_links, page = False, page._replace(links=())
         anchor = _anchor_host(response, job)
-        requests = await self._follow_found(page.links, anchor, job) if page.links else []
-        if wants_links and follows_all and self.sitemaps.are_read:
-            requests += await self._follow_listed(response, result, anchor, job)
+        requests: list[Request] = []
         items: list[Any] = []
         if source is not None and result.description is None and page.encoding is not None:
             found = await self._extracted(source, response, job, wants_links=wants_links)
             items = found.items
             requests += requests_of_source(source, found, response, self._scope_of(job), anchor)
             result.description = describe(found)
+        if wants_links and follows_all and self.sitemaps.are_read:  # before links, which say less of a page
+            requests += await self._follow_listed(response, result, anchor, job)
+        requests += await self._follow_found(page.links, anchor, job) if page.links else []
         if in_hand is not None:
             in_hand.found(response.request, len(requests))
         is_wanted = self.page_results or result.description is not None
@@ -307,11 +310,16 @@ class SeedSpider(Spider):
         for said in found.notes:
             self.logger.debug("%s: %s", response.url, said)
         ends_early = source.pagination is not None and source.pagination.stop_when_known
-        return await self._known_items.cut(source, found, response, job) if ends_early and job else found
+        known = self._known_items if ends_early and job else None
+        return found if known is None or job is None else await known.cut(source, found, response, job)
 
     @cached_property
-    def _known_items(self) -> KnownItems:
-        return KnownItems.of(self.crawler)
+    def _known_items(self) -> KnownItems | None:
+        try:
+            return KnownItems.of(self.crawler)
+        except ConfigError as error:
+            self.logger.warning("stop_when_known has nothing to look entries up in: %s", error)
+            return None
 
     @cached_property
     def _sources(self) -> SourceFolder | None:
@@ -454,31 +462,31 @@ class SeedSpider(Spider):
         """The entries of a sitemap or feed; a seed's page leads to the sitemaps of its host, if asked for."""
         assert response.request is not None
         sitemap, level = await self._read_sitemap(response, job)
-        result.description = sitemap.note
+        result.description = sitemap.note or result.description
         base = LinkBase.parse(response.url, "utf-8")
+        requests: list[Request] = []
+        if self.sitemaps.asks_for_robots and is_page_of_seed(job):
+            robots = base.origin + ROBOTS
+            requests = await self._follow_found([[robots]], anchor, job, {robots: {"robots": True}})
         listed: dict[str, dict[str, Any]] = {}
         urls = urls_of(sitemap.entries, base, listed, level, response.url)
         is_flat = is_file_below(listed_in(response.request, job))
-        requests = await self._follow_found(urls, anchor, job, listed)
-        for request in requests if is_flat else ():
-            request.meta[meta_keys.SAME_DEPTH] = True
-        if self.sitemaps.asks_for_robots and is_page_of_seed(job):
-            robots = base.origin + ROBOTS
-            requests += await self._follow_found([[robots]], anchor, job, {robots: {"robots": True}})
-        return requests
+        return requests + await self._follow_found(urls, anchor, job, listed, is_flat=is_flat)
 
     async def _read_sitemap(self, response: Response, job: Job | None) -> tuple[Sitemap, int]:
         """A small one in turns, a large or packed one in a thread; and the level of what it names."""
         assert response.request is not None
         listed, mode = listed_in(response.request, job), self.sitemaps.mode
-        if is_robots(listed):
+        if is_robots(listed) or (mode == "robots" and is_robots_url(response.request.url)):
             return Sitemap(sitemaps_of_robots(response.body) if mode == "robots" else []), 1
-        kind = None if mode == "off" else kind_of(response.body, media_type(content_type_of(response)))
+        said = content_type_of(response)
+        kind = None if mode == "off" else kind_of(response.body, media_type(said))
         level = level_below(kind, listed)
         if kind is None or level > DEEPEST_INDEX:
             note = f"sitemap not read: more than {DEEPEST_INDEX} indexes lead to each other"
             return Sitemap([], note if kind else None), 0
-        steps = read_sitemap(response.body, kind, response.url, since=self.sitemaps.since_when())
+        since = self.sitemaps.since_when()
+        steps = read_sitemap(response.body, kind, response.url, since=since, content_type=said)
         if is_large(response):
             return await asyncio.to_thread(run_through, steps), level
         return await self._turns.run(steps), level
@@ -489,6 +497,8 @@ class SeedSpider(Spider):
         anchor: str,
         job: Job | None,
         listed: Mapping[str, dict[str, Any]] | None = None,  # by URL: what a sitemap says of them
+        *,
+        is_flat: bool = False,  # they are as deep as this page
     ) -> list[Request]:
         """A request for each link to follow; others have the event loop between the slices."""
         turns, scope = self._turns, self._scope_of(job)
@@ -500,10 +510,9 @@ class SeedSpider(Spider):
             if listed is None:
                 requests += [quick_request(url, verbatim=is_safe(url)) for url in found]
             else:
-                requests += [
-                    quick_request(url, verbatim=is_safe(url), meta={meta_keys.SITEMAP: listed[url]})
-                    for url in found
-                ]
+                for url in found:
+                    meta = {meta_keys.SITEMAP: listed[url], meta_keys.SAME_DEPTH: is_flat}
+                    requests.append(quick_request(url, verbatim=is_safe(url), meta=meta))
         return requests
 
     def _new_pages(self, links: Iterable[str], job: Job | None) -> Iterable[str]:

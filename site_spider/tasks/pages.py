@@ -12,7 +12,7 @@ from site_spider.ledger import completion
 from site_spider.ledger.completion import Job
 from site_spider.page.url import host_of
 from site_spider.tasks.states import TaskState
-from site_spider.tasks.tasks import TaskGate
+from site_spider.tasks.tasks import TaskGate, takes_request
 
 
 class TaskPages:
@@ -47,7 +47,7 @@ class TaskPages:
     def _is_wanted(self, state: TaskState, request: Request, job: Job, host: str) -> bool:
         if state.phase.is_over:
             state.count_cancelled_link()
-        elif not state.rules.takes_link(request.url, job.depth) or not state.has_room_on(host):
+        elif not (takes_request(state.rules, request, job) and state.has_room_on(host)):
             state.count_filtered_link()
         else:
             return True

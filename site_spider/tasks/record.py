@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -20,6 +20,7 @@ from pydantic import (
 )
 
 from site_spider.errors import SeedError, SiteSpiderError
+from site_spider.page.sitemap import is_listing
 from site_spider.page.url import check_url
 from site_spider.page.url_form import form_of
 from site_spider.seed.fields import MAX_DEPTH, MAX_ID_BYTES, identifier
@@ -520,11 +521,11 @@ class TaskRules:
         """Whether a seed may be fetched: it was asked for, so `allow` is not for it."""
         return not (self._deny and self._deny.matches(url))
 
-    def takes_link(self, url: str, depth: int) -> bool:
-        """Whether a link may be followed."""
+    def takes_link(self, url: str, depth: int, listed: Callable[[], object] = dict) -> bool:
+        """Whether a link may be followed; `listed` gives what a sitemap says: files need no `allow`."""
         if self.depth is not None and depth > self.depth:
             return False
-        if self._allow and not self._allow.matches(url):
+        if self._allow and not self._allow.matches(url) and not is_listing(listed()):
             return False
         return self.takes_seed(url)
 

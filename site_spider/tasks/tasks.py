@@ -13,6 +13,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from scrapy import Request
@@ -37,6 +38,7 @@ from site_spider.tasks.follower import BadRecords, Changed, Follower, TaskTopics
 from site_spider.tasks.moving import Leaving, Parking, put_back
 from site_spider.tasks.page_counts import BadPages, PageCounts, PageReading, PageTable
 from site_spider.tasks.rates import GroupRates
+from site_spider.tasks.record import TaskRules
 from site_spider.tasks.states import TaskState, TaskStates
 
 # --- gate ------------------------------------------------------------------------------------------------
@@ -207,14 +209,21 @@ def _is_allowed(state: TaskState, waiter: Waiter) -> bool:
     job = completion.job_of(waiter)
     if job is None or job is job.root or not _is_first_attempt(waiter):
         return True  # it has begun
-    return state.rules.takes_link(waiter.url, job.depth)
+    return takes_request(state.rules, waiter, job)
+
+
+def takes_request(rules: TaskRules, request: Request, job: Job) -> bool:
+    """Whether the rules of a task take the request of a link."""
+    return rules.takes_link(request.url, job.depth, partial(request.meta.get, meta_keys.SITEMAP))
 
 
 def _takes_seed(state: TaskState, seed: Seed) -> bool:
     """A link that another process sent on is a link still; an attempt that goes on has begun."""
     if seed.spilled is None:
         return state.rules.takes_seed(seed.url)
-    return not seed.spilled.is_link or state.rules.takes_link(seed.url, seed.depth)
+    return not seed.spilled.is_link or state.rules.takes_link(
+        seed.url, seed.depth, lambda: seed.extra.get("sitemap")
+    )
 
 
 # --- return watch ----------------------------------------------------------------------------------------

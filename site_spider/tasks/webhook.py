@@ -1,7 +1,7 @@
 """Sends the event of a task's end to a URL, once; whether, when and how often is decided in tasks.notices.
 
-The request is one POST without redirects. Every address of the host has to pass the guard, and the address
-that was judged is the one that is connected to. Of the answer the first line is read, up to a deadline.
+The request is one POST without redirects, to the first address of the host that passes the guard: that which
+was judged. Of the answer the first line is read, up to a deadline.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import ssl
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
+
+from w3lib.url import safe_url_string
 
 from site_spider import runtime
 from site_spider.tasks.ending import WebhookAttempt
@@ -71,7 +73,7 @@ def post(url: str, sent: Notice, may_reach: MayReach) -> WebhookAttempt:
 
 
 def _exchange(url: str, sent: Notice, may_reach: MayReach, deadline: float) -> bytes:
-    parts = urlsplit(url)
+    parts = urlsplit(safe_url_string(url))
     host, is_tls = parts.hostname or "", parts.scheme == "https"
     port = parts.port or (443 if is_tls else 80)
     with socket.create_connection((_address(host, port, may_reach), port), _left(deadline)) as plain:

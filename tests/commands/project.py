@@ -101,7 +101,7 @@ class Project:
         self, *arguments: str, stdin: str | bytes = b"", **variables: str
     ) -> subprocess.CompletedProcess[str]:
         """What a command printed, and its exit code; in this process, unless it crawls."""
-        start = self.process if not arguments or arguments[0] in _CRAWLS else self._within
+        start = self.process if arguments and arguments[0] in _CRAWLS else self.within
         return start(*arguments, stdin=stdin, **variables)
 
     def process(
@@ -120,9 +120,10 @@ class Project:
         output = (finished.stdout.decode(), finished.stderr.decode())
         return subprocess.CompletedProcess(finished.args, finished.returncode, *output)
 
-    def _within(
+    def within(
         self, *arguments: str, stdin: str | bytes = b"", **variables: str
     ) -> subprocess.CompletedProcess[str]:
+        """As `scrapy`, always in this process."""
         out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
         with os.fdopen(os.memfd_create("stdin"), "w+b") as file:
             file.write(_bytes(stdin))

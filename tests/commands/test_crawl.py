@@ -14,16 +14,19 @@ from tests.commands.project import ROOT, SCRAPY, Project, environment
 
 
 def test_a_wrong_setting_is_one_line_and_exit_code_78(project: Project) -> None:
-    """The spider refuses it while the crawler is built; no traceback."""
-    ran = project.scrapy("crawl", "crawl_spider", "--nolog", SITE_LINK_SCOPE="galaxy")
+    """No traceback, and of two that are wrong the one of the command line counts."""
+    ran = project.scrapy(
+        "crawl", "crawl_spider", "--nolog", "-s", "SITE_LINK_SCOPE=universe", SITE_LINK_SCOPE="galaxy"
+    )
     assert ran.returncode == 78
     assert ran.stderr == (
-        "scrapy crawl: SITE_LINK_SCOPE is 'galaxy', but must be one of: host, domain, any.\n"
+        "scrapy crawl: SITE_LINK_SCOPE is 'universe', but must be one of: host, domain, any.\n"
     )
 
 
-@pytest.mark.parametrize("given", [{}, {"SITE_SINK": "local"}], ids=["-s", "environment"])
-@pytest.mark.parametrize("command", [("crawl", "crawl_spider"), ("results",)], ids=lambda words: words[0])
+@pytest.mark.parametrize(
+    ("command", "given"), [(("crawl", "crawl_spider"), {}), (("results",), {"SITE_SINK": "local"})]
+)
 def test_a_setting_that_nobody_knows_ends_the_start(
     project: Project, command: tuple[str, ...], given: dict[str, str]
 ) -> None:
@@ -32,15 +35,6 @@ def test_a_setting_that_nobody_knows_ends_the_start(
     ran = project.scrapy(*command, *option, **given)
     assert ran.returncode == 78
     assert "SITE_SINK is not a setting: did you mean SITE_SINKS?" in ran.stderr.splitlines()[-1]
-
-
-def test_the_command_line_wins_over_the_environment(project: Project) -> None:
-    """Both are wrong here; the one that counts is named."""
-    ran = project.scrapy(
-        "crawl", "crawl_spider", "--nolog", "-s", "SITE_LINK_SCOPE=universe", SITE_LINK_SCOPE="galaxy"
-    )
-    assert ran.returncode == 78
-    assert "'universe'" in ran.stderr
 
 
 def test_a_server_that_is_away_at_the_start_is_exit_code_69(project: Project) -> None:
@@ -55,20 +49,19 @@ def test_a_server_that_is_away_at_the_start_is_exit_code_69(project: Project) ->
     "command", [("crawl", "plain"), ("progress", "--until-done", "--spider", "plain"), ("service", "plain")]
 )
 def test_a_spider_that_takes_no_seeds_is_not_kept_running(project: Project, command: tuple[str, ...]) -> None:
-    """Under crawl_spider.sh it would begin again and again; its watcher would wait for a topic."""
-    modules = "SPIDER_MODULES=tests.commands.plain_spider"
-    ran = project.scrapy(*command, "--nolog", "-s", modules, CRAWL_SPIDER_PROCESSES="2")
+    """Under crawl_spider.sh it would begin again and again; its watcher would wait for a topic.
+
+    For a crawl the environment may name modules of spiders, as any setting.
+    """
+    modules = "tests.commands.plain_spider"
+    if command[0] == "crawl":
+        ran = project.process(*command, "--nolog", CRAWL_SPIDER_PROCESSES="2", SPIDER_MODULES=modules)
+    else:
+        named = ("-s", f"SPIDER_MODULES={modules}")
+        ran = project.within(*command, "--nolog", *named, CRAWL_SPIDER_PROCESSES="2")
     assert ran.returncode == 78
     assert "Spider plain takes no seeds: `class PlainSpider(SeedSpider)` would" in ran.stderr
     assert len(ran.stderr.splitlines()) == 1
-
-
-def test_the_environment_may_name_modules_of_spiders(project: Project) -> None:
-    """As any setting."""
-    ran = project.scrapy(
-        "crawl", "plain", "--nolog", SPIDER_MODULES="tests.commands.plain_spider", CRAWL_SPIDER_PROCESSES="2"
-    )
-    assert "Spider plain takes no seeds" in ran.stderr, ran.stderr
 
 
 def test_an_error_of_its_own_at_the_start_is_exit_code_71(project: Project) -> None:
@@ -107,16 +100,15 @@ def test_a_sink_that_raises_anything_is_exit_code_71(project: Project, tmp_path:
     ],
 )
 def test_a_wrong_argument_is_refused(project: Project, arguments: list[str], said: str) -> None:
-    """Exit code 2, as other commands have it."""
-    ran = project.scrapy("crawl", *arguments)
+    """Exit code 2, as other commands have it, before anything of a crawl is made."""
+    ran = project.within("crawl", *arguments)
     assert ran.returncode == 2
     assert said in ran.stderr
     assert "Traceback" not in ran.stderr
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_stops_it_with_exit_code_0(project: Project, tmp_path: Path, number: signal.Signals) -> None:
-    """As soon as it takes seeds."""
+def test_a_signal_stops_it_with_exit_code_0(project: Project) -> None:
+    """Ctrl-C, as soon as it takes seeds; what a service sends is SIGTERM."""
     project.produce("seeds", (None, b"no seed"))
     running = subprocess.Popen(
         [*SCRAPY, "crawl", "crawl_spider"], cwd=ROOT, env=environment(project.data), stderr=subprocess.PIPE
@@ -125,7 +117,7 @@ def test_a_signal_stops_it_with_exit_code_0(project: Project, tmp_path: Path, nu
     try:
         for line in running.stderr:
             if b"Dead letter from seeds/" in line:
-                running.send_signal(number)
+                running.send_signal(signal.SIGINT)
                 break
         running.communicate(timeout=300)
     finally:

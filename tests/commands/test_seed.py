@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pty
-import subprocess
+import sys
 import termios
 from pathlib import Path
 
-from tests.commands.project import ROOT, SCRAPY, Project, environment
+import pytest
+
+from site_spider.commands.seed import _bar
+from tests.commands.project import Project
 
 
 def test_good_lines_are_produced_and_bad_ones_refused_by_number(project: Project, tmp_path: Path) -> None:
@@ -39,21 +43,20 @@ def test_standard_input_is_read_and_all_good_is_exit_code_0(project: Project) ->
 
 
 def test_who_reads_the_topic_is_said_where_spiders_have_topics_of_their_own(
-    project: Project, tmp_path: Path
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without --spider: the seeds of another spider would wait for ever."""
+    monkeypatch.syspath_prepend(str(tmp_path))
     own = {"SITE_SEED_TOPIC": "news"}
-    (tmp_path / "mine.py").write_text(
+    (tmp_path / "spiders_of_test_seed.py").write_text(
         "from site_spider import SeedSpider\n"
         f"class News(SeedSpider):\n    name = 'news'\n    custom_settings = {own}\n"
         "class Same(SeedSpider):\n    name = 'same'\n"
     )
 
     def seed(*options: str, **more: str) -> str:
-        modules = ("-s", "SPIDER_MODULES=site_spider.spiders,mine")
-        ran = project.process(
-            "seed", *modules, *options, stdin="http://a.test/", PYTHONPATH=str(tmp_path), **more
-        )
+        modules = ("-s", "SPIDER_MODULES=site_spider.spiders,spiders_of_test_seed")
+        ran = project.scrapy("seed", *modules, *options, stdin="http://a.test/", **more)
         assert ran.stdout == "produced 1, refused 0\n"
         return ran.stderr
 
@@ -90,25 +93,20 @@ def test_a_data_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     assert str(blocked) in ran.stderr
 
 
-def test_a_progress_bar_is_drawn_on_a_terminal_only(project: Project, tmp_path: Path) -> None:
-    """On stderr; what is printed on stdout stays the same."""
+def test_a_progress_bar_is_drawn_on_a_terminal_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "seeds.txt"
     file.write_text("http://a.test/\n" * 10)
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (24, 80))
-    ran = subprocess.run(
-        [*SCRAPY, "seed", str(file)],
-        cwd=ROOT,
-        env=environment(project.data, TERM="xterm"),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=theirs,
-        timeout=300,
-        check=False,
-    )
+    with file.open("rb") as stream, os.fdopen(os.dup(theirs), "w") as terminal:
+        monkeypatch.setattr(sys, "stderr", terminal)
+        with _bar(stream) as bar:
+            bar.update(10)
+        monkeypatch.setattr(sys, "stderr", io.StringIO())
+        with _bar(stream) as bar:
+            assert bar.disable
     os.write(theirs, b"end")  # so that there is something to be read in any case
     drawn = os.read(ours, 10_000).decode()
     os.close(theirs)
     os.close(ours)
-    assert ran.stdout == b"produced 10, refused 0\n"
     assert "seeds:" in drawn

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from site_spider.commands.source import Command
+from site_spider.sources.extractor import PageBody
 from tests.commands.project import Project
 
 SOURCE = """
@@ -90,11 +92,24 @@ def test_list(project: Project, folder: Path) -> None:
 
 def test_check_fetches_as_a_crawl_does(project: Project, folder: Path) -> None:
     """So private hosts stay out of reach."""
-    for page in (["http://127.0.0.1:9/"], ["--url", "http://127.0.0.1:9/"]):
-        ran = project.process("source", "check", str(folder / "shop.yaml"), *page)
-        assert ran.returncode == 1
-        assert "127.0.0.1 has no public address" in ran.stderr
-        assert "Traceback" not in ran.stderr
+    ran = project.process("source", "check", str(folder / "shop.yaml"), "--url", "http://127.0.0.1:9/")
+    assert ran.returncode == 1
+    assert "127.0.0.1 has no public address" in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+def test_a_page_that_is_a_url_is_fetched(
+    project: Project, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetched: list[str] = []
+
+    def fetch(_self: object, _source: object, url: str) -> PageBody:
+        fetched.append(url)
+        return PageBody(url, PAGE.encode(), "text/html")
+
+    monkeypatch.setattr(Command, "_fetched", fetch)
+    ran = project.direct("source", "check", str(folder / "shop.yaml"), "http://shop.test/list")
+    assert (ran.returncode, fetched) == (0, ["http://shop.test/list"])
 
 
 def test_check_refuses_two_urls(project: Project, folder: Path) -> None:

@@ -6,9 +6,11 @@ import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib import import_module
 
 import pytest
 
+from site_spider.commands.site_command import Trial
 from tests.commands.project import Project
 from tests.in_process.engine import lag
 
@@ -37,25 +39,23 @@ def url() -> Iterator[str]:
     server.server_close()
 
 
-COMMANDS = {
-    "parse": ["parse", "--nolog", "--spider", "crawl_spider", "--pipelines", "{url}"],
-    "check": ["check", "crawl_spider"],
-    "shell": ["shell", "--nolog", "--spider", "crawl_spider", "-c", "response.status", "{url}"],
-    "fetch": ["fetch", "--nolog", "--spider", "crawl_spider", "{url}"],
-    "list": ["list"],
-}
-SAYS = {"parse": "'status': 200", "check": "OK", "shell": "200", "fetch": "hello", "list": "crawl_spider"}
+@pytest.mark.parametrize("name", ["bench", "check", "fetch", "list", "parse", "shell", "view"])
+def test_each_is_scrapys_behind_what_keeps_it_from_the_crawl(name: str) -> None:
+    command = import_module(f"site_spider.commands.{name}").Command
+    trial, scrapys = command.__mro__[1:3]
+    assert (trial, scrapys.__module__) == (Trial, f"scrapy.commands.{name}")
+    assert command.__module__ == f"site_spider.commands.{name}"  # or Scrapy would not find it
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_no_seed_is_taken_and_nothing_written(command: str, project: Project, url: str) -> None:
+def test_no_seed_is_taken_and_nothing_written(project: Project, url: str) -> None:
     """Of a topic in which a seed waits; the settings come from the environment."""
     project.produce("mine", (None, json.dumps({"url": url}).encode()))
     before = sorted(path for path in project.data.rglob("*") if path.is_file())
     environment = {"SITE_SEED_TOPIC": "mine", "SITE_ALLOW_PRIVATE_HOSTS": "true"}
-    ran = project.scrapy(*(word.format(url=url) for word in COMMANDS[command]), **environment)
+    words = ["parse", "--nolog", "--spider", "crawl_spider", "--pipelines", url]
+    ran = project.scrapy(*words, **environment)
     assert ran.returncode == 0, ran.stderr
-    assert SAYS[command] in ran.stdout + ran.stderr
+    assert "'status': 200" in ran.stdout + ran.stderr
     assert lag(project.log, "mine", "site_spider") == 1
     assert sorted(path for path in project.data.rglob("*") if path.is_file()) == before
 

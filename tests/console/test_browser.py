@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.console.consoles import PAGES, TOKEN
+from tests.console.consoles import PAGES
 from tests.console.snapshots import host, snapshot
 from tools.console.scene import SCRIPT, Scene, scene
 
@@ -142,23 +141,3 @@ def test_chosen_dead_letters_are_put_back_by_a_click(browser: Any, crawling: tup
         page.wait_for_selector(".said")
         assert "1 dead letter of 1 put back." in page.inner_text(".said")
         assert "put back" in page.inner_text("#dead-letters tbody")
-
-
-def test_a_second_user_without_the_token_sees_nothing(browser: Any, tmp_path: Path) -> None:
-    with scene(tmp_path) as made:
-        made.produce(3)
-        address = made.console(SITE_CONSOLE_TOKEN=TOKEN)
-        with Reader(browser) as owner, Reader(browser) as other:
-            owner.page.goto(address)
-            owner.page.fill("input[name=token]", TOKEN)
-            owner.page.keyboard.press("Enter")
-            owner.page.wait_for_selector("#conservation")
-            for path in PAGES:
-                other.page.goto(f"{address.rstrip('/')}{path}")
-                assert other.page.url.endswith("/login")
-                assert "site_spider" not in other.page.inner_text("main")
-            other.page.fill("input[name=token]", "not the token at all")
-            other.page.keyboard.press("Enter")
-            other.page.wait_for_selector(".trouble")
-            assert "not the token" in other.page.inner_text("main")
-            assert owner.page.goto(address).status == 200

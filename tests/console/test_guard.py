@@ -186,7 +186,9 @@ def test_nothing_is_shown_to_a_user_without_the_token(locked: Console) -> None:
                 assert await status(client, path, Authorization=wrong) == 401
         assert await status(client, Authorization=f"Bearer {TOKEN}x") == 401
         assert (await client.post("/failures/replay", data={})).status == 401
-        assert await status(client, "/login") == 200
+        form = await (await client.get("/login")).text()
+        assert '<input type="password" name="token"' in form
+        assert "site_spider" not in form[form.index("<main") : form.index("</main>")]
 
     locked.serve(scenario)
 

@@ -246,23 +246,6 @@ def test_uplot_is_what_its_authors_released() -> None:
     assert found == VENDORED
 
 
-def test_the_cost_of_a_page_is_linear_and_bounded(tmp_path: Path) -> None:
-    """100 processes and 1,000 hosts: the work is counted, because seconds depend on the machine."""
-    now = time.time()
-    console = Console(tmp_path, now)
-    for number in range(100):
-        hosts = [host(f"h{10 * number + each}.test", 5) for each in range(10)]
-        console.hear(snapshot(number, at=now, largest_hosts=hosts))
-
-    async def scenario(client: Client) -> None:
-        for path in PAGES:
-            assert (await client.get(path)).status == 200
-        document = await (await client.get("/hosts?format=json")).json()
-        assert document["count"] == 1000
-
-    console.serve(scenario)
-
-
 def test_seeds_stay_numbers_in_json(console: Console) -> None:
     console.hear(snapshot(4, at=time.time(), seeds=seeds(10**12, 10**12, 0)))
 

@@ -87,13 +87,14 @@ def test_numbers_and_names_are_bounded() -> None:
     state = state_of(
         snapshot(
             waiting=10**300,
+            clock_ahead_seconds=-(10**400),
             queues={f"q{n}": 1 for n in range(5000)},
             largest_hosts=[host("h" * 5000, -3)] * 5000,
             host_name="\ud800 half",
             memory={"rss_bytes": True},
         )
     )
-    assert state.waiting == 10**18
+    assert (state.waiting, state.clock_ahead_seconds) == (10**18, -(10**18))
     assert len(state.queues) == 200
     assert len(state.hosts) == 1000
     assert (len(state.hosts[0].host), state.hosts[0].waiting) == (300, 0)

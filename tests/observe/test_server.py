@@ -8,7 +8,6 @@ import os
 import socket
 import stat
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -202,20 +201,21 @@ def test_that_it_cannot_listen_does_not_stop_a_crawl(tmp_path: Path, sockets: Pa
     assert (seen, len(crawled.documents)) == ({}, 6)
 
 
-def test_the_console_gets_all_that_metrics_are_made_of(tmp_path: Path) -> None:
-    """So that it can serve /metrics for all processes of its host."""
-    answer, _ = while_crawling(tmp_path / "data", lambda: asked(b"metrics\n"))
-    text = exposition([json.loads(answer)], of_host=True).decode()
+def test_other_questions_are_answered_or_refused(tmp_path: Path) -> None:
+    """The console gets all that metrics are made of, and the seed log; others hear what could be asked."""
+    wrong = [b"-1\n", b"1001\n", b"1 2\n", b"\xff\xfe\n", "²\n".encode(), b"\n"]
+
+    def ask() -> list[Any]:
+        return [json.loads(asked(question)) for question in (b"metrics\n", b"identity\n", *wrong)]
+
+    (metrics, identity, *refusals), _ = while_crawling(tmp_path / "data", ask)
+    text = exposition([metrics], of_host=True).decode()
     assert 'site_spider_processes_answering{group="site_spider"} 1.0' in text
     assert 'site_spider_seeds_consumed_total{group="site_spider",slot="1"} 6.0' in text
     assert "site_spider_event_loop_lag_seconds_bucket" in text
-
-
-@pytest.mark.parametrize("question", [b"-1\n", b"1001\n", b"1 2\n", b"\xff\xfe\n", "²\n".encode(), b"\n"])
-def test_a_question_that_is_none_is_refused(tmp_path: Path, question: bytes) -> None:
-    """With what could be asked."""
-    answer, _ = while_crawling(tmp_path / "data", lambda: asked(question))
-    assert json.loads(answer) == {"error": "the question is a number of hosts, 0 to 1000, or metrics"}
+    assert (identity["group"], identity["identity"]) == ("site_spider", str(tmp_path / "data"))
+    said = "the question is a number of hosts, 0 to 1000, or metrics"
+    assert refusals == [{"error": said}] * len(wrong)
 
 
 def test_hostile_clients_do_not_harm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -274,28 +274,6 @@ def test_a_look_at_many_hosts_does_not_hold_up_the_loop() -> None:
     assert len(found.largest(0.0)) == 1000
     assert len(json.dumps(found.largest(0.0))) < 200_000
     assert turns > 20
-
-
-def test_statistics_have_the_waiting_hosts_by_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beside the queue lengths."""
-    documents: list[dict[str, Any]] = []
-    made = observed.survey
-
-    async def kept(*arguments: Any) -> Any:
-        found = await made(*arguments)
-        documents.append(found.counts())
-        return found
-
-    monkeypatch.setattr("site_spider.observe.snapshot.survey", kept)
-    while_crawling(tmp_path / "data", lambda: time.sleep(0.5))
-    assert {"waiting": 1, "busy": 1} in documents
-    assert documents[-1] == {"waiting": 0}
-
-
-def test_a_process_says_which_seed_log_it_uses(tmp_path: Path) -> None:
-    answer, _ = while_crawling(tmp_path / "data", lambda: asked(b"identity\n"))
-    said = json.loads(answer)
-    assert (said["group"], said["identity"]) == ("site_spider", str(tmp_path / "data"))
 
 
 def test_a_server_that_is_closed_while_it_opens_leaves_no_socket(sockets: Path) -> None:

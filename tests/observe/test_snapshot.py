@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
+import pytest
 from scrapy import Request
 from scrapy.http import Response
 
@@ -45,6 +47,13 @@ class Snapping(SeedSpider):
         return []
 
 
+@pytest.fixture(scope="module")
+def taken(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Snapshot]:
+    engine.ANSWERS.clear()
+    yield snapped(tmp_path_factory.mktemp("crawl"))
+    engine.ANSWERS.clear()
+
+
 def snapped(folder: Path) -> Snapshot:
     def redirected(request: Request) -> Response:
         return page(request, status=302, Location="/page")
@@ -66,8 +75,7 @@ def snapped(folder: Path) -> Snapshot:
     return taken
 
 
-def test_a_snapshot_says_where_every_seed_is_and_what_became_of_pages(tmp_path: Path) -> None:
-    taken = snapped(tmp_path)
+def test_a_snapshot_says_where_every_seed_is_and_what_became_of_pages(taken: Snapshot) -> None:
     assert taken["conserved"] is True
     seeds = taken["seeds"]
     assert (seeds["consumed"], seeds["in_flight"], seeds["dead_lettered"]) == (6, 1, 1)
@@ -91,8 +99,7 @@ def test_a_snapshot_says_where_every_seed_is_and_what_became_of_pages(tmp_path: 
     )
 
 
-def test_a_snapshot_counts_tasks_and_times(tmp_path: Path) -> None:
-    taken = snapped(tmp_path)
+def test_a_snapshot_counts_tasks_and_times(taken: Snapshot) -> None:
     tasks = {task["task_id"]: task for task in taken["tasks"]["largest"]}
     assert tasks["a"]["pages"] == 2
     assert tasks["a"]["outcomes"] == {"result": 1, "failure": 1}
@@ -114,8 +121,7 @@ def test_a_snapshot_counts_tasks_and_times(tmp_path: Path) -> None:
     assert taken["seeds_in_flight"][partition] == 1
 
 
-def test_a_snapshot_names_its_process(tmp_path: Path) -> None:
-    taken = snapped(tmp_path)
+def test_a_snapshot_names_its_process(taken: Snapshot) -> None:
     assert (taken["spider"], taken["group"], taken["topic"]) == ("snapping", "site_spider", "seeds")
     assert taken["process"].startswith(f"{taken['host_name']}-{taken['pid']}-")
     assert taken["version"] != "unknown"

@@ -19,6 +19,14 @@ URL = "http://a.test/folder/page"
         (["googlebot: noindex, nofollow", "noarchive"], ["noarchive"]),
         (["max-snippet:50, none"], ["max-snippet:50", "none"]),
         (["unavailable_after: 25 Jun 2010 15:00:00 PST"], ["unavailable_after: 25 jun 2010 15:00:00 pst"]),
+        (
+            ["unavailable_after: Fri, 25-Jun-10 15:00:00 GMT, noindex"],
+            [
+                "unavailable_after: fri",
+                "25-jun-10 15:00:00 gmt",
+                "noindex",
+            ],
+        ),
         ([",, ,", ""], []),
     ],
 )

@@ -19,6 +19,7 @@ from site_spider.page.sitemap import (
     kind_of,
     parse_lastmod,
     read_sitemap,
+    sitemaps_of_robots,
 )
 
 SOURCE = "https://a.test/sitemap.xml"
@@ -67,6 +68,14 @@ KINDS = {
     "json in gzip": gzip.compress(
         b'{"version": "https:\\/\\/jsonfeed.org\\/version\\/1", "items": [{"url": "/1"}, {"url": "/2"}]}'
     ),
+    "blank lines first": b"\xef\xbb\xbf\n \r\n<?xml version='1.0'?><urlset><url><loc>/1</loc></url>"
+    b"<url><loc>HTTPS://a.test/2</loc></url></urlset>",
+    "utf-8 that says to be utf-16": b"<?xml version='1.0' encoding='utf-16'?><urlset><url><loc>/1</loc></url>"
+    b"<url><loc>/2</loc></url></urlset>",
+    "text in gzip": gzip.compress(b"HTTPS://a.test/1\nhttps://a.test/2"),
+    "json of several pieces": b'{"version": "https://jsonfeed.org/version/1.1", "items": [{"content_text": "'
+    + b'\\"url\\": {[ \\\\' * 3_000
+    + b'", "author": {"url": "/a"}, "url": "\\/1"}, {"url": "/2", "tags": ["url", "/3"]}], "url": "/4"}',
     "json": b'\xef\xbb\xbf {"items": [{"url": "/1"}, 3, {"url": 4}, {"url": "/2"}],'
     b' "version": "https://jsonfeed.org/version/1.1"}',
 }
@@ -74,7 +83,7 @@ KINDS = {
 
 @pytest.mark.parametrize("body", KINDS.values(), ids=KINDS)
 def test_each_kind_gives_its_pages(body: bytes) -> None:
-    assert urls(body) == ["https://a.test/1", "https://a.test/2"]
+    assert [url.lower() for url in urls(body)] == ["https://a.test/1", "https://a.test/2"]
 
 
 def test_a_list_of_urls_is_one_when_it_says_to_be_text() -> None:
@@ -114,10 +123,23 @@ def test_what_is_said_of_a_page_is_kept() -> None:
 
 
 def test_older_entries_are_left_out() -> None:
-    dates = "2026-01-01", "2026-01-03T00:00:00Z", "Sat, 03 Jan 2026 00:00:00 GMT", "2025", "soon", ""
+    dates = "2026-01-01", "2026-01-03T00:00:00Z", "Sat, 03 Jan 2026 00:00:00 GMT", "2024", "soon", ""
     body = urlset(*(f"<url><loc>/{n}</loc><lastmod>{date}</lastmod></url>" for n, date in enumerate(dates)))
     found = read(body, since=datetime(2026, 1, 2, tzinfo=UTC))
     assert [entry.url[-1] for entry in found.entries] == ["1", "2", "4", "5"]
+
+
+@pytest.mark.parametrize("date", ["2026-01-02", "2026-01", "2026", "2026-01-02T12:00Z"])
+def test_a_date_that_may_be_as_new_as_asked_for_is_followed(date: str) -> None:
+    """`7d` is a time of the day: what changed in the rest of that day has no other date."""
+    body = urlset(f"<url><loc>/1</loc><lastmod>{date}</lastmod></url>")
+    assert read(body, since=datetime(2026, 1, 2, 12, tzinfo=UTC)).entries
+
+
+def test_sitemaps_of_a_robots_txt_are_read_as_others_read_them() -> None:
+    body = b"\xef\xbb\xbfSitemap: /1\rsitemap : https://b.test/2 # more\n Sitemap:\nSitemap: #x\n#Sitemap: /3"
+    assert [entry.url for entry in sitemaps_of_robots(body)] == ["/1", "https://b.test/2"]
+    assert sitemaps_of_robots(b"\n" * 512_000 + b"Sitemap: /1") == []
 
 
 def test_a_fault_ends_the_entries_with_a_note() -> None:
@@ -130,6 +152,12 @@ def test_a_fault_ends_the_entries_with_a_note() -> None:
             assert found.note.startswith("sitemap read up to 1 entries: its ")
     found = read(gzip.compress(good * 9_000, mtime=0)[:-20])
     assert found.note
+    feed = b'{"version": "https://jsonfeed.org/version/1", "items": [{"url": "/1"}, '
+    for bad in (b'{"url": "/2', b'{"url": "/2"]', b"[" * 100, b""):
+        found = read(feed + bad)
+        assert [entry.url for entry in found.entries] == ["https://a.test/1"], bad
+        assert found.note
+        assert found.note.startswith("sitemap read up to 1 entries: its JSON ")
 
 
 def test_entities_are_never_expanded() -> None:
@@ -147,6 +175,34 @@ def test_a_file_that_unpacks_without_end_is_refused() -> None:
     found = read(bomb)
     assert found.entries == []
     assert found.note == f"sitemap not read: it has more than {MOST_BYTES} bytes, unpacked"
+
+
+LONG_BASE = b"<urlset xml:base='https://a.test/" + b"x" * 8_000 + b"/'>"
+JSON_FEED = b'{"version": "https://jsonfeed.org/version/1", "items": ['
+
+
+@pytest.mark.parametrize(
+    ("body", "note"),
+    [
+        (LONG_BASE + b"<url><loc>1</loc></url>" * 5_000, "its URLs take more than"),
+        (b"<urlset>" + b"<a/>" * 2_000_001, "it has more than 2000000 parts"),
+        (JSON_FEED + b"[]," * 700_000, "it has more than 2000000 parts"),
+        (b"<urlset><a b='" + b"x" * 100_000, "it has a tag of more than 65536 bytes"),
+    ],
+)
+def test_a_small_file_cannot_take_long_or_much_memory(body: bytes, note: str) -> None:
+    found = read(gzip.compress(body, 1))
+    assert found.note
+    assert note in found.note
+    assert len(found.entries) < 5_000
+
+
+def test_no_step_takes_more_than_a_piece() -> None:
+    """An attack on a parser that reads all at once is a long turn of the event loop."""
+    for body in (JSON_FEED + b"[]," * 50_000, b"<urlset>" + b"<a/>" * 40_000):
+        kind = kind_of(body)
+        assert kind
+        assert sum(1 for _ in read_sitemap(body, kind, SOURCE)) >= len(body) // 4_096
 
 
 def test_a_file_has_so_many_entries_and_no_more() -> None:
@@ -202,14 +258,20 @@ def test_a_feed_in_any_encoding_of_the_web_is_read(encoding: str, word: str) -> 
     assert urls(body) == [f"https://a.test/1?q={word}"]
 
 
-@pytest.mark.parametrize("encoding", ["no-such", "utf-7", "x-user-defined", "base64", "idna", "undefined"])
+def test_the_header_says_what_the_file_does_not() -> None:
+    body = "<rss><item><link>/é</link></item></rss>".encode("latin-1")
+    read_as = read_sitemap(body, "rss", SOURCE, content_type="text/xml; charset=ISO-8859-1")
+    assert [entry.url for entry in run_through(read_as).entries] == ["https://a.test/é"]
+
+
+@pytest.mark.parametrize("encoding", ["no-such", "utf-7", "base64", "idna", "undefined"])
 def test_a_feed_in_an_encoding_of_nobody_is_read_as_utf_8(encoding: str) -> None:
     assert urls(ENCODED.format(encoding, "é", "é").encode()) == ["https://a.test/1?q=é"]
 
 
 def test_an_endless_base_is_none() -> None:
     entry = b"<entry><link href='1'/></entry>"
-    body = b"<feed xml:base='https://a.test/" + b"x" * 1_000_000 + b"/'>" + entry * 500 + b"</feed>"
+    body = b"<feed xml:base='https://a.test/" + b"x" * 60_000 + b"/'>" + entry * 500 + b"</feed>"
     assert set(urls(body)) == {"https://a.test/1"}
 
 

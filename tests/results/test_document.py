@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from site_spider.errors import SinkRejected
-from site_spider.results.document import encode, shortened
+from site_spider.results.document import Result, encode, shortened
 
 LEAVES = (
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
@@ -33,6 +33,13 @@ def test_a_document_is_one_line_that_reads_back_equal(document: dict[str, Any]) 
     assert b"\n" not in line
     assert b"\r" not in line
     assert json.loads(line) == document
+
+
+@pytest.mark.parametrize(("status", "is_told"), [(200, True), (404, False), (None, False)])
+def test_any_good_answer_takes_back_that_a_page_is_gone(status: int | None, is_told: bool) -> None:
+    """Also of a sitemap that breaks off, or a page that not all could be extracted from."""
+    document = Result("a", status, description="sitemap read up to 1 entries").document()
+    assert ("gone_at" in document) is is_told
 
 
 def nested(depth: int) -> dict[str, Any]:

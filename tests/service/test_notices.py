@@ -49,7 +49,7 @@ def test_full_memory_is_told_to_a_webhook_that_is_signed(tmp_path: Path, receive
         until=lambda crawler: (
             bool(receiver.requests) and crawler.stats.get_value("seeds/completed_with_result") == 1
         ),
-        SITE_NOTIFY_URL=receiver.url,
+        SITE_NOTIFY_URL=f"{receiver.url}&who=Jürgen",
         SITE_MEMORY_SOFT_BYTES=1,
         SITE_ALLOW_PRIVATE_HOSTS=True,
         SITE_SPILL_KEY=KEY,
@@ -183,20 +183,20 @@ def test_a_trouble_is_told_once_and_again_when_it_is_over_and_not_too_often(cloc
     assert told[2:] == told[:2] * 3
 
 
-def parts(**changed: Any) -> Any:
+def parts() -> Any:
     stats: dict[str, int] = {}
+    ledger = SimpleNamespace(outcomes={}, in_flight=0, held=[1], partitions=lambda: ledger.held)
     return SimpleNamespace(
         config=SimpleNamespace(memory_soft_bytes=0),
         sinks=[SimpleNamespace(sink=SimpleNamespace(name="local"), available=True)],
         intake=SimpleNamespace(is_away=False),
-        completion=SimpleNamespace(ledger=SimpleNamespace(outcomes={}, in_flight=0, partitions=lambda: [1])),
+        completion=SimpleNamespace(ledger=ledger),
         watched=SimpleNamespace(
             crawler=SimpleNamespace(stats=SimpleNamespace(get_stats=lambda: stats)),
             counted=SimpleNamespace(pages=SimpleNamespace(items=0)),
             pauses=SimpleNamespace(now=lambda: SimpleNamespace(said="")),
         ),
         stats=stats,
-        **changed,
     )
 
 
@@ -208,22 +208,27 @@ def test_what_is_a_trouble() -> None:
     assert list(troubles.now(60)) == ["no items"]
     crawled.watched.counted.pages.items = 1
     assert list(troubles.now(61)) == []
+    crawled.completion.ledger.held = []
+    assert list(troubles.now(62)) == []
+    crawled.completion.ledger.held = [1]
+    assert list(troubles.now(130)) == []  # for it had none before
+    crawled.watched.counted.pages.items = 2
     crawled.completion.ledger.in_flight = 3
     crawled.sinks[0].available = False
-    for now in (100, 699):
+    for now in (200, 799):
         crawled.watched.counted.pages.items += 1
         assert list(troubles.now(now)) == []
-    assert list(troubles.now(700)) == ["sink local"]  # which says why the crawl stands
+    assert list(troubles.now(800)) == ["sink local"]  # which says why the crawl stands
     crawled.sinks[0].available = True
     crawled.watched.counted.pages.items += 1
-    for now, names in ((701, []), (1_300, []), (1_301, ["stands"])):
+    for now, names in ((801, []), (1_400, []), (1_401, ["stands"])):
         crawled.watched.counted.pages.items += 1
         assert list(troubles.now(now)) == names
     crawled.stats["downloader/response_count"] = 1
-    assert list(troubles.now(1_302)) == []
+    assert list(troubles.now(1_402)) == []
     crawled.intake.is_away = True
     crawled.config.memory_soft_bytes = 100
     for used[0], is_full in ((100, False), (101, True), (95, True), (90, False), (95, False)):
-        assert ("memory" in troubles.now(1_303)) is is_full
+        assert ("memory" in troubles.now(1_403)) is is_full
     crawled.watched.counted.pages.items += 1
-    assert "seed log" in troubles.now(2_000)
+    assert "seed log" in troubles.now(2_100)

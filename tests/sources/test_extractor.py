@@ -110,23 +110,21 @@ def test_a_changed_source_is_sent_again() -> None:
     assert asyncio.run(asyncio.wait_for(run(), 300)) == ["1", "2"]
 
 
-@pytest.mark.parametrize(
-    ("body", "content_type"),
-    [
+def test_pages_are_decoded_as_the_result_is() -> None:
+    pages = [
         ("<title>é</title>".encode("utf-16"), None),
         ("<title>é</title>".encode("latin-1"), "text/html; charset=iso-8859-1"),
         ("\ufeff<title>é</title>".encode(), None),
         ("<meta charset=shift_jis><title>é</title>".encode(), "text/html; charset=utf-8"),
-    ],
-)
-def test_pages_are_decoded_as_the_result_is(body: bytes, content_type: str | None) -> None:
+    ]
     source = parse_source(SOURCE, Path("a.yaml"))
 
-    async def run() -> object:
+    async def run() -> list[object]:
         extractor = Extractor()
         try:
-            return (await extractor.extract(source, PageBody(URL, body, content_type))).items[0]["title"]
+            found = [await extractor.extract(source, PageBody(URL, *page)) for page in pages]
+            return [one.items[0]["title"] for one in found]
         finally:
             await extractor.close()
 
-    assert asyncio.run(asyncio.wait_for(run(), 300)) == "é"
+    assert asyncio.run(asyncio.wait_for(run(), 300)) == ["é"] * 4

@@ -13,6 +13,7 @@ from scrapy.http import Response
 from site_spider.errors import ConfigError
 from site_spider.spiders.sitemaps import SitemapRules, looks_like_sitemap
 from tests.in_process.engine import ANSWERS, crawl, page, settings_for
+from tests.tasks.test_control import declare, desk
 
 HOST = "http://a.test"
 
@@ -151,15 +152,48 @@ def test_robots_txt_of_a_seeds_host_leads_to_its_sitemaps(tmp_path: Path, keeps:
     assert len(asked) == 1
 
 
+@pytest.mark.parametrize("path", ["/x", "/robots.txt"])
+def test_a_robots_txt_that_is_a_page_as_well_leads_to_its_sitemaps(tmp_path: Path, path: str) -> None:
+    ANSWERS["/x"] = lambda request: page(request, '<a href="/robots.txt">')
+    serve("/robots.txt", b"Sitemap: /map", "text/plain")
+    serve("/map", urlset("/1"))
+    assert {"/map", "/1"} <= set(paths(crawl(tmp_path, [seed(path)], SITE_SITEMAPS="robots", DEPTH_LIMIT=1)))
+
+
+@pytest.mark.parametrize("settings", [{}, {"SITE_LINKS_TO": "kafka"}])
+def test_rules_of_a_task_are_about_pages_and_its_budgets_about_all(
+    tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    serve("/robots.txt", b"Sitemap: /index", "text/plain")
+    serve("/index", b"<sitemapindex><sitemap><loc>/map</loc></sitemap></sitemapindex>")
+    serve("/map", urlset(*(f"/good/{n}" for n in range(5)), "/other"))
+    serve("/good/0", b'<a href="/good/below">', "text/html")
+    settings["SITE_SITEMAPS"] = "robots"
+    declare(tmp_path, allow=["/good/"], depth=1, max_pages=6)
+    assert len(crawl(tmp_path, [seed("/x")], **settings).documents) == 5  # the sixth is the robots.txt
+    declare(tmp_path, allow=["/good/"], depth=1, max_pages=100)
+    assert desk(tmp_path).put_back("t") == 3
+    found = by_path(crawl(tmp_path, [], **settings))
+    assert found.keys() == {"/x", "/index", "/map", *(f"/good/{n}" for n in range(5))}
+    assert {found[f"/good/{n}"]["meta"]["sitemap"]["source"] for n in range(5)} == {f"{HOST}/map"}
+
+
+def test_what_a_feed_says_of_a_page_counts_before_a_link_in_its_text(tmp_path: Path) -> None:
+    said = b"<link href='/1'/><updated>2026-01-02</updated><div><a href='/1'>x</a></div>"
+    serve("/feed", b"<feed><entry>" + said + b"</entry></feed>", "application/xhtml+xml")
+    assert by_path(crawl(tmp_path, [seed("/feed")]))["/1"]["meta"]["sitemap"]["lastmod"] == "2026-01-02"
+
+
 def test_a_robots_txt_that_is_not_there_is_no_result(tmp_path: Path) -> None:
     serve("/robots.txt", b"", status=404)
     assert paths(crawl(tmp_path, [seed("/x")], SITE_SITEMAPS="robots")) == ["/x"]
 
 
-def test_spilled_entries_say_where_they_were_listed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("settings", [{}, {"SITE_SEED_TOPICS": "urgent:8,seeds:4"}])
+def test_spilled_entries_say_where_they_were_listed(tmp_path: Path, settings: dict[str, Any]) -> None:
     serve("/map", urlset(*(f"/{n}" for n in range(5)), more="<changefreq>daily</changefreq>"))
     ANSWERS["/0"] = lambda request: page(request, '<a href="/below">')
-    found = by_path(crawl(tmp_path, [seed("/map")], SITE_LINKS_TO="kafka"))
+    found = by_path(crawl(tmp_path, [seed("/map")], SITE_LINKS_TO="kafka", **settings))
     for n in range(5):
         assert found[f"/{n}"]["meta"]["sitemap"]["changefreq"] == "daily"
         assert found[f"/{n}"]["meta"]["sitemap"]["source"] == f"{HOST}/map"

@@ -56,8 +56,8 @@ class HBaseResults:
         return self._document(*rows[0]) if rows else None
 
     def known(self, url_ids: Sequence[str], fields: Sequence[str]) -> dict[str, Mapping[str, Any]]:
-        """These fields of documents; none with reversed_host keys. Raises SinkUnavailable."""
-        keys = {key: url_id for url_id in url_ids if (key := self._layout.key_of(url_id))}
+        """These fields of documents. Raises SinkUnavailable, and ConfigError with reversed_host keys."""
+        keys = {key: url_id for url_id in url_ids if (key := self._key_of(url_id))}
         columns = [f"{FAMILY}:{name}".encode() for name in fields]
         with closing(self._options.connect(SCAN_SECONDS)) as connection:
             try:
@@ -90,16 +90,12 @@ class HBaseResults:
         if self._of_items:
             return sum(1 for _ in self._items(task_id, fields))
         filters = [*_filters(status, task_id, fields), "KeyOnlyFilter()"]
-        return sum(1 for _ in self._rows(filters, COUNT_ROWS, None))
+        return sum(1 for _ in self._rows(filters, COUNT_ROWS))
 
     def exchange(self, name: str, changes: Mapping[str, tuple[str | None, str]]) -> set[str]:
-        """Set a cell where it still is what was read; not with reversed_host keys. Raises SinkUnavailable."""
-        if self._layout.key_of("-") is None:
-            raise ConfigError(
-                f"SITE_HBASE_ROW_KEY is {self._options.row_key!r}: no row is found by its url_id."
-            )
+        """Set a cell where it still is what was read. Raises as `known`."""
         there = self.known(list(changes), ["url_id"]).keys()  # a row that is not would be made
-        rows = {url_id: (self._layout.key_of(url_id) or b"", *changes[url_id]) for url_id in there}
+        rows = {url_id: (self._key_of(url_id), *changes[url_id]) for url_id in there}
         with closing(self._options.connect(SCAN_SECONDS)) as connection:
             try:
                 put = partial(connection.check_and_put, self._options.table, f"{FAMILY}:{name}")
@@ -107,14 +103,22 @@ class HBaseResults:
             except CLIENT_ERRORS as error:
                 raise self._options.unavailable(explained(error)) from error
 
+    def _key_of(self, url_id: str) -> bytes:
+        if (key := self._layout.key_of(url_id)) is None:
+            raise ConfigError(
+                f"SITE_HBASE_ROW_KEY is {self._options.row_key!r}: no row is found by its url_id."
+            )
+        return key
+
     def close(self) -> None:
         """Nothing is held between calls."""
 
     def _documents(
         self, filters: Sequence[str], limit: int | None, columns: Sequence[bytes] = ()
     ) -> Iterator[dict[str, Any]]:
-        for key, cells in self._rows(filters, COUNT_ROWS if columns else PAGE_ROWS, limit, columns):
-            yield self._document(key, cells)
+        most = COUNT_ROWS if columns else PAGE_ROWS
+        rows = self._rows(filters, most if limit is None else min(most, limit), columns)
+        return (self._document(key, cells) for key, cells in islice(rows, limit))
 
     def _document(self, key: bytes, cells: dict[bytes, bytes]) -> dict[str, Any]:
         document = self._layout.document(key, cells)
@@ -134,19 +138,13 @@ class HBaseResults:
             if all(known.get(name) == value for name, value in wanted.items()):
                 yield document
 
-    def _rows(
-        self, filters: Sequence[str], page_rows: int, limit: int | None, columns: Sequence[bytes] = ()
-    ) -> Iterator[Any]:
+    def _rows(self, filters: Sequence[str], page_rows: int, columns: Sequence[bytes] = ()) -> Iterator[Any]:
         start = b""
-        left = limit
-        while left is None or left > 0:
-            wanted = page_rows if left is None else min(page_rows, left)
-            rows = self._page(start, filters, wanted, columns=columns or None)
+        while rows := self._page(start, filters, page_rows, columns=columns or None):
             yield from rows
-            if len(rows) < wanted:
+            if len(rows) < page_rows:
                 return
             start = rows[-1][0] + b"\0"
-            left = None if left is None else left - len(rows)
 
     def _page(self, start: bytes, filters: Sequence[str], rows: int, **more: Any) -> Rows:
         with closing(self._options.connect(SCAN_SECONDS)) as connection:

@@ -11,8 +11,8 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from itertools import islice
-from math import isfinite
-from typing import Any, Final, NamedTuple
+from math import inf, isfinite
+from typing import Any
 
 from site_spider.console.model.fleet import (
     Counts,
@@ -23,12 +23,8 @@ from site_spider.console.model.fleet import (
     SinkState,
     TaskFigures,
 )
-from site_spider.contracts.seed_log import Message, Partition, PartitionProgress
-from site_spider.errors import SeedError, SiteSpiderError
-from site_spider.ledger.metadata import decode
-from site_spider.page.url import canonical_url, host_of, url_id
-from site_spider.seed.seed import seed_message
-from site_spider.seed.tiers import partition_of
+from site_spider.errors import SiteSpiderError
+from site_spider.page.url import host_of
 
 LARGEST_BYTES = 2_000_000  # of one snapshot as JSON
 MOST_HOSTS = 1_000
@@ -45,21 +41,6 @@ _LARGEST = 10**18
 _USUAL_INTERVAL_SECONDS = 10.0
 _NO_OUTCOMES = ("consumed", "completed", "in_flight", "handed_back", "deleted_unread")
 _MOST_AHEAD_SECONDS = 86_400.0  # clocks may be wrong, but not so
-_KINDS: Final[Mapping[str, type | tuple[type, ...]]] = {
-    **dict.fromkeys(("process", "at", "group", "topic", "spider", "slot", "host_name", "started_at"), str),
-    **dict.fromkeys(
-        ("seeds", "downloads", "reasons", "queues", "hosts", "pause", "paused_seconds", "seeds_in_flight",
-         "memory"),
-        dict,
-    ),
-    **dict.fromkeys(("largest_hosts", "sinks"), list),
-    **dict.fromkeys(("pid", "waiting", "requests_out"), int),
-    **dict.fromkeys(("interval_seconds", "loop_lag_max_seconds"), (int, float)),
-    "tasks": dict,
-    "newest_failures": list,
-    "log_is_away": bool,
-}  # fmt: skip
-_MISSING: Final = object()
 _OUTCOMES = {
     "completed_with_result": "result",
     "completed_with_failure": "failure",
@@ -84,47 +65,31 @@ def parsed(raw: bytes) -> dict[str, Any]:
     return document
 
 
-def checked(document: Mapping[str, Any], now: float) -> Mapping[str, Any]:
-    """The document, as strictly as processes write it to a topic. Raises OddSnapshot."""
-    for name, kind in _KINDS.items():
-        value = document.get(name, _MISSING)
-        is_odd_bool = isinstance(value, bool) and kind is not bool
-        if value is not _MISSING and (is_odd_bool or not isinstance(value, kind)):
-            raise OddSnapshot(f"its field {name} is of another type")
-    for name in ("seeds", "reasons"):
-        counts = document.get(name, {}).values()
-        if not all(type(count) is int and 0 <= count <= _LARGEST for count in counts):
-            raise OddSnapshot(f"its field {name} holds what is no count")
-    at = _moment(document.get("at"))
-    if at is None or at > now + _MOST_AHEAD_SECONDS:
-        raise OddSnapshot("its field at is no time up to now")
-    return document
-
-
-def state_of(document: Mapping[str, Any], interval_seconds: float = _USUAL_INTERVAL_SECONDS) -> ProcessState:
-    """The state that a snapshot tells of. Raises OddSnapshot."""
+def state_of(
+    document: Mapping[str, Any], interval_seconds: float = _USUAL_INTERVAL_SECONDS, now: float = inf
+) -> ProcessState:
+    """The state that a snapshot tells of, which was taken up to now. Raises OddSnapshot."""
     name, at = _text(document.get("process")), _moment(document.get("at"))
     if not name or at is None:
         raise OddSnapshot("a snapshot has no fields process and at")
+    if at > now + _MOST_AHEAD_SECONDS:
+        raise OddSnapshot("its field at is no time up to now")
     return ProcessState(
         name=name,
         at=at,
         started_at=_moment(document.get("started_at")) or at,
         interval_seconds=_number(document.get("interval_seconds")) or interval_seconds,
         is_ended=document.get("moment") == "close",
-        **_identity(document),
+        machine=_text(document.get("host_name")),
+        pid=_count(document.get("pid")),
+        slot=_text(document.get("slot")),
+        group=_text(document.get("group")),
+        topic=_text(document.get("topic")),
+        spider=_text(document.get("spider")),
         **_done(document),
         **_waiting(document),
         **_held_up(document),
     )
-
-
-def _identity(document: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "machine": _text(document.get("host_name")),
-        "pid": _count(document.get("pid")),
-        **{name: _text(document.get(name)) for name in ("slot", "group", "topic", "spider")},
-    }
 
 
 def _done(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -163,13 +128,8 @@ def _held_up(document: Mapping[str, Any]) -> dict[str, Any]:
         "sinks": tuple(_sinks(document.get("sinks"))),
         "memory_bytes": _count(_mapping(document.get("memory")).get("rss_bytes")),
         "loop_lag_seconds": _number(document.get("loop_lag_max_seconds")),
-        "clock_ahead_seconds": _signed(document.get("clock_ahead_seconds")),
+        "clock_ahead_seconds": _number(document.get("clock_ahead_seconds"), least=-_LARGEST),
     }
-
-
-def _signed(value: object) -> float:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
-    return float(value) if is_number else 0.0  # type: ignore[arg-type]
 
 
 def _hosts(value: object) -> Iterator[HostState]:
@@ -246,10 +206,11 @@ def _text(value: object, longest: int = _LONGEST_NAME) -> str:
     return value[:longest].encode("utf-8", "backslashreplace").decode()
 
 
-def _number(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+def _number(value: object, least: float = 0) -> float:
+    is_odd = isinstance(value, float) and not isfinite(value)  # of an int it would fail if that is too large
+    if is_odd or isinstance(value, bool) or not isinstance(value, int | float):
         return 0.0
-    return float(min(max(value, 0), _LARGEST))
+    return float(min(max(value, least), _LARGEST))
 
 
 def _count(value: object) -> int:
@@ -273,82 +234,6 @@ def _moment(value: object) -> float | None:
     if found is None or not 1970 < found.year < 9000:
         return None
     return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
-
-
-# --- lookup ----------------------------------------------------------------------------------------------
-# Where one URL is: what it would be as a seed, and what its messages in the log say.
-
-
-_MOST_FOUND = 20
-
-
-class Sought(NamedTuple):
-    """A URL as a seed."""
-
-    url: str
-    canonical: str
-    host: str
-    key: bytes
-    url_id: str
-    task_id: str | None
-
-
-class Found(NamedTuple):
-    """A message of the seed topic that names the URL; `state` is waiting, in flight or done."""
-
-    place: str
-    state: str
-    before: int  # messages of its partition that come first and are not complete
-
-
-def sought(url: str, task_id: str | None, *, by_task: bool) -> Sought:
-    """As a seed with this URL would be. Raises SeedError."""
-    key, value = seed_message(url, task_id=task_id)
-    plain = str(json.loads(value)["url"])
-    try:
-        canonical, identifier = canonical_url(plain), url_id(plain, task_id if by_task else None)
-    except ValueError as error:
-        raise SeedError(f"url: {error}") from error
-    return Sought(plain, canonical, host_of(plain), key, identifier, task_id)
-
-
-def partition_for(key: bytes, topic: str, partitions: int) -> Partition | None:
-    """Where a seed with this key lies."""
-    return Partition(topic, partition_of(key, partitions)) if partitions else None
-
-
-def found_in(messages: Iterable[Message], wanted: Sought, progress: PartitionProgress) -> list[Found]:
-    """The messages that name this URL, and what became of each."""
-    offset, metadata = progress.committed or (progress.start, "")
-    ahead = decode(offset, metadata)
-    found = []
-    for message in _naming(messages, wanted):
-        complete = any(first <= message.offset < end for first, end in ahead.complete)
-        if message.offset < offset or complete:
-            state = "done"
-        else:
-            state = "in flight" if message.offset < ahead.position else "waiting"
-        place = f"{message.partition.topic}/{message.partition.number}@{message.offset}"
-        found.append(Found(place, state, max(0, message.offset - offset) if state == "waiting" else 0))
-    return found[-_MOST_FOUND:]
-
-
-def _naming(messages: Iterable[Message], wanted: Sought) -> Iterator[Message]:
-    host = wanted.host.encode()
-    for message in messages:
-        value = message.value or b""
-        is_likely = host in value or message.key == wanted.key
-        if is_likely and _canonical_in(value) == wanted.canonical:
-            yield message
-
-
-def _canonical_in(value: bytes) -> str | None:
-    try:
-        document = json.loads(value)
-        url = document.get("url") if isinstance(document, dict) else None
-        return canonical_url(url) if isinstance(url, str) else None
-    except (ValueError, RecursionError):
-        return None
 
 
 # --- tasks -----------------------------------------------------------------------------------------------

@@ -16,7 +16,6 @@ from site_spider.console.model.fleet import (
     PAGES,
     PAUSE,
     STEP_SECONDS,
-    WINDOW_SECONDS,
     Cause,
     Curves,
     Life,
@@ -70,11 +69,6 @@ def rates(curves: Curves, until: float, seconds: float) -> PaceRates | None:
     return PaceRates(*sums)
 
 
-def average(curves: Curves, until: float) -> PaceRates | None:
-    """The mean over what is known of the last hour."""
-    return rates(curves, until, WINDOW_SECONDS)
-
-
 def time_left(curves: Curves, until: float, lag: int) -> Range | None:
     """The range for this lag, if no more seeds come; None while nothing gets done."""
     if lag == 0:
@@ -89,11 +83,7 @@ def time_left(curves: Curves, until: float, lag: int) -> Range | None:
 def duration(seconds: float) -> str:
     """As people say it: two units at most."""
     whole = max(0, round(seconds))
-    for unit, size, smaller, part in (
-        ("d", 86_400, "h", 3_600),
-        ("h", 3_600, "min", 60),
-        ("min", 60, "s", 1),
-    ):
+    for unit, size, smaller, part in _UNITS:
         if whole >= size:
             rest = whole % size // part
             shown = rest and whole < 10 * size
@@ -101,16 +91,12 @@ def duration(seconds: float) -> str:
     return f"{whole} s"
 
 
-def _rounded(seconds: float) -> float:
-    """A forecast needs no seconds beside minutes."""
-    return round(seconds / 60) * 60 if seconds > 120 else seconds
-
-
 def spoken(left: Range | None) -> str:
-    """The range in words."""
+    """The range in words; a forecast needs no seconds beside minutes."""
     if left is None:
         return "unknown"
-    shortest, longest = (duration(_rounded(seconds)) for seconds in left)
+    rounded = (round(seconds / 60) * 60 if seconds > 120 else seconds for seconds in left)
+    shortest, longest = map(duration, rounded)
     if left.longest == 0:
         return "none"
     return shortest if shortest == longest else f"{shortest} to {longest}"
@@ -144,8 +130,6 @@ PAUSES = {
 }
 _HARMLESS = ("frontier", "stop")  # a frontier with enough to do is no trouble by itself
 
-Rule = Callable[[Scene], Iterator[Cause]]
-
 
 def _lost(scene: Scene) -> Iterator[Cause]:
     for seen in scene.fleet.seen.values():
@@ -165,7 +149,8 @@ def _silent(scene: Scene) -> Iterator[Cause]:
     if silent:
         last = duration(scene.now - max(seen.at for seen in silent))
         names = _listed([seen.state.name for seen in silent])
-        text = f"{_processes(len(silent))} {_is(len(silent))} silent: {names}, last heard of {last} ago."
+        are = "is" if len(silent) == 1 else "are"
+        text = f"{plural(len(silent), 'process')} {are} silent: {names}, last heard of {last} ago."
         yield Cause(Weight.SLOW, text, "processes")
 
 
@@ -179,9 +164,9 @@ def _sinks(scene: Scene) -> Iterator[Cause]:
     for name, states in away.items():
         backlog = sum(sink.backlog for state in states for sink in state.sinks if sink.name == name)
         paused = _paused_words(scene, "sink") or "New seeds wait"
+        whole, say = plural(len(living), "process"), "says" if len(living) == 1 else "say"
         text = (
-            f"{paused}: sink {name} away, as {len(states)} of {_processes(len(living))} {_say(len(living))}; "
-            f"{backlog:,} results wait for it."
+            f"{paused}: sink {name} away, as {len(states)} of {whole} {say}; {backlog:,} results wait for it."
         )
         yield Cause(Weight.STOP, text, "sinks")
 
@@ -192,7 +177,7 @@ def _pauses(scene: Scene) -> Iterator[Cause]:
     for cause, share in _pause_shares(scene).items():
         if share < _LEAST_PAUSE_SHARE or (cause == "sink" and is_away):
             continue
-        still = f"; {_processes(pausing[cause])} now" if pausing[cause] else ""
+        still = f"; {plural(pausing[cause], 'process')} now" if pausing[cause] else ""
         text = f"{_paused_words(scene, cause)}: {PAUSES.get(cause, cause)}{still}."
         yield Cause(Weight.NOTE if cause in _HARMLESS else Weight.SLOW, text, "processes")
 
@@ -317,7 +302,7 @@ def _loops(scene: Scene) -> Iterator[Cause]:
 def _log_away(scene: Scene) -> Iterator[Cause]:
     away = [state for state in scene.living if state.log_is_away]
     if away:
-        text = f"Kafka does not answer {len(away)} of {_processes(len(scene.living))}."
+        text = f"Kafka does not answer {len(away)} of {plural(len(scene.living), 'process')}."
         yield Cause(Weight.STOP, text, "processes")
 
 
@@ -351,18 +336,6 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(sorted(names)[:_MOST_NAMES]) + more
 
 
-def _processes(number: int) -> str:
-    return plural(number, "process")
-
-
-def _is(number: int) -> str:
-    return "is" if number == 1 else "are"
-
-
-def _say(number: int) -> str:
-    return "says" if number == 1 else "say"
-
-
 def _clocks(scene: Scene) -> Iterator[Cause]:
     for state in scene.living:
         seconds = state.clock_ahead_seconds
@@ -373,7 +346,7 @@ def _clocks(scene: Scene) -> Iterator[Cause]:
             yield Cause(Weight.SLOW, text, "processes")
 
 
-RULES: tuple[Rule, ...] = (
+RULES: tuple[Callable[[Scene], Iterator[Cause]], ...] = (
     _lost, _nobody, _log_away, _sinks, _pauses, _tasks, _parked, _failures, _hosts, _backing_off, _silent,
     _loops, _clocks, _unowned, _busy,
 )  # fmt: skip

@@ -1,14 +1,288 @@
-"""Every metric: its name, kind, labels, unit and meaning.
+"""Every metric: its name, kind and meaning, where its value stands in a snapshot, and its labels.
 
 All of them have the labels `group` and `slot` as well, except those of a host, which have `group`. A value of
 a label is one of a short list, or the name of a sink, topic, partition, logger, spider or task, each
 bounded in number: never a URL, host, seed, pid or text of an exception.
+
+A reading gives label values with a number, out of a snapshot with its measurements (see `readings`). What a
+document does not have is not exported.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, Literal
+from datetime import datetime
+from heapq import nlargest
+from itertools import islice
+from math import isfinite
+from typing import Any, Final, Literal
+
+from site_spider.seed.tiers import MOST_TIERS
+
+# --- numbers ---------------------------------------------------------------------------------------------
+# Numbers out of documents that others wrote: what is missing or of another type is left out.
+
+
+_MOST_NAMES = 1000  # of one mapping
+_LONGEST = 100  # characters of a label's value
+
+
+def at(document: object, *path: str) -> Any:
+    """What lies there; None where there is nothing."""
+    for key in path:
+        if not isinstance(document, Mapping):
+            return None
+        document = document.get(key)
+    return document
+
+
+def number_at(document: object, *path: str) -> float | None:
+    """A number; booleans are 1 and 0."""
+    value = at(document, *path)
+    return value if isinstance(value, int | float) and isfinite(value) else None
+
+
+def numbers(document: object, *path: str) -> Iterator[tuple[str, float]]:
+    """Of a mapping, names with their numbers."""
+    found = at(document, *path)
+    if isinstance(found, Mapping):
+        for name, value in islice(found.items(), _MOST_NAMES):
+            if isinstance(value, int | float) and isfinite(value):
+                yield label(name), value
+
+
+def mappings(document: object, *path: str) -> Iterator[Mapping[str, Any]]:
+    """Of a list, those that are mappings."""
+    found = at(document, *path)
+    if isinstance(found, list):
+        yield from (one for one in islice(found, _MOST_NAMES) if isinstance(one, Mapping))
+
+
+def moment(document: object, *path: str) -> float | None:
+    """A moment in ISO 8601 as Unix time."""
+    value = at(document, *path)
+    try:
+        return datetime.fromisoformat(value).timestamp() if isinstance(value, str) else None
+    except (ValueError, OverflowError):
+        return None
+
+
+def label(value: object) -> str:
+    """A text fit to be a label."""
+    return str(value).encode("utf-8", "replace").decode()[:_LONGEST]
+
+
+Document = Mapping[str, Any]
+Reading = Iterator[tuple[tuple[str, ...], float]]
+Read = Callable[[Document], Reading]
+
+OWN: Final = "measurements"  # of a document: what only metrics need
+MOST_SINKS: Final = 4
+_MOST_OLDEST: Final = 10
+_MOST_STATUSES: Final = 24
+_MOST_TOPICS: Final = MOST_TIERS
+_ALWAYS: Final = ("200", "403", "404", "429", "500", "503")  # so that an increase from 0 is seen
+_MOST_TASKS: Final = 50
+NO_TASK: Final = "(no task)"
+_OTHER: Final = "other"
+_KINDS: Final = ("page", "robots")
+_OUTCOMES: Final = {
+    "result": "completed_with_result",
+    "failure": "completed_with_failure",
+    "filtered": "filtered",
+    "dead_letter": "dead_lettered",
+    "spilled": "spilled",
+    "cancelled": "cancelled",
+}
+
+
+def one(*path: str) -> Read:
+    """A number without labels."""
+
+    def read(document: Document) -> Reading:
+        if (value := number_at(document, *path)) is not None:
+            yield (), value
+
+    return read
+
+
+def nothing(_document: Document) -> Reading:
+    """Of metrics that are read in another way."""
+    return iter(())
+
+
+def own(*path: str) -> Read:
+    """A number of the measurements."""
+    return one(OWN, *path)
+
+
+def by_name(*path: str, most: int = 20) -> Read:
+    """Numbers by one label; those beyond `most` are left out."""
+
+    def read(document: Document) -> Reading:
+        for count, (name, value) in enumerate(numbers(document, *path)):
+            if count < most:
+                yield (name,), value
+
+    return read
+
+
+def _completed(document: Document) -> Reading:
+    for outcome, key in _OUTCOMES.items():
+        if (value := number_at(document, "seeds", key)) is not None:
+            yield (outcome,), value
+
+
+def _oldest(document: Document) -> Reading:
+    found = nlargest(_MOST_OLDEST, numbers(document, "oldest_in_flight_seconds"), key=lambda each: each[1])
+    for name, seconds in found:
+        topic, _, partition = name.rpartition("/")
+        yield (topic, partition), seconds
+
+
+def _of_kinds(key: str) -> Read:
+    def read(document: Document) -> Reading:
+        for kind in _KINDS:
+            if (value := number_at(document, "downloads", kind, key)) is not None:
+                yield (kind,), value
+
+    return read
+
+
+def _statuses(document: Document) -> Reading:
+    pages = dict.fromkeys(_ALWAYS, 0.0)
+    for status, count in numbers(document, "downloads", "page", "statuses"):
+        name = status if status in pages or len(pages) < _MOST_STATUSES else _class(status)
+        pages[name] = pages.get(name, 0) + count
+    yield from ((("page", status), count) for status, count in pages.items())
+    robots: dict[str, float] = {}
+    for status, count in numbers(document, "downloads", "robots", "statuses"):
+        robots[_class(status)] = robots.get(_class(status), 0) + count
+    yield from ((("robots", status), count) for status, count in robots.items())
+
+
+def _class(status: str) -> str:
+    return f"{status[0]}xx" if status[:1] in "12345" and len(status) == 3 else _OTHER
+
+
+def _hosts(document: Document) -> Reading:
+    """By reason; the sum of all is not one of them."""
+    for reason, count in numbers(document, "hosts"):
+        if reason != "waiting":
+            yield (reason,), count
+
+
+def _queues(document: Document) -> Reading:
+    for queue, length in numbers(document, "queues"):
+        if queue != "bytes":
+            yield (queue,), length
+
+
+def _paused_now(document: Document) -> Reading:
+    now = at(document, "pause", "cause")
+    for cause, _ in numbers(document, "paused_seconds"):
+        yield (cause,), float(cause == now)
+
+
+def _proxies(document: Document) -> Reading:
+    every, resting = number_at(document, "proxies", "all"), number_at(document, "proxies", "resting")
+    if every is not None and resting is not None:
+        yield ("ready",), every - resting
+        yield ("resting",), resting
+
+
+def _sinks(document: Document) -> Iterator[tuple[str, Document]]:
+    for count, sink in enumerate(mappings(document, "sinks")):
+        if count < MOST_SINKS:
+            yield label(sink.get("name", "")), sink
+
+
+def _of_sinks(key: str) -> Read:
+    def read(document: Document) -> Reading:
+        for name, sink in _sinks(document):
+            if (value := number_at(sink, key)) is not None:
+                yield (name,), float(value)
+
+    return read
+
+
+def _last_accepts(document: Document) -> Reading:
+    for name, sink in _sinks(document):
+        if (value := moment(sink, "last_accept_at")) is not None:
+            yield (name,), value
+
+
+def _sink_records(document: Document) -> Reading:
+    return _sink_counts(document, "acknowledged", "retried", "rejected")
+
+
+def _sink_counts(document: Document, *keys: str) -> Reading:
+    for name, _ in _sinks(document):
+        for key in keys:
+            if (value := number_at(document, OWN, "sinks", name, key)) is not None:
+                yield (name, key), value
+
+
+def _sink_batches(document: Document) -> Reading:
+    return ((labels[:1], value) for labels, value in _sink_counts(document, "batches"))
+
+
+def _log_is_there(document: Document) -> Reading:
+    away = at(document, "log_is_away")
+    if isinstance(away, bool):
+        yield (), float(not away)
+
+
+def _build(document: Document) -> Reading:
+    versions = at(document, OWN, "versions")
+    if isinstance(versions, Mapping):
+        found = [versions.get(name, "") for name in ("version", "scrapy", "python")]
+        whose = at(document, "spider") or "", at(document, OWN, "service") or ""
+        yield tuple(map(label, (*found, *whose))), 1.0
+
+
+def _items(document: Document) -> Reading:
+    if (value := number_at(document, "items")) is not None:
+        yield (label(at(document, "spider") or ""),), value
+
+
+def _of_tasks(count: Callable[[Document], float]) -> Read:
+    """Of the largest; ids that are the same as labels are summed up."""
+
+    def read(document: Document) -> Reading:
+        found: dict[str, float] = {}
+        for task in islice(mappings(document, "tasks", "largest"), _MOST_TASKS):
+            name = label(task.get("task_id") or NO_TASK)
+            found[name] = found.get(name, 0.0) + count(task)
+        yield from (((name,), value) for name, value in found.items())
+
+    return read
+
+
+def _log_messages(document: Document) -> Reading:
+    for count, said in enumerate(mappings(document, OWN, "log_messages")):
+        if count < 22 and (value := number_at(said, "count")) is not None:
+            yield (label(said.get("level", "")), label(said.get("logger", ""))), value
+
+
+def _started(document: Document) -> Reading:
+    if (value := moment(document, "started_at")) is not None:
+        yield (), value
+
+
+def _last_completion(document: Document) -> Reading:
+    now, since = moment(document, "at"), number_at(document, "seconds_since_completion")
+    if now is not None and since is not None:
+        yield (), now - since
+
+
+def _memory_limit(document: Document) -> Reading:
+    yield (), number_at(document, "memory", "limit_bytes") or 0.0
+
+
+# --- table -----------------------------------------------------------------------------------------------
+
 
 PREFIX: Final = "site_spider_"
 EVERY: Final = ("group", "slot")
@@ -19,14 +293,15 @@ Kind = Literal["counter", "gauge", "histogram"]
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """`name` has neither prefix nor `_total`."""
+    """`name` has neither prefix nor `_total`; `read` gives its values, but those of histograms and hosts."""
 
     kind: Kind
     name: str
-    labels: tuple[str, ...]  # besides those of all
-    unit: str
     meaning: str
+    read: Read
+    labels: tuple[str, ...] = ()  # besides those of all
     common: tuple[str, ...] = EVERY
+    bounds: tuple[float, ...] = ()  # of a histogram: few enough for all of a process to be 350 series at most
 
     @property
     def family(self) -> str:
@@ -43,164 +318,137 @@ class Metric:
         return (self.family,)
 
 
-def _counter(name: str, unit: str, meaning: str, *labels: str) -> Metric:
-    return Metric("counter", name, labels, unit, meaning)
+def _counter(name: str, meaning: str, read: Read, *labels: str) -> Metric:
+    return Metric("counter", name, meaning, read, labels)
 
 
-def _gauge(name: str, unit: str, meaning: str, *labels: str) -> Metric:
-    return Metric("gauge", name, labels, unit, meaning)
+def _gauge(name: str, meaning: str, read: Read, *labels: str) -> Metric:
+    return Metric("gauge", name, meaning, read, labels)
 
 
-def _histogram(name: str, unit: str, meaning: str, *labels: str) -> Metric:
-    return Metric("histogram", name, labels, unit, meaning)
+def _histogram(name: str, meaning: str, bounds: tuple[float, ...], *labels: str) -> Metric:
+    return Metric("histogram", name, meaning, nothing, labels, bounds=bounds)
 
 
 METRICS: Final = (
     # seeds
-    _counter("seeds_consumed", "seeds", "Seeds polled, less those handed back"),
-    _counter("seeds_completed", "seeds", "Completed seeds by how they ended", "outcome"),
-    _counter(
-        "seeds_handed_back", "seeds",
-        "Seeds that another process repeats, because their partition left",
-    ),
-    _counter(
-        "seeds_deleted_unread", "seeds",
-        "Seeds that the seed log deleted before the group had read them",
-    ),
-    _gauge("seeds_in_flight", "seeds", "Seeds polled and not complete"),
-    _gauge("suspected_seeds", "seeds", "Seeds suspected of having killed a process"),
-    _gauge(
-        "oldest_in_flight_seconds", "seconds",
+    _counter("seeds_consumed", "Seeds polled, less those handed back", one("seeds", "consumed")),
+    _counter("seeds_completed", "Completed seeds by how they ended", _completed, "outcome"),
+    _counter("seeds_handed_back", "Seeds that another process repeats, because their partition left",
+        one("seeds", "handed_back")),
+    _counter("seeds_deleted_unread", "Seeds that the seed log deleted before the group had read them",
+        one("seeds", "deleted_unread")),
+    _gauge("seeds_in_flight", "Seeds polled and not complete", one("seeds", "in_flight")),
+    _gauge("suspected_seeds", "Seeds suspected of having killed a process", own("suspected_seeds")),
+    _gauge("oldest_in_flight_seconds",
         "How long the oldest seed of a partition is in flight; of the 10 oldest",
-        "topic", "partition",
-    ),
-    _gauge("partitions_assigned", "partitions", "Partitions assigned to the process"),
-    _gauge("last_completion_timestamp_seconds", "Unix time", "When a seed was completed last"),
-    _histogram("seed_duration_seconds", "seconds", "From the poll of a seed to its completion"),
+        _oldest, "topic", "partition"),
+    _gauge("partitions_assigned", "Partitions assigned to the process", own("partitions")),
+    _gauge("last_completion_timestamp_seconds", "When a seed was completed last", _last_completion),
+    _histogram("seed_duration_seconds", "From the poll of a seed to its completion",
+        (0.1, 0.5, 1, 5, 10, 30, 60, 180, 600, 3600)),
     # downloads
-    _counter("download_attempts", "requests", "Downloads begun, by kind: page or robots", "kind"),
-    _counter(
-        "downloads", "responses",
+    _counter("download_attempts", "Downloads begun, by kind: page or robots", _of_kinds("attempts"), "kind"),
+    _counter("downloads",
         "Downloads answered, by kind and status; rare statuses count as their class, such as 4xx",
-        "kind", "status",
-    ),
-    _counter("received_bytes", "bytes", "Responses with their headers", "kind"),
-    _counter("sent_bytes", "bytes", "Requests with their headers", "kind"),
-    _counter("failures", "pages", "Failure results by reason", "reason"),
-    _counter("retries", "requests", "Retries by reason", "reason"),
-    _counter("links", "links", "Links by what became of them", "fate"),
-    _counter("redirects", "redirects", "Redirects by what became of them", "fate"),
-    _counter("robots_fetches", "fetches", "Fetches of robots.txt by outcome", "outcome"),
-    _counter("backoffs", "steps", "Steps of back-off of hosts by cause", "cause"),
-    _counter("proxy_requests", "requests", "Requests through proxies by outcome", "outcome"),
-    _counter("dns_lookups", "lookups", "Lookups of host names by outcome", "outcome"),
-    _histogram(
-        "download_duration_seconds", "seconds",
-        "From the start of a download to its end, answered or not",
-        "kind",
-    ),
-    _histogram("dns_duration_seconds", "seconds", "Lookups of host names that were not cached"),
-    _histogram("response_size_bytes", "bytes", "Bodies of pages"),
-    _histogram(
-        "schedule_delay_seconds", "seconds",
+        _statuses, "kind", "status"),
+    _counter("received_bytes", "Responses with their headers", _of_kinds("response_bytes"), "kind"),
+    _counter("sent_bytes", "Requests with their headers", _of_kinds("request_bytes"), "kind"),
+    _counter("failures", "Failure results by reason", by_name("reasons"), "reason"),
+    _counter("retries", "Retries by reason", by_name("retries", "by_reason"), "reason"),
+    _counter("links", "Links by what became of them", by_name("links"), "fate"),
+    _counter("redirects", "Redirects by what became of them", by_name(OWN, "redirects"), "fate"),
+    _counter("robots_fetches", "Fetches of robots.txt by outcome", by_name(OWN, "robots_fetches"), "outcome"),
+    _counter("backoffs", "Steps of back-off of hosts by cause", by_name(OWN, "backoffs"), "cause"),
+    _counter("proxy_requests", "Requests through proxies by outcome",
+        by_name(OWN, "proxy_requests"), "outcome"),
+    _counter("dns_lookups", "Lookups of host names by outcome", by_name(OWN, "dns_lookups"), "outcome"),
+    _histogram("download_duration_seconds", "From the start of a download to its end, answered or not",
+        (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60), "kind"),
+    _histogram("dns_duration_seconds", "Lookups of host names that were not cached",
+        (0.005, 0.025, 0.1, 0.5, 1, 5, 10)),
+    _histogram("response_size_bytes", "Bodies of pages", (1e3, 1e4, 5e4, 1e5, 5e5, 1e6, 1e7)),
+    _histogram("schedule_delay_seconds",
         "How long a request waits beyond the moment at which its host is free",
-    ),
-    _gauge("requests_out", "requests", "Requests under way"),
-    _gauge("concurrency_limit", "requests", "CONCURRENT_REQUESTS"),
-    _gauge("proxies", "proxies", "Proxies by state: ready or resting", "state"),
+        (0.005, 0.05, 0.25, 1, 5, 30, 180, 600)),
+    _gauge("requests_out", "Requests under way", one("requests_out")),
+    _gauge("concurrency_limit", "CONCURRENT_REQUESTS", own("concurrency_limit")),
+    _gauge("proxies", "Proxies by state: ready or resting", _proxies, "state"),
     # items and tasks
-    _counter("items", "items", "Items handed to the sinks, by spider", "spider"),
-    _counter("task_pages", "pages", "Results of a task, failures included; of the 50 largest", "task"),
-    _counter("task_seeds_completed", "seeds", "Completed seeds of a task; of the 50 largest", "task"),
-    _counter("task_failures", "pages", "Failure results of a task; of the 50 largest", "task"),
+    _counter("items", "Items handed to the sinks, by spider", _items, "spider"),
+    _counter("task_pages", "Results of a task, failures included; of the 50 largest",
+        _of_tasks(lambda task: number_at(task, "pages") or 0.0), "task"),
+    _counter("task_seeds_completed", "Completed seeds of a task; of the 50 largest",
+        _of_tasks(lambda task: sum(value for _, value in numbers(task, "outcomes"))), "task"),
+    _counter("task_failures", "Failure results of a task; of the 50 largest",
+        _of_tasks(lambda task: sum(value for _, value in numbers(task, "reasons"))), "task"),
     # the frontier
-    _gauge("requests_waiting", "requests", "Requests and seeds that wait, by queue", "queue"),
-    _gauge(
-        "hosts", "hosts",
-        "Hosts of which something waits, by the reason why nothing of them starts",
-        "reason",
-    ),
-    _gauge("frontier_bytes", "bytes", "Memory of requests, seeds in flight and spills, as estimated"),
-    _gauge("frontier_limit_bytes", "bytes", "SITE_FRONTIER_MAX_BYTES"),
-    _gauge("seen_pages", "pages", "Pages that the dupefilter knows, where its kind can count them"),
-    _gauge("seen_bytes", "bytes", "Memory of the dupefilter, as estimated"),
-    _counter("paused_seconds", "seconds", "Time in which nothing is polled, by cause", "cause"),
-    _gauge("intake_paused", "0 or 1", "Whether nothing is polled now, by cause", "cause"),
+    _gauge("requests_waiting", "Requests and seeds that wait, by queue", _queues, "queue"),
+    _gauge("hosts", "Hosts of which something waits, by the reason why nothing of them starts",
+        _hosts, "reason"),
+    _gauge("frontier_bytes", "Memory of requests, seeds in flight and spills, as estimated",
+        one("frontier", "bytes")),
+    _gauge("frontier_limit_bytes", "SITE_FRONTIER_MAX_BYTES", one("frontier", "max_bytes")),
+    _gauge("seen_pages", "Pages that the dupefilter knows, where its kind can count them", own("seen_pages")),
+    _gauge("seen_bytes", "Memory of the dupefilter, as estimated", own("seen_bytes")),
+    _counter("paused_seconds", "Time in which nothing is polled, by cause",
+        by_name("paused_seconds"), "cause"),
+    _gauge("intake_paused", "Whether nothing is polled now, by cause", _paused_now, "cause"),
     # sinks
-    _counter("sink_records", "records", "Answers of sinks to records", "sink", "outcome"),
-    _counter("sink_batches", "batches", "Batches written, answered or not", "sink"),
-    _histogram("sink_batch_duration_seconds", "seconds", "How long a sink takes for a batch", "sink"),
-    _gauge("sink_up", "0 or 1", "Whether the sink is there", "sink"),
-    _gauge("sink_backlog_records", "records", "Records without a final answer", "sink"),
-    _gauge("sink_backlog_bytes", "bytes", "The same in bytes", "sink"),
-    _gauge("sink_backlog_limit_bytes", "bytes", "SITE_SINK_BACKLOG_BYTES", "sink"),
-    _gauge(
-        "sink_last_accept_timestamp_seconds", "Unix time",
-        "When the sink acknowledged a record last",
-        "sink",
-    ),
+    _counter("sink_records", "Answers of sinks to records", _sink_records, "sink", "outcome"),
+    _counter("sink_batches", "Batches written, answered or not", _sink_batches, "sink"),
+    _histogram("sink_batch_duration_seconds", "How long a sink takes for a batch",
+        (0.01, 0.05, 0.25, 1, 5, 10, 30, 60), "sink"),
+    _gauge("sink_up", "Whether the sink is there", _of_sinks("available"), "sink"),
+    _gauge("sink_backlog_records", "Records without a final answer", _of_sinks("backlog"), "sink"),
+    _gauge("sink_backlog_bytes", "The same in bytes", _of_sinks("backlog_bytes"), "sink"),
+    _gauge("sink_backlog_limit_bytes", "SITE_SINK_BACKLOG_BYTES", _of_sinks("backlog_limit_bytes"), "sink"),
+    _gauge("sink_last_accept_timestamp_seconds", "When the sink acknowledged a record last",
+        _last_accepts, "sink"),
     # Kafka
-    _counter("kafka_commits", "commits", "Commits of offsets by outcome", "outcome"),
-    _counter(
-        "kafka_rebalances", "changes",
-        "Changes of the assignment by kind: assigned, revoked or lost",
-        "kind",
-    ),
-    _gauge("kafka_up", "0 or 1", "Whether the seed log answers"),
-    _gauge("last_commit_timestamp_seconds", "Unix time", "When offsets were committed last"),
+    _counter("kafka_commits", "Commits of offsets by outcome", by_name(OWN, "commits"), "outcome"),
+    _counter("kafka_rebalances", "Changes of the assignment by kind: assigned, revoked or lost",
+        by_name(OWN, "rebalances"), "kind"),
+    _gauge("kafka_up", "Whether the seed log answers", _log_is_there),
+    _gauge("last_commit_timestamp_seconds", "When offsets were committed last", own("last_commit_at")),
     # the process
-    _gauge(
-        "build_info", "1",
+    _gauge("build_info",
         "The process: its versions, spider, and service (OTEL_SERVICE_NAME, else its seed topic)",
-        "version", "scrapy", "python", "spider", "service",
-    ),
-    _counter(
-        "log_messages", "messages",
+        _build, "version", "scrapy", "python", "spider", "service"),
+    _counter("log_messages",
         "Warnings and errors by level and logger; the first 10 loggers by name, the others as other",
-        "level", "logger",
-    ),
-    _counter(
-        "process_restarts", "restarts",
+        _log_messages, "level", "logger"),
+    _counter("process_restarts",
         "Restarts of this slot by crawl_spider.sh, by exit code of the process before",
-        "exit_code",
-    ),
-    _counter("process_cpu_seconds", "seconds", "CPU time, user and system"),
-    _gauge("process_start_time_seconds", "Unix time", "Start of the process"),
-    _gauge("process_resident_memory_bytes", "bytes", "Resident memory"),
-    _gauge("process_open_fds", "descriptors", "Open file descriptors"),
-    _gauge("process_max_fds", "descriptors", "Limit of open file descriptors"),
-    _gauge("memory_soft_limit_bytes", "bytes", "SITE_MEMORY_SOFT_BYTES; 0: none"),
-    _gauge("memory_limit_bytes", "bytes", "MEMUSAGE_LIMIT_MB; 0: none"),
-    _histogram(
-        "event_loop_lag_seconds", "seconds",
-        "How late the event loop is, measured ten times a second",
-    ),
-    _gauge("event_loop_silent_seconds", "seconds", "Time since the event loop was seen to turn"),
+        by_name(OWN, "restarts"), "exit_code"),
+    _counter("process_cpu_seconds", "CPU time, user and system", own("process", "cpu_seconds")),
+    _gauge("process_start_time_seconds", "Start of the process", _started),
+    _gauge("process_resident_memory_bytes", "Resident memory", one("memory", "rss_bytes")),
+    _gauge("process_open_fds", "Open file descriptors", own("process", "open_fds")),
+    _gauge("process_max_fds", "Limit of open file descriptors", own("process", "max_fds")),
+    _gauge("memory_soft_limit_bytes", "SITE_MEMORY_SOFT_BYTES; 0: none", own("soft_limit_bytes")),
+    _gauge("memory_limit_bytes", "MEMUSAGE_LIMIT_MB; 0: none", _memory_limit),
+    _histogram("event_loop_lag_seconds", "How late the event loop is, measured ten times a second",
+        (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)),
+    _gauge("event_loop_silent_seconds", "Time since the event loop was seen to turn",
+        own("loop_silent_seconds")),
     # the group
-    _gauge("group_lag_seeds", "seeds", "Seeds of the topic that are not complete", "topic"),
-    _gauge(
-        "group_lag_age_seconds", "seconds",
-        "Age of the oldest seed of the topic that is not complete",
-        "topic",
-    ),
-    _gauge("group_members", "members", "Members of the consumer group"),
-    _gauge("group_partitions_unowned", "partitions", "Partitions of the topic that no member has", "topic"),
-    _gauge("topic_retention_seconds", "seconds", "Age at which Kafka deletes messages of the topic", "topic"),
-    _gauge("dead_letters", "messages", "Messages in the dead-letter topic", "topic"),
+    _gauge("group_lag_seeds", "Seeds of the topic that are not complete",
+        by_name(OWN, "group", "lag_seeds", most=_MOST_TOPICS), "topic"),
+    _gauge("group_lag_age_seconds", "Age of the oldest seed of the topic that is not complete",
+        by_name(OWN, "group", "lag_age_seconds", most=_MOST_TOPICS), "topic"),
+    _gauge("group_members", "Members of the consumer group", own("group", "members")),
+    _gauge("group_partitions_unowned", "Partitions of the topic that no member has",
+        by_name(OWN, "group", "partitions_unowned", most=_MOST_TOPICS), "topic"),
+    _gauge("topic_retention_seconds", "Age at which Kafka deletes messages of the topic",
+        by_name(OWN, "group", "retention_seconds", most=_MOST_TOPICS), "topic"),
+    _gauge("dead_letters", "Messages in the dead-letter topic",
+        by_name(OWN, "group", "dead_letters", most=_MOST_TOPICS), "topic"),
     # the host
-    Metric(
-        "gauge", "processes_expected", (), "processes",
-        "Processes that crawl_spider.sh was told to run on this host",
-        OF_A_HOST,
-    ),
-    Metric(
-        "gauge", "processes_answering", (), "processes",
-        "Processes of this host that answered",
-        OF_A_HOST,
-    ),
+    Metric("gauge", "processes_expected", "Processes that crawl_spider.sh was told to run on this host",
+        nothing, common=OF_A_HOST),
+    Metric("gauge", "processes_answering", "Processes of this host that answered", nothing, common=OF_A_HOST),
 )  # fmt: skip
-
-BY_NAME: Final = {metric.name: metric for metric in METRICS}
 
 
 def exported_names() -> set[str]:

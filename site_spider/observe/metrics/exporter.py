@@ -21,7 +21,8 @@ from site_spider.contracts.seed_log import (
     each_topic,
 )
 from site_spider.errors import LogUnavailable, SiteSpiderError, TopicMissing
-from site_spider.observe.metrics.readings import OWN, Pulse
+from site_spider.observe.metrics.catalogue import OWN
+from site_spider.observe.metrics.readings import Pulse
 from site_spider.observe.metrics.server import Form, Reply, Route, RouteServer, exposition, form_for
 from site_spider.observe.progress import of_partition, total
 from site_spider.observe.snapshot import Snapshot

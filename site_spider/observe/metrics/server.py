@@ -28,28 +28,18 @@ from prometheus_client.openmetrics.exposition import generate_latest as openmetr
 from prometheus_client.registry import Collector
 
 from site_spider import runtime
-from site_spider.observe.metrics.catalogue import METRICS, OF_A_HOST, Metric
-from site_spider.observe.metrics.readings import (
+from site_spider.observe.metrics.catalogue import (
+    METRICS,
     MOST_SINKS,
+    OF_A_HOST,
     OWN,
-    READINGS,
     Document,
+    Metric,
     at,
-    groups,
     label,
     number_at,
 )
 
-# Which of the measured bounds are exported: few enough for all metrics of a process to be 350 series at most.
-_BOUNDS: Final[Mapping[str, tuple[float, ...]]] = {
-    "seed_duration_seconds": (0.1, 0.5, 1, 5, 10, 30, 60, 180, 600, 3600),
-    "download_duration_seconds": (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60),
-    "dns_duration_seconds": (0.005, 0.025, 0.1, 0.5, 1, 5, 10),
-    "schedule_delay_seconds": (0.005, 0.05, 0.25, 1, 5, 30, 180, 600),
-    "sink_batch_duration_seconds": (0.01, 0.05, 0.25, 1, 5, 10, 30, 60),
-    "response_size_bytes": (1e3, 1e4, 5e4, 1e5, 5e5, 1e6, 1e7),
-    "event_loop_lag_seconds": (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
-}
 Buckets = list[tuple[str, float] | tuple[str, float, Exemplar]]
 
 
@@ -73,11 +63,6 @@ def form_for(accept: str) -> Form:
 def exposition(snapshots: Sequence[Document], form: Form = PLAIN, *, of_host: bool = False) -> bytes:
     """All metrics of these processes; `of_host` says that they are all that answer on this host."""
     return form.write(_Snapshots(_told_apart(snapshots), of_host=of_host))
-
-
-def families(snapshots: Sequence[Document]) -> Iterator[Family]:
-    """The same as families of prometheus_client, for other formats."""
-    return _Snapshots(_told_apart(snapshots), of_host=False).collect()
 
 
 def _told_apart(snapshots: Sequence[Document]) -> dict[tuple[str, str], Document]:
@@ -117,18 +102,20 @@ class _Snapshots(Collector):
                 for labels, measured in _measured(metric, document):
                     _add_histogram(made, metric, (*place, *labels), measured)
             else:
-                for labels, value in READINGS[metric.name](document):
+                for labels, value in metric.read(document):
                     made.add_metric((*place, *labels), value)
         return made
 
     def _family_of_host(self, metric: Metric) -> Family:
         made = _new(metric)
         assert isinstance(made, GaugeMetricFamily)
-        for group, documents in groups(self._documents.values()).items():
-            told = max((number_at(each, OWN, "processes") or 1.0 for each in documents), default=1.0)
-            answering = float(len(documents))
+        told: dict[str, list[float]] = {}
+        for (group, _), document in self._documents.items():
+            told.setdefault(group, []).append(number_at(document, OWN, "processes") or 1.0)
+        for group, processes in told.items():
+            answering = float(len(processes))
             is_expected = metric.name == "processes_expected"
-            made.add_metric((group,), max(told, answering) if is_expected else answering)
+            made.add_metric((group,), max(*processes, answering) if is_expected else answering)
         return made
 
 
@@ -165,7 +152,7 @@ def _add_histogram(
         return
     if len(counts) == len(bounds) + 1:
         exemplars = at(measured, "exemplars")
-        family.add_metric(labels, _buckets(_BOUNDS[metric.name], bounds, counts, exemplars), total)
+        family.add_metric(labels, _buckets(metric.bounds, bounds, counts, exemplars), total)
 
 
 def _are_numbers(values: object) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, nullcontext
 from typing import Any
 
 import pytest
@@ -222,6 +222,9 @@ def test_results_are_found_by_their_id_whatever_the_row_key(settings: dict[str, 
     assert reader.get("70") is None
     assert reader.get("'") is None
     assert {document["url_id"] for document in reader.search(status=200)} == {item.key for item in batch}
+    by_id: Any = nullcontext() if row_key == "salted" else pytest.raises(ConfigError, match="ROW_KEY")
+    with by_id:  # "there is none" would be a lie
+        assert reader.known(["7"], ["status"]).keys() == {"7"}
 
 
 @pytest.mark.servers

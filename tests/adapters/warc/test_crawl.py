@@ -134,7 +134,8 @@ def assert_archived(path: str, responses: dict[tuple[str, str], Any]) -> None:
 def assert_repeats(folder: Path) -> None:
     requests = Counter(one.key for one in written(folder, "request"))
     answers = Counter(one.key for kind in ("response", "revisit") for one in written(folder, kind))
-    assert requests == answers
+    assert not requests - answers
+    assert (answers - requests).total() <= 1, "the kill may fall between an answer and its request"
     for one in written(folder, "request"):
         assert one.block.startswith(b"GET /")
         assert f"Host: {urlsplit(one.headers['WARC-Target-URI']).netloc}\r\n".encode() in one.block

@@ -11,8 +11,7 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_families
 from prometheus_client.parser import text_string_to_metric_families as families
 
-from site_spider.observe.metrics.catalogue import METRICS, OF_A_HOST, exported_names
-from site_spider.observe.metrics.readings import READINGS
+from site_spider.observe.metrics.catalogue import METRICS, exported_names
 from site_spider.observe.metrics.server import OPENMETRICS, PLAIN, exposition, form_for
 from tests.debian import program
 from tests.observe.metrics.full_snapshot import full_snapshot
@@ -32,12 +31,6 @@ def samples(text: bytes) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
 
 def value(text: bytes, name: str, **labels: str) -> float:
     return samples(text)[name, frozenset({"group": "g", "slot": "1", **labels}.items())]
-
-
-def test_every_metric_is_read_and_no_other() -> None:
-    of_processes = {metric.name for metric in METRICS if metric.common != OF_A_HOST}
-    histograms = {metric.name for metric in METRICS if metric.kind == "histogram"}
-    assert set(READINGS) == of_processes - histograms
 
 
 def test_a_full_snapshot_exports_every_metric_with_its_labels() -> None:
