@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import islice
@@ -50,6 +50,37 @@ def compiled(pattern: str) -> Any:
         reason = error.args[0] if error.args else error
         said = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
         raise ValueError(f"RE2 does not take the pattern: {said}") from None
+
+
+class PatternSet:
+    """Patterns as one automaton: a text takes the same time whatever their number.
+
+    Raises ValueError for what RE2 does not take, and when they need more memory together.
+    """
+
+    def __init__(self, patterns: Sequence[str], options: re2.Options) -> None:
+        self._patterns = patterns
+        self._set: Any = re2.Set.SearchSet(options)
+        for pattern in patterns:
+            compiled(pattern)  # with a reason that names the place
+            self._set.Add(pattern)
+        try:
+            self._set.Compile()
+            self._set.Match("")
+        except (re2.error, RuntimeError) as error:
+            raise ValueError(f"the patterns together need more than {options.max_mem} bytes") from error
+
+    def __bool__(self) -> bool:
+        return bool(self._patterns)
+
+    def first(self, text: str) -> str | None:
+        """The first pattern that is found."""
+        text = sound(text)
+        try:
+            found = self._set.Match(text)
+        except (re2.error, RuntimeError):  # this text needs too much memory at once
+            found = [n for n, pattern in enumerate(self._patterns) if compiled(pattern).search(text)]
+        return self._patterns[min(found)] if found else None
 
 
 def any_matches(patterns: Iterable[str], text: str) -> bool:

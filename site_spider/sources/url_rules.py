@@ -22,7 +22,7 @@ from site_spider.options import SettingsView
 from site_spider.page.url import host_of
 from site_spider.page.url_form import Shape
 from site_spider.sources.file import BadSource, parse, read_with, stamp_of
-from site_spider.sources.model import Part, Pattern, compiled, sound
+from site_spider.sources.model import Part, Pattern, PatternSet
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ _LONGEST_SHOWN = 80  # characters of a rule
 _LOOK_SECONDS = 2.0
 _OPTIONS = re2.Options()
 _OPTIONS.log_errors = False
-_OPTIONS.max_mem = 16_000_000  # bytes of one automaton; more is refused
+_OPTIONS.max_mem = 16_000_000  # bytes of the patterns of a list; more is refused
 _OF_PATTERNS = frozenset("\\^$*+|()[]{}")
 
 _Text = Annotated[str, StringConstraints(min_length=1, max_length=1_000)]
@@ -109,11 +109,10 @@ class Matcher:
     """Finds the entry of a list that a URL is in."""
 
     def __init__(self, urls: UrlList) -> None:
-        self._urls = urls
         self._wholes = tuple(prefix for prefix in urls.prefixes if not prefix.startswith("/"))
         self._paths = tuple(prefix for prefix in urls.prefixes if prefix.startswith("/"))
         self._suffixes = tuple(suffix.lower() for suffix in urls.suffixes)
-        self._set: Any = _automaton(urls.patterns) if urls.patterns else None
+        self._patterns = PatternSet(urls.patterns, _OPTIONS)
 
     def entry(self, url: str) -> str | None:
         """The first that it is in."""
@@ -123,26 +122,7 @@ class Matcher:
             return found
         if self._suffixes and (found := _first(self._suffixes, str.endswith, _path(url))):
             return found
-        return self._pattern(url) if self._set is not None else None
-
-    def _pattern(self, url: str) -> str | None:
-        text = sound(url)
-        try:
-            found = self._set.Match(text)
-        except (re2.error, RuntimeError):  # this URL needs too much memory at once
-            found = [n for n, pattern in enumerate(self._urls.patterns) if compiled(pattern).search(text)]
-        return self._urls.patterns[min(found)] if found else None
-
-
-def _automaton(patterns: Sequence[str]) -> Any:
-    found = re2.Set.SearchSet(_OPTIONS)
-    for pattern in patterns:
-        found.Add(pattern)
-    try:
-        found.Compile()
-    except re2.error as error:
-        raise ValueError(f"the patterns together need more than {_OPTIONS.max_mem} bytes") from error
-    return found
+        return self._patterns.first(url) if self._patterns else None
 
 
 def _first(entries: tuple[str, ...], meets: Any, text: str) -> str | None:

@@ -24,47 +24,13 @@ from site_spider.page.sitemap import is_listing
 from site_spider.page.url import check_url
 from site_spider.page.url_form import form_of
 from site_spider.seed.fields import MAX_DEPTH, MAX_ID_BYTES, identifier
-from site_spider.sources.model import Part, compiled, sound
-
-# --- pattern set -----------------------------------------------------------------------------------------
-# Many regular expressions of a user as one automaton of RE2.
-
-
-_MAX_MEMORY_BYTES = 32_000_000
-_OPTIONS = re2.Options()
-_OPTIONS.log_errors = False
-_OPTIONS.max_mem = _MAX_MEMORY_BYTES
-
-
-class PatternSet:
-    """Whether one of the patterns is found in a text. Raises ValueError for what RE2 does not take."""
-
-    def __init__(self, patterns: Sequence[str]) -> None:
-        self._set: Any = None
-        if not patterns:
-            return
-        self._set = re2.Set.SearchSet(_OPTIONS)
-        for pattern in patterns:
-            compiled(pattern)  # with a reason that names the place
-            self._set.Add(pattern)
-        self._set.Compile()
-        self.matches("")
-
-    def __bool__(self) -> bool:
-        return self._set is not None
-
-    def matches(self, text: str) -> bool:
-        """Raises ValueError when all patterns together need too much memory."""
-        if self._set is None:
-            return False
-        try:
-            return bool(self._set.Match(sound(text)))
-        except (re2.error, RuntimeError) as error:
-            raise ValueError(f"the patterns together need more than {_MAX_MEMORY_BYTES} bytes") from error
-
+from site_spider.sources.model import Part, PatternSet
 
 MAX_RECORD_BYTES = 1_000_000
 MOST_PATTERNS = 1_000
+_OPTIONS = re2.Options()
+_OPTIONS.log_errors = False
+_OPTIONS.max_mem = 32_000_000  # bytes of patterns that are compiled together
 _LONGEST_SHOWN = 80  # characters of what is wrong
 MOST = 2**53  # what every reader of JSON keeps exactly
 _RATE = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*(?:/\s*([smh]))?")
@@ -83,7 +49,7 @@ def _task_id(text: str) -> str:
 
 
 def _patterns(patterns: list[str]) -> list[str]:
-    PatternSet(patterns)
+    PatternSet(patterns, _OPTIONS)
     return patterns
 
 
@@ -514,18 +480,18 @@ class TaskRules:
         self.form = form_of(task.drop_params or ())
         self.depth = task.depth
         self.scope = task.scope
-        self._allow = PatternSet(task.allow)
-        self._deny = PatternSet(task.deny)
+        self._allow = PatternSet(task.allow, _OPTIONS)
+        self._deny = PatternSet(task.deny, _OPTIONS)
 
     def takes_seed(self, url: str) -> bool:
         """Whether a seed may be fetched: it was asked for, so `allow` is not for it."""
-        return not (self._deny and self._deny.matches(url))
+        return not self._deny or self._deny.first(url) is None
 
     def takes_link(self, url: str, depth: int, listed: Callable[[], object] = dict) -> bool:
         """Whether a link may be followed; `listed` gives what a sitemap says: files need no `allow`."""
         if self.depth is not None and depth > self.depth:
             return False
-        if self._allow and not self._allow.matches(url) and not is_listing(listed()):
+        if self._allow and self._allow.first(url) is None and not is_listing(listed()):
             return False
         return self.takes_seed(url)
 

@@ -103,7 +103,9 @@ def test_rules_are_taken_while_the_crawl_runs(
         if steps and (steps[0] in caplog.text or (steps[0] == "completed" and done)):
             del steps[0]
             if steps:
-                file.write_text("h.test: {deny: [" + ("" if len(steps) == 2 else "'/b']}"))
+                new = tmp_path / "new"  # half of a file may be read
+                new.write_text("h.test: {deny: [" + ("" if len(steps) == 2 else "'/b']}"))
+                new.replace(file)
             else:
                 produce(log, "seeds", [seed("/2", task_id="2")])
         return not steps and done == 2
