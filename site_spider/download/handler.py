@@ -30,7 +30,7 @@ from scrapy.exceptions import (
     DownloadFailedError,
     ResponseDataLossError,
 )
-from scrapy.http import Response
+from scrapy.http import Headers, Response
 
 from site_spider import options, runtime
 from site_spider.bounded_dict import BoundedDict
@@ -152,8 +152,7 @@ class PlainDownloadHandler(BaseDownloadHandler):
         return response
 
     def _is_listened_to(self) -> bool:
-        sender = self.crawler
-        return is_heard(sender, signals.headers_received) or is_heard(sender, signals.bytes_received)
+        return is_heard(self.crawler, signals.headers_received, signals.bytes_received)
 
     async def _download(self, request: Request, plan: Plan) -> Response:
         meta = request.meta
@@ -274,26 +273,27 @@ def plan_of(request: Request) -> Plan | None:
     meta = request.meta
     if request.method not in ("GET", "HEAD") or request.body or meta.get("proxy") or meta.get("bindaddress"):
         return None
+    headers = request.headers
     found = _URL.fullmatch(request.url)
     if found is None:
         return None
     scheme, host, port = found[1], found[2], int(found[3] or _PORTS[found[1]])
     if port > 65535:
         return None
-    lines = _request_lines(request)
+    lines = _request_lines(headers)
     if lines is None:
         return None
     target = found[4] if found[4].startswith("/") else f"/{found[4]}"
     place = host if port == _PORTS[scheme] else f"{host}:{port}"
-    host_line = b"" if b"Host" in request.headers else b"Host: %s\r\n" % place.encode()
+    host_line = b"" if dict.__contains__(headers, b"Host") else b"Host: %s\r\n" % place.encode()
     message = b"%s %s HTTP/1.1\r\n%s%s\r\n" % (request.method.encode(), target.encode(), host_line, lines)
     return Plan(Server(scheme, host.strip("[]"), port), message)
 
 
-def _request_lines(request: Request) -> bytes | None:
+def _request_lines(headers: Headers) -> bytes | None:
     """The header as it is sent; None when it has what this handler decides itself, or what cannot be sent."""
     lines = []
-    for name, values in dict.items(request.headers):  # as they are kept: in their spelling, as lists
+    for name, values in dict.items(headers):  # as they are kept: in their spelling, as lists
         if name == b"Proxy-Authorization":
             continue
         if name in _OURS and name != b"Host":

@@ -139,10 +139,20 @@ class SeenDupeFilter(DupeFilterBase):
         job = job_of(request)
         if job is None:
             return super().request_seen(request)
-        marks, asks = self._known(request, job)
+        return self._is_met(self._known(request, job), job)
+
+    def begins(self, request: Request, job: Job) -> None:
+        """The first request of a seed is made: its page has come from the seed topic, and is in flight."""
+        known = self._known(first_request(request, job), job)
+        for mark in known.marks:
+            self.seen.arrive(mark)
+        self._is_met(known, job)
+
+    def _is_met(self, known: _Known, job: Job) -> bool:
+        marks, asks = known
         if len(asks) == 1:
             return not self.seen.begin(asks[0], job.entry)
-        is_seed = job is job.root and job.root.seed.spilled is None
+        is_seed = job.parent is None and job.seed.spilled is None
         if any(map(self.seen.knows, marks[:1] if is_seed else asks)):
             return True
         for mark in marks:
@@ -192,8 +202,9 @@ class SeenDupeFilter(DupeFilterBase):
         return () if _is_unproven(job) else self._known(first_request(request, job), job).marks
 
     def _known(self, request: Request, job: Job | None) -> _Known:
-        scope = None if job is None else job.page_scope
-        if self._is_plain and _is_plain(request):
+        scope = None if job is None else job.seed.page_scope
+        is_get = request.method == "GET" and not request.body
+        if self._is_plain and is_get and meta_keys.VERBATIM_URL not in request.meta:
             return self._compared(request.url, scope, None if job is None else self._form_for(job))
         only = (scoped(super().fingerprint(request), scope),)
         return _Known(only, only)
@@ -206,7 +217,7 @@ class SeenDupeFilter(DupeFilterBase):
         return _Known((exact,) if exact == alike else (exact, apart), (exact, alike, apart))
 
     def _form_for(self, job: Job) -> UrlForm | None:
-        forms, task_id = self._forms, job.root.seed.task_id
+        task_id, forms = job.seed.task_id, self._forms
         return self._form if forms is None or task_id is None else forms.of(task_id, self._form)
 
     @cached_property
@@ -222,10 +233,6 @@ class SeenDupeFilter(DupeFilterBase):
         assert self._crawler is not None
         assert self._crawler.stats is not None
         self._crawler.stats.inc_value(key, by)
-
-
-def _is_plain(request: Request) -> bool:
-    return request.method == "GET" and not request.body and meta_keys.VERBATIM_URL not in request.meta
 
 
 def store_class(settings: BaseSettings) -> type[Any] | None:
@@ -260,7 +267,7 @@ def is_elsewhere(settings: BaseSettings) -> bool:
 
 def _is_unproven(job: Job) -> bool:
     """Whether anybody may have written which page this is: nothing is remembered of it then."""
-    return job is job.root and job.root.is_unproven
+    return job.parent is None and job.root.is_unproven
 
 
 # --- seed filter -----------------------------------------------------------------------------------------
@@ -333,8 +340,7 @@ class SeedFilter(ForeignPages):
 
     def begins(self, request: Request, job: lineage.Job) -> None:
         """As in ForeignPages; it has come from the seed topic."""
-        self._dupefilter.arrived(request, job)
-        super().begins(request, job)
+        self._dupefilter.begins(request, job)
 
     def sort_seeds(self) -> None:
         """To be called right before the queue is emptied; those that may begin are in it then.
@@ -342,22 +348,23 @@ class SeedFilter(ForeignPages):
         At once: a seed that stayed would be compared with itself the next time.
         """
         fresh: list[_Pair] = []
-        free: list[Waiting] = []
-        while (waiting := self._queue.pop()) is not None:
+        for waiting in self._queue.remove(self._is_sorted):
             request = self._request(waiting) if self._is_compared(waiting) else None
-            if request is None and not self._all_seeds:  # else it keeps its place among the others
-                free.append(waiting)
+            if request is None and not self._all_seeds:
+                self._queue.push(waiting)
             else:
                 fresh.append((waiting, request))
         if fresh and self._dupefilter.is_elsewhere:
             self._background.start(self._ask(fresh), "look-up of seeds")
         elif fresh:
             self._asked.append(fresh)
-        for waiting in free:
-            self._queue.push(waiting)
         while self._asked:
             for pair in self._asked.popleft():
                 self._decide(*pair)
+
+    def _is_sorted(self, waiting: Waiting) -> bool:
+        """With SITE_FILTER_SEEDS each keeps its place among the others."""
+        return self._all_seeds or (waiting.seed.spilled is not None and self._is_compared(waiting))
 
     def _is_compared(self, waiting: Waiting) -> bool:
         spilled = waiting.seed.spilled
@@ -370,7 +377,7 @@ class SeedFilter(ForeignPages):
         except Exception:  # the seeds go on all the same
             logger.exception("Seeds could not be looked up in the dupefilter")
         self._asked.append(fresh)
-        self._queue.wake()
+        self._queue.look()
 
     def _decide(self, waiting: Waiting, request: Request | None) -> None:
         if not waiting.entry.live:

@@ -92,7 +92,8 @@ class Seen:
 
     def arrive(self, fingerprint: bytes) -> None:
         """It comes from the seed topic, or could not be sent there: it does not count as spilled any more."""
-        self._spilled.pop(fingerprint, None)
+        if self._spilled:
+            self._spilled.pop(fingerprint, None)
 
     def complete(self, seed: Hashable) -> None:
         """It has ended well: what was met for it, and was not spilled, is done for good."""

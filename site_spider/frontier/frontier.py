@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator
 from heapq import heapify, heappop, heappush
 from math import inf
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from site_spider.frontier.host_queue import URGENT, Flow, Flows, HostPolicy, HostQueue, HostView, Item, Lane
 
@@ -171,7 +171,8 @@ class Hosts(Generic[T]):
         if flow is None or not flow.ready:
             return None
         version, lane = flow.ready[0][-2:]
-        return cast("Lane[T]", lane) if version == lane.version and lane.host.is_ready else None
+        found: Lane[T] | None = lane if version == lane.version and lane.host.is_ready else None
+        return found
 
     def charge(self, flow: Flow[Any], then: float, now: float) -> None:
         """One of a flow was served at the time `then`."""
@@ -265,11 +266,12 @@ class Hosts(Generic[T]):
     def _first_lane(self, flow: Flow[Any]) -> Lane[T] | None:
         """Take out the lane of a flow that is to be served; those of hosts that are not ready are parked."""
         while flow.ready:
+            lane: Lane[T]
             _, _, _, version, lane = heappop(flow.ready)
             if version != lane.version:
                 continue
             if lane.host.is_ready:
-                return cast("Lane[T]", lane)
+                return lane
             lane.host.park(lane)
         return None
 
@@ -310,6 +312,8 @@ class Frontier(Generic[T]):
         self._numbers = 0
         self._length = 0
         self.delay_seconds = 0.0  # how long what `pop` gave last could have been served already
+        self.last_host = ""  # of what `pop` gave last
+        self.last_flow: Hashable = None
 
     def __len__(self) -> int:
         return self._length
@@ -457,6 +461,7 @@ class Frontier(Generic[T]):
 
     def _serve(self, lane: Lane[T], now: float) -> T:
         host, flow = lane.host, lane.flow
+        self.last_host, self.last_flow = host.name, flow.key
         level, _ = lane.best(now, self._max_wait_seconds)
         item = lane.take(level)
         self.delay_seconds = max(0.0, now - max(item.since, host.next_at, host.free_since))

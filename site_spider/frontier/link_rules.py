@@ -86,6 +86,7 @@ class RuledPages:
         refused: Callable[[str | None, str | None], None],
     ) -> None:
         self._pages = pages
+        self.begins, self.sort_seeds = pages.begins, pages.sort_seeds  # nothing here is about seeds
         self._rules = rules
         self._traps = traps
         self._count = count  # in Scrapy's statistics
@@ -96,7 +97,7 @@ class RuledPages:
     def request_seen(self, request: Request) -> bool:
         """As in Pages; a link that is refused is as good as seen."""
         job = job_of(request)
-        if job is not None and job is not job.root and self._refuses(request, job):
+        if job is not None and job.parent is not None and self._refuses(request, job):
             self._refused = request
             return True
         return self._pages.request_seen(request)
@@ -112,7 +113,7 @@ class RuledPages:
                 return False
             rule = "trap"
         self._note(rule)
-        self._told(job.root.seed.task_id, trap)
+        self._told(job.seed.task_id, trap)
         return True
 
     def _note(self, rule: str) -> None:
@@ -127,11 +128,3 @@ class RuledPages:
             self._refused = None
         else:
             self._pages.log(request, spider)
-
-    def begins(self, request: Request, job: Job) -> None:
-        """As in Pages."""
-        self._pages.begins(request, job)
-
-    def sort_seeds(self) -> None:
-        """As in Pages."""
-        self._pages.sort_seeds()

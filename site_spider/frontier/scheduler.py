@@ -83,15 +83,16 @@ class Queues:
 
     def admit_seeds(self) -> None:
         """Let the seeds that may begin wait among the requests, each for its host."""
-        withdrawn, self._withdrawn = [*self._withdrawn, *self.room.take_kept_back()], []
-        for waiting in withdrawn:
-            if not waiting.entry.live:
-                continue
-            if self._may_begin(waiting.entry):
-                self._admit(waiting)
-            else:
-                self._withdrawn.append(waiting)
-        while (next_one := self.seeds.pop()) is not None:
+        if self._withdrawn or self.room.keeps_back:
+            withdrawn, self._withdrawn = [*self._withdrawn, *self.room.take_kept_back()], []
+            for waiting in withdrawn:
+                if not waiting.entry.live:
+                    continue
+                if self._may_begin(waiting.entry):
+                    self._admit(waiting)
+                else:
+                    self._withdrawn.append(waiting)
+        while self.seeds.is_due and (next_one := self.seeds.pop()) is not None:
             self._admit(next_one)
         self._next_suspect()
 
@@ -245,7 +246,8 @@ class Dispatcher:
         if not self._back_pressure.may_download():
             return None
         if self._back_pressure.may_admit():
-            self._pages.sort_seeds()
+            if self._queues.seeds.is_due:
+                self._pages.sort_seeds()
             self._queues.admit_seeds()
         else:
             self._queues.withdraw_seeds()

@@ -258,8 +258,7 @@ def flow_of(waiter: Waiter) -> TaskFlow | None:
     job = waiter.parent if isinstance(waiter, WaitingLink) else completion.job_of(waiter)
     if job is None:
         return None
-    root = job.root
-    return TaskFlow(root.seed.task_id, root.seed_entry.partition.topic)
+    return TaskFlow(job.seed.task_id, job.entry.partition.topic)
 
 
 class TaskWeights:
@@ -385,7 +384,7 @@ def source_name(seed: Seed) -> object:
 
 def source_of(library: Library, job: Job | None, url: str) -> Source | None:
     """The one that the seed names, for all of its tree; else the one whose hosts and URLs fit."""
-    name = None if job is None else source_name(job.root.seed)
+    name = None if job is None else source_name(job.seed)
     return library.named(name) if isinstance(name, str) else library.match(url, host_of(url))
 
 
@@ -412,7 +411,7 @@ def prepare(library: Library, request: Request) -> None:
         return
     for name, value in source.request.headers.items():
         request.headers.setdefault(name, value)
-    if source.request.cookies and job is not None and job is job.root:
+    if source.request.cookies and job is not None and job.parent is None:
         request.cookies = _cookies(source, request)
 
 
@@ -425,8 +424,8 @@ class SeedHeaders:
 
     def add(self, request: Request, job: Job) -> None:
         """To the first request for a link; what it has of its own stays. Secrets stay at its origin."""
-        headers = job.root.seed.headers
-        is_first = job is not job.root and not request.meta.get("redirect_times")
+        headers = job.seed.headers
+        is_first = job.parent is not None and not request.meta.get("redirect_times")
         if not (headers and is_first and self._wants(request, job)):
             return
         is_elsewhere = request.url.split("/", 3)[:3] != job.root.url.split("/", 3)[:3]
@@ -515,7 +514,7 @@ class Preparation:
         use_jar_of(request, job.entry)
         request.meta.pop(meta_keys.ITEMS, None)  # of an earlier attempt
         if self._seed_meta_keys:
-            extra = job.root.seed.extra
+            extra = job.seed.extra
             for key in self._seed_meta_keys:
                 if key in extra:
                     request.meta.setdefault(key, extra[key])

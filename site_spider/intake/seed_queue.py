@@ -41,6 +41,7 @@ class SeedQueue:
 
     def __init__(self, wake: Callable[[], None], own_requests: OwnRequests | None = None) -> None:
         self.wake = wake
+        self.is_due = False  # something came since it was emptied
         self._own_requests = own_requests
         self._waiting: deque[Waiting] = deque()
 
@@ -56,6 +57,12 @@ class SeedQueue:
     def push(self, waiting: Waiting) -> None:
         """A seed was polled."""
         self._waiting.append(waiting)
+        self.is_due = True
+
+    def look(self) -> None:
+        """Seeds that were taken out are to be sorted and pushed again."""
+        self.is_due = True
+        self.wake()
 
     def let_begin(self, waiting: Waiting) -> None:
         """One that was kept elsewhere may begin, unless its partition has left meanwhile."""
@@ -65,7 +72,10 @@ class SeedQueue:
 
     def pop(self) -> Waiting | None:
         """The next seed; None when none is here at the moment."""
-        return self._waiting.popleft() if self._waiting else None
+        if self._waiting:
+            return self._waiting.popleft()
+        self.is_due = False
+        return None
 
     def remove(self, unwanted: Callable[[Waiting], bool]) -> list[Waiting]:
         """Take out the seeds that `unwanted` picks."""

@@ -153,8 +153,9 @@ class Care(SeedListener):
 
     def ended(self, entry: Entry) -> None:
         """As in SeedListener."""
-        self._left(entry)
-        self.proceed()
+        if entry in self._under_way:
+            self._left(entry)
+            self.proceed()
 
     def fenced(self, entry: Entry) -> None:
         """As in SeedListener."""
@@ -348,7 +349,7 @@ class Quarantine:
         """Let these begin, each at its time."""
         fresh: list[Waiting] = []
         for waiting in taken:
-            if self.isolation.takes(waiting) or self.care.takes(waiting):
+            if waiting.entry.is_suspected and (self.isolation.takes(waiting) or self.care.takes(waiting)):
                 continue
             if waiting.entry.partition in self._fresh:
                 fresh.append(waiting)

@@ -304,6 +304,7 @@ class PlainUrl(NamedTuple):
     target: str  # path and query, as they stand
 
 
+@lru_cache(maxsize=512)
 def plain_url(url: str) -> PlainUrl | None:
     """None for a URL of another form: with a user, a fragment, parameters, capitals in the host, ..."""
     found = _USUAL.fullmatch(url)

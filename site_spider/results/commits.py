@@ -340,4 +340,7 @@ class Urgency:
 
     def __call__(self) -> bool:
         """Whether one of the reasons holds."""
-        return any(reason() for reason in self._reasons)
+        for reason in self._reasons:  # noqa: SIM110 - without a generator for each result
+            if reason():
+                return True
+        return False

@@ -240,6 +240,12 @@ class Delivery:
         """False from a failed write until the next one that succeeds, and while a write has no answer."""
         return self._away_since is None
 
+    def takes(self, most_bytes: int) -> bool:
+        """Whether it is available, and less than so much waits for it."""
+        batcher = self._batcher
+        is_there = batcher.unavailable_since is None and self._hearing.silent_since is None
+        return is_there and batcher.backlog_bytes < most_bytes
+
     @property
     def _away_since(self) -> float | None:
         failed = self._batcher.unavailable_since
@@ -469,7 +475,7 @@ class Silence:
     @property
     def is_long(self) -> bool:
         """Whether others may own our partitions soon, or own them already."""
-        return self.seconds >= self._limit_seconds
+        return self._since is not None and self.seconds >= self._limit_seconds
 
     @property
     def seconds(self) -> float:

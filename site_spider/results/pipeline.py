@@ -6,6 +6,7 @@ import asyncio
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import suppress
+from functools import cached_property
 from typing import Any, Self
 
 from itemadapter import ItemAdapter
@@ -40,6 +41,13 @@ class ResultPipeline:
     def __init__(self, crawler: Crawler) -> None:
         self._crawler = crawler
 
+    @cached_property
+    def _parts(self) -> tuple[Results, Sinks]:
+        results, sinks = part_of(self._crawler, Results), part_of(self._crawler, Sinks)
+        assert results is not None, "an item before the spider has opened"
+        assert sinks is not None
+        return results, sinks
+
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
         """As Scrapy asks; only for spiders that take seeds."""
@@ -52,9 +60,7 @@ class ResultPipeline:
 
         While the sinks have too much to do, an item is returned later: a page may give any number.
         """
-        results, sinks = part_of(self._crawler, Results), part_of(self._crawler, Sinks)
-        assert results is not None, "an item before the spider has opened"
-        assert sinks is not None
+        results, sinks = self._parts
         document = _result_in(item)
         if document is not None:
             job = completion.current_job()

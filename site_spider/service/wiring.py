@@ -36,7 +36,7 @@ from site_spider.intake.room import BackPressure, PollRoom, SoftLimit
 from site_spider.intake.seed_queue import SeedQueue, SeedWeights, TopicPartitions
 from site_spider.intake.seeds import Seeds
 from site_spider.intake.suspects import Quarantine
-from site_spider.ledger.completion import Completion, Lifecycle
+from site_spider.ledger.completion import Completion
 from site_spider.ledger.ledger import Ledger
 from site_spider.observe.counters import LoopLag, Pauses
 from site_spider.observe.identity import Identity
@@ -98,8 +98,8 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
         wake()
 
     # seeds in flight
-    lifecycle, ledger = Lifecycle(), Ledger(owner=runtime.token_hex(4))
-    completion = Completion(ledger, lifecycle)
+    ledger = Ledger(owner=runtime.token_hex(4))
+    completion = Completion(ledger)
 
     # results
     producer = stores.log.producer()
@@ -112,7 +112,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     if config.exactly_once:
         limits = CommitLimits(config.batch, config.backlog_bytes)
         commits = keeper = ExactlyOnce(completion, dead_letters, limits, member, tell, urgency, wake)
-        lifecycle.add(keeper)
+        completion.add(keeper)
     else:
         commits = OffsetCommits(completion, producer, member, tell)
     counted = Counted.new()
@@ -182,7 +182,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
         politeness,
         load,
         completion,
-        lifecycle.may_begin,
+        completion.may_begin,
         poll_room.starved,
         wake,
         times=times,
@@ -205,7 +205,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
         records.highs,
     )
     proceed = quarantine.isolation.proceed
-    queues = Queues(seed_queue, room, spill, completion, dead_letters, lifecycle.may_begin, proceed)
+    queues = Queues(seed_queue, room, spill, completion, dead_letters, completion.may_begin, proceed)
     all_seeds = options.boolean(settings, "SITE_FILTER_SEEDS")
     pages = pages_of(dupefilter, seed_queue, completion, spider, background, all_seeds=all_seeds)
     traps, rules = Traps(), lambda: stores.url_rules.rules
@@ -260,12 +260,12 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     )
 
     # who follows the life-cycle of a seed, in this order
-    lifecycle.add(SeedWeights(load), results, cookies, records.states)
+    completion.add(SeedWeights(load), results, cookies, records.states)
     if isinstance(dupefilter, SeenDupeFilter):
-        lifecycle.add(SeenMarks(dupefilter.seen))
-    lifecycle.add(quarantine.care, quarantine.isolation, counted.seed_times, traps)
+        completion.add(SeenMarks(dupefilter.seen))
+    completion.add(quarantine.care, quarantine.isolation, counted.seed_times, traps)
     if config.tells_ends:
-        lifecycle.add(tracker)
+        completion.add(tracker)
 
     # what can be seen
     identity = Identity(
@@ -298,8 +298,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     group = GroupWatch(stores.log, config.tiers.topics, config.consumer_group, config.dead_letter_topic)
     registry.provide(crawler, stores.sources, extractor, records.states, group, counted.pages)
     registry.provide(crawler, TaskForms(records.states.form_of))
-    for ended in (bodies.ended, completion.ended, links_in_hand.ended):
-        engine_hooks.on_request_ended(engine, ended)
+    engine_hooks.on_request_ended(engine, links_in_hand.ended, completion.ended, bodies.ended)
     engine_hooks.on_downloaded(engine, room.came_back)
     engine_hooks.shorten(engine, room.came_back, completion.broken_off, background.start)
     return Parts(

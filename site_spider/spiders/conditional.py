@@ -143,7 +143,7 @@ class ConditionalFetch:
         if not request.meta.get("if_changed") or request.method not in ("GET", "HEAD"):
             return None
         job = job_of(request)
-        return None if job is None or job is not job.root else self._add_conditions(request, job)
+        return None if job is None or job.parent is not None else self._add_conditions(request, job)
 
     def process_response(
         self, request: Request, response: Response
@@ -218,11 +218,12 @@ class ConditionalFetch:
 
 def describe_check(result: Result, response: Response) -> None:
     """Fill in what an answer says of its version, and what came of comparing it."""
-    if response.headers:
-        result.etag = _validator(dict.get(response.headers, b"Etag"))  # past Scrapy's slow look-up
-        result.last_modified = _validator(dict.get(response.headers, b"Last-Modified"))
+    assert response.request is not None
+    if headers := response.headers:
+        result.etag = _validator(dict.get(headers, b"Etag"))  # past Scrapy's slow look-up
+        result.last_modified = _validator(dict.get(headers, b"Last-Modified"))
     result.checked_at = result.fetched_at
-    checked: Checked | None = response.meta.get(meta_keys.CHECKED)
+    checked: Checked | None = response.request.meta.get(meta_keys.CHECKED)
     if checked is None:
         return
     result.unchanged = checked.unchanged

@@ -205,5 +205,6 @@ def _without_body(result: Result) -> list[str]:
 
 def content_type_of(response: Response) -> str | None:
     """The header Content-Type, if there is one."""
-    value = response.headers.get("Content-Type") if response.headers else None
-    return None if value is None else value[:_TYPE_BYTES].decode("latin-1")
+    headers = response.headers
+    values = dict.get(headers, b"Content-Type") if headers else None  # past Scrapy's slow look-up
+    return values[-1][:_TYPE_BYTES].decode("latin-1") if values else None

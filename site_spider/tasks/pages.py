@@ -20,6 +20,7 @@ class TaskPages:
 
     def __init__(self, pages: Pages, gate: TaskGate, parked_topic: str, count: Callable[[str], None]) -> None:
         self._pages = pages
+        self.begins = pages.begins
         self._gate = gate
         self._parked_topic = parked_topic
         self._count = count  # in Scrapy's statistics
@@ -28,9 +29,7 @@ class TaskPages:
     def request_seen(self, request: Request) -> bool:
         """As in Pages; a link that its task does not want is as good as seen, and is not remembered."""
         job = completion.job_of(request)
-        state = (
-            self._gate.states.of(job.root.seed.task_id) if job is not None and self._gate.is_needed else None
-        )
+        state = self._gate.states.of(job.seed.task_id) if job is not None and self._gate.is_needed else None
         if state is None or job is None:
             return self._pages.request_seen(request)
         host = host_of(request.url)
@@ -60,10 +59,6 @@ class TaskPages:
             self._count("tasks/links_filtered")
         else:
             self._pages.log(request, spider)
-
-    def begins(self, request: Request, job: Job) -> None:
-        """As in Pages."""
-        self._pages.begins(request, job)
 
     def sort_seeds(self) -> None:
         """As in Pages. Some come from a look-up, so the gate looks twice."""

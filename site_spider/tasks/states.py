@@ -234,7 +234,7 @@ Send = Callable[[bytes, bytes], "Future[Any]"]
 def rules_of(crawler: Crawler, job: Job | None) -> TaskRules | None:
     """Those of the task of a job, if that is declared."""
     states = part_of(crawler, TaskStates)
-    state = states.of(job.root.seed.task_id) if states and job is not None else None
+    state = states.of(job.seed.task_id) if states and job is not None else None
     return None if state is None else state.rules
 
 
@@ -370,11 +370,11 @@ class TaskStates(SeedListener):
     def began(self, root: Root) -> None:
         """As in SeedListener."""
         if self._declared and root.seed.task_id is not None:
-            self.adopt(root.seed_entry, root.seed, root.message.headers)
+            self.adopt(root.entry, root.seed, root.message.headers)
 
     def written(self, job: Job, document: Mapping[str, Any]) -> None:
         """As in SeedListener."""
-        state = self.of(job.root.seed.task_id) if self._declared else None
+        state = self.of(job.seed.task_id) if self._declared else None
         if state is None or str(document.get("description")).startswith(CANCELLED):
             return
         if state.count_page(document):
@@ -421,5 +421,5 @@ class TaskDepth(PageDepth):
         if not states or response is None or response.request is None:
             return None
         job = job_of(response.request)
-        state = None if job is None else states.of(job.root.seed.task_id)
+        state = None if job is None else states.of(job.seed.task_id)
         return None if state is None else state.rules.depth
