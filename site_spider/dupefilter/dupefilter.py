@@ -28,8 +28,7 @@ from site_spider.intake.seed_queue import SeedQueue, Waiting, seed_request
 from site_spider.ledger import completion as lineage
 from site_spider.ledger.completion import Completion, Job, SeedListener, current_job, first_request, job_of
 from site_spider.ledger.ledger import Entry, Outcome
-from site_spider.page.url import page_fingerprint, scoped
-from site_spider.page.url_form import UrlForm, form_of
+from site_spider.page.url import UrlForm, form_of, page_fingerprint, scoped
 
 MEMORY = "memory"
 _MARKS_LIMIT = 1_000_000  # that wait for a store that is away: about 150 MB

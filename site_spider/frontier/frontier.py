@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
 from heapq import heapify, heappop, heappush
+from itertools import count
 from math import inf
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
@@ -47,35 +48,35 @@ class Alarms(Generic[V]):
     """Each object has one at most that is not void."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, int, int, V]] = []  # moment, number, version, object
+        self.heap: list[tuple[float, int, int, V]] = []  # moment, number, version, object
         self._most = _LEAST
         self._numbers = 0
 
     def __len__(self) -> int:
-        return len(self._heap)
+        return len(self.heap)
 
     def set(self, moment: float, what: V) -> None:
         """An object, as it is now, is due at a moment."""
         self._numbers += 1
-        heappush(self._heap, (moment, self._numbers, what.version, what))
-        if len(self._heap) > self._most:
-            self._heap = [entry for entry in self._heap if entry[2] == entry[3].version]
-            heapify(self._heap)
-            self._most = 2 * len(self._heap) + _LEAST
+        heappush(self.heap, (moment, self._numbers, what.version, what))
+        if len(self.heap) > self._most:
+            self.heap = [entry for entry in self.heap if entry[2] == entry[3].version]
+            heapify(self.heap)
+            self._most = 2 * len(self.heap) + _LEAST
 
     def due(self, now: float) -> V | None:
         """Take out the next object that is due."""
-        while self._heap and self._heap[0][0] <= now:
-            _, _, version, what = heappop(self._heap)
+        while self.heap and self.heap[0][0] <= now:
+            _, _, version, what = heappop(self.heap)
             if version == what.version:
                 return what
         return None
 
     def next_at(self) -> float:
         """When the next one is; infinite when none is."""
-        while self._heap and self._heap[0][2] != self._heap[0][3].version:
-            heappop(self._heap)
-        return self._heap[0][0] if self._heap else inf
+        while self.heap and self.heap[0][2] != self.heap[0][3].version:
+            heappop(self.heap)
+        return self.heap[0][0] if self.heap else inf
 
 
 # --- hosts -----------------------------------------------------------------------------------------------
@@ -179,7 +180,8 @@ class Hosts(Generic[T]):
         self._flows.charge(flow)
         if self._rates is not None:
             self._rates.spend(flow.key, then)
-        self._let_others_pass(flow, now)
+        if flow.stands_for:
+            self._let_others_pass(flow, now)
 
     def correct(self, key: Hashable, cost: float, now: float) -> None:
         """What was served has ended, and has cost more than 1."""
@@ -199,11 +201,15 @@ class Hosts(Generic[T]):
 
     def wake(self, now: float) -> None:
         """Move on what only waited for its moment."""
-        while (host := self._waiting.due(now)) is not None:
+        waiting, ageing = self._waiting.heap, self._ageing.heap  # looked at here: it is asked at each `pop`
+        while waiting and waiting[0][0] <= now and (host := self._waiting.due(now)) is not None:
             self.place(host, now)
-        while (lane := self._ageing.due(now)) is not None:
+            waiting = self._waiting.heap
+        while ageing and ageing[0][0] <= now and (lane := self._ageing.due(now)) is not None:
             self._enter_lane(lane, now)
-        self._flows.rested(now)
+            ageing = self._ageing.heap
+        if self._flows.resting:
+            self._flows.rested(now)
 
     # --- one host -----------------------------------------------------------------------
 
@@ -309,7 +315,7 @@ class Frontier(Generic[T]):
         self._lengths: dict[int, int] = {}
         self._turn: _Turn[T] | None = None
         self._uncharged: _Turn[T] | None = None
-        self._numbers = 0
+        self._numbers = count(1)
         self._length = 0
         self.delay_seconds = 0.0  # how long what `pop` gave last could have been served already
         self.last_host = ""  # of what `pop` gave last
@@ -324,7 +330,7 @@ class Frontier(Generic[T]):
         """Put an item behind those of its level, host and flow; it counts as there from `not_before` on."""
         self._count_in(level)
         if not_before > now:
-            heappush(self._later, (not_before, self._next_number(), level, host, value, flow))
+            heappush(self._later, (not_before, next(self._numbers), level, host, value, flow))
         else:
             self._add(level, host, value, now, flow)
 
@@ -455,7 +461,7 @@ class Frontier(Generic[T]):
         lane = self._hosts.lane(name, key)
         host = lane.host
         host.waiting += 1
-        if lane.add(level, Item(now, self._next_number(), value), self._max_wait_seconds):
+        if lane.add(level, Item(now, next(self._numbers), value), self._max_wait_seconds):
             self._hosts.place(host, now)
             self._hosts.seat(lane, now)
 
@@ -519,10 +525,6 @@ class Frontier(Generic[T]):
         self._hosts.wake(now)
 
     # --- counting -----------------------------------------------------------------------
-
-    def _next_number(self) -> int:
-        self._numbers += 1
-        return self._numbers
 
     def _count_in(self, level: int) -> None:
         self._length += 1

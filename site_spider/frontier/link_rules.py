@@ -17,7 +17,7 @@ from site_spider import meta_keys, runtime
 from site_spider.bounded_dict import BoundedDict
 from site_spider.frontier.scheduler import Pages
 from site_spider.ledger.completion import Job, SeedListener, job_of
-from site_spider.page.url_form import pattern_of
+from site_spider.page.url import pattern_of
 from site_spider.sources.url_rules import UrlRules
 
 logger = logging.getLogger(__name__)

@@ -352,8 +352,7 @@ class TaskRates:
             self._used(key).begin(now)
 
     def _rate(self, key: Hashable) -> float | None:
-        rate = self._rate_of(key.task_id) if isinstance(key, TaskFlow) else None
-        if rate is None or not isinstance(key, TaskFlow):
+        if not isinstance(key, TaskFlow) or (rate := self._rate_of(key.task_id)) is None:
             return None
         part = self._parts.get(key.task_id) if key.task_id is not None else None
         return max(_LEAST_RATE, rate * self._share_of(key.topic) if part is None else min(part, rate))
@@ -508,7 +507,8 @@ class Preparation:
     def __call__(self, request: Request, job: Job) -> None:
         """For one of a seed's tree."""
         self._begins(request, job)
-        self._headers.add(request, job)
+        if job.seed.headers:
+            self._headers.add(request, job)
         if library := self._library():
             prepare(library, request)
         use_jar_of(request, job.entry)

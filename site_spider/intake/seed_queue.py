@@ -42,7 +42,7 @@ class SeedQueue:
     def __init__(self, wake: Callable[[], None], own_requests: OwnRequests | None = None) -> None:
         self.wake = wake
         self.is_due = False  # something came since it was emptied
-        self._own_requests = own_requests
+        self._own_requests = own_requests if own_requests is not None and own_requests.are_made else None
         self._waiting: deque[Waiting] = deque()
 
     def __len__(self) -> int:

@@ -106,6 +106,15 @@ class Batcher:
         """How many batches have no answer yet."""
         return len(self._under_way)
 
+    @property
+    def is_hurried(self) -> bool:
+        """Whether something is ready that is due whatever its age: it was hurried, or fills a batch."""
+        return bool(self._ready) and (
+            self._ready[0][0] <= self._hurried_to
+            or len(self._ready) >= self.limits.count
+            or self._ready_bytes >= self.limits.size_bytes
+        )
+
     def accept(self, record: Record, now: float) -> int:
         """Take a record in; returns its ticket. Raises BatchError on a negative size."""
         if record.size_bytes < 0:
@@ -196,14 +205,7 @@ class Batcher:
         return len(self._under_way) >= allowed
 
     def _is_due(self, now: float) -> bool:
-        if not self._ready:
-            return False
-        return (
-            self._ready[0][0] <= self._hurried_to
-            or len(self._ready) >= self.limits.count
-            or self._ready_bytes >= self.limits.size_bytes
-            or now >= self._oldest_due_at()
-        )
+        return self.is_hurried or (bool(self._ready) and now >= self._oldest_due_at())
 
     def _oldest_due_at(self) -> float:
         limits = self.limits

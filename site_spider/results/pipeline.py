@@ -142,9 +142,14 @@ class Callbacks:
         self._page_result: Prepare | None = getattr(spider, "page_result", None)
         self._failure_result: Prepare | None = getattr(spider, "failure_result", None)
         self._methods: dict[Callback, Callback] = {}
+        failed = None if self._failed is None else self._wrapped(self._failed, self._failure_result)
+        self._usual = self._wrapped(self._default, self._page_result), failed
 
     def complete(self, request: Request) -> None:
         """Give a request of a seed the callback and errback that are called."""
+        if request.callback is None and request.errback is None:
+            request.callback, request.errback = self._usual
+            return
         request.callback = self._wrapped(request.callback or self._default, self._page_result)
         errback = request.errback or self._failed
         request.errback = None if errback is None else self._wrapped(errback, self._failure_result)

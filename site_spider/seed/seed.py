@@ -202,7 +202,7 @@ def _id_of_data(meta: dict[str, Any]) -> str:
 
 
 def _spilled(url: str, fields: dict[str, Any], value: object, keys: Sequence[bytes]) -> Spilled | None:
-    said = Spilled.read(value, fields.get(spilled.HOPS))
+    said = None if value is None else Spilled.read(value, fields.get(spilled.HOPS))
     if said is None:
         return None
     if keys and not signature.is_signed(fields, keys):

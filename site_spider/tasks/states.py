@@ -21,7 +21,7 @@ from site_spider.errors import SeedError
 from site_spider.frontier.scheduler import PageDepth
 from site_spider.ledger.completion import Job, Root, SeedListener, job_of
 from site_spider.ledger.ledger import Entry
-from site_spider.page.url_form import UrlForm
+from site_spider.page.url import UrlForm
 from site_spider.seed.seed import Seed
 from site_spider.tasks import record
 from site_spider.tasks.board import REFRESH_SECONDS, Board, note_key
