@@ -359,7 +359,7 @@ class PlainDownloadHandler(BaseDownloadHandler):
             status=answer.status,
             body=body,
             flags=flags,
-            certificate=wire.certificate,
+            certificate=None if wire.tls is None else wire.certificate,
             ip_address=wire.address,
             protocol=answer.version.decode(),
         )

@@ -75,7 +75,7 @@ class Seen:
 
         Without a seed (a request that belongs to no seed) it is done at once.
         """
-        if self.knows(fingerprint):
+        if fingerprint in self._seeds or fingerprint in self._spilled or fingerprint in self.done:
             return False
         if seed is None:
             self.done.add(fingerprint)

@@ -365,7 +365,8 @@ class QuickHeaders(Headers):
         name = _SPELLED.get(key) or super().normkey(key)
         values = dict.get(self, name)
         if values is None:
-            values = [def_val] if isinstance(def_val, bytes) else self.normvalue(def_val)
+            value = def_val.encode(self.encoding) if isinstance(def_val, str) else def_val
+            values = [value] if isinstance(value, bytes) else self.normvalue(value)
             dict.__setitem__(self, name, values)
         return values
 

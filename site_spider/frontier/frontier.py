@@ -138,7 +138,8 @@ class Hosts(Generic[T]):
 
     def lane(self, name: str, key: Hashable) -> Lane[T]:
         """That of a flow at a host, made if need be."""
-        return self.host(name).lane(self._flows.flow(key))
+        host = self._hosts.get(name) or self.host(name)
+        return host.lane(self._flows.flow(key))
 
     def same_lane(self, host: HostQueue[T], flow: Flow[Any]) -> Lane[T]:
         """The same for those of the last turn."""
@@ -250,7 +251,8 @@ class Hosts(Generic[T]):
         flow = lane.flow
         entry = lane.enter(now, self._max_wait_seconds)
         flow.enter(entry)
-        self._flows.enter(flow)
+        if not flow.is_queued:
+            self._flows.enter(flow)
         if lane.urgent_at < inf and entry[0] != URGENT:
             self._ageing.set(lane.urgent_at, lane)
 
@@ -328,7 +330,8 @@ class Frontier(Generic[T]):
         self, level: int, host: str, value: T, now: float, not_before: float = -inf, flow: Hashable = None
     ) -> None:
         """Put an item behind those of its level, host and flow; it counts as there from `not_before` on."""
-        self._count_in(level)
+        self._length += 1
+        self._lengths[level] = self._lengths.get(level, 0) + 1
         if not_before > now:
             heappush(self._later, (not_before, next(self._numbers), level, host, value, flow))
         else:
@@ -361,7 +364,8 @@ class Frontier(Generic[T]):
         With `keeps_turn` its turn is for something else of the host, until `release`.
         """
         turn = self._last_turn()
-        self._count_in(turn.level)
+        self._length += 1
+        self._lengths[turn.level] = self._lengths.get(turn.level, 0) + 1
         lane = self._hosts.same_lane(turn.host, turn.flow)
         turn.host.waiting += 1
         lane.restore(turn.level, turn.item, self._max_wait_seconds)
@@ -525,10 +529,6 @@ class Frontier(Generic[T]):
         self._hosts.wake(now)
 
     # --- counting -----------------------------------------------------------------------
-
-    def _count_in(self, level: int) -> None:
-        self._length += 1
-        self._lengths[level] = self._lengths.get(level, 0) + 1
 
     def _count_out(self, level: int) -> None:
         self._length -= 1

@@ -45,7 +45,7 @@ class Traps(SeedListener):
         is_well = said is not None and 200 <= (document.get("status") or 0) < 300
         if not is_well or (pattern := pattern_of(job.url)) is None:
             return
-        place = job.page_scope, pattern
+        place = job.seed.page_scope, pattern
         self._pages[place] = pages = self._pages.get(place) or OrderedDict()  # it was met last
         pages[hash(job.url)] = hash(said)
         if len(pages) > _PAGES:

@@ -253,13 +253,15 @@ class Dispatcher:
             self._queues.withdraw_seeds()
         while (request := self._queues.room.next(self)) is not None:
             try:
-                self._complete(request)
+                if (job := lineage.job_of(request)) is not None:
+                    self._prepare(request, job)
             except Exception as error:  # noqa: BLE001 - of this request alone, and the next one comes
                 self._queues.room.came_back(request)
                 self._end_badly(request, error)
                 continue
-            self._count("scheduler/dequeued/memory")
-            self._count("scheduler/dequeued")
+            count = self._crawl.stats.inc_value
+            count("scheduler/dequeued/memory")
+            count("scheduler/dequeued")
             break
         lineage.work_on(request)
         return request
@@ -304,11 +306,6 @@ class Dispatcher:
             return None
         self._completion.begin_job(request, job)
         return request
-
-    def _complete(self, request: Request) -> None:
-        job = lineage.job_of(request)
-        if job is not None:
-            self._prepare(request, job)
 
     def _is_being_scraped(self, request: Request) -> bool:
         return engine_hooks.is_being_scraped(self._crawl.engine, request)

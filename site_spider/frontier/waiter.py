@@ -272,7 +272,8 @@ class TaskWeights:
         """Asked at each service, so that a change counts for what waits."""
         if not isinstance(flow, TaskFlow):
             return 1.0
-        return self._tiers.get(flow.topic, 1.0) * self._weight_of(flow.task_id)
+        weight = self._tiers.get(flow.topic, 1.0)
+        return weight if flow.task_id is None else weight * self._weight_of(flow.task_id)
 
 
 class _Bucket(NamedTuple):

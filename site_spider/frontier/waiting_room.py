@@ -231,7 +231,7 @@ class WaitingRoom(HostAnswers):
             if self._is_set_aside(waiter):
                 continue
             host = self.frontier.last_host
-            state = self._ask(waiter, host)
+            state = State.KNOWN if self._politeness.gate is None else self._ask(waiter, host)
             if state is State.UNKNOWN:
                 return None  # a download that ends has the engine ask again
             if state is State.KNOWN and (request := self._begun(waiter, host, builder)) is not None:

@@ -25,6 +25,7 @@ from site_spider.ledger.completion import Root, SeedListener
 from site_spider.ledger.ledger import Entry, Ledger
 from site_spider.page.url import is_safe
 from site_spider.seed.seed import Seed, seed_bytes
+from site_spider.seed.spilled import Spilled
 
 
 class Waiting(NamedTuple):
@@ -100,12 +101,12 @@ def seed_request(waiting: Waiting, spider: Spider) -> tuple[Request, Root]:
     request = quick_request(
         seed.url,
         verbatim=seed.encoding == "utf-8" and is_safe(seed.url),
-        headers=_headers(seed),
+        headers=_headers(seed) if seed.headers else None,
         callback=getattr(spider, seed.callback) if seed.callback else None,
         method=seed.method,
         body=seed.body,
-        cookies=_cookies(seed) or None,
-        meta={"depth": seed.depth, **seed.directives, **_attempts(seed)},
+        cookies=(_cookies(seed) or None) if seed.cookies or seed.headers else None,
+        meta={"depth": seed.depth, **seed.directives, **(_attempts(seed.spilled) if seed.spilled else {})},
         encoding=seed.encoding,
         priority=seed.priority,
         dont_filter=seed.dont_filter,
@@ -131,10 +132,9 @@ def _cookies(seed: Seed) -> dict[str, Any] | list[Any]:
     return [*({"name": name, "value": value} for name, value in written.items()), *seed.cookies]
 
 
-def _attempts(seed: Seed) -> dict[str, Any]:
+def _attempts(spilled: Spilled) -> dict[str, Any]:
     """What Scrapy notes of the attempts that were made before; they were made by another process."""
-    spilled = seed.spilled
-    if spilled is None or spilled.is_link:
+    if spilled.is_link:
         return {}
     meta: dict[str, Any] = {}
     if spilled.retry_times:

@@ -119,17 +119,18 @@ class Batcher:
         """Take a record in; returns its ticket. Raises BatchError on a negative size."""
         if record.size_bytes < 0:
             raise BatchError(f"record {record.key!r} has a size of {record.size_bytes} bytes.")
-        order = self._next_order()
+        order = self._orders = self._orders + 1
         entry = _QueuedRecord(order, order, record, now)
         before = self._last_of_key.get(record.key)
         self._last_of_key[record.key] = entry
         self.backlog_count += 1
         self.backlog_bytes += record.size_bytes
         if before is None:
-            self._make_ready(entry)
+            self._ready_bytes += record.size_bytes
+            heappush(self._ready, (order, entry))
         else:
             before.follower = entry
-        return entry.ticket
+        return order
 
     def take(self, now: float) -> Batch | None:
         """The next batch, if one is due and may be handed out."""
@@ -141,7 +142,7 @@ class Batcher:
         entries = self._gather()
         self._numbers += 1
         self._under_way[self._numbers] = entries
-        return Batch(self._numbers, tuple(entry.record for entry in entries))
+        return Batch(self._numbers, tuple([entry.record for entry in entries]))
 
     def next_at(self, now: float) -> float | None:
         """When to call `take` again if nothing else happens first; None: not before something does."""

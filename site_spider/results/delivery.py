@@ -298,7 +298,8 @@ class Delivery:
         """
         if self._closed:
             raise SinkUnavailable(f"{self.sink.name}: nothing can be delivered after the end of the crawl.")
-        self._done[self._batcher.accept(record, self._now())] = done
+        now = asyncio.get_running_loop().time()
+        self._done[self._batcher.accept(record, now)] = done
         if at_once:
             self._batcher.flush()
         if at_once or self._timer is None or self._batcher.is_hurried:

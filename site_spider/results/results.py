@@ -228,7 +228,7 @@ class Results(SeedListener):
         pending.sinks = len(deliveries)
         at_once = self._is_urgent()
         if pending.job is not None:
-            self._completion.hold(pending.job.entry)
+            self._completion.ledger.hold(pending.job.entry)
         for delivery in deliveries:
             self._hand_over(delivery, pending, at_once)
         if not deliveries:

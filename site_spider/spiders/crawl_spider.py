@@ -520,17 +520,16 @@ class SeedSpider(Spider):
 
     def _wants_links(self, response: Response, job: Job | None) -> bool:
         assert response.request is not None
+        if job is not None and job.seed.not_extract:
+            return False
         depth, rules = response.request.meta.get("depth", 0), rules_of(self.crawler, job)
         if depth and is_file_below(listed_in(response.request, job)):
             depth -= 1  # what it names is as deep as itself
         if not 200 <= response.status < 300 or (not self.follow_nofollow and forbids_following(response)):
             return False
         if rules is not None and rules.depth is not None:
-            if depth >= rules.depth:
-                return False
-        elif self.depth_limit and depth >= self.depth_limit:
-            return False
-        return job is None or not job.seed.not_extract
+            return bool(depth < rules.depth)
+        return not self.depth_limit or bool(depth < self.depth_limit)
 
     def _scope_of(self, job: Job | None) -> str:
         rules = rules_of(self.crawler, job)

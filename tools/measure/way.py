@@ -22,7 +22,6 @@ import os
 import sys
 import tempfile
 import threading
-import time
 from collections import Counter as Sums
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -55,6 +54,7 @@ ROUNDS = 3
 PAGES, HOSTS, PARTITIONS, WARM_PAGES, MOST_NAMED = 2_000, 8, 16, 100, 30  # of --calls
 SETTLE_SECONDS = 1.0  # until a crawl knows of a pause
 IDLE_SECONDS = 5.0
+TICK = service.tick.__code__.co_filename, service.tick.__code__.co_qualname  # as often as timers ring
 Passed = set[tuple[str, str]]  # files and functions
 [COMMIT] = (
     code
@@ -187,9 +187,11 @@ class Crawl:
     def _unseen(self, act: Callable[[], Any]) -> Any:
         """What this program itself calls is no way of a seed."""
         sys.setprofile(None)
+        threading.setprofile(None)  # type: ignore[arg-type] # nor what the thread of a producer does
         try:
             return act()
         finally:
+            threading.setprofile(self._counter)
             sys.setprofile(self._counter)
 
     def _produce(self, path: str, task: str) -> None:
@@ -262,35 +264,40 @@ async def called(folder: Path, pages: int) -> Sums[tuple[str, str]]:
         await crawler.stop_async()
         await crawling
 
-    async def committed(count: int, port: int) -> None:
-        producer = log.producer()
+    port, producer = server.sockets[0].getsockname()[1], log.producer()
+
+    def produce(count: int) -> None:
         for number in range(count):
             host = f"127.1.0.{1 + number % HOSTS}"
             seed = {"url": f"http://{host}:{port}/{count}/{number}.html", "meta": {"NotExtract": True}}
             producer.send(name, host.encode(), orjson.dumps(seed))
-        producer.close()
+        producer.flush(30)
+
+    async def committed() -> None:
         while _lag(log, settings):
             await asyncio.sleep(0.1)
 
+    produce(WARM_PAGES)  # its thread begins here, and is none of the crawl
     # turns of the event loop never end: how many pages are read in one is a question of the machine
     with Profiles() as profiles, patch.object(runtime, "perf_counter", repeat(0.0).__next__):
         thread = threading.Thread(target=uvloop.run, args=(crawl(),))
         thread.start()
         try:
-            port = server.sockets[0].getsockname()[1]
-            await committed(WARM_PAGES, port)
-            before, began = profiles.taken(), time.monotonic()
-            await committed(pages, port)
-            after, seconds = profiles.taken(), time.monotonic() - began
+            await committed()
+            before = profiles.taken()
+            produce(pages)
+            await committed()
+            after = profiles.taken()
             await asyncio.sleep(IDLE_SECONDS)
-            idle = profiles.taken() - after
-            timers = Sums({name: round(count * seconds / IDLE_SECONDS) for name, count in idle.items()})
-            return after - before - timers
+            idle, calls = profiles.taken() - after, after - before
+            ticks = calls[TICK] / max(1, idle[TICK])
+            return calls - Sums({name: round(count * ticks) for name, count in idle.items()})
         finally:
             ends.set()
             await asyncio.to_thread(thread.join)
             await asyncio.sleep(0.1)  # until the site has seen the ends of its connections
             server.close()
+            producer.close()
             log.close()
 
 
