@@ -17,9 +17,10 @@ _PAUSE_SECONDS = 0.5  # between two attempts
 class Outage:
     """Of one thing that is tried again and again. One thread at a time uses it."""
 
-    def __init__(self, logger: logging.Logger, begins: str, ends: str) -> None:
-        """`begins` is logged with the reason behind it, `ends` with the seconds it took."""
+    def __init__(self, logger: logging.Logger, begins: str, ends: str, level: int = logging.WARNING) -> None:
+        """`begins` is logged at `level` with the reason behind it, `ends` with the seconds it took."""
         self._logger = logger
+        self._level = level
         self._begins = begins
         self._ends = ends
         self._since: float | None = None
@@ -35,7 +36,7 @@ class Outage:
         """It was tried, in vain."""
         if self._since is None:
             self._since = runtime.monotonic()
-            self._logger.warning("%s: %s", self._begins, reason)
+            self._logger.log(self._level, "%s: %s", self._begins, reason)
 
     def is_over(self) -> None:
         """It was tried, and all is well."""

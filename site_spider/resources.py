@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +17,12 @@ _FOLDERS: Final = (_PACKAGE / "_resources", _PACKAGE.parent / "resources")
 def resource(name: str) -> Path:
     """The folder or file of this name, as `elasticsearch`; its place in the package when there is none."""
     return next((folder / name for folder in _FOLDERS if (folder / name).exists()), _FOLDERS[0] / name)
+
+
+def form() -> str:
+    """How the package runs: hatch_build.py compiles modules."""
+    compiled = sum(1 for _ in _PACKAGE.rglob("*" + EXTENSION_SUFFIXES[0]))
+    return f"compiled ({compiled} modules)" if compiled else "pure Python"
 
 
 # --- scrapy version --------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ project=$(dirname "$here")
 
 usage() {
     cat <<'END'
-Usage: quickstart.sh [FILE]
+Usage: quickstart.sh [--compiled] [FILE]
 
 Makes .venv, installs the requirements, and runs one crawler without a server: seeds and results are stored in
 SQLite files. FILE has one URL or JSON seed a line (- is standard input). Without FILE, a sample site is served
@@ -15,6 +15,7 @@ on loopback and crawled. The script ends when all seeds are complete, or after C
 and dead letters.
 
 They are stored in data/quickstart, which each run empties first, or in $SITE_DATA_DIR, which each run adds to.
+With --compiled hot modules of the crawler are compiled to C first. This takes minutes, once, and needs gcc.
 END
 }
 
@@ -92,6 +93,12 @@ produce_demo() {
     cat "$out"
 }
 
+compile() {
+    say "Compiling modules, unless they are compiled already ..."
+    PYTHONPATH=$("$venv/bin/python" hatch_build.py) || die "the modules could not be compiled: see above"
+    export PYTHONPATH
+}
+
 run_crawler() {
     headline "Crawl"
     local code=0
@@ -132,6 +139,7 @@ show() {
 
 say_what_next() {
     if [[ $interrupted == yes ]]; then say "Interrupted: unfinished seeds stay in the seed log."; fi
+    grep -o 'site_spider is .*' "$log" | head -n 1 || true
     say "The crawl took $1 s. Seeds and results are kept in $SITE_DATA_DIR, the crawler's log is $log."
     headline "What to try next"
     cat <<END
@@ -150,15 +158,18 @@ END
 }
 
 main() {
+    local requirements=(requirements.txt)
     case ${1:-} in
     -h | --help) usage && exit 0 ;;
+    --compiled) requirements+=(requirements-build.txt) && shift ;;
     -?*) die "unknown option '$1' (see --help)" 2 ;;
     esac
     if (($# > 1)); then die "one FILE at most (see --help)" 2; fi
     check_file "${1:-}"
     cd "$project"
     headline "site_spider quickstart"
-    prepare_venv requirements.txt
+    prepare_venv "${requirements[@]}"
+    if ((${#requirements[@]} > 1)); then compile; fi
     say "$("$venv/bin/python" --version) and $("$venv/bin/scrapy" version) in .venv"
     choose_parts
     trap clean_up EXIT

@@ -20,7 +20,7 @@ declare -A address_of=(
 # Programs of Debian that tests run by themselves (tests/debian.py), and their packages.
 declare -A package_of=(
     [promtool]=prometheus [amtool]=prometheus-alertmanager [npm]=npm [chromium]=chromium [openssl]=openssl
-    [jq]=jq [sqlite3]=sqlite3 [git]=git
+    [jq]=jq [sqlite3]=sqlite3 [git]=git [gcc]=build-essential [python3-config]=python3-dev
     [podman]=podman [buildah]=buildah [runc]=runc [debootstrap]=debootstrap [systemd-analyze]=systemd
 )
 

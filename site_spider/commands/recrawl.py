@@ -36,6 +36,7 @@ from site_spider.results.recheck import (
     CLAIM,
     FACTS,
     LEASE_SECONDS,
+    LONGEST_SECONDS,
     Calendar,
     CheckClaim,
     CheckRules,
@@ -56,7 +57,7 @@ _LOOK_SECONDS = 1.0  # between looks at pages that another run has claimed
 _SKEW_MS = 600_000  # of the clocks of two machines
 _HEADER = "recrawl"  # of a message: the batch that claimed the page, and its url_id
 _PLACE = ("task_id", "depth", "parent_url_id", "seed_url_id")
-_NAMES = ("url", "method", "meta", *_PLACE, *FACTS, "next_at")
+_NAMES = ("url", "method", "meta", *_PLACE, *FACTS)
 
 Document = Mapping[str, Any]
 
@@ -84,9 +85,9 @@ class TaskProducers:
         self._open: dict[str, TaskProducer] = {}
         self._ended: set[str] = set()
 
-    def takes_seeds(self, task_id: str | None) -> bool:
+    def takes_seeds(self, task_id: str) -> bool:
         """Not if it was cancelled or has expired: its seeds would be cancelled as well."""
-        ending = self._endings.get(task_id or "")
+        ending = self._endings.get(task_id)
         has_ended = ending is not None and ending.is_told
         return (
             not has_ended or ending is None or ending.ended is None or ending.ended.event["event"] == "done"
@@ -192,7 +193,9 @@ class Recrawl:
     def _is_wanted(self, document: Document) -> bool:
         if not document["url"] or document["method"] not in (None, "GET", "HEAD"):
             self.left_out["not fetched from a URL with GET or HEAD"] += 1
-        elif not self._tasks.takes_seeds(document["task_id"]):
+        elif not CheckClaim.is_ours(document[CLAIM]):
+            self.left_out[f"with a field {CLAIM} of somebody else's"] += 1
+        elif not self._tasks.takes_seeds(str(document["task_id"] or "")):
             self.left_out["of a task that was cancelled or has expired"] += 1
         else:
             return True
@@ -254,13 +257,12 @@ class Recrawl:
 
     def _missing(self, doubtful: Sequence[Document]) -> Iterator[Document]:
         """Of a run that was killed: what the seed log has is marked, the rest is to be produced."""
-        if self._plan.is_dry:
-            return iter(doubtful)
         claims = {one["url_id"]: claim for one in doubtful if (claim := CheckClaim.read(one)) is not None}
         wanted = {_header(claim.batch, url_id): url_id for url_id, claim in claims.items()}
         since_ms = int(min(claim.at for claim in claims.values()).timestamp() * 1000) - _SKEW_MS
         found = {wanted[header] for header in self._headers(since_ms) if header in wanted}
-        self._mark({url_id: claims[url_id] for url_id in found})
+        if not self._plan.is_dry:
+            self._mark({url_id: claims[url_id] for url_id in found})
         return (one for one in doubtful if one["url_id"] not in found)
 
     def _headers(self, since_ms: int) -> Iterator[bytes]:
@@ -385,7 +387,7 @@ class Command(SiteCommand):
 
 def _span(text: str) -> int:
     seconds = span_seconds(text)
-    if seconds is None:
+    if seconds is None or seconds > LONGEST_SECONDS:
         raise argparse.ArgumentTypeError(f"{text!r} is no time such as 90s, 30m, 12h or 7d")
     return seconds
 

@@ -70,22 +70,14 @@ class Verdict(NamedTuple):
 ACKNOWLEDGED = Verdict(Answer.ACKNOWLEDGED)
 
 
-class Sink(Protocol):
-    """A store of documents. Its methods never block the event loop.
+class DocumentStore(Protocol):
+    """Takes documents. Its methods never block the event loop.
 
-    Writing a record twice leaves the same document (rule 4), and fields that somebody
-    else put into a document survive (partial update with upsert).
-
-    `from_settings` builds the sink of results. A class that takes the items of spiders, too, has a class
-    method `for_items` beside it; the sink that it builds replaces a whole document. A method `async check()`
-    may say in a few words what `open` would find, changing nothing; it raises what `open` does.
+    Writing a record twice leaves the same document (rule 4). A method `async check()` may say in a few words
+    what `open` would find, changing nothing; it raises what `open` does.
     """
 
     name: str
-
-    @classmethod
-    def from_settings(cls, settings: Any) -> Self:
-        """Build from Scrapy settings, without connecting. Raises ConfigError."""
 
     async def open(self) -> None:
         """Connect and create what is missing (index, table). Raises SinkUnavailable, naming
@@ -99,6 +91,31 @@ class Sink(Protocol):
 
     async def close(self) -> None:
         """Release the connection. Never raises."""
+
+
+class Sink(DocumentStore, Protocol):
+    """A store of results. Fields that somebody else put into a document survive (partial update with upsert).
+
+    A class that takes the items of spiders, too, has a class method `for_items` beside `from_settings`; the
+    sink that it builds replaces a whole document.
+    """
+
+    @classmethod
+    def from_settings(cls, settings: Any) -> Self:
+        """Build from Scrapy settings, without connecting. Raises ConfigError."""
+
+
+class StatisticsStore(DocumentStore, Protocol):
+    """A store of statistics documents, which everything that SITE_STATS_TO may name fulfils.
+
+    A sink with its class method is one, too. A record's `key` is the document's id. docs/observability.md
+    has the fields of a document; others may be added. The statistics of a crawl call it, with retries, pauses
+    and a bounded backlog: that a store is away never slows the crawl.
+    """
+
+    @classmethod
+    def for_statistics(cls, settings: Any) -> Self:
+        """Build from Scrapy settings, without connecting. Raises ConfigError."""
 
 
 # --- reader ----------------------------------------------------------------------------------------------
@@ -161,38 +178,3 @@ class ResultReader(Protocol):
 
     def close(self) -> None:
         """Release the connection."""
-
-
-# --- statistics store ------------------------------------------------------------------------------------
-# The contract of a store of statistics, which everything that SITE_STATS_TO may name fulfils.
-#
-# It is that of a sink (contracts.sink), made by another class method. So a sink with that method is a store
-# of statistics, too. The statistics of a crawl call it, with retries, pauses and a bounded backlog: a store
-# only knows how to write.
-
-
-class StatisticsStore(Protocol):
-    """Takes statistics documents. Its methods never block the event loop.
-
-    A record's `key` is the document's id. Writing a record twice leaves one document. docs/observability.md
-    has the fields of a document; others may be added. That a store is away never slows the crawl.
-    """
-
-    name: str
-
-    @classmethod
-    def for_statistics(cls, settings: Any) -> Self:
-        """Build from Scrapy settings, without connecting. Raises ConfigError."""
-
-    async def open(self) -> None:
-        """Connect and create what is missing. Raises SinkUnavailable, naming the setting and the
-        address, or ConfigError."""
-
-    async def write(self, records: Sequence[Record]) -> Sequence[Verdict]:
-        """Write a batch; one verdict for each record, in order.
-
-        Raises SinkUnavailable when the batch as a whole has to be tried again.
-        """
-
-    async def close(self) -> None:
-        """Release the connection. Never raises."""

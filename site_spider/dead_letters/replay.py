@@ -8,10 +8,12 @@ the same commits.
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import Future
 from contextlib import closing
 from datetime import UTC, datetime
+from functools import partial
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from site_spider import options, runtime
@@ -29,6 +31,7 @@ from site_spider.errors import LogUnavailable, SinkRejected, TopicMissing
 from site_spider.ledger.metadata import Ahead, Run, decode, encode
 from site_spider.seed.tiers import CrawlTopics
 from site_spider.tasks.desk import PutBackTasks
+from site_spider.text import cut
 
 # --- put back --------------------------------------------------------------------------------------------
 # Which dead letters were put back already, and which are copies of one another.
@@ -117,10 +120,6 @@ class Copies:
     def is_put_back(self, message: Message) -> bool:
         """Whether it was, or a copy of it."""
         return _origin(message) in self._put_back
-
-    def may_go(self, message: Message) -> bool:
-        """Whether neither it nor a copy was put back, or asked about before."""
-        return not self.is_put_back(message) and self.is_first(message)
 
     def is_first(self, message: Message) -> bool:
         """Whether no copy was asked about before."""
@@ -231,8 +230,7 @@ def beginning(raw: bytes | None, characters: int) -> str | None:
     """What a table shows of a key or value."""
     if raw is None:
         return None
-    text = raw[: 4 * characters].decode("utf-8", "backslashreplace")
-    return text if len(text) <= characters else f"{text[: characters - 1]}…"
+    return cut(raw[: 4 * characters].decode("utf-8", "backslashreplace"), characters)
 
 
 def _moment(timestamp_ms: int) -> str | None:
@@ -253,185 +251,27 @@ def _encoded(name: str, raw: bytes | None) -> dict[str, str | None]:
         return {name: base64.b64encode(raw).decode(), f"{name}_encoding": "base64"}
 
 
-# --- sending ---------------------------------------------------------------------------------------------
-# Sends dead letters to the topics they came from, byte by byte as they were.
+# --- replay ----------------------------------------------------------------------------------------------
+# Sends dead letters to the topics they came from, byte by byte as they were: all of them, or chosen ones.
 
 
 TRUNCATED = "truncated_from_bytes"  # the header of a dead letter that does not hold the whole message
 
-
-TasksOf = Callable[[Producer], PutBackTasks]
-
-
-class _UnderWay(NamedTuple):
-    task_id: str | None  # a task that goes on with it
-    future: Future[MessagePlace]
-
-
-class PuttingBack:
-    """Counts what went and what cannot go; `complain(message, reason)` hears of the latter.
-
-    Without `tasks_of` nobody waits for the end of a task.
-    """
-
-    def __init__(
-        self, producer: Producer, complain: Callable[[Message, str], None], tasks_of: TasksOf | None = None
-    ) -> None:
-        self._tasks = tasks_of(producer) if tasks_of is not None else None
-        self.sent = 0
-        self.skipped = 0
-        self._producer = producer
-        self._complain = complain
-
-    def send(self, messages: Sequence[Message]) -> None:
-        """Send a batch and wait until it is durable. Raises LogUnavailable."""
-        under_way = [(message, self._send(message)) for message in messages]
-        for message, sending in under_way:
-            try:
-                if sending is not None:
-                    place = sending.future.result()
-                    self.sent += 1
-                    if self._tasks is not None:
-                        self._tasks.sent(sending.task_id, place)
-            except SinkRejected as error:
-                self._skip(message, str(error))
-
-    def end(self) -> None:
-        """All that is to be sent is durable."""
-        if self._tasks is not None:
-            self._tasks.end()
-
-    def _send(self, message: Message) -> _UnderWay | None:
-        headers = dict(message.headers)
-        origin = headers.get("origin_topic", b"").decode("utf-8", "replace")
-        if not origin:
-            self._skip(message, "it has no header origin_topic")
-            return None
-        if TRUNCATED in headers:
-            self._skip(message, "it holds the beginning of its message only; the whole is where it came from")
-            return None
-        task_id = None if self._tasks is None else self._tasks.before(origin, message.value)
-        return _UnderWay(task_id, self._producer.send(origin, message.key, message.value))
-
-    def _skip(self, message: Message, reason: str) -> None:
-        self.skipped += 1
-        self._complain(message, reason)
-
-
-# --- chosen ----------------------------------------------------------------------------------------------
-# Puts chosen dead letters back, each once; the others wait for another replay.
-
-
-_JOIN_SECONDS = 20.0  # until the partitions are ours; another replay may hold them
-_CHOSEN_POLL_SECONDS = 0.2
-
-Chosen = Mapping[Partition, frozenset[int]]
-
-
-class ChosenReplay(Listener):
-    """One replay of chosen offsets; `complain(message, reason)` hears of what cannot be put back."""
-
-    def __init__(
-        self,
-        log: SeedLog,
-        topic: str,
-        complain: Callable[[Message, str], None],
-        tasks_of: TasksOf | None = None,
-    ) -> None:
-        self._tasks_of = tasks_of
-        self.replayed = 0
-        self.skipped = 0
-        self._log = log
-        self._topic = topic
-        self._complain = complain
-        self._owned: dict[Partition, PutBack] = {}
-
-    def run(self, chosen: Chosen) -> None:
-        """Put them back, but for those that were already. Raises LogUnavailable, TopicMissing."""
-        known = put_back(self._log, self._topic)
-        chosen = {partition: offsets for partition, offsets in chosen.items() if partition in known}
-        if not self._left(chosen, known):
-            return
-        with (
-            closing(self._log.producer()) as producer,
-            closing(self._log.consumer(self._topic, group_of(self._topic), self)) as consumer,
-        ):
-            self._join(consumer, chosen)
-            left = self._left(chosen, self._owned)  # another replay may have been quicker
-            sending = PuttingBack(producer, self._complain, self._tasks_of)
-            copies = Copies.read(self._log, self._topic, {**known, **self._owned})
-            messages = list(self._read(left))
-            sending.send(list(filter(copies.may_go, messages)))
-            self.replayed, self.skipped = sending.sent, sending.skipped
-            self._commit(consumer, messages)
-            sending.end()
-
-    def _left(self, chosen: Chosen, done: Mapping[Partition, PutBack]) -> dict[Partition, set[int]]:
-        left = {
-            partition: {offset for offset in offsets if offset not in done.get(partition, PutBack())}
-            for partition, offsets in chosen.items()
-        }
-        return {partition: offsets for partition, offsets in left.items() if offsets}
-
-    def _join(self, consumer: Consumer, chosen: Chosen) -> None:
-        deadline = runtime.monotonic() + _JOIN_SECONDS
-        while not chosen.keys() <= self._owned.keys():
-            if runtime.monotonic() > deadline:
-                raise LogUnavailable(
-                    f"{self._topic} could not be taken within {_JOIN_SECONDS:g} s: another replay is going "
-                    "on. Nothing was put back; try again when it has ended."
-                )
-            consumer.poll(_CHOSEN_POLL_SECONDS, 1)  # what it hands out is read again below
-
-    def _read(self, left: Mapping[Partition, set[int]]) -> Iterator[Message]:
-        ends = {part.partition: part.end for part in self._log.progress(self._topic, group_of(self._topic))}
-        missing = {partition: set(offsets) for partition, offsets in left.items()}
-        start = ends | {partition: min(offsets) for partition, offsets in left.items() if partition in ends}
-        for message in self._log.read(self._topic, start):
-            if message.offset in missing.get(message.partition, ()):
-                missing[message.partition].remove(message.offset)
-                yield message
-            if not any(missing.values()):
-                return
-
-    def _commit(self, consumer: Consumer, messages: Sequence[Message]) -> None:
-        changed: dict[Partition, PutBack] = {}
-        for message in messages:
-            done = changed.get(message.partition) or self._owned[message.partition]
-            changed[message.partition] = done.with_offsets([message.offset])
-        if changed:
-            consumer.commit({partition: done.position() for partition, done in changed.items()})
-
-    # --- Listener ------------------------------------------------------------------------------------
-
-    def assigned(self, positions: Mapping[Partition, Position | None]) -> None:
-        """As in Listener."""
-        self._owned.update({partition: PutBack.of(position) for partition, position in positions.items()})
-
-    def revoked(self, partitions: Sequence[Partition]) -> Mapping[Partition, Position]:
-        """As in Listener."""
-        self.lost(partitions)
-        return {}
-
-    def lost(self, partitions: Sequence[Partition]) -> None:
-        """As in Listener."""
-        for partition in partitions:
-            self._owned.pop(partition, None)
-
-    def deleted(self, partition: Partition, first: int, beyond: int) -> None:
-        """As in Listener: dead letters whose retention is over."""
-
-    def reached(self, partition: Partition, offset: int) -> None:
-        """As in Listener."""
-
-
 _BATCH = 500
 _POLL_SECONDS = 0.5
+_JOIN_SECONDS = 20.0  # until the partitions of chosen ones are ours; another replay may hold them
 _COMMIT_TRIES = 10  # a rebalance may get into some
+
+Chosen = Mapping[Partition, Set[int]]
+TasksOf = Callable[[Producer], PutBackTasks]
+_Send = Callable[[Sequence[Message]], None]
 
 
 class Replay(Listener):
-    """One replay. `complain(message, reason)` hears of what cannot be put back, which stays where it is."""
+    """One replay. `complain(message, reason)` hears of what cannot be put back, which stays where it is.
+
+    Without `tasks_of` nobody waits for the end of a task.
+    """
 
     def __init__(
         self,
@@ -449,53 +289,126 @@ class Replay(Listener):
         self._before: dict[Partition, PutBack] = {}  # of the partitions we own, when they were assigned
         self._done: dict[Partition, PutBack] = {}  # of the same, now: durable, perhaps not committed
         self._changed: set[Partition] = set()
-        self._ends: dict[Partition, int] = {}
+        self._ends: dict[Partition, int] = {}  # up to which all are replayed
         self._copies = Copies()
         self._failed_commits = 0
 
-    def run(self) -> None:
-        """Replay all up to the present end. Raises LogUnavailable."""
+    def run(self, chosen: Chosen | None = None) -> None:
+        """Put back all up to the present end, or these offsets, but for what was put back before.
+
+        Raises LogUnavailable.
+        """
         try:
             parts = self._log.progress(self._topic, group_of(self._topic))
         except TopicMissing:  # nothing was ever set aside
             return
-        self._ends = {part.partition: part.end for part in parts if part.end > part.start}
-        if self._is_done():
-            return
         done = {part.partition: PutBack.of(part.committed) for part in parts}
-        self._copies = Copies.read(self._log, self._topic, done)
+        ends = {part.partition: part.end for part in parts}
+        if chosen is None:
+            self._ends = {part.partition: part.end for part in parts if part.end > part.start}
+        left = _left(chosen or {}, done)
+        if self._is_done() and not left:
+            return
         with (
             closing(self._log.producer()) as producer,
             closing(self._log.consumer(self._topic, group_of(self._topic), self)) as consumer,
         ):
-            sending = PuttingBack(producer, self._complain, self._tasks_of)
-            self._work(consumer, sending)
-            sending.end()
+            tasks = self._tasks_of(producer) if self._tasks_of is not None else None
+            send = partial(self._send, producer, tasks)
+            if chosen is not None:
+                self._join(consumer, left)
+            self._copies = Copies.read(self._log, self._topic, {**done, **self._done})
+            if chosen is None:
+                self._replay_all(consumer, send)
+            else:
+                self._replay_chosen(consumer, send, _left(left, self._done), ends)
+            if tasks is not None:
+                tasks.end()
 
-    def _work(self, consumer: Consumer, sending: PuttingBack) -> None:
+    def _replay_all(self, consumer: Consumer, send: _Send) -> None:
         while True:
             polled = consumer.poll(_POLL_SECONDS, _BATCH)
             # what comes later may be what was put back just now: a crawl that runs sets it aside again
             messages = [
                 message for message in polled if message.offset < self._ends.get(message.partition, 0)
             ]
-            sending.send([message for message in messages if not self._is_put_back(message)])
-            self.replayed, self.skipped = sending.sent, sending.skipped
+            send(messages)
             for message in messages:
                 self._note(message.partition, message.offset + 1)
             self._commit(consumer)
             if (not polled or len(messages) < len(polled)) and self._is_done():
                 return
 
+    def _replay_chosen(
+        self,
+        consumer: Consumer,
+        send: _Send,
+        left: Mapping[Partition, Set[int]],
+        ends: Mapping[Partition, int],
+    ) -> None:
+        """`left` does not have what another replay was quicker with."""
+        start = {**ends, **{partition: min(offsets) for partition, offsets in left.items()}}
+        found = (
+            message
+            for message in self._log.read(self._topic, start)
+            if message.offset in left.get(message.partition, ())
+        )
+        messages = list(islice(found, sum(map(len, left.values()))))
+        send(messages)
+        for message in messages:
+            self._done[message.partition] = self._done[message.partition].with_offsets([message.offset])
+            self._changed.add(message.partition)
+        self._commit(consumer)
+        while self._changed:  # a rebalance got into it
+            consumer.poll(_POLL_SECONDS, 1)
+            self._commit(consumer)
+
+    def _join(self, consumer: Consumer, chosen: Chosen) -> None:
+        deadline = runtime.monotonic() + _JOIN_SECONDS
+        while not chosen.keys() <= self._done.keys():
+            if runtime.monotonic() > deadline:
+                raise LogUnavailable(
+                    f"{self._topic} could not be taken within {_JOIN_SECONDS:g} s: another replay is going "
+                    "on. Nothing was put back; try again when it has ended."
+                )
+            consumer.poll(_POLL_SECONDS, 1)  # what it hands out is read again
+
     def _is_done(self) -> bool:
         """Whether the group is at the ends; others may be replaying as well."""
         reached = put_back(self._log, self._topic)
         return all(reached.get(partition, PutBack()).below >= end for partition, end in self._ends.items())
 
-    def _is_put_back(self, message: Message) -> bool:
-        if message.offset in self._before.get(message.partition, PutBack()):
-            return True
-        return not self._copies.may_go(message)
+    def _send(self, producer: Producer, tasks: PutBackTasks | None, messages: Sequence[Message]) -> None:
+        """Send what was not put back before, and wait until it is durable. Raises LogUnavailable."""
+        under_way: list[tuple[Message, str | None, Future[MessagePlace]]] = []
+        for message in messages:
+            is_before = message.offset in self._before.get(message.partition, PutBack())
+            if is_before or self._copies.is_put_back(message) or not self._copies.is_first(message):
+                continue
+            headers = dict(message.headers)
+            origin = headers.get("origin_topic", b"").decode("utf-8", "replace")
+            if not origin:
+                self._skip(message, "it has no header origin_topic")
+            elif TRUNCATED in headers:
+                self._skip(
+                    message, "it holds the beginning of its message only; the whole is where it came from"
+                )
+            else:
+                task_id = None if tasks is None else tasks.before(origin, message.value)
+                under_way.append((message, task_id, producer.send(origin, message.key, message.value)))
+        for message, task_id, future in under_way:
+            try:
+                place = future.result()
+            except SinkRejected as error:
+                self._skip(message, str(error))
+                continue
+            self.replayed += 1
+            if tasks is not None:
+                tasks.sent(task_id, place)
+
+    def _skip(self, message: Message, reason: str) -> None:
+        self.skipped += 1
+        self._complain(message, reason)
 
     def _note(self, partition: Partition, offset: int) -> None:
         below = min(offset, self._ends.get(partition, 0))
@@ -541,3 +454,11 @@ class Replay(Listener):
     def reached(self, partition: Partition, offset: int) -> None:
         """As in Listener: the last offsets may hold no messages, so the end counts too."""
         self._note(partition, offset)
+
+
+def _left(chosen: Chosen, done: Mapping[Partition, PutBack]) -> dict[Partition, set[int]]:
+    """Those of partitions that there are, without what was put back."""
+    left = {
+        one: {at for at in offsets if at not in done[one]} for one, offsets in chosen.items() if one in done
+    }
+    return {partition: offsets for partition, offsets in left.items() if offsets}

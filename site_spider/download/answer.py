@@ -372,7 +372,8 @@ def headers_of(lines: list[tuple[bytes, bytes]]) -> Headers:
     """As `Headers(lines)` makes them, which spells every name once more."""
     headers = QuickHeaders()
     for name, value in lines:
-        dict.setdefault(headers, name.title(), []).append(value)
+        values: list[bytes] = dict.setdefault(headers, name.title(), [])
+        values.append(value)
     return headers
 
 

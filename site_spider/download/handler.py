@@ -336,13 +336,13 @@ class PlainDownloadHandler(BaseDownloadHandler):
             watch.end()
         if answer.is_reusable:
             self._wires.keep(plan.server, wire)
-        response = self._response(request, answer, wire)
+        url, body = request.url.partition("#")[0], answer.body
         if self._archives and (job := job_of(request)) is not None:
             is_cut, place = answer.ending is BodyEnd.CUT, str(wire.address)
-            job.exchanged(Exchange(response.url, message, answer.head, response.body, began, place, is_cut))
-        return response
+            job.exchanged(Exchange(url, message, answer.head, body, began, place, is_cut))
+        return self._response(request, answer, wire, url, body)
 
-    def _response(self, request: Request, answer: HttpAnswer, wire: Wire) -> Response:
+    def _response(self, request: Request, answer: HttpAnswer, wire: Wire, url: str, body: bytes) -> Response:
         flags = []
         if answer.ending is not BodyEnd.WHOLE:
             assert answer.ending is not None
@@ -352,8 +352,7 @@ class PlainDownloadHandler(BaseDownloadHandler):
             ):
                 self._warn_of_loss(request)
                 raise ResponseDataLossError
-        url = request.url.partition("#")[0]
-        headers, body = headers_of(answer.headers), answer.body
+        headers = headers_of(answer.headers)
         response = class_of(headers, url, body)(
             url,
             status=answer.status,

@@ -25,7 +25,6 @@ from site_spider.engine.background import Background
 from site_spider.engine.scrapy_parts import DupeFilterBase, load_class, part_of, takes_seeds
 from site_spider.errors import ConfigError
 from site_spider.intake.seed_queue import SeedQueue, Waiting, seed_request
-from site_spider.ledger import completion as lineage
 from site_spider.ledger.completion import Completion, Job, SeedListener, current_job, first_request, job_of
 from site_spider.ledger.ledger import Entry, Outcome
 from site_spider.page.url import UrlForm, form_of, page_fingerprint, scoped
@@ -198,7 +197,9 @@ class SeenDupeFilter(DupeFilterBase):
         return self._known(request, job_of(request)).marks[0]
 
     def _marks(self, request: Request, job: Job) -> tuple[bytes, ...]:
-        return () if _is_unproven(job) else self._known(first_request(request, job), job).marks
+        if job is job.root and job.root.is_unproven:
+            return ()  # anybody may have written which page this is
+        return self._known(first_request(request, job), job).marks
 
     def _known(self, request: Request, job: Job | None) -> _Known:
         scope = None if job is None else job.seed.page_scope
@@ -264,11 +265,6 @@ def is_elsewhere(settings: BaseSettings) -> bool:
     return store is not None and issubclass(store, DoneStore)
 
 
-def _is_unproven(job: Job) -> bool:
-    """Whether anybody may have written which page this is: nothing is remembered of it then."""
-    return job.parent is None and job.root.is_unproven
-
-
 # --- seed filter -----------------------------------------------------------------------------------------
 # Filters seeds whose page is done or in flight.
 #
@@ -300,9 +296,9 @@ class ForeignPages:
         """A request was filtered."""
         self._pages.log(request, spider)
 
-    def begins(self, request: Request, job: lineage.Job) -> None:
+    def begins(self, request: Request, job: Job) -> None:
         """Remembered, so that links to it are not fetched once more; not filtered here."""
-        self._pages.request_seen(lineage.first_request(request, job))
+        self._pages.request_seen(first_request(request, job))
 
     def sort_seeds(self) -> None:
         """Nothing: such a dupefilter would filter a seed that is repeated as a duplicate of itself."""
@@ -337,7 +333,7 @@ class SeedFilter(ForeignPages):
         self._background = background
         self._asked: deque[list[_Pair]] = deque()  # and answered
 
-    def begins(self, request: Request, job: lineage.Job) -> None:
+    def begins(self, request: Request, job: Job) -> None:
         """As in ForeignPages; it has come from the seed topic."""
         self._dupefilter.begins(request, job)
 
@@ -348,7 +344,9 @@ class SeedFilter(ForeignPages):
         """
         fresh: list[_Pair] = []
         for waiting in self._queue.remove(self._is_sorted):
-            request = self._request(waiting) if self._is_compared(waiting) else None
+            spilled = waiting.seed.spilled
+            is_compared = self._all_seeds if spilled is None else spilled.is_link
+            request = self._request(waiting) if is_compared and not waiting.seed.dont_filter else None
             if request is None and not self._all_seeds:
                 self._queue.push(waiting)
             else:
@@ -363,12 +361,8 @@ class SeedFilter(ForeignPages):
 
     def _is_sorted(self, waiting: Waiting) -> bool:
         """With SITE_FILTER_SEEDS each keeps its place among the others."""
-        return self._all_seeds or (waiting.seed.spilled is not None and self._is_compared(waiting))
-
-    def _is_compared(self, waiting: Waiting) -> bool:
         spilled = waiting.seed.spilled
-        wanted = self._all_seeds if spilled is None else spilled.is_link
-        return wanted and not waiting.seed.dont_filter
+        return self._all_seeds or (spilled is not None and spilled.is_link and not waiting.seed.dont_filter)
 
     async def _ask(self, fresh: list[_Pair]) -> None:
         try:
@@ -389,16 +383,13 @@ class SeedFilter(ForeignPages):
 
     def _is_known(self, waiting: Waiting, request: Request) -> bool:
         try:
-            return self._is_seen(waiting, request)
+            job = job_of(request)
+            if waiting.seed.spilled is not None and job is not None:
+                self._dupefilter.arrived(request, job)
+            return self._dupefilter.request_seen(request)
         except Exception:  # of a fingerprinter of the user's own, say: those behind it go on, and so does it
             logger.exception("A seed could not be compared: %r", request)
             return False
-
-    def _is_seen(self, waiting: Waiting, request: Request) -> bool:
-        job = lineage.job_of(request)
-        if waiting.seed.spilled is not None and job is not None:
-            self._dupefilter.arrived(request, job)
-        return self._dupefilter.request_seen(request)
 
     def _request(self, waiting: Waiting) -> Request | None:
         """What would be requested for a seed; None when that is refused, which is found when it begins."""

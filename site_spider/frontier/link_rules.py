@@ -43,7 +43,7 @@ class Traps(SeedListener):
         """As in SeedListener."""
         said = document.get("text_hash") or document.get("body_hash")
         is_well = said is not None and 200 <= (document.get("status") or 0) < 300
-        if not is_well or (pattern := pattern_of(job.url)) is None:
+        if not is_well or document.get("method") == "HEAD" or (pattern := pattern_of(job.url)) is None:
             return
         place = job.seed.page_scope, pattern
         self._pages[place] = pages = self._pages.get(place) or OrderedDict()  # it was met last

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 from urllib.parse import urlsplit
 
 from scrapy import Request
@@ -93,7 +93,7 @@ def as_request(link: WaitingLink) -> tuple[Request, Job]:
     return request, job
 
 
-Waiter = Request | Waiting | WaitingLink
+Waiter: TypeAlias = Request | Waiting | WaitingLink
 
 
 class Builder(Protocol):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from contextvars import ContextVar
 from hashlib import blake2b
-from typing import Any
+from typing import Any, ClassVar
 
 from scrapy import Request
 
@@ -47,7 +47,7 @@ class Job:
         "requests", "seed", "url", "written",
     )  # fmt: skip
 
-    NO_DOCUMENT = "no document"  # as `page`: none is wanted
+    NO_DOCUMENT: ClassVar = "no document"  # as `page`: none is wanted
 
     entry: Entry  # the seed in the ledger
     seed: Seed

@@ -31,6 +31,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from enum import Enum
 from heapq import heappop, heappush
+from typing import TypeAlias
 
 from site_spider.contracts.seed_log import Message, Partition, Position
 from site_spider.errors import LedgerError
@@ -155,7 +156,9 @@ class Books:
         return farthest <= max(position.offset, told[-1][1] if told else 0)
 
     def _incomplete(self, besides: Collection[int]) -> Iterator[int]:
-        return (offset for offset in self.order if offset in self.open and offset not in besides)
+        for offset in self.order:
+            if offset in self.open and offset not in besides:
+                yield offset
 
     def _complete_runs(self, besides: Collection[int]) -> Iterator[Run]:
         """What is complete above the watermark, ascending."""
@@ -399,7 +402,7 @@ MOST_KEPT = 100_000  # seeds that are done, of partitions that left; each takes 
 Then = Callable[[Outcome | None], None]
 
 
-Mark = tuple[int, int]  # when and what: tells a message from another one at the same offset
+Mark: TypeAlias = tuple[int, int]  # when and what: tells a message from another one at the same offset
 
 
 class _EndedSeeds:

@@ -332,7 +332,7 @@ def _meta_encoding(start: bytes) -> str | None:
 def _meta_label(written: bytes) -> bytes | None:
     found: dict[bytes, bytes] = {
         name.lower(): double or single or bare
-        for name, double, single, bare in reversed(_ATTRIBUTE.findall(written))
+        for name, double, single, bare in _ATTRIBUTE.findall(written)[::-1]
     }
     if b"charset" in found:
         return found[b"charset"]

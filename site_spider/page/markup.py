@@ -129,7 +129,7 @@ def _attributes(written: str) -> tuple[Mapping[str, str], int]:
     """Attributes by name, and how many were written."""
     found = _ATTRIBUTE.findall(written)
     # Backwards, because the first of several attributes of one name counts.
-    return {key.lower(): a or b or c for key, a, b, c in reversed(found)}, len(found)
+    return {key.lower(): a or b or c for key, a, b, c in found[::-1]}, len(found)
 
 
 _short_attributes = lru_cache(maxsize=8_192)(_attributes)  # the same menu is on every page of a site

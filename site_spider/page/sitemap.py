@@ -185,7 +185,8 @@ def _pieces(body: bytes) -> Iterator[bytes]:
 
 
 def _slices(body: bytes) -> Iterator[bytes]:
-    return (body[begin : begin + _PIECE_BYTES] for begin in range(0, len(body), _PIECE_BYTES))
+    for begin in range(0, len(body), _PIECE_BYTES):
+        yield body[begin : begin + _PIECE_BYTES]
 
 
 def _unpacked(body: bytes) -> Iterator[bytes]:

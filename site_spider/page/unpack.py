@@ -57,10 +57,15 @@ def unpacked(body: bytes, codings: Sequence[str], max_bytes: int) -> Pieces:
     """The body without these codings, the last applied first; 0: no limit. Raises CodingError."""
     if len(codings) > MAX_CODINGS:
         raise CodingError(f"Content-Encoding names {len(codings)} codings; {MAX_CODINGS} at most are undone")
-    pieces: Pieces = (body[i : i + _SLICE_BYTES] for i in range(0, len(body), _SLICE_BYTES))
+    pieces = _slices(body)
     for coding in codings:
         pieces = _bounded(_named(coding, pieces), max_bytes)
     return pieces
+
+
+def _slices(body: bytes) -> Pieces:
+    for begin in range(0, len(body), _SLICE_BYTES):
+        yield body[begin : begin + _SLICE_BYTES]
 
 
 def _bounded(pieces: Pieces, max_bytes: int) -> Pieces:

@@ -49,7 +49,7 @@ _HOST_PORT = re.compile(r"(\[[^\]]*\]|[^:\[\]]*)(?::(.*))?", re.DOTALL)
 _LABEL_ENDS = re.compile("[.\u3002\uff0e\uff61]")
 _PORT = re.compile(r"[0-9]{1,5}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-_SURROGATE = re.compile("[\ud800-\udfff]")
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 
 
@@ -93,7 +93,7 @@ def check_url(url: object) -> str:
     return _check_parts(url)
 
 
-def host_of(url: str) -> str:
+def host_of(url: object) -> str:
     """The host in its one spelling, without port; empty when there is none. Never raises."""
     if not isinstance(url, str):
         return ""
@@ -377,7 +377,7 @@ class UrlForm:
     """Of canonical URLs. Two that leave out the same parameters are one object: see `form_of`."""
 
     def __init__(self, names: Sequence[str]) -> None:
-        dropped = [name.lower() for name in names if name != TRACKING]
+        dropped = [name for name in names if name != TRACKING]
         dropped += [*_SESSIONS, *(_TRACKERS if TRACKING in names else ())]
         self._names = frozenset(name for name in dropped if not name.endswith("*"))
         self._beginnings = tuple(name[:-1] for name in dropped if name.endswith("*"))
@@ -404,6 +404,7 @@ def form_of(names: Sequence[str]) -> UrlForm | None:
     """With these parameters left out, `tracking` among them, or none at all. Raises ValueError."""
     if len(names) > MOST_NAMES:
         raise ValueError(f"has {len(names)} names, but at most {MOST_NAMES} are taken")
+    names = tuple(sorted({name.lower() for name in names}))
     for name in names:
         if not _PARAMETER.fullmatch(name) or name.strip("*") == "" or "*" in name[:-1]:
             raise ValueError(
@@ -411,7 +412,7 @@ def form_of(names: Sequence[str]) -> UrlForm | None:
             )
     if NONE in names and len(names) > 1:
         raise ValueError(f"says {NONE} beside other names")
-    return None if not names or NONE in names else _form(tuple(sorted(set(names))))
+    return None if not names or NONE in names else _form(names)
 
 
 _form = lru_cache(maxsize=1_000)(UrlForm)
@@ -424,7 +425,11 @@ _form = lru_cache(maxsize=1_000)(UrlForm)
 _FEWEST_SEGMENTS = 3
 _MOST_LOOKED_AT = 100  # segments
 _LONGEST_PATTERN = 300  # characters
-_HEX = re.compile(r"\b(?=[a-fA-F]*[0-9])(?=[0-9]*[a-fA-F])[0-9a-fA-F]{8,}\b")
+_HEX = re.compile(  # UUIDs, and numbers that are no words and no decimals
+    r"(?<![0-9a-z])(?:[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|(?=[a-f]*[0-9])(?=[0-9]*[a-f])[0-9a-f]{8,})"
+    r"(?![0-9a-z])",
+    re.IGNORECASE,
+)
 _DIGITS = re.compile(r"[0-9]+")
 
 

@@ -99,7 +99,7 @@ class Batcher:
         self._failures = 0  # in a row
         self._halvings = 0
         self._resume_at = -inf
-        self._hurried_to: float = 0  # what was accepted up to this order is due, whatever its age
+        self._hurried_to = 0.0  # what was accepted up to this order is due, whatever its age
 
     @property
     def under_way(self) -> int:

@@ -324,7 +324,7 @@ def written(document: Mapping[str, Any], names: Fields) -> dict[str, Any]:
     """The fields of a document that are written, under their names; what no result has stays as it is."""
     if not names:
         return dict(document)
-    dropped = _OURS - names.keys()
+    dropped = _OURS.difference(names)
     return {names.get(name, name): value for name, value in document.items() if name not in dropped}
 
 

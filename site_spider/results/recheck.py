@@ -19,10 +19,15 @@ from typing import Any, NamedTuple, Self
 from site_spider import options
 from site_spider.options import SettingsView
 
+LONGEST_SECONDS = 3_000_000_000  # a century, with which times can be reckoned
 LEASE_SECONDS = 60.0  # in which a claimed page is produced, or never by this claim
 CLAIM = "recrawl"  # the field; no result has it
-FACTS = ("status", "checked_at", "fetched_at", "interval_s", "failed_checks", "gone_checks", "gone_at")
+FACTS = (
+    "status", "checked_at", "fetched_at", "next_at", "interval_s", "failed_checks", "gone_checks", "gone_at",
+)  # fmt: skip
 _GONE = (404, 410)
+_NEAR = timedelta(minutes=1)
+_LAST_YEAR = 9_000  # of a time to which something can be added
 _CLAIMED, _PRODUCED = "claimed", "produced"
 
 Document = Mapping[str, Any]
@@ -42,12 +47,12 @@ class CheckRules(NamedTuple):
     def read(cls, settings: SettingsView) -> Self:
         """Raises ConfigError."""
         least = options.integer(settings, "SITE_RECRAWL_MIN_SECONDS", 1)
-        most = options.integer(settings, "SITE_RECRAWL_MAX_SECONDS", least)
+        most = options.integer(settings, "SITE_RECRAWL_MAX_SECONDS", least, LONGEST_SECONDS)
         return cls(
             least,
             most,
             options.integer(settings, "SITE_RECRAWL_FIRST_SECONDS", least, most),
-            options.integer(settings, "SITE_RECRAWL_ERROR_SECONDS", 1),
+            options.integer(settings, "SITE_RECRAWL_ERROR_SECONDS", 1, LONGEST_SECONDS),
             options.integer(settings, "SITE_RECRAWL_MAX_ERRORS", 1),
             options.integer(settings, "SITE_GONE_AFTER", 1),
         )
@@ -73,9 +78,8 @@ def check_of(
             interval = interval * 3 // 2 if is_same else interval // 2
         interval = min(max(interval, rules.least_s), rules.most_s)
         return Check(interval, interval)
-    more, before = int(not is_repeat), known.get("status")
-    failed = 0 if _is_well(before) else _whole(known.get("failed_checks"))
-    gone_before = _whole(known.get("gone_checks")) if before in _GONE else 0
+    more, failed = int(not is_repeat), _in_a_row(rules, known, "failed_checks")
+    gone_before = _in_a_row(rules, known, "gone_checks") if known.get("status") in _GONE else 0
     gone = max(gone_before + more, 1) if status in _GONE else 0
     return Check(rules.error_s, interval, max(failed + more, 1), gone, gone >= rules.gone_after)
 
@@ -107,6 +111,11 @@ class CheckClaim(NamedTuple):
             if check == _last_check(document) and state in (_CLAIMED, _PRODUCED):
                 return cls(state, _utc(at), batch, check)
         return None
+
+    @staticmethod
+    def is_ours(stored: object) -> bool:
+        """Whether the field holds nothing, or a claim: not what a producer of documents has there."""
+        return stored is None or (isinstance(stored, str) and stored.startswith((_CLAIMED, _PRODUCED)))
 
     @property
     def text(self) -> str:
@@ -147,7 +156,7 @@ class Calendar(NamedTuple):
     def standing(self, document: Document, now: datetime) -> Standing:
         """At this moment."""
         rules, checked = self.rules, _checked(document)
-        if not _is_well(document.get("status")) and _whole(document.get("failed_checks")) >= rules.max_errors:
+        if _in_a_row(rules, document, "failed_checks") >= rules.max_errors:
             return Standing.ENDED
         if checked is not None and now < self._due_at(document, checked):
             return Standing.LATER
@@ -156,15 +165,14 @@ class Calendar(NamedTuple):
         if claim.state == _PRODUCED:  # no seed is lost: only somebody who deletes a topic does that
             patience = max(self.every_s or 0, rules.most_s)
             return Standing.LATER if now < claim.at + timedelta(seconds=patience) else Standing.DUE
-        return Standing.HELD if now < claim.at + timedelta(seconds=LEASE_SECONDS) else Standing.IN_DOUBT
+        return Standing.HELD if abs(now - claim.at) < timedelta(seconds=LEASE_SECONDS) else Standing.IN_DOUBT
 
     def _due_at(self, document: Document, checked: datetime) -> datetime:
         if self.every_s is not None:
             return checked + timedelta(seconds=self.every_s)
-        with suppress(KeyError, ValueError, TypeError):
-            if (said := _utc(document["next_at"])) > checked:  # else by a check before the last one
-                return said
-        own = _whole(document.get("interval_s")) or self.rules.first_s
+        if (said := _time(document, "next_at")) is not None and said > checked:
+            return said  # else by a check before the last one
+        own = min(_whole(document.get("interval_s")) or self.rules.first_s, self.rules.most_s)
         return checked + timedelta(seconds=own if _is_well(document.get("status")) else self.rules.error_s)
 
 
@@ -174,15 +182,28 @@ def _last_check(document: Document) -> str:
 
 def _checked(document: Document) -> datetime | None:
     """When it was last asked for; a failure has no `checked_at`, an unchanged page keeps its `fetched_at`."""
-    found = []
-    for name in ("checked_at", "fetched_at"):
-        with suppress(KeyError, ValueError, TypeError):
-            found.append(_utc(document[name]))
-    return max(found, default=None)
+    found = (_time(document, name) for name in ("checked_at", "fetched_at"))
+    return max((moment for moment in found if moment is not None), default=None)
+
+
+def _in_a_row(rules: CheckRules, document: Document, name: str) -> int:
+    """Checks so far, of a page that failed; those before a fetch that was no check are over."""
+    next_at, checked = _time(document, "next_at"), _checked(document)
+    error_s = timedelta(seconds=rules.error_s)
+    is_of_check = next_at is None or checked is None or abs(next_at - checked - error_s) < _NEAR
+    return _whole(document.get(name)) if is_of_check and not _is_well(document.get("status")) else 0
+
+
+def _time(document: Document, name: str) -> datetime | None:
+    with suppress(KeyError, ValueError, TypeError):
+        return _utc(document[name])
+    return None
 
 
 def _utc(text: str) -> datetime:
     moment = datetime.fromisoformat(text)
+    if moment.year > _LAST_YEAR:
+        raise ValueError(f"{text} is no time of a check")
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 

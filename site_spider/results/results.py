@@ -373,7 +373,7 @@ class Sinks:
 
     def __iter__(self) -> Iterator[Delivery]:
         """Those in use: of a crawl without items, only those of results."""
-        return (delivery for delivery in self._deliveries if getattr(delivery.sink, "is_used", True))
+        yield from [delivery for delivery in self._deliveries if getattr(delivery.sink, "is_used", True)]
 
     async def open(self, wait_seconds: float) -> None:
         """Open one after the other, waiting for those that are away. Raises SinkUnavailable, ConfigError."""

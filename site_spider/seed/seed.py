@@ -60,7 +60,7 @@ def _agreed(name: str, beside: object, inside: object) -> object:
 MAX_RETRY_TIMES: Final = 100
 MAX_TIMEOUT_SECONDS: Final = 3600
 
-CALLBACKS: Final = frozenset({"parse"})
+CALLBACKS: Final[frozenset[str]] = frozenset({"parse"})
 
 # Each would turn a protection off, or reach for another network path than the operator chose.
 FORBIDDEN_META: Final = frozenset({
@@ -74,7 +74,7 @@ _LONGEST_UNKNOWN: Final = 80  # characters of such a name
 _FIELDS: Final = frozenset({
     "url", "meta", "method", "_encoding", "headers", "cookies", "body", "priority", "dont_filter", "callback",
 })  # fmt: skip
-_KNOWN: Final = _FIELDS | FIELDS.keys() | {spilled.HOPS}
+_KNOWN: Final = frozenset({*_FIELDS, *FIELDS, spilled.HOPS})
 _MUST_BE_EMPTY: Final = frozenset({"errback", "cb_kwargs", "flags"})  # of Request.to_dict()
 _META: Final = frozenset(
     {

@@ -33,6 +33,7 @@ from site_spider.errors import ConfigError, LogUnavailable
 from site_spider.frontier.scheduler import SeedScheduler
 from site_spider.observe.snapshot import rss_bytes
 from site_spider.outage import Outage, until_there
+from site_spider.resources import form
 from site_spider.service import config as plugins
 from site_spider.service import exit_code
 from site_spider.service.check import check_rights
@@ -274,11 +275,12 @@ class SeedService:
         await asyncio.to_thread(parts.ends.open)
         await self._start(parts)
         logger.info(
-            "Taking seeds from %s of %s as a member of %s; results go to %s",
+            "Taking seeds from %s of %s as a member of %s; results go to %s; site_spider is %s",
             ", ".join(config.tiers.topics),
             stores.log.address,
             config.consumer_group,
             where_results_go(settings),
+            form(),
         )
         say_idle_processes(config.tiers.topics, sum(parts.partitions.counts()))
 

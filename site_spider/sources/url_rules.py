@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Self
 
@@ -36,17 +36,29 @@ _OPTIONS.max_mem = 16_000_000  # bytes of one automaton; more is refused
 _OF_PATTERNS = frozenset("\\^$*+|()[]{}")
 
 _Text = Annotated[str, StringConstraints(min_length=1, max_length=1_000)]
-_Entries = Annotated[list[_Text], Field(max_length=MOST_PATTERNS)]
+_Beginning = Annotated[_Text, StringConstraints(pattern="^(https?://|/)")]
 
 
 class UrlList(Part):
     """URLs: those that one of these is about."""
 
-    prefixes: _Entries = Field([], description="of the URL; beginning with /: of path and query")
-    suffixes: _Entries = Field([], description="of the path, such as .pdf; capitals do not count")
-    patterns: Annotated[list[Pattern], Field(max_length=MOST_PATTERNS)] = Field(
-        [], description="RE2, found anywhere in the URL"
+    prefixes: list[_Beginning] = Field(
+        [], max_length=MOST_PATTERNS, description="of the URL; beginning with /: of path and query"
     )
+    suffixes: list[_Text] = Field(
+        [], max_length=MOST_PATTERNS, description="of the path, such as .pdf; capitals do not count"
+    )
+    patterns: list[Pattern] = Field(
+        [], max_length=MOST_PATTERNS, description="RE2, found anywhere in the URL"
+    )
+
+    def __bool__(self) -> bool:
+        return bool(self.prefixes or self.suffixes or self.patterns)
+
+    @cached_property
+    def matcher(self) -> Matcher:
+        """Raises ValueError for patterns that are too large together."""
+        return Matcher(self)
 
 
 def sorted_out(entries: object) -> object:
@@ -65,7 +77,7 @@ def sorted_out(entries: object) -> object:
 
 
 def _together(urls: UrlList) -> UrlList:
-    Matcher(urls)
+    assert urls.matcher
     return urls
 
 
@@ -87,12 +99,13 @@ class HostRules(Part):
     length: _Most | None = Field(None, description="characters of the URL (no limit)")
 
 
-_Host = Annotated[str, StringConstraints(pattern=r"^(\*|(\*\.)?[a-z0-9]([a-z0-9.-]{0,250}[a-z0-9])?)$")]
+_HOST = r"^(\*|[0-9a-f]*:[0-9a-f]*:[0-9a-f:]*|(\*\.)?[a-z0-9_]([a-z0-9._-]{0,250}[a-z0-9_])?)$"
+_Host = Annotated[str, StringConstraints(pattern=_HOST)]
 _FILE = TypeAdapter(dict[_Host, HostRules])
 
 
 class Matcher:
-    """Finds the entry of a list that a URL is in. Raises ValueError for patterns that are too large."""
+    """Finds the entry of a list that a URL is in."""
 
     def __init__(self, urls: UrlList) -> None:
         self._urls = urls
@@ -123,7 +136,6 @@ class Matcher:
 def _automaton(patterns: Sequence[str]) -> Any:
     found = re2.Set.SearchSet(_OPTIONS)
     for pattern in patterns:
-        compiled(pattern)  # with a reason that names the place
         found.Add(pattern)
     try:
         found.Compile()
@@ -159,12 +171,6 @@ class UrlRules:
     def __init__(self, deny: UrlList, allow: UrlList, hosts: Mapping[str, HostRules]) -> None:
         self._usual = HostRules(deny=deny, allow=allow)  # type: ignore[call-arg]
         self._hosts = hosts
-        self._matchers = {
-            id(urls): Matcher(urls)
-            for rules in (self._usual, *hosts.values())
-            for urls in (rules.deny, rules.allow)
-            if urls is not None and any(urls.model_dump().values())
-        }
         self._everywhere = self._of(()) if not hosts else None
         self._of_host = lru_cache(maxsize=_MOST_HOSTS)(lambda host: self._of(tuple(_names(host))))
 
@@ -183,9 +189,8 @@ class UrlRules:
     def _of(self, names: Sequence[str]) -> _Together:
         rules = [("SITE_URL_DENY", self._usual)]
         rules += [(f"{name} deny", found) for name in names if (found := self._hosts.get(name)) is not None]
-        get = self._matchers.get
-        deny = [(place, matcher) for place, one in rules if (matcher := get(id(one.deny))) is not None]
-        allow = [matcher for _, one in rules if (matcher := get(id(one.allow))) is not None]
+        deny = [(place, one.deny.matcher) for place, one in rules if one.deny]
+        allow = [one.allow.matcher for _, one in rules if one.allow]
         most = {
             name: value for name in ("repeats", "segments", "length") for _, one in rules
             if (value := getattr(one, name)) is not None

@@ -14,8 +14,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextlib import suppress
-from datetime import datetime
 from itertools import islice
 from math import inf
 from typing import Any, NamedTuple, Self
@@ -43,7 +41,7 @@ logger = logging.getLogger(__name__)
 LOOK_UP_SECONDS = 2.0  # then a page is fetched without conditions
 _AWAY_SECONDS = 10.0  # for which a store that did not answer is not asked
 _MOST_AT_ONCE = 200
-_FACTS = (*recheck.FACTS, "etag", "last_modified", "body_hash", "changed_at", "unchanged")
+_FACTS = (*recheck.FACTS, "etag", "last_modified", "body_hash", "changed_at", "unchanged", "final_url")
 _HEADERS = {"etag": "If-None-Match", "last_modified": "If-Modified-Since"}
 
 Known = Mapping[str, Any]  # the facts of a document; empty: there is none
@@ -97,8 +95,8 @@ class StoredPages:
     async def _found(self, url_ids: list[str]) -> Mapping[str, Known] | None:
         try:
             return await asyncio.to_thread(self._reader.known, url_ids, list(self._names.values()))
-        except SinkUnavailable as error:
-            self._give_up(str(error))
+        except Exception as error:  # noqa: BLE001 - of a reader of somebody's own: nothing depends on it
+            self._give_up(str(error) if isinstance(error, SinkUnavailable) else repr(error))
             return None
 
     def _facts(self, document: Known) -> Known:
@@ -140,10 +138,7 @@ class ConditionalFetch:
 
     def process_request(self, request: Request) -> Coroutine[Any, Any, None] | None:
         """As Scrapy asks."""
-        if not request.meta.get("if_changed") or request.method not in ("GET", "HEAD"):
-            return None
-        job = job_of(request)
-        return None if job is None or job.parent is not None else self._add_conditions(request, job)
+        return None if (job := _compared_job(request)) is None else self._add_conditions(request, job)
 
     def process_response(
         self, request: Request, response: Response
@@ -151,9 +146,11 @@ class ConditionalFetch:
         """As Scrapy asks."""
         return self._compared(request, response) if meta_keys.KNOWN_PAGE in request.meta else response
 
-    def process_exception(self, request: Request, exception: Exception) -> None:  # noqa: ARG002
-        """As Scrapy asks, of the last attempt: there is no answer."""
-        if meta_keys.KNOWN_PAGE in request.meta:
+    async def process_exception(self, request: Request, exception: Exception) -> None:  # noqa: ARG002
+        """As Scrapy asks, of the last attempt: there is no answer, or robots.txt forbids to ask."""
+        if (job := _compared_job(request)) is not None:
+            if meta_keys.KNOWN_PAGE not in request.meta:
+                await self._look_up(request, job)
             known = request.meta[meta_keys.KNOWN_PAGE]
             check = self._check(request, known, None, is_same=False)
             request.meta[meta_keys.CHECKED] = Checked(False, None, known or {}, check)
@@ -163,14 +160,17 @@ class ConditionalFetch:
         if self._pages is not None:
             self._pages.close()
 
-    async def _add_conditions(self, request: Request, job: Job) -> None:
+    async def _look_up(self, request: Request, job: Job) -> Known | None:
         pages = self._stored_pages()
         known = None if pages is None else await pages.of(job.url_id)
         request.meta[meta_keys.KNOWN_PAGE] = known
-        own = {name: request.meta[name] for name in _HEADERS if name in request.meta}
-        said = own or known or {}
-        if known and not _is_usable(known):
-            said = {}  # what is stored is a failure, and would stay
+        return known
+
+    async def _add_conditions(self, request: Request, job: Job) -> None:
+        known = await self._look_up(request, job)
+        said = known or request.meta  # a seed's own are not about what is stored
+        if known and (not _is_usable(known) or known.get("final_url", request.url) != request.url):
+            said = {}  # what is stored is a failure, which would stay, or another page's answer
         if request.meta.get("follow_unchanged") or (known and _is_earlier_attempt(known, job)):
             said = {}  # the body is needed
         for name, header in _HEADERS.items():
@@ -181,10 +181,14 @@ class ConditionalFetch:
     async def _compared(self, request: Request, response: Response) -> Response:
         known: Known | None = request.meta.pop(meta_keys.KNOWN_PAGE)
         job = job_of(request)
-        is_same = response.status == 304 and any(name in request.headers for name in _HEADERS.values())
+        same: bool | None = response.status == 304 and any(
+            name in request.headers for name in _HEADERS.values()
+        )
         if known and _is_usable(known) and 200 <= response.status < 300:
-            is_same = await _hash(response.body) == known.get("body_hash")
-        is_compared = known is not None and (not known or "body_hash" in known)
+            is_head = request.method == "HEAD"
+            same = _has_same_head(response, known) if is_head else await _has_same_body(response, known)
+        is_same = bool(same)
+        is_compared = known is not None and (not known or "body_hash" in known) and same is not None
         check = self._check(request, known, response.status, is_same=is_same)
         checked = Checked(is_same, "" if is_compared else None, known or {}, check)
         if known and is_same and job is not None and _is_earlier_attempt(known, job):
@@ -219,9 +223,7 @@ class ConditionalFetch:
 def describe_check(result: Result, response: Response) -> None:
     """Fill in what an answer says of its version, and what came of comparing it."""
     assert response.request is not None
-    if headers := response.headers:
-        result.etag = _validator(dict.get(headers, b"Etag"))  # past Scrapy's slow look-up
-        result.last_modified = _validator(dict.get(headers, b"Last-Modified"))
+    result.etag, result.last_modified = _validators(response)
     result.checked_at = result.fetched_at
     checked: Checked | None = response.request.meta.get(meta_keys.CHECKED)
     if checked is None:
@@ -246,9 +248,21 @@ def describe_next_check(result: Result, checked: Checked) -> None:
         result.gone_at = checked.known.get("gone_at") or result.fetched_at
 
 
+def _validators(response: Response) -> tuple[str | None, str | None]:
+    """ETag and Last-Modified, past Scrapy's slow look-up."""
+    found: Any = response.headers or {}
+    return _validator(dict.get(found, b"Etag")), _validator(dict.get(found, b"Last-Modified"))
+
+
 def _validator(values: list[bytes] | None) -> str | None:
     text = values[-1].decode("latin-1").strip() if values else ""
     return text if text and VALIDATOR.fullmatch(text) else None
+
+
+def _compared_job(request: Request) -> Job | None:
+    """That of a seed's own page, if it is to be compared."""
+    job = job_of(request) if request.meta.get("if_changed") and request.method in ("GET", "HEAD") else None
+    return job if job is not None and job is job.root else None
 
 
 def _is_usable(known: Known) -> bool:
@@ -258,11 +272,16 @@ def _is_usable(known: Known) -> bool:
 
 def _is_earlier_attempt(known: Known, job: Job) -> bool:
     """Whether it was written after the seed had been produced, and says that the page has changed."""
-    with suppress(KeyError, ValueError, TypeError):
-        checked_ms = datetime.fromisoformat(known["checked_at"]).timestamp() * 1000
-        return not known.get("unchanged") and 0 < job.root.message.timestamp_ms <= checked_ms
-    return False
+    return not known.get("unchanged") and recheck.is_checked_since(known, job.root.message.timestamp_ms)
 
 
-async def _hash(body: bytes) -> str:
-    return hash_of(body) if len(body) < LARGE_BYTES else await asyncio.to_thread(hash_of, body)
+def _has_same_head(response: Response, known: Known) -> bool | None:
+    """None where neither has anything to compare by: there is no body."""
+    pairs = zip(_validators(response), map(known.get, _HEADERS), strict=True)
+    return next((new == old for new, old in pairs if new and old), None)
+
+
+async def _has_same_body(response: Response, known: Known) -> bool:
+    body = response.body
+    found = hash_of(body) if len(body) < LARGE_BYTES else await asyncio.to_thread(hash_of, body)
+    return bool(found == known["body_hash"])

@@ -27,6 +27,7 @@ from site_spider.dupefilter.dupefilter import SeenDupeFilter, usual_form
 from site_spider.engine import flow as engine_hooks
 from site_spider.engine.background import Turns, run_through
 from site_spider.engine.scrapy_parts import part_of, quick_request
+from site_spider.errors import ConfigError
 from site_spider.frontier.retry import describe_exception, describe_retries, describe_status
 from site_spider.frontier.waiter import LinksInHand, source_of
 from site_spider.ledger.completion import Completion, Job, job_of
@@ -311,11 +312,16 @@ class SeedSpider(Spider):
         for said in found.notes:
             self.logger.debug("%s: %s", response.url, said)
         ends_early = source.pagination is not None and source.pagination.stop_when_known
-        return await self._known_items.cut(source, found, response, job) if ends_early and job else found
+        known = self._known_items if ends_early and job else None
+        return found if known is None or job is None else await known.cut(source, found, response, job)
 
     @cached_property
-    def _known_items(self) -> KnownItems:
-        return KnownItems.of(self.crawler)
+    def _known_items(self) -> KnownItems | None:
+        try:
+            return KnownItems.of(self.crawler)
+        except ConfigError as error:
+            self.logger.warning("stop_when_known has nothing to look entries up in: %s", error)
+            return None
 
     @cached_property
     def _sources(self) -> SourceFolder | None:

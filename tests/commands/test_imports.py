@@ -67,7 +67,7 @@ def test_a_pause_imports_neither_other_commands_nor_the_crawl(tmp_path: Path) ->
     [
         (["/bin/scrapy", "task", "list"], "site_spider.commands.task"),
         (["scrapy", "crawl", "crawl_spider"], "site_spider.commands.crawl"),
-        (["scrapy", "version"], "site_spider.commands"),
+        (["scrapy", "startproject"], "site_spider.commands"),
         (["scrapy", "../x"], "site_spider.commands"),
         (["scrapy"], "site_spider.commands"),
         (["pytest", "task"], "site_spider.commands"),

@@ -112,8 +112,8 @@ def test_a_page_is_produced_when_its_interval_is_over(desk: Desk) -> None:
         page(2, 80_000),
         page(3, 4000, interval_s=3600, next_at=ago(400)),
         page(4, 4000, interval_s=7200, next_at=ago(-3200)),
-        page(5, 30_000, status=404, failed_checks=9, next_at=ago(1)),
-        page(6, 30_000, status=404, failed_checks=10, next_at=ago(1)),
+        page(5, 21_601, status=404, failed_checks=9, next_at=ago(1)),
+        page(6, 21_601, status=404, failed_checks=10, next_at=ago(1)),
         page(7, 200_000, method="POST"),
         page(8, 20_000, status=None, checked_at=None),
         page(9, 200_000, url=None),
@@ -123,6 +123,38 @@ def test_a_page_is_produced_when_its_interval_is_over(desk: Desk) -> None:
     assert sorted(desk.produced()) == ["1", "3", "5"]
     assert (round_.produced, round_.refused) == (3, 1)
     assert round_.left_out == {"not fetched from a URL with GET or HEAD": 2}
+
+
+FAR = "9999-12-31T23:59:59+00:00"
+LEFT_OUT = "with a field recrawl of somebody else's"
+
+
+@pytest.mark.parametrize(
+    ("fields", "is_produced"),
+    [
+        ({"fetched_at": FAR}, True),
+        ({"checked_at": None, "fetched_at": FAR, "interval_s": 10**30}, True),
+        ({"interval_s": 10**30}, False),
+        ({"checked_at": "0001-01-01T00:00:00+14:00", "next_at": ["x"]}, False),
+        ({"task_id": ["x"]}, False),
+        ({"task_id": 5, "status": "200", "failed_checks": "x"}, True),
+        ({"recrawl": ["weekly"]}, False),
+        ({"recrawl": "weekly"}, False),
+        ({"recrawl": f"claimed {FAR} b x"}, True),
+    ],
+)
+def test_no_document_of_somebody_else_holds_others_up(
+    desk: Desk, fields: dict[str, Any], is_produced: bool
+) -> None:
+    """A field `recrawl` that is none of ours stays."""
+    write(desk.folder, page(1), page(2, **fields), page(3))
+    round_ = desk.run()
+    assert sorted(desk.produced()) == ["1", *(["2"] if is_produced else []), "3"]
+    if not str(fields.get("recrawl", "claimed")).startswith("claimed"):
+        assert round_.left_out == {LEFT_OUT: 1}
+        stored = LocalResults(desk.folder).get("2")
+        assert stored is not None
+        assert stored["recrawl"] == fields["recrawl"]
 
 
 def test_older_than_is_for_all_pages_alike(desk: Desk) -> None:
@@ -238,6 +270,7 @@ def test_whenever_a_run_dies_each_page_is_produced_once(
     assert len(set(produced)) == len(produced)
     assert held <= 200
     after(monkeypatch, LEASE_SECONDS + 1)
+    assert desk.run(is_dry=True).produced == 300 - len(desk.produced())
     desk.run()
     assert sorted(map(int, desk.produced())) == list(range(300))
 

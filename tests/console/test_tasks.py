@@ -32,7 +32,7 @@ def console(tmp_path: Path) -> Console:
     console = Console(tmp_path, time.time())
     desk = TaskDesk(console.log, TOPICS)
     desk.write(usual_task("spring").model_copy(update={"state": "paused", "weight": 5.0, "max_pages": 100}))
-    usage = Usage(pages=3, begun=3, bytes=900, seeds={"result": 3}, parked=1_600)
+    usage = Usage(pages=3, begun=3, bytes=900, seeds={"result": 3}, parked=1_600, traps={EVIL: 1_234})
     desk.send(note_key("spring", "a-process"), usage.model_dump_json().encode())
     desk.write(usual_task(EVIL))
     producer = console.log.producer()
@@ -92,6 +92,7 @@ def test_one_task_has_all_of_show_and_its_orders(console: Console) -> None:
             assert page.status == 200
             assert "<script>alert" not in text
             assert text.count('aria-current="page"') == 1
+            assert ("1,234" in text) is (name == "spring")
         assert "Nothing is known of this task" in text
 
     console.serve(scenario)

@@ -1,17 +1,10 @@
-"""What the suite of dupefilters needs: each of them as a process of a crawl would have it.
-
-Run as a module, it is another process, to be killed: it does what the lines of its input say.
-"""
+"""What the suite of dupefilters needs: each of them as a process of a crawl would have it."""
 
 from __future__ import annotations
 
 import asyncio
-import json
-import subprocess
-import sys
 import uuid
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any, Self
@@ -133,50 +126,3 @@ def case(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Case]:
     with Redis.from_url(case.settings["SITE_REDIS_URL"]) as client:
         for key in client.scan_iter(f"site_spider:{case.settings['SITE_CONSUMER_GROUP']}:*"):
             client.delete(key)
-
-
-@contextmanager
-def another_process(case: Case) -> Iterator[OtherProcess]:
-    """Such a process, killed at the end."""
-    arguments = [sys.executable, "-m", __name__, str(case.folder), json.dumps(case.settings)]
-    with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as popen:
-        try:
-            yield OtherProcess(popen)
-        finally:
-            popen.kill()
-
-
-class OtherProcess:
-    """The parent's side."""
-
-    def __init__(self, popen: subprocess.Popen[str]) -> None:
-        self._popen = popen
-
-    def does(self, what: str, *pages: str) -> list[str]:
-        """`meet` pages for a seed in flight, or `do` them and wait for their marks; those that were new."""
-        assert self._popen.stdin is not None
-        assert self._popen.stdout is not None
-        print(json.dumps([what, *pages]), file=self._popen.stdin, flush=True)
-        answer: list[str] = json.loads(self._popen.stdout.readline())
-        return answer
-
-    def kill(self) -> None:
-        """kill -9."""
-        self._popen.kill()
-        self._popen.wait()
-
-
-async def _obey(folder: str, settings: Mapping[str, Any]) -> None:
-    async with Member(settings_for(Path(folder), **settings)) as member:
-        while line := await asyncio.to_thread(sys.stdin.readline):
-            what, *pages = json.loads(line)
-            seed = Seed()
-            new = await member.new(seed, *pages)
-            if what == "do":
-                member.complete(seed)
-                await member.written()
-            print(json.dumps(new), flush=True)
-
-
-if __name__ == "__main__":
-    asyncio.run(_obey(sys.argv[1], json.loads(sys.argv[2])))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from site_spider.contracts.done_store import DoneUnavailable
-from tests.contracts.dupefilters import ELSEWHERE, KINDS, Case, Member, Seed, another_process, case, until
+from tests.contracts.dupefilters import ELSEWHERE, KINDS, Case, Member, Seed, case, until
 
 __all__ = ["case"]
 
@@ -124,14 +124,14 @@ def test_what_was_done_stays_done_over_a_restart(case: Case) -> None:
 
 @kinds_elsewhere
 def test_a_process_that_is_killed_leaves_no_mark_of_what_it_had_not_done(case: Case) -> None:
-    """kill -9: marks may be lost, and none is invented."""
+    """Marks may be lost, and none is invented: a member that nobody closes looks like that to the others."""
 
     async def test(member: Member) -> None:
-        with another_process(case) as other:
-            assert other.does("do", "done") == ["done"]
-            assert other.does("meet", "done", "in flight") == ["in flight"]
-            other.kill()
-        assert await member.new(Seed(), "done", "in flight") == ["in flight"]
+        async with case.member() as other:
+            await other.do("done")
+            await other.written()
+            assert await other.new(Seed(), "done", "in flight") == ["in flight"]
+            assert await member.new(Seed(), "done", "in flight") == ["in flight"]
 
     run(case, test)
 
@@ -145,12 +145,13 @@ def test_processes_share_what_is_done_and_not_what_is_in_flight(case: Case) -> N
         await member.written()
         mine = Seed()
         await member.new(mine, "in my flight")
-        with another_process(case) as other:
-            assert other.does("do", "mine", "theirs") == ["theirs"]
-            assert other.does("meet", "in my flight", "in their flight") == [
-                "in my flight",
-                "in their flight",
-            ]
+        async with case.member() as other:
+            theirs = Seed()
+            assert await other.new(theirs, "mine", "theirs") == ["theirs"]
+            other.complete(theirs)
+            await other.written()
+            in_flight = ["in my flight", "in their flight"]
+            assert await other.new(Seed(), *in_flight) == in_flight
             assert await member.new(Seed(), "theirs", "in their flight") == ["in their flight"]
 
     run(case, test)

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from site_spider.contracts.seed_log import Message, Partition
-from site_spider.dead_letters.replay import ChosenReplay, Letter, Replay, newest
+from site_spider.dead_letters.replay import Letter, Replay, newest
 from tests.contracts.seed_logs import PATIENCE_SECONDS, Case, case, kafka_producer
 
 __all__ = ["case", "kafka_producer"]
@@ -46,7 +46,7 @@ def never(message: Message, reason: str) -> None:
 
 
 def run(case: Case, found: list[Letter]) -> int:
-    replay = ChosenReplay(case.log, case.topic, never)
+    replay = Replay(case.log, case.topic, never)
     replay.run(chosen(found))
     return replay.replayed
 
@@ -74,7 +74,7 @@ def test_of_what_was_written_twice_either_is_chosen_and_goes_back_once(case: Cas
     places = [case.producer.send(case.topic, b"k", b"v", place).result(PATIENCE_SECONDS) for _ in range(3)]
     assert len(newest(case.log, case.topic, 100)) == 1
     for partition, offset, *_ in reversed(places):
-        ChosenReplay(case.log, case.topic, never).run({partition: frozenset({offset})})
+        Replay(case.log, case.topic, never).run({partition: frozenset({offset})})
     assert put_back(case) == [b"v"]
     assert [letter.replayed for letter in newest(case.log, case.topic, 100)] == [True]
     rest = Replay(case.log, case.topic, never)
@@ -84,7 +84,7 @@ def test_of_what_was_written_twice_either_is_chosen_and_goes_back_once(case: Cas
 
 def test_what_does_not_exist_is_not_put_back(letters: Case) -> None:
     places = {Partition(letters.topic, 0): frozenset({10_000}), Partition(letters.topic, 99): frozenset({1})}
-    replay = ChosenReplay(letters.log, letters.topic, never)
+    replay = Replay(letters.log, letters.topic, never)
     replay.run(places)
     assert replay.replayed == 0
     assert letters.log.progress(letters.topic, "any")

@@ -3,32 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
 import pytest
-from redis import Redis
 from scrapy import Request, signals
 from scrapy.crawler import Crawler
 from scrapy.http import Response
 from scrapy.utils.request import RequestFingerprinter
 
 from site_spider.spiders.crawl_spider import SeedSpider
-from tests.in_process import engine
-from tests.in_process.engine import Crawled, crawl, page
+from tests.in_process.engine import crawl
 from tests.in_process.linked_site import (
     HOST,
     Site,
     case,
     every_kind,
     kinds_elsewhere,
-    outcomes,
     seed,
     settings,
     site,
 )
-from tests.real_servers import servers, variable
 
 __all__ = ["case", "settings", "site"]
 
@@ -133,26 +128,6 @@ def test_callbacks_of_every_shape_are_looked_up_for(
     assert [item["url_id"] for item in crawled.items.values()] == ["an item"]
 
 
-def test_links_of_a_seed_that_did_not_end_well_are_new(tmp_path: Path, site: Site) -> None:
-    """Seen means done: a page that failed is tried again when the next seed meets it."""
-    site.has("a", "b")
-    site.has("b", status=500)
-    crawl(tmp_path, [seed("b")], SITE_DUPEFILTER="local", RETRY_ENABLED=False)
-    crawl(tmp_path, [seed("a")], SITE_DUPEFILTER="local", RETRY_ENABLED=False)
-    assert site.visits == {"a": 1, "b": 2}
-
-
-def test_rolling_fetches_a_page_anew_after_so_many_hits(tmp_path: Path, site: Site) -> None:
-    """Each seed's page links to the same one."""
-    for number in range(6):
-        site.has(f"seed{number}", "linked")
-    site.has("linked")
-    one_at_a_time = {"SITE_MAX_SEEDS_IN_FLIGHT": 1, "SITE_SINK_FLUSH_SECONDS": 0}
-    seeds = [seed(f"seed{number}") for number in range(6)]
-    crawl(tmp_path, seeds, SITE_DUPEFILTER="rolling", SITE_ROLLING_HITS=2, **one_at_a_time)
-    assert site.visits["linked"] == 2
-
-
 @pytest.mark.parametrize("path", ["scrapy.dupefilters.RFPDupeFilter", "scrapy.dupefilters.BaseDupeFilter"])
 def test_a_dotted_path_in_dupefilter_class_works_as_in_scrapy(tmp_path: Path, site: Site, path: str) -> None:
     """Also with the lookup of links on."""
@@ -164,46 +139,6 @@ def test_a_dotted_path_in_dupefilter_class_works_as_in_scrapy(tmp_path: Path, si
 
 
 # --- outages ------------------------------------------------------------------------------------
-
-
-@pytest.mark.servers
-def test_redis_may_die_and_come_back_while_crawling(tmp_path: Path, site: Site) -> None:
-    """kill -9 in the middle: nothing is raised, nothing is lost, and marks reach it when it is back."""
-    folder = tmp_path / "servers"
-    servers(folder, "start", "redis")
-    try:
-        url = variable(folder, "SITE_REDIS_URL", "redis")
-        crawled = _crawl_over_an_outage(tmp_path, site, folder, url)
-        with Redis.from_url(url) as client:
-            marks = client.dbsize()
-    finally:
-        servers(folder, "stop", "redis")
-    assert outcomes(crawled) == {"completed_with_result": 60}
-    assert len(crawled.documents) == 60 + 60
-    assert crawled.lag == 0
-    assert marks == 120
-    assert crawled.stats["dupefilter/marks_written"] == 120
-
-
-def _crawl_over_an_outage(tmp_path: Path, site: Site, folder: Path, url: str) -> Crawled:
-    for number in range(60):
-        site.has(f"seed{number}", f"link{number}")
-        site.has(f"link{number}")
-
-    async def kill(request: Request) -> Response:
-        site.visits["seed20"] += 1
-        await asyncio.to_thread(servers, folder, "kill", "redis")
-        return page(request, '<a href="/link20">x</a>')
-
-    async def start(request: Request) -> Response:
-        site.visits["seed40"] += 1
-        await asyncio.to_thread(servers, folder, "start", "redis")
-        return page(request, '<a href="/link40">x</a>')
-
-    engine.ANSWERS["/seed20"], engine.ANSWERS["/seed40"] = kill, start
-    seeds: Sequence[dict[str, Any]] = [seed(f"seed{number}") for number in range(60)]
-    limits = {"SITE_MAX_SEEDS_IN_FLIGHT": 30, "SITE_DUPEFILTER_WAIT_SECONDS": 1}
-    return crawl(tmp_path, seeds, SITE_DUPEFILTER="redis", SITE_REDIS_URL=url, **limits)
 
 
 def test_a_store_that_is_away_at_the_start_keeps_the_crawl_from_starting(tmp_path: Path) -> None:

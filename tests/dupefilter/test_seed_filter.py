@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from scrapy.http import Response
 
 from site_spider.dupefilter.dupefilter import SeedFilter, pages_of
 from site_spider.errors import ConfigError
-from site_spider.spiders.crawl_spider import SeedSpider
 from tests.in_process import engine
 from tests.in_process.engine import crawl, page
 from tests.in_process.linked_site import (
@@ -69,41 +67,6 @@ def test_a_seed_that_an_earlier_process_did_ends_as_filtered(
     assert set(site.visits.values()) == {1}
     assert outcomes(crawled) == {"completed_with_result": 10, "filtered": 20}
     assert crawled.lag == 0
-
-
-@every_kind
-def test_a_seed_that_did_not_end_well_is_wanted_again(
-    tmp_path: Path, site: Site, settings: dict[str, Any]
-) -> None:
-    """It ended as a failure, and a producer may send it again."""
-    site.has("a", status=503)
-    once = {"SITE_MAX_SEEDS_IN_FLIGHT": 1, "RETRY_ENABLED": False, "SITE_FILTER_SEEDS": True}
-    crawled = crawl(tmp_path, [seed("a"), seed("a")], **once, **settings)
-    assert site.visits == {"a": 2}
-    assert outcomes(crawled) == {"completed_with_failure": 2}
-
-
-class PoisonSpider(SeedSpider):
-    """Its results are refused."""
-
-    async def parse(self, response: Response) -> list[Any]:
-        output = await super().parse(response)
-        output[0].latency_ms = math.nan
-        return output
-
-
-@kinds_elsewhere
-def test_a_dead_letter_that_is_put_back_is_not_filtered(
-    tmp_path: Path, site: Site, settings: dict[str, Any]
-) -> None:
-    """Nothing that its seed met was marked when it was set aside."""
-    site.has("a", "b")
-    site.has("b")
-    crawled = crawl(tmp_path, [seed("a")], PoisonSpider, SITE_FILTER_SEEDS=True, **settings)
-    assert outcomes(crawled) == {"dead_lettered": 1}
-    crawled = crawl(tmp_path, [seed("a")], SITE_FILTER_SEEDS=True, **settings)
-    assert outcomes(crawled) == {"completed_with_result": 1}
-    assert len(crawled.documents) == 2
 
 
 @every_kind

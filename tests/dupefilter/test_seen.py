@@ -87,6 +87,16 @@ def test_a_seed_whose_message_leaves_may_come_back_before_it_has_ended() -> None
     assert seen.knows(b"page")
 
 
+@pytest.mark.parametrize("outcome", Outcome)
+def test_what_a_seed_met_is_done_when_that_ends_with_a_result(outcome: Outcome) -> None:
+    """What did not end well may be sent again, or put back, and is wanted then."""
+    seen, seed = Seen(), Entry(Partition("seeds", 0), 0, 1)
+    seen.begin(b"page", seed)
+    seed.outcome = outcome
+    SeenMarks(seen).ended(seed)
+    assert seen.knows(b"page") is (outcome is Outcome.RESULT)
+
+
 def test_a_request_without_a_seed_is_done_at_once() -> None:
     """Requests of other spiders are remembered as Scrapy does."""
     seen = Seen()

@@ -172,10 +172,10 @@ def test_a_trap_is_made_by_different_pages_that_were_fetched_well() -> None:
         write(traps, f"/text/{n}", f"{n}", text_hash="the same")
         write(traps, f"/body/{n}", "the same", text_hash=f"{n}")
         write(traps, f"/unchanged/{n}", "", body_hash=None)
-    found = [
-        traps.of(f"{HOST}/{kind}/999", None) for kind in ("same", "gone", "new", "text", "body", "unchanged")
-    ]
-    assert found == [None, None, None, "h.test/text/N", None, None]
+        write(traps, f"/head/{n}", "the hash of nothing", method="HEAD")
+    kinds = ("same", "gone", "new", "body", "unchanged", "head")
+    assert [traps.of(f"{HOST}/{kind}/999", None) for kind in kinds] == [None] * 6
+    assert traps.of(f"{HOST}/text/999", None) == "h.test/text/N"
     assert traps.of(f"{HOST}/text/x", None) is traps.of(f"{HOST}/text/1", "task") is None
 
 

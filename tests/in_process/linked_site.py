@@ -32,7 +32,8 @@ class Site:
     def has(self, path: str, *links: str, status: int = 200) -> None:
         def answer(request: Request) -> Response:
             self.visits[path] += 1
-            return page(request, "".join(f'<a href="/{link}">x</a>' for link in links), status)
+            body = f"<p>{path}" + "".join(f'<a href="/{link}">x</a>' for link in links)  # or it were a trap
+            return page(request, body, status)
 
         engine.ANSWERS[f"/{path}"] = answer
 

@@ -57,6 +57,14 @@ def test_a_page_is_gone_after_some_answers_in_a_row() -> None:
     assert check({**known, "gone_checks": 3}, 200).is_gone is False
 
 
+@pytest.mark.parametrize(("fetched_at", "count"), [("2026-01-01T00:00:00", 3), ("2026-01-01T01:00:00", 1)])
+def test_checks_before_a_fetch_that_was_none_are_not_in_a_row(fetched_at: str, count: int) -> None:
+    """Such a fetch leaves what the last check has written: it may have been a good answer."""
+    times = {"fetched_at": fetched_at, "next_at": "2026-01-01T06:00:00"}
+    known = {"status": 404, "failed_checks": 2, "gone_checks": 2, **times}
+    assert check(known, 404) == Check(21_600, 86_400, count, count, is_gone=count == 3)
+
+
 def test_settings_that_contradict_each_other_are_refused() -> None:
     settings = {
         "SITE_RECRAWL_MIN_SECONDS": 60, "SITE_RECRAWL_MAX_SECONDS": 50, "SITE_RECRAWL_FIRST_SECONDS": 60,

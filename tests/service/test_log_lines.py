@@ -82,7 +82,9 @@ def test_a_start_is_three_lines(tmp_path: Path) -> None:
     assert [line.partition("] ")[2].partition(":")[0] for line in lines[:4]] == ["INFO"] * 4, ran.stderr
     assert "started (bot: site_spider)" in lines[0]
     assert "Spider opened" in lines[1]
-    assert lines[2].endswith(f"as a member of site_spider; results go to local ({project.data})")
+    assert lines[2].endswith(
+        f"as a member of site_spider; results go to local ({project.data}); site_spider is pure Python"
+    )
     assert "Closing spider" in lines[3]
 
 

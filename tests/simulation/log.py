@@ -35,11 +35,11 @@ from site_spider.seed.tiers import partition_of
 
 LOST_ANSWER_SECONDS = 5.0
 
+Positions = Mapping[Partition, Position]
+
 
 class Broker:
     """The servers: topics, groups, and how well they are."""
-
-    pays_owed_joins = True  # members do, with this log
 
     def __init__(self, rng: random.Random, world: Any, partitions: int) -> None:
         self.rng, self.world = rng, world
@@ -154,13 +154,11 @@ class _Commit:
 
     is_client = True
 
-    def __init__(
-        self, consumer: SimConsumer, positions: Mapping[Partition, Position], items: Sequence[Item]
-    ) -> None:
+    def __init__(self, consumer: SimConsumer, positions: Positions, items: Sequence[Item]) -> None:
         self.consumer, self.positions, self.items = consumer, dict(positions), items
+        self.generation, self.number = consumer.generation, consumer.number
         self.is_void = False  # a transaction that was ended before it arrived
         self.refused: dict[int, str] = {}  # items
-        self.generation, self.number = consumer.generation, consumer.number
         self.is_answered = False
         self.answer: LogUnavailable | None = None
         self.answered: Callable[[LogUnavailable | None], None] | None = None
@@ -169,29 +167,26 @@ class _Commit:
         """At the servers."""
         consumer, broker = self.consumer, self.consumer.broker
         if consumer.is_joining and self.number == consumer.number:  # behind the join on their connection
-            broker.at(0.05, self.apply)
-            return
-        if broker.is_down or self.is_void:
-            self._send_answer(LogSilent("no answer to a commit"), LOST_ANSWER_SECONDS)
-            return
-        refusal = consumer.group.refusal(self.number, self.generation)
-        if refusal is None and broker.rng.random() < broker.refused:
-            refusal = LogUnavailable("the servers refuse a commit for now")
-        if refusal is None:
-            self._store()
-        if broker.rng.random() < broker.unanswered:
-            self._send_answer(LogSilent("no answer to a commit"), LOST_ANSWER_SECONDS)
-        else:
-            self._send_answer(refusal, 0.0)
+            return broker.at(0.05, self.apply)
+        silence, refusal = LogSilent("no answer to a commit"), None
+        if not (is_silent := broker.is_down or self.is_void):
+            refusal = consumer.group.refusal(self.number, self.generation)
+            if refusal is None and broker.rng.random() < broker.refused:
+                refusal = LogUnavailable("the servers refuse a commit for now")
+            if refusal is None:
+                self._store()
+            is_silent = broker.rng.random() < broker.unanswered
+        seconds = LOST_ANSWER_SECONDS if is_silent else 0.0
+        return consumer.arrive(seconds + broker.latency(), self.hear, silence if is_silent else refusal)
 
     def _store(self) -> None:
         group, world = self.consumer.group, self.consumer.broker.world
-        urls = {number: str(one.document["url"]) for number, one in enumerate(self.items) if _is_record(one)}
-        self.refused = {number: "refused by the sink" for number, url in urls.items() if world.refuses(url)}
+        urls = {at: str(one.document["url"]) for at, one in enumerate(self.items) if isinstance(one, Record)}
+        self.refused = {at: "refused by the sink" for at, url in urls.items() if world.refuses(url)}
         if self.refused:
             return
         for item in self.items:
-            if _is_record(item):
+            if isinstance(item, Record):
                 world.truth.store("kafka", item, self.consumer.process.name)
             else:
                 self.consumer.broker.append(item.topic or world.topics.seeds, item.key, item.value, ())
@@ -199,17 +194,9 @@ class _Commit:
             world.truth.committing(self.consumer, partition, position, group.committed.get(partition))
             group.committed[partition] = Position(*position)
 
-    def _send_answer(self, answer: LogUnavailable | None, seconds: float) -> None:
-        self.consumer.arrive(seconds + self.consumer.broker.latency(), self.hear, answer)
-
     def hear(self, answer: LogUnavailable | None) -> None:
-        if not self.is_answered:
-            self.is_answered, self.answer = True, answer
-            self.consumer.poke()
-
-
-def _is_record(item: Any) -> bool:
-    return isinstance(item, Record)
+        self.is_answered, self.answer = True, answer
+        self.consumer.poke()
 
 
 class SimConsumer(_Polled):
@@ -233,20 +220,15 @@ class SimConsumer(_Polled):
         self.group = broker.group(group)
         self.listener = listener
         self.owned: dict[Partition, int] = {}  # with the next offset to hand out
-        self.number = 0  # as a member
-        self.generation = -1
-        self.is_joining = False
+        self.number, self.generation = 0, -1  # as a member
         self.has_given_up = False  # and has not joined again
-        self._owes_join = False
+        self.is_joining = self._owes_join = self._rebalances = self._is_closed = False
         self._assignment: frozenset[Partition] | None = None  # heard, and not dealt with
-        self._rebalances = False
         self._end = ""
         self._paused: set[Partition] = set()
         self._ends: dict[Partition, int] = {}
         self._pending: _Commit | None = None
-        self._applies_at = 0.0
-        self._turn = 0
-        self._is_closed = False
+        self._applies_at, self._turn = 0.0, 0
         self.process.consumers.append(self)
         self._join()
 
@@ -295,12 +277,7 @@ class SimConsumer(_Polled):
             return
         if self.number not in self.group.members:
             is_known = any(member.client.name == self.name for member in self.group.members.values())
-            self._owes_join = (
-                self.broker.pays_owed_joins
-                and bool(self.name)
-                and is_known
-                and not is_settled(self.group, self.topics)
-            )
+            self._owes_join = bool(self.name) and is_known and not is_settled(self.group, self.topics)
         self.has_given_up = False
         self.number = self.group.join(self, self.number)
         if self.process.is_frozen:
@@ -321,7 +298,6 @@ class SimConsumer(_Polled):
         return self.broker.is_down
 
     def poll(self, timeout_seconds: float, limit: int) -> list[Message]:
-        """As in Consumer."""
         deadline = Machine.now() + timeout_seconds
         while True:
             self._serve()
@@ -370,8 +346,7 @@ class SimConsumer(_Polled):
             self.number = 0
             self._join()
             return
-        leaving = sorted(set(self.owned) - assignment)
-        if leaving:
+        if leaving := sorted(set(self.owned) - assignment):
             self._give_up(leaving)
             self.has_given_up = True
         if coming := sorted(assignment - set(self.owned)):
@@ -424,18 +399,17 @@ class SimConsumer(_Polled):
 
     # --- commits --------------------------------------------------------------------------------
 
-    def _send(self, positions: Mapping[Partition, Position], items: Sequence[Item] = ()) -> _Commit:
+    def _send(self, positions: Positions, items: Sequence[Item] = ()) -> _Commit:
         commit = _Commit(self, positions, items)
         self._applies_at = max(self._applies_at + 1e-6, Machine.now() + self.broker.latency())
         self.broker.at(self._applies_at - Machine.now(), commit.apply)
         return commit
 
-    def _check(self, positions: Mapping[Partition, Position]) -> None:
+    def _check(self, positions: Positions) -> None:
         if any(one not in self.owned for one in positions):
             raise LogUnavailable("not assigned (any more)")
 
-    def commit(self, positions: Mapping[Partition, Position]) -> None:
-        """As in Consumer."""
+    def commit(self, positions: Positions) -> None:
         if positions and self._is_transactional:
             self.commit_with((), positions)
         elif positions:
@@ -448,10 +422,7 @@ class SimConsumer(_Polled):
         if commit.answer is not None:
             raise commit.answer
 
-    def commit_with(
-        self, items: Sequence[Item], positions: Mapping[Partition, Position]
-    ) -> Mapping[int, str]:
-        """As in TransactionalConsumer."""
+    def commit_with(self, items: Sequence[Item], positions: Positions) -> Mapping[int, str]:
         self._check(positions)
         if self._doubtful is not None and not self._doubtful.items:
             self._end_doubt()
@@ -465,8 +436,7 @@ class SimConsumer(_Polled):
             raise CommitInDoubt("no answer to a transaction") from error
         return commit.refused
 
-    def was_committed(self, positions: Mapping[Partition, Position]) -> bool:
-        """As in TransactionalConsumer."""
+    def was_committed(self, positions: Positions) -> bool:
         self.broker.ask()
         self._end_doubt()
         committed = self.group.committed
@@ -476,10 +446,7 @@ class SimConsumer(_Polled):
         if self._doubtful is not None:
             self._doubtful.is_void, self._doubtful = True, None
 
-    def begin_commit(
-        self, positions: Mapping[Partition, Position], answered: Callable[[LogUnavailable | None], None]
-    ) -> None:
-        """As in Consumer."""
+    def begin_commit(self, positions: Positions, answered: Callable[[LogUnavailable | None], None]) -> None:
         try:
             self._check(positions)
             if self._is_transactional:
@@ -493,15 +460,12 @@ class SimConsumer(_Polled):
         return None
 
     def pause(self, partitions: Sequence[Partition]) -> None:
-        """As in Consumer."""
         self._paused.update(one for one in partitions if one in self.owned)
 
     def resume(self, partitions: Sequence[Partition]) -> None:
-        """As in Consumer."""
         self._paused.difference_update(partitions)
 
     def close(self, *, for_good: bool = False) -> None:
-        """As in Consumer."""
         if self.owned:
             self._give_up(sorted(self.owned))
         self._is_closed = True
@@ -529,7 +493,6 @@ class SimProducer:
     def send(
         self, topic: str, key: bytes | None, value: bytes | None, headers: Any = ()
     ) -> Future[MessagePlace]:
-        """As in Producer."""
         future: Future[MessagePlace] = Future()
         future.set_running_or_notify_cancel()
         if self._is_closed:
@@ -562,12 +525,10 @@ class SimProducer:
         self._line.notify()
 
     def flush(self, timeout_seconds: float) -> int:
-        """As in Producer."""
         self._line.wait(lambda: not self._unfinished, timeout_seconds)
         return self._unfinished
 
     def close(self) -> None:
-        """As in Producer."""
         self.flush(5.0)
         self._is_closed = True
 
@@ -582,7 +543,6 @@ class SimReader(_Polled):
         self.mark_end()
 
     def mark_end(self) -> None:
-        """As in TopicReader."""
         if self.broker.is_down:
             raise LogUnavailable("the log does not answer")
         self._ends = {
@@ -594,7 +554,6 @@ class SimReader(_Polled):
         return all(self._next.get(number, 0) >= end for number, end in self._ends.items())
 
     def poll(self, timeout_seconds: float) -> list[Message]:
-        """As in TopicReader."""
         deadline = Machine.now() + timeout_seconds
         while True:
             found: list[Message] = []
@@ -607,7 +566,6 @@ class SimReader(_Polled):
             self.wait(deadline - Machine.now())
 
     def close(self) -> None:
-        """As in TopicReader."""
         self.forget()
 
 

@@ -19,7 +19,7 @@ from tests.simulation.operators import Operator
 from tests.simulation.sites import SimSink
 from tests.simulation.troubles import Trouble, happen, troubles_of
 from tests.simulation.virtual import Machine
-from tests.simulation.world import GROUP, Listener, Plan, World, loop_of
+from tests.simulation.world import Listener, Plan, World, loop_of
 
 TROUBLE_SECONDS = 3_000.0  # after that a trouble does not end
 DONE_SECONDS = 900.0  # from the last trouble on
@@ -161,7 +161,7 @@ async def _supervise(world: World) -> None:
     for process in world.alive:
         if wrong := process.unbalanced():
             world.violation("conservation", f"{process.name}: {wrong}")
-    group, topics = world.broker.group(GROUP), world.topics.tiers
+    group, topics = world.group, world.topics.tiers
     if world.is_disturbed or is_settled(group, topics):
         world.owned_at = Machine.now()
     elif Machine.now() - world.owned_at > OWNED_SECONDS:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 
 from tests.simulation.virtual import Machine
-from tests.simulation.world import GROUP, Process, World
+from tests.simulation.world import Process, World
 
 
 @dataclass(frozen=True)
@@ -75,15 +76,19 @@ async def _die(world: World, process: Process | None, rng: random.Random, steps:
     world.start(process.slot if rng.random() < 0.8 else 100 + len(world.processes))
 
 
-async def _guest(world: World) -> Process:
+@asynccontextmanager
+async def _guest(world: World, rng: random.Random, *stays: float) -> AsyncIterator[None]:
+    """One more process, which goes after a while."""
     process = world.start(100 + len(world.processes))
     process.is_taken = True
-    return process
+    yield
+    await asyncio.sleep(rng.uniform(*stays))
+    await _go(world, process)
 
 
-async def _go(world: World, guest: Process) -> None:
-    if not guest.has_ended:
-        await world.stop(guest)
+async def _go(world: World, process: Process) -> None:
+    if not process.has_ended:
+        await world.stop(process)
 
 
 async def _until(seconds: float, is_so: Callable[[], object]) -> None:
@@ -98,66 +103,52 @@ async def _kill(world: World, rng: random.Random) -> None:
 
 async def _kill_in_rebalance(world: World, rng: random.Random) -> None:
     """Somebody joins, and a member dies some steps after its group has begun to share out anew."""
-    guest, group = await _guest(world), world.broker.group(GROUP)
-    await _until(20, lambda: group.state != "stable")
-    await _die(world, _take(world, rng), rng)
-    await asyncio.sleep(rng.uniform(0, 5))
-    await _go(world, guest)
+    async with _guest(world, rng, 0, 5):
+        await _until(20, lambda: world.group.state != "stable")
+        await _die(world, _take(world, rng), rng)
 
 
 async def _kill_in_revocation(world: World, rng: random.Random) -> None:
     """Somebody joins, and a member dies when it has given partitions up, before it joins again."""
-    guest = await _guest(world)
 
     def owing() -> Process | None:
         owe = [one for one in world.alive if any(consumer.has_given_up for consumer in one.consumers)]
         return next((one for one in owe if not (one.is_taken or one.is_stopping)), None)
 
-    await _until(20, owing)
-    if (process := owing()) is not None:
-        process.is_taken = True
-        world.deaths += 1
-        world.kill(process)
-        await asyncio.sleep(rng.choice([0.2, 0.5, 2]))
-        world.start(process.slot)
-    await asyncio.sleep(rng.uniform(0, 90))
-    await _go(world, guest)
+    async with _guest(world, rng, 0, 90):
+        await _until(20, owing)
+        if (process := owing()) is not None:
+            process.is_taken = True
+            world.deaths += 1
+            world.kill(process)
+            await asyncio.sleep(rng.choice([0.2, 0.5, 2]))
+            world.start(process.slot)
 
 
 async def _stop_in_rebalance(world: World, rng: random.Random) -> None:
-    guest, group, process = await _guest(world), world.broker.group(GROUP), _take(world, rng)
-    await _until(20, lambda: group.state != "stable")
-    if process is not None:
-        await asyncio.sleep(rng.uniform(0, 0.5))
-        await _go(world, process)
-        world.start(process.slot)
-    await asyncio.sleep(rng.uniform(0, 5))
-    await _go(world, guest)
+    async with _guest(world, rng, 0, 5):
+        process = _take(world, rng)
+        await _until(20, lambda: world.group.state != "stable")
+        if process is not None:
+            await asyncio.sleep(rng.uniform(0, 0.5))
+            await _go(world, process)
+            world.start(process.slot)
 
 
-async def _freeze(world: World, rng: random.Random) -> None:
-    """SIGSTOP, and SIGCONT."""
+async def _hold_up(world: World, rng: random.Random, state: str, seconds: Sequence[float]) -> None:
+    """It stands still (SIGSTOP, and SIGCONT), or its event loop is blocked and its threads go on."""
     if (process := _take(world, rng)) is None:
         return
-    world.deaths += 1
-    process.is_frozen = True
-    world.go_silent(process)
-    await asyncio.sleep(rng.choice([0.5, 5, 12, 60]))
-    process.is_frozen = process.is_taken = False
-    if not process.is_dead:
-        for consumer in process.consumers:
-            consumer.group.heard_of(consumer)
-        Machine.running().thaw(process)
-
-
-async def _late(world: World, rng: random.Random) -> None:
-    """Its event loop is blocked, and its threads go on."""
-    if (process := _take(world, rng)) is None:
-        return
-    process.is_late = True
-    await asyncio.sleep(rng.choice([0.1, 0.5, 2, 8, 60]))
+    setattr(process, state, True)
+    if process.is_frozen:
+        world.deaths += 1
+        world.go_silent(process)
+    await asyncio.sleep(rng.choice(seconds))
+    was_frozen, process.is_frozen = process.is_frozen, False
     process.is_late = process.is_taken = False
     if not process.is_dead:
+        for consumer in process.consumers if was_frozen else ():
+            consumer.group.heard_of(consumer)
         Machine.running().thaw(process)
 
 
@@ -171,25 +162,23 @@ async def _stop(world: World, rng: random.Random) -> None:
 
 
 async def _join(world: World, rng: random.Random) -> None:
-    """One more process, for a while."""
-    guest = await _guest(world)
-    await asyncio.sleep(rng.uniform(0.2, 15))
-    await _go(world, guest)
+    async with _guest(world, rng, 0.2, 15):
+        pass
 
 
 async def _expel(world: World, rng: random.Random) -> None:
     """The heartbeats of a member are lost; it goes on, and does not know."""
-    members = list(world.broker.group(GROUP).members.values())
+    members = list(world.group.members.values())
     world.deaths += 1
     for member in rng.sample(members, min(len(members), rng.choice([1, 1, 2]))):
         member.client.hear_end("its heartbeats were lost")
-        world.broker.group(GROUP).leave(member.number)
+        world.group.leave(member.number)
 
 
 async def _rebalance(world: World, rng: random.Random) -> None:
     """Without a reason."""
     for _ in range(rng.randrange(1, 4)):
-        world.broker.group(GROUP)._prepare()
+        world.group._prepare()
         await asyncio.sleep(rng.uniform(0, 3))
 
 
@@ -261,24 +250,11 @@ async def _replay(world: World, _rng: random.Random) -> None:
     await world.operators[1].start(world.operators[1].replay)
 
 
-ACTS: dict[str, Act] = {
-    "kill": _kill,
-    "kill_in_rebalance": _kill_in_rebalance,
-    "kill_in_revocation": _kill_in_revocation,
-    "freeze": _freeze,
-    "late": _late,
-    "stop": _stop,
-    "stop_in_rebalance": _stop_in_rebalance,
-    "join": _join,
-    "expel": _expel,
-    "rebalance": _rebalance,
-    "broker_away": _broker_away,
-    "leaders_away": _leaders_away,
-    "commits": _commits,
-    "clock": _clock,
-    "partitions": _partitions,
-    "replay": _replay,
-}
+_ALL = [_kill, _kill_in_rebalance, _kill_in_revocation, _stop, _stop_in_rebalance, _join, _expel, _rebalance]
+_ALL += [_broker_away, _leaders_away, _commits, _clock, _partitions, _replay]
+ACTS: dict[str, Act] = {act.__name__[1:]: act for act in _ALL}
+ACTS["freeze"] = partial(_hold_up, state="is_frozen", seconds=(0.5, 5, 12, 60))
+ACTS["late"] = partial(_hold_up, state="is_late", seconds=(0.1, 0.5, 2, 8, 60))
 MODES = ("away", "slow", "partial", "mute")
 VERBS = ("pause", "resume", "cancel", "close", "budget")
 ACTS |= {f"sink_{mode}": partial(_sink, mode=mode) for mode in MODES}

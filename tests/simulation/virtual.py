@@ -19,7 +19,7 @@ import contextvars
 import datetime
 import heapq
 import logging.handlers  # noqa: F401 - likewise
-import queue  # noqa: F401 - likewise
+import queue
 import random
 import secrets
 import threading
@@ -135,27 +135,6 @@ def sleep(seconds: float) -> None:
     Line().wait(lambda: False, seconds)
 
 
-class Event:
-    """As threading.Event."""
-
-    def __init__(self) -> None:
-        self._is_set = False
-        self._line = Line()
-
-    def is_set(self) -> bool:
-        return self._is_set
-
-    def set(self) -> None:
-        self._is_set = True
-        self._line.notify()
-
-    def clear(self) -> None:
-        self._is_set = False
-
-    def wait(self, timeout: float | None = None) -> bool:
-        return self._line.wait(self.is_set, timeout)
-
-
 class Lock:
     """As threading.Lock; `owner` is a greenlet."""
 
@@ -193,82 +172,43 @@ class Lock:
 
 
 class RLock(Lock):
-    """As threading.RLock."""
+    """As threading.RLock, with what threading.Condition asks of it."""
 
     is_reentrant = True
 
+    def _is_owned(self) -> bool:
+        return bool(self.depth) and self.owner is getcurrent()
 
-class Condition:
-    """As threading.Condition; notify wakes all, who ask again."""
+    def _release_save(self) -> int:
+        depth, self.depth = self.depth, 1
+        self.release()
+        return depth
 
-    def __init__(self, lock: Lock | None = None) -> None:
-        self._lock = lock or RLock()
-        self._line = Line()
-        self._notices = 0
-        self.acquire, self.release = self._lock.acquire, self._lock.release
-
-    def __enter__(self) -> bool:
-        return self._lock.acquire()
-
-    def __exit__(self, *_error: object) -> None:
-        self._lock.release()
-
-    def wait(self, timeout: float | None = None) -> bool:
-        before, depth = self._notices, self._lock.depth
-        self._lock.depth = 1
-        self._lock.release()
-        is_told = self._line.wait(lambda: self._notices != before, timeout)
-        self._lock.acquire()
-        self._lock.depth = depth
-        return is_told
-
-    def wait_for(self, predicate: Callable[[], Any], timeout: float | None = None) -> Any:
-        until = None if timeout is None else Machine.now() + timeout
-        while not (found := predicate()):
-            if until is not None and Machine.now() >= until:
-                return found
-            self.wait(None if until is None else until - Machine.now())
-        return found
-
-    def notify(self, n: int = 1) -> None:
-        self._notices += 1
-        self._line.notify()
-
-    def notify_all(self) -> None:
-        self.notify()
+    def _acquire_restore(self, depth: int) -> None:
+        self.acquire()
+        self.depth = depth
 
 
 class Thread:
     """As threading.Thread."""
 
+    ident: int | None = None
+
     def __init__(
-        self,
-        group: None = None,
-        target: Callable[..., object] | None = None,
-        name: str | None = None,
-        args: Any = (),
-        kwargs: Any = None,
-        *,
-        daemon: bool | None = None,
+        self, *, target: Any, name: str = "", args: Any = (), kwargs: Any = None, daemon: Any = None
     ) -> None:
         self._call = (target, args, kwargs or {})
-        self.name = name or "thread"
-        self.daemon = daemon
-        self.ident: int | None = None
-        self._over = Event()
+        self.name, self.daemon = name, daemon
+        self._over = threading.Event()
 
     def start(self) -> None:
         self.ident = Machine.running().next_number()
-        VirtualThread(self._bootstrap, self)
+        VirtualThread(self._run, self)
 
-    def run(self) -> None:
+    def _run(self) -> None:
         target, args, kwargs = self._call
-        if target is not None:
-            target(*args, **kwargs)
-
-    def _bootstrap(self) -> None:
         try:
-            self.run()
+            target(*args, **kwargs)
         except Exception as error:  # noqa: BLE001 - as threading does
             failure = threading.ExceptHookArgs((type(error), error, error.__traceback__, self))  # type: ignore[arg-type]
             tell = Machine.running().watchers.get(PROCESS.get())
@@ -291,8 +231,6 @@ def current_thread() -> Any:
 
 
 class VirtualDatetime(datetime.datetime):
-    """As datetime.datetime."""
-
     @classmethod
     def now(cls, tz: Any = None) -> Any:
         return datetime.datetime.fromtimestamp(Machine.unix(), tz)
@@ -333,22 +271,13 @@ class VirtualLoop(asyncio.base_events.BaseEventLoop):
         """In a thread of its own, after a while."""
         future = self.create_future()
 
-        def end(error: BaseException | None, result: Any) -> None:
-            if future.done():
-                return
-            if error is None:
-                future.set_result(result)
-            else:
-                future.set_exception(error)
-
         def work() -> None:
             sleep(self._worker_delay())
             try:
-                result = func(*args)
+                tell, what = future.set_result, func(*args)
             except Exception as error:  # noqa: BLE001 - as an executor does
-                self.call_soon(end, error, None)
-            else:
-                self.call_soon(end, None, result)
+                tell, what = future.set_exception, error
+            self.call_soon(lambda: future.done() or tell(what))
 
         VirtualThread(work)
         return future
@@ -429,8 +358,10 @@ def install() -> None:
     time.monotonic_ns = time.perf_counter_ns = lambda: int(Machine.now() * 1e9)
     time.sleep = sleep
     datetime.datetime = VirtualDatetime  # type: ignore[misc]
-    for part in (Thread, Event, Lock, RLock, Condition):
+    for part in (Thread, Lock, RLock):  # of which threading makes its events and conditions
         setattr(threading, part.__name__, part)
+    threading._allocate_lock = Lock  # type: ignore[attr-defined]
+    threading._time = queue.time = Machine.now  # type: ignore[attr-defined]
     threading.current_thread = current_thread
     secrets.token_hex = lambda nbytes=None: Machine.random.randbytes(nbytes or 32).hex()
     secrets.token_bytes = lambda nbytes=None: Machine.random.randbytes(nbytes or 32)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 from weakref import WeakSet
 
+from tests.simulation.group import Group
 from tests.simulation.log import Broker, SimConsumer, SimSeedLog
 from tests.simulation.sites import SINKS, LogSink, NoStatistics, Sites, Web
 from tests.simulation.truth import Truth
@@ -203,8 +204,12 @@ class World:
             self.trace("VIOLATION", kind, what)
             self.violations.append((kind, what))
 
+    @property
+    def group(self) -> Group:
+        return self.broker.group(GROUP)
+
     def lag(self) -> int:
-        committed = self.broker.group(GROUP).committed
+        committed = self.group.committed
         return sum(
             len(part) - committed.get(Partition(topic, number), Position(0)).offset
             for topic in self.topics.tiers

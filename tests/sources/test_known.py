@@ -15,7 +15,9 @@ from scrapy.http import Response, TextResponse
 
 from site_spider.adapters.local.results import ITEMS, RESULTS, LocalResults, LocalStore
 from site_spider.contracts.sink import Record
-from site_spider.errors import SinkUnavailable
+from site_spider.errors import ConfigError, SinkUnavailable
+from site_spider.spiders import conditional
+from site_spider.spiders.known_items import KnownItems
 from tests.commands.project import ROOT
 from tests.in_process.engine import ANSWERS, Crawled, crawl, page
 
@@ -66,7 +68,8 @@ class Links(List):
 
 
 @pytest.fixture(autouse=True)
-def _site() -> Any:
+def _site(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr(conditional, "LOOK_UP_SECONDS", 60.0)
     ANSWERS.clear()
     yield
     ANSWERS.clear()
@@ -135,16 +138,23 @@ def test_entries_that_are_known_count_in_a_row_over_the_ends_of_pages(tmp_path: 
     assert listed.asked == 4
 
 
+@pytest.mark.parametrize(
+    ("owner", "name", "error"),
+    [
+        (LocalResults, "known", SinkUnavailable("the store is away")),
+        (KnownItems, "of", ConfigError("no sink can be read")),
+    ],
+)
 def test_without_an_answer_of_the_store_a_list_is_read_to_its_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: type, name: str, error: Exception
 ) -> None:
     listed = List(60)
     run(tmp_path, listed)
 
     def away(*_: object) -> Any:
-        raise SinkUnavailable("the store is away")
+        raise error
 
-    monkeypatch.setattr(LocalResults, "known", away)
+    monkeypatch.setattr(owner, name, away)
     run(tmp_path, listed)
     assert listed.asked == 6
 

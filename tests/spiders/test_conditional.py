@@ -45,7 +45,8 @@ class Site:
 
 
 @pytest.fixture(autouse=True)
-def _site() -> Any:
+def _site(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr(conditional, "LOOK_UP_SECONDS", 60.0)
     ANSWERS.clear()
     yield
     ANSWERS.clear()
@@ -129,6 +130,14 @@ def test_a_seeds_own_conditions_need_no_store(tmp_path: Path) -> None:
         assert "body" not in found
 
 
+def test_a_seeds_own_conditions_say_nothing_of_another_version_that_is_stored(tmp_path: Path) -> None:
+    site = Site()
+    run(tmp_path)
+    site.body, site.etag = "<p>new", '"2"'
+    found = of_page(run(tmp_path, seed(if_changed=True, etag='"2"')))
+    assert (found["unchanged"], found["body"]) == (False, "<p>new")
+
+
 def test_a_304_that_nobody_asked_for_is_a_failure(tmp_path: Path) -> None:
     ANSWERS["/page"] = lambda request: page(request, "", 304)
     crawled = run(tmp_path)
@@ -163,29 +172,59 @@ def test_what_a_crash_undid_says_of_a_change_stays(tmp_path: Path) -> None:
 
 
 def test_a_redirected_page_is_compared_as_well(tmp_path: Path) -> None:
-    Site()
-    ANSWERS["/old"] = lambda request: Response(request.url, 301, headers={"Location": "/page"})
+    """With what was stored of the page that it led to: another one may have the same validators."""
+    site, to = Site(), ["/page"]
+    ANSWERS["/old"] = lambda request: Response(request.url, 301, headers={"Location": to[0]})
     moved = {"url": f"{HOST}/old", "if_changed": True}
-    run(tmp_path, moved)
-    (found,) = [one for one in run(tmp_path, moved).documents.values() if one["url"].endswith("/old")]
-    assert (found["unchanged"], found["status"], found["final_url"]) == (True, 200, f"{HOST}/page")
+
+    def found() -> tuple[Any, ...]:
+        (one,) = [one for one in run(tmp_path, moved).documents.values() if one["url"].endswith("/old")]
+        return one["unchanged"], one["status"], one["final_url"], one["body"]
+
+    assert found() == (False, 200, f"{HOST}/page", site.body)
+    assert found() == (True, 200, f"{HOST}/page", site.body)
+    assert site.asked[-1][b"If-None-Match"] == ETAG.encode()
+    to[0], ANSWERS["/other"], site.body = "/other", site, "<p>other"
+    assert found() == (False, 200, f"{HOST}/other", site.body)
 
 
+@pytest.mark.parametrize("name", ["etag", "date"])
+def test_pages_without_a_body_are_compared_by_what_their_heads_say(tmp_path: Path, name: str) -> None:
+    site, head = Site(None), seed(method="HEAD", if_changed=True)
+    site.body = ""
+    setattr(site, name, "1")
+    assert of_page(run(tmp_path, head))["changed_at"] is not None
+    ANSWERS["/page"] = lambda request: site(request.replace(headers={}))  # which knows no conditions
+    assert of_page(run(tmp_path, head))["unchanged"] is True
+    setattr(site, name, "2")
+    found = of_page(run(tmp_path, head))
+    assert found["unchanged"] is False
+    assert found["changed_at"] == found["checked_at"]
+    setattr(site, name, None)
+    found = of_page(run(tmp_path, head))
+    assert (found["unchanged"], found["changed_at"]) == (False, None)  # nobody can say
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [(SinkUnavailable("the store is away"), "the store is away"), (KeyError("x"), "KeyError('x')")],
+)
 def test_without_a_store_pages_are_fetched_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
+    error: Exception, said: str,
+) -> None:  # fmt: skip
     site = Site()
     run(tmp_path)
 
     def away(*_: object) -> Any:
-        raise SinkUnavailable("the store is away")
+        raise error
 
     monkeypatch.setattr(LocalResults, "known", away)
     found = of_page(run(tmp_path, seed(if_changed=True), seed(if_changed=True)))
     assert (found["unchanged"], found["changed_at"], found["status"]) == (False, None, 200)
     assert b"If-None-Match" not in site.asked[-1]
     assert [record.getMessage() for record in caplog.records if "for a while" in record.getMessage()] == [
-        "Stored documents are not looked up for a while: the store is away"
+        f"Stored documents are not looked up for a while: {said}"
     ]
 
 
@@ -242,20 +281,25 @@ def no_answer(request: Request) -> Response:
     raise DownloadTimeoutError("too slow")
 
 
-@pytest.mark.parametrize("answer", [no_answer, lambda request: page(request, "", 500)])
+def robots(request: Request) -> Response:
+    return Response(request.url, 200, body=b"User-agent: *\nDisallow: /")
+
+
+@pytest.mark.parametrize("answer", [no_answer, robots, lambda request: page(request, "", 500)])
 def test_a_failed_check_has_an_interval_of_its_own_and_is_counted(tmp_path: Path, answer: Any) -> None:
     Site()
     interval = of_page(run(tmp_path))["interval_s"]
-    site, ANSWERS["/page"] = ANSWERS["/page"], answer
+    site, ANSWERS["/page"], ANSWERS["/robots.txt"] = ANSWERS["/page"], answer, answer
+    settings = {"SITE_RECRAWL_ERROR_SECONDS": 77, "ROBOTSTXT_OBEY": answer is robots}
     for count in (1, 2):
-        found = of_page(run(tmp_path, SITE_RECRAWL_ERROR_SECONDS=77))
+        found = of_page(run(tmp_path, **settings))
         waits = datetime.fromisoformat(found["next_at"]) - datetime.fromisoformat(found["fetched_at"])
         assert (waits.total_seconds(), found["failed_checks"], found["interval_s"]) == (77, count, interval)
     ANSWERS["/page"] = site
     found = of_page(run(tmp_path))
     assert (found["status"], found["interval_s"]) == (200, interval)
     ANSWERS["/page"] = answer
-    assert of_page(run(tmp_path))["failed_checks"] == 1
+    assert of_page(run(tmp_path, **settings))["failed_checks"] == 1
 
 
 def test_a_page_is_gone_after_some_checks_and_comes_back_with_one_good_answer(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from itertools import product
 from pathlib import Path
 from types import FrameType
 
+from hatch_build import CannotCompile, compiled_folder
 from tools.deployment.servers import Server, start_all
 from tools.race import heat, report
 from tools.race.contestants import CONTESTANTS, PAIR, RACERS, Compiled, Heat, HeatFailed
@@ -36,6 +37,7 @@ Crawls the same pages with this project and with others, and prints what a page 
 Real Kafka is started in a folder of its own. The crawler has one core, the site and the servers have the
 others. Runs alternate; the median is shown with least and most.
 
+compiled is this project with modules compiled by hatch_build.py.
 colly, go (a bare loop) and spider run only when --peers names them. Their programs are built in
 .servers/bench, by Go and Rust, which you install.
 
@@ -82,6 +84,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--peers", type=_peers, metavar="LIST", help=f"of {','.join(CONTESTANTS)} ({','.join(RACERS)})")
     add("--runs", type=_whole(1, 100), metavar="N", help="of each, alternating (5; 1 with --flat)")
     add("--pages", type=_whole(20, 10_000_000), metavar="N", help="of each workload (480 to 4,000)")
+    add("--compiled", action="store_true", help="as `compiled` in --peers, beside the others")
     add("--quick", action="store_true", help=f"one run, {QUICK_PAGES} pages: to see that it works")
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument("--cores", action="store_true", help="instead: one process against two on all cores")
@@ -102,6 +105,8 @@ def read_options(arguments: Sequence[str]) -> argparse.Namespace:
         parser.error(f"--workload tls has {MOST_TLS_HOSTS} hosts at most: name fewer with --flat-hosts")
     given.workloads = tuple(_workloads(given))
     given.peers = given.peers or (PAIR if given.cores else ("ours",) if given.flat else RACERS)
+    if given.compiled and "compiled" not in given.peers:
+        given.peers = ("compiled", *given.peers)
     given.runs = given.runs or (1 if given.quick or given.flat else 5)
     return given
 
@@ -144,6 +149,9 @@ class Race:
         self._servers: tuple[int, ...] = ()
         kinds = {name: CONTESTANTS[name] for name in options.peers}
         build({name: kind for name, kind in kinds.items() if issubclass(kind, Compiled)})
+        if "compiled" in kinds:
+            say("compiling modules of site_spider: this takes minutes after a change of them")
+            compiled_folder()
         if any(kind.needs_kafka for kind in kinds.values()):
             self._start_kafka(options.folder / "servers-kafka", stack)
         self._track = stack.enter_context(Track(options.folder, options.workloads))
@@ -223,7 +231,10 @@ def main(arguments: Sequence[str]) -> int:
     except subprocess.CalledProcessError as error:
         say(f"{error}: {error.stderr or ''}")
         return EXIT_UNAVAILABLE
-    except RuntimeError as error:  # a server or the site did not start, or a compiler is missing
+    except (
+        RuntimeError,
+        CannotCompile,
+    ) as error:  # a server or the site did not start, or a compiler is missing
         say(str(error))
         return EXIT_UNAVAILABLE
     finally:

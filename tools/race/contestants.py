@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined] # not in its stubs
 
+from hatch_build import compiled_folder
 from tools.deployment.deployment import ROOT, SCRIPT, Deployment
 from tools.deployment.processes import Process
 from tools.race.site import Track
@@ -357,6 +358,15 @@ class Ours(Contestant):
         self._deployment.close()
 
 
+class Native(Ours):
+    """The same sources, with modules compiled."""
+
+    name = "site_spider compiled"
+
+    def environment(self) -> dict[str, str]:
+        return super().environment() | {"PYTHONPATH": str(compiled_folder())}
+
+
 class Single(Ours):
     """Has its partitions before there are seeds: of two members nothing is done twice."""
 
@@ -387,6 +397,7 @@ class Pair(Single):
 
 CONTESTANTS: Mapping[str, type[Contestant]] = {
     "ours": Ours,
+    "compiled": Native,
     "stock": Stock,
     "colly": Colly,
     "spider": Spider,

@@ -6,8 +6,8 @@ import asyncio
 import logging
 import reprlib
 import warnings
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, closing
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass, field
 from io import BytesIO
 from typing import Any, Literal, Self, TypeVar
@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from aiohttp import ClientResponse, ClientSession
 from elastic_transport import AiohttpHttpNode, NodeConfig, Urllib3HttpNode
-from elasticsearch import ApiError, ElasticsearchWarning, TransportError
+from elasticsearch import ApiError, ElasticsearchWarning, TransportError, UnsupportedProductError
 
 from site_spider.adapters.files import ReplacedFiles
 from site_spider.contracts.sink import ACKNOWLEDGED, Answer, Verdict
@@ -189,7 +189,10 @@ class ElasticsearchOptions:
         if not hosts:
             raise ConfigError(f"{HOSTS} is empty, but must be set: http://host:9200, or several with commas.")
         address = ",".join(_checked(number, host) for number, host in enumerate(hosts, 1))
-        options = {name: _as_tuple(value) for name, value in mapping(settings, OPTIONS).items()}
+        options = {  # JSON has no tuples, which the client wants for basic_auth and api_key
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in mapping(settings, OPTIONS).items()
+        }
         if "hosts" in options or "cloud_id" in options:
             raise ConfigError(f"{OPTIONS} must not name hosts: set {HOSTS} instead.")
         return cls(tuple(host.rstrip("/") for host in hosts), options, address)
@@ -212,6 +215,16 @@ class ElasticsearchOptions:
         except (TypeError, ValueError, OSError) as error:
             reason = without_secrets(str(error), OPTIONS, self.options)
             raise ConfigError(f"{OPTIONS} is not what the client takes: {reason}") from None
+
+    @contextmanager
+    def explaining(self) -> Iterator[None]:
+        """What goes wrong with a server is raised as SinkUnavailable."""
+        try:
+            yield
+        except UnsupportedProductError as error:
+            raise self.unavailable("that is not Elasticsearch.") from error
+        except (ApiError, TransportError, RecursionError, UnexpectedResponse) as error:
+            raise self.unavailable(explained(error)) from error
 
     def unavailable(self, reason: str) -> SinkUnavailable:
         """The error to raise when the server does not do its work."""
@@ -270,11 +283,6 @@ def _checked(number: int, host: str) -> str:
             f"{HOSTS} cannot be used: number {number} must be http://host:port or https://host:port."
         )
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
-
-
-def _as_tuple(value: Any) -> Any:
-    """JSON has no tuples, which the client wants for basic_auth and api_key."""
-    return tuple(value) if isinstance(value, list) else value
 
 
 # --- answer ----------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -79,7 +79,11 @@ def lacks_filters(error: ApiError) -> bool:
 
 def newest(answer: object, version: int) -> Mapping[str, Any] | None:
     """The template on the server, if it has this version or a newer one. Raises UnexpectedResponse."""
-    found = next((one for one in _templates(answer) if version_of(one) >= version), None)
+    if not isinstance(answer, Mapping):
+        raise UnexpectedResponse("the answer about an index template is no object", answer)
+    templates = answer.get("index_templates")
+    there = templates if isinstance(templates, list) else []
+    found = next((one for one in there if version_of(one) >= version), None)
     return found["index_template"] if isinstance(found, Mapping) else None
 
 
@@ -89,13 +93,6 @@ def has_text(template: Mapping[str, Any]) -> bool:
     for name in ("template", "mappings", "properties"):
         inner = inner.get(name) if isinstance(inner, Mapping) else None
     return isinstance(inner, Mapping) and TEXT in inner
-
-
-def _templates(answer: object) -> Sequence[object]:
-    if not isinstance(answer, Mapping):
-        raise UnexpectedResponse("the answer about an index template is no object", answer)
-    found = answer.get("index_templates")
-    return found if isinstance(found, list) else []
 
 
 def _forget_analyzer(mapping: Any) -> None:
@@ -174,20 +171,15 @@ def closing_changes(
     `wanted` is the mapping of one that is not there yet. What is mapped already stays.
     """
     for index, mappings in _mappings(answer):
-        if change := _change(mappings, field, wanted):
-            yield index, {field: change}
-
-
-def _change(mappings: Mapping[str, Any], field: str, wanted: Mapping[str, Any]) -> dict[str, Any] | None:
-    properties = mappings.get("properties")
-    now = properties.get(field) if isinstance(properties, Mapping) else None
-    if now is None:
-        return None if _is_closed(mappings) else dict(wanted)
-    if not isinstance(now, Mapping) or now.get("type", "object") not in ("object", "nested"):
-        return None
-    # an object that says nothing does as those above it
-    closed = _is_closed(now) or ("dynamic" not in now and _is_closed(mappings))
-    return None if closed else {"type": now.get("type", "object"), "dynamic": False}
+        properties = mappings.get("properties")
+        now = properties.get(field) if isinstance(properties, Mapping) else None
+        # an object that says nothing does as those above it
+        if _is_closed(now if isinstance(now, Mapping) and "dynamic" in now else mappings):
+            continue
+        if now is None:
+            yield index, {field: dict(wanted)}
+        elif isinstance(now, Mapping) and (kind := now.get("type", "object")) in ("object", "nested"):
+            yield index, {field: {"type": kind, "dynamic": False}}
 
 
 def _is_closed(mapping: Mapping[str, Any]) -> bool:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from itertools import islice
 from typing import Any, Self
 
-from elasticsearch import ApiError, Elasticsearch, NotFoundError, TransportError, UnsupportedProductError
+from elasticsearch import ApiError, Elasticsearch, NotFoundError, TransportError
 
 from site_spider.adapters.elasticsearch.client import (
     AnswerTooLarge,
     BoundedNode,
     ElasticsearchOptions,
-    UnexpectedResponse,
-    explained,
     index_name,
     items_index,
     part,
@@ -51,11 +49,6 @@ def query(status: StatusFilter, task_id: str | None, fields: Fields, *, of_items
 def _is(name: str, value: str) -> Query:
     """The second is for an index that was there before us, with mappings that were guessed."""
     return {"bool": {"should": [{"term": {field: value}} for field in (name, f"{name}.keyword")]}}
-
-
-def _not_after(name: str, moment: str) -> Query:
-    """Also where there is none."""
-    return {"bool": {"must_not": [{"range": {name: {"gt": moment}}}]}}
 
 
 def _conditional(found: list[Any], name: str, changes: Mapping[str, tuple[str | None, str]]) -> list[Any]:
@@ -104,7 +97,7 @@ class ElasticsearchResults:
         """One document. Raises SinkUnavailable."""
         if not url_id:
             return None
-        with self._explaining():
+        with self._options.explaining():
             try:
                 answer = self._client.get(index=self._index, id=url_id)
             except NotFoundError:
@@ -113,7 +106,7 @@ class ElasticsearchResults:
 
     def known(self, url_ids: Sequence[str], fields: Sequence[str]) -> dict[str, Mapping[str, Any]]:
         """These fields of documents. Raises SinkUnavailable."""
-        with self._explaining():
+        with self._options.explaining():
             try:
                 answer = self._client.mget(index=self._index, ids=list(url_ids), source_includes=list(fields))
             except NotFoundError:
@@ -133,22 +126,25 @@ class ElasticsearchResults:
     ) -> Iterator[dict[str, Any]]:
         """At most `limit` documents (None: all) that fit all filters. Raises SinkUnavailable."""
         wanted = query(status, task_id, fields, of_items=self._of_items)
-        wanted["bool"]["filter"] += [_not_after(name, value) for name, value in before.items()]
-        with self._explaining():
+        wanted["bool"]["filter"] += [  # also where there is none
+            {"bool": {"must_not": [{"range": {name: {"gt": moment}}}]}} for name, moment in before.items()
+        ]
+        with self._options.explaining():
             if not self._refreshed():
                 return
             point = self._client.open_point_in_time(index=self._index, keep_alive=KEEP_ALIVE)
             identifier = part(point.body, "id", str)
+        size = PAGE_DOCUMENTS if limit is None else min(PAGE_DOCUMENTS, limit)
         try:
-            yield from self._pages(identifier, wanted, limit, list(names))
+            yield from islice(self._pages(identifier, wanted, size, list(names)), limit)
         finally:
-            with self._explaining():
+            with self._options.explaining():
                 self._client.options(ignore_status=404).close_point_in_time(id=identifier)
 
     def count(self, status: StatusFilter = None, task_id: str | None = None, fields: Fields = ANY) -> int:
         """How many documents fit all filters. Raises SinkUnavailable."""
         wanted = query(status, task_id, fields, of_items=self._of_items)
-        with self._explaining():
+        with self._options.explaining():
             if not self._refreshed():
                 return 0
             answer = self._client.count(index=self._index, query=wanted)
@@ -156,7 +152,7 @@ class ElasticsearchResults:
 
     def exchange(self, name: str, changes: Mapping[str, tuple[str | None, str]]) -> set[str]:
         """Set a field where it still is what was read. Raises SinkUnavailable."""
-        with self._explaining():
+        with self._options.explaining():
             try:
                 read = self._client.mget(index=self._index, ids=list(changes), source_includes=[name])
             except NotFoundError:
@@ -187,23 +183,20 @@ class ElasticsearchResults:
         return True
 
     def _pages(
-        self, point: str, wanted: dict[str, Any], limit: int | None, names: list[str]
+        self, point: str, wanted: dict[str, Any], size: int, names: list[str]
     ) -> Iterator[dict[str, Any]]:
         after: list[Any] | None = None
-        left, most = limit, PAGE_DOCUMENTS
-        while left is None or left > 0:
-            size = most if left is None else min(most, left)
-            with self._explaining():
+        while True:
+            with self._options.explaining():
                 hits = self._page(point, wanted, after, size, names)
                 documents = [self._document(hit) for hit in hits or ()]
                 after = part(hits[-1], "sort", list) if hits else after
             if hits is None:
-                most = size // 2
+                size //= 2
                 continue
             if not hits:
                 return
             yield from documents
-            left = None if left is None else left - len(hits)
 
     def _page(
         self, point: str, wanted: dict[str, Any], after: list[Any] | None, size: int, names: list[str]
@@ -233,12 +226,3 @@ class ElasticsearchResults:
         if not self._of_items:
             document.pop(TEXT, None)  # body says the same
         return {key: part(hit, "_id", str), **document}
-
-    @contextmanager
-    def _explaining(self) -> Iterator[None]:
-        try:
-            yield
-        except UnsupportedProductError as error:
-            raise self._options.unavailable("that is not Elasticsearch.") from error
-        except (ApiError, TransportError, RecursionError, UnexpectedResponse) as error:
-            raise self._options.unavailable(explained(error)) from error

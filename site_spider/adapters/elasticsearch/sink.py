@@ -24,7 +24,6 @@ from elasticsearch import (
     ApiError,
     AsyncElasticsearch,
     AuthenticationException,
-    TransportError,
     UnsupportedProductError,
 )
 
@@ -92,13 +91,6 @@ REMEDY_TLS = 'ca_certs, as {"ca_certs": "/path/ca.pem"}, to the CA that signed i
 _RIGHTS = ("create_index", "read", "write")
 
 
-def _rights_of(answer: Any, index: str) -> Mapping[str, Any]:
-    """What the server says of one index; nothing where its answer is odd."""
-    indices = answer.get("index") if isinstance(answer, Mapping) else None
-    found = indices.get(index) if isinstance(indices, Mapping) else None
-    return found if isinstance(found, Mapping) else {}
-
-
 class IndexPreparation:
     """Of one index; its template is installed first, so that the first write creates it well."""
 
@@ -110,7 +102,7 @@ class IndexPreparation:
 
     async def run(self, client: AsyncElasticsearch) -> bool:
         """Whether results get a field for the text of pages. Raises SinkUnavailable, ConfigError."""
-        with self._explaining():
+        with self._options.explaining(), self._refusing():
             await self._check_health(client)
             await self._check_rights(client)
             self._has_text = await self._install_template(client)
@@ -119,7 +111,7 @@ class IndexPreparation:
 
     async def check(self, client: AsyncElasticsearch) -> str:
         """What `run` would find; nothing is changed. Raises SinkUnavailable, ConfigError."""
-        with self._explaining():
+        with self._options.explaining(), self._refusing():
             await self._check_health(client)
             await self._check_rights(client)
             exists = bool(await client.indices.exists(index=self._index))
@@ -127,7 +119,8 @@ class IndexPreparation:
         return f"{self._options.address} answers; index {self._index} {there}"
 
     @contextmanager
-    def _explaining(self) -> Iterator[None]:
+    def _refusing(self) -> Iterator[None]:
+        """Raises ConfigError where waiting would not help."""
         try:
             yield
         except UnsupportedProductError as error:
@@ -136,8 +129,6 @@ class IndexPreparation:
             raise self._options.refused(explained(error), REMEDY_TLS) from error
         except AuthenticationException as error:
             raise self._options.refused(explained(error), REMEDY_CREDENTIALS) from error
-        except (ApiError, TransportError, RecursionError, UnexpectedResponse) as error:
-            raise self._options.unavailable(explained(error)) from error
 
     async def _check_health(self, client: AsyncElasticsearch) -> None:
         # GET / and HEAD / are refused by slim distributions and by some proxies.
@@ -158,7 +149,11 @@ class IndexPreparation:
             raise
         except ApiError:
             return  # a server without users, or one that does not say
-        held = _rights_of(answer.body, self._index)
+        held: Any = answer.body
+        for name in ("index", self._index):
+            held = held.get(name) if isinstance(held, Mapping) else None
+        if not isinstance(held, Mapping):  # an odd answer says nothing
+            return
         if missing := [right for right in _RIGHTS if held.get(right) is False]:
             reason = f"the login has no right to {' and '.join(missing)} in the index {self._index}"
             raise self._options.refused(reason, "a login that has it, or grant it (docs/security.md)")
@@ -274,12 +269,10 @@ async def over_stored(client: AsyncElasticsearch, index: str, records: Sequence[
     """The records as they are written over what is stored. Raises like the client, and UnexpectedResponse."""
     names = {name for record in records if is_marked(record.document) for name in absent(record.document)}
     stored = await _ask(client, index, [id_of(record) for record in records], names) if names else {}
-    return [_over(stored.get(id_of(record), {}), record) for record in records]
-
-
-def _over(stored: Mapping[str, Any], record: Record) -> Record:
-    document = settled(stored, record.document)
-    return record if document is record.document else replace(record, document=document)
+    return [
+        replace(record, document=settled(stored.get(id_of(record), {}), record.document))
+        for record in records
+    ]
 
 
 async def _ask(client: AsyncElasticsearch, index: str, keys: Sequence[str], names: Iterable[str]) -> _Stored:
@@ -294,20 +287,16 @@ async def _ask(client: AsyncElasticsearch, index: str, keys: Sequence[str], name
         if error.status_code in (403, 404):  # it may not be read, or is not there yet
             return {}
         raise
-    return _by_id(answer.body)
+    docs = answer.body.get("docs", []) if isinstance(answer.body, Mapping) else None
+    if not isinstance(docs, list):
+        raise UnexpectedResponse("the answer to a multi-get is not one", answer.body)
+    found = [doc for doc in docs if isinstance(doc, Mapping) and isinstance(doc.get("_source"), Mapping)]
+    return {str(doc.get("_id")): doc["_source"] for doc in found}
 
 
 def id_of(record: Record) -> str:
     """The `_id`, as it is sent and comes back."""
     return record.key.encode("utf-8", "replace").decode()
-
-
-def _by_id(answer: object) -> _Stored:
-    docs = answer.get("docs", []) if isinstance(answer, Mapping) else None
-    if not isinstance(docs, list):
-        raise UnexpectedResponse("the answer to a multi-get is not one", answer)
-    found = [doc for doc in docs if isinstance(doc, Mapping) and isinstance(doc.get("_source"), Mapping)]
-    return {str(doc.get("_id")): doc["_source"] for doc in found}
 
 
 # --- updates ---------------------------------------------------------------------------------------------
@@ -464,10 +453,8 @@ class ElasticsearchSink:
     async def _over_stored(self, records: Sequence[Record]) -> Sequence[Record]:
         if not self._is_shared or self._client is None:
             return records
-        try:
+        with self._options.explaining():
             return await over_stored(self._client, self._index, records)
-        except (ApiError, TransportError, RecursionError, UnexpectedResponse) as error:
-            raise self._options.unavailable(explained(error)) from error
 
     async def _encoded(self, records: Sequence[Record]) -> list[Update | Verdict]:
         encoded: list[Update | Verdict] = []
@@ -500,33 +487,31 @@ class ElasticsearchSink:
     async def _bulk(self, updates: Sequence[Update]) -> list[Verdict | TooLarge]:
         if not updates:
             return []
-        try:
-            return [*await self._request(updates)]
-        except ApiError as error:
-            if not refuses_content(error):
-                raise self._options.unavailable(explained(error)) from error
-            if len(updates) == 1 and error.status_code == TOO_LARGE:
-                return [TooLarge(updates[0], runtime.monotonic())]
-            if len(updates) == 1:
-                return [Verdict(Answer.REJECTED, explained(error))]
-        except (TransportError, RecursionError, UnexpectedResponse) as error:
-            raise self._options.unavailable(explained(error)) from error
+        with self._options.explaining():
+            try:
+                return [*await self._request(updates)]
+            except ApiError as error:
+                if not refuses_content(error):
+                    raise
+                if len(updates) == 1 and error.status_code == TOO_LARGE:
+                    return [TooLarge(updates[0], runtime.monotonic())]
+                if len(updates) == 1:
+                    return [Verdict(Answer.REJECTED, explained(error))]
         middle = len(updates) // 2
         return [*await self._bulk(updates[:middle]), *await self._bulk(updates[middle:])]
 
     async def _judged(self, refused: TooLarge) -> Verdict:
         """What becomes of a record that was refused alone for its size."""
         size_bytes = len(refused.update.lines)
-        try:
-            if self._sizes.is_largest(size_bytes, refused.at):
-                if not self._sizes.has_passed_since(refused.at):
-                    await self._request([PROBE], "update")
-                return (await self._request([refused.update]))[0]
-        except ApiError as error:
-            if error.status_code == TOO_LARGE and self._sizes.has_passed_since(refused.at):
-                return Verdict(Answer.REJECTED, explained(error))
-        except (TransportError, RecursionError, UnexpectedResponse) as error:
-            raise self._options.unavailable(explained(error)) from error
+        with self._options.explaining():
+            try:
+                if self._sizes.is_largest(size_bytes, refused.at):
+                    if not self._sizes.has_passed_since(refused.at):
+                        await self._request([PROBE], "update")
+                    return (await self._request([refused.update]))[0]
+            except ApiError as error:
+                if error.status_code == TOO_LARGE and self._sizes.has_passed_since(refused.at):
+                    return Verdict(Answer.REJECTED, explained(error))
         return Verdict(Answer.RETRY, f"HTTP {TOO_LARGE} to a request of {size_bytes} bytes")
 
     async def _request(self, updates: Sequence[Update], action: Action | None = None) -> list[Verdict]:

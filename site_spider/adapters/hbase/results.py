@@ -90,7 +90,7 @@ class HBaseResults:
         if self._of_items:
             return sum(1 for _ in self._items(task_id, fields))
         filters = [*_filters(status, task_id, fields), "KeyOnlyFilter()"]
-        return sum(1 for _ in self._rows(filters, COUNT_ROWS, None))
+        return sum(1 for _ in self._rows(filters, COUNT_ROWS))
 
     def exchange(self, name: str, changes: Mapping[str, tuple[str | None, str]]) -> set[str]:
         """Set a cell where it still is what was read; not with reversed_host keys. Raises SinkUnavailable."""
@@ -113,8 +113,9 @@ class HBaseResults:
     def _documents(
         self, filters: Sequence[str], limit: int | None, columns: Sequence[bytes] = ()
     ) -> Iterator[dict[str, Any]]:
-        for key, cells in self._rows(filters, COUNT_ROWS if columns else PAGE_ROWS, limit, columns):
-            yield self._document(key, cells)
+        most = COUNT_ROWS if columns else PAGE_ROWS
+        rows = self._rows(filters, most if limit is None else min(most, limit), columns)
+        return (self._document(key, cells) for key, cells in islice(rows, limit))
 
     def _document(self, key: bytes, cells: dict[bytes, bytes]) -> dict[str, Any]:
         document = self._layout.document(key, cells)
@@ -134,19 +135,13 @@ class HBaseResults:
             if all(known.get(name) == value for name, value in wanted.items()):
                 yield document
 
-    def _rows(
-        self, filters: Sequence[str], page_rows: int, limit: int | None, columns: Sequence[bytes] = ()
-    ) -> Iterator[Any]:
+    def _rows(self, filters: Sequence[str], page_rows: int, columns: Sequence[bytes] = ()) -> Iterator[Any]:
         start = b""
-        left = limit
-        while left is None or left > 0:
-            wanted = page_rows if left is None else min(page_rows, left)
-            rows = self._page(start, filters, wanted, columns=columns or None)
+        while rows := self._page(start, filters, page_rows, columns=columns or None):
             yield from rows
-            if len(rows) < wanted:
+            if len(rows) < page_rows:
                 return
             start = rows[-1][0] + b"\0"
-            left = None if left is None else left - len(rows)
 
     def _page(self, start: bytes, filters: Sequence[str], rows: int, **more: Any) -> Rows:
         with closing(self._options.connect(SCAN_SECONDS)) as connection:

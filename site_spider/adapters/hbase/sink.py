@@ -84,13 +84,12 @@ class RowLayout:
 
     def __init__(self, row_key: str, cell_bytes: int) -> None:
         self._row_key = row_key
-        self._key = _KEYS[row_key]
         self._cell_bytes = cell_bytes
 
     def row(self, record: Record) -> Row:
         """The row of a record, its body cut to `cell_bytes`. Raises SinkRejected."""
         document = record.document
-        key = self._key(record.key, document).encode("utf-8", "replace")
+        key = _row_key(self._row_key, record.key, document).encode("utf-8", "replace")
         if not 1 <= len(key) <= LONGEST_KEY_BYTES:
             raise SinkRejected(f"the row key has {len(key)} bytes, but HBase takes 1 to {LONGEST_KEY_BYTES}")
         if record.kind == "item":  # nothing of it is ours to cut
@@ -107,12 +106,15 @@ class RowLayout:
         """The key of a result's row; None if it depends on more than the url_id, b"" if there is none."""
         if self._row_key == "reversed_host":
             return None
-        key = self._key(url_id, {}).encode("utf-8", "replace") if url_id else b""
+        key = _row_key(self._row_key, url_id, {}).encode("utf-8", "replace") if url_id else b""
         return key if len(key) <= LONGEST_KEY_BYTES else b""
 
     def document(self, key: bytes, cells: Mapping[bytes, bytes]) -> dict[str, Any]:
         """What was written to a row, whoever did so."""
-        document: dict[str, Any] = {"url_id": self._url_id(key.decode("utf-8", "replace"))}
+        url_id = key.decode("utf-8", "replace")
+        if separator := {"salted": "-", "reversed_host": "/"}.get(self._row_key):
+            url_id = url_id.partition(separator)[2]
+        document: dict[str, Any] = {"url_id": url_id}
         for column, value in cells.items():
             if (
                 not column.startswith(PREFIX)
@@ -126,10 +128,6 @@ class RowLayout:
                 name = column.removeprefix(PREFIX).decode("utf-8", "replace")
                 document[name] = _read(name, value.decode("utf-8", "replace"))
         return {name: document[name] for name in _FIELDS if name in document} | document
-
-    def _url_id(self, key: str) -> str:
-        separator = {"salted": "-", "reversed_host": "/"}.get(self._row_key)
-        return key.partition(separator)[2] if separator else key
 
 
 def cut_text(value: bytes, limit_bytes: int) -> bytes:
@@ -181,21 +179,16 @@ def _read(name: str, text: str) -> Any:
     return text if isinstance(value, str) or written != text.encode() else value
 
 
-# --- Row keys ---
-
-
-def _plain(url_id: str, _document: Mapping[str, Any]) -> str:
+def _row_key(kind: str, url_id: str, document: Mapping[str, Any]) -> str:
+    if kind == "salted":
+        # spreads ids that were counted up over 256 ranges, so that not one region gets all new rows
+        return f"{hashlib.sha256(url_id.encode('utf-8', 'replace')).hexdigest()[:2]}-{url_id}"
+    if kind == "reversed_host":  # keeps the results of a host, and of a domain, together
+        host = _host(document)
+        labels = host.split(".")
+        is_address = ":" in host or all(label.isdigit() for label in labels)
+        return f"{host if is_address else '.'.join(reversed(labels))}/{url_id}"
     return url_id
-
-
-def _salted(url_id: str, _document: Mapping[str, Any]) -> str:
-    """Spreads ids that were counted up over 256 ranges, so that not one region gets all new rows."""
-    return f"{hashlib.sha256(url_id.encode('utf-8', 'replace')).hexdigest()[:2]}-{url_id}"
-
-
-def _by_host(url_id: str, document: Mapping[str, Any]) -> str:
-    """Keeps the results of a host, and of a domain, together."""
-    return f"{_reversed(_host(document))}/{url_id}"
 
 
 def _host(document: Mapping[str, Any]) -> str:
@@ -204,19 +197,6 @@ def _host(document: Mapping[str, Any]) -> str:
     except ValueError:
         host = None
     return host or str(document.get("host") or "").lower()
-
-
-def _reversed(host: str) -> str:
-    labels = host.split(".")
-    is_address = ":" in host or all(label.isdigit() for label in labels)
-    return host if is_address else ".".join(reversed(labels))
-
-
-_KEYS: dict[str, Callable[[str, Mapping[str, Any]], str]] = {
-    "url_id": _plain,
-    "salted": _salted,
-    "reversed_host": _by_host,
-}
 
 
 # --- nulls -----------------------------------------------------------------------------------------------
@@ -237,7 +217,11 @@ def settled(row: Row, stored: Mapping[bytes, bytes]) -> Row:
     if not _is_result(row):
         return row
     names = _empty(row)
-    theirs = kept({_name(column): _value(column, value) for column, value in stored.items()}, names)
+    said = {
+        _name(column): value.decode("utf-8", "replace") if column == _MARK else value or None
+        for column, value in stored.items()
+    }
+    theirs = kept(said, names)
     cells = {column: value for column, value in row.cells.items() if _name(column) not in theirs}
     return row._replace(cells={**cells, _MARK: ",".join(names).encode("utf-8", "replace")})
 
@@ -250,10 +234,6 @@ def _empty(row: Row) -> list[str]:
     return [
         name for column, value in row.cells.items() if not value and (name := _name(column)) not in ALWAYS
     ]
-
-
-def _value(column: bytes, value: bytes) -> Any:
-    return value.decode("utf-8", "replace") if column == _MARK else value or None
 
 
 def _name(column: bytes) -> str:
@@ -299,11 +279,7 @@ class _Refusal(Exception):
         self.too_large = too_large
 
 
-class _NumberedRow(NamedTuple):
-    """A row and where its record stands in the batch."""
-
-    number: int
-    row: Row
+_NumberedRow = tuple[int, Row]  # where its record stands in the batch
 
 
 class HBaseTable:
@@ -320,7 +296,7 @@ class HBaseTable:
     def open(self) -> None:
         """Connect, and create the table if it is missing. Raises SinkUnavailable, ConfigError."""
         self._is_checked = False
-        self._guarded()
+        self._guarded(lambda _connection: None)
 
     def check(self) -> str:
         """What `open` would find. Raises SinkUnavailable."""
@@ -345,7 +321,7 @@ class HBaseTable:
                 if record.is_gone:
                     verdicts[number] = self._delete(row.key)
                 else:
-                    rows.append(_NumberedRow(number, row))
+                    rows.append((number, row))
             except SinkRejected as error:
                 verdicts[number] = Verdict(Answer.REJECTED, str(error))
         for call in _calls(rows):
@@ -361,21 +337,18 @@ class HBaseTable:
 
     def hang_up(self) -> None:
         """From any thread: whoever waits for the server stops waiting, with an error."""
-        connection = self._connection
-        if connection is not None:
-            _close(connection)
+        if self._connection is not None:
+            _close(self._connection)
 
     # --- The connection ---
 
-    def _guarded(self, action: Callable[[HBaseConnection], None] | None = None) -> None:
+    def _guarded(self, action: Callable[[HBaseConnection], None]) -> None:
         """Do it on a connection that is good, which is thrown away if it fails.
 
         Raises _Refusal, SinkUnavailable and ConfigError.
         """
         try:
-            connection = self._connected()
-            if action is not None:
-                action(connection)
+            action(self._connected())
         except CLIENT_ERRORS as error:
             self.close()
             self._raise_ours(error)
@@ -453,10 +426,10 @@ class HBaseTable:
         self, place: _NumberedRow, refusal: _Refusal, deadline: float
     ) -> list[tuple[int, Verdict]]:
         """The server's limit is lower than SITE_HBASE_CELL_BYTES: half the body is better than none."""
-        if not refusal.too_large or not place.row.content_bytes:
-            return [(place.number, refusal.verdict)]
-        shorter = place.row.shortened(place.row.content_bytes // 2)
-        return self._put([_NumberedRow(place.number, shorter)], deadline)
+        number, row = place
+        if not refusal.too_large or not row.content_bytes:
+            return [(number, refusal.verdict)]
+        return self._put([(number, row.shortened(row.content_bytes // 2))], deadline)
 
 
 def _calls(rows: Sequence[_NumberedRow]) -> Iterator[list[_NumberedRow]]:
@@ -464,7 +437,7 @@ def _calls(rows: Sequence[_NumberedRow]) -> Iterator[list[_NumberedRow]]:
     call: list[_NumberedRow] = []
     room = CALL_BYTES
     for place in rows:
-        size = place.row.size_bytes
+        size = place[1].size_bytes
         if call and (size > room or len(call) == CALL_ROWS):
             yield call
             call, room = [], CALL_BYTES

@@ -242,29 +242,6 @@ def is_fatal(error: KafkaError) -> bool:
     return error.fatal() or error.code() == KafkaError._FATAL  # as a message, it comes without the flag
 
 
-class TopicQuestion:
-    """Asks about a topic, by a client of its own.
-
-    `list_topics` of a member, called within a rebalance, makes the next callback of that rebalance abort the
-    process (measured with confluent-kafka 2.16).
-    """
-
-    def __init__(self, config: KafkaConfig, topic: str) -> None:
-        self._config = config
-        self._topic = topic
-        self._client: AdminClient | None = None
-
-    def __call__(self, timeout_seconds: float) -> object:
-        """Raises KafkaException when no server answers in time."""
-        if self._client is None:
-            self._client = AdminClient(self._config.admin(lambda _error: None))
-        return self._client.list_topics(self._topic, timeout=timeout_seconds)
-
-    def forget(self) -> None:
-        """Have a new client for the next question."""
-        self._client = None
-
-
 class BrokerHealth:
     """Follows one client's connection.
 
@@ -278,14 +255,23 @@ class BrokerHealth:
     def __init__(
         self, brokers: str, who: str, question: Callable[[float], object], level: int = logging.WARNING
     ) -> None:
-        self._level = level  # of the line that says that they are away
-        self.away = False
         self.detail = ""  # the client's last words about a connection
         self._where = f"Kafka at {brokers} (SITE_KAFKA_BROKERS)"
         self._who = who
         self._question = question
         self._suspected = False
         self._next_probe = 0.0
+        self._outage = Outage(
+            logger,
+            f"{self._where} does not answer {who}, which tries until it does",
+            f"{self._where} answers {who} again",
+            level,
+        )
+
+    @property
+    def away(self) -> bool:
+        """Whether they did not answer the last question."""
+        return bool(self._outage)
 
     def on_error(self, error: KafkaError) -> None:
         """The client's `error_cb`."""
@@ -313,29 +299,13 @@ class BrokerHealth:
             self._question(_PROBE_TIMEOUT_SECONDS)
         except KafkaException as error:
             self.detail = self.detail or str(error)
-            self._went_away()
+            self._outage.goes_on(self.detail)
             return False
         finally:
             self._next_probe = runtime.monotonic() + _PROBE_INTERVAL_SECONDS
-        self._came_back()
-        return True
-
-    def _went_away(self) -> None:
-        if not self.away:
-            logger.log(
-                self._level,
-                "%s does not answer %s, which tries until it does: %s",
-                self._where,
-                self._who,
-                self.detail,
-            )
-        self.away = True
-
-    def _came_back(self) -> None:
-        if self.away:
-            logger.info("%s answers %s again.", self._where, self._who)
-        self.away = False
+        self._outage.is_over()
         self.detail = ""
+        return True
 
 
 # --- certificates ----------------------------------------------------------------------------------------
@@ -379,7 +349,7 @@ class Certificates:
         if not self._files.is_due() or not self._files.look() or runtime.monotonic() < self._try_at:
             return False
         try:
-            TopicQuestion(self._config, _TOPIC)(_ANSWER_SECONDS)
+            AdminClient(self._config.admin(lambda _error: None)).list_topics(_TOPIC, timeout=_ANSWER_SECONDS)
         except (KafkaException, ValueError, TypeError) as error:
             self._refused.goes_on(self._config.refused(error))
             self._try_at = runtime.monotonic() + self._pause_seconds

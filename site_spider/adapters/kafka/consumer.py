@@ -18,13 +18,15 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as RawMessage
 
 from site_spider import runtime
-from site_spider.adapters.kafka.client import BrokerHealth, Certificates, KafkaConfig, TopicQuestion, is_fatal
+from site_spider.adapters.kafka.client import BrokerHealth, Certificates, KafkaConfig, is_fatal
 from site_spider.adapters.kafka.membership import KafkaAssignment, MemberSlot, OwnerWatch, listed
 from site_spider.adapters.kafka.positions import Answered, KafkaCommits, TopicIds
 from site_spider.adapters.kafka.reader import to_message
 from site_spider.adapters.kafka.transactions import KafkaTransactions, Transactions
+from site_spider.contracts import seed_log
 from site_spider.contracts.seed_log import Listener, Message, Partition, Position
 from site_spider.errors import ConfigError, LogSilent, LogUnavailable
+from site_spider.results.delivery import LogLimit
 from site_spider.results.held import Item
 
 # --- complaints ------------------------------------------------------------------------------------------
@@ -58,7 +60,12 @@ class Complaints:
 
     def hear(self, error: KafkaError) -> None:
         """Say it, unless the client repeats itself. Raises ConfigError for a right that is missing."""
-        self.raise_missing_right(error)
+        right = _RIGHTS.get(error.code())
+        if right is not None:
+            raise ConfigError(
+                f"Kafka refuses this process: {error.str()}. Grant the user of SITE_KAFKA_OPTIONS "
+                f"{right.format(topics=self._topics, group=self._group)}; docs/security.md has the commands."
+            )
         if error.code() == self._last:
             return
         self._last = error.code()
@@ -69,15 +76,6 @@ class Complaints:
         else:
             _consumer_logger.info(
                 "A topic of %s does not exist yet; waiting for it: %s", self._topics, error.str()
-            )
-
-    def raise_missing_right(self, error: KafkaError) -> None:
-        """Raise ConfigError where trying again is of no use until somebody grants a right."""
-        right = _RIGHTS.get(error.code())
-        if right is not None:
-            raise ConfigError(
-                f"Kafka refuses this process: {error.str()}. Grant the user of SITE_KAFKA_OPTIONS "
-                f"{right.format(topics=self._topics, group=self._group)}; docs/security.md has the commands."
             )
 
 
@@ -224,53 +222,27 @@ class KafkaPrefetch:
                 self._stopped[partition] = number
                 self._stop([partition])
         for partition, number in list(self._stopped.items()):
+            held_here = len(self._held.get(partition, ()))
             if self._number(partition) != number:
                 del self._stopped[partition]  # a new assignment begins with a client that goes on
-            elif self._is_little(len(self._held.get(partition, ()))):
+            # one of which nothing is held goes on whatever the others hold: they may be paused for long
+            elif not held_here or (held_here < FEW_MESSAGES and self._bytes < MOST_BYTES):
                 del self._stopped[partition]
                 self._go_on([partition])
-
-    def _is_little(self, held: int) -> bool:
-        """One of which nothing is held goes on whatever the others hold: they may be paused for long."""
-        return not held or (held < FEW_MESSAGES and self._bytes < MOST_BYTES)
 
 
 def _size(message: Message) -> int:
     return len(message.value or b"") + len(message.key or b"")
 
 
-# --- rejoins ---------------------------------------------------------------------------------------------
-# How often a member that was expelled may join its group again.
-#
+logger = logging.getLogger(__name__)
+
 # Servers that come back from an outage may fence a member by an earlier membership of its own, the answer
 # to which never arrived: joining again helps at once. Two processes with one name would fence each other
 # for ever, so there is a limit. Beyond it the process ends, and is started again with growing pauses.
-
-
-MOST = 3
-WINDOW_SECONDS = (
-    120.0  # many session timeouts: each of two with one name is fenced a heartbeat after it joined
-)
-
-
-class Rejoins:
-    """Of one member; `now` is any clock that does not go backwards."""
-
-    def __init__(self) -> None:
-        self._moments: deque[float] = deque()
-
-    def may(self, now: float) -> bool:
-        """Whether it may join again now; counts when it may."""
-        while self._moments and self._moments[0] <= now - WINDOW_SECONDS:
-            self._moments.popleft()
-        if len(self._moments) >= MOST:
-            return False
-        self._moments.append(now)
-        return True
-
-
-logger = logging.getLogger(__name__)
-
+_MOST_REJOINS = 3
+# many session timeouts: each of two with one name is fenced a heartbeat after it joined
+_REJOINS_SECONDS = 120.0
 _LEARN_SECONDS = 20.0  # until committed positions are told; a new membership aborts what may hold them up
 _STEP_SECONDS = 0.5  # one poll of the client; between two we see to what is unlearned or away
 
@@ -279,7 +251,7 @@ class _Ended(LogUnavailable):
     """The servers have ended this membership."""
 
 
-class KafkaConsumer:
+class KafkaConsumer(seed_log.TransactionalConsumer):
     """Reads `topics` as a member of `group` and tells `listener`; one thread uses it.
 
     Raises ConfigError when the client refuses its options.
@@ -305,10 +277,13 @@ class KafkaConsumer:
         self._config = config
         who = f"the consumer of {', '.join(topics)}"
         self._certificates = Certificates(config, who)
-        self._question = TopicQuestion(config, topics[0])
-        self._health = BrokerHealth(config.brokers, who, self._question)
+        # `list_topics` of the member, called within a rebalance, makes the next callback of that rebalance
+        # abort the process (measured with confluent-kafka 2.16), so another client is asked
+        self._health = BrokerHealth(
+            config.brokers, who, lambda seconds: self._ids.client().list_topics(topics[0], timeout=seconds)
+        )
         self._slot = MemberSlot.try_claim(group, config.member_name) if self._is_classic else None
-        self._rejoins = Rejoins()
+        self._rejoins = LogLimit(_MOST_REJOINS, _REJOINS_SECONDS)
         self._gaps = Gaps(lambda partition: start_of(self._client, partition), listener.deleted)
         self._begin_transactions = transactions
         self._transactions: KafkaTransactions | None = None
@@ -335,7 +310,7 @@ class KafkaConsumer:
 
     def _join_again(self, ended: _Ended) -> None:
         """Raises what ended it when that has happened too often."""
-        if not self._rejoins.may(runtime.monotonic()):
+        if not self._rejoins.admit(runtime.monotonic()):
             raise ended
         logger.warning("%s Joining again.", ended)
         self._replace_client(self._assignment.lose_all)
@@ -348,28 +323,23 @@ class KafkaConsumer:
         let_go()
         self._commits.drop()
         self._leave()
-        self._question.forget()
         self._ids.forget()
         self._join()
         self._assignment.raise_failure()
 
     @property
     def member_name(self) -> str:
-        """See `site_spider.contracts.seed_log.Consumer`."""
         return self._slot.instance_id if self._slot else ""
 
     @property
     def is_member(self) -> bool:
-        """See `site_spider.contracts.seed_log.Consumer`."""
         return bool(self._client.memberid())
 
     @property
     def is_away(self) -> bool:
-        """See `site_spider.contracts.seed_log.Consumer`."""
         return self._health.away
 
     def poll(self, timeout_seconds: float, limit: int) -> list[Message]:
-        """See `site_spider.contracts.seed_log.Consumer`."""
         try:
             if self._certificates.are_renewed() or self._ids.have_changed():
                 self._renew()
@@ -409,7 +379,7 @@ class KafkaConsumer:
             self._assignment.raise_failure()
 
     def commit(self, positions: Mapping[Partition, Position]) -> None:
-        """See `site_spider.contracts.seed_log.Consumer`. Takes up to 10 s when the coordinator is away."""
+        """Takes up to 10 s when the coordinator is away."""
         if not positions:
             return
         if self._transactions is not None:
@@ -419,7 +389,6 @@ class KafkaConsumer:
             self._commits.wait(self._client, self._ids.signed(positions))
 
     def begin_commit(self, positions: Mapping[Partition, Position], answered: Answered) -> None:
-        """See `site_spider.contracts.seed_log.Consumer`."""
         try:
             self._check_assigned(positions)
             if self._transactions is not None:
@@ -433,13 +402,11 @@ class KafkaConsumer:
     def commit_with(
         self, items: Sequence[Item], positions: Mapping[Partition, Position]
     ) -> Mapping[int, str]:
-        """See `site_spider.contracts.seed_log.TransactionalConsumer`."""
         assert self._transactions is not None
         self._check(positions)
         return self._transactions.run(items, self._ids.signed(positions))
 
     def was_committed(self, positions: Mapping[Partition, Position]) -> bool:
-        """See `site_spider.contracts.seed_log.TransactionalConsumer`."""
         assert self._transactions is not None
         return self._transactions.was_committed(positions)
 
@@ -459,17 +426,15 @@ class KafkaConsumer:
             )
 
     def pause(self, partitions: Sequence[Partition]) -> None:
-        """See `contracts.seed_log.Consumer`; partitions that were revoked meanwhile are ignored."""
+        """Partitions that were revoked meanwhile are ignored."""
         self._prefetch.pause(partitions)
 
     def resume(self, partitions: Sequence[Partition]) -> None:
-        """See `contracts.seed_log.Consumer`; partitions that were revoked meanwhile are ignored."""
+        """Partitions that were revoked meanwhile are ignored."""
         self._prefetch.resume(partitions)
 
     def close(self, *, for_good: bool = False) -> None:
-        """See `site_spider.contracts.seed_log.Consumer`.
-
-        A static member does not leave the group by closing: its partitions wait for its return
+        """A static member does not leave the group by closing: its partitions wait for its return
         for the session timeout (10 s), and then go to others. It leaves by unsubscribing.
         """
         try:
@@ -519,19 +484,16 @@ class KafkaConsumer:
             partition, end = Partition(str(raw.topic()), raw.partition() or 0), raw.offset() or 0
             self._note_gap(partition, end, end)
             self._assignment.note_end(partition, end)
+        elif is_fatal(error):
+            raise _Ended(f"Kafka ended this membership in group {self._group} for good: {error.str()}.")
         else:
-            self._complain(error)
+            self._complaints.hear(error)
         return None
 
     def _note_gap(self, partition: Partition, offset: int, following: int) -> None:
         number = self._assignment.number(partition)
         if number is not None:
             self._gaps.saw(partition, offset, following, number, self._assignment.begins_at(partition))
-
-    def _complain(self, error: KafkaError) -> None:
-        if is_fatal(error):
-            raise _Ended(f"Kafka ended this membership in group {self._group} for good: {error.str()}.")
-        self._complaints.hear(error)
 
     # --- the rest ------------------------------------------------------------------------
 

@@ -22,8 +22,8 @@ import os
 import re
 import socket
 import tempfile
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from struct import error as StructError  # noqa: N812 - a class
@@ -86,21 +86,11 @@ class GroupAssignment:
         return any(member.startswith(f"{name}-") for member in self.owned)
 
 
-def members_of(admin: AdminClient, group: str, seconds: float) -> list[Any] | None:
-    """The members of a group of the protocol `classic`; None when the servers do not tell.
-
-    Not by describe_consumer_groups: while a coordinator is away, its answer may abort the whole process
-    (librdkafka's rd_kafka_enq_once_del_source_return, measured with confluent-kafka 2.16).
-    """
-    found = _described(admin, group, seconds)
-    return None if found is None else list(found.members)
-
-
 def assignment_of(
     admin: AdminClient, group: str, topics: Sequence[str], seconds: float
 ) -> GroupAssignment | None:
     """Who has what; waits for the answer. None when the servers do not tell."""
-    found = _described(admin, group, seconds)
+    found = described(admin, group, seconds)
     if found is None:
         return None
     try:
@@ -119,7 +109,12 @@ def assignment_of(
     )
 
 
-def _described(admin: AdminClient, group: str, seconds: float) -> Any | None:
+def described(admin: AdminClient, group: str, seconds: float) -> Any | None:
+    """A group of the protocol `classic` and its members; None when the servers do not tell.
+
+    Not by describe_consumer_groups: while a coordinator is away, its answer may abort the whole process
+    (librdkafka's rd_kafka_enq_once_del_source_return, measured with confluent-kafka 2.16).
+    """
     try:
         found = admin.list_groups(group, timeout=seconds)
     except (KafkaException, ImportError) as error:  # the latter where warnings of deprecation are errors
@@ -231,9 +226,9 @@ class KafkaAssignment:
         self._listener = listener
         self._ids = ids
         self._commit = commit
-        self._client: Consumer | None = None
-        self._topics: Sequence[str] = ()
-        self._closing: ClientClosing | None = None
+        self._client: Consumer  # `subscribe` gives these three
+        self._closing: ClientClosing
+        self._topics: Sequence[str]
         self._owned: dict[Partition, int] = {}  # with the number of the assignment, to tell two of them apart
         self._begun_at: dict[Partition, int | None] = {}
         self._assignments = 0
@@ -264,14 +259,11 @@ class KafkaAssignment:
     def rejoin(self) -> None:
         """Leave the group and join again, which makes it rebalance; what is owned is given up before."""
         self.is_to_rejoin = self._owes_join = False
-        if self._client is not None:
-            self.unsubscribe()
-            self._subscribe(self._client)
+        self.unsubscribe()
+        self._subscribe(self._client)
 
     def unsubscribe(self) -> None:
         """Leave the group: its other members hear of it at once. To be called when all is given up."""
-        if self._client is None:
-            return
         has_assignment = bool(self._client.assignment())
         self._is_revoked = False
         self._client.unsubscribe()
@@ -309,7 +301,7 @@ class KafkaAssignment:
     def learn_late(self) -> None:
         """Ask again for committed positions that the servers did not tell at the rebalance."""
         waiting = [TopicPartition(*partition) for partition in sorted(self._unlearned)]
-        if not waiting or self._client is None:
+        if not waiting:
             return
         try:
             positions = self._committed(self._client, waiting, _LEARN_AGAIN_TIMEOUT_SECONDS)
@@ -329,29 +321,32 @@ class KafkaAssignment:
         """The membership has ended, and the client does not say so; `raise_failure` as in a rebalance."""
         gone = sorted(self._owned)
         self._clear()
-        try:
+        with self._failing_later():
             if gone:
                 self._listener.lost(gone)
-        except Exception as error:  # noqa: BLE001 - raised once a new client has joined
-            self._failure = error
 
     def give_up_all(self) -> None:
         """Before the client is closed; `raise_failure` as in a rebalance."""
         leaving = sorted(self._owned)
-        try:
+        with self._failing_later():
             if leaving:
                 self._commit_before_leaving(self._listener.revoked(leaving), _LAST_COMMIT_SECONDS)
-        except Exception as error:  # noqa: BLE001 - raised once the client is closed
-            self._failure = error
         self._clear()
 
     def close(self) -> None:
         """Close the client; `raise_failure` as in a rebalance. To be called when all is given up."""
-        if self._closing is not None:
-            self._closing.run()
+        self._closing.run()
+
+    @contextmanager
+    def _failing_later(self) -> Iterator[None]:
+        """What the listener raises is raised once the client has gone on."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - as above
+            self._failure = error
 
     def _on_assign(self, client: Consumer, raw: list[TopicPartition]) -> None:
-        if self._closing is not None and self._closing.has_begun:
+        if self._closing.has_begun:
             self._closing.stay_if_late()
             client.incremental_assign(raw)  # nobody hears of it
             return
@@ -374,10 +369,8 @@ class KafkaAssignment:
         client.incremental_assign(_begun(raw, self._ids.former))
         self._ids.former.clear()
         client.resume(raw)  # the client remembers a pause beyond the assignment that it was made in
-        try:
+        with self._failing_later():
             self._announce(positions)
-        except Exception as error:  # noqa: BLE001 - raised once the client has gone on
-            self._failure = error
 
     def _committed(
         self, client: Consumer, raw: list[TopicPartition], timeout_seconds: float
@@ -397,11 +390,9 @@ class KafkaAssignment:
 
     def _on_revoke(self, client: Consumer, raw: list[TopicPartition]) -> None:
         leaving = [partition for partition in to_ours(raw) if partition in self._owned]
-        try:
+        with self._failing_later():
             if leaving:
                 self._commit_before_leaving(self._listener.revoked(leaving), 0)
-        except Exception as error:  # noqa: BLE001 - raised once the client has gone on
-            self._failure = error
         self._forget(raw)
         client.incremental_unassign(raw)
         self._is_revoked = True
@@ -410,11 +401,9 @@ class KafkaAssignment:
         gone = [partition for partition in to_ours(raw) if partition in self._owned]
         logger.warning("The group went on without this member and took %s away.", listed(to_ours(raw)))
         self._forget(raw)
-        try:
+        with self._failing_later():
             if gone:
                 self._listener.lost(gone)
-        except Exception as error:  # noqa: BLE001 - raised once the client has gone on
-            self._failure = error
         client.incremental_unassign(raw)
 
     def _forget(self, raw: Iterable[TopicPartition]) -> None:

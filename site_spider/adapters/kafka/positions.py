@@ -209,7 +209,12 @@ class TopicIds:
 
     def signed(self, positions: Mapping[Partition, Position]) -> dict[Partition, Position]:
         """The same with the ids of their topics."""
-        return {one: self._sign(one.topic, position) for one, position in positions.items()}
+        return {
+            one: Position(at.offset, f"{self._ids[one.topic]}|{at.metadata}")
+            if self._ids.get(one.topic)
+            else at
+            for one, at in positions.items()
+        }
 
     def forget(self) -> None:
         """The membership has ended."""
@@ -236,10 +241,6 @@ class TopicIds:
             known = self._ids.get(name, "") if name in owned else ""
             self._is_mixed = self._is_mixed or _differ(topic_id, known)
             self._ids[name] = known or topic_id
-
-    def _sign(self, topic: str, position: Position) -> Position:
-        topic_id = self._ids.get(topic)
-        return Position(position.offset, f"{topic_id}|{position.metadata}") if topic_id else position
 
     def client(self) -> AdminClient:
         """For questions of this member besides; another one after an outage. Raises KafkaException."""

@@ -31,6 +31,7 @@ from confluent_kafka import Message as RawMessage
 
 from site_spider import runtime
 from site_spider.adapters.kafka.client import BrokerHealth, Certificates, KafkaConfig, is_fatal
+from site_spider.contracts import seed_log
 from site_spider.contracts.seed_log import Headers, MessagePlace, Partition
 from site_spider.errors import ConfigError, LogUnavailable, SinkRejected
 from site_spider.outage import Outage
@@ -77,11 +78,8 @@ class _Kept:
     ask_at: float = 0.0
 
 
-class KafkaProducer:
-    """Fulfils `site_spider.contracts.seed_log.Producer`.
-
-    Raises ConfigError when the client refuses its options.
-    """
+class KafkaProducer(seed_log.Producer):
+    """Raises ConfigError when the client refuses its options."""
 
     def __init__(self, config: KafkaConfig, purpose: str = "") -> None:
         self._config = config
@@ -104,7 +102,7 @@ class KafkaProducer:
         self._health = BrokerHealth(
             config.brokers,
             who,
-            self._ask,
+            lambda seconds: self._client.list_topics(self._topic, timeout=seconds),
             level=logging.INFO if purpose else logging.WARNING,
         )
         self._client = self._new_client()
@@ -114,7 +112,6 @@ class KafkaProducer:
     def send(
         self, topic: str, key: bytes | None, value: bytes | None, headers: Headers = ()
     ) -> Future[MessagePlace]:
-        """See `site_spider.contracts.seed_log.Producer`."""
         future: Future[MessagePlace] = Future()
         future.set_running_or_notify_cancel()  # from here on nobody can take it back
         outgoing = _ProducerRecord(topic, key, value, list(headers), future)
@@ -134,7 +131,6 @@ class KafkaProducer:
             self._overflow.append(outgoing)
 
     def flush(self, timeout_seconds: float) -> int:
-        """See `site_spider.contracts.seed_log.Producer`."""
         deadline = runtime.monotonic() + timeout_seconds
         while self._unfinished:
             remaining = deadline - runtime.monotonic()
@@ -146,7 +142,7 @@ class KafkaProducer:
         return len(self._unfinished)
 
     def close(self) -> None:
-        """See `site_spider.contracts.seed_log.Producer`; after 5 s what is left fails with LogUnavailable."""
+        """After 5 s what is left fails with LogUnavailable."""
         left = self.flush(_CLOSE_SECONDS)
         with self._lock:
             self._closed.set()
@@ -311,9 +307,6 @@ class KafkaProducer:
             return Producer(self._config.producer(self._on_error))
         except (KafkaException, ValueError, TypeError) as error:
             raise self._config.refused(error) from None
-
-    def _ask(self, timeout_seconds: float) -> object:
-        return self._client.list_topics(self._topic, timeout=timeout_seconds)
 
     def _on_error(self, error: KafkaError) -> None:
         if is_fatal(error):

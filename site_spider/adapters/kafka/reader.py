@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Mapping
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as RawMessage
 
 from site_spider import runtime
 from site_spider.adapters.kafka.client import Certificates, KafkaConfig
-from site_spider.contracts.seed_log import Message, Partition
+from site_spider.contracts.seed_log import Message, Partition, TopicReader
 from site_spider.errors import LogUnavailable
 
 # --- messages --------------------------------------------------------------------------------------------
@@ -22,27 +22,12 @@ def to_message(raw: RawMessage) -> Message:
     assert topic is not None
     assert number is not None
     assert offset is not None
-    headers = tuple((str(name), _bytes(value)) for name, value in list(raw.headers() or ()))
+    headers = tuple(
+        (str(name), value.encode() if isinstance(value, str) else value or b"")
+        for name, value in list(raw.headers() or ())
+    )
     timestamp_ms = max(raw.timestamp()[1], 0)  # negative when there is none
     return Message(Partition(topic, number), offset, raw.key(), raw.value(), headers, timestamp_ms)
-
-
-def before_ends(batch: Iterable[RawMessage], ends: dict[Partition, int]) -> Iterator[Message]:
-    """What lies before the ends; removes the partitions that are read to their end."""
-    for raw in batch:
-        error = raw.error()
-        if error and error.code() != KafkaError._PARTITION_EOF:
-            continue  # the client goes on by itself; should it not, there will be silence
-        partition, offset = Partition(str(raw.topic()), raw.partition() or 0), raw.offset() or 0
-        end = ends.get(partition, 0)
-        if offset < end and not error:
-            yield to_message(raw)
-        if error or offset + 1 >= end:  # the last offsets may hold no messages, so the end counts too
-            ends.pop(partition, None)
-
-
-def _bytes(header: str | bytes | None) -> bytes:
-    return header.encode() if isinstance(header, str) else header or b""
 
 
 _ANSWER_SECONDS = 10.0
@@ -50,28 +35,38 @@ _BATCH = 500
 _ASK_SECONDS = 1.0  # between two questions whether there is such a topic
 
 
-class KafkaTopicReader:
-    """Fulfils `site_spider.contracts.seed_log.TopicReader`. Partitions that are added later are not read."""
+class KafkaTopicReader(TopicReader):
+    """Partitions that are added later are not read.
 
-    def __init__(self, config: KafkaConfig, topic: str) -> None:
+    With `starts` and `ends` it reads these partitions alone, from these offsets on.
+    """
+
+    def __init__(
+        self,
+        config: KafkaConfig,
+        topic: str,
+        starts: Mapping[int, int] | None = None,
+        ends: Mapping[int, int] | None = None,
+    ) -> None:
         self._address = config.brokers
         self._topic = topic
-        self._trouble = ""
+        self.trouble = ""  # the client's last words
         self._config = config
         self._certificates = Certificates(config, f"the reader of {topic}")
         self._client = self._new_client()
         self._ends: dict[int, int] | None = None  # those not reached; None: there is no such topic yet
         self._next: dict[int, int] = {}  # positions of partitions
         self._ask_at = 0.0
-        self._begin()
+        if starts is None or ends is None:
+            self._begin()
+        else:
+            self._assign(starts, ends)
 
     @property
     def is_at_end(self) -> bool:
-        """See `site_spider.contracts.seed_log.TopicReader`."""
         return not self._ends
 
     def mark_end(self) -> None:
-        """See `site_spider.contracts.seed_log.TopicReader`."""
         if self._ends is None:
             self._begin()
             return
@@ -90,7 +85,6 @@ class KafkaTopicReader:
         }
 
     def poll(self, timeout_seconds: float) -> list[Message]:
-        """See `site_spider.contracts.seed_log.TopicReader`."""
         if self._certificates.are_renewed():
             self._renew()
         if self._ends is None:
@@ -105,7 +99,6 @@ class KafkaTopicReader:
         return [message for raw in (first, *self._client.consume(_BATCH, 0)) if (message := self._taken(raw))]
 
     def close(self) -> None:
-        """See `site_spider.contracts.seed_log.TopicReader`."""
         self._client.close()
 
     def _new_client(self) -> Consumer:
@@ -127,12 +120,15 @@ class KafkaTopicReader:
             bounds = [self._client.get_watermark_offsets(part, timeout=_ANSWER_SECONDS) for part in parts]
         except KafkaException as error:
             raise self._unavailable(error) from error
-        lows = {part.partition: low for part, (low, _) in zip(parts, bounds, strict=True)}
-        self._ends = {
-            part.partition: high for part, (low, high) in zip(parts, bounds, strict=True) if high > low
-        }
-        self._next = lows
-        self._client.assign([TopicPartition(self._topic, *start) for start in lows.items()])
+        lows, highs = (
+            {part.partition: bound[n] for part, bound in zip(parts, bounds, strict=True)} for n in (0, 1)
+        )
+        self._assign(lows, highs)
+
+    def _assign(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> None:
+        self._ends = {number: end for number, end in ends.items() if end > starts[number]}
+        self._next = dict(starts)
+        self._client.assign([TopicPartition(self._topic, *start) for start in starts.items()])
 
     def _taken(self, raw: RawMessage) -> Message | None:
         error = raw.error()
@@ -147,9 +143,9 @@ class KafkaTopicReader:
         return to_message(raw) if error is None else None
 
     def _unavailable(self, error: KafkaException) -> LogUnavailable:
-        why = self._trouble or error.args[0].str()
+        why = self.trouble or error.args[0].str()
         return LogUnavailable(f"Kafka at {self._address} (SITE_KAFKA_BROKERS) did not answer: {why}.")
 
     def _note_trouble(self, error: KafkaError) -> None:
         if error.code() != KafkaError._ALL_BROKERS_DOWN:
-            self._trouble = error.str()
+            self.trouble = error.str()

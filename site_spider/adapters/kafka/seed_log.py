@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Any, NamedTuple, Self, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
@@ -18,10 +18,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # not in its s
 from site_spider import options, runtime
 from site_spider.adapters.kafka.client import KafkaConfig
 from site_spider.adapters.kafka.consumer import KafkaConsumer
-from site_spider.adapters.kafka.membership import assignment_of, members_of
+from site_spider.adapters.kafka.membership import assignment_of, described
 from site_spider.adapters.kafka.positions import ask_ids, to_position
 from site_spider.adapters.kafka.producer import KafkaProducer
-from site_spider.adapters.kafka.reader import KafkaTopicReader, before_ends
+from site_spider.adapters.kafka.reader import KafkaTopicReader
 from site_spider.adapters.kafka.transactions import KafkaTransactions
 from site_spider.adapters.kafka.transactions import Topics as ItemTopics
 from site_spider.contracts.seed_log import (
@@ -33,6 +33,7 @@ from site_spider.contracts.seed_log import (
     PartitionProgress,
     Position,
     Right,
+    SeedLog,
     Topics,
     each_topic,
 )
@@ -44,20 +45,6 @@ from site_spider.errors import ConfigError, LogUnavailable, TopicMissing
 
 _FACTS_ANSWER_SECONDS = 5.0
 _READ_SECONDS = 3.0  # for the messages of all partitions
-
-
-def facts(
-    admin: AdminClient, config: KafkaConfig, topic: str, group: str, offsets: Mapping[Partition, int]
-) -> LogFacts:
-    """As SeedLog.facts. A right that is missing leaves one of them unknown."""
-    return LogFacts(
-        _members(admin, config, group), _retention_seconds(admin, topic), _written_at(config, offsets)
-    )
-
-
-def _members(admin: AdminClient, config: KafkaConfig, group: str) -> int | None:
-    found = members_of(admin, group, _FACTS_ANSWER_SECONDS) if config.group_protocol == "classic" else None
-    return None if found is None else len(found)
 
 
 def _retention_seconds(admin: AdminClient, topic: str) -> float | None:
@@ -122,7 +109,8 @@ def granted(
     topics = sorted({right.name for right in rights if right.kind == "topic"})
     groups = sorted({right.name for right in rights if right.kind == "group"})
     more: dict[str, Any] = {"include_authorized_operations": True, "request_timeout": seconds}
-    of_topics = _said(admin.describe_topics(TopicCollection(topics), **more)) if topics else {}
+    asked = admin.describe_topics(TopicCollection(topics), **more) if topics else {}
+    of_topics = {name: _read(answer) for name, answer in asked.items()}
     of_groups = {name: _of_group(config, name, [*topics, name][0], seconds) for name in groups}
     absent = [name for name, said in of_topics.items() if not said.exists]
     refused = set(_not_creatable(admin, absent, seconds))
@@ -165,10 +153,6 @@ def _judged(right: Right, said: _Authorized) -> Granted:
     return Granted(right, tuple(one for one in right.operations if one.upper() not in operations))
 
 
-def _said(answers: Mapping[str, Future[Any]]) -> dict[str, _Authorized]:
-    return {name: _read(answer) for name, answer in answers.items()}
-
-
 def _read(answer: Future[Any]) -> _Authorized:
     try:
         operations = answer.result().authorized_operations
@@ -194,7 +178,7 @@ def _not_creatable(admin: AdminClient, names: Iterable[str], seconds: float) -> 
 _REFUSALS = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})
 _ANSWER_SECONDS = 10.0
 _SILENCE_SECONDS = 30.0  # without a message, before reading a topic is given up
-_READ_BATCH = 500
+_READ_POLL_SECONDS = 0.1
 _COORDINATOR_PAUSE_SECONDS = 0.2
 _UNCOORDINATED = frozenset(
     {
@@ -216,8 +200,8 @@ _LATEST: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 R = TypeVar("R")
 
 
-class KafkaSeedLog:
-    """Fulfils `site_spider.contracts.seed_log.SeedLog`; threads may share it."""
+class KafkaSeedLog(SeedLog):
+    """Threads may share it."""
 
     has_own_clock = True
 
@@ -238,7 +222,6 @@ class KafkaSeedLog:
         return cls(KafkaConfig.from_settings(settings), *topics)
 
     def check(self, timeout_seconds: float) -> None:
-        """See `site_spider.contracts.seed_log.SeedLog`."""
         try:
             self._admin.list_topics(timeout=timeout_seconds)
         except KafkaException as error:
@@ -254,16 +237,15 @@ class KafkaSeedLog:
             ) from error
 
     def identity(self) -> str:
-        """See `site_spider.contracts.seed_log.SeedLog`: the cluster's id."""
+        """The cluster's id."""
         found = self._asked(lambda: self._admin.list_topics(timeout=_ANSWER_SECONDS))
         return str(found.cluster_id or self.address)
 
     def consumer(self, topics: Topics, group: str, listener: Listener) -> KafkaConsumer:
-        """See `site_spider.contracts.seed_log.SeedLog`."""
         return KafkaConsumer(self._config, each_topic(topics), group, listener)
 
     def transactional_consumer(self, topics: Topics, group: str, listener: Listener) -> KafkaConsumer:
-        """See `site_spider.contracts.seed_log.SeedLog`; for results and items SITE_*_TOPIC."""
+        """For results and items SITE_*_TOPIC."""
         names = each_topic(topics)
         items = ItemTopics(self._results_topic, names[0], self._items_topic)
 
@@ -273,27 +255,19 @@ class KafkaSeedLog:
         return KafkaConsumer(self._config, names, group, listener, transactions)
 
     def producer(self, purpose: str = "") -> KafkaProducer:
-        """See `site_spider.contracts.seed_log.SeedLog`."""
         return KafkaProducer(self._config, purpose)
 
     def keep(self, topic: str, seconds: float) -> None:
-        """See `site_spider.contracts.seed_log.SeedLog`: Kafka itself lets old messages go."""
-        if topic in self._kept or self.partitions(topic):
+        """Kafka itself lets old messages go."""
+        if topic not in self._kept:
+            kept_ms = int(seconds * 1000)
+            # the segment that is written to is never let go
+            config = {"retention.ms": str(kept_ms), "segment.ms": str(max(60_000, kept_ms // 4))}
+            self._create(NewTopic(topic, 1, -1, config=config))
             self._kept.add(topic)
-            return
-        kept_ms = int(seconds * 1000)
-        # the segment that is written to is never let go
-        config = {"retention.ms": str(kept_ms), "segment.ms": str(max(60_000, kept_ms // 4))}
-        wanted = NewTopic(topic, num_partitions=1, replication_factor=-1, config=config)
-        try:
-            self._admin.create_topics([wanted], request_timeout=_ANSWER_SECONDS)[topic].result()
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise self._unavailable(error) from error
-        self._kept.add(topic)
 
     def progress(self, topic: str, group: str) -> list[PartitionProgress]:
-        """See `site_spider.contracts.seed_log.SeedLog`. Asks the servers three questions."""
+        """Asks the servers three questions."""
         partitions = self._partitions(topic)
         starts, ends = self._offsets(partitions, _EARLIEST), self._offsets(partitions, _LATEST)
         committed = self._committed(partitions, group)
@@ -303,41 +277,46 @@ class KafkaSeedLog:
         ]
 
     def facts(self, topic: str, group: str, offsets: Mapping[Partition, int]) -> LogFacts:
-        """See `site_spider.contracts.seed_log.SeedLog`."""
         self._partitions(topic)
-        return facts(self._admin, self._config, topic, group, offsets)
+        is_classic = self._config.group_protocol == "classic"
+        found = described(self._admin, group, _FACTS_ANSWER_SECONDS) if is_classic else None
+        # a right that is missing leaves one of them unknown
+        return LogFacts(
+            None if found is None else len(found.members),
+            _retention_seconds(self._admin, topic),
+            _written_at(self._config, offsets),
+        )
 
     def unowned(self, topics: Topics, group: str) -> frozenset[Partition] | None:
-        """See `site_spider.contracts.seed_log.SeedLog`."""
         if self._config.group_protocol != "classic":
             return None
         found = assignment_of(self._admin, group, each_topic(topics), _ANSWER_SECONDS)
         return None if found is None or (found.owned and not found.is_settled) else found.unowned
 
     def granted(self, rights: Sequence[Right]) -> list[Granted]:
-        """See `site_spider.contracts.seed_log.SeedLog`."""
         return granted(self._admin, self._config, rights, _ANSWER_SECONDS)
 
     def topic_id(self, topic: str) -> str:
-        """See `site_spider.contracts.seed_log.SeedLog`."""
         with suppress(KafkaException):  # servers that do not tell
             return ask_ids(self._admin, [topic], _ANSWER_SECONDS / 5)[topic]
         return ""
 
     def partitions(self, topic: str) -> int:
-        """See `site_spider.contracts.seed_log.SeedLog`."""
         try:
             return len(self._partitions(topic))
         except TopicMissing:
             return 0
 
     def make_topic(self, topic: str, partitions: int, *, compacted: bool, dated: bool = False) -> None:
-        """See `site_spider.contracts.seed_log.SeedLog`."""
-        if self.partitions(topic):
-            return
         kept = _COMPACTED if compacted else {"retention.ms": "-1"}
         kept = {**kept, "message.timestamp.type": "LogAppendTime"} if dated else kept
-        wanted = NewTopic(topic, partitions or -1, -1, config=kept)
+        self._create(NewTopic(topic, partitions or -1, -1, config=kept))
+
+    def _create(self, wanted: NewTopic) -> None:
+        """Unless it is there."""
+        topic = wanted.topic
+        if self.partitions(topic):
+            return
         try:
             self._answer(self._admin.create_topics([wanted], operation_timeout=_ANSWER_SECONDS)[topic])
         except LogUnavailable:
@@ -352,24 +331,23 @@ class KafkaSeedLog:
             runtime.sleep(_COORDINATOR_PAUSE_SECONDS)
 
     def reader(self, topic: str, *, compacted: bool) -> KafkaTopicReader:  # noqa: ARG002 - the servers know
-        """See `site_spider.contracts.seed_log.SeedLog`."""
         return KafkaTopicReader(self._config, topic)
 
     def read(
         self, topic: str, start: Mapping[Partition, int] | None = None, since_ms: int = 0
     ) -> Iterator[Message]:
-        """See `site_spider.contracts.seed_log.SeedLog`."""
         partitions = self._partitions(topic)
         starts, ends = self._offsets(partitions, _EARLIEST), self._offsets(partitions, _LATEST)
         later = dict(start or {})
         if timed := [partition for partition in partitions if since_ms and partition not in later]:
             found = self._offsets(timed, OffsetSpec.for_timestamp(since_ms))
             later |= {part: offset if offset >= 0 else ends[part] for part, offset in found.items()}
-        starts = {part: max(first, later.get(part, 0)) for part, first in starts.items()}
-        return self._read(starts, {part: end for part, end in ends.items() if end > starts[part]})
+        first = {part.number: max(at, later.get(part, 0)) for part, at in starts.items()}
+        left = {part.number: end for part, end in ends.items() if end > first[part.number]}
+        return self._read(topic, {number: first[number] for number in left}, left)
 
     def close(self) -> None:
-        """See `contracts.seed_log.SeedLog`; the client ends by itself when nothing refers to it."""
+        """The client ends by itself when nothing refers to it."""
 
     def _new_admin(self) -> AdminClient:
         try:
@@ -443,21 +421,17 @@ class KafkaSeedLog:
 
     # --- reading without a group -----------------------------------------------------------
 
-    def _read(self, starts: dict[Partition, int], ends: dict[Partition, int]) -> Iterator[Message]:
+    def _read(self, topic: str, starts: dict[int, int], ends: dict[int, int]) -> Iterator[Message]:
         if not ends:
             return
-        client = Consumer(self._config.reader(f"site_spider-read-{runtime.uuid4().hex}", self._note_trouble))
-        client.assign([TopicPartition(*partition, starts[partition]) for partition in ends])
-        heard = runtime.monotonic()
-        try:
-            while ends:
-                batch = client.consume(_READ_BATCH, 0.1)
-                yield from before_ends(batch, ends)
+        with closing(KafkaTopicReader(self._config, topic, starts, ends)) as reader:
+            heard = runtime.monotonic()
+            while not reader.is_at_end:
+                batch = reader.poll(_READ_POLL_SECONDS)
+                yield from (message for message in batch if message.offset < ends[message.partition.number])
                 heard = runtime.monotonic() if batch else heard
                 if runtime.monotonic() - heard > _SILENCE_SECONDS:
-                    raise LogUnavailable(f"Kafka at {self.address} stopped sending: {self._trouble}")
-        finally:
-            client.close()
+                    raise LogUnavailable(f"Kafka at {self.address} stopped sending: {reader.trouble}")
 
 
 def _when_coordinated(question: Callable[[], R]) -> R:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
@@ -22,7 +21,7 @@ from typing import Any, Self, TypeVar
 
 from confluent_kafka import KafkaError
 
-from site_spider import runtime
+from site_spider import options, runtime
 from site_spider.adapters.kafka.client import KafkaConfig
 from site_spider.adapters.kafka.producer import KafkaProducer
 from site_spider.adapters.kafka.seed_log import KafkaSeedLog
@@ -42,7 +41,6 @@ OPEN_SECONDS = 3.0  # for one answer; the delivery asks again
 CLOSE_SECONDS = 4.0
 ACKNOWLEDGE_SECONDS = 15.0  # then the sink counts as away; a broker's successor is elected in less
 
-_TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _TOO_LARGE = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE).str()  # the producer hands on these words
 _ONE_A_BATCH = {"batch.num.messages": 1, "linger.ms": 0}
 
@@ -113,7 +111,7 @@ class KafkaSink:
         deadline = asyncio.get_running_loop().time() + ACKNOWLEDGE_SECONDS
         await _finished(sendings, deadline)
         while large := [sending for sending in sendings if sending.is_too_large]:
-            await self._run(partial(self._send_all_again, large))
+            await self._run(partial(self._send_again, large))
             await _finished(large, deadline)
         verdicts = [self._settled(sending) for sending in sendings]
         if verdicts and all(verdict.answer is Answer.RETRY for verdict in verdicts):
@@ -162,20 +160,17 @@ class KafkaSink:
         self._sendings[record.key] = sending
         return sending
 
-    def _send_all_again(self, sendings: Sequence[_Sending]) -> None:
-        for sending in sendings:
-            self._send_again(sending)
-
-    def _send_again(self, sending: _Sending) -> None:
-        document = shortened(sending.record.document, sending.rounds)
-        if document is None or (sending.rounds and sending.record.kind == "item"):  # not ours to cut
-            sending.is_cut_out = True
-            return
+    def _send_again(self, sendings: Sequence[_Sending]) -> None:
         if self._alone is None:
-            options = {**self._config.options, **_ONE_A_BATCH}
-            self._alone = KafkaProducer(replace(self._config, options=options))
-        sending.rounds += 1
-        sending.future = self._sent(self._alone, sending.record, document)
+            alone = replace(self._config, options={**self._config.options, **_ONE_A_BATCH})
+            self._alone = KafkaProducer(alone)
+        for sending in sendings:
+            document = shortened(sending.record.document, sending.rounds)
+            if document is None or (sending.rounds and sending.record.kind == "item"):  # not ours to cut
+                sending.is_cut_out = True
+                continue
+            sending.rounds += 1
+            sending.future = self._sent(self._alone, sending.record, document)
 
     def _sent(self, producer: KafkaProducer, record: Record, document: Mapping[str, Any]) -> Future[Any]:
         try:
@@ -223,11 +218,7 @@ async def _finished(sendings: Sequence[_Sending], deadline: float) -> None:
 
 
 def _topic(settings: SettingsView, setting: str = TOPIC) -> str:
-    topic = text(settings, setting, required=True)
-    if not _TOPIC_NAME.fullmatch(topic) or topic in (".", ".."):
-        raise ConfigError(
-            f"{setting} is {topic!r}, but a topic has a name of at most 249 ASCII letters, digits, . _ and -."
-        )
+    topic = options.topic(settings, setting)
     if topic in seed_topics(settings):
         raise ConfigError(f"{setting} is {topic!r}, a seed topic; results must not become seeds.")
     return topic

@@ -16,6 +16,7 @@ from site_spider.adapters.local.database import can_never_be
 from site_spider.adapters.local.log_consumer import LocalConsumer, to_message
 from site_spider.adapters.local.log_file import (
     FILE_NAME,
+    SELECT_FIRST,
     SELECT_MESSAGES,
     LocalProducer,
     LogFile,
@@ -34,6 +35,8 @@ from site_spider.contracts.seed_log import (
     PartitionProgress,
     Position,
     Right,
+    SeedLog,
+    TopicReader,
     Topics,
     each_topic,
 )
@@ -53,8 +56,8 @@ _SUPERSEDED = """DELETE FROM messages WHERE id >= ?1 AND id < ?2 AND key IS NOT 
     AND id NOT IN (SELECT max(id) FROM messages WHERE id >= ?1 AND id < ?2 GROUP BY key)"""
 
 
-class LocalTopicReader:
-    """Fulfils `site_spider.contracts.seed_log.TopicReader`."""
+class LocalTopicReader(TopicReader):
+    """`compacted`: it removes what is superseded."""
 
     def __init__(self, folder: Path, topic: str, *, compacted: bool) -> None:
         self._file = LogFile(folder)
@@ -68,15 +71,12 @@ class LocalTopicReader:
 
     @property
     def is_at_end(self) -> bool:
-        """See `site_spider.contracts.seed_log.TopicReader`."""
         return all(self._offsets.get(identifier, 0) >= end for identifier, end in self._ends.items())
 
     def mark_end(self) -> None:
-        """See `site_spider.contracts.seed_log.TopicReader`."""
         self._ends = {identifier: end for identifier, _, end in self._extents()}
 
     def poll(self, timeout_seconds: float) -> list[Message]:
-        """See `site_spider.contracts.seed_log.TopicReader`."""
         deadline = runtime.monotonic() + timeout_seconds
         while not (found := self._new()):
             if runtime.monotonic() >= deadline:
@@ -88,7 +88,6 @@ class LocalTopicReader:
         return found
 
     def close(self) -> None:
-        """See `site_spider.contracts.seed_log.TopicReader`."""
         self._file.close()
 
     def _extents(self) -> list[tuple[int, int, int]]:
@@ -120,7 +119,6 @@ class LocalTopicReader:
 
 
 PARTITIONS = 4  # of a new topic; as many members of a group find work
-_SELECT_TIME = "SELECT timestamp_ms FROM messages WHERE id >= ? AND id < ? ORDER BY id LIMIT 1"
 _KEEP_BUSY_SECONDS = 5.0  # that a write of others may take; else old messages go next time
 _PAGE = 50  # messages read at a time; each may have megabytes
 
@@ -132,8 +130,8 @@ class _Extent(NamedTuple):
     end: int
 
 
-class LocalSeedLog:
-    """Fulfils `site_spider.contracts.seed_log.SeedLog`; threads and processes may share the folder."""
+class LocalSeedLog(SeedLog):
+    """Threads and processes may share the folder."""
 
     has_own_clock = False
 
@@ -155,7 +153,7 @@ class LocalSeedLog:
         self._keep_seconds = seconds
 
     def check(self, timeout_seconds: float) -> None:
-        """See `site_spider.contracts.seed_log.SeedLog`; makes the file when it is missing.
+        """Makes the file when it is missing.
 
         Raises ConfigError where there can be none.
         """
@@ -168,23 +166,21 @@ class LocalSeedLog:
             raise
 
     def identity(self) -> str:
-        """See `site_spider.contracts.seed_log.SeedLog`: the folder."""
+        """The folder."""
         return str(self._folder.resolve())
 
     def consumer(self, topics: Topics, group: str, listener: Listener) -> LocalConsumer:
-        """See `site_spider.contracts.seed_log.SeedLog`."""
         return LocalConsumer(self._folder, each_topic(topics), group, listener, self._keep_seconds)
 
     def transactional_consumer(self, *_of_what: object) -> NoReturn:
-        """See `site_spider.contracts.seed_log.SeedLog`: there are no transactions here."""
+        """There are no transactions here."""
         raise ConfigError("SITE_KAFKA_EXACTLY_ONCE needs SITE_KAFKA_BROKERS; this log has no transactions.")
 
     def producer(self, purpose: str = "") -> LocalProducer:  # noqa: ARG002
-        """See `site_spider.contracts.seed_log.SeedLog`."""
         return LocalProducer(self._folder, self._partitions)
 
     def keep(self, topic: str, seconds: float) -> None:
-        """See `site_spider.contracts.seed_log.SeedLog`: the first message makes the topic."""
+        """The first message makes the topic."""
         before_ms = int((runtime.time() - seconds) * 1000)
         with closing(LogFile(self._folder, busy_seconds=_KEEP_BUSY_SECONDS)) as file:
             rows = file.query("SELECT id FROM partitions WHERE topic = ?", (topic,))
@@ -195,7 +191,6 @@ class LocalSeedLog:
                 )
 
     def progress(self, topic: str, group: str) -> list[PartitionProgress]:
-        """See `site_spider.contracts.seed_log.SeedLog`."""
         with closing(LogFile(self._folder)) as file:
             rows = file.query(
                 "SELECT partition_id, next_offset, metadata FROM positions WHERE consumer_group = ?", (group,)
@@ -207,7 +202,7 @@ class LocalSeedLog:
             ]
 
     def facts(self, topic: str, group: str, offsets: Mapping[Partition, int]) -> LogFacts:
-        """See `site_spider.contracts.seed_log.SeedLog`; nothing is ever deleted."""
+        """Nothing is ever deleted."""
         with closing(LogFile(self._folder)) as file:
             found = {at.partition: at for at in _extents(file, topic)}
             written_at = {
@@ -222,22 +217,20 @@ class LocalSeedLog:
         return LogFacts(members=int(members), retention_seconds=None, written_at=written_at)
 
     def unowned(self, topics: Topics, group: str) -> frozenset[Partition]:
-        """See `site_spider.contracts.seed_log.SeedLog`."""
         with closing(LogFile(self._folder)) as file:
             return frozenset(one for topic in each_topic(topics) for one in without_owner(file, group, topic))
 
     def granted(self, rights: Sequence[Right]) -> list[Granted]:
-        """See `site_spider.contracts.seed_log.SeedLog`: whoever may write the folder may do all."""
+        """Whoever may write the folder may do all."""
         return [
             Granted(right, (), right.kind == "group" or bool(self.partitions(right.name))) for right in rights
         ]
 
     def topic_id(self, topic: str) -> str:  # noqa: ARG002
-        """See `site_spider.contracts.seed_log.SeedLog`: topics are not deleted here."""
+        """Topics are not deleted here."""
         return ""
 
     def partitions(self, topic: str) -> int:
-        """See `site_spider.contracts.seed_log.SeedLog`."""
         with closing(LogFile(self._folder)) as file:
             [(count,)] = file.query("SELECT count(*) FROM partitions WHERE topic = ?", (topic,))
         return int(count)
@@ -250,18 +243,15 @@ class LocalSeedLog:
         compacted: bool,  # noqa: ARG002 - the reader's
         dated: bool = False,  # noqa: ARG002 - all are
     ) -> None:
-        """See `site_spider.contracts.seed_log.SeedLog`."""
         with closing(LogFile(self._folder, durable=True)) as file, file.transaction() as connection:
             make_topic(connection, topic, partitions or self._partitions)
 
     def reader(self, topic: str, *, compacted: bool) -> LocalTopicReader:
-        """See `site_spider.contracts.seed_log.SeedLog`."""
         return LocalTopicReader(self._folder, topic, compacted=compacted)
 
     def read(
         self, topic: str, start: Mapping[Partition, int] | None = None, since_ms: int = 0
     ) -> Iterator[Message]:
-        """See `site_spider.contracts.seed_log.SeedLog`."""
         later = start or {}
         with closing(LogFile(self._folder)) as file:
             extents = [
@@ -273,12 +263,15 @@ class LocalSeedLog:
         return self._read(extents)
 
     def close(self) -> None:
-        """See `site_spider.contracts.seed_log.SeedLog`; consumers and producers are closed one by one."""
+        """Consumers and producers are closed one by one."""
 
     def _read(self, extents: list[_Extent]) -> Iterator[Message]:
         with closing(LogFile(self._folder)) as file:
-            for extent in extents:
-                yield from _messages(file, extent)
+            for partition, identifier, start, end in extents:
+                offset, bound = start, message_id(identifier, end)
+                while rows := file.query(SELECT_MESSAGES, (message_id(identifier, offset), bound, _PAGE)):
+                    yield from (to_message(partition, row) for row in rows)
+                    offset = offset_of(rows[-1][0]) + 1
 
 
 def _extents(file: LogFile, topic: str) -> list[_Extent]:
@@ -294,8 +287,7 @@ def _extents(file: LogFile, topic: str) -> list[_Extent]:
 
 
 def _start(file: LogFile, partition_id: int, end: int) -> int:
-    bounds = (message_id(partition_id, 0), message_id(partition_id, end))
-    found = file.query("SELECT id FROM messages WHERE id >= ? AND id < ? ORDER BY id LIMIT 1", bounds)
+    found = file.query(SELECT_FIRST, (message_id(partition_id, 0), message_id(partition_id, end)))
     return offset_of(found[0][0]) if found else end
 
 
@@ -313,12 +305,4 @@ def _written_since(file: LogFile, extent: _Extent, since_ms: int) -> int:
 
 def _first_written(file: LogFile, extent: _Extent, offset: int) -> Iterator[int]:
     bounds = message_id(extent.partition_id, offset), message_id(extent.partition_id, extent.end)
-    one = "SELECT timestamp_ms FROM messages WHERE id >= ? AND id < ? ORDER BY id LIMIT 1"
-    yield from (timestamp_ms for (timestamp_ms,) in file.query(one, bounds))
-
-
-def _messages(file: LogFile, extent: _Extent) -> Iterator[Message]:
-    offset, end = extent.start, message_id(extent.partition_id, extent.end)
-    while rows := file.query(SELECT_MESSAGES, (message_id(extent.partition_id, offset), end, _PAGE)):
-        yield from (to_message(extent.partition, row) for row in rows)
-        offset = offset_of(rows[-1][0]) + 1
+    yield from (timestamp_ms for _, timestamp_ms in file.query(SELECT_FIRST, bounds))

@@ -20,7 +20,7 @@ from site_spider.adapters.local.log_file import (
     offset_of,
 )
 from site_spider.adapters.local.members import STALLED_SECONDS, Membership
-from site_spider.contracts.seed_log import Listener, Message, Partition, Position
+from site_spider.contracts.seed_log import Consumer, Listener, Message, Partition, Position
 from site_spider.errors import LogUnavailable
 from site_spider.outage import Outage
 
@@ -32,8 +32,8 @@ _BUSY_SECONDS = 5.0
 _BATCH_BYTES = 16_000_000  # a batch ends with the message that passes this
 
 
-class LocalConsumer:
-    """Fulfils `site_spider.contracts.seed_log.Consumer`; one thread uses it."""
+class LocalConsumer(Consumer):
+    """One thread uses it."""
 
     session_seconds = STALLED_SECONDS
 
@@ -56,21 +56,18 @@ class LocalConsumer:
 
     @property
     def member_name(self) -> str:
-        """See `site_spider.contracts.seed_log.Consumer`: members of this log have no lasting names."""
+        """Members of this log have no lasting names."""
         return ""
 
     @property
     def is_member(self) -> bool:
-        """See `site_spider.contracts.seed_log.Consumer`."""
         return any(membership.is_there for membership in self._memberships.values())
 
     @property
     def is_away(self) -> bool:
-        """See `site_spider.contracts.seed_log.Consumer`."""
         return bool(self._outage)
 
     def poll(self, timeout_seconds: float, limit: int) -> list[Message]:
-        """See `site_spider.contracts.seed_log.Consumer`."""
         deadline = runtime.monotonic() + timeout_seconds
         while True:
             batch = self._try(limit)
@@ -79,14 +76,13 @@ class LocalConsumer:
             self._wait(deadline)
 
     def commit(self, positions: Mapping[Partition, Position]) -> None:
-        """See `site_spider.contracts.seed_log.Consumer`."""
         for topic, some in _by_topic(positions).items():
             self._memberships[topic].commit({partition: positions[partition] for partition in some})
 
     def begin_commit(
         self, positions: Mapping[Partition, Position], answered: Callable[[LogUnavailable | None], None]
     ) -> None:
-        """See `site_spider.contracts.seed_log.Consumer`; answered at once."""
+        """Answered at once."""
         try:
             self.commit(positions)
         except LogUnavailable as error:
@@ -95,16 +91,14 @@ class LocalConsumer:
             answered(None)
 
     def pause(self, partitions: Sequence[Partition]) -> None:
-        """See `contracts.seed_log.Consumer`; partitions that were revoked meanwhile are ignored."""
+        """Partitions that were revoked meanwhile are ignored."""
         self._paused.update(partition for partition in partitions if partition in self._offsets)
 
     def resume(self, partitions: Sequence[Partition]) -> None:
-        """See `site_spider.contracts.seed_log.Consumer`."""
         self._paused.difference_update(partitions)
         self._version = None  # there may be something to hand out although nobody wrote
 
     def close(self, *, for_good: bool = False) -> None:  # noqa: ARG002 - whoever leaves is not waited for
-        """See `site_spider.contracts.seed_log.Consumer`."""
         try:
             self._give_up(list(self._offsets))
             for membership in self._memberships.values():
@@ -118,7 +112,8 @@ class LocalConsumer:
         try:
             if runtime.monotonic() >= self._balance_at:
                 self._balance_at = runtime.monotonic() + _BALANCE_SECONDS  # also if it fails: reading may not
-                self._balance()
+                for membership in self._memberships.values():
+                    self._move(membership)
                 self._forgetting.look(self._ids.values())
                 self._outage.is_over()
             # asked before the messages are, so that nothing written in between is waited for
@@ -156,15 +151,10 @@ class LocalConsumer:
                     break
         if messages:
             self._offsets[partition] = messages[-1].offset + 1
-        else:
-            self._announce_end(partition)
-        return messages
-
-    def _announce_end(self, partition: Partition) -> None:
-        end = self._offsets[partition]
-        if self._announced.get(partition) != end:
+        elif self._announced.get(partition) != (end := self._offsets[partition]):
             self._announced[partition] = end
             self._listener.reached(partition, end)
+        return messages
 
     def _wait(self, deadline: float) -> None:
         until = min(deadline, self._balance_at)
@@ -177,10 +167,6 @@ class LocalConsumer:
         return int(self._file.query("PRAGMA data_version")[0][0])
 
     # --- the group -----------------------------------------------------------------------------
-
-    def _balance(self) -> None:
-        for membership in self._memberships.values():
-            self._move(membership)
 
     def _move(self, membership: Membership) -> None:
         moves = membership.look()

@@ -13,15 +13,14 @@ import logging
 import re
 import sqlite3
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from site_spider import runtime
-from site_spider.adapters.local.database import create, error_code, inode_of, is_busy, open_database
-from site_spider.contracts.seed_log import Headers, MessagePlace, Partition
+from site_spider.adapters.local.database import DatabaseFile, error_code, is_busy
+from site_spider.contracts.seed_log import Headers, MessagePlace, Partition, Producer
 from site_spider.errors import LogUnavailable, SinkRejected
 from site_spider.seed.tiers import partition_of
 
@@ -31,7 +30,6 @@ FILE_NAME = "seeds.sqlite"
 OFFSET_BITS = 40  # a partition holds 10^12 messages, a file 8 million partitions
 
 _VERSION = 1
-_WAL_LIMIT_BYTES = 64_000_000  # what the -wal file is cut to after a burst
 _PASSING = {
     sqlite3.SQLITE_FULL,
     sqlite3.SQLITE_IOERR,
@@ -74,6 +72,9 @@ SELECT_MESSAGES = (
 )
 
 
+SELECT_FIRST = "SELECT id, timestamp_ms FROM messages WHERE id >= ? AND id < ? ORDER BY id LIMIT 1"
+
+
 def message_id(partition_id: int, offset: int) -> int:
     """The id of a message."""
     return partition_id << OFFSET_BITS | offset
@@ -92,83 +93,15 @@ def may_pass(error: LogUnavailable) -> bool:
     return isinstance(cause, OSError) and cause.errno in _PASSING_ERRNOS
 
 
-class LogFile:
-    """One connection to the file; one thread at a time uses it.
-
-    It opens the file when it is first needed, and again after an error or when somebody removed
-    the file. `durable` writes survive a power failure and cost an fsync each; others
-    survive the death of the process.
-    """
+class LogFile(DatabaseFile):
+    """`durable` writes survive a power failure and cost an fsync each; others survive a process's death."""
 
     def __init__(self, folder: Path, durable: bool = False, busy_seconds: float = 30) -> None:
-        self.path = folder / FILE_NAME
-        self._durable = durable
-        self._busy_seconds = busy_seconds
-        self._connection: sqlite3.Connection | None = None
-        self._inode = 0
-
-    def query(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
-        """The rows that a SELECT or PRAGMA yields. Raises LogUnavailable."""
-        with self._guarded():
-            return self._connected().execute(statement, values).fetchall()
-
-    def stream(self, statement: str, values: Sequence[Any] = ()) -> Generator[Any, None, None]:
-        """The same, row by row; to be closed when it is not read to its end. Raises LogUnavailable."""
-        with self._guarded():
-            cursor = self._connected().execute(statement, values)
-            try:
-                yield from cursor
-            finally:
-                cursor.close()  # or else the file's log could not be shortened
-
-    @contextmanager
-    def transaction(self) -> Iterator[sqlite3.Connection]:
-        """A write transaction, alone in the file; rolled back when the block raises.
-
-        Raises LogUnavailable.
-        """
-        with self._guarded():
-            connection = self._connected()
-            connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield connection
-                connection.execute("COMMIT")
-            finally:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
-
-    def close(self) -> None:
-        """Close the connection; it opens again when used."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
-
-    @contextmanager
-    def _guarded(self) -> Iterator[None]:
-        try:
-            yield
-        except (sqlite3.Error, OSError) as error:
-            if not is_busy(error):
-                self.close()
-            raise LogUnavailable(
-                f"SITE_DATA_DIR is {str(self.path.parent)!r}, but the seed log {self.path} cannot be used: "
-                f"{error}. Check its disk and permissions, or set another folder."
-            ) from error
-
-    def _connected(self) -> sqlite3.Connection:
-        if self._connection is not None and inode_of(self.path) != self._inode:
-            logger.warning("The seed log %s was removed; beginning a new one.", self.path)
-            self.close()
-        if self._connection is None:
-            self._connection = open_database(self.path, self._busy_seconds, is_durable=self._durable)
-            self._prepare(self._connection)
-            self._inode = self.path.stat().st_ino
-        return self._connection
+        super().__init__(folder / FILE_NAME, _SCHEMA, LogUnavailable, busy_seconds, is_durable=durable)
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
-        connection.execute(f"PRAGMA journal_size_limit = {_WAL_LIMIT_BYTES}")
         if connection.execute("PRAGMA user_version").fetchone()[0] != _VERSION:
-            create(connection, _SCHEMA)
+            super()._prepare(connection)
 
 
 # --- forgetting ------------------------------------------------------------------------------------------
@@ -213,10 +146,7 @@ class Forgetting:
             return 0
         before_ms = int((runtime.time() - self._keep_seconds) * 1000)
         bounds = message_id(partition_id, 0), message_id(partition_id, lowest)
-        oldest = self._file.query(
-            "SELECT timestamp_ms FROM messages WHERE id >= ? AND id < ? ORDER BY id LIMIT 1", bounds
-        )
-        if not oldest or oldest[0][0] >= before_ms:
+        if all(written_ms >= before_ms for _, written_ms in self._file.query(SELECT_FIRST, bounds)):
             return 0
         with self._file.transaction() as connection:
             return connection.execute(_DELETE, (*bounds, before_ms, _MOST_AT_ONCE)).rowcount
@@ -244,8 +174,8 @@ class _UnwrittenMessage(NamedTuple):
     future: Future[MessagePlace]
 
 
-class LocalProducer:
-    """Fulfils `site_spider.contracts.seed_log.Producer`; makes topics of `partitions` partitions."""
+class LocalProducer(Producer):
+    """Makes topics of `partitions` partitions."""
 
     def __init__(self, folder: Path, partitions: int) -> None:
         self._file = LogFile(folder, durable=True)
@@ -261,7 +191,6 @@ class LocalProducer:
     def send(
         self, topic: str, key: bytes | None, value: bytes | None, headers: Headers = ()
     ) -> Future[MessagePlace]:
-        """See `site_spider.contracts.seed_log.Producer`."""
         future: Future[MessagePlace] = Future()
         future.set_running_or_notify_cancel()  # from here on nobody can take it back
         text = json.dumps([(name, data.decode("latin-1")) for name, data in headers]) if headers else None
@@ -281,13 +210,12 @@ class LocalProducer:
         return future
 
     def flush(self, timeout_seconds: float) -> int:
-        """See `site_spider.contracts.seed_log.Producer`."""
         with self._change:
             self._change.wait_for(lambda: not self._unfinished, timeout_seconds)
             return self._unfinished
 
     def close(self) -> None:
-        """See `site_spider.contracts.seed_log.Producer`; after 5 s what is left fails with LogUnavailable."""
+        """After 5 s what is left fails with LogUnavailable."""
         left = self.flush(_CLOSE_SECONDS)
         if left:
             logger.warning("%d messages were not written to %s.", left, self._file.path)

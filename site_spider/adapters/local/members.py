@@ -172,7 +172,7 @@ class Membership:
     def claim(self, partitions: Iterable[Partition]) -> list[Claim]:
         """Take those that are still free. Raises LogUnavailable."""
         with self._file.transaction() as connection:
-            if not self._registered(connection):
+            if not connection.execute("SELECT 1 FROM members WHERE id = ?", (self._member,)).fetchone():
                 return []
             claims = [claim for one in partitions if (claim := self._claim(connection, one))]
         self._owned.update((claim.partition, claim.partition_id) for claim in claims)
@@ -220,26 +220,18 @@ class Membership:
             for member in dead:
                 _bury(connection, member)
             now = runtime.monotonic()
+            member = self._member
             update = "UPDATE members SET seen_at_seconds = ? WHERE id = ?"
-            if not connection.execute(update, (now, self._member)).rowcount:
+            if not connection.execute(update, (now, member)).rowcount:
                 gone = list(self._owned)
-                member = self._register(connection, now)
-            else:
-                member = self._member
+                # random, because a counter begins anew in a file that replaces a removed one
+                member = 1 + runtime.randbelow(2**62)
+                values = (member, self._group, self._topic, own_identity(), now)
+                connection.execute("INSERT INTO members VALUES (?, ?, ?, ?, ?)", values)
         self._member, self._beat_at = member, now
         for partition in gone:
             del self._owned[partition]
         return gone
-
-    def _register(self, connection: sqlite3.Connection, now: float) -> int:
-        # Random, because a counter begins anew in a file that replaces a removed one.
-        member = 1 + runtime.randbelow(2**62)
-        values = (member, self._group, self._topic, own_identity(), now)
-        connection.execute("INSERT INTO members VALUES (?, ?, ?, ?, ?)", values)
-        return member
-
-    def _registered(self, connection: sqlite3.Connection) -> bool:
-        return bool(connection.execute("SELECT 1 FROM members WHERE id = ?", (self._member,)).fetchone())
 
     # --- the tables ------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from site_spider import options, runtime
-from site_spider.adapters.local.database import can_never_be, create, inode_of, open_database
+from site_spider.adapters.local.database import DatabaseFile, can_never_be, unusable
 from site_spider.contracts.sink import ACKNOWLEDGED, ANY, Answer, Fields, Record, StatusFilter, Verdict
 from site_spider.errors import ConfigError, SinkRejected, SinkUnavailable
 from site_spider.options import SettingsView, text
@@ -25,8 +25,7 @@ from site_spider.results.document import encode, settled, without_mark
 # --- store -----------------------------------------------------------------------------------------------
 # The SQLite file of results and statistics, in SITE_DATA_DIR.
 #
-# Several processes share it (WAL). One object belongs to one thread; it opens the file when it is first
-# needed, and again after any error or when somebody removed the file.
+# Several processes share it (WAL). One object belongs to one thread.
 
 
 T = TypeVar("T")
@@ -70,112 +69,65 @@ class Table:
         insert = f"INSERT INTO {self.name} ({', '.join(names)}) VALUES ({marks})"  # noqa: S608
         return f"{insert} ON CONFLICT ({self.key}) DO UPDATE SET {changes}"
 
-    @property
-    def forget(self) -> str:
-        """The statement that deletes some rows from before a time."""
-        old = f"SELECT {self.key} FROM {self.name} WHERE {self.aged_by} < ? LIMIT {FORGET_ROWS}"  # noqa: S608 - as above
-        return f"DELETE FROM {self.name} WHERE {self.key} IN ({old})"  # noqa: S608 - as above
-
-    @property
-    def set_field(self) -> str:
-        """The statement that sets a field of the document of a key: path, value, key."""
-        return f"UPDATE {self.name} SET document = json_set(document, ?, ?) WHERE {self.key} = ?"  # noqa: S608 - as above
-
-    @property
-    def delete(self) -> str:
-        """The statement that deletes the row of a key."""
-        return f"DELETE FROM {self.name} WHERE {self.key} = ?"  # noqa: S608 - as above
-
-    @property
-    def select(self) -> str:
-        """The statement that reads the document of a key."""
-        return f"SELECT document FROM {self.name} WHERE {self.key} = ?"  # noqa: S608 - as above
-
 
 RESULTS = Table("results", "url_id", {"status": "status", "task_id": "task_id"}, is_shared=True)
 ITEMS = Table("items", "item_key", {}, merges=False)
 STATISTICS = Table("statistics", "id", {"timestamp": "@timestamp", "process": "process"}, aged_by="timestamp")
 
 
-class LocalStore:
+class LocalStore(DatabaseFile):
     """Writes documents into one table of the file, merging them with what is there."""
 
     def __init__(
         self, folder: Path, table: Table, row_limit_bytes: int | None = None, keep_seconds: float = 0
     ) -> None:
+        # durable, since acknowledged means that it survives a power failure
+        super().__init__(folder / FILE_NAME, table.schema, SinkUnavailable, BUSY_SECONDS, is_durable=True)
         self._keep_seconds = keep_seconds if table.aged_by else 0  # of rows; 0: for ever
-        self.path = folder / FILE_NAME
         self._table = table
-        self._select, self._upsert = table.select, table.upsert
+        self._select = f"SELECT document FROM {table.name} WHERE {table.key} = ?"  # noqa: S608 - as above
+        self._upsert = table.upsert
         self._row_limit_bytes = row_limit_bytes
-        self._connection: sqlite3.Connection | None = None
-        self._inode = 0
-
-    def open(self) -> None:
-        """Create what is missing. Raises SinkUnavailable."""
-        self._guarded(self._connected)
 
     def check(self) -> str:
         """What `open` would find. Raises SinkUnavailable."""
         exists = self.path.exists()
         folder = next(parent for parent in self.path.absolute().parents if parent.exists())
         if not folder.is_dir() or not os.access(self.path if exists else folder, os.W_OK):
-            raise unavailable(self.path, PermissionError(f"nothing can be written in {folder}"))
+            error = PermissionError(f"nothing can be written in {folder}")
+            raise SinkUnavailable(unusable(self.path, error)) from error
         return f"{self.path} {'is there' if exists else 'will be created'}"
 
     def write(self, records: Sequence[Record]) -> list[Verdict]:
         """Write the records in one transaction; one verdict for each. Raises SinkUnavailable."""
-        return self._guarded(lambda: self._write(records))
-
-    def close(self) -> None:
-        """Close the file."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
-
-    def _guarded(self, action: Callable[[], T]) -> T:
-        try:
-            return action()
-        except (sqlite3.Error, OSError) as error:
-            self.close()  # gives back a transaction that was left open
-            raise unavailable(self.path, error) from error
-
-    def _connected(self) -> sqlite3.Connection:
-        if self._connection is not None and inode_of(self.path) != self._inode:
-            self.close()
-        if self._connection is None:
-            # durable, since acknowledged means that it survives a power failure
-            self._connection = open_database(self.path, BUSY_SECONDS, is_durable=True)
-            self._prepare(self._connection)
-            self._inode = self.path.stat().st_ino
-        return self._connection
+        with self.transaction() as connection:
+            now, name, key = runtime.time(), self._table.name, self._table.key
+            verdicts = [self._put(connection, record, now) for record in records]
+            if self._keep_seconds:
+                before = datetime.fromtimestamp(max(0.0, now - self._keep_seconds), UTC)
+                old = f"SELECT {key} FROM {name} WHERE {self._table.aged_by} < ? LIMIT {FORGET_ROWS}"  # noqa: S608 - as above
+                forget = f"DELETE FROM {name} WHERE {key} IN ({old})"  # noqa: S608 - as above
+                connection.execute(forget, [before.isoformat(timespec="milliseconds")])
+        return verdicts
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
         if self._row_limit_bytes is not None:
             connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, self._row_limit_bytes)
-        create(connection, self._table.schema)
-
-    def _write(self, records: Sequence[Record]) -> list[Verdict]:
-        connection = self._connected()
-        connection.execute("BEGIN IMMEDIATE")
-        now = runtime.time()
-        put = {True: self._delete, False: self._put}
-        verdicts = [put[record.is_gone](connection, record, now) for record in records]
-        if self._keep_seconds:
-            connection.execute(self._table.forget, [_as_text(now - self._keep_seconds)])
-        connection.execute("COMMIT")
-        return verdicts
-
-    def _delete(self, connection: sqlite3.Connection, record: Record, _now: float) -> Verdict:
-        connection.execute(self._table.delete, [record.key])
-        return ACKNOWLEDGED
+        super()._prepare(connection)
 
     def _put(self, connection: sqlite3.Connection, record: Record, now: float) -> Verdict:
+        name, key = self._table.name, self._table.key
+        if record.is_gone:
+            connection.execute(f"DELETE FROM {name} WHERE {key} = ?", [record.key])  # noqa: S608 - as above
+            return ACKNOWLEDGED
         try:
-            document = self._merged(connection, record)
+            document = record.document
+            if self._table.merges:
+                row = connection.execute(self._select, [record.key]).fetchone()
+                stored = {} if row is None else document_in(row[0])
+                document = merged(stored, settled(stored, document) if self._table.is_shared else document)
             columns = [_column(document.get(field)) for field in self._table.columns.values()]
-            row = [record.key, encode(document), *columns, now]
-            connection.execute(self._upsert, row)
+            connection.execute(self._upsert, [record.key, encode(document), *columns, now])
         except SinkRejected as error:
             return Verdict(Answer.REJECTED, str(error))
         except (sqlite3.DataError, OverflowError, UnicodeEncodeError) as error:
@@ -183,21 +135,10 @@ class LocalStore:
             return Verdict(Answer.REJECTED, f"{type(error).__name__}: {error}")
         return ACKNOWLEDGED
 
-    def _merged(self, connection: sqlite3.Connection, record: Record) -> Mapping[str, Any]:
-        if not self._table.merges:
-            return record.document
-        row = connection.execute(self._select, [record.key]).fetchone()
-        stored = {} if row is None else document_in(row[0])
-        return merged(stored, settled(stored, record.document) if self._table.is_shared else record.document)
-
 
 def keep_seconds(settings: options.SettingsView) -> float:
     """SITE_LOCAL_KEEP_SECONDS; 0, for ever, where nobody has set it. Raises ConfigError."""
     return 0.0 if settings.get(KEEP) is None else options.seconds(settings, KEEP)
-
-
-def _as_text(moment: float) -> str:
-    return datetime.fromtimestamp(max(0.0, moment), UTC).isoformat(timespec="milliseconds")
 
 
 def document_in(text: object) -> dict[str, Any]:
@@ -222,14 +163,6 @@ def merged(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
         else:
             both[name] = value
     return both
-
-
-def unavailable(path: Path, error: Exception) -> SinkUnavailable:
-    """The error to raise when the file cannot be used."""
-    return SinkUnavailable(
-        f"SITE_DATA_DIR is {str(path.parent)!r}, but {path} cannot be used: {error}."
-        " Check its disk and permissions, or set another folder."
-    )
 
 
 def _column(value: Any) -> Any:
@@ -399,16 +332,13 @@ class LocalResults:
     def exchange(self, name: str, changes: Mapping[str, tuple[str | None, str]]) -> set[str]:
         """Set a field where it still is what was read, in one transaction. Raises SinkUnavailable."""
         path = f'$."{name}"'
-        statement = f"{self._table.set_field} AND {_FIELD_IS}"
-        try:
-            with closing(open_database(self._path, BUSY_SECONDS, is_durable=True)) as connection:
-                connection.execute("BEGIN IMMEDIATE")
-                rows = [(key, [path, new, key, path, old]) for key, (old, new) in changes.items()]
-                done = {key for key, values in rows if connection.execute(statement, values).rowcount}
-                connection.execute("COMMIT")
-        except (sqlite3.Error, OSError) as error:
-            raise unavailable(self._path, error) from error
-        return done
+        table, column = self._table.name, self._table.key
+        statement = (
+            f"UPDATE {table} SET document = json_set(document, ?, ?) WHERE {column} = ? AND {_FIELD_IS}"  # noqa: S608
+        )
+        rows = [(key, [path, new, key, path, old]) for key, (old, new) in changes.items()]
+        with closing(LocalStore(self._path.parent, self._table)) as store, store.transaction() as connection:
+            return {key for key, values in rows if connection.execute(statement, values).rowcount}
 
     def close(self) -> None:
         """Nothing is held between calls."""
@@ -434,7 +364,7 @@ class LocalResults:
         except FileNotFoundError:
             return
         except (sqlite3.Error, OSError) as error:
-            raise unavailable(self._path, error) from error
+            raise SinkUnavailable(unusable(self._path, error)) from error
 
 
 def _folder(settings: SettingsView) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, NamedTuple, Protocol, Self, TypeVar
 from urllib.parse import urlsplit
 
@@ -16,7 +17,7 @@ from redis.retry import Retry
 from site_spider import options, runtime
 from site_spider.contracts.done_store import DoneStore, DoneUnavailable, bloom_limits
 from site_spider.contracts.sink import ACKNOWLEDGED, Answer, Record, Verdict
-from site_spider.errors import ConfigError, SinkRejected, SinkUnavailable
+from site_spider.errors import ConfigError, SinkRejected, SinkUnavailable, SiteSpiderError
 from site_spider.options import SettingsView
 from site_spider.results.document import encode
 from site_spider.text import cut, escaped
@@ -24,6 +25,7 @@ from site_spider.text import cut, escaped
 _SCHEMES = ("redis", "rediss", "unix")
 _CONNECT_SECONDS = 2.0
 _ANSWER_SECONDS = 5.0
+_LONGEST_REASON = 300  # characters
 
 
 def client_of(url: str, address: str) -> Redis:
@@ -41,6 +43,18 @@ def client_of(url: str, address: str) -> Redis:
             f"SITE_REDIS_URL leads to {address!r}, but has options behind a question mark that the client "
             "does not take, or with values of a wrong type. Leave them out."
         ) from None
+
+
+@contextmanager
+def _explaining(client: Redis, address: str, away: type[SiteSpiderError]) -> Iterator[None]:
+    """What goes wrong with the server is raised as `away`."""
+    try:
+        yield
+    except (RedisError, OSError, ValueError, TypeError, RecursionError) as error:
+        # the last three: what came is no answer of Redis, and what follows it is none either
+        client.connection_pool.disconnect()
+        said = cut(escaped(str(error)[: _LONGEST_REASON + 1]), _LONGEST_REASON)
+        raise away(f"SITE_REDIS_URL is {address!r}, but its server cannot be used: {said}") from error
 
 
 def address_of(url: str) -> str:
@@ -76,7 +90,6 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _MARK = b"1"  # a small number takes no memory of its own in the server
-_LONGEST_REASON = 300  # characters
 _BATCH = 1000  # fingerprints in one command or pipeline: keeps the server from being busy for long
 _CACHE_SECONDS = 60.0  # so much longer than its time to live a fingerprint may count as done
 
@@ -177,42 +190,41 @@ class RedisDone(DoneStore):
 
     def open(self) -> None:
         """See whether the server answers, and what it can do."""
-        self._guarded(self._settled)
+        with _explaining(self._client, self.address, DoneUnavailable):
+            self._settled()
 
     async def check(self) -> str:
         """What `open` would find; the write that is asked for changes nothing. Raises DoneUnavailable."""
         key = self._exact.prefix + b"check"
 
         def ask() -> None:
-            self._guarded(self._settled)
-            self._guarded(lambda: self._client.set(key, b"", ex=1, xx=True))
+            self.open()
+            with _explaining(self._client, self.address, DoneUnavailable):
+                self._client.set(key, b"", ex=1, xx=True)
 
         await asyncio.to_thread(ask)
         return f"{self.address} answers"
 
     def known(self, fingerprints: Sequence[bytes]) -> set[bytes]:
         """Those of them that are kept."""
-        return self._guarded(lambda: self._known(fingerprints))
+        known: set[bytes] = set()
+        with _explaining(self._client, self.address, DoneUnavailable):
+            way = self._settled()
+            for batch in _batches(fingerprints):
+                answers = way.known(self._client, batch)
+                known.update(one for one, is_kept in zip(batch, answers, strict=True) if is_kept)
+        return known
 
     def add(self, fingerprints: Sequence[bytes]) -> None:
         """Keep them."""
-        self._guarded(lambda: self._add(fingerprints))
+        with _explaining(self._client, self.address, DoneUnavailable):
+            way = self._settled()
+            for batch in _batches(fingerprints):
+                way.add(self._client, batch)
 
     def close(self) -> None:
         """Close the connections."""
         self._client.close()
-
-    def _known(self, fingerprints: Sequence[bytes]) -> set[bytes]:
-        way, known = self._settled(), set[bytes]()
-        for batch in _batches(fingerprints):
-            answers = way.known(self._client, batch)
-            known.update(one for one, is_kept in zip(batch, answers, strict=True) if is_kept)
-        return known
-
-    def _add(self, fingerprints: Sequence[bytes]) -> None:
-        way = self._settled()
-        for batch in _batches(fingerprints):
-            way.add(self._client, batch)
 
     def _settled(self) -> Way:
         if self._way is None:
@@ -235,17 +247,6 @@ class RedisDone(DoneStore):
             return self._exact
         return filters
 
-    def _guarded(self, action: Callable[[], T]) -> T:
-        try:
-            return action()
-        except (RedisError, OSError, ValueError, TypeError, RecursionError) as error:
-            # the last three: what came is no answer of Redis, and what follows it is none either
-            self._client.connection_pool.disconnect()
-            said = cut(escaped(str(error)[: _LONGEST_REASON + 1]), _LONGEST_REASON)
-            raise DoneUnavailable(
-                f"SITE_REDIS_URL is {self.address!r}, but its server cannot be used: {said}"
-            ) from error
-
 
 def _checked(answer: object, count: int, allowed: Sequence[object]) -> list[Any]:
     """An answer with one of the allowed values for each fingerprint. Raises ResponseError."""
@@ -264,7 +265,6 @@ def _batches(fingerprints: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
 
 
 KEPT_SECONDS: Final = 86_400
-_STATISTICS_LONGEST_REASON: Final = 300  # characters
 
 
 class RedisStatistics:
@@ -294,23 +294,28 @@ class RedisStatistics:
 
     async def open(self) -> None:
         """See whether the server answers. Raises SinkUnavailable."""
-        self._client = self._client or client_of(self._url, self._address)
-        await self._run(self._client.ping)
+        client = self._client = self._client or client_of(self._url, self._address)
+        with _explaining(client, self._address, SinkUnavailable):
+            await self._run(client.ping)
 
     async def check(self) -> str:
         """What `open` would find; the writes that are asked for change nothing. Raises SinkUnavailable."""
         client = self._client = self._client or client_of(self._url, self._address)
         try:
-            await self._run(client.ping)
-            await self._run(lambda: client.set(f"{self._prefix}check", "", ex=1, xx=True))
-            await self._run(lambda: client.zadd(f"{self._prefix}ids", {"check": 0}, xx=True))
+            with _explaining(client, self._address, SinkUnavailable):
+                await self._run(client.ping)
+                await self._run(lambda: client.set(f"{self._prefix}check", "", ex=1, xx=True))
+                await self._run(lambda: client.zadd(f"{self._prefix}ids", {"check": 0}, xx=True))
         finally:
             await self.close()
         return f"{self._address} answers"
 
     async def write(self, records: Sequence[Record]) -> Sequence[Verdict]:
         """Write the records in one round trip. Raises SinkUnavailable."""
-        return await self._run(lambda: self._write(records))
+        if (client := self._client) is None:
+            raise SinkUnavailable("The store of statistics in Redis is not open.")
+        with _explaining(client, self._address, SinkUnavailable):
+            return await self._run(lambda: self._write(client, records))
 
     async def close(self) -> None:
         """Close the connections. Never raises."""
@@ -321,12 +326,10 @@ class RedisStatistics:
         if thread is not None:
             thread.shutdown(wait=False, cancel_futures=True)
 
-    def _write(self, records: Sequence[Record]) -> list[Verdict]:
-        if self._client is None:
-            raise SinkUnavailable("The store of statistics in Redis is not open.")
+    def _write(self, client: Redis, records: Sequence[Record]) -> list[Verdict]:
         verdicts, now = [], runtime.time()
         ids = f"{self._prefix}ids"
-        with self._client.pipeline(transaction=False) as pipeline:
+        with client.pipeline(transaction=False) as pipeline:
             for record in records:
                 try:
                     pipeline.set(self._prefix + record.key, encode(record.document), ex=KEPT_SECONDS)
@@ -343,13 +346,4 @@ class RedisStatistics:
     async def _run(self, action: Callable[[], T]) -> T:
         if self._thread is None:
             self._thread = runtime.ThreadPoolExecutor(max_workers=1, thread_name_prefix="redis-statistics")
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._guarded, action)
-
-    def _guarded(self, action: Callable[[], T]) -> T:
-        try:
-            return action()
-        except (RedisError, OSError, ValueError, TypeError, RecursionError) as error:
-            said: Any = cut(escaped(str(error)[: _STATISTICS_LONGEST_REASON + 1]), _STATISTICS_LONGEST_REASON)
-            raise SinkUnavailable(
-                f"SITE_REDIS_URL is {self._address!r}, but its server cannot be used: {said}"
-            ) from error
+        return await asyncio.get_running_loop().run_in_executor(self._thread, action)

@@ -20,7 +20,7 @@ from site_spider.console.url_search import UrlSearch
 from site_spider.console.watch import VERBS, FleetWatch
 from site_spider.console.web.guard import FORM_TOKEN, LOGIN, SESSION, Guard, Listening, Sessions
 from site_spider.contracts.seed_log import Message, Partition, SeedLog
-from site_spider.dead_letters.replay import ChosenReplay, Letter, TasksOf, newest
+from site_spider.dead_letters.replay import Letter, Replay, TasksOf, newest
 from site_spider.errors import ConfigError, LogUnavailable, SeedError, SiteSpiderError
 from site_spider.observe.frontier_socket import METRICS_QUESTION
 from site_spider.observe.metrics.server import exposition, form_for
@@ -69,11 +69,10 @@ class LettersAtHand:
         def complain(message: Message, reason: str) -> None:
             complaints.append(f"{message.partition.number}:{message.offset} {reason}")
 
-        replay = ChosenReplay(self._log, self.topic, complain, self._tasks_of)
+        replay = Replay(self._log, self.topic, complain, self._tasks_of)
         async with self._one:
             self._read_at = 0.0
-            frozen = {partition: frozenset(offsets) for partition, offsets in places.items()}
-            await asyncio.to_thread(replay.run, frozen)
+            await asyncio.to_thread(replay.run, places)
         said = f"{plural(replay.replayed, 'dead letter')} of {len(chosen)} put back"
         return f"{said}; not: {'; '.join(complaints)}" if complaints else f"{said}."
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
 from typing import Any
 
 import pytest
@@ -17,11 +15,7 @@ from site_spider.errors import ConfigError, SinkUnavailable
 from tests.adapters.elasticsearch.sinks import record, settings, settings_for, write
 from tests.contracts.trials import (
     answers,
-    assert_loop_stays_free,
-    page,
-    pids,
 )
-from tests.real_servers import SHARED_FOLDER
 
 __all__ = ["settings"]
 
@@ -154,16 +148,3 @@ def test_one_dead_host_of_two_is_passed_over(settings: dict[str, Any]) -> None:
     hosts = "http://127.0.0.1:9," + settings["SITE_ELASTICSEARCH_HOSTS"]
     sink = ElasticsearchSink.from_settings({**settings, "SITE_ELASTICSEARCH_HOSTS": hosts})
     assert answers(write(sink, [record("a", {"status": 1})])) == [Answer.ACKNOWLEDGED]
-
-
-@pytest.mark.servers
-def test_a_stalled_server_does_not_stall_the_event_loop(settings: dict[str, Any]) -> None:
-    """It takes bytes and gives no answer, until it goes on."""
-    if "SITE_ELASTICSEARCH_HOSTS" in os.environ:
-        pytest.skip("only a server that the tests have started is theirs to stop")
-    processes = pids(SHARED_FOLDER / "elasticsearch", "elasticsearch")
-    sink = ElasticsearchSink.from_settings(settings)
-    asyncio.run(assert_loop_stays_free(sink, processes, 5))
-    reader = ElasticsearchResults.from_settings(settings)
-    assert reader.get("2000") == page(2000).document
-    reader.close()

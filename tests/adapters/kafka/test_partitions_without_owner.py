@@ -222,12 +222,6 @@ def test_each_partition_has_an_owner_after_a_death_in_a_rebalance(fleets: Fleets
 
 @pytest.mark.servers
 @pytest.mark.nightly
-def test_a_member_that_dies_in_its_revocation_leaves_nothing_to_nobody(fleets: Fleets) -> None:
-    run(fleets, *[(dies_as_another_joins, "revoked", ONE_TIER)] * 20)
-
-
-@pytest.mark.servers
-@pytest.mark.nightly
 def test_whatever_happens_in_a_rebalance_each_partition_has_an_owner(fleets: Fleets) -> None:
     run(
         fleets,

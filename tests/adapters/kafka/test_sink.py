@@ -24,8 +24,6 @@ from tests.contracts.kafka_results import KafkaResults
 from tests.contracts.sinks import drop_topic, kafka_settings, record
 from tests.contracts.trials import (
     answers,
-    assert_loop_stays_free,
-    outlast_an_outage,
     page,
     pids,
     stopped,
@@ -216,36 +214,3 @@ def test_closing_does_not_wait_for_a_broker_that_is_silent(
         closing.join()
 
     asyncio.run(scenario())
-
-
-@pytest.mark.servers
-def test_nothing_is_lost_or_repeated_when_the_broker_is_killed(
-    own_server: Path, own_settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """By -9 in mid-stream, for longer than the sink waits: every result is one message."""
-    monkeypatch.setattr(kafka_sink, "ACKNOWLEDGE_SECONDS", 3)
-    sink = KafkaSink.from_settings(own_settings)
-    verdicts, waiting = asyncio.run(
-        outlast_an_outage(
-            sink,
-            lambda: servers(own_server, "kill", "kafka"),
-            lambda: servers(own_server, "start", "kafka"),
-            4000,
-        )
-    )
-    assert answers(verdicts) == [Answer.ACKNOWLEDGED] * 4000
-    assert waiting > 0
-    found = messages(own_settings)
-    assert {document["response_size"] for _, document in found} == set(range(4000))
-    assert len(found) == 4000
-
-
-@pytest.mark.servers
-def test_a_stalled_broker_does_not_stall_the_event_loop(
-    own_server: Path, own_settings: dict[str, Any]
-) -> None:
-    """It takes bytes and gives no answer, until it goes on."""
-    sink = KafkaSink.from_settings(own_settings)
-    processes = pids(own_server / "kafka", "kafka")
-    asyncio.run(assert_loop_stays_free(sink, processes, 5))
-    assert len(messages(own_settings)) == 2001

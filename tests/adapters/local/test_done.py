@@ -43,10 +43,11 @@ def test_a_file_that_cannot_be_used_is_an_outage_and_not_the_end(store: LocalDon
 
 
 def test_reading_goes_on_while_another_process_holds_the_lock(
-    store: LocalDone, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A write gives up after a while, and succeeds when it is tried again."""
     monkeypatch.setattr(local_done, "_BUSY_SECONDS", 0.1)
+    store = LocalDone(tmp_path / "data", "group")
     store.add([b"page"])
     assert store.known([b"page"]) == {b"page"}
     with closing(sqlite3.connect(store.path, isolation_level=None)) as other:
@@ -57,3 +58,4 @@ def test_reading_goes_on_while_another_process_holds_the_lock(
         other.execute("COMMIT")
     store.add([b"another"])
     assert store.known([b"page", b"another"]) == {b"page", b"another"}
+    store.close()

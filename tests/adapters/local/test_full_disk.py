@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import resource
 import time
@@ -13,11 +12,8 @@ from pathlib import Path
 import pytest
 
 from site_spider.adapters.local.log import LocalSeedLog
-from site_spider.adapters.local.results import LocalResults, LocalSink
 from site_spider.contracts.seed_log import Partition, Position
-from site_spider.contracts.sink import ACKNOWLEDGED, Record, Verdict
-from site_spider.errors import ConfigError, LogUnavailable
-from site_spider.results.delivery import Delivery
+from site_spider.errors import LogUnavailable
 
 
 @contextmanager
@@ -36,33 +32,6 @@ def until(condition: Callable[[], object], seconds: float = 300) -> None:
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)
-
-
-def test_results_are_kept_until_there_is_room(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Then all of them are written."""
-    caplog.set_level(logging.INFO)
-    heard: list[Verdict] = []
-
-    async def scenario() -> None:
-        delivery = Delivery(LocalSink(tmp_path))
-        await delivery.open(300)
-        with no_file_larger_than(200_000):
-            for number in range(40):
-                delivery.submit(
-                    Record(str(number), {"body": "x" * 20_000}, 20_000), heard.append, at_once=True
-                )
-            while delivery.available:
-                await asyncio.sleep(0.01)
-            await asyncio.sleep(1.5)  # some tries
-            assert delivery.backlog_count
-        while delivery.backlog_count:
-            await asyncio.sleep(0.01)
-        await delivery.close(300)
-
-    asyncio.run(asyncio.wait_for(scenario(), 300))
-    assert heard == [ACKNOWLEDGED] * 40
-    assert LocalResults(tmp_path).count() == 40
-    assert len([line for line in caplog.messages if "is away" in line]) == 1
 
 
 def test_messages_are_kept_until_there_is_room(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -117,20 +86,3 @@ def test_a_member_waits_for_room(
     until(lambda: got.extend(consumer.poll(0.1, 500)) or len(got) == 1000)
     consumer.close()
     assert caplog.text.count("Trying again") == 1
-
-
-@pytest.mark.parametrize("folder", ["/proc/site_spider", "/dev/null/data"])
-def test_a_folder_that_cannot_be_written_to_is_named_at_the_start(folder: str) -> None:
-    """In one line, with the setting."""
-    with pytest.raises(ConfigError, match="SITE_DATA_DIR"):
-        LocalSeedLog(Path(folder)).check(1)
-
-    async def scenario() -> None:
-        sink = LocalSink(Path(folder))
-        try:
-            await sink.open()
-        finally:
-            await sink.close()
-
-    with pytest.raises(ConfigError, match="SITE_DATA_DIR"):
-        asyncio.run(scenario())

@@ -61,18 +61,6 @@ def test_the_partitions_of_a_killed_process_are_taken_over_at_once(case: Case, t
     assert sorted(member.values) == sorted(values)
 
 
-def test_what_was_acknowledged_survives_the_death_of_the_producer(case: Case, tmp_path: Path) -> None:
-    """All of it, in order, with nothing between missing."""
-    with process("produce", CLASS, settings(tmp_path), case.topic, "a") as other:
-        while (durable := other.wait_for("durable")) < 1000:
-            pass
-        rest = other.kill()
-    durable = max([durable, *(int(line.split()[1]) for line in rest)])
-    values = [message.value for message in case.log.read(case.topic)]
-    assert values == [b"a %d" % number for number in range(len(values))]
-    assert len(values) >= durable
-
-
 def test_processes_may_produce_at_the_same_time(case: Case, tmp_path: Path) -> None:
     """Their messages mix, none is lost, offsets have no gaps."""
     with (

@@ -1,0 +1,116 @@
+"""The same tests pass with compiled modules. hatch_build.py makes a folder of them, the first on the path."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import hatch_build
+from tests.debian import program
+
+ROOT = Path(__file__).resolve().parents[1]
+TIMEOUT_SECONDS = 1500  # on a busy machine, with the compilation
+pytestmark = [pytest.mark.timeout(TIMEOUT_SECONDS), pytest.mark.xdist_group("compiled")]
+LEVEL = {"COMPILE_LEVEL": "0"}  # the same code, in a third of the time
+
+FOLDERS = ("ledger", "seed", "page", "frontier", "intake", "dupefilter", "results", "engine", "service")
+PURE = (
+    *("tests/ledger", "tests/seed", "tests/page/test_links.py", "tests/page/test_url.py"),
+    *("tests/page/test_decode.py", "tests/frontier/test_frontier_model.py", "tests/results/test_batch.py"),
+    *("tests/results/test_fields.py", "tests/dupefilter/test_dupefilter.py"),
+)
+CRAWLS = ("tests/frontier/test_link_slices.py", "tests/intake/test_repeats.py")
+# The first reads sources by inspect; the others replace methods, which compiled code does not look up.
+WITHOUT = (
+    "tests/engine/test_private_parts.py::test_no_private_part_is_used_outside_the_engine_folder",
+    "tests/service/test_beginnings.py::test_a_seed_that_cannot_be_queued_is_set_aside",
+    "tests/service/test_beginnings.py"
+    "::test_an_error_of_the_frontier_counts_as_a_death_and_cannot_come_for_ever",
+    "tests/service/test_beginnings.py::test_the_commit_of_a_crawl_that_fails_names_its_owner",
+    "tests/service/test_rules.py::test_a_scheduler_that_fails_ends_the_process_instead_of_stalling_it",
+    "tests/frontier/retry/test_retries.py::test_retries_wait_behind_the_seeds_redirected_ones_too",
+    "tests/results/test_delivery.py"
+    "::test_a_bug_after_a_record_was_accepted_is_told_to_the_owner_and_not_to_its_submitter",
+)
+
+
+def run(*command: str, folder: Path | None = None, **variables: str) -> subprocess.CompletedProcess[str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("SITE_", "PYTEST_"))}
+    path = {"PYTHONPATH": str(folder)} if folder else {}
+    return subprocess.run(
+        command,
+        cwd=ROOT,
+        env=kept | path | variables,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_SECONDS,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def folder() -> Path:
+    """With the package and its compiled modules."""
+    program("gcc", "build-essential python3-dev")
+    built = run(sys.executable, "hatch_build.py", **LEVEL)
+    assert built.returncode == 0, built.stderr[-3000:]
+    return Path(built.stdout.strip())
+
+
+def passes(folder: Path, *tests: str) -> None:
+    """With the compiled modules: -P and append keep the checkout behind them."""
+    options = (
+        "-P",
+        "-m",
+        "pytest",
+        "--import-mode=append",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-m",
+        "not servers",
+    )
+    without = [f"--deselect={name}" for name in WITHOUT]
+    ran = run(sys.executable, *options, *without, *tests, folder=folder)
+    assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-1000:]
+
+
+def test_pure_tests_and_crawls_pass(folder: Path) -> None:
+    passes(folder, *PURE, *CRAWLS)
+
+
+@pytest.mark.nightly
+def test_all_tests_of_the_folders_pass(folder: Path) -> None:
+    passes(folder, *(f"tests/{name}" for name in FOLDERS))
+
+
+def test_a_crawl_ends_and_says_that_it_is_compiled(folder: Path, tmp_path: Path) -> None:
+    said = f"site_spider is compiled ({len(hatch_build.modules())} modules)"
+    data = {"SITE_DATA_DIR": str(tmp_path), "SITE_ALLOW_PRIVATE_HOSTS": "true"}
+    scrapy = str(Path(sys.executable).with_name("scrapy"))
+    assert said in run(scrapy, "version", "-v", folder=folder).stdout
+    seeds = tmp_path / "seeds.txt"
+    seeds.write_text("http://127.0.0.1:1/\n")
+    assert run(scrapy, "seed", str(seeds), folder=folder, **data).returncode == 0
+    crawl = run(scrapy, "crawl", "crawl_spider", folder=folder, SITE_IDLE_CLOSE_SECONDS="1", **data)
+    assert crawl.returncode == 0
+    assert said in crawl.stderr
+    assert "ConnectionRefusedError" in run(scrapy, "results", folder=folder, **data).stdout
+
+
+def test_a_checkout_is_pure() -> None:
+    scrapy = str(Path(sys.executable).with_name("scrapy"))
+    assert "site_spider is pure Python" in run(scrapy, "version", "-v").stdout
+
+
+def test_a_missing_compiler_is_named_with_its_package() -> None:
+    built = run(sys.executable, "hatch_build.py", CC="/no/compiler", COMPILE_LEVEL="1")
+    assert built.returncode == 1
+    assert built.stderr.startswith(
+        "hatch_build.py: there is no C compiler: '/no/compiler' is not on the PATH;"
+    )
+    assert "apt-get install build-essential" in built.stderr
