@@ -102,14 +102,11 @@ class DownloadWatch:
         if self._bodies is not None:
             self._bodies.arrived(self._request)
 
-    def _set_timer(self, seconds: float) -> None:
-        self._timer = asyncio.get_running_loop().call_later(seconds, self._look_at_clock)
-
     def _look_at_clock(self) -> None:
         is_ours = self._paused_at is not None or self._wire.is_withholding
         left = _LOOK_SECONDS if is_ours else self.seconds_left()
         if left > 0:  # the time in which we took nothing does not count
-            self._set_timer(left)
+            self._timer = asyncio.get_running_loop().call_later(left, self._look_at_clock)
         else:
             self._wire.fail(self.timed_out())
 
@@ -164,9 +161,6 @@ class DownloadWatch:
         said = f"{size} bytes or more, over the {self._limits.most_bytes} of DOWNLOAD_MAXSIZE"
         logger.warning("%s has %s", self._request, said)
         raise DownloadCancelledError(said)
-
-
-# --- handler ---------------------------------------------------------------------------------------------
 
 
 _FALLBACK = "site_spider.download.fallback"

@@ -183,7 +183,7 @@ class SeenDupeFilter(DupeFilterBase):
             return list(urls)
         found = list(urls)
         knows = self.seen.knows
-        scope, form = job.page_scope, self._form_for(job)
+        scope, form = job.seed.page_scope, self._form_for(job)
         if self._filters_seeds and form is not None:
             new = [url for url in found if not any(map(knows, self._compared(url, scope, form).asks))]
         else:

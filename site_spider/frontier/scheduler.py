@@ -10,8 +10,6 @@ from scrapy import Request, Spider
 from scrapy.core.engine import ExecutionEngine
 from scrapy.core.scheduler import Scheduler
 from scrapy.crawler import Crawler
-from scrapy.http import Response
-from scrapy.spidermiddlewares.depth import DepthMiddleware
 from scrapy.statscollectors import StatsCollector
 from scrapy.utils.defer import deferred_from_coro
 from twisted.internet.defer import Deferred
@@ -400,21 +398,3 @@ class SeedScheduler(Scheduler):
         except Exception as error:  # noqa: BLE001 - the engine would only log it and stall
             self._fail(error)
             return None
-
-
-# --- depth -----------------------------------------------------------------------------------------------
-# Scrapy's middleware for the depth, which leaves the pages of a list, and files of sitemaps, at one depth.
-
-
-class PageDepth(DepthMiddleware):
-    """A list of 50 pages would else end at DEPTH_LIMIT; the source's own limit counts for it."""
-
-    def get_processed_request(self, request: Request, response: Response | None) -> Request | None:
-        """As Scrapy asks; for the next page the depth of this one."""
-        if response is None or not (
-            request.meta.pop(meta_keys.SAME_DEPTH, False)
-            or request.meta.get(meta_keys.PAGE_NUMBER, 1) > response.meta.get(meta_keys.PAGE_NUMBER, 1)
-        ):
-            return super().get_processed_request(request, response)
-        request.meta["depth"] = response.meta["depth"]
-        return request

@@ -97,11 +97,6 @@ class Job:
         return self._root
 
     @property
-    def page_scope(self) -> str | None:
-        """Within what its page is compared with others: see Seed."""
-        return self.seed.page_scope
-
-    @property
     def url_id(self) -> str:
         """The `_id` of the document."""
         if self._url_id is None:

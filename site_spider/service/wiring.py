@@ -19,7 +19,6 @@ from site_spider.dupefilter.dupefilter import SeenDupeFilter, SeenMarks, TaskFor
 from site_spider.engine import flow as engine_hooks
 from site_spider.engine import scrapy_parts as registry
 from site_spider.engine.cookies import SeedCookies
-from site_spider.frontier.link_rules import RuledPages, Traps
 from site_spider.frontier.scheduler import CrawlParts, Dispatcher, Queues
 from site_spider.frontier.spill import Ownership, SeedWriter, Spill, SpilledPages
 from site_spider.frontier.waiter import (
@@ -71,7 +70,7 @@ from site_spider.service.stop import Stop
 from site_spider.sources.extractor import Extractor
 from site_spider.tasks.ends import Tracker
 from site_spider.tasks.moving import Leaving
-from site_spider.tasks.pages import TaskPages
+from site_spider.tasks.pages import Traps, WantedPages
 from site_spider.tasks.tasks import with_source
 
 _ANSWER_SECONDS = 10.0  # for the loop to answer a rebalance, beyond the grace
@@ -216,7 +215,6 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     all_seeds = options.boolean(settings, "SITE_FILTER_SEEDS")
     pages = pages_of(dupefilter, seed_queue, completion, spider, background, all_seeds=all_seeds)
     traps, rules = Traps(), lambda: stores.url_rules.rules
-    ruled = RuledPages(pages, rules, traps, stats.inc_value, records.states.refused)
     leaving = Leaving(
         spider,
         completion,
@@ -241,7 +239,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
         completion,
         results,
         dead_letters,
-        TaskPages(ruled, gate, records.topics.parked, stats.inc_value),
+        WantedPages(pages, rules, traps, gate, records.topics.parked, stats.inc_value),
         back_pressure,
         Preparation(callbacks, config.seed_meta_keys, library, gate.begins, headers),
     )

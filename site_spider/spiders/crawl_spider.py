@@ -278,7 +278,7 @@ class SeedSpider(Spider):
     async def _read_text(self, response: Response, result: Result, job: Job | None) -> bool:
         """Fill in what a page says of itself; whether its links may be followed."""
         assert self.page_texts is not None
-        scope = None if job is None else job.page_scope
+        scope = None if job is None else job.seed.page_scope
         extractor = part_of(self.crawler, Extractor)
         if not await self.page_texts.fill(result, response, extractor, scope) and job is not None:
             job.exchanges = ()  # which are for archives
