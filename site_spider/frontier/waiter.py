@@ -337,8 +337,7 @@ class TaskRates:
 
     def free_at(self, key: Hashable, now: float) -> float:
         """When the next request of a task may begin; to be asked again then."""
-        rate = self._rate(key)
-        if rate is None:
+        if not isinstance(key, TaskFlow) or key.task_id is None or (rate := self._rate(key)) is None:
             return now
         tokens = self._tokens(key, rate, now)
         if tokens < 1.0:
@@ -347,19 +346,19 @@ class TaskRates:
 
     def spend(self, key: Hashable, now: float) -> None:
         """One has begun."""
-        rate = self._rate(key)
-        if rate is not None and isinstance(key, TaskFlow):
+        if not isinstance(key, TaskFlow) or key.task_id is None:
+            return
+        if (rate := self._rate(key)) is not None:
             self._buckets[key.task_id] = _Bucket(self._tokens(key, rate, now) - 1.0, now)
             self._used(key).begin(now)
 
-    def _rate(self, key: Hashable) -> float | None:
-        if not isinstance(key, TaskFlow) or (rate := self._rate_of(key.task_id)) is None:
+    def _rate(self, key: TaskFlow) -> float | None:
+        if (rate := self._rate_of(key.task_id)) is None:
             return None
-        part = self._parts.get(key.task_id) if key.task_id is not None else None
+        part = None if key.task_id is None else self._parts.get(key.task_id)
         return max(_LEAST_RATE, rate * self._share_of(key.topic) if part is None else min(part, rate))
 
-    def _tokens(self, key: Hashable, rate: float, now: float) -> float:
-        assert isinstance(key, TaskFlow)
+    def _tokens(self, key: TaskFlow, rate: float, now: float) -> float:
         bucket = self._buckets.get(key.task_id)
         if bucket is None:
             return 1.0

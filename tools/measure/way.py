@@ -26,7 +26,7 @@ from collections import Counter as Sums
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from itertools import repeat
+from itertools import repeat, zip_longest
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -54,8 +54,9 @@ ROUNDS = 3
 PAGES, HOSTS, PARTITIONS, WARM_PAGES, MOST_NAMED = 2_000, 8, 16, 100, 30  # of --calls
 SETTLE_SECONDS = 1.0  # until a crawl knows of a pause
 IDLE_SECONDS = 5.0
-TICK = service.tick.__code__.co_filename, service.tick.__code__.co_qualname  # as often as timers ring
+MANY = 20  # calls of an idle thread, which tell its timers
 Passed = set[tuple[str, str]]  # files and functions
+Calls = Sums[tuple[str, str]]  # of these
 [COMMIT] = (
     code
     for code in service.SeedService._start.__code__.co_consts
@@ -125,13 +126,24 @@ class Profiles:
         self._made.append(cProfile.Profile(builtins=False))
         self._made[-1].enable()  # in the place of this function
 
-    def taken(self) -> Sums[tuple[str, str]]:
-        """Calls of each function until now, with its file."""
-        found: Sums[tuple[str, str]] = Sums()
-        for entry in (entry for profile in list(self._made) for entry in profile.getstats()):
-            if isinstance(entry.code, CodeType):
-                found[entry.code.co_filename, entry.code.co_qualname] += entry.callcount
-        return found
+    def taken(self) -> list[Calls]:
+        """What each thread has called until now."""
+        return [_calls(profile) for profile in list(self._made)]
+
+
+def _calls(profile: cProfile.Profile) -> Calls:
+    found: Calls = Sums()
+    for entry in profile.getstats():
+        if isinstance(entry.code, CodeType):
+            found[entry.code.co_filename, entry.code.co_qualname] += entry.callcount
+    return found
+
+
+def _without_timers(busy: Calls, idle: Calls) -> Calls:
+    """What a thread also calls without pages, it calls by time; the least frequent says how much that is."""
+    often = [name for name, count in idle.items() if count >= MANY]
+    times = min((busy[name] / idle[name] for name in often), default=0.0)
+    return busy - Sums({name: round(count * times) for name, count in idle.items()})
 
 
 class Site:
@@ -243,7 +255,7 @@ async def passed(folder: Path) -> dict[str, Passed]:
             log.close()
 
 
-async def called(folder: Path, pages: int) -> Sums[tuple[str, str]]:
+async def called(folder: Path, pages: int) -> Calls:
     """The calls of a crawl of so many pages; it has a thread of its own, unlike the site."""
     server = await asyncio.start_server(Site().answer, "0.0.0.0", 0)
     name = f"way.{runtime.token_hex(4)}"
@@ -289,9 +301,9 @@ async def called(folder: Path, pages: int) -> Sums[tuple[str, str]]:
             await committed()
             after = profiles.taken()
             await asyncio.sleep(IDLE_SECONDS)
-            idle, calls = profiles.taken() - after, after - before
-            ticks = calls[TICK] / max(1, idle[TICK])
-            return calls - Sums({name: round(count * ticks) for name, count in idle.items()})
+            threads = zip_longest(before, after, profiles.taken(), fillvalue=Sums[tuple[str, str]]())
+            found = (_without_timers(then - first, now - then) for first, then, now in threads)
+            return sum(found, start=Sums())
         finally:
             ends.set()
             await asyncio.to_thread(thread.join)
@@ -341,7 +353,7 @@ def described(name: str, found: dict[str, Passed], *, names_all: bool) -> Iterat
         yield from (f"         {function}" for function in functions if names_all)
 
 
-def counted(calls: Sums[tuple[str, str]], pages: int, names_all: bool) -> Iterator[str]:
+def counted(calls: Calls, pages: int, names_all: bool) -> Iterator[str]:
     """Calls a page: all, by owner, by folder and of the functions that are called most."""
     named: Sums[str] = Sums()
     for (file, _), number in calls.items():
