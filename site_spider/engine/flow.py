@@ -298,8 +298,8 @@ class EngineFlow:
         except asyncio.CancelledError:
             if is_being_cancelled():
                 raise
-            error = DownloadFailedError("a downloader middleware raised CancelledError")
-            return Failure(error)  # type: ignore[no-untyped-call]
+            stray = DownloadFailedError("a downloader middleware raised CancelledError")
+            return Failure(stray)  # type: ignore[no-untyped-call]
         except Exception:  # noqa: BLE001 - every one is the answer to the request
             return Failure()  # type: ignore[no-untyped-call]
         finally:

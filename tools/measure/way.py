@@ -264,7 +264,7 @@ async def called(folder: Path, pages: int) -> Calls:
     topics = {"SITE_SEED_TOPIC": name, "SITE_CONSUMER_GROUP": name, "SITE_RESULTS_TOPIC": f"{name}.results"}
     settings = _settings(folder, CONCURRENT_REQUESTS=32, DEPTH_LIMIT=0, **own, **topics)
     log, ends = parts.seed_log(settings), threading.Event()
-    for topic in (name, f"{name}.results"):
+    for topic in (name, f"{name}.results") if brokers else ():
         log.make_topic(topic, PARTITIONS, compacted=False)
 
     async def crawl() -> None:
