@@ -115,6 +115,10 @@ class Batcher:
             or self._ready_bytes >= self.limits.size_bytes
         )
 
+    def needs_look(self) -> bool:
+        """Whether what came last may be due before all that was ready: it is alone, or due at once."""
+        return len(self._ready) <= 1 or self.is_hurried
+
     def accept(self, record: Record, now: float) -> int:
         """Take a record in; returns its ticket. Raises BatchError on a negative size."""
         if record.size_bytes < 0:

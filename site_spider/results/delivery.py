@@ -302,7 +302,7 @@ class Delivery:
         self._done[self._batcher.accept(record, now)] = done
         if at_once:
             self._batcher.flush()
-        if at_once or self._timer is None or self._batcher.is_hurried:
+        if at_once or self._timer is None or self._batcher.needs_look():
             self._pump()  # else the timer rings in time
 
     def flush(self) -> None:
