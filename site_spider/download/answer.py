@@ -29,7 +29,7 @@ from scrapy.http import Headers, Response
 from scrapy.responsetypes import responsetypes
 
 from site_spider.contracts.sink import Exchange
-from site_spider.engine.http_bounds import (
+from site_spider.engine.guard import (
     MAX_FRAMING_BYTES,
     MAX_HEAD_BYTES,
     MAX_HEAD_LINES,
@@ -286,8 +286,7 @@ class HttpAnswer:
                 connection.append(value.lower())
         self._check_framing(lengths, codings, code)
         self._frame(lengths, codings, code)
-        is_closing = any(b"close" in value for value in connection)
-        self.is_reusable = self.version == b"HTTP/1.1" and not is_closing
+        self.is_reusable = self.version == b"HTTP/1.1" and b"close" not in b",".join(connection)
 
     def _check_framing(self, lengths: list[bytes], codings: list[bytes], code: int) -> None:
         """Whatever the status says of a body."""

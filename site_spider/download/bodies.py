@@ -176,8 +176,7 @@ class SteppedHttpCompression(CompressionBase):
         self, request: Request, response: Response
     ) -> Response | Coroutine[Any, Any, Response]:
         """As Scrapy's. What is not packed does not wait."""
-        assert response.headers is not None
-        if request.method == "HEAD" or b"Content-Encoding" not in response.headers:
+        if request.method == "HEAD" or b"Content-Encoding" not in (response.headers or ()):
             return response
         return self._unpacked(request, response)
 

@@ -207,7 +207,7 @@ class Wires:
         """A connection that may be used again."""
         if not wire.is_open:
             return
-        if self.places.are_wanted or not self.keeps(server):
+        if self.places.are_wanted or (self._surplus_of and not self.keeps(server)):
             wire.abort()
             return
         kept = self._idle.setdefault(server, [])

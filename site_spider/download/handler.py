@@ -19,7 +19,7 @@ import re
 import ssl
 from functools import lru_cache
 from importlib import import_module
-from typing import NamedTuple, Self
+from typing import NamedTuple, NoReturn, Self
 
 from scrapy import Request, signals
 from scrapy.core.downloader.handlers.base import BaseDownloadHandler
@@ -28,9 +28,10 @@ from scrapy.exceptions import (
     DownloadCancelledError,
     DownloadConnectionRefusedError,
     DownloadFailedError,
+    DownloadTimeoutError,
     ResponseDataLossError,
 )
-from scrapy.http import Response
+from scrapy.http import Headers, Response
 
 from site_spider import options, runtime
 from site_spider.bounded_dict import BoundedDict
@@ -44,22 +45,123 @@ from site_spider.download.answer import (
     headers_of,
     rebuilt,
 )
-from site_spider.download.bodies import Bodies
+from site_spider.download.bodies import LARGE_BYTES, Bodies
 from site_spider.download.connections import Server, Wires
 from site_spider.download.names import (
     HostNames,
     is_shortage,
 )
 from site_spider.download.tls import CertificateError, TlsClient, tls_context
-from site_spider.download.watch import DownloadLimits, DownloadWatch
 from site_spider.download.wire import NothingCame, Wire
 from site_spider.engine.flow import is_heard
-from site_spider.engine.http_bounds import OversizedAnswer
+from site_spider.engine.guard import OversizedAnswer
 from site_spider.engine.scrapy_parts import part_of, provide
 from site_spider.frontier.waiting_room import WaitingRoom
 from site_spider.ledger.completion import Unattributed, job_of
 
 logger = logging.getLogger(__name__)
+
+# --- watch -----------------------------------------------------------------------------------------------
+# Bounds one download in time and size, and pauses its reading.
+
+
+_LOOK_SECONDS = 1.0  # for a download that is paused
+
+
+class DownloadLimits(NamedTuple):
+    """Of one request; 0 bytes: none."""
+
+    seconds: float
+    most_bytes: int
+    warn_bytes: int
+
+
+class DownloadWatch:
+    """Over one download: its time, its size, and its pauses while large bodies fill the memory."""
+
+    def __init__(self, request: Request, limits: DownloadLimits, began: float, bodies: Bodies | None) -> None:
+        self._request = request
+        self._limits = limits
+        self._began = began
+        self._is_warned = False
+        self._bodies = bodies
+        self._wire: Wire
+        self._timer: asyncio.TimerHandle
+        self._paused_at: float | None = None
+
+    def begin(self, wire: Wire) -> None:
+        """The request is sent on this wire."""
+        self._wire = wire
+        self._timer = asyncio.get_running_loop().call_later(self.seconds_left(), self._look_at_clock)
+
+    def end(self) -> None:
+        """The answer is there, or none will be."""
+        self._timer.cancel()
+        if self._paused_at is not None:  # what was read before the pause was all
+            self._pause(False)
+        if self._bodies is not None:
+            self._bodies.arrived(self._request)
+
+    def _look_at_clock(self) -> None:
+        is_ours = self._paused_at is not None or self._wire.is_withholding
+        left = _LOOK_SECONDS if is_ours else self.seconds_left()
+        if left > 0:  # the time in which we took nothing does not count
+            self._timer = asyncio.get_running_loop().call_later(left, self._look_at_clock)
+        else:
+            self._wire.fail(self.timed_out())
+
+    def _pause(self, is_paused: bool) -> None:
+        now = runtime.monotonic()
+        if self._paused_at is not None:
+            self._began += now - self._paused_at
+        self._paused_at = now if is_paused else None
+        (self._wire.hold if is_paused else self._wire.release)()
+
+    def seconds_left(self) -> float:
+        """Until the timeout."""
+        return max(0.0, self._limits.seconds - (runtime.monotonic() - self._began))
+
+    def has_waited(self, seconds: float) -> None:
+        """For a place of ours, which is not the server's fault."""
+        self._began += seconds
+
+    def timed_out(self) -> DownloadTimeoutError:
+        """The error of a download that has taken too long."""
+        return DownloadTimeoutError(
+            f"Getting {self._request.url} took longer than {self._limits.seconds} seconds."
+        )
+
+    def head_came(self, answer: HttpAnswer) -> None:
+        """Raises DownloadCancelledError for a body that is said to be too large."""
+        self._request.meta["download_latency"] = runtime.monotonic() - self._began
+        if answer.length is not None and self._request.method != "HEAD":
+            self._look_at(answer.length)
+
+    def more_came(self, answer: HttpAnswer) -> None:
+        """Likewise for one that is."""
+        if answer.length is None:
+            self._look_at(answer.received)
+        if answer.received >= LARGE_BYTES and self._bodies is not None:
+            self._bodies.arriving(self._request, answer.received, self._pause)
+
+    def _look_at(self, size: int) -> None:
+        limits = self._limits
+        if limits.most_bytes and size > limits.most_bytes:
+            self._refuse(size)
+        if limits.warn_bytes and size > limits.warn_bytes and not self._is_warned:
+            self._is_warned = True
+            logger.warning(
+                "%s has %d bytes or more: over the %d of DOWNLOAD_WARNSIZE",
+                self._request,
+                size,
+                limits.warn_bytes,
+            )
+
+    def _refuse(self, size: int) -> NoReturn:
+        said = f"{size} bytes or more, over the {self._limits.most_bytes} of DOWNLOAD_MAXSIZE"
+        logger.warning("%s has %s", self._request, said)
+        raise DownloadCancelledError(said)
+
 
 _FALLBACK = "site_spider.download.fallback"
 _MOST_ODD = 10_000  # servers that are remembered, the oldest forgotten first
@@ -152,8 +254,7 @@ class PlainDownloadHandler(BaseDownloadHandler):
         return response
 
     def _is_listened_to(self) -> bool:
-        sender = self.crawler
-        return is_heard(sender, signals.headers_received) or is_heard(sender, signals.bytes_received)
+        return is_heard(self.crawler, signals.headers_received, signals.bytes_received)
 
     async def _download(self, request: Request, plan: Plan) -> Response:
         meta = request.meta
@@ -251,7 +352,7 @@ class PlainDownloadHandler(BaseDownloadHandler):
             status=answer.status,
             body=body,
             flags=flags,
-            certificate=wire.certificate,
+            certificate=None if wire.tls is None else wire.certificate,
             ip_address=wire.address,
             protocol=answer.version.decode(),
         )
@@ -273,26 +374,27 @@ def plan_of(request: Request) -> Plan | None:
     meta = request.meta
     if request.method not in ("GET", "HEAD") or request.body or meta.get("proxy") or meta.get("bindaddress"):
         return None
+    headers = request.headers
     found = _URL.fullmatch(request.url)
     if found is None:
         return None
     scheme, host, port = found[1], found[2], int(found[3] or _PORTS[found[1]])
     if port > 65535:
         return None
-    lines = _request_lines(request)
+    lines = _request_lines(headers)
     if lines is None:
         return None
     target = found[4] if found[4].startswith("/") else f"/{found[4]}"
     place = host if port == _PORTS[scheme] else f"{host}:{port}"
-    host_line = b"" if b"Host" in request.headers else b"Host: %s\r\n" % place.encode()
+    host_line = b"" if dict.__contains__(headers, b"Host") else b"Host: %s\r\n" % place.encode()
     message = b"%s %s HTTP/1.1\r\n%s%s\r\n" % (request.method.encode(), target.encode(), host_line, lines)
     return Plan(Server(scheme, host.strip("[]"), port), message)
 
 
-def _request_lines(request: Request) -> bytes | None:
+def _request_lines(headers: Headers) -> bytes | None:
     """The header as it is sent; None when it has what this handler decides itself, or what cannot be sent."""
     lines = []
-    for name, values in dict.items(request.headers):  # as they are kept: in their spelling, as lists
+    for name, values in dict.items(headers):  # as they are kept: in their spelling, as lists
         if name == b"Proxy-Authorization":
             continue
         if name in _OURS and name != b"Host":

@@ -38,7 +38,7 @@ from site_spider import runtime
 from site_spider.download.answer import HttpAnswer, NoAnswer
 from site_spider.download.tls import TlsStream
 from site_spider.engine.background import Turns
-from site_spider.engine.http_bounds import has_input
+from site_spider.engine.guard import has_input
 
 _STEP_BYTES = 16_384  # of the network; as records of a byte each, they take 3 ms
 _MOST_WAITING_BYTES = 65_536  # of what TLS says by itself, to a server that does not listen
@@ -181,18 +181,13 @@ class Wire(asyncio.Protocol):
         return self._waiter
 
     @property
-    def was_kept(self) -> bool:
-        """Whether it has carried more than one request."""
-        return self._asked > 1
-
-    @property
     def is_withholding(self) -> bool:
         """Whether an answer is whole, and waits for what might come behind it."""
         return self._withheld is not None
 
     def check(self) -> None:
         """Look for bytes behind an answer. Raises NothingCame when it may not be that of its request."""
-        if self.was_kept:
+        if self._asked > 1:
             if self.is_open and self._has_input():
                 self._read_input()
             if self.had_surplus:
@@ -391,18 +386,18 @@ class Wire(asyncio.Protocol):
         now = self._ended_at = runtime.monotonic()
         if answer.has_surplus:
             self.had_surplus = True
-            if self.was_kept:
+            if self._asked > 1:
                 self.fail(_surplus())
                 return
         if answer.is_bodiless:
             self.rests_until = now + _QUIET_SECONDS
         seconds = self._doubt.seconds(self._asked_at, self._heard_at, now)
-        if self._is_doubted and self.was_kept:
+        if self._is_doubted and self._asked > 1:
             seconds = _LONGEST_DOUBT_SECONDS
         self._answer, self._on_head, self._on_more = None, None, _nobody
         self._withheld = answer
         if not seconds:
-            self.unvouched += self.was_kept
+            self.unvouched += self._asked > 1
             self._deliver()
         elif self.is_open:
             self._vouching = asyncio.get_running_loop().call_later(seconds, self._vouch)

@@ -27,8 +27,7 @@ from site_spider.errors import ConfigError
 from site_spider.intake.seed_queue import SeedQueue, Waiting, seed_request
 from site_spider.ledger.completion import Completion, Job, SeedListener, current_job, first_request, job_of
 from site_spider.ledger.ledger import Entry, Outcome
-from site_spider.page.url import page_fingerprint, scoped
-from site_spider.page.url_form import UrlForm, form_of
+from site_spider.page.url import UrlForm, form_of, page_fingerprint, scoped
 
 MEMORY = "memory"
 _MARKS_LIMIT = 1_000_000  # that wait for a store that is away: about 150 MB
@@ -138,10 +137,20 @@ class SeenDupeFilter(DupeFilterBase):
         job = job_of(request)
         if job is None:
             return super().request_seen(request)
-        marks, asks = self._known(request, job)
+        return self._is_met(self._known(request, job), job)
+
+    def begins(self, request: Request, job: Job) -> None:
+        """The first request of a seed is made: its page has come from the seed topic, and is in flight."""
+        known = self._known(first_request(request, job), job)
+        for mark in known.marks:
+            self.seen.arrive(mark)
+        self._is_met(known, job)
+
+    def _is_met(self, known: _Known, job: Job) -> bool:
+        marks, asks = known
         if len(asks) == 1:
             return not self.seen.begin(asks[0], job.entry)
-        is_seed = job is job.root and job.root.seed.spilled is None
+        is_seed = job.parent is None and job.seed.spilled is None
         if any(map(self.seen.knows, marks[:1] if is_seed else asks)):
             return True
         for mark in marks:
@@ -174,7 +183,7 @@ class SeenDupeFilter(DupeFilterBase):
             return list(urls)
         found = list(urls)
         knows = self.seen.knows
-        scope, form = job.page_scope, self._form_for(job)
+        scope, form = job.seed.page_scope, self._form_for(job)
         if self._filters_seeds and form is not None:
             new = [url for url in found if not any(map(knows, self._compared(url, scope, form).asks))]
         else:
@@ -193,8 +202,9 @@ class SeenDupeFilter(DupeFilterBase):
         return self._known(first_request(request, job), job).marks
 
     def _known(self, request: Request, job: Job | None) -> _Known:
-        scope = None if job is None else job.page_scope
-        if self._is_plain and _is_plain(request):
+        scope = None if job is None else job.seed.page_scope
+        is_get = request.method == "GET" and not request.body
+        if self._is_plain and is_get and meta_keys.VERBATIM_URL not in request.meta:
             return self._compared(request.url, scope, None if job is None else self._form_for(job))
         only = (scoped(super().fingerprint(request), scope),)
         return _Known(only, only)
@@ -207,7 +217,7 @@ class SeenDupeFilter(DupeFilterBase):
         return _Known((exact,) if exact == alike else (exact, apart), (exact, alike, apart))
 
     def _form_for(self, job: Job) -> UrlForm | None:
-        forms, task_id = self._forms, job.root.seed.task_id
+        task_id, forms = job.seed.task_id, self._forms
         return self._form if forms is None or task_id is None else forms.of(task_id, self._form)
 
     @cached_property
@@ -223,10 +233,6 @@ class SeenDupeFilter(DupeFilterBase):
         assert self._crawler is not None
         assert self._crawler.stats is not None
         self._crawler.stats.inc_value(key, by)
-
-
-def _is_plain(request: Request) -> bool:
-    return request.method == "GET" and not request.body and meta_keys.VERBATIM_URL not in request.meta
 
 
 def store_class(settings: BaseSettings) -> type[Any] | None:
@@ -329,8 +335,7 @@ class SeedFilter(ForeignPages):
 
     def begins(self, request: Request, job: Job) -> None:
         """As in ForeignPages; it has come from the seed topic."""
-        self._dupefilter.arrived(request, job)
-        super().begins(request, job)
+        self._dupefilter.begins(request, job)
 
     def sort_seeds(self) -> None:
         """To be called right before the queue is emptied; those that may begin are in it then.
@@ -338,24 +343,26 @@ class SeedFilter(ForeignPages):
         At once: a seed that stayed would be compared with itself the next time.
         """
         fresh: list[_Pair] = []
-        free: list[Waiting] = []
-        while (waiting := self._queue.pop()) is not None:
+        for waiting in self._queue.remove(self._is_sorted):
             spilled = waiting.seed.spilled
             is_compared = self._all_seeds if spilled is None else spilled.is_link
             request = self._request(waiting) if is_compared and not waiting.seed.dont_filter else None
-            if request is None and not self._all_seeds:  # else it keeps its place among the others
-                free.append(waiting)
+            if request is None and not self._all_seeds:
+                self._queue.push(waiting)
             else:
                 fresh.append((waiting, request))
         if fresh and self._dupefilter.is_elsewhere:
             self._background.start(self._ask(fresh), "look-up of seeds")
         elif fresh:
             self._asked.append(fresh)
-        for waiting in free:
-            self._queue.push(waiting)
         while self._asked:
             for pair in self._asked.popleft():
                 self._decide(*pair)
+
+    def _is_sorted(self, waiting: Waiting) -> bool:
+        """With SITE_FILTER_SEEDS each keeps its place among the others."""
+        spilled = waiting.seed.spilled
+        return self._all_seeds or (spilled is not None and spilled.is_link and not waiting.seed.dont_filter)
 
     async def _ask(self, fresh: list[_Pair]) -> None:
         try:
@@ -363,7 +370,7 @@ class SeedFilter(ForeignPages):
         except Exception:  # the seeds go on all the same
             logger.exception("Seeds could not be looked up in the dupefilter")
         self._asked.append(fresh)
-        self._queue.wake()
+        self._queue.look()
 
     def _decide(self, waiting: Waiting, request: Request | None) -> None:
         if not waiting.entry.live:

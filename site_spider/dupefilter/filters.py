@@ -74,7 +74,7 @@ class Seen:
 
         Without a seed (a request that belongs to no seed) it is done at once.
         """
-        if self.knows(fingerprint):
+        if fingerprint in self._seeds or fingerprint in self._spilled or fingerprint in self.done:
             return False
         if seed is None:
             self.done.add(fingerprint)
@@ -91,7 +91,8 @@ class Seen:
 
     def arrive(self, fingerprint: bytes) -> None:
         """It comes from the seed topic, or could not be sent there: it does not count as spilled any more."""
-        self._spilled.pop(fingerprint, None)
+        if self._spilled:
+            self._spilled.pop(fingerprint, None)
 
     def complete(self, seed: Hashable) -> None:
         """It has ended well: what was met for it, and was not spilled, is done for good."""

@@ -173,17 +173,14 @@ class SeedCookies(SeedListener):
         pairs = (pair.partition("=")[::2] for pair in sent.split("; ") if "=" in pair)
         return dict(pairs)
 
-    def ended(self, entry: Entry) -> None:
-        """As in SeedListener."""
-        self._forget(entry)
-
     def fenced(self, entry: Entry) -> None:
         """As in SeedListener."""
-        self._forget(entry)
+        self.ended(entry)
 
-    def _forget(self, entry: Entry) -> None:
-        if self._middleware is not None:
-            self._middleware.jars.pop(entry, None)
+    def ended(self, entry: Entry) -> None:
+        """As in SeedListener."""
+        if (middleware := self._middleware) is not None and entry in middleware.jars:
+            middleware.jars.pop(entry)
 
     @cached_property
     def _middleware(self) -> CookiesMiddleware | None:

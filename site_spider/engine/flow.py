@@ -31,9 +31,8 @@ import asyncio
 import inspect
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine
-from functools import partial
 from math import inf
-from types import MethodType
+from types import CoroutineType, MethodType
 from typing import Any
 
 from pydispatch import dispatcher
@@ -45,11 +44,14 @@ from scrapy.exceptions import DownloadFailedError, _InvalidOutput
 from scrapy.http import Response
 from scrapy.middleware import MiddlewareManager
 from scrapy.signalmanager import SignalManager
+from scrapy.spidermiddlewares.base import BaseSpiderMiddleware
+from scrapy.spidermiddlewares.depth import DepthMiddleware
 from scrapy.spidermiddlewares.httperror import HttpErrorMiddleware
 from scrapy.utils.asyncgen import as_async_generator
 from scrapy.utils.decorators import _warn_spider_arg
 from scrapy.utils.defer import ensure_awaitable
 from scrapy.utils.log import logformatter_adapter
+from scrapy.utils.python import global_object_name
 from scrapy.utils.reactor import CallLaterOnce
 from scrapy.utils.spider import iterate_spider_output
 from twisted.python.failure import Failure
@@ -68,13 +70,12 @@ logger = logging.getLogger(__name__)
 _ANY_SENDER = id(dispatcher.Any)
 
 
-def is_heard(sender: Any, signal: Any) -> bool:
-    """Whether there may be a receiver."""
-    connected = dispatcher.connections.get(id(sender))
-    if connected and (signal in connected or dispatcher.Any in connected):
-        return True
-    connected = dispatcher.connections.get(_ANY_SENDER)
-    return bool(connected) and (signal in connected or dispatcher.Any in connected)
+def is_heard(sender: Any, *wanted: Any) -> bool:
+    """Whether there may be a receiver of one of these signals."""
+    for connected in map(dispatcher.connections.get, (id(sender), _ANY_SENDER)):
+        if connected and (dispatcher.Any in connected or not connected.keys().isdisjoint(wanted)):
+            return True
+    return False
 
 
 class QuickSignals(SignalManager):
@@ -94,7 +95,11 @@ class QuickSignals(SignalManager):
         """As Scrapy's."""
         if signal in self._counted:
             self._count(self._counted[signal])
-        return super().send_catch_log(signal, **kwargs) if is_heard(self.sender, signal) else []
+        for sender in (id(self.sender), _ANY_SENDER):  # as is_heard, which would be a call for each signal
+            connected = dispatcher.connections.get(sender)
+            if connected and (signal in connected or dispatcher.Any in connected):
+                return super().send_catch_log(signal, **kwargs)
+        return []
 
     async def send_catch_log_async(self, signal: Any, **kwargs: Any) -> list[tuple[Any, Any]]:
         """As Scrapy's; for `item_scraped` receivers that are plain functions are called one by one."""
@@ -167,15 +172,36 @@ def checked(method: Callable[..., Any], result: Any) -> Response | Request:
     return result
 
 
-def output_steps(engine: ExecutionEngine) -> list[Callable[..., Any]] | None:
-    """What spider middlewares do with output; None when one of them, or a pipeline, may wait.
+def input_steps(engine: ExecutionEngine) -> list[Step]:
+    """What spider middlewares do with a response."""
+    manager = engine.scraper.spidermw
+    methods = [method for method in manager.methods["process_spider_input"] if method]
+    return [(unchecked(method), _with_spider(engine, manager, method)) for method in methods]
 
-    Also when one has something to say to errors, but for Scrapy's own that deals with HttpError.
+
+# Scrapy's own ways: they change requests alone, if the response has its depth
+_OF_REQUESTS = {BaseSpiderMiddleware.process_spider_output, DepthMiddleware.process_spider_output}
+
+
+def _is_of_requests(middleware: Any) -> bool:
+    kind = type(middleware)
+    return (
+        getattr(kind, "process_spider_output", None) in _OF_REQUESTS
+        and kind._get_processed is BaseSpiderMiddleware._get_processed
+        and kind.get_processed_item is BaseSpiderMiddleware.get_processed_item
+    )
+
+
+def output_steps(engine: ExecutionEngine) -> list[tuple[Callable[..., Any], bool]] | None:
+    """What spider middlewares do with output, and whether to requests alone.
+
+    None when one of them, or a pipeline, may wait; also when one has something to say to errors, but for
+    Scrapy's own that deals with HttpError.
     """
     manager = engine.scraper.spidermw
     if any(inspect.iscoroutinefunction(method) for method in engine.scraper.itemproc.methods["process_item"]):
         return None
-    found: list[Callable[..., Any]] = []
+    found: list[tuple[Callable[..., Any], bool]] = []
     for middleware in reversed(manager.middlewares):
         if hasattr(middleware, "process_spider_exception") and type(middleware) is not HttpErrorMiddleware:
             return None
@@ -184,7 +210,7 @@ def output_steps(engine: ExecutionEngine) -> list[Callable[..., Any]] | None:
             continue
         if not inspect.isgeneratorfunction(inspect.unwrap(method)) or _with_spider(engine, manager, method):
             return None
-        found.append(unchecked(method))
+        found.append((unchecked(method), _is_of_requests(middleware)))
     return found
 
 
@@ -209,6 +235,7 @@ class EngineFlow:
         self._signals = engine.signals = engine.scraper.signals = QuickSignals(engine.crawler)
         self._before = steps(engine, "process_request")
         self._after = steps(engine, "process_response")
+        self._inputs = input_steps(engine)
         self._outputs = output_steps(engine)
         self._turns = Turns.of_running_loop()
         self._late = 0  # pages that wait for a turn with time for them
@@ -257,12 +284,22 @@ class EngineFlow:
 
     async def _download(self, request: Request) -> Response | Request | Failure:
         try:
-            result = await self._through_middlewares(request)
+            try:
+                result = await self._requested(request)
+            except Exception as error:  # noqa: BLE001 - a middleware may have an answer to it
+                middleware = self._engine.downloader.middleware
+                result = await middleware._process_exception(error, request)
+            for method, keywords in self._after:
+                if isinstance(result, Request):
+                    break
+                result = method(request=request, response=result, **keywords)
+                if not isinstance(result, Response):
+                    result = checked(method, await ensure_awaitable(result))
         except asyncio.CancelledError:
             if is_being_cancelled():
                 raise
-            error = DownloadFailedError("a downloader middleware raised CancelledError")
-            return Failure(error)  # type: ignore[no-untyped-call]
+            stray = DownloadFailedError("a downloader middleware raised CancelledError")
+            return Failure(stray)  # type: ignore[no-untyped-call]
         except Exception:  # noqa: BLE001 - every one is the answer to the request
             return Failure()  # type: ignore[no-untyped-call]
         finally:
@@ -272,22 +309,6 @@ class EngineFlow:
                 slot.nextcall.schedule()
         if isinstance(result, Response) and slot is not None:
             self._tell_received(result, request)
-        return result
-
-    async def _through_middlewares(self, request: Request) -> Response | Request:
-        try:
-            result = await self._requested(request)
-        except Exception as error:  # noqa: BLE001 - a middleware may have an answer to it
-            middleware = self._engine.downloader.middleware
-            result = await middleware._process_exception(error, request)
-        if isinstance(result, Request):
-            return result
-        for method, keywords in self._after:
-            result = method(request=request, response=result, **keywords)
-            if not isinstance(result, Response):
-                result = checked(method, await ensure_awaitable(result))
-                if isinstance(result, Request):
-                    break
         return result
 
     async def _requested(self, request: Request) -> Response | Request:
@@ -300,31 +321,28 @@ class EngineFlow:
                 if result is None:
                     continue
             return checked(method, result)
-        return await self._fetch(request)
-
-    async def _fetch(self, request: Request) -> Response:
-        engine = self._engine
-        downloader = engine.downloader
+        engine, tell = self._engine, self._signals.send_catch_log
+        spider, downloader = engine.spider, engine.downloader
         request.meta[meta_keys.DOWNLOAD_SLOT] = downloader.get_slot_key(request)
-        self._tell(signals.request_reached_downloader, request=request)
+        tell(signals.request_reached_downloader, spider=spider, request=request)
         try:
-            response = await self._answer_to(request)
-            self._tell(signals.response_downloaded, request=request, response=response)
+            response = await self._handler_for(request)(request)
+            tell(signals.response_downloaded, spider=spider, request=request, response=response)
         except asyncio.CancelledError as error:
             if is_being_cancelled():
                 raise
             raise DownloadFailedError("the download handler raised CancelledError") from error
         finally:
-            self._tell(signals.request_left_downloader, request=request)
+            tell(signals.request_left_downloader, spider=spider, request=request)
         return response
 
-    async def _answer_to(self, request: Request) -> Response:
+    def _handler_for(self, request: Request) -> Callable[[Request], Awaitable[Response]]:
         handlers = self._engine.downloader.handlers
         scheme = request.url.partition(":")[0]
         handler = handlers._handlers.get(scheme)
         if handler is None or scheme in handlers._old_style_handlers:
-            return await handlers.download_request_async(request)  # makes the handler
-        return await handler.download_request(request)
+            return handlers.download_request_async  # makes the handler
+        return handler.download_request
 
     def _tell_received(self, response: Response, request: Request) -> None:
         engine = self._engine
@@ -334,10 +352,9 @@ class EngineFlow:
         line = engine.logformatter.crawled(response.request, response, engine.spider)
         if line is not None:
             logger.log(*logformatter_adapter(line), extra={"spider": engine.spider})
-        self._tell(signals.response_received, response=response, request=response.request)
-
-    def _tell(self, signal: object, **arguments: Any) -> None:
-        self._signals.send_catch_log(signal, spider=self._engine.spider, **arguments)
+        self._signals.send_catch_log(
+            signals.response_received, spider=engine.spider, response=response, request=response.request
+        )
 
     # --- scraping -------------------------------------------------------------------------------
 
@@ -345,9 +362,11 @@ class EngineFlow:
         scraper = self._engine.scraper
         slot = scraper.slot
         assert slot is not None
-        slot.add_response_request(result, request)
-        slot.queue.pop()  # nothing waits: it is being scraped from here on
-        slot.active.add(request)
+        size = slot.MIN_RESPONSE_SIZE
+        if isinstance(result, Response):
+            size = max(size, len(result.body))
+        slot.active.add(request)  # as add_response_request, but that nothing waits in the queue
+        slot.active_size += size
         try:
             if not self._turns.is_free():
                 await self._late_turn()
@@ -356,8 +375,10 @@ class EngineFlow:
             else:
                 await self._scrape_response(result, request)
         finally:
-            slot.finish_response(result, request)
-            scraper._check_if_closing()
+            slot.active.remove(request)  # as finish_response
+            slot.active_size -= size
+            if slot.closing is not None:
+                scraper._check_if_closing()
 
     async def _late_turn(self) -> None:
         self._late += 1
@@ -368,12 +389,10 @@ class EngineFlow:
 
     async def _scrape_response(self, response: Response, request: Request) -> None:
         scraper = self._engine.scraper
-        spidermw = scraper.spidermw
         try:
-            call_back = partial(self._call_back, response)
-            outputs: Any = await spidermw._process_spider_input(call_back, response, request)
+            outputs = await self._output_of(response, request)
             if not isinstance(outputs, list | tuple):
-                outputs = await spidermw._process_callback_output(response, aiter(outputs))
+                outputs = await scraper.spidermw._process_callback_output(response, aiter(outputs))
         except Exception as error:  # noqa: BLE001 - a spider middleware may have an answer to it
             await self._scrape_exception(error, response, request)
             return
@@ -388,21 +407,33 @@ class EngineFlow:
                 await self._turns.time()
             yield output
 
-    async def _call_back(self, response: Response, result: Response | Failure, request: Request) -> Any:
+    async def _output_of(self, response: Response, request: Request) -> Any:
         """A list, or an asynchronous iterator."""
-        if isinstance(result, Failure):  # a spider middleware refuses the response
-            result.response = response  # type: ignore[attr-defined] # for the result of the page
-            output = await self._engine.scraper.call_spider_async(result, request)
+        if (failure := self._refusal(response)) is not None:
+            failure.response = response  # type: ignore[attr-defined] # for the result of the page
+            output = await self._engine.scraper.call_spider_async(failure, request)
         else:
-            assert result.request is not None
-            assert result.request.callback is not None
-            output = result.request.callback(result, **result.request.cb_kwargs)
-            if inspect.iscoroutine(output):
+            assert response.request is not None
+            assert response.request.callback is not None
+            output = response.request.callback(response, **response.request.cb_kwargs)
+            if isinstance(output, CoroutineType):
                 output = await output
         if isinstance(output, list | tuple):
             return output
         output = await ensure_awaitable(iterate_spider_output(output))
         return output if hasattr(output, "__aiter__") else as_async_generator(output)
+
+    def _refusal(self, response: Response) -> Failure | None:
+        """Of a spider middleware that does not want it. Raises as Scrapy does for a wrong answer."""
+        for method, keywords in self._inputs:
+            try:
+                result = method(response=response, **keywords)
+            except Exception:  # noqa: BLE001 - the errback's
+                return Failure()  # type: ignore[no-untyped-call]
+            if result is not None:
+                name = global_object_name(method)
+                raise _InvalidOutput(f"{name} must return None or raise an exception, got {type(result)}")
+        return None
 
     async def _scrape_exception(self, error: Exception, response: Response, request: Request) -> None:
         scraper = self._engine.scraper
@@ -416,8 +447,12 @@ class EngineFlow:
     async def _take_all(self, outputs: Any, response: Response, request: Request) -> None:
         """Through the spider middlewares, one by one, and to scheduler and pipelines."""
         scraper = self._engine.scraper
-        for process in self._outputs or ():
-            outputs = process(response, outputs)
+        has_requests = "depth" not in request.meta
+        for output in outputs:
+            has_requests = has_requests or isinstance(output, Request)
+        for process, is_of_requests in self._outputs or ():
+            if has_requests or not is_of_requests:
+                outputs, has_requests = process(response, outputs), True
         try:
             for output in outputs:
                 if not self._turns.has_time():
@@ -440,18 +475,26 @@ class EngineFlow:
 # tests/engine/test_endings.py tests the contract.
 
 
-def on_request_ended(engine: ExecutionEngine, call: Callable[[Request], None]) -> None:
-    """Have `call` called with every request that has ended; to be set up in the scheduler's open()."""
+def on_request_ended(engine: ExecutionEngine, *calls: Callable[[Request], None]) -> None:
+    """Have these called with every request that has ended, in this order, whatever one of them raises.
+
+    To be set up in the scheduler's open().
+    """
     slot = engine._slot
     assert slot is not None
     remove_request = slot.remove_request
 
     def remove_and_tell(request: Request) -> None:
         # told first: the engine may close as soon as the last request is removed
-        try:
-            call(request)
-        finally:
-            remove_request(request)
+        failure: Exception | None = None
+        for call in calls:
+            try:
+                call(request)
+            except Exception as error:  # noqa: BLE001 - raised below
+                failure = failure or error
+        remove_request(request)
+        if failure is not None:
+            raise failure
 
     slot.remove_request = remove_and_tell  # type: ignore[method-assign]
 

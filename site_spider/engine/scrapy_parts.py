@@ -12,7 +12,7 @@ from functools import lru_cache
 from http.cookiejar import Cookie
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ClassVar, Final, Self, TypeVar, cast
+from typing import Any, ClassVar, Final, Self, TypeVar
 
 import scrapy
 from scrapy import Request, signals
@@ -61,22 +61,23 @@ class LeanCookies(CookiesMiddleware):
 
     def process_request(self, request: Request) -> Any:  # type: ignore[override] # without the spider
         """As Scrapy's."""
-        key = request.meta.get(meta_keys.COOKIEJAR)
+        meta = request.meta
+        key = meta.get(meta_keys.COOKIEJAR)
         if request.cookies or key in self.jars or self.debug:
             if request.cookies:
                 self.jars[key].make_room_for(len(request.cookies))
             super().process_request(request)
             self._settle(key)
-        elif not request.meta.get("dont_merge_cookies", False):
-            request.headers.pop(b"Cookie", None)
+        elif not meta.get("dont_merge_cookies", False):
+            dict.pop(request.headers, b"Cookie", None)
 
     def process_response(self, request: Request, response: Response) -> Any:  # type: ignore[override]
         """As Scrapy's; the answer to a seed that was lost, with its jar, makes none anew."""
         headers = response.headers
         assert headers is not None
-        key = request.meta.get(meta_keys.COOKIEJAR)
         if b"Set-Cookie" not in headers or request.meta.get("dont_merge_cookies", False):
             return response
+        key = request.meta.get(meta_keys.COOKIEJAR)
         if key not in self.jars and _is_lost(key):
             return response
         jar = self.jars[key]
@@ -156,16 +157,20 @@ _status_bytes = lru_cache(maxsize=1_000)(get_status_size)  # Twisted's table of 
 def response_bytes(response: Response) -> int:
     """About what the response weighed on its way, as Scrapy estimates it."""
     lines: dict[bytes, list[bytes]] = response.headers or {}
-    size = sum(len(name) + len(value) + 2 for name in lines for value in dict.__getitem__(lines, name))
-    return len(response.body) + size + 2 * (len(lines) - 1) + _status_bytes(response.status) + 4
+    size = len(response.body)
+    for name, values in dict.items(lines):
+        for value in values:
+            size += len(name) + len(value) + 2
+    return size + 2 * (len(lines) - 1) + _status_bytes(response.status) + 4
 
 
 def request_bytes(request: Request) -> int:
     """The length of what `request_httprepr` writes."""
     size = len(request.method) + len("  HTTP/1.1\r\nHost: \r\n\r\n") + _url_bytes(request)
     lines: dict[bytes, list[bytes]] = request.headers
-    if lines:
-        size += sum(len(name) + len(value) + 4 for name in lines for value in dict.__getitem__(lines, name))
+    for name, values in dict.items(lines):
+        for value in values:
+            size += len(name) + len(value) + 4
     return size + len(request.body)
 
 
@@ -335,6 +340,9 @@ _SPELLED: Final[dict[str | bytes, bytes]] = {
 class QuickHeaders(Headers):
     """Behaves as Headers; twelve names a page are spelled, and seven values normalized."""
 
+    def __contains__(self, key: str | bytes) -> bool:  # type: ignore[override] # as Scrapy's
+        return dict.__contains__(self, _SPELLED.get(key) or super().normkey(key))
+
     def normkey(self, key: str | bytes) -> bytes:
         """As Scrapy's."""
         return _SPELLED.get(key) or super().normkey(key)
@@ -347,14 +355,20 @@ class QuickHeaders(Headers):
 
     def get(self, key: str | bytes, def_val: Any = None) -> bytes | None:
         """As Scrapy's, which also refuses a wrong default where there is a value."""
-        values: list[bytes] | None = dict.get(self, self.normkey(key))
-        return values[-1] if values else super().get(key, def_val)
+        values: list[bytes] | None = dict.get(self, _SPELLED.get(key) or super().normkey(key))
+        if values or def_val is None:
+            return values[-1] if values else None
+        return super().get(key, def_val)
 
     def setdefault(self, key: str | bytes, def_val: Any = None) -> Any:
         """As Scrapy's, with the same difference."""
-        name = self.normkey(key)
+        name = _SPELLED.get(key) or super().normkey(key)
         values = dict.get(self, name)
-        return dict.setdefault(self, name, self.normvalue(def_val)) if values is None else values
+        if values is None:
+            value = def_val.encode(self.encoding) if isinstance(def_val, str) else def_val
+            values = [value] if isinstance(value, bytes) else self.normvalue(value)
+            dict.__setitem__(self, name, values)
+        return values
 
 
 def quick_request(
@@ -371,7 +385,7 @@ def quick_request(
     """
     request = Request(url, meta={**(meta or {}), meta_keys.VERBATIM_URL: verbatim}, **arguments)
     del request.meta[meta_keys.VERBATIM_URL]  # it was about the URL of this one
-    request.headers = QuickHeaders(headers, request.encoding)
+    request._headers = QuickHeaders(headers, request._encoding)
     return request
 
 
@@ -448,8 +462,9 @@ def provide(crawler: Crawler, *parts: object) -> None:
 
 def part_of(crawler: Crawler, kind: type[T]) -> T | None:
     """The part of this class; None before the spider has opened, and for a spider without seeds."""
-    known: dict[type, object] | None = getattr(crawler, _PARTS, None)
-    return None if known is None else cast("T | None", known.get(kind))
+    known: dict[type, Any] | None = getattr(crawler, _PARTS, None)
+    found: T | None = None if known is None else known.get(kind)
+    return found
 
 
 # --- remote control --------------------------------------------------------------------------------------

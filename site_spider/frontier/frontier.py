@@ -19,8 +19,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
 from heapq import heapify, heappop, heappush
+from itertools import count
 from math import inf
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from site_spider.frontier.host_queue import URGENT, Flow, Flows, HostPolicy, HostQueue, HostView, Item, Lane
 
@@ -47,35 +48,35 @@ class Alarms(Generic[V]):
     """Each object has one at most that is not void."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, int, int, V]] = []  # moment, number, version, object
+        self.heap: list[tuple[float, int, int, V]] = []  # moment, number, version, object
         self._most = _LEAST
         self._numbers = 0
 
     def __len__(self) -> int:
-        return len(self._heap)
+        return len(self.heap)
 
     def set(self, moment: float, what: V) -> None:
         """An object, as it is now, is due at a moment."""
         self._numbers += 1
-        heappush(self._heap, (moment, self._numbers, what.version, what))
-        if len(self._heap) > self._most:
-            self._heap = [entry for entry in self._heap if entry[2] == entry[3].version]
-            heapify(self._heap)
-            self._most = 2 * len(self._heap) + _LEAST
+        heappush(self.heap, (moment, self._numbers, what.version, what))
+        if len(self.heap) > self._most:
+            self.heap = [entry for entry in self.heap if entry[2] == entry[3].version]
+            heapify(self.heap)
+            self._most = 2 * len(self.heap) + _LEAST
 
     def due(self, now: float) -> V | None:
         """Take out the next object that is due."""
-        while self._heap and self._heap[0][0] <= now:
-            _, _, version, what = heappop(self._heap)
+        while self.heap and self.heap[0][0] <= now:
+            _, _, version, what = heappop(self.heap)
             if version == what.version:
                 return what
         return None
 
     def next_at(self) -> float:
         """When the next one is; infinite when none is."""
-        while self._heap and self._heap[0][2] != self._heap[0][3].version:
-            heappop(self._heap)
-        return self._heap[0][0] if self._heap else inf
+        while self.heap and self.heap[0][2] != self.heap[0][3].version:
+            heappop(self.heap)
+        return self.heap[0][0] if self.heap else inf
 
 
 # --- hosts -----------------------------------------------------------------------------------------------
@@ -137,7 +138,8 @@ class Hosts(Generic[T]):
 
     def lane(self, name: str, key: Hashable) -> Lane[T]:
         """That of a flow at a host, made if need be."""
-        return self.host(name).lane(self._flows.flow(key))
+        host = self._hosts.get(name) or self.host(name)
+        return host.lane(self._flows.flow(key))
 
     def same_lane(self, host: HostQueue[T], flow: Flow[Any]) -> Lane[T]:
         """The same for those of the last turn."""
@@ -171,14 +173,16 @@ class Hosts(Generic[T]):
         if flow is None or not flow.ready:
             return None
         version, lane = flow.ready[0][-2:]
-        return cast("Lane[T]", lane) if version == lane.version and lane.host.is_ready else None
+        found: Lane[T] | None = lane if version == lane.version and lane.host.is_ready else None
+        return found
 
     def charge(self, flow: Flow[Any], then: float, now: float) -> None:
         """One of a flow was served at the time `then`."""
         self._flows.charge(flow)
         if self._rates is not None:
             self._rates.spend(flow.key, then)
-        self._let_others_pass(flow, now)
+        if flow.stands_for:
+            self._let_others_pass(flow, now)
 
     def correct(self, key: Hashable, cost: float, now: float) -> None:
         """What was served has ended, and has cost more than 1."""
@@ -198,11 +202,15 @@ class Hosts(Generic[T]):
 
     def wake(self, now: float) -> None:
         """Move on what only waited for its moment."""
-        while (host := self._waiting.due(now)) is not None:
+        waiting, ageing = self._waiting.heap, self._ageing.heap  # looked at here: it is asked at each `pop`
+        while waiting and waiting[0][0] <= now and (host := self._waiting.due(now)) is not None:
             self.place(host, now)
-        while (lane := self._ageing.due(now)) is not None:
+            waiting = self._waiting.heap
+        while ageing and ageing[0][0] <= now and (lane := self._ageing.due(now)) is not None:
             self._enter_lane(lane, now)
-        self._flows.rested(now)
+            ageing = self._ageing.heap
+        if self._flows.resting:
+            self._flows.rested(now)
 
     # --- one host -----------------------------------------------------------------------
 
@@ -243,7 +251,8 @@ class Hosts(Generic[T]):
         flow = lane.flow
         entry = lane.enter(now, self._max_wait_seconds)
         flow.enter(entry)
-        self._flows.enter(flow)
+        if not flow.is_queued:
+            self._flows.enter(flow)
         if lane.urgent_at < inf and entry[0] != URGENT:
             self._ageing.set(lane.urgent_at, lane)
 
@@ -265,11 +274,12 @@ class Hosts(Generic[T]):
     def _first_lane(self, flow: Flow[Any]) -> Lane[T] | None:
         """Take out the lane of a flow that is to be served; those of hosts that are not ready are parked."""
         while flow.ready:
+            lane: Lane[T]
             _, _, _, version, lane = heappop(flow.ready)
             if version != lane.version:
                 continue
             if lane.host.is_ready:
-                return cast("Lane[T]", lane)
+                return lane
             lane.host.park(lane)
         return None
 
@@ -307,9 +317,11 @@ class Frontier(Generic[T]):
         self._lengths: dict[int, int] = {}
         self._turn: _Turn[T] | None = None
         self._uncharged: _Turn[T] | None = None
-        self._numbers = 0
+        self._numbers = count(1)
         self._length = 0
         self.delay_seconds = 0.0  # how long what `pop` gave last could have been served already
+        self.last_host = ""  # of what `pop` gave last
+        self.last_flow: Hashable = None
 
     def __len__(self) -> int:
         return self._length
@@ -318,9 +330,10 @@ class Frontier(Generic[T]):
         self, level: int, host: str, value: T, now: float, not_before: float = -inf, flow: Hashable = None
     ) -> None:
         """Put an item behind those of its level, host and flow; it counts as there from `not_before` on."""
-        self._count_in(level)
+        self._length += 1
+        self._lengths[level] = self._lengths.get(level, 0) + 1
         if not_before > now:
-            heappush(self._later, (not_before, self._next_number(), level, host, value, flow))
+            heappush(self._later, (not_before, next(self._numbers), level, host, value, flow))
         else:
             self._add(level, host, value, now, flow)
 
@@ -351,7 +364,8 @@ class Frontier(Generic[T]):
         With `keeps_turn` its turn is for something else of the host, until `release`.
         """
         turn = self._last_turn()
-        self._count_in(turn.level)
+        self._length += 1
+        self._lengths[turn.level] = self._lengths.get(turn.level, 0) + 1
         lane = self._hosts.same_lane(turn.host, turn.flow)
         turn.host.waiting += 1
         lane.restore(turn.level, turn.item, self._max_wait_seconds)
@@ -451,12 +465,13 @@ class Frontier(Generic[T]):
         lane = self._hosts.lane(name, key)
         host = lane.host
         host.waiting += 1
-        if lane.add(level, Item(now, self._next_number(), value), self._max_wait_seconds):
+        if lane.add(level, Item(now, next(self._numbers), value), self._max_wait_seconds):
             self._hosts.place(host, now)
             self._hosts.seat(lane, now)
 
     def _serve(self, lane: Lane[T], now: float) -> T:
         host, flow = lane.host, lane.flow
+        self.last_host, self.last_flow = host.name, flow.key
         level, _ = lane.best(now, self._max_wait_seconds)
         item = lane.take(level)
         self.delay_seconds = max(0.0, now - max(item.since, host.next_at, host.free_since))
@@ -514,14 +529,6 @@ class Frontier(Generic[T]):
         self._hosts.wake(now)
 
     # --- counting -----------------------------------------------------------------------
-
-    def _next_number(self) -> int:
-        self._numbers += 1
-        return self._numbers
-
-    def _count_in(self, level: int) -> None:
-        self._length += 1
-        self._lengths[level] = self._lengths.get(level, 0) + 1
 
     def _count_out(self, level: int) -> None:
         self._length -= 1

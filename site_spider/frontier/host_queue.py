@@ -93,7 +93,7 @@ class Flows(Generic[L]):
         self.now = 0.0
         self._flows: dict[Hashable, Flow[L]] = {}
         self._heap: list[tuple[float, int, Flow[L]]] = []
-        self._resting: list[tuple[float, int, Flow[L]]] = []  # by the moment at which that ends
+        self.resting: list[tuple[float, int, Flow[L]]] = []  # by the moment at which that ends
         self._idle: list[tuple[float, int, Flow[L]]] = []
         self._numbers = 0
 
@@ -143,12 +143,12 @@ class Flows(Generic[L]):
         """Nothing of `first` is to start before a moment of the clock."""
         flow = heappop(self._heap)[2]
         flow.is_queued, flow.is_resting = False, True
-        heappush(self._resting, (until, flow.number, flow))
+        heappush(self.resting, (until, flow.number, flow))
 
     def rested(self, moment: float) -> None:
         """Those whose rest is over may be served again."""
-        while self._resting and self._resting[0][0] <= moment:
-            flow = heappop(self._resting)[2]
+        while self.resting and self.resting[0][0] <= moment:
+            flow = heappop(self.resting)[2]
             flow.is_resting = False
             if flow.ready:
                 self.enter(flow)
@@ -157,7 +157,7 @@ class Flows(Generic[L]):
 
     def next_rested(self) -> float:
         """When the next rest ends; infinite when none does."""
-        return self._resting[0][0] if self._resting else inf
+        return self.resting[0][0] if self.resting else inf
 
     def level(self, flow: Flow[L]) -> float:
         """The virtual time under which a flow of which something may start competes."""
@@ -169,12 +169,14 @@ class Flows(Generic[L]):
         """One of it is being served."""
         if flow.vt > self.now:
             self.now = flow.vt
-            self._forget()
+            if self._idle:
+                self._forget()
 
     def charge(self, flow: Flow[L]) -> None:
         """That has not been given up."""
         flow.vt += 1.0 / self._weight(flow.key)
-        self.look(flow)
+        if not flow.lanes:
+            self.look(flow)
 
     def correct(self, key: Hashable, cost: float) -> Flow[L]:
         """A service has ended, and has cost more than 1."""

@@ -297,7 +297,8 @@ class PatientRetryMiddleware(RetryBase):
         return may_retry(said, earlier, retries, self.max_retry_times, self.limits)
 
     def _asked_seconds(self, response: Response) -> float | None:
-        value = response.headers.get("Retry-After") if response.headers else None
+        headers = response.headers
+        value = headers.get("Retry-After") if headers else None
         if value is None:
             return None
         return retry_after_seconds(value.decode("latin-1"), runtime.time(), self.longest_seconds)

@@ -10,8 +10,6 @@ from scrapy import Request, Spider
 from scrapy.core.engine import ExecutionEngine
 from scrapy.core.scheduler import Scheduler
 from scrapy.crawler import Crawler
-from scrapy.http import Response
-from scrapy.spidermiddlewares.depth import DepthMiddleware
 from scrapy.statscollectors import StatsCollector
 from scrapy.utils.defer import deferred_from_coro
 from twisted.internet.defer import Deferred
@@ -83,15 +81,16 @@ class Queues:
 
     def admit_seeds(self) -> None:
         """Let the seeds that may begin wait among the requests, each for its host."""
-        withdrawn, self._withdrawn = [*self._withdrawn, *self.room.take_kept_back()], []
-        for waiting in withdrawn:
-            if not waiting.entry.live:
-                continue
-            if self._may_begin(waiting.entry):
-                self._admit(waiting)
-            else:
-                self._withdrawn.append(waiting)
-        while (next_one := self.seeds.pop()) is not None:
+        if self._withdrawn or self.room.keeps_back:
+            withdrawn, self._withdrawn = [*self._withdrawn, *self.room.take_kept_back()], []
+            for waiting in withdrawn:
+                if not waiting.entry.live:
+                    continue
+                if self._may_begin(waiting.entry):
+                    self._admit(waiting)
+                else:
+                    self._withdrawn.append(waiting)
+        while self.seeds.is_due and (next_one := self.seeds.pop()) is not None:
             self._admit(next_one)
         self._next_suspect()
 
@@ -245,19 +244,22 @@ class Dispatcher:
         if not self._back_pressure.may_download():
             return None
         if self._back_pressure.may_admit():
-            self._pages.sort_seeds()
+            if self._queues.seeds.is_due:
+                self._pages.sort_seeds()
             self._queues.admit_seeds()
         else:
             self._queues.withdraw_seeds()
         while (request := self._queues.room.next(self)) is not None:
             try:
-                self._complete(request)
+                if (job := lineage.job_of(request)) is not None:
+                    self._prepare(request, job)
             except Exception as error:  # noqa: BLE001 - of this request alone, and the next one comes
                 self._queues.room.came_back(request)
                 self._end_badly(request, error)
                 continue
-            self._count("scheduler/dequeued/memory")
-            self._count("scheduler/dequeued")
+            count = self._crawl.stats.inc_value
+            count("scheduler/dequeued/memory")
+            count("scheduler/dequeued")
             break
         lineage.work_on(request)
         return request
@@ -302,11 +304,6 @@ class Dispatcher:
             return None
         self._completion.begin_job(request, job)
         return request
-
-    def _complete(self, request: Request) -> None:
-        job = lineage.job_of(request)
-        if job is not None:
-            self._prepare(request, job)
 
     def _is_being_scraped(self, request: Request) -> bool:
         return engine_hooks.is_being_scraped(self._crawl.engine, request)
@@ -401,21 +398,3 @@ class SeedScheduler(Scheduler):
         except Exception as error:  # noqa: BLE001 - the engine would only log it and stall
             self._fail(error)
             return None
-
-
-# --- depth -----------------------------------------------------------------------------------------------
-# Scrapy's middleware for the depth, which leaves the pages of a list, and files of sitemaps, at one depth.
-
-
-class PageDepth(DepthMiddleware):
-    """A list of 50 pages would else end at DEPTH_LIMIT; the source's own limit counts for it."""
-
-    def get_processed_request(self, request: Request, response: Response | None) -> Request | None:
-        """As Scrapy asks; for the next page the depth of this one."""
-        if response is None or not (
-            request.meta.pop(meta_keys.SAME_DEPTH, False)
-            or request.meta.get(meta_keys.PAGE_NUMBER, 1) > response.meta.get(meta_keys.PAGE_NUMBER, 1)
-        ):
-            return super().get_processed_request(request, response)
-        request.meta["depth"] = response.meta["depth"]
-        return request

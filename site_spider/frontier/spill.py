@@ -268,7 +268,7 @@ def _spilled(request: Request, job: Job, *, is_link: bool) -> Spilled:
 
 def _hops(job: Job) -> int:
     """Of one page; a seed refuses more than there may be, and then it stays."""
-    before = job.root.seed.spilled if job is job.root else None
+    before = job.seed.spilled if job.parent is None else None
     return 0 if before is None else before.hops + 1
 
 
@@ -475,7 +475,7 @@ class Spill:
         )
 
     def _begin_to_send(self, topic: str | None, job: Job, key: bytes | None, value: bytes) -> Future[Any]:
-        task_id = job.root.seed.task_id
+        task_id = job.seed.task_id
         if (
             topic is not None
             and task_id is not None
@@ -508,13 +508,13 @@ class Spill:
 
     def _tell(self, job: Job, place: MessagePlace | None) -> None:
         """The end of its task waits for the new seed."""
-        task_id = job.root.seed.task_id
+        task_id = job.seed.task_id
         if place is not None and task_id is not None and self._highs is not None:
             self._highs.put(task_id, place)
 
     def _left(self, request: Request, job: Job) -> None:
         job.written = True  # by whoever takes the new seed
-        if job is job.root:
+        if job.parent is None:
             self._completion.ledger.decide(job.entry, Outcome.SPILLED)
         self._completion.ended(request)
 
@@ -535,4 +535,4 @@ def _at_most(count: int, picks: Callable[[Waiter], bool]) -> Callable[[Waiter], 
 
 def _is_first_attempt(request: Request, job: Job | None) -> bool:
     tries = request.meta.get("retry_times"), request.meta.get("redirect_times")
-    return job is not None and job is not job.root and not any(tries)
+    return job is not None and job.parent is not None and not any(tries)

@@ -258,8 +258,7 @@ def flow_of(waiter: Waiter) -> TaskFlow | None:
     job = waiter.parent if isinstance(waiter, WaitingLink) else completion.job_of(waiter)
     if job is None:
         return None
-    root = job.root
-    return TaskFlow(root.seed.task_id, root.seed_entry.partition.topic)
+    return TaskFlow(job.seed.task_id, job.entry.partition.topic)
 
 
 class TaskWeights:
@@ -273,7 +272,8 @@ class TaskWeights:
         """Asked at each service, so that a change counts for what waits."""
         if not isinstance(flow, TaskFlow):
             return 1.0
-        return self._tiers.get(flow.topic, 1.0) * self._weight_of(flow.task_id)
+        weight = self._tiers.get(flow.topic, 1.0)
+        return weight if flow.task_id is None else weight * self._weight_of(flow.task_id)
 
 
 class _Bucket(NamedTuple):
@@ -337,8 +337,7 @@ class TaskRates:
 
     def free_at(self, key: Hashable, now: float) -> float:
         """When the next request of a task may begin; to be asked again then."""
-        rate = self._rate(key)
-        if rate is None:
+        if not isinstance(key, TaskFlow) or key.task_id is None or (rate := self._rate(key)) is None:
             return now
         tokens = self._tokens(key, rate, now)
         if tokens < 1.0:
@@ -347,20 +346,19 @@ class TaskRates:
 
     def spend(self, key: Hashable, now: float) -> None:
         """One has begun."""
-        rate = self._rate(key)
-        if rate is not None and isinstance(key, TaskFlow):
+        if not isinstance(key, TaskFlow) or key.task_id is None:
+            return
+        if (rate := self._rate(key)) is not None:
             self._buckets[key.task_id] = _Bucket(self._tokens(key, rate, now) - 1.0, now)
             self._used(key).begin(now)
 
-    def _rate(self, key: Hashable) -> float | None:
-        rate = self._rate_of(key.task_id) if isinstance(key, TaskFlow) else None
-        if rate is None or not isinstance(key, TaskFlow):
+    def _rate(self, key: TaskFlow) -> float | None:
+        if (rate := self._rate_of(key.task_id)) is None:
             return None
-        part = self._parts.get(key.task_id) if key.task_id is not None else None
+        part = None if key.task_id is None else self._parts.get(key.task_id)
         return max(_LEAST_RATE, rate * self._share_of(key.topic) if part is None else min(part, rate))
 
-    def _tokens(self, key: Hashable, rate: float, now: float) -> float:
-        assert isinstance(key, TaskFlow)
+    def _tokens(self, key: TaskFlow, rate: float, now: float) -> float:
         bucket = self._buckets.get(key.task_id)
         if bucket is None:
             return 1.0
@@ -385,7 +383,7 @@ def source_name(seed: Seed) -> object:
 
 def source_of(library: Library, job: Job | None, url: str) -> Source | None:
     """The one that the seed names, for all of its tree; else the one whose hosts and URLs fit."""
-    name = None if job is None else source_name(job.root.seed)
+    name = None if job is None else source_name(job.seed)
     return library.named(name) if isinstance(name, str) else library.match(url, host_of(url))
 
 
@@ -412,7 +410,7 @@ def prepare(library: Library, request: Request) -> None:
         return
     for name, value in source.request.headers.items():
         request.headers.setdefault(name, value)
-    if source.request.cookies and job is not None and job is job.root:
+    if source.request.cookies and job is not None and job.parent is None:
         request.cookies = _cookies(source, request)
 
 
@@ -425,8 +423,8 @@ class SeedHeaders:
 
     def add(self, request: Request, job: Job) -> None:
         """To the first request for a link; what it has of its own stays. Secrets stay at its origin."""
-        headers = job.root.seed.headers
-        is_first = job is not job.root and not request.meta.get("redirect_times")
+        headers = job.seed.headers
+        is_first = job.parent is not None and not request.meta.get("redirect_times")
         if not (headers and is_first and self._wants(request, job)):
             return
         is_elsewhere = request.url.split("/", 3)[:3] != job.root.url.split("/", 3)[:3]
@@ -509,13 +507,14 @@ class Preparation:
     def __call__(self, request: Request, job: Job) -> None:
         """For one of a seed's tree."""
         self._begins(request, job)
-        self._headers.add(request, job)
+        if job.seed.headers:
+            self._headers.add(request, job)
         if library := self._library():
             prepare(library, request)
         use_jar_of(request, job.entry)
         request.meta.pop(meta_keys.ITEMS, None)  # of an earlier attempt
         if self._seed_meta_keys:
-            extra = job.root.seed.extra
+            extra = job.seed.extra
             for key in self._seed_meta_keys:
                 if key in extra:
                     request.meta.setdefault(key, extra[key])

@@ -20,7 +20,6 @@ from site_spider.frontier.retry import HostAnswers, HostBackoff
 from site_spider.frontier.robots import Robots, RobotsGate, State, is_subject
 from site_spider.frontier.waiter import (
     Builder,
-    TaskFlow,
     Waiter,
     WaitingLink,
     as_link,
@@ -36,6 +35,7 @@ from site_spider.intake.room import Load
 from site_spider.intake.seed_queue import Waiting
 from site_spider.ledger.completion import Completion, Job, job_of
 from site_spider.ledger.ledger import Entry
+from site_spider.page.url import host_of
 from site_spider.sources.library import Library
 
 # --- politeness ------------------------------------------------------------------------------------------
@@ -125,8 +125,9 @@ def _seed_of(request: Request) -> Entry | None:
 
 class _Out(NamedTuple):
     host: str
-    flow: TaskFlow | None
+    flow: Hashable
     began: float
+    seed: Entry | None
 
 
 def _ignore(_seconds: float, _of_whom: object = None) -> None:
@@ -170,7 +171,7 @@ class WaitingRoom(HostAnswers):
         self._seeds = 0  # of what waits
         self._fencings = 0
         self.has_fenced = False  # something may wait for seeds that are another process's
-        self._kept_back: list[Waiting] = []  # whose turn it was, and that may not begin yet
+        self.keeps_back: list[Waiting] = []  # whose turn it was, and that may not begin yet
         # a plain handle: uvloop gives no TimerHandle for a moment that has come
         self._alarm: asyncio.Handle | None = None
         self._alarm_at = inf
@@ -200,21 +201,23 @@ class WaitingRoom(HostAnswers):
         """A request waits at the level of its priority; a retry not before its moment."""
         self._put(request, request.meta.pop(meta_keys.NOT_BEFORE, -inf))
 
-    def put_seed(self, waiting: Waiting) -> None:
+    def put_seed(self, waiting: Waiting, not_before: float = -inf) -> None:
         """A seed waits at level 0, or where a priority of its own belongs."""
-        self._put(waiting, -inf)
+        self._seeds += 1
+        seed, now = waiting.seed, self._loop.time()
+        level, host = level_of(seed.priority), host_of(seed.url)
+        self.frontier.push(level, host, waiting, now, not_before, flow_of(waiting))
 
     def put_back(self, waiter: Waiter) -> None:
         """What was taken out waits again, behind the others of its host."""
         self._put(waiter, -inf)
 
     def _put(self, waiter: Waiter, not_before: float) -> None:
-        priority = waiter.seed.priority if isinstance(waiter, Waiting) else waiter.priority
         if isinstance(waiter, Waiting):
-            self._seeds += 1
-        else:
-            self.load.add_request(size_bytes(waiter))
-        level, flow = level_of(priority), flow_of(waiter)
+            self.put_seed(waiter, not_before)
+            return
+        self.load.add_request(size_bytes(waiter))
+        level, flow = level_of(waiter.priority), flow_of(waiter)
         self.frontier.push(level, host_name(waiter), waiter, self._loop.time(), not_before, flow)
 
     def next(self, builder: Builder) -> Request | None:
@@ -227,8 +230,8 @@ class WaitingRoom(HostAnswers):
                 return None
             if self._is_set_aside(waiter):
                 continue
-            host = host_name(waiter)
-            state = self._ask(waiter, host)
+            host = self.frontier.last_host
+            state = State.KNOWN if self._politeness.gate is None else self._ask(waiter, host)
             if state is State.UNKNOWN:
                 return None  # a download that ends has the engine ask again
             if state is State.KNOWN and (request := self._begun(waiter, host, builder)) is not None:
@@ -246,7 +249,7 @@ class WaitingRoom(HostAnswers):
         if self.has_fenced and is_fenced(waiter):
             self.drop(waiter)
         elif isinstance(waiter, Waiting) and not self._may_begin(waiter.entry):
-            self._kept_back.append(waiter)
+            self.keeps_back.append(waiter)
         elif not self._takes(waiter):
             return False
         self.frontier.forgo(self._loop.time())
@@ -262,8 +265,9 @@ class WaitingRoom(HostAnswers):
             return request
         if self._politeness.throttled_delay is not None:
             self.frontier.slow_down(self._politeness.throttled_delay(host), self._loop.time())
-        self._out[request] = _Out(host, flow_of(waiter), self._loop.time())
-        self._times.kept(self.frontier.delay_seconds, _seed_of(request))
+        seed = _seed_of(request)
+        self._out[request] = _Out(host, self.frontier.last_flow, self._loop.time(), seed)
+        self._times.kept(self.frontier.delay_seconds, seed)
         return request
 
     def _ask(self, waiter: Waiter, host: str) -> State:
@@ -293,7 +297,7 @@ class WaitingRoom(HostAnswers):
         if out is not None:
             now = self._loop.time()
             self.frontier.release(out.host, now, out.flow, cost=now - out.began)
-            self._times.out(now - out.began, _seed_of(request))
+            self._times.out(now - out.began, out.seed)
 
     def host_overloaded(self, request: Request, asked_seconds: float) -> None:
         """As in HostAnswers."""
@@ -346,7 +350,7 @@ class WaitingRoom(HostAnswers):
 
     def take_kept_back(self) -> list[Waiting]:
         """Take the seeds whose turn it was while they could not begin."""
-        kept_back, self._kept_back = self._kept_back, []
+        kept_back, self.keeps_back = self.keeps_back, []
         return kept_back
 
     def close(self) -> None:

@@ -25,6 +25,7 @@ from site_spider.ledger.completion import Root, SeedListener
 from site_spider.ledger.ledger import Entry, Ledger
 from site_spider.page.url import is_safe
 from site_spider.seed.seed import Seed, seed_bytes
+from site_spider.seed.spilled import Spilled
 
 
 class Waiting(NamedTuple):
@@ -41,7 +42,8 @@ class SeedQueue:
 
     def __init__(self, wake: Callable[[], None], own_requests: OwnRequests | None = None) -> None:
         self.wake = wake
-        self._own_requests = own_requests
+        self.is_due = False  # something came since it was emptied
+        self._own_requests = own_requests if own_requests is not None and own_requests.are_made else None
         self._waiting: deque[Waiting] = deque()
 
     def __len__(self) -> int:
@@ -56,6 +58,12 @@ class SeedQueue:
     def push(self, waiting: Waiting) -> None:
         """A seed was polled."""
         self._waiting.append(waiting)
+        self.is_due = True
+
+    def look(self) -> None:
+        """Seeds that were taken out are to be sorted and pushed again."""
+        self.is_due = True
+        self.wake()
 
     def let_begin(self, waiting: Waiting) -> None:
         """One that was kept elsewhere may begin, unless its partition has left meanwhile."""
@@ -65,7 +73,10 @@ class SeedQueue:
 
     def pop(self) -> Waiting | None:
         """The next seed; None when none is here at the moment."""
-        return self._waiting.popleft() if self._waiting else None
+        if self._waiting:
+            return self._waiting.popleft()
+        self.is_due = False
+        return None
 
     def remove(self, unwanted: Callable[[Waiting], bool]) -> list[Waiting]:
         """Take out the seeds that `unwanted` picks."""
@@ -90,12 +101,12 @@ def seed_request(waiting: Waiting, spider: Spider) -> tuple[Request, Root]:
     request = quick_request(
         seed.url,
         verbatim=seed.encoding == "utf-8" and is_safe(seed.url),
-        headers=_headers(seed),
+        headers=_headers(seed) if seed.headers else None,
         callback=getattr(spider, seed.callback) if seed.callback else None,
         method=seed.method,
         body=seed.body,
-        cookies=_cookies(seed) or None,
-        meta={"depth": seed.depth, **seed.directives, **_attempts(seed)},
+        cookies=(_cookies(seed) or None) if seed.cookies or seed.headers else None,
+        meta={"depth": seed.depth, **seed.directives, **(_attempts(seed.spilled) if seed.spilled else {})},
         encoding=seed.encoding,
         priority=seed.priority,
         dont_filter=seed.dont_filter,
@@ -121,10 +132,9 @@ def _cookies(seed: Seed) -> dict[str, Any] | list[Any]:
     return [*({"name": name, "value": value} for name, value in written.items()), *seed.cookies]
 
 
-def _attempts(seed: Seed) -> dict[str, Any]:
+def _attempts(spilled: Spilled) -> dict[str, Any]:
     """What Scrapy notes of the attempts that were made before; they were made by another process."""
-    spilled = seed.spilled
-    if spilled is None or spilled.is_link:
+    if spilled.is_link:
         return {}
     meta: dict[str, Any] = {}
     if spilled.retry_times:

@@ -90,7 +90,7 @@ class Seeds:
             self._completion.end_as(entry, outcome)  # done here before its partition left and came back
             return None
         waiting = self._valid(entry, message, seed)
-        if waiting is None or self._quarantine.takes_culprit(message, entry):
+        if waiting is None or (entry.is_suspected and self._quarantine.takes_culprit(message, entry)):
             return None
         for name in waiting.seed.unknown_fields:
             self.unknown_fields.add(name)

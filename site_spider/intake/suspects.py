@@ -40,12 +40,8 @@ class CarefulLine(Generic[T]):
         self._waiting: dict[str, deque[T]] = {}
         self._turns: deque[str] = deque()  # the keys of `_waiting`
         self._admitted: Counter[str] = Counter()
-        self._length = 0
+        self.length = 0  # how many wait
         self.admitted = 0
-
-    def __len__(self) -> int:
-        """How many wait."""
-        return self._length
 
     def join(self, host: str, item: T) -> None:
         """An item waits, behind those of its host."""
@@ -53,7 +49,7 @@ class CarefulLine(Generic[T]):
             self._waiting[host] = deque()
             self._turns.append(host)
         self._waiting[host].append(item)
-        self._length += 1
+        self.length += 1
 
     def admit(self, most: int) -> list[tuple[str, T]]:
         """Those whose turn it is, with their hosts, so that at most `most` are admitted."""
@@ -83,7 +79,7 @@ class CarefulLine(Generic[T]):
         items = [(host, item) for host, queue in self._waiting.items() for item in queue]
         self._waiting.clear()
         self._turns.clear()
-        self._length = 0
+        self.length = 0
         return items
 
     def _take(self, host: str) -> T:
@@ -91,7 +87,7 @@ class CarefulLine(Generic[T]):
         item = queue.popleft()
         if not queue:
             del self._waiting[host]
-        self._length -= 1
+        self.length -= 1
         self.admitted += 1
         self._admitted[host] += 1
         return item
@@ -124,11 +120,11 @@ class Care(SeedListener):
     @property
     def is_active(self) -> bool:
         """Whether some wait or are under way."""
-        return bool(self._line or self._under_way)
+        return bool(self._under_way or self._line.length)
 
     def __len__(self) -> int:
         """How many wait or are under way."""
-        return len(self._line) + len(self._under_way)
+        return self._line.length + len(self._under_way)
 
     def takes(self, waiting: Waiting) -> bool:
         """Whether care is taken with this seed, and it is kept here until its turn."""
@@ -139,7 +135,7 @@ class Care(SeedListener):
 
     def proceed(self) -> None:
         """Let begin what may; to be called when seeds came or ended."""
-        if self._is_committing or not self._line:
+        if self._is_committing or not self._line.length:
             return
         chosen = self._line.admit(self._most())
         for host, waiting in chosen:
@@ -153,8 +149,9 @@ class Care(SeedListener):
 
     def ended(self, entry: Entry) -> None:
         """As in SeedListener."""
-        self._left(entry)
-        self.proceed()
+        if entry in self._under_way:
+            self._left(entry)
+            self.proceed()
 
     def fenced(self, entry: Entry) -> None:
         """As in SeedListener."""
@@ -348,7 +345,7 @@ class Quarantine:
         """Let these begin, each at its time."""
         fresh: list[Waiting] = []
         for waiting in taken:
-            if self.isolation.takes(waiting) or self.care.takes(waiting):
+            if waiting.entry.is_suspected and (self.isolation.takes(waiting) or self.care.takes(waiting)):
                 continue
             if waiting.entry.partition in self._fresh:
                 fresh.append(waiting)

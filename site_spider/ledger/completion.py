@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from contextvars import ContextVar
 from hashlib import blake2b
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 from scrapy import Request
 
@@ -43,17 +43,22 @@ class Job:
     """One document to be written, and the requests that serve it."""
 
     __slots__ = (
-        "_root", "_url_id", "answer", "depth", "error", "exchanges", "method", "page", "parent", "requests",
-        "url", "written",
+        "_root", "_url_id", "answer", "depth", "entry", "error", "exchanges", "method", "page", "parent",
+        "requests", "seed", "url", "written",
     )  # fmt: skip
 
     NO_DOCUMENT: ClassVar = "no document"  # as `page`: none is wanted
 
+    entry: Entry  # the seed in the ledger
+    seed: Seed
+
     def __init__(self, request: Request, parent: Job | None) -> None:
         self.url = request.url
         self.method = request.method
-        self.parent = parent
-        self._root = None if parent is None else parent.root
+        self.parent = parent  # None: it is the job of the seed itself
+        self._root: Root | None = None
+        if parent is not None:
+            self._root, self.entry, self.seed = parent.root, parent.entry, parent.seed
         self.depth: int = request.meta.get("depth", 0 if parent is None else parent.depth + 1)
         self.requests = 0  # accepted and not ended
         self.written = False  # a result was handed to the sinks
@@ -88,23 +93,14 @@ class Job:
     @property
     def root(self) -> Root:
         """The job of the seed. It does not keep itself, or it would wait for the collector."""
-        return self._root or cast(Root, self)
-
-    @property
-    def entry(self) -> Entry:
-        """The seed in the ledger."""
-        return self.root.seed_entry
-
-    @property
-    def page_scope(self) -> str | None:
-        """Within what its page is compared with others: see Seed."""
-        return self.root.seed.page_scope
+        assert self._root is not None
+        return self._root
 
     @property
     def url_id(self) -> str:
         """The `_id` of the document."""
         if self._url_id is None:
-            self._url_id = id_of_page(self.url, self.page_scope)
+            self._url_id = id_of_page(self.url, self.seed.page_scope)
         return self._url_id
 
 
@@ -119,8 +115,6 @@ class Root(Job):
         "message",
         "pages",
         "scope_host",
-        "seed",
-        "seed_entry",
     )
 
     def __init__(self, request: Request, entry: Entry, seed: Seed, message: Message) -> None:
@@ -139,10 +133,15 @@ class Root(Job):
         # where the redirects of its seed ended: links are followed from there
         self.anchor_host = "" if spilled is None else spilled.anchor_host
         self.scope_host = "" if spilled is None else spilled.scope_host  # the same, as far as it is believed
-        self.seed_entry = entry
+        self.entry = entry
         self.seed = seed
         self.message = message
         self._url_id = seed.url_id
+
+    @property
+    def root(self) -> Root:
+        """As in Job."""
+        return self
 
     def grows(self) -> None:
         """One more page is to be crawled here."""
@@ -309,80 +308,32 @@ class SeedListener:
 _EVENTS = tuple(name for name in vars(SeedListener) if not name.startswith("_"))
 
 
-class Lifecycle(SeedListener):
-    """Tells those listeners that override what is told, which is one or two of ten."""
+class Completion:
+    """The books of one crawl. Used on the event loop's thread only."""
 
-    def __init__(self) -> None:
+    def __init__(self, ledger: Ledger, *listeners: SeedListener) -> None:
+        self.ledger = ledger
+        self.repeats = Repeats()
         self._told: dict[str, list[Any]] = {event: [] for event in _EVENTS}
+        self._alive: dict[Request, Job] = {}  # accepted and not ended, by identity
+        self._roots: dict[Entry, Root] = {}  # of seeds that began and have not ended
+        self._closing: set[Entry] = set()  # with a hold of a listener that goes when all else has ended
+        self._at_last: dict[Entry, Callable[[], None]] = {}
+        self.add(*listeners)
 
     def add(self, *listeners: SeedListener) -> None:
-        """From now on these hear of seeds, too."""
+        """From now on these are told what they override, which is one or two of ten, in this order."""
         for listener in listeners:
             for event, told in self._told.items():
                 if getattr(type(listener), event) is not getattr(SeedListener, event):
                     told.append(getattr(listener, event))
 
-    def arrived(self, entry: Entry, message: Message, seed: Seed | SeedError) -> None:
-        """As in SeedListener."""
-        for tell in self._told["arrived"]:
-            tell(entry, message, seed)
-
     def may_begin(self, entry: Entry) -> bool:
         """Whether no listener objects."""
-        return all(ask(entry) for ask in self._told["may_begin"])
-
-    def began(self, root: Root) -> None:
-        """As in SeedListener."""
-        for tell in self._told["began"]:
-            tell(root)
-
-    def unwritten(self, job: Job) -> None:
-        """As in SeedListener."""
-        for tell in self._told["unwritten"]:
-            tell(job)
-
-    def written(self, job: Job, document: Mapping[str, Any]) -> None:
-        """As in SeedListener."""
-        for tell in self._told["written"]:
-            tell(job, document)
-
-    def leaves(self, entry: Entry) -> None:
-        """As in SeedListener."""
-        for tell in self._told["leaves"]:
-            tell(entry)
-
-    def last_hold(self, entry: Entry) -> None:
-        """As in SeedListener."""
-        for tell in self._told["last_hold"]:
-            tell(entry)
-
-    def ended(self, entry: Entry) -> None:
-        """As in SeedListener."""
-        for tell in self._told["ended"]:
-            tell(entry)
-
-    def fenced(self, entry: Entry) -> None:
-        """As in SeedListener."""
-        for tell in self._told["fenced"]:
-            tell(entry)
-
-    def committed(self, positions: Mapping[Partition, Position | None]) -> None:
-        """As in SeedListener."""
-        for tell in self._told["committed"]:
-            tell(positions)
-
-
-class Completion:
-    """The books of one crawl. Used on the event loop's thread only."""
-
-    def __init__(self, ledger: Ledger, lifecycle: SeedListener) -> None:
-        self.ledger = ledger
-        self.repeats = Repeats()
-        self._lifecycle = lifecycle
-        self._alive: dict[Request, Job] = {}  # accepted and not ended, by identity
-        self._roots: dict[Entry, Root] = {}  # of seeds that began and have not ended
-        self._closing: set[Entry] = set()  # with a hold of a listener that goes when all else has ended
-        self._at_last: dict[Entry, Callable[[], None]] = {}
+        for may_begin in self._told["may_begin"]:  # noqa: SIM110 - without a generator for each seed
+            if not may_begin(entry):
+                return False
+        return True
 
     # --- requests ---------------------------------------------------------------------
 
@@ -393,10 +344,11 @@ class Completion:
     def begin(self, request: Request, root: Root) -> None:
         """The first request of a seed; it takes over the hold that `take` gave."""
         request.meta[meta_keys.JOB] = root
-        self._roots[root.seed_entry] = root
+        self._roots[root.entry] = root
         root.requests += 1
         self._alive[request] = root
-        self._lifecycle.began(root)
+        for tell in self._told["began"]:
+            tell(root)
 
     def accept(self, request: Request, job: Job) -> None:
         """One more request serves this job."""
@@ -421,7 +373,8 @@ class Completion:
         job.requests -= 1
         if job.requests == 0 and (not job.written or (job.has_page and job.error is not None)):
             if job.entry.live:
-                self._lifecycle.unwritten(job)
+                for tell in self._told["unwritten"]:
+                    tell(job)
             else:
                 self.repeats.broken(job.entry)
         if job.requests == 0:
@@ -431,7 +384,8 @@ class Completion:
 
     def written(self, job: Job, document: Mapping[str, Any]) -> None:
         """The document of a job's page goes to the sinks."""
-        self._lifecycle.written(job, document)
+        for tell in self._told["written"]:
+            tell(job, document)
 
     def broken_off(self, request: Request) -> None:
         """A request is cancelled on its way, at the end of the process: its seed is not complete here."""
@@ -452,7 +406,8 @@ class Completion:
         entry = self.ledger.take(message.partition, message.offset)
         if entry is not None:
             self.repeats.opened(entry, message)
-            self._lifecycle.arrived(entry, message, seed)
+            for tell in self._told["arrived"]:
+                tell(entry, message, seed)
         return entry
 
     def hold(self, entry: Entry) -> None:
@@ -491,9 +446,11 @@ class Completion:
         if complete:
             self._roots.pop(entry, None)
             self._closing.discard(entry)
-            self._lifecycle.ended(entry)
+            for tell in self._told["ended"]:
+                tell(entry)
         elif entry.holds == 1:
-            self._lifecycle.last_hold(entry)
+            for tell in self._told["last_hold"]:
+                tell(entry)
 
     def roots(self) -> list[Root]:
         """The jobs of all seeds that began and have not ended."""
@@ -522,7 +479,8 @@ class Completion:
 
     def leaves(self, entry: Entry) -> None:
         """A copy of its message is about to go to a topic; it then ends as spilled."""
-        self._lifecycle.leaves(entry)
+        for tell in self._told["leaves"]:
+            tell(entry)
 
     # --- the assignment (see contracts.seed_log.Listener) ----------------------------------------
 
@@ -537,7 +495,8 @@ class Completion:
         for partition, position in positions.items():
             if position is not None:
                 self.repeats.committed(partition, position.offset)
-        self._lifecycle.committed(positions)
+        for tell in self._told["committed"]:
+            tell(positions)
 
     def lost(self, partitions: Sequence[Partition]) -> None:
         """End the epochs; what waits for their seeds is to be dropped: the next owner does them again."""
@@ -567,7 +526,8 @@ class Completion:
             self.repeats.broken(entry)  # it never began, or its end is its next owner's
         self._roots.pop(entry, None)
         self._closing.discard(entry)
-        self._lifecycle.fenced(entry)
+        for tell in self._told["fenced"]:
+            tell(entry)
 
     def positions(
         self, partitions: Collection[Partition] | None = None, *, leaving: bool = False

@@ -31,7 +31,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from enum import Enum
 from heapq import heappop, heappush
-from typing import NamedTuple
+from typing import TypeAlias
 
 from site_spider.contracts.seed_log import Message, Partition, Position
 from site_spider.errors import LedgerError
@@ -56,7 +56,7 @@ class Outcome(Enum):
 class Entry:
     """One seed in flight: where it came from, its open holds and, once known, its outcome."""
 
-    __slots__ = ("epoch", "holds", "live", "offset", "outcome", "partition")
+    __slots__ = ("epoch", "holds", "is_suspected", "live", "offset", "outcome", "partition")
 
     def __init__(self, partition: Partition, offset: int, epoch: int) -> None:
         self.partition = partition
@@ -65,6 +65,7 @@ class Entry:
         self.holds = 1
         self.live = True  # False once its partition was revoked
         self.outcome: Outcome | None = None
+        self.is_suspected = False  # something is known of deaths in its partition, perhaps with it
 
     @property
     def position(self) -> str:
@@ -234,6 +235,7 @@ class Ledger:
         if done:
             return None
         entry = books.open[offset] = Entry(partition, offset, books.epoch)
+        entry.is_suspected = books.suspicion != NO_SUSPICION
         books.order.append(offset)
         self.in_flight += 1
         self.consumed += 1
@@ -400,11 +402,7 @@ MOST_KEPT = 100_000  # seeds that are done, of partitions that left; each takes 
 Then = Callable[[Outcome | None], None]
 
 
-class Mark(NamedTuple):
-    """What tells a message from another one at the same offset."""
-
-    timestamp_ms: int
-    content: int
+Mark: TypeAlias = tuple[int, int]  # when and what: tells a message from another one at the same offset
 
 
 class _EndedSeeds:
@@ -455,10 +453,14 @@ class Repeats:
         mark = self._marks.pop(entry, None)
         if mark is None:
             return
-        self._unfence(entry)
+        if self._fenced:
+            self._unfence(entry)
         if entry.outcome is not None:
-            self._done.setdefault(entry.partition, _EndedSeeds()).add(entry.offset, mark, entry.outcome)
-        self._tell(entry, entry.outcome)
+            if (done := self._done.get(entry.partition)) is None:
+                done = self._done[entry.partition] = _EndedSeeds()
+            done.add(entry.offset, mark, entry.outcome)
+        if self._waiting:
+            self._tell(entry, entry.outcome)
 
     def committed(self, partition: Partition, offset: int) -> None:
         """What lies below `offset` never comes again."""
@@ -508,4 +510,4 @@ class Repeats:
 
 def mark_of(message: Message) -> Mark:
     """What a message is known by."""
-    return Mark(message.timestamp_ms, hash((message.key, message.value)))
+    return message.timestamp_ms, hash((message.key, message.value))

@@ -174,7 +174,7 @@ class PageTally:
 
     def page(self, document: Mapping[str, Any], job: Job | None, *, is_again: bool = False) -> None:
         """As in ResultTally."""
-        task_id = None if job is None else job.root.seed.task_id
+        task_id = None if job is None else job.seed.task_id
         counts = self._tasks.of(task_id)
         if not is_again:
             self._count(counts, document.get("response_size"))

@@ -106,21 +106,35 @@ class Batcher:
         """How many batches have no answer yet."""
         return len(self._under_way)
 
+    @property
+    def is_hurried(self) -> bool:
+        """Whether something is ready that is due whatever its age: it was hurried, or fills a batch."""
+        return bool(self._ready) and (
+            self._ready[0][0] <= self._hurried_to
+            or len(self._ready) >= self.limits.count
+            or self._ready_bytes >= self.limits.size_bytes
+        )
+
+    def needs_look(self) -> bool:
+        """Whether what came last may be due before all that was ready: it is alone, or due at once."""
+        return len(self._ready) <= 1 or self.is_hurried
+
     def accept(self, record: Record, now: float) -> int:
         """Take a record in; returns its ticket. Raises BatchError on a negative size."""
         if record.size_bytes < 0:
             raise BatchError(f"record {record.key!r} has a size of {record.size_bytes} bytes.")
-        order = self._next_order()
+        order = self._orders = self._orders + 1
         entry = _QueuedRecord(order, order, record, now)
         before = self._last_of_key.get(record.key)
         self._last_of_key[record.key] = entry
         self.backlog_count += 1
         self.backlog_bytes += record.size_bytes
         if before is None:
-            self._make_ready(entry)
+            self._ready_bytes += record.size_bytes
+            heappush(self._ready, (order, entry))
         else:
             before.follower = entry
-        return entry.ticket
+        return order
 
     def take(self, now: float) -> Batch | None:
         """The next batch, if one is due and may be handed out."""
@@ -132,7 +146,7 @@ class Batcher:
         entries = self._gather()
         self._numbers += 1
         self._under_way[self._numbers] = entries
-        return Batch(self._numbers, tuple(entry.record for entry in entries))
+        return Batch(self._numbers, tuple([entry.record for entry in entries]))
 
     def next_at(self, now: float) -> float | None:
         """When to call `take` again if nothing else happens first; None: not before something does."""
@@ -196,14 +210,7 @@ class Batcher:
         return len(self._under_way) >= allowed
 
     def _is_due(self, now: float) -> bool:
-        if not self._ready:
-            return False
-        return (
-            self._ready[0][0] <= self._hurried_to
-            or len(self._ready) >= self.limits.count
-            or self._ready_bytes >= self.limits.size_bytes
-            or now >= self._oldest_due_at()
-        )
+        return self.is_hurried or (bool(self._ready) and now >= self._oldest_due_at())
 
     def _oldest_due_at(self) -> float:
         limits = self.limits

@@ -17,15 +17,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from math import inf
 
 from site_spider import runtime
 from site_spider.contracts.sink import Answer, Record, Sink, Verdict
 from site_spider.errors import BatchError, ConfigError, SinkUnavailable
+from site_spider.histogram import Histogram
 from site_spider.results.batch import Batch, Batcher, BatchLimits
-from site_spider.results.failures import SinkTally
 from site_spider.text import up_to
 
 # --- log limit -------------------------------------------------------------------------------------------
@@ -185,6 +185,32 @@ async def _try_open(sink: Sink, timeout_seconds: float) -> SinkUnavailable | Non
     return None
 
 
+# --- tally -----------------------------------------------------------------------------------------------
+# Counts what a sink answered, for metrics.
+
+
+_NAMES = {Answer.ACKNOWLEDGED: "acknowledged", Answer.RETRY: "retried", Answer.REJECTED: "rejected"}
+
+
+class SinkTally:
+    """Of one delivery. On the event loop's thread."""
+
+    def __init__(self) -> None:
+        self.batches = 0
+        self.answers = dict.fromkeys(_NAMES.values(), 0)
+        self.seconds = Histogram()
+
+    def written(self, seconds: float) -> None:
+        """A batch was written, whatever came of it."""
+        self.batches += 1
+        self.seconds.observe(seconds)
+
+    def answered(self, verdicts: Iterable[Verdict]) -> None:
+        """What the sink said of each record."""
+        for verdict in verdicts:
+            self.answers[_NAMES[verdict.answer]] += 1
+
+
 OnVerdict = Callable[[Verdict], None]
 
 CLOSE_SINK_SECONDS = 5.0
@@ -240,6 +266,12 @@ class Delivery:
         """False from a failed write until the next one that succeeds, and while a write has no answer."""
         return self._away_since is None
 
+    def takes(self, most_bytes: int) -> bool:
+        """Whether it is available, and less than so much waits for it."""
+        batcher = self._batcher
+        is_there = batcher.unavailable_since is None and self._hearing.silent_since is None
+        return is_there and batcher.backlog_bytes < most_bytes
+
     @property
     def _away_since(self) -> float | None:
         failed = self._batcher.unavailable_since
@@ -266,10 +298,12 @@ class Delivery:
         """
         if self._closed:
             raise SinkUnavailable(f"{self.sink.name}: nothing can be delivered after the end of the crawl.")
-        self._done[self._batcher.accept(record, self._now())] = done
+        now = asyncio.get_running_loop().time()
+        self._done[self._batcher.accept(record, now)] = done
         if at_once:
             self._batcher.flush()
-        self._pump()
+        if at_once or self._timer is None or self._batcher.needs_look():
+            self._pump()  # else the timer rings in time
 
     def flush(self) -> None:
         """Send what waits for its batch to fill, as far as the sink takes it."""
@@ -439,69 +473,3 @@ class Delivery:
             done(verdict)
         except Exception as error:  # noqa: BLE001 - the other records of the batch still have to hear
             self._on_failure(error)
-
-
-# --- silence ---------------------------------------------------------------------------------------------
-# How long a commit has waited for an answer of the seed log.
-#
-# When a group does not hear of a member for a session's length, others take its partitions over, and the
-# member cannot know. So it begins nothing new from shortly before then: hosts would be asked by two
-# processes, and what it fetched could not be committed.
-
-
-_SAID_SECONDS = 3.0
-_FORGOTTEN_SECONDS = 60.0
-_SHARE = 0.8  # of the session; what begins at its end would still run when others own the partition
-
-
-class Silence:
-    """The intake's thread says what happens; any thread may ask."""
-
-    def __init__(self) -> None:
-        self._limit_seconds = float("inf")
-        self._since: float | None = None
-        self._is_said = False
-
-    def joined(self, session_seconds: float) -> None:
-        """The process is a member from now on."""
-        self._limit_seconds = session_seconds * _SHARE
-
-    @property
-    def is_long(self) -> bool:
-        """Whether others may own our partitions soon, or own them already."""
-        return self.seconds >= self._limit_seconds
-
-    @property
-    def seconds(self) -> float:
-        """Since the log was asked, without an answer."""
-        since = self._since
-        return 0.0 if since is None else runtime.monotonic() - since
-
-    def asked(self) -> None:
-        """A commit was begun, for the first time or again."""
-        if self._since is None:
-            self._since = runtime.monotonic()
-
-    def look(self) -> None:
-        """Say that the log is silent, once."""
-        if not self._is_said and self.seconds >= min(_SAID_SECONDS, self._limit_seconds):
-            self._is_said = True
-            logger.warning(
-                "The seed log has not answered a commit for %.0f s. After %.0f s nothing new begins until it "
-                "answers, because other members may own the partitions then",
-                self.seconds,
-                self._limit_seconds,
-            )
-
-    def look_without_partitions(self) -> None:
-        """Nothing is asked any more that could be answered: others have the partitions, which is no news."""
-        if self.seconds > _FORGOTTEN_SECONDS:
-            self._since = None
-            self._is_said = False
-
-    def over(self) -> None:
-        """It has answered, or nothing waits for an answer any more."""
-        if self._is_said:
-            logger.info("The seed log answers again after %.1f s", self.seconds)
-        self._since = None
-        self._is_said = False

@@ -152,8 +152,9 @@ def encode(document: Mapping[str, Any]) -> bytes:
     Half a surrogate pair, which UTF-8 cannot carry, becomes a question mark; NaN and
     infinity are refused, because a single one makes a server refuse the whole batch.
     """
-    if any(isinstance(text := document.get(name), str) and len(text) > _LONG for name in _BODIES):
-        return _in_slices(document)
+    for name in _BODIES:
+        if isinstance(text := document.get(name), str) and len(text) > _LONG:
+            return _in_slices(document)
     return _at_once(document)
 
 

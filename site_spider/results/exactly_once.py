@@ -28,10 +28,8 @@ from site_spider.ledger.completion import Completion, Job, Root, SeedListener
 from site_spider.ledger.ledger import Entry
 from site_spider.outage import Outage
 from site_spider.results.batch import BatchLimits
-from site_spider.results.commits import Member, Tell
-from site_spider.results.delivery import Silence
+from site_spider.results.commits import CommitTally, Member, Silence, Tell
 from site_spider.results.document import refusal_of
-from site_spider.results.failures import CommitTally
 from site_spider.results.held import HeldResults, Item, Link, Transaction, Tree
 from site_spider.results.results import DeadLetters
 

@@ -6,6 +6,7 @@ import asyncio
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import suppress
+from functools import cached_property
 from typing import Any, Self
 
 from itemadapter import ItemAdapter
@@ -40,6 +41,13 @@ class ResultPipeline:
     def __init__(self, crawler: Crawler) -> None:
         self._crawler = crawler
 
+    @cached_property
+    def _parts(self) -> tuple[Results, Sinks]:
+        results, sinks = part_of(self._crawler, Results), part_of(self._crawler, Sinks)
+        assert results is not None, "an item before the spider has opened"
+        assert sinks is not None
+        return results, sinks
+
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
         """As Scrapy asks; only for spiders that take seeds."""
@@ -52,9 +60,7 @@ class ResultPipeline:
 
         While the sinks have too much to do, an item is returned later: a page may give any number.
         """
-        results, sinks = part_of(self._crawler, Results), part_of(self._crawler, Sinks)
-        assert results is not None, "an item before the spider has opened"
-        assert sinks is not None
+        results, sinks = self._parts
         document = _result_in(item)
         if document is not None:
             job = completion.current_job()
@@ -136,9 +142,14 @@ class Callbacks:
         self._page_result: Prepare | None = getattr(spider, "page_result", None)
         self._failure_result: Prepare | None = getattr(spider, "failure_result", None)
         self._methods: dict[Callback, Callback] = {}
+        failed = None if self._failed is None else self._wrapped(self._failed, self._failure_result)
+        self._usual = self._wrapped(self._default, self._page_result), failed
 
     def complete(self, request: Request) -> None:
         """Give a request of a seed the callback and errback that are called."""
+        if request.callback is None and request.errback is None:
+            request.callback, request.errback = self._usual
+            return
         request.callback = self._wrapped(request.callback or self._default, self._page_result)
         errback = request.errback or self._failed
         request.errback = None if errback is None else self._wrapped(errback, self._failure_result)

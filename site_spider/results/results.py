@@ -228,7 +228,7 @@ class Results(SeedListener):
         pending.sinks = len(deliveries)
         at_once = self._is_urgent()
         if pending.job is not None:
-            self._completion.hold(pending.job.entry)
+            self._completion.ledger.hold(pending.job.entry)
         for delivery in deliveries:
             self._hand_over(delivery, pending, at_once)
         if not deliveries:
@@ -275,7 +275,7 @@ class Results(SeedListener):
             self.write_missing(job)
         elif job.page is not Job.NO_DOCUMENT:
             self.submit(_document_in(job.page), job)
-        elif job is job.root:
+        elif job.parent is None:
             self._completion.ledger.decide(job.entry, Outcome.RESULT)
 
     def settled(self, job: Job | None, record: Record, *, failed: bool, refusal: str) -> None:
@@ -286,7 +286,7 @@ class Results(SeedListener):
         entry = job.entry
         if refusal:
             self._dead_letters.give_up(job, refusal_of(record, refusal))
-        elif job is job.root and record.key == job.url_id and record.kind == "result":
+        elif job.parent is None and record.key == job.url_id and record.kind == "result":
             self._completion.ledger.decide(entry, Outcome.FAILURE if failed else Outcome.RESULT)
         self._completion.release(entry)
 
@@ -323,7 +323,7 @@ def describe_job(result: Result, job: Job) -> None:
     describe_host(result, host_of(job.url))
     result.depth = job.depth
     result.method = job.method
-    seed = job.root.seed
+    seed = job.seed
     result.task_id, result.meta = seed.task_id, seed.extra
     if job.parent is None:
         result.parent_url_id = seed.parent_url_id
@@ -382,8 +382,10 @@ class Sinks:
 
     def are_taking(self) -> bool:
         """False while one is away, or too much waits for it. Any thread may ask."""
-        limit = self.backlog_limit_bytes
-        return all(delivery.available and delivery.backlog_bytes < limit for delivery in self._deliveries)
+        for delivery in self._deliveries:  # noqa: SIM110 - without a generator for each request
+            if not delivery.takes(self.backlog_limit_bytes):
+                return False
+        return True
 
     def flush(self) -> None:
         """Send the results that wait for their batch to fill."""

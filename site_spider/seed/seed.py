@@ -159,26 +159,30 @@ def parse_seed(
     if not fields.keys() <= _FIELDS:
         unknown, meta = _unknown_fields(fields), gathered_fields(fields, meta)
     directives, extra = _split_meta(meta)
-    encoding = check.encoding(get("_encoding"))
-    task_id = check.optional_identifier("meta.task_id", meta.get("task_id"))
+    encoding = check.encoding(fields["_encoding"]) if "_encoding" in fields else "utf-8"
+    task_id = check.optional_identifier("meta.task_id", meta["task_id"]) if "task_id" in meta else None
     page_scope = task_id if by_task else None
+    parent_url_id = seed_url_id = None
+    if "parent_url_id" in meta or "seed_url_id" in meta:
+        parent_url_id = check.optional_identifier("meta.parent_url_id", meta.get("parent_url_id"))
+        seed_url_id = check.optional_identifier("meta.seed_url_id", meta.get("seed_url_id"))
     return Seed(
         url=url,
-        url_id=check.identifier("meta.url_id", meta.get("url_id"))
+        url_id=(check.identifier("meta.url_id", meta["url_id"]) if "url_id" in meta else None)
         or (_default_id(url, page_scope) if url else _id_of_data(meta)),
-        method=check.method(get("method")),
+        method=check.method(fields["method"]) if "method" in fields else "GET",
         encoding=encoding,
-        headers=check.headers(get("headers"), encoding),
-        cookies=check.cookies(get("cookies")),
-        body=check.body(get("body"), encoding),
-        priority=check.priority("priority", get("priority")),
+        headers=check.headers(fields["headers"], encoding) if "headers" in fields else (),
+        cookies=check.cookies(fields["cookies"]) if "cookies" in fields else {},
+        body=check.body(fields["body"], encoding) if "body" in fields else None,
+        priority=check.priority("priority", fields["priority"]) if "priority" in fields else 0,
         dont_filter=check.boolean("dont_filter", get("dont_filter")),
-        callback=_callback(get("callback"), callbacks),
+        callback=_callback(fields["callback"], callbacks) if "callback" in fields else None,
         not_extract=check.flag("meta.NotExtract", meta.get("NotExtract")),
         task_id=task_id,
-        depth=check.depth("meta.depth", meta.get("depth")),
-        parent_url_id=check.optional_identifier("meta.parent_url_id", meta.get("parent_url_id")),
-        seed_url_id=check.optional_identifier("meta.seed_url_id", meta.get("seed_url_id")),
+        depth=check.depth("meta.depth", meta["depth"]) if "depth" in meta else 0,
+        parent_url_id=parent_url_id,
+        seed_url_id=seed_url_id,
         directives=directives,
         extra_json=_compact(extra) if extra else b"",
         unknown_fields=unknown,
@@ -202,7 +206,7 @@ def _id_of_data(meta: dict[str, Any]) -> str:
 
 
 def _spilled(url: str, fields: dict[str, Any], value: object, keys: Sequence[bytes]) -> Spilled | None:
-    said = Spilled.read(value, fields.get(spilled.HOPS))
+    said = None if value is None else Spilled.read(value, fields.get(spilled.HOPS))
     if said is None:
         return None
     if keys and not signature.is_signed(fields, keys):

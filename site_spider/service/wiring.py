@@ -6,7 +6,9 @@ the life-cycle of seeds, a reason of `Urgency`, or a function that is asked late
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from operator import attrgetter
 
 from scrapy.crawler import Crawler
 from scrapy.dupefilters import BaseDupeFilter
@@ -17,7 +19,6 @@ from site_spider.dupefilter.dupefilter import SeenDupeFilter, SeenMarks, TaskFor
 from site_spider.engine import flow as engine_hooks
 from site_spider.engine import scrapy_parts as registry
 from site_spider.engine.cookies import SeedCookies
-from site_spider.frontier.link_rules import RuledPages, Traps
 from site_spider.frontier.scheduler import CrawlParts, Dispatcher, Queues
 from site_spider.frontier.spill import Ownership, SeedWriter, Spill, SpilledPages
 from site_spider.frontier.waiter import (
@@ -36,7 +37,7 @@ from site_spider.intake.room import BackPressure, PollRoom, SoftLimit
 from site_spider.intake.seed_queue import SeedQueue, SeedWeights, TopicPartitions
 from site_spider.intake.seeds import Seeds
 from site_spider.intake.suspects import Quarantine
-from site_spider.ledger.completion import Completion, Lifecycle
+from site_spider.ledger.completion import Completion
 from site_spider.ledger.ledger import Ledger
 from site_spider.observe.counters import LoopLag, Pauses
 from site_spider.observe.identity import Identity
@@ -69,10 +70,15 @@ from site_spider.service.stop import Stop
 from site_spider.sources.extractor import Extractor
 from site_spider.tasks.ends import Tracker
 from site_spider.tasks.moving import Leaving
-from site_spider.tasks.pages import TaskPages
+from site_spider.tasks.pages import Traps, WantedPages
 from site_spider.tasks.tasks import with_source
 
 _ANSWER_SECONDS = 10.0  # for the loop to answer a rebalance, beyond the grace
+
+
+def _asking(part: object, name: str) -> Callable[[], bool]:
+    """Says what an attribute is when it is called, at less cost than a lambda."""
+    return partial(attrgetter(name), part)
 
 
 def build(  # noqa: PLR0915 - a parts list, in the order in which parts need each other
@@ -98,8 +104,8 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
         wake()
 
     # seeds in flight
-    lifecycle, ledger = Lifecycle(), Ledger(owner=runtime.token_hex(4))
-    completion = Completion(ledger, lifecycle)
+    ledger = Ledger(owner=runtime.token_hex(4))
+    completion = Completion(ledger)
 
     # results
     producer = stores.log.producer()
@@ -112,7 +118,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     if config.exactly_once:
         limits = CommitLimits(config.batch, config.backlog_bytes)
         commits = keeper = ExactlyOnce(completion, dead_letters, limits, member, tell, urgency, wake)
-        lifecycle.add(keeper)
+        completion.add(keeper)
     else:
         commits = OffsetCommits(completion, producer, member, tell)
     counted = Counted.new()
@@ -147,8 +153,8 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     is_telling = lambda: ends.is_counting() or dead_letters.under_way > 0  # noqa: E731
     handover = Handover(engine, sinks, config.revoke_grace_seconds, is_telling)
     soft = SoftLimit(config.memory_soft_bytes, rss_bytes, lambda: ledger.in_flight)
-    has_memory = lambda: bodies.has_room  # noqa: E731
-    back_pressure = BackPressure(load, sinks, commits, handover, lambda: stop.has_begun, has_memory, soft)
+    is_stopping, has_memory = _asking(stop, "has_begun"), _asking(bodies, "has_room")
+    back_pressure = BackPressure(load, sinks, commits, handover, is_stopping, has_memory, soft)
     poll_room = PollRoom(
         ledger,
         load,
@@ -160,7 +166,6 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     own_requests = OwnRequests(spider)
     seed_queue = SeedQueue(wake, own_requests)
     quarantine = Quarantine(completion, seed_queue, dead_letters, commits.commit_first, wake)
-    urgency.add(quarantine.is_cautious, lambda: handover.active, lambda: room.is_idle)
 
     # frontier
     library = lambda: stores.sources.library  # noqa: E731
@@ -182,12 +187,13 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
         politeness,
         load,
         completion,
-        lifecycle.may_begin,
+        completion.may_begin,
         poll_room.starved,
         wake,
         times=times,
         takes=takes,
     )
+    urgency.add(quarantine.is_cautious, _asking(handover, "active"), _asking(room, "is_idle"))
     cookies = SeedCookies(crawler)
     hosts = Ownership(partitions) if config.host_ownership else None
     headers = SeedHeaders(library, everywhere=SEED_HEADERS in config.seed_meta_keys)
@@ -205,11 +211,10 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
         records.highs,
     )
     proceed = quarantine.isolation.proceed
-    queues = Queues(seed_queue, room, spill, completion, dead_letters, lifecycle.may_begin, proceed)
+    queues = Queues(seed_queue, room, spill, completion, dead_letters, completion.may_begin, proceed)
     all_seeds = options.boolean(settings, "SITE_FILTER_SEEDS")
     pages = pages_of(dupefilter, seed_queue, completion, spider, background, all_seeds=all_seeds)
     traps, rules = Traps(), lambda: stores.url_rules.rules
-    ruled = RuledPages(pages, rules, traps, stats.inc_value, records.states.refused)
     leaving = Leaving(
         spider,
         completion,
@@ -234,7 +239,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
         completion,
         results,
         dead_letters,
-        TaskPages(ruled, gate, records.topics.parked, stats.inc_value),
+        WantedPages(pages, rules, traps, gate, records.topics.parked, stats.inc_value),
         back_pressure,
         Preparation(callbacks, config.seed_meta_keys, library, gate.begins, headers),
     )
@@ -260,12 +265,12 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     )
 
     # who follows the life-cycle of a seed, in this order
-    lifecycle.add(SeedWeights(load), results, cookies, records.states)
+    completion.add(SeedWeights(load), results, cookies, records.states)
     if isinstance(dupefilter, SeenDupeFilter):
-        lifecycle.add(SeenMarks(dupefilter.seen))
-    lifecycle.add(quarantine.care, quarantine.isolation, counted.seed_times, traps)
+        completion.add(SeenMarks(dupefilter.seen))
+    completion.add(quarantine.care, quarantine.isolation, counted.seed_times, traps)
     if config.tells_ends:
-        lifecycle.add(tracker)
+        completion.add(tracker)
 
     # what can be seen
     identity = Identity(
@@ -298,8 +303,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     group = GroupWatch(stores.log, config.tiers.topics, config.consumer_group, config.dead_letter_topic)
     registry.provide(crawler, stores.sources, extractor, records.states, group, counted.pages)
     registry.provide(crawler, TaskForms(records.states.form_of))
-    for ended in (bodies.ended, completion.ended, links_in_hand.ended):
-        engine_hooks.on_request_ended(engine, ended)
+    engine_hooks.on_request_ended(engine, links_in_hand.ended, completion.ended, bodies.ended)
     engine_hooks.on_downloaded(engine, room.came_back)
     engine_hooks.shorten(engine, room.came_back, completion.broken_off, background.start)
     return Parts(

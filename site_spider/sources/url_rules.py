@@ -19,8 +19,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, 
 from site_spider import options
 from site_spider.errors import ConfigError
 from site_spider.options import SettingsView
-from site_spider.page.url import host_of
-from site_spider.page.url_form import Shape
+from site_spider.page.url import Shape, host_of
 from site_spider.sources.file import BadSource, parse, read_with, stamp_of
 from site_spider.sources.model import Part, Pattern, PatternSet
 

@@ -215,9 +215,10 @@ class ConditionalFetch:
 
 def describe_check(result: Result, response: Response) -> None:
     """Fill in what an answer says of its version, and what came of comparing it."""
+    assert response.request is not None
     result.etag, result.last_modified = _validators(response)
     result.checked_at = result.fetched_at
-    checked: Checked | None = response.meta.get(meta_keys.CHECKED)
+    checked: Checked | None = response.request.meta.get(meta_keys.CHECKED)
     if checked is None:
         return
     result.unchanged = checked.unchanged

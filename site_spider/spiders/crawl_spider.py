@@ -121,9 +121,10 @@ def _request(source: Source, link: FoundLink, response: Response) -> Request | N
 
 def describe_response(result: Result, response: Response, page: Page) -> None:
     """Fill in what the answer says."""
-    assert response.headers is not None
+    headers, body = response.headers, response.body
+    assert headers is not None
     result.status = response.status
-    result.headers = headers_json(response.headers)
+    result.headers = headers_json(headers)
     result.body = page.kept.text
     result.body_base64 = page.kept.base64
     result.body_truncated = page.kept.truncated
@@ -134,8 +135,8 @@ def describe_response(result: Result, response: Response, page: Page) -> None:
         result.description += describe_retries(response.meta)
     result.final_url = response.url
     result.content_type = media_type(content_type_of(response)) or None
-    result.encoding = page.encoding if response.body else None
-    result.response_size = len(response.body)
+    result.encoding = page.encoding if body else None
+    result.response_size = len(body)
     result.body_hash = page.body_hash
     latency_seconds = response.meta.get("download_latency")
     result.latency_ms = None if latency_seconds is None else round(latency_seconds * 1000, 1)
@@ -144,14 +145,16 @@ def describe_response(result: Result, response: Response, page: Page) -> None:
 
 def describe_request(result: Result, request: Request, spider: str) -> None:
     """Fill in what is known of the last attempt, whatever came of it."""
-    result.retries = request.meta.get("retry_times", 0)
-    result.redirects = request.meta.get("redirect_times", 0)
+    meta = request.meta
+    result.retries = meta.get("retry_times", 0)
+    result.redirects = meta.get("redirect_times", 0)
     result.final_url = request.url
-    result.proxy = proxied_by(request)
+    if meta_keys.ROUTE in meta:
+        result.proxy = proxied_by(request)
     result.spider = spider
     result.fetched_at = runtime.now(UTC).isoformat(timespec="milliseconds")
-    if meta_keys.CHECKED in request.meta:
-        describe_next_check(result, request.meta[meta_keys.CHECKED])
+    if meta_keys.CHECKED in meta:
+        describe_next_check(result, meta[meta_keys.CHECKED])
 
 
 def headers_json(headers: Headers) -> str:
@@ -241,7 +244,8 @@ class SeedSpider(Spider):
         assert response.request is not None
         job = job_of(response.request)
         wants_links = self._wants_links(response, job)
-        await self._turn(response)
+        if len(response.body) >= LARGE_BYTES:
+            await self._turn(response)
         in_hand = self._links_in_hand if wants_links and job is not None else None
         if in_hand is not None:
             await in_hand.begin(response.request, len(response.body))
@@ -276,7 +280,7 @@ class SeedSpider(Spider):
     async def _read_text(self, response: Response, result: Result, job: Job | None) -> bool:
         """Fill in what a page says of itself; whether its links may be followed."""
         assert self.page_texts is not None
-        scope = None if job is None else job.page_scope
+        scope = None if job is None else job.seed.page_scope
         extractor = part_of(self.crawler, Extractor)
         if not await self.page_texts.fill(result, response, extractor, scope) and job is not None:
             job.exchanges = ()  # which are for archives
@@ -330,7 +334,7 @@ class SeedSpider(Spider):
     ) -> Any:
         """CrawlSpider's, where this is mixed with it: NotExtract of a seed holds for rules, too."""
         job = None if response.request is None else job_of(response.request)
-        follow = follow and (job is None or not job.root.seed.not_extract)
+        follow = follow and (job is None or not job.seed.not_extract)
         return super().parse_with_rules(response, callback, cb_kwargs, follow)  # type: ignore[misc]
 
     async def _parse_page_or_sitemap(self, response: Response) -> Any:
@@ -377,15 +381,16 @@ class SeedSpider(Spider):
 
     async def _read(self, response: Response, *, wants_links: bool) -> Page:
         """A small page in turns of the event loop; a large one in a thread, one after the other."""
+        body = response.body
         steps = read_page(
-            response.body,
+            body,
             content_type_of(response),
             response.url,
             wants_links=wants_links,
             follow_nofollow=self.follow_nofollow,
             limits=self.body_limits,
         )
-        if len(response.body) < LARGE_BYTES:
+        if len(body) < LARGE_BYTES:
             return await self._turns.run(steps)
         return await asyncio.to_thread(run_through, steps)
 
@@ -523,17 +528,16 @@ class SeedSpider(Spider):
 
     def _wants_links(self, response: Response, job: Job | None) -> bool:
         assert response.request is not None
-        depth, rules = response.meta.get("depth", 0), rules_of(self.crawler, job)
+        if job is not None and job.seed.not_extract:
+            return False
+        depth, rules = response.request.meta.get("depth", 0), rules_of(self.crawler, job)
         if depth and is_file_below(listed_in(response.request, job)):
             depth -= 1  # what it names is as deep as itself
         if not 200 <= response.status < 300 or (not self.follow_nofollow and forbids_following(response)):
             return False
         if rules is not None and rules.depth is not None:
-            if depth >= rules.depth:
-                return False
-        elif self.depth_limit and depth >= self.depth_limit:
-            return False
-        return job is None or not job.root.seed.not_extract
+            return bool(depth < rules.depth)
+        return not self.depth_limit or bool(depth < self.depth_limit)
 
     def _scope_of(self, job: Job | None) -> str:
         rules = rules_of(self.crawler, job)
@@ -548,7 +552,7 @@ class SeedSpider(Spider):
             describe_job(result, job)
             if listed := listed_in(request, job):
                 result.meta = {**result.meta, "sitemap": listed}
-            elif job is not job.root and job.root.seed.spilled is not None and "sitemap" in result.meta:
+            elif job.parent is not None and job.seed.spilled is not None and "sitemap" in result.meta:
                 result.meta = {name: said for name, said in result.meta.items() if name != "sitemap"}
         describe_request(result, request, self.name)
         return result
@@ -572,6 +576,7 @@ def _anchor_host(response: Response, job: Job | None) -> str:
     host = host_of(response.url)
     if job is None:
         return host
-    if job is job.root:
-        job.root.found_at(host)
-    return job.root.scope_host or host
+    root = job.root
+    if job is root:
+        root.found_at(host)
+    return root.scope_host or host

@@ -146,8 +146,8 @@ class PageTexts:
         """
         if not self._merges or result.method != "GET" or not 200 <= (result.status or 0) < 300:
             return None
-        own = {id_of_page(url, job.page_scope) for url in (result.url, result.final_url) if url}
-        named = result.canonical and id_of_page(result.canonical, job.page_scope)
+        own = {id_of_page(url, job.seed.page_scope) for url in (result.url, result.final_url) if url}
+        named = result.canonical and id_of_page(result.canonical, job.seed.page_scope)
         points_to = named if named and named not in own else None
         known = self._pages.get(points_to) if points_to else None
         reason = _why_not(result, known, own, job) if is_in_scope else "it is outside of the link scope"
@@ -205,5 +205,6 @@ def _without_body(result: Result) -> list[str]:
 
 def content_type_of(response: Response) -> str | None:
     """The header Content-Type, if there is one."""
-    value = response.headers.get("Content-Type") if response.headers else None
-    return None if value is None else value[:_TYPE_BYTES].decode("latin-1")
+    headers = response.headers
+    values = dict.get(headers, b"Content-Type") if headers else None  # past Scrapy's slow look-up
+    return values[-1][:_TYPE_BYTES].decode("latin-1") if values else None

@@ -86,8 +86,8 @@ class SitemapRules(NamedTuple):
 def listed_in(request: Request, job: Job | None) -> dict[str, Any]:
     """What the sitemap says that a page was found in, in this process or before it was spilled."""
     said = request.meta.get(meta_keys.SITEMAP)
-    if said is None and job is not None and job is job.root and job.root.seed.spilled is not None:
-        said = job.root.seed.extra.get("sitemap")
+    if said is None and job is not None and job.parent is None and job.seed.spilled is not None:
+        said = job.seed.extra.get("sitemap")
     return said if isinstance(said, dict) else {}
 
 
@@ -108,7 +108,7 @@ def is_file_below(listed: Mapping[str, Any]) -> bool:
 
 def is_page_of_seed(job: Job | None) -> bool:
     """Whether it is the page that a producer asked for."""
-    return job is not None and job is job.root and job.root.seed.spilled is None
+    return job is not None and job.parent is None and job.seed.spilled is None
 
 
 def level_below(kind: str | None, listed: Mapping[str, Any]) -> int:

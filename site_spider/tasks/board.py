@@ -117,12 +117,12 @@ class Board:
 
     def weight_of(self, task_id: str | None) -> float:
         """Its share beside others; 1 for a task that was not declared."""
-        task = self.task(task_id)
+        task = None if task_id is None else self.tasks.get(task_id)
         return 1.0 if task is None else task.weight
 
     def rate_of(self, task_id: str | None) -> float | None:
         """Pages a second of the whole group; None without a limit."""
-        task = self.task(task_id)
+        task = None if task_id is None else self.tasks.get(task_id)
         return None if task is None else task.rate
 
     def used(self, task_id: str) -> Usage:

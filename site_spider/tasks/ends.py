@@ -226,7 +226,7 @@ class Tracker(SeedListener):
 
     def began(self, root: Root) -> None:
         """As in SeedListener."""
-        if (tracked := self._tracked.get(root.seed_entry)) is not None:
+        if (tracked := self._tracked.get(root.entry)) is not None:
             tracked.began = True
 
     def written(self, job: Job, document: Mapping[str, Any]) -> None:

@@ -192,7 +192,7 @@ class Leaving:
         assert job is not None
         if isinstance(waiter, Request):
             tries = request.meta.get("retry_times"), request.meta.get("redirect_times")
-            is_link = job is not job.root and not any(tries)
+            is_link = job.parent is not None and not any(tries)
         request.meta[meta_keys.TO_TOPIC] = self._parking.topic
         if not self._spill.send(request, job, is_link=is_link):
             del request.meta[meta_keys.TO_TOPIC]
@@ -277,7 +277,7 @@ class Leaving:
     def _end_request(self, request: Request, outcome: Outcome, description: str) -> None:
         job = lineage.job_of(request)
         assert job is not None
-        if job is job.root:
+        if job.parent is None:
             self._completion.ledger.decide(job.entry, outcome)
         if description:
             job.error = description

@@ -69,7 +69,7 @@ class PageFact(NamedTuple):
         is_its_page = url_id == job.url_id and job.method in _WITHOUT_BODY
         return cls(
             job.url if is_its_page else None,
-            job.page_scope,
+            job.seed.page_scope,
             url_id,
             document.get("response_size") or 0,
             document.get("status") is not None,

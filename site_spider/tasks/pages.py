@@ -1,69 +1,157 @@
-"""Rules and budgets of tasks for links, before the dupefilter notes them."""
+"""Links that are not followed, before the dupefilter notes them: by rules for URLs, out of traps, by tasks.
+
+A trap is a pattern of URLs of a host whose pages hardly differ: a calendar, a path that never ends. It is
+found by the pages that were fetched, within what they are compared with others. Nothing here is about seeds.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from scrapy import Request, Spider
 
-from site_spider import meta_keys
+from site_spider import meta_keys, runtime
+from site_spider.bounded_dict import BoundedDict
 from site_spider.frontier.scheduler import Pages
-from site_spider.ledger import completion
-from site_spider.ledger.completion import Job
-from site_spider.page.url import host_of
+from site_spider.ledger.completion import Job, SeedListener, job_of
+from site_spider.page.sitemap import is_listing
+from site_spider.page.url import host_of, pattern_of
+from site_spider.sources.url_rules import UrlRules
 from site_spider.tasks.states import TaskState
 from site_spider.tasks.tasks import TaskGate, takes_request
 
+logger = logging.getLogger(__name__)
 
-class TaskPages:
-    """Fulfils `Pages` of frontier.dispatcher, over what compares pages."""
+_PAGES = 50  # of a pattern that are looked at, the last ones
+_SHARE = 10  # one in so many has to have a text of its own
+_MOST_PATTERNS = 2_000  # of all hosts: about 10 MB
+_SECONDS = 3_600.0  # then as many pages are fetched anew: a site may have been out of order
+_MOST_RULES = 500  # that are counted by name
 
-    def __init__(self, pages: Pages, gate: TaskGate, parked_topic: str, count: Callable[[str], None]) -> None:
+_Place = tuple[str | None, str]  # within what pages are compared, and a pattern
+
+
+class Traps(SeedListener):
+    """On the event loop's thread only."""
+
+    def __init__(self) -> None:
+        # by pattern: of each page what its text is known by
+        self._pages: BoundedDict[_Place, OrderedDict[int, int]] = BoundedDict(_MOST_PATTERNS)
+        self._found: BoundedDict[_Place, float] = BoundedDict(_MOST_PATTERNS)  # when
+
+    def written(self, job: Job, document: Mapping[str, Any]) -> None:
+        """As in SeedListener."""
+        said = document.get("text_hash") or document.get("body_hash")
+        is_well = said is not None and 200 <= (document.get("status") or 0) < 300
+        if not is_well or document.get("method") == "HEAD" or (pattern := pattern_of(job.url)) is None:
+            return
+        place = job.seed.page_scope, pattern
+        self._pages[place] = pages = self._pages.get(place) or OrderedDict()  # it was met last
+        pages[hash(job.url)] = hash(said)
+        if len(pages) > _PAGES:
+            pages.popitem(last=False)
+        elif len(pages) < _PAGES:
+            return
+        self._judge(place, len(set(pages.values())))
+
+    def _judge(self, place: _Place, texts: int) -> None:
+        if texts * _SHARE >= _PAGES:
+            self._found.pop(place, None)
+        elif place not in self._found:
+            self._found[place] = runtime.monotonic()
+            said = "Links like %s are not followed for %.0f s: its last %d pages have %d different texts"
+            logger.info(said, place[1], _SECONDS, _PAGES, texts)
+
+    def of(self, url: str, scope: str | None) -> str | None:
+        """The pattern of the trap that a link would lead into."""
+        if not self._found or (pattern := pattern_of(url)) is None:
+            return None
+        found_at = self._found.get((scope, pattern))
+        if found_at is not None and runtime.monotonic() - found_at >= _SECONDS:
+            for known in (self._found, self._pages):
+                known.pop((scope, pattern), None)
+            return None
+        return None if found_at is None else pattern
+
+
+class WantedPages:
+    """Fulfils `Pages` of frontier.scheduler, over what compares pages. What is refused is not remembered."""
+
+    def __init__(
+        self,
+        pages: Pages,
+        rules: Callable[[], UrlRules],
+        traps: Traps,
+        gate: TaskGate,
+        parked_topic: str,
+        count: Callable[[str], None],
+    ) -> None:
         self._pages = pages
+        self.begins = pages.begins
+        self._rules = rules
+        self._traps = traps
         self._gate = gate
         self._parked_topic = parked_topic
         self._count = count  # in Scrapy's statistics
+        self._named: set[str] = set()
         self._refused: Request | None = None
 
     def request_seen(self, request: Request) -> bool:
-        """As in Pages; a link that its task does not want is as good as seen, and is not remembered."""
-        job = completion.job_of(request)
-        state = (
-            self._gate.states.of(job.root.seed.task_id) if job is not None and self._gate.is_needed else None
-        )
-        if state is None or job is None:
+        """As in Pages; a link that is refused is as good as seen."""
+        job = job_of(request)
+        if job is None:
             return self._pages.request_seen(request)
-        host = host_of(request.url)
-        if not self._is_wanted(state, request, job, host):
+        state = self._gate.states.of(job.seed.task_id) if self._gate.is_needed else None
+        if state is not None and not self._is_wanted(state, request, job):
+            self._count("tasks/links_filtered")
+            self._refused = request
+            return True
+        if job.parent is not None and self._refuses(request, job):
             self._refused = request
             return True
         if self._pages.request_seen(request):
             return True
-        state.count_host(host)
-        if state.phase.name == "paused":
-            request.meta.setdefault(meta_keys.TO_TOPIC, self._parked_topic)
+        if state is not None:
+            state.count_host(host_of(request.url))
+            if state.phase.name == "paused":
+                request.meta.setdefault(meta_keys.TO_TOPIC, self._parked_topic)
         return False
 
-    def _is_wanted(self, state: TaskState, request: Request, job: Job, host: str) -> bool:
+    def _is_wanted(self, state: TaskState, request: Request, job: Job) -> bool:
         if state.phase.is_over:
             state.count_cancelled_link()
-        elif not (takes_request(state.rules, request, job) and state.has_room_on(host)):
+        elif not (takes_request(state.rules, request, job) and state.has_room_on(host_of(request.url))):
             state.count_filtered_link()
         else:
             return True
         return False
 
+    def _refuses(self, request: Request, job: Job) -> bool:
+        listed = request.meta.get(meta_keys.SITEMAP) or {}
+        if listed.get("robots"):  # asked for by ourselves
+            return False
+        trap = None
+        rule = self._rules().refusal(request.url, needs_allow=not is_listing(listed))  # pages alone need it
+        if rule is None:
+            if (trap := self._traps.of(request.url, job.seed.page_scope)) is None:
+                return False
+            rule = "trap"
+        if len(self._named) < _MOST_RULES:
+            self._named.add(rule)
+        self._count("links/refused")
+        self._count(f"links/refused/{rule if rule in self._named else 'other'}")
+        self._gate.states.refused(job.seed.task_id, trap)
+        return True
+
     def log(self, request: Request, spider: Spider) -> None:
-        """As in Pages."""
+        """As in Pages; what is refused is counted already."""
         if request is self._refused:
             self._refused = None
-            self._count("tasks/links_filtered")
         else:
             self._pages.log(request, spider)
-
-    def begins(self, request: Request, job: Job) -> None:
-        """As in Pages."""
-        self._pages.begins(request, job)
 
     def sort_seeds(self) -> None:
         """As in Pages. Some come from a look-up, so the gate looks twice."""

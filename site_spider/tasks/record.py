@@ -21,8 +21,7 @@ from pydantic import (
 
 from site_spider.errors import SeedError, SiteSpiderError
 from site_spider.page.sitemap import is_listing
-from site_spider.page.url import check_url
-from site_spider.page.url_form import form_of
+from site_spider.page.url import check_url, form_of
 from site_spider.seed.fields import MAX_DEPTH, MAX_ID_BYTES, identifier
 from site_spider.sources.model import Part, PatternSet
 

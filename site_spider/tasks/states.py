@@ -13,15 +13,16 @@ from typing import Any
 from scrapy import Request
 from scrapy.crawler import Crawler
 from scrapy.http import Response
+from scrapy.spidermiddlewares.depth import DepthMiddleware
 
+from site_spider import meta_keys
 from site_spider.contracts.seed_log import Headers, Message
 from site_spider.engine.background import Background
 from site_spider.engine.scrapy_parts import part_of
 from site_spider.errors import SeedError
-from site_spider.frontier.scheduler import PageDepth
 from site_spider.ledger.completion import Job, Root, SeedListener, job_of
 from site_spider.ledger.ledger import Entry
-from site_spider.page.url_form import UrlForm
+from site_spider.page.url import UrlForm
 from site_spider.seed.seed import Seed
 from site_spider.tasks import record
 from site_spider.tasks.board import REFRESH_SECONDS, Board, note_key
@@ -234,7 +235,7 @@ Send = Callable[[bytes, bytes], "Future[Any]"]
 def rules_of(crawler: Crawler, job: Job | None) -> TaskRules | None:
     """Those of the task of a job, if that is declared."""
     states = part_of(crawler, TaskStates)
-    state = states.of(job.root.seed.task_id) if states and job is not None else None
+    state = states.of(job.seed.task_id) if states and job is not None else None
     return None if state is None else state.rules
 
 
@@ -370,11 +371,11 @@ class TaskStates(SeedListener):
     def began(self, root: Root) -> None:
         """As in SeedListener."""
         if self._declared and root.seed.task_id is not None:
-            self.adopt(root.seed_entry, root.seed, root.message.headers)
+            self.adopt(root.entry, root.seed, root.message.headers)
 
     def written(self, job: Job, document: Mapping[str, Any]) -> None:
         """As in SeedListener."""
-        state = self.of(job.root.seed.task_id) if self._declared else None
+        state = self.of(job.seed.task_id) if self._declared else None
         if state is None or str(document.get("description")).startswith(CANCELLED):
             return
         if state.count_page(document):
@@ -395,18 +396,24 @@ class TaskStates(SeedListener):
 
 
 # --- depth -----------------------------------------------------------------------------------------------
-# Scrapy's middleware for the depth, with the limits of tasks.
+# Scrapy's middleware for the depth, with the limits of tasks, and one depth for the pages of a list.
 
 
-class TaskDepth(PageDepth):
-    """The depth of a declared task counts instead of DEPTH_LIMIT."""
+class TaskDepth(DepthMiddleware):
+    """The depth of a declared task counts instead of DEPTH_LIMIT.
+
+    A list of 50 pages, and files of sitemaps, would else end at it; the source's own limit counts for them.
+    """
 
     def get_processed_request(self, request: Request, response: Response | None) -> Request | None:
-        """As Scrapy asks."""
-        limit = self._limit(response)
-        if not limit:
-            return super().get_processed_request(request, response)
-        usual, self.maxdepth = self.maxdepth, limit
+        """As Scrapy asks; for the next page the depth of this one."""
+        if response is not None and (
+            request.meta.pop(meta_keys.SAME_DEPTH, False)
+            or request.meta.get(meta_keys.PAGE_NUMBER, 1) > response.meta.get(meta_keys.PAGE_NUMBER, 1)
+        ):
+            request.meta["depth"] = response.meta["depth"]
+            return request
+        usual, self.maxdepth = self.maxdepth, self._limit(response) or self.maxdepth
         try:
             return super().get_processed_request(request, response)
         finally:
@@ -421,5 +428,5 @@ class TaskDepth(PageDepth):
         if not states or response is None or response.request is None:
             return None
         job = job_of(response.request)
-        state = None if job is None else states.of(job.root.seed.task_id)
+        state = None if job is None else states.of(job.seed.task_id)
         return None if state is None else state.rules.depth

@@ -95,12 +95,12 @@ class TaskGate:
 
     def begins(self, request: Request, job: Job) -> None:
         """A request is given out."""
-        if not self._states_by_id or (state := self.states.of(job.root.seed.task_id)) is None:
+        if not self._states_by_id or (state := self.states.of(job.seed.task_id)) is None:
             return
         if not _is_first_attempt(request):
             return
         state.count_begun()
-        if job is job.root and job.root.seed.spilled is None:
+        if job.parent is None and job.seed.spilled is None:
             state.count_host(host_of(request.url))
         self._claim(state)
 
@@ -190,7 +190,7 @@ def _task_id(waiter: Waiter) -> str | None:
     if isinstance(waiter, Waiting):
         return waiter.seed.task_id
     job = waiter.parent if isinstance(waiter, WaitingLink) else completion.job_of(waiter)
-    return None if job is None else job.root.seed.task_id
+    return None if job is None else job.seed.task_id
 
 
 def _is_first_attempt(waiter: Waiter) -> bool:
@@ -207,7 +207,7 @@ def _is_allowed(state: TaskState, waiter: Waiter) -> bool:
     if isinstance(waiter, WaitingLink):
         return state.rules.takes_link(waiter.url, waiter.depth)
     job = completion.job_of(waiter)
-    if job is None or job is job.root or not _is_first_attempt(waiter):
+    if job is None or job.parent is None or not _is_first_attempt(waiter):
         return True  # it has begun
     return takes_request(state.rules, waiter, job)
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from site_spider.download.answer import BodyEnd, HttpAnswer, NoAnswer, OddAnswer
-from site_spider.engine.http_bounds import MAX_HEAD_BYTES, OversizedAnswer
+from site_spider.engine.guard import MAX_HEAD_BYTES, OversizedAnswer
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
 ANSWERS = {

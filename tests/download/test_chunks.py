@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from site_spider.download.answer import Chunks, HttpAnswer, NoAnswer, OddAnswer
-from site_spider.engine.http_bounds import (
+from site_spider.engine.guard import (
     MAX_FRAMING_BYTES,
     MAX_HEAD_BYTES,
     MAX_HEAD_LINES,

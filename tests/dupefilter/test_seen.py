@@ -10,7 +10,6 @@ from site_spider.contracts.seed_log import Partition
 from site_spider.dupefilter import filters as seen_module
 from site_spider.dupefilter.dupefilter import SeenMarks
 from site_spider.dupefilter.filters import Seen
-from site_spider.ledger.completion import Lifecycle
 from site_spider.ledger.ledger import Entry, Outcome
 
 steps = st.lists(
@@ -75,14 +74,14 @@ def test_what_was_sent_is_forgotten_beyond_a_limit(monkeypatch: pytest.MonkeyPat
 
 def test_a_seed_whose_message_leaves_may_come_back_before_it_has_ended() -> None:
     """A paused task may go on at any moment: what comes back is no duplicate of what is about to end."""
-    seen, lifecycle = Seen(), Lifecycle()
-    lifecycle.add(SeenMarks(seen))
+    seen = Seen()
+    marks = SeenMarks(seen)
     parked, put_back = Entry(Partition("seeds", 0), 0, 1), Entry(Partition("seeds", 0), 1, 1)
     assert seen.begin(b"page", parked)
-    lifecycle.leaves(parked)
+    marks.leaves(parked)
     assert seen.begin(b"page", put_back)
     parked.outcome = Outcome.SPILLED
-    lifecycle.ended(parked)
+    marks.ended(parked)
     assert seen.knows(b"page")
 
 

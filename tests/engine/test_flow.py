@@ -218,7 +218,7 @@ def test_an_answer_that_comes_when_the_engine_has_ended_is_given_up(caplog: pyte
 
     flow = object.__new__(EngineFlow)
     told = {"_engine": of_flow, "_came_back": lambda _request: None, "_broken_off": broken_off.append}
-    for name, value in {**told, "_through_middlewares": answer}.items():
+    for name, value in {**told, "_requested": answer, "_after": []}.items():
         setattr(flow, name, value)
     asyncio.run(flow._run(request))
     assert caplog.text == ""

@@ -16,7 +16,7 @@ def entries_kept(frontier: Frontier[int]) -> int:
     """In all heaps, the void ones included."""
     hosts = frontier._hosts
     flows = hosts._flows
-    heaps = [frontier._later, hosts._waiting, hosts._ageing, flows._heap, flows._resting, flows._idle]
+    heaps = [frontier._later, hosts._waiting, hosts._ageing, flows._heap, flows.resting, flows._idle]
     of_flows = [heap for flow in flows._flows.values() for heap in (flow.ready, flow.stands_for)]
     return sum(map(len, [*heaps, *of_flows]))
 

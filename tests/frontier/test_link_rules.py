@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
 
 import pytest
@@ -12,11 +13,11 @@ from scrapy.crawler import Crawler
 from scrapy.http import Response
 
 from site_spider.adapters.local.log import LocalSeedLog
-from site_spider.frontier import link_rules
-from site_spider.frontier.link_rules import Traps
 from site_spider.ledger.completion import Job
 from site_spider.service.seed_producer import SeedProducer
 from site_spider.sources import url_rules
+from site_spider.tasks import pages as link_rules
+from site_spider.tasks.pages import Traps
 from tests.in_process import engine
 from tests.in_process.engine import Crawled, crawl, page, produce, settings_for
 from tests.tasks.test_control import declare, desk
@@ -158,7 +159,7 @@ class Page(NamedTuple):
     """Of a job, what a trap goes by."""
 
     url: str
-    page_scope: str | None = None
+    seed: Any = SimpleNamespace(page_scope=None)
 
 
 def write(traps: Traps, path: str, text: str, **fields: Any) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from site_spider.page.url import canonical_url, page_fingerprint
-from site_spider.page.url_form import form_of
+from site_spider.page.url import canonical_url, form_of, page_fingerprint
 
 HOST = "http://h.test"
 

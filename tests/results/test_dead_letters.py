@@ -13,7 +13,7 @@ from site_spider.contracts.seed_log import Headers, Message, Partition
 from site_spider.engine.background import Background
 from site_spider.errors import LogUnavailable, SinkRejected
 from site_spider.intake.seed_queue import Waiting, seed_request
-from site_spider.ledger.completion import Completion, Lifecycle, SeedListener
+from site_spider.ledger.completion import Completion, SeedListener
 from site_spider.ledger.ledger import Entry, Ledger, Outcome
 from site_spider.results.results import DeadLetters
 from site_spider.seed.seed import parse_seed
@@ -65,9 +65,7 @@ class Tree(SeedListener):
         self.told: list[str] = []
         self.failures: list[BaseException] = []
         self.log = NarrowLog(LONG)
-        lifecycle = Lifecycle()
-        lifecycle.add(self)
-        self.completion = Completion(Ledger(), lifecycle)
+        self.completion = Completion(Ledger(), self)
         self.completion.assigned({P: None})
         self.message = Message(P, 0, b"h.test", b'{"url": "http://h.test/"}')
         seed = parse_seed(self.message.value)

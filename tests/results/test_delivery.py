@@ -291,6 +291,22 @@ def test_a_busy_record_is_written_again() -> None:
     run(scenario())
 
 
+def test_a_record_does_not_wait_for_the_pause_of_a_busy_one() -> None:
+    """The timer of the pause is later than that of its batch."""
+
+    async def scenario() -> None:
+        sink = ScriptedSink()
+        sink.answer = lambda record: Verdict(Answer.RETRY, "429") if record.key == "busy" else ACKNOWLEDGED
+        async with opened(sink) as delivery:
+            submit(delivery, "busy", "a")
+            await until(lambda: sink.written)
+            answers = submit(delivery, "b")
+            await until(lambda: answers)
+        assert sink.written[:2] == [["busy", "a"], ["b"]]
+
+    run(scenario())
+
+
 def test_an_error_in_one_callback_does_not_reach_the_others(caplog: pytest.LogCaptureFixture) -> None:
     """Every record of the batch hears its answer."""
 

@@ -10,7 +10,7 @@ import pytest
 
 from site_spider.contracts.seed_log import Message, Partition
 from site_spider.intake.seed_queue import Waiting, seed_request
-from site_spider.ledger.completion import Completion, Lifecycle, Root, job_of
+from site_spider.ledger.completion import Completion, Root, job_of
 from site_spider.ledger.ledger import Entry, Ledger, Outcome
 from site_spider.observe.snapshot import Counted
 from site_spider.results.batch import BatchLimits
@@ -47,15 +47,14 @@ class Crawl:
     """One seed that has begun, and what becomes of it."""
 
     def __init__(self, *deliveries: Delivery) -> None:
-        lifecycle = Lifecycle()
-        self.completion = completion = Completion(Ledger(), lifecycle)
+        self.completion = completion = Completion(Ledger())
         self.completion.assigned({P: None})
         self.letters = Letters(completion)
         commits = OffsetCommits(completion, None, Member("seeds", "group"), lambda call, *rest: call(*rest))  # type: ignore[arg-type]
         self.results = Results(
             deliveries, (), commits, completion, self.letters, Counted.new().pages, lambda: False
         )
-        lifecycle.add(self.results)
+        completion.add(self.results)
         message = Message(P, 0, None, b'{"url": "http://h.test/", "meta": {"url_id": "a"}}')
         seed = parse_seed(message.value, frozenset())
         assert isinstance(seed, Seed)

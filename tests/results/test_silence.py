@@ -10,7 +10,7 @@ import pytest
 
 from site_spider.contracts.seed_log import Partition, Position
 from site_spider.errors import LogSilent, LogUnavailable
-from site_spider.ledger.completion import Completion, Lifecycle
+from site_spider.ledger.completion import Completion
 from site_spider.ledger.ledger import Ledger
 from site_spider.results.commits import Member, OffsetCommits
 
@@ -45,7 +45,7 @@ class Scene:
 
     def __init__(self) -> None:
         self.consumer = SilentConsumer()
-        self.completion = Completion(Ledger("me"), Lifecycle())
+        self.completion = Completion(Ledger("me"))
         self.commits = OffsetCommits(
             self.completion, None, Member("seeds", "group"), lambda call, *arguments: call(*arguments)
         )  # type: ignore[arg-type]

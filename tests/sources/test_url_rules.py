@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from site_spider.errors import ConfigError
-from site_spider.page.url_form import Shape, pattern_of
+from site_spider.page.url import Shape, pattern_of
 from site_spider.sources.url_rules import UrlRules, UrlRulesFile
 
 RULES = r"""

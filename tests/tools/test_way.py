@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_each_way_names_the_files_that_it_must_pass() -> None:
     """And a plain seed passes nothing that moves parked messages."""
     command = [sys.executable, "-m", "tools.measure.way", "--functions"]
-    told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=True).stdout
+    told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900, check=True).stdout
     parts = re.split(r"^(\w+): (\d+) files, (\d+) functions.*$", told, flags=re.MULTILINE)
     ways = {
         parts[at]: (int(parts[at + 1]), int(parts[at + 2]), parts[at + 3]) for at in range(1, len(parts), 4)
@@ -31,3 +31,14 @@ def test_each_way_names_the_files_that_it_must_pass() -> None:
     }.items():
         assert [word for word in passed if word not in ways[name][2]] == []
     assert "tasks/moving.py" not in ways["plain"][2] + ways["link"][2] + ways["retry"][2]
+
+
+def test_the_calls_of_a_page_are_counted_by_owner() -> None:
+    """Of a crawl of few pages: what an idle crawl calls meanwhile is taken off, about."""
+    command = [sys.executable, "-m", "tools.measure.way", "--calls", "100"]
+    told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900, check=True).stdout
+    counted = re.match(r"(\d+) calls a page: (\d+) ours, by folder\n", told)
+    assert counted is not None, told
+    assert 100 < int(counted[2]) < int(counted[1]) < 1_500
+    assert "site_spider/engine " in told
+    assert len(told.splitlines()) <= 40

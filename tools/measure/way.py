@@ -1,32 +1,44 @@
 """Prints the files and functions of site_spider that a seed passes from its offset to its commit.
 
     python -m tools.measure.way [--functions] [WAY ...]
+    python -m tools.measure.way --calls [PAGES]
 
 The ways are `plain` (a page without links), `link` (one link), `retry` (one answer of 503), `pause` (its task
 is paused, so the seed is parked) and `resume` (it comes back and is crawled). The crawl runs in this process,
 on the embedded log and sink, with a site on loopback; three seeds go each way, one after the other, and what
 all of them pass counts, so that timers do not. Of the ways behind `plain` only what they add is printed.
+
+`--calls` counts calls of Python functions a page instead (a coroutine that goes on is one), in all threads of
+a crawl of PAGES small pages of 8 hosts, from seed to commit, on Kafka where SITE_KAFKA_BROKERS is set. What
+it calls in the same time without a seed is taken off, so that the figure does not depend on the machine.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import cProfile
+import os
 import sys
 import tempfile
 import threading
+from collections import Counter as Sums
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from itertools import repeat, zip_longest
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
+from unittest.mock import patch
 
 import orjson
+import uvloop
 from scrapy.crawler import AsyncCrawlerRunner
 from scrapy.settings import Settings
 
 import site_spider
+from site_spider import runtime
 from site_spider.contracts.seed_log import SeedLog
 from site_spider.service import config as parts
 from site_spider.service import service
@@ -37,9 +49,14 @@ from site_spider.tasks.record import declared, in_state
 
 WAYS = ("plain", "link", "retry", "pause", "resume")
 PACKAGE = f"{Path(site_spider.__file__).parent}/"
+LIBRARIES = f"{Path(uvloop.__file__).parents[1]}/"
 ROUNDS = 3
+PAGES, HOSTS, PARTITIONS, WARM_PAGES, MOST_NAMED = 2_000, 8, 16, 100, 30  # of --calls
 SETTLE_SECONDS = 1.0  # until a crawl knows of a pause
+IDLE_SECONDS = 5.0
+MANY = 20  # calls of an idle thread, which tell its timers
 Passed = set[tuple[str, str]]  # files and functions
+Calls = Sums[tuple[str, str]]  # of these
 [COMMIT] = (
     code
     for code in service.SeedService._start.__code__.co_consts
@@ -92,6 +109,43 @@ def counting() -> Iterator[Counter]:
         threading.setprofile(None)  # type: ignore[arg-type]
 
 
+class Profiles:
+    """A profile of each thread that begins within it."""
+
+    def __init__(self) -> None:
+        self._made: list[cProfile.Profile] = []
+
+    def __enter__(self) -> Profiles:
+        threading.setprofile(self._begin)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        threading.setprofile(None)  # type: ignore[arg-type]
+
+    def _begin(self, *_: object) -> None:
+        self._made.append(cProfile.Profile(builtins=False))
+        self._made[-1].enable()  # in the place of this function
+
+    def taken(self) -> list[Calls]:
+        """What each thread has called until now."""
+        return [_calls(profile) for profile in list(self._made)]
+
+
+def _calls(profile: cProfile.Profile) -> Calls:
+    found: Calls = Sums()
+    for entry in profile.getstats():
+        if isinstance(entry.code, CodeType):
+            found[entry.code.co_filename, entry.code.co_qualname] += entry.callcount
+    return found
+
+
+def _without_timers(busy: Calls, idle: Calls) -> Calls:
+    """What a thread also calls without pages, it calls by time; the least frequent says how much that is."""
+    often = [name for name, count in idle.items() if count >= MANY]
+    times = min((busy[name] / idle[name] for name in often), default=0.0)
+    return busy - Sums({name: round(count * times) for name, count in idle.items()})
+
+
 class Site:
     """Pages of `/link` have one link, those of `/retry` fail once."""
 
@@ -105,7 +159,7 @@ class Site:
             path = head.split()[1]
             fails = path.startswith(b"/retry") and path not in self._failed
             self._failed.add(path)
-            body = b'<a href="/linked%b">x</a>' % path if path.startswith(b"/link/") else b"<p>page"
+            body = b'<a href="/linked%b">x</a>' % path if path.startswith(b"/link/") else b"<p>page" * 128
             status = b"503 Busy" if fails else b"200 OK"
             fields = b"Content-Type: text/html; charset=utf-8\r\nContent-Length: %d" % len(body)
             writer.write(b"HTTP/1.1 %b\r\n%b\r\n\r\n%b" % (status, fields, body))
@@ -117,7 +171,7 @@ class Crawl:
 
     def __init__(self, log: SeedLog, settings: Settings, port: int, counter: Counter) -> None:
         self._log, self._counter = log, counter
-        self._topic, self._group = settings["SITE_SEED_TOPIC"], settings["SITE_CONSUMER_GROUP"]
+        self._settings = settings
         self._tasks = TaskTopics.read(settings)
         self._url = f"http://127.0.0.1:{port}"
 
@@ -139,25 +193,23 @@ class Crawl:
 
     async def _idle(self) -> None:
         await asyncio.sleep(0.1)
-        while await asyncio.to_thread(self._unseen, self._lag):
+        while await asyncio.to_thread(self._unseen, lambda: _lag(self._log, self._settings)):
             await asyncio.sleep(0.02)
 
     def _unseen(self, act: Callable[[], Any]) -> Any:
         """What this program itself calls is no way of a seed."""
         sys.setprofile(None)
+        threading.setprofile(None)  # type: ignore[arg-type] # nor what the thread of a producer does
         try:
             return act()
         finally:
+            threading.setprofile(self._counter)
             sys.setprofile(self._counter)
-
-    def _lag(self) -> int:
-        found = self._log.progress(self._topic, self._group)
-        return sum(one.end - (one.committed.offset if one.committed else one.start) for one in found)
 
     def _produce(self, path: str, task: str) -> None:
         producer = self._log.producer()
         value = orjson.dumps({"url": f"{self._url}/{path}", "meta": {"task_id": task} if task else {}})
-        producer.send(self._topic, b"127.0.0.1", value).result(30)
+        producer.send(self._settings["SITE_SEED_TOPIC"], b"127.0.0.1", value).result(30)
         producer.close()
 
     def _in_state(self, task: str, state: str) -> None:
@@ -168,21 +220,25 @@ class Crawl:
         TaskDesk(self._log, self._tasks).put_back(task)
 
 
+def _settings(folder: Path, **own: Any) -> Settings:
+    settings = Settings()
+    settings.setmodule("site_spider.settings", priority="project")
+    servers = dict.fromkeys(("SITE_KAFKA_BROKERS", "SITE_ELASTICSEARCH_HOSTS", "SITE_REDIS_URL"), "")
+    usual = {"TWISTED_REACTOR_ENABLED": False, "LOG_ENABLED": False, "SITE_ALLOW_PRIVATE_HOSTS": True}
+    settings.setdict({**usual, "SITE_DATA_DIR": str(folder), **servers, **own}, priority="cmdline")
+    return settings
+
+
+def _lag(log: SeedLog, settings: Settings) -> int:
+    found = log.progress(settings["SITE_SEED_TOPIC"], settings["SITE_CONSUMER_GROUP"])
+    return sum(one.end - (one.committed.offset if one.committed else one.start) for one in found)
+
+
 async def passed(folder: Path) -> dict[str, Passed]:
     """What each way passes."""
     with counting() as counter:
         server = await asyncio.start_server(Site().answer, "127.0.0.1", 0)
-        settings = Settings()
-        settings.setmodule("site_spider.settings", priority="project")
-        own = {
-            "TWISTED_REACTOR_ENABLED": False,
-            "LOG_ENABLED": False,
-            "SITE_DATA_DIR": str(folder),
-            "SITE_ALLOW_PRIVATE_HOSTS": True,
-            "SITE_RETRY_PAUSE_SECONDS": 0.1,
-            **dict.fromkeys(("SITE_KAFKA_BROKERS", "SITE_ELASTICSEARCH_HOSTS", "SITE_REDIS_URL"), ""),
-        }
-        settings.setdict(own, priority="cmdline")
+        settings = _settings(folder, SITE_RETRY_PAUSE_SECONDS=0.1)
         log = parts.seed_log(settings)
         crawl = Crawl(log, settings, server.sockets[0].getsockname()[1], counter)
         runner = AsyncCrawlerRunner(settings)
@@ -199,6 +255,64 @@ async def passed(folder: Path) -> dict[str, Passed]:
             log.close()
 
 
+async def called(folder: Path, pages: int) -> Calls:
+    """The calls of a crawl of so many pages; it has a thread of its own, unlike the site."""
+    server = await asyncio.start_server(Site().answer, "0.0.0.0", 0)
+    name = f"way.{runtime.token_hex(4)}"
+    brokers = os.environ.get("SITE_KAFKA_BROKERS", "")
+    own = {"SITE_KAFKA_BROKERS": brokers, "SITE_SINKS": "kafka" if brokers else "local"}
+    topics = {"SITE_SEED_TOPIC": name, "SITE_CONSUMER_GROUP": name, "SITE_RESULTS_TOPIC": f"{name}.results"}
+    settings = _settings(folder, CONCURRENT_REQUESTS=32, DEPTH_LIMIT=0, **own, **topics)
+    log, ends = parts.seed_log(settings), threading.Event()
+    for topic in (name, f"{name}.results") if brokers else ():
+        log.make_topic(topic, PARTITIONS, compacted=False)
+
+    async def crawl() -> None:
+        runner = AsyncCrawlerRunner(settings)
+        crawler = runner.create_crawler(SeedSpider)
+        crawling = runner.crawl(crawler)
+        while not (ends.is_set() or crawling.done()):
+            await asyncio.sleep(0.1)
+        await crawler.stop_async()
+        await crawling
+
+    port, producer = server.sockets[0].getsockname()[1], log.producer()
+
+    def produce(count: int) -> None:
+        for number in range(count):
+            host = f"127.1.0.{1 + number % HOSTS}"
+            seed = {"url": f"http://{host}:{port}/{count}/{number}.html", "meta": {"NotExtract": True}}
+            producer.send(name, host.encode(), orjson.dumps(seed))
+        producer.flush(30)
+
+    async def committed() -> None:
+        while _lag(log, settings):
+            await asyncio.sleep(0.1)
+
+    produce(WARM_PAGES)  # its thread begins here, and is none of the crawl
+    # turns of the event loop never end: how many pages are read in one is a question of the machine
+    with Profiles() as profiles, patch.object(runtime, "perf_counter", repeat(0.0).__next__):
+        thread = threading.Thread(target=uvloop.run, args=(crawl(),))
+        thread.start()
+        try:
+            await committed()
+            before = profiles.taken()
+            produce(pages)
+            await committed()
+            after = profiles.taken()
+            await asyncio.sleep(IDLE_SECONDS)
+            threads = zip_longest(before, after, profiles.taken(), fillvalue=Sums[tuple[str, str]]())
+            found = (_without_timers(then - first, now - then) for first, then, now in threads)
+            return sum(found, start=Sums())
+        finally:
+            ends.set()
+            await asyncio.to_thread(thread.join)
+            await asyncio.sleep(0.1)  # until the site has seen the ends of its connections
+            server.close()
+            producer.close()
+            log.close()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m tools.measure.way",
@@ -207,10 +321,20 @@ def main() -> None:
     )
     parser.add_argument("ways", nargs="*", metavar="WAY", help=f"of {', '.join(WAYS)} (all)")
     parser.add_argument("--functions", action="store_true", help="names them too")
+    parser.add_argument("--calls", nargs="?", type=int, const=PAGES, metavar="PAGES", help=f"({PAGES})")
     options = parser.parse_args()
     if unknown := set(options.ways) - set(WAYS):
         parser.error(f"{' '.join(unknown)} is none of {', '.join(WAYS)}")
     with tempfile.TemporaryDirectory() as folder:
+        if options.calls:
+            print(
+                "\n".join(
+                    counted(
+                        asyncio.run(called(Path(folder), options.calls)), options.calls, options.functions
+                    )
+                )
+            )
+            return
         found = asyncio.run(passed(Path(folder)))
     for name in options.ways or WAYS:
         print("\n".join(described(name, found, names_all=options.functions)))
@@ -227,6 +351,23 @@ def described(name: str, found: dict[str, Passed], *, names_all: bool) -> Iterat
         functions = sorted(function for where, function in new if where == file)
         yield f"  {len(functions):4} {file}{'' if file in known or not plain else ' (new)'}"
         yield from (f"         {function}" for function in functions if names_all)
+
+
+def counted(calls: Calls, pages: int, names_all: bool) -> Iterator[str]:
+    """Calls a page: all, by owner, by folder and of the functions that are called most."""
+    named: Sums[str] = Sums()
+    for (file, _), number in calls.items():
+        for whole, short in ((PACKAGE, "site_spider/"), (LIBRARIES, "")):
+            if file.startswith(whole):
+                named["/".join(f"{short}{file.removeprefix(whole)}".split("/")[:2])] += number
+                break
+        else:
+            named["Python"] += number
+    ours = sum(number for name, number in named.items() if name.startswith("site_spider/"))
+    yield f"{calls.total() / pages:.0f} calls a page: {ours / pages:.0f} ours, by folder"
+    yield "  " + ", ".join(f"{name} {number / pages:.1f}" for name, number in named.most_common(MOST_NAMED))
+    for (file, function), number in calls.most_common(None if names_all else MOST_NAMED):
+        yield f"  {number / pages:6.2f} {'/'.join(file.split('/')[-2:])} {function}"
 
 
 if __name__ == "__main__":

@@ -163,7 +163,7 @@ def merged(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     both = dict(old)
     for name, value in new.items():
         before = both.get(name)
-        if isinstance(before, Mapping) and isinstance(value, Mapping):
+        if isinstance(before, dict) and isinstance(value, Mapping):
             both[name] = merged(before, value)
         else:
             both[name] = value

@@ -19,13 +19,14 @@ from scrapy.settings import Settings
 from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.adapters.local.log_file import LocalProducer
 from site_spider.errors import ConfigError, SinkRejected
-from site_spider.frontier import link_rules, spill
+from site_spider.frontier import spill
 from site_spider.frontier.spill import Ownership, SeedWriter
 from site_spider.frontier.waiting_room import build_frontier, build_load, build_politeness
 from site_spider.page.url import url_id
 from site_spider.service.config import ServiceSettings
 from site_spider.service.service import SeedService
 from site_spider.spiders.crawl_spider import SeedSpider
+from site_spider.tasks import pages as link_rules
 from tests.in_process import engine
 from tests.in_process.engine import crawl, page, settings_for
 from tests.in_process.linked_site import HOST, Site, seed, site

@@ -12,7 +12,7 @@ from scrapy import Request
 from site_spider.contracts.seed_log import Message, Partition, Position
 from site_spider.contracts.sink import Record
 from site_spider.errors import CommitInDoubt, ConfigError, LogUnavailable
-from site_spider.ledger.completion import Completion, Lifecycle, Root, SeedListener, job_of
+from site_spider.ledger.completion import Completion, Root, SeedListener, job_of
 from site_spider.ledger.ledger import Entry, Ledger, Outcome
 from site_spider.results.batch import BatchLimits
 from site_spider.results.commits import Member
@@ -155,8 +155,7 @@ class Crawl:
     """Everything but the engine: seeds are taken, results kept, and the thread runs when it is told to."""
 
     def __init__(self, *answers: Exception | Mapping[int, str] | bool, backlog_bytes: int = 10_000) -> None:
-        self.lifecycle = lifecycle = Lifecycle()
-        self.completion = Completion(Ledger(), lifecycle)
+        self.completion = Completion(Ledger())
         self.given_up: list[str] = []
         limits = CommitLimits(BatchLimits(age_seconds=0.0), backlog_bytes)
         told = Told()
@@ -169,7 +168,7 @@ class Crawl:
             is_urgent=lambda: False,
             on_change=lambda: None,
         )
-        lifecycle.add(self.together)
+        self.completion.add(self.together)
         self.thread = Thread(self.together.thread, told, ScriptedConsumer(*answers), P)
         self.completion.assigned({P: Position(0)})
 
@@ -270,7 +269,7 @@ def test_what_begins_when_one_seed_of_a_transaction_is_complete_does_not_undo_th
 
     def scenario() -> None:
         crawl = Crawl()
-        crawl.lifecycle.add(BeginsTheNext(crawl))
+        crawl.completion.add(BeginsTheNext(crawl))
         roots = [crawl.begin(offset) for offset in range(4)]
         crawl.together.commit_first(crawl.completion.positions(), lambda: None)  # occupies the thread
         for root in roots:
