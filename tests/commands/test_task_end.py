@@ -52,12 +52,20 @@ def test_wait_says_that_a_budget_is_spent(project: Project, tmp_path: Path) -> N
     assert (waited.returncode, "page_budget" in waited.stdout) == (4, True)
 
 
-def test_a_task_that_has_ended_takes_no_more_orders_until_more_of_it_is_produced(
-    project: Project, tmp_path: Path
-) -> None:
-    declare(tmp_path, max_pages=1)
+def test_a_task_that_has_ended_is_done_until_more_of_it_is_produced(project: Project, tmp_path: Path) -> None:
+    declare(tmp_path, weight=2.0)
     project.scrapy("seed", "-", "--task-id", "t", "--close", stdin="http://host.test/1\n")
     assert state_of(project) == "running"
+    crawl(tmp_path, [], until=told(tmp_path))
+    assert state_of(project) == "done"
+    assert "done" in project.direct("task", "list").stdout
+    project.scrapy("seed", "-", "--task-id", "t", stdin="http://host.test/2\n")
+    assert state_of(project) == "running"
+
+
+def test_a_task_that_has_ended_takes_no_more_orders(project: Project, tmp_path: Path) -> None:
+    declare(tmp_path, max_pages=1)
+    project.scrapy("seed", "-", "--task-id", "t", "--close", stdin="http://host.test/1\n")
     crawl(tmp_path, [], until=told(tmp_path))
     for verb in ("pause", "cancel", "resume"):
         refused = project.scrapy("task", verb, "t")
@@ -65,7 +73,7 @@ def test_a_task_that_has_ended_takes_no_more_orders_until_more_of_it_is_produced
     found = json.loads(project.direct("task", "list", "--json").stdout)
     assert (found["state"], found["reason"], found["pages"]) == ("done", "", 1)
     assert project.scrapy("task", "wait", "t").returncode == 0
-    project.scrapy("seed", "-", "--task-id", "t", stdin="http://host.test/2\n")
+    assert project.direct("task", "start", "t").returncode == 0
     assert state_of(project) == "running"
 
 
