@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
+from inspect import isawaitable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
@@ -32,13 +34,14 @@ def paths(crawled: Crawled) -> list[str]:
 
 @pytest.fixture
 def site(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """What is served, by path; a text, or what gives one for a path."""
+    """What is served, by path; a text, or what gives one for a path, or will give it."""
     pages: dict[str, Any] = {}
 
     async def answer(handler: Any, request: Request) -> Response:
         path = request.url.removeprefix(HOST)
         found = pages.get(path, pages.get("*", "<p>page"))
-        return page(request, found(path) if callable(found) else found)
+        text = found(path) if callable(found) else found
+        return page(request, await text if isawaitable(text) else text)
 
     monkeypatch.setattr(engine.ScriptedHandler, "download_request", answer)
     return pages
@@ -128,7 +131,14 @@ def test_a_trap_ends_and_is_named_in_the_report_of_its_task(tmp_path: Path, site
     site["*"] = day
     site["/"] = links("/day/1", "/page/0")
     site |= {f"/page/{n}": f"<p>{'x' * (n // 5)}" + links(f"/page/{n + 1}") for n in range(99)}
-    site["/page/99"] = "<p>the end"
+
+    async def the_end(_path: str) -> str:
+        """When the process has told of the trap, which it does now and then: the end has what was told before."""
+        while not await asyncio.to_thread(lambda: desk(tmp_path).overview().of("t").document()["traps"]):
+            await asyncio.sleep(0.1)
+        return "<p>the end"
+
+    site["/page/99"] = the_end
     with SeedProducer(settings_for(tmp_path), task_id="t", closes_task=True) as producer:
         producer.send(seed("/"))
     declare(tmp_path)
