@@ -133,7 +133,7 @@ def test_a_trap_ends_and_is_named_in_the_report_of_its_task(tmp_path: Path, site
     site |= {f"/page/{n}": f"<p>{'x' * (n // 5)}" + links(f"/page/{n + 1}") for n in range(99)}
 
     async def the_end(_path: str) -> str:
-        """When the process has told of the trap, which it does now and then: the end has what was told before."""
+        """When the process has told of the trap: the end has what was told before."""
         while not await asyncio.to_thread(lambda: desk(tmp_path).overview().of("t").document()["traps"]):
             await asyncio.sleep(0.1)
         return "<p>the end"
