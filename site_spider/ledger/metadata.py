@@ -188,7 +188,7 @@ def decode_suspicion(text: str, watermark: int) -> Suspicion:
     if not text:
         return NO_SUSPICION
     *numbers, twice, thrice = text.split(",")
-    below, alone, alone_deaths = map(int, numbers)
+    below, alone, alone_deaths = [int(number) for number in numbers]
     if min(below, alone + 1, alone_deaths) < 0:
         raise ValueError(f"not a suspicion: {text!r}")
     if max(below, alone, alone_deaths) > LARGEST:

@@ -175,7 +175,7 @@ def test_a_wrong_peer_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         read_options(["--folder", "unused", "--peers", "ours,nobody"])
     assert ended.value.code == 2
-    assert "'nobody' is none of ours, stock" in capsys.readouterr().err
+    assert "'nobody' is none of ours, compiled, stock" in capsys.readouterr().err
 
 
 def test_a_flat_race_can_be_one_of_another_workload(capsys: pytest.CaptureFixture[str]) -> None:

@@ -250,7 +250,7 @@ class TaskCommands:
     def _ended(self, code: int) -> None:
         verb, task = self._asked[0]
         self._tries += 1
-        is_void = verb in ("pause", "resume") and task.is_cancelled  # refused then
+        is_void = verb in ("pause", "resume") and (task.is_cancelled or (code != 0 and self._is_refused()))
         if code and not is_void and self._tries < self.TRIES:
             self.failures += 1
             self._not_before = time.monotonic() + self.PAUSE_SECONDS
@@ -259,6 +259,10 @@ class TaskCommands:
             self.wrong.append(f"scrapy task {verb} {task.name} failed {self.TRIES} times: see {self._log}")
         self._asked.popleft()
         self._tries = 0
+
+    def _is_refused(self) -> bool:
+        """A task that was closed may have ended before its turn came."""
+        return "has ended" in self._log.read_text(errors="replace").rpartition("scrapy task: ")[2]
 
     def close(self) -> None:
         """Leave nothing behind."""

@@ -44,7 +44,7 @@ def test_it_admits_as_many_as_may_be_and_each_host_in_order(moves: list[tuple[st
                 assert admitted.total() <= argument
             may = [host for host, items in waiting.items() if items and admitted[host] < of_host]
             assert not may or admitted.total() >= argument
-        assert len(line) == sum(map(len, waiting.values()))
+        assert line.length == sum(map(len, waiting.values()))
         assert line.admitted == admitted.total()
 
 
