@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tools.deployment.deployment import wait_until
+
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "task_shell" / "quickstart.sh"
 pytestmark = pytest.mark.xdist_group("quickstart")  # one at a time in a project
@@ -45,7 +47,7 @@ def test_the_sample_site_is_crawled_and_shown(tmp_path: Path) -> None:
         "seeds.sqlite",
     }
     mine = f"SITE_DATA_DIR={tmp_path / 'data'}"
-    assert not [line for line in environments() if mine in line]
+    wait_until(lambda: not any(mine in line for line in environments()), 300, "the end of all it started")
 
 
 def environments() -> Iterator[str]:
