@@ -487,12 +487,14 @@ def on_request_ended(engine: ExecutionEngine, *calls: Callable[[Request], None])
     def remove_and_tell(request: Request) -> None:
         # told first: the engine may close as soon as the last request is removed
         failure: Exception | None = None
-        for call in calls:
-            try:
-                call(request)
-            except Exception as error:  # noqa: BLE001 - raised below
-                failure = failure or error
-        remove_request(request)
+        try:
+            for call in calls:
+                try:
+                    call(request)
+                except Exception as error:  # noqa: BLE001 - raised below
+                    failure = failure or error
+        finally:
+            remove_request(request)
         if failure is not None:
             raise failure
 
