@@ -14,9 +14,13 @@ import tempfile
 from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from _pytest.runner import runtestprotocol
+
+if TYPE_CHECKING:
+    from elasticsearch import Elasticsearch
 
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPT = ROOT / "task_shell" / "servers.sh"
@@ -58,6 +62,13 @@ def variable(folder: Path, name: str, server: str) -> str:
         if key == name:
             return value.strip("'\"")
     raise KeyError(name)
+
+
+def elasticsearch_client(hosts: str | list[str]) -> Elasticsearch:
+    """One that waits out a machine that stands still; by itself it gives up after 10 s."""
+    from elasticsearch import Elasticsearch  # 0.3 s of each worker
+
+    return Elasticsearch(hosts, request_timeout=300)
 
 
 def begin_run() -> None:

@@ -12,6 +12,7 @@ from site_spider.adapters.local.results import ITEMS, RESULTS, LocalStore
 from site_spider.contracts.sink import Record
 from site_spider.results.document import SeedPage, item_record
 from tests.commands.project import ROOT, SCRAPY, Project, environment
+from tests.real_servers import elasticsearch_client
 
 
 @pytest.fixture
@@ -107,10 +108,8 @@ def test_a_reader_of_elasticsearch_that_leaves_early_is_no_error(
     project: Project, elasticsearch_hosts: str
 ) -> None:
     """No traceback when the output goes to `head`."""
-    from elasticsearch import Elasticsearch
-
     index = f"head-{id(project)}"
-    with Elasticsearch(elasticsearch_hosts) as client:
+    with elasticsearch_client(elasticsearch_hosts) as client:
         lines: list[Any] = []
         for number in range(300):
             lines += [{"index": {"_id": str(number)}}, {"url": "x" * 2000, "description": None}]

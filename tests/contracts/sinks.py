@@ -26,6 +26,7 @@ from site_spider.adapters.kafka.sink import KafkaSink
 from site_spider.adapters.local.results import LocalResults, LocalSink
 from site_spider.contracts.sink import Record, ResultReader, Sink
 from tests.contracts.kafka_results import KafkaResults
+from tests.real_servers import elasticsearch_client
 
 NOBODY = "http://127.0.0.1:9"  # the discard port: nobody listens
 
@@ -168,10 +169,8 @@ def case(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SinkCase]:
 
 def drop_index(settings: dict[str, Any]) -> None:
     """Remove an index of a test and its template."""
-    from elasticsearch import Elasticsearch
-
     names = ("SITE_RESULTS_INDEX", "SITE_ITEMS_INDEX")
-    with Elasticsearch(settings["SITE_ELASTICSEARCH_HOSTS"]) as client:
+    with elasticsearch_client(settings["SITE_ELASTICSEARCH_HOSTS"]) as client:
         for index in (settings[name] for name in names if name in settings):
             client.options(ignore_status=404).indices.delete(index=index)
             client.options(ignore_status=404).indices.delete_index_template(name=f"site_spider-{index}")

@@ -22,6 +22,7 @@ from site_spider.adapters.redis.stores import RedisStatistics
 from site_spider.contracts.sink import StatisticsStore
 from site_spider.errors import TopicMissing
 from tests.contracts.sinks import NOBODY
+from tests.real_servers import elasticsearch_client
 
 Documents = dict[str, dict[str, Any]]  # by their ids
 
@@ -80,7 +81,6 @@ def own_case(folder: Path) -> StoreCase:
 
 
 def elasticsearch_case(hosts: str) -> StoreCase:
-    from elasticsearch import Elasticsearch
 
     index = f"stats-{uuid.uuid4().hex}"
     settings = {
@@ -90,7 +90,7 @@ def elasticsearch_case(hosts: str) -> StoreCase:
     }
 
     def read() -> Documents:
-        with Elasticsearch(hosts) as client:
+        with elasticsearch_client(hosts) as client:
             client.indices.refresh(index=index)
             hits = client.search(index=index, size=1000)["hits"]["hits"]
         return {hit["_id"]: hit["_source"] for hit in hits}
@@ -179,9 +179,7 @@ def _fresh(request: pytest.FixtureRequest, folder: Path) -> Iterator[StoreCase]:
     made = _case(request, folder)
     yield made
     if made.to == "elasticsearch":
-        from elasticsearch import Elasticsearch
-
-        with Elasticsearch(made.settings["SITE_ELASTICSEARCH_HOSTS"]) as client:
+        with elasticsearch_client(made.settings["SITE_ELASTICSEARCH_HOSTS"]) as client:
             index = made.settings["SITE_STATS_INDEX"]
             client.options(ignore_status=404).indices.delete(index=index)
             client.options(ignore_status=404).indices.delete_index_template(name=f"site_spider-{index}")

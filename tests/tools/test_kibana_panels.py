@@ -12,13 +12,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
-from elasticsearch import Elasticsearch
 from scrapy.http import Response
 
 from site_spider import settings as project
 from site_spider.spiders.crawl_spider import SeedSpider
 from tests.contracts.sinks import drop_index
 from tests.in_process.engine import crawl
+from tests.real_servers import elasticsearch_client
 from tests.tools.kibana_aggregations import empty_columns, fields_of, request_of
 from tests.tools.kibana_structure import panels
 from tools.kibana import FILE
@@ -108,7 +108,7 @@ def crawled(tmp_path_factory: pytest.TempPathFactory, elasticsearch_hosts: str) 
     server.shutdown()
     server.server_close()
     assert found.exit_code == 0
-    with Elasticsearch(elasticsearch_hosts) as client:
+    with elasticsearch_client(elasticsearch_hosts) as client:
         client.indices.refresh(index=",".join(indices.values()))
     yield {**indices, "SITE_ELASTICSEARCH_HOSTS": elasticsearch_hosts}
     for index in indices.values():
@@ -125,7 +125,7 @@ def index_of(lens: dict[str, Any], crawled: dict[str, str]) -> str:
 @pytest.mark.parametrize("lens", LENS)
 def test_a_panel_has_figures(lens: dict[str, Any], crawled: dict[str, str]) -> None:
     """No column of it is empty, and each field is mapped as the column needs it."""
-    with Elasticsearch(crawled["SITE_ELASTICSEARCH_HOSTS"]) as client:
+    with elasticsearch_client(crawled["SITE_ELASTICSEARCH_HOSTS"]) as client:
         index = index_of(lens, crawled)
         for field, kinds in fields_of(lens):
             known = client.field_caps(index=index, fields=field)["fields"].get(field)
@@ -141,7 +141,7 @@ def test_a_panel_has_figures(lens: dict[str, Any], crawled: dict[str, str]) -> N
 def test_the_columns_of_a_search_are_fields(crawled: dict[str, str]) -> None:
     searches = [one for one in map(json.loads, EXPORT.splitlines()[:-1]) if one["type"] == "search"]
     assert searches
-    with Elasticsearch(crawled["SITE_ELASTICSEARCH_HOSTS"]) as client:
+    with elasticsearch_client(crawled["SITE_ELASTICSEARCH_HOSTS"]) as client:
         for search in searches:
             index = crawled[VIEWS[search["references"][0]["id"]] or ""]
             ((field, order),) = search["attributes"]["sort"]
@@ -161,7 +161,7 @@ def test_the_columns_of_a_search_are_fields(crawled: dict[str, str]) -> None:
 @pytest.mark.servers
 def test_the_crawl_had_what_the_panels_are_about(crawled: dict[str, str]) -> None:
     """Else an empty panel would be none of their faults."""
-    with Elasticsearch(crawled["SITE_ELASTICSEARCH_HOSTS"]) as client:
+    with elasticsearch_client(crawled["SITE_ELASTICSEARCH_HOSTS"]) as client:
         index = crawled["SITE_RESULTS_INDEX"]
         reasons = client.search(index=index, size=0, aggs={"r": {"terms": {"field": "reason", "size": 50}}})
         found = {bucket["key"] for bucket in reasons["aggregations"]["r"]["buckets"]}

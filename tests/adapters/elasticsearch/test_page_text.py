@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any
 
 import pytest
-from elasticsearch import Elasticsearch
 
 from site_spider.adapters.elasticsearch.index import IndexTemplate
 from site_spider.adapters.elasticsearch.sink import MOST_CHARACTERS, TEMPLATES, ElasticsearchSink, page_text
@@ -18,6 +17,7 @@ from site_spider.results.document import PAGE_FIELDS, Result
 from tests.adapters.elasticsearch.sinks import record, settings, write
 from tests.contracts.trials import answers
 from tests.growth import assert_grows
+from tests.real_servers import elasticsearch_client
 
 __all__ = ["settings"]
 
@@ -69,7 +69,7 @@ def test_a_server_finds_words_without_accents_and_no_mark_up(
     for key, body in (("a", CAFE), ("b", PLAIN)):
         sink = ElasticsearchSink.from_settings(settings)
         assert answers(write(sink, [page(key, body), page(f"{key}-none", None)])) == [Answer.ACKNOWLEDGED] * 2
-    with Elasticsearch(settings["SITE_ELASTICSEARCH_HOSTS"]) as client:
+    with elasticsearch_client(settings["SITE_ELASTICSEARCH_HOSTS"]) as client:
         index = settings["SITE_RESULTS_INDEX"]
         client.indices.refresh(index=index)
         mapping = client.indices.get_mapping(index=index)[index]["mappings"]["properties"]
@@ -97,7 +97,7 @@ def test_a_page_that_has_no_text_any_more_is_not_found_by_it(settings: dict[str,
     sink = ElasticsearchSink.from_settings(settings)
     write(sink, [page("a", CAFE)])
     write(ElasticsearchSink.from_settings(settings), [page("a", None)])
-    with Elasticsearch(settings["SITE_ELASTICSEARCH_HOSTS"]) as client:
+    with elasticsearch_client(settings["SITE_ELASTICSEARCH_HOSTS"]) as client:
         index = settings["SITE_RESULTS_INDEX"]
         client.indices.refresh(index=index)
         assert client.count(index=index, query={"simple_query_string": {"query": "cafe"}})["count"] == 0
@@ -130,7 +130,7 @@ def test_titles_and_texts_are_searched_and_languages_counted(settings: dict[str,
         "published_at": "2026-01-01T00:00:00+00:00",
     }
     result = Result("a", 200, links_out=3, additional_urls=["http://h/x", "http://h/y"], **said)
-    with Elasticsearch(settings["SITE_ELASTICSEARCH_HOSTS"]) as client:
+    with elasticsearch_client(settings["SITE_ELASTICSEARCH_HOSTS"]) as client:
         if is_old:
             client.indices.create(index=index, mappings=old_mapping())
         sink = ElasticsearchSink.from_settings(settings)
@@ -154,7 +154,7 @@ def test_titles_and_texts_are_searched_and_languages_counted(settings: dict[str,
 @pytest.mark.parametrize("dynamic", ["strict", "true", "false", "runtime"])
 def test_an_index_of_an_earlier_version_takes_results(settings: dict[str, Any], dynamic: str) -> None:
     index = settings["SITE_RESULTS_INDEX"]
-    with Elasticsearch(settings["SITE_ELASTICSEARCH_HOSTS"]) as client:
+    with elasticsearch_client(settings["SITE_ELASTICSEARCH_HOSTS"]) as client:
         client.indices.create(index=index, mappings=old_mapping(dynamic=dynamic))
         sink = ElasticsearchSink.from_settings(settings)
         assert answers(write(sink, [failure("a"), page("b", CAFE)])) == [Answer.ACKNOWLEDGED] * 2
@@ -170,7 +170,7 @@ def test_a_strict_mapping_that_may_not_be_changed_refuses_no_result(
 ) -> None:
     """What it has no field for is left out, and said once."""
     index = settings["SITE_RESULTS_INDEX"]
-    with Elasticsearch(settings["SITE_ELASTICSEARCH_HOSTS"]) as client:
+    with elasticsearch_client(settings["SITE_ELASTICSEARCH_HOSTS"]) as client:
         client.indices.create(index=index, mappings=old_mapping(dynamic="strict"))
         client.indices.put_settings(index=index, settings={"index.blocks.metadata": True})
         sink = ElasticsearchSink.from_settings(settings)
@@ -199,7 +199,7 @@ def test_batches_at_the_same_time_meet_a_strict_mapping_together(settings: dict[
         finally:
             await sink.close()
 
-    with Elasticsearch(settings["SITE_ELASTICSEARCH_HOSTS"]) as client:
+    with elasticsearch_client(settings["SITE_ELASTICSEARCH_HOSTS"]) as client:
         client.indices.create(index=index, mappings=old_mapping(dynamic="strict"))
         client.indices.put_settings(index=index, settings={"index.blocks.metadata": True})
         verdicts = asyncio.run(both())
@@ -209,7 +209,7 @@ def test_batches_at_the_same_time_meet_a_strict_mapping_together(settings: dict[
 
 @pytest.mark.servers
 def test_a_field_that_is_not_ours_is_refused_as_before(settings: dict[str, Any]) -> None:
-    with Elasticsearch(settings["SITE_ELASTICSEARCH_HOSTS"]) as client:
+    with elasticsearch_client(settings["SITE_ELASTICSEARCH_HOSTS"]) as client:
         client.indices.create(index=settings["SITE_RESULTS_INDEX"], mappings=old_mapping(dynamic="strict"))
         (verdict,) = write(ElasticsearchSink.from_settings(settings), [record("a", {"colour": "red"})])
     assert verdict.answer is Answer.REJECTED

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from elasticsearch import Elasticsearch
 
 from site_spider.adapters.elasticsearch.sink import ElasticsearchSink
 from site_spider.contracts.sink import Answer
 from tests.adapters.elasticsearch.sinks import record, settings, write
 from tests.contracts.trials import answers
+from tests.real_servers import elasticsearch_client
 
 __all__ = ["settings"]
 
@@ -25,7 +25,7 @@ def test_statistics_go_to_the_write_index_of_an_alias(settings: dict[str, Any]) 
     alias = settings["SITE_STATS_INDEX"]
     first, second = f"{alias}-000001", f"{alias}-000002"
     sink = ElasticsearchSink.for_statistics(settings)
-    with Elasticsearch(settings["SITE_ELASTICSEARCH_HOSTS"]) as client:
+    with elasticsearch_client(settings["SITE_ELASTICSEARCH_HOSTS"]) as client:
         try:
             client.indices.create(index=first, aliases={alias: {"is_write_index": True}})
             assert answers(write(sink, [record("p-1", document(1))])) == [Answer.ACKNOWLEDGED]
@@ -49,7 +49,7 @@ def test_a_result_of_a_page_stays_one_after_a_reindex(settings: dict[str, Any]) 
     name = settings["SITE_RESULTS_INDEX"]
     new = f"{name}-2"
     sink = ElasticsearchSink.from_settings(settings)
-    with Elasticsearch(settings["SITE_ELASTICSEARCH_HOSTS"]) as client:
+    with elasticsearch_client(settings["SITE_ELASTICSEARCH_HOSTS"]) as client:
         try:
             write(sink, [record("a", {"status": 200, "mine": "x"})])
             client.indices.refresh(index=name)

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 import pytest
-from elasticsearch import Elasticsearch
 
 from site_spider.adapters.elasticsearch.client import verdict_of
 from site_spider.adapters.elasticsearch.results import ElasticsearchResults
@@ -18,6 +17,7 @@ from tests.adapters.elasticsearch.sinks import record, settings, settings_for, w
 from tests.contracts.trials import (
     answers,
 )
+from tests.real_servers import elasticsearch_client
 
 __all__ = ["settings"]
 
@@ -137,7 +137,7 @@ def test_a_closed_index_is_an_outage(settings: dict[str, Any]) -> None:
     """Whoever closes the index gets the results when he opens it again."""
     sink = ElasticsearchSink.from_settings(settings)
     write(sink, [record("a", {"status": 1})])
-    with Elasticsearch(settings["SITE_ELASTICSEARCH_HOSTS"]) as client:
+    with elasticsearch_client(settings["SITE_ELASTICSEARCH_HOSTS"]) as client:
         client.indices.close(index=settings["SITE_RESULTS_INDEX"])
         assert answers(write(sink, [record("a", {"status": 2})])) == [Answer.RETRY]
         with closing(ElasticsearchResults.from_settings(settings)) as reader:

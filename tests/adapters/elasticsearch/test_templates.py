@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from elasticsearch import Elasticsearch
 
 from site_spider.adapters.elasticsearch.results import ElasticsearchResults
 from site_spider.adapters.elasticsearch.sink import ElasticsearchSink
@@ -18,6 +17,7 @@ from tests.contracts.trials import (
     answers,
 )
 from tests.in_process.engine import crawl
+from tests.real_servers import elasticsearch_client
 
 __all__ = ["settings"]
 
@@ -48,7 +48,7 @@ def test_no_producers_meta_harms_others_results(settings: dict[str, Any], mappin
     records = [record(f"h{number}", {"status": 200, "meta": meta}) for number, meta in enumerate(hostile)]
     others = [record(f"o{number}", {"status": 200, "meta": {f"new{number}": 1}}) for number in range(5)]
     index = settings["SITE_RESULTS_INDEX"]
-    with Elasticsearch(settings["SITE_ELASTICSEARCH_HOSTS"]) as client:
+    with elasticsearch_client(settings["SITE_ELASTICSEARCH_HOSTS"]) as client:
         client.indices.create(index=index, mappings=mappings)
         verdicts = write(ElasticsearchSink.from_settings(settings), [*records, *others])
         kept = [
@@ -75,7 +75,7 @@ def test_the_template_gives_the_index_its_mappings(settings: dict[str, Any]) -> 
     later = {"meta": {"a": "other type"}, "own": "no date"}
     verdicts = write(ElasticsearchSink.from_settings(settings), [record("a", strange), record("b", later)])
     assert answers(verdicts) == [Answer.ACKNOWLEDGED] * 2
-    with Elasticsearch(settings["SITE_ELASTICSEARCH_HOSTS"]) as client:
+    with elasticsearch_client(settings["SITE_ELASTICSEARCH_HOSTS"]) as client:
         index = settings["SITE_RESULTS_INDEX"]
         mapping = client.indices.get_mapping(index=index)[index]["mappings"]["properties"]
         assert mapping["body"]["type"] == "text"
@@ -105,7 +105,7 @@ def test_statistics_can_be_summed(settings: dict[str, Any]) -> None:
     records = [record(f"p-{number}", document) for number, document in enumerate(documents)]
     sink = ElasticsearchSink.for_statistics(settings)
     assert answers(write(sink, records)) == answers(write(sink, records)) == [Answer.ACKNOWLEDGED] * 2
-    with Elasticsearch(settings["SITE_ELASTICSEARCH_HOSTS"]) as client:
+    with elasticsearch_client(settings["SITE_ELASTICSEARCH_HOSTS"]) as client:
         index = settings["SITE_STATS_INDEX"]
         client.indices.refresh(index=index)
         fields = ("total_num", "by_status.200", "rate")
@@ -130,7 +130,7 @@ def test_a_template_that_somebody_changed_is_left_alone(settings: dict[str, Any]
     asyncio.run(open_many())
     index = settings["SITE_RESULTS_INDEX"]
     name = f"site_spider-{index}"
-    with Elasticsearch(settings["SITE_ELASTICSEARCH_HOSTS"]) as client:
+    with elasticsearch_client(settings["SITE_ELASTICSEARCH_HOSTS"]) as client:
         mine = {"mappings": {"properties": {"status": {"type": "keyword"}}}}
         client.indices.put_index_template(
             name=name, version=99, index_patterns=[index, f"{index}-*"], priority=20, template=mine
@@ -144,7 +144,7 @@ def test_a_template_that_somebody_changed_is_left_alone(settings: dict[str, Any]
 def test_an_index_that_was_there_keeps_its_mappings(settings: dict[str, Any]) -> None:
     """Results go into an index of the producer's, beside its own fields, and can be filtered there."""
     index = settings["SITE_RESULTS_INDEX"]
-    with Elasticsearch(settings["SITE_ELASTICSEARCH_HOSTS"]) as client:
+    with elasticsearch_client(settings["SITE_ELASTICSEARCH_HOSTS"]) as client:
         client.index(index=index, id="a", document={"mine": "x", "task_id": "Job One"})
         before = client.indices.get_mapping(index=index)[index]["mappings"]["properties"]
         write(ElasticsearchSink.from_settings(settings), [record("a", {"status": 200, "body": "text"})])
@@ -162,7 +162,7 @@ def test_an_index_with_too_many_fields_takes_statistics_all_the_same(
 ) -> None:
     """Without counters by name; and a counter whose type changes costs nothing at all."""
     hosts, index = settings["SITE_ELASTICSEARCH_HOSTS"], settings["SITE_STATS_INDEX"]
-    with Elasticsearch(hosts) as client:
+    with elasticsearch_client(hosts) as client:
         asyncio.run(opened(ElasticsearchSink.for_statistics(settings)))
         client.indices.create(index=index)
         fields = len(fields_of(client.indices.get_mapping(index=index)[index]["mappings"]))
@@ -185,7 +185,7 @@ def test_counters_of_any_name_and_type_are_stored(settings: dict[str, Any]) -> N
         found = counters(dict.fromkeys(names, odd))
         document = {"process": key, "counters": found.numbers, "texts": found.texts}
         assert answers(write(sink, [record(key, document)])) == [Answer.ACKNOWLEDGED]
-    with Elasticsearch(settings["SITE_ELASTICSEARCH_HOSTS"]) as client:
+    with elasticsearch_client(settings["SITE_ELASTICSEARCH_HOSTS"]) as client:
         client.indices.refresh(index=index)
         assert client.get(index=index, id="p-1")["_source"]["texts"]["my/custom"] == "text"
         total = client.search(index=index, size=0, aggs={"a": {"max": {"field": "counters.my/custom"}}})
