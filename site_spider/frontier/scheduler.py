@@ -23,10 +23,10 @@ from site_spider.frontier.spill import Spill
 from site_spider.frontier.waiter import Preparation, Waiter, WaitingLink, as_request
 from site_spider.frontier.waiting_room import WaitingRoom
 from site_spider.intake.room import BackPressure
-from site_spider.intake.seed_queue import SeedQueue, Waiting, seed_request
+from site_spider.intake.seed_queue import SeedQueue, seed_request
 from site_spider.ledger import completion as lineage
 from site_spider.ledger.completion import Completion, Job
-from site_spider.ledger.ledger import Entry
+from site_spider.ledger.ledger import SeedInFlight
 from site_spider.results.results import DeadLetters, Results
 
 # --- queues ----------------------------------------------------------------------------------------------
@@ -46,7 +46,7 @@ class Queues:
         spill: Spill,
         completion: Completion,
         dead_letters: DeadLetters,
-        may_begin: Callable[[Entry], bool],
+        may_begin: Callable[[SeedInFlight], bool],
         next_suspect: Callable[[], None],
     ) -> None:
         self.seeds = seeds
@@ -56,7 +56,8 @@ class Queues:
         self._dead_letters = dead_letters
         self._may_begin = may_begin
         self._next_suspect = next_suspect  # begins, if it may, when nothing else is under way
-        self._withdrawn: list[Waiting] = []  # not in `seeds`: what was compared once would be a duplicate
+        # not in `seeds`: what was compared once would be a duplicate
+        self._withdrawn: list[SeedInFlight] = []
 
     def __len__(self) -> int:
         return len(self.room) + len(self.seeds)
@@ -72,7 +73,7 @@ class Queues:
                 self.room.put_request(request)
             return
         if is_link:
-            job.root.grows()
+            job.entry.pages += 1
         if is_link and self.room.put_link(request, job):
             self._completion.accept_link(job.entry)
         else:
@@ -84,9 +85,9 @@ class Queues:
         if self._withdrawn or self.room.keeps_back:
             withdrawn, self._withdrawn = [*self._withdrawn, *self.room.take_kept_back()], []
             for waiting in withdrawn:
-                if not waiting.entry.live:
+                if not waiting.live:
                     continue
-                if self._may_begin(waiting.entry):
+                if self._may_begin(waiting):
                     self._admit(waiting)
                 else:
                     self._withdrawn.append(waiting)
@@ -94,13 +95,13 @@ class Queues:
             self._admit(next_one)
         self._next_suspect()
 
-    def _admit(self, waiting: Waiting) -> None:
+    def _admit(self, waiting: SeedInFlight) -> None:
         try:
             self.room.put_seed(waiting)
         except Exception as error:  # of this one alone: settings for its host, say
             logger.exception("A seed could not be queued: %s", waiting.seed.url)
             reason = f"the seed could not be queued: {error!r}"
-            self._dead_letters.set_aside(waiting.message, reason, waiting.entry)
+            self._dead_letters.set_aside(waiting.message, reason, waiting)
 
     def take_out(self, unwanted: Callable[[Waiter], bool]) -> Iterator[list[Waiter]]:
         """Take out what `unwanted` picks of all that waits, some at a time; the oldest seeds first."""
@@ -274,18 +275,18 @@ class Dispatcher:
             job.error = f"the request could not be begun: {error!r}"
             self._completion.ended(request)
 
-    def build_seed(self, waiting: Waiting) -> Request | None:
+    def build_seed(self, waiting: SeedInFlight) -> Request | None:
         """As in Builder: a seed of which there can be none is set aside."""
         try:
-            request, root = seed_request(waiting, self._crawl.spider)
+            request, job = seed_request(waiting, self._crawl.spider)
         except Exception as error:  # noqa: BLE001 - whatever Scrapy dislikes about this seed, the next one comes
             reason = f"Scrapy refuses the request: {error}"
-            self._dead_letters.set_aside(waiting.message, reason, waiting.entry)
+            self._dead_letters.set_aside(waiting.message, reason, waiting)
             return None
-        self._completion.begin(request, root)
+        self._completion.begin(request, job)
         try:
-            if not root.is_unproven:
-                self._pages.begins(request, root)
+            if not waiting.is_unproven:
+                self._pages.begins(request, job)
         except Exception as error:  # noqa: BLE001 - of a fingerprinter of the user's own, say
             self._end_badly(request, error)
             return None

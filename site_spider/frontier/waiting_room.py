@@ -32,9 +32,8 @@ from site_spider.frontier.waiter import (
     size_bytes,
 )
 from site_spider.intake.room import Load
-from site_spider.intake.seed_queue import Waiting
 from site_spider.ledger.completion import Completion, Job, job_of
-from site_spider.ledger.ledger import Entry
+from site_spider.ledger.ledger import SeedInFlight
 from site_spider.page.url import host_of
 from site_spider.sources.library import Library
 
@@ -118,7 +117,7 @@ def build_politeness(
 _MOST_PASSED = 300  # of what cannot begin now, before others have the event loop
 
 
-def _seed_of(request: Request) -> Entry | None:
+def _seed_of(request: Request) -> SeedInFlight | None:
     job = job_of(request)
     return None if job is None else job.entry
 
@@ -127,7 +126,7 @@ class _Out(NamedTuple):
     host: str
     flow: Hashable
     began: float
-    seed: Entry | None
+    seed: SeedInFlight | None
 
 
 def _ignore(_seconds: float, _of_whom: object = None) -> None:
@@ -150,7 +149,7 @@ class WaitingRoom(HostAnswers):
         politeness: Politeness,
         load: Load,
         completion: Completion,
-        may_begin: Callable[[Entry], bool],
+        may_begin: Callable[[SeedInFlight], bool],
         starved: Callable[[], None],
         wake: Callable[[], None],
         *,
@@ -171,7 +170,7 @@ class WaitingRoom(HostAnswers):
         self._seeds = 0  # of what waits
         self._fencings = 0
         self.has_fenced = False  # something may wait for seeds that are another process's
-        self.keeps_back: list[Waiting] = []  # whose turn it was, and that may not begin yet
+        self.keeps_back: list[SeedInFlight] = []  # whose turn it was, and that may not begin yet
         # a plain handle: uvloop gives no TimerHandle for a moment that has come
         self._alarm: asyncio.Handle | None = None
         self._alarm_at = inf
@@ -201,7 +200,7 @@ class WaitingRoom(HostAnswers):
         """A request waits at the level of its priority; a retry not before its moment."""
         self._put(request, request.meta.pop(meta_keys.NOT_BEFORE, -inf))
 
-    def put_seed(self, waiting: Waiting, not_before: float = -inf) -> None:
+    def put_seed(self, waiting: SeedInFlight, not_before: float = -inf) -> None:
         """A seed waits at level 0, or where a priority of its own belongs."""
         self._seeds += 1
         seed, now = waiting.seed, self._loop.time()
@@ -213,7 +212,7 @@ class WaitingRoom(HostAnswers):
         self._put(waiter, -inf)
 
     def _put(self, waiter: Waiter, not_before: float) -> None:
-        if isinstance(waiter, Waiting):
+        if isinstance(waiter, SeedInFlight):
             self.put_seed(waiter, not_before)
             return
         self.load.add_request(size_bytes(waiter))
@@ -248,7 +247,7 @@ class WaitingRoom(HostAnswers):
         """True when what was popped is not to begin, or not yet: it has left the frontier."""
         if self.has_fenced and is_fenced(waiter):
             self.drop(waiter)
-        elif isinstance(waiter, Waiting) and not self._may_begin(waiter.entry):
+        elif isinstance(waiter, SeedInFlight) and not self._may_begin(waiter):
             self.keeps_back.append(waiter)
         elif not self._takes(waiter):
             return False
@@ -275,7 +274,7 @@ class WaitingRoom(HostAnswers):
         gate = self._politeness.gate
         if gate is None or (isinstance(waiter, Request) and not is_subject(waiter)):
             return State.KNOWN
-        url = waiter.seed.url if isinstance(waiter, Waiting) else waiter.url
+        url = waiter.seed.url if isinstance(waiter, SeedInFlight) else waiter.url
         if not gate.robots.counts_for(url):
             return State.KNOWN
         look = gate.look(url, host)
@@ -286,7 +285,7 @@ class WaitingRoom(HostAnswers):
         return State.KNOWN if look.state is State.UNREACHABLE else look.state
 
     def _left(self, waiter: Waiter) -> None:
-        if isinstance(waiter, Waiting):
+        if isinstance(waiter, SeedInFlight):
             self._seeds -= 1
         else:
             self.load.remove_request(size_bytes(waiter))
@@ -341,14 +340,14 @@ class WaitingRoom(HostAnswers):
         elif isinstance(waiter, Request):
             self._completion.drop(waiter)
 
-    def remove_seeds(self) -> list[Waiting]:
+    def remove_seeds(self) -> list[SeedInFlight]:
         """Take out the seeds that have not begun."""
         if not self._seeds:
             return []
-        removed = self.remove(lambda waiter: isinstance(waiter, Waiting))
-        return [waiter for some in removed for waiter in some if isinstance(waiter, Waiting)]
+        removed = self.remove(lambda waiter: isinstance(waiter, SeedInFlight))
+        return [waiter for some in removed for waiter in some if isinstance(waiter, SeedInFlight)]
 
-    def take_kept_back(self) -> list[Waiting]:
+    def take_kept_back(self) -> list[SeedInFlight]:
         """Take the seeds whose turn it was while they could not begin."""
         kept_back, self.keeps_back = self.keeps_back, []
         return kept_back

@@ -8,13 +8,16 @@ from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from math import inf
 
-from site_spider.contracts.seed_log import Partition
+from site_spider.contracts.seed_log import Message, Partition
+from site_spider.errors import SeedError
 from site_spider.intake.intake import Handover
-from site_spider.ledger.ledger import Ledger
+from site_spider.ledger.completion import SeedListener
+from site_spider.ledger.ledger import Ledger, SeedInFlight
 from site_spider.outage import Outage
 from site_spider.results.commits import Commits
 from site_spider.results.results import Sinks
 from site_spider.seed.fields import MAX_MESSAGE_BYTES
+from site_spider.seed.seed import Seed, seed_bytes
 
 # --- load ------------------------------------------------------------------------------------------------
 # How much a crawl holds in memory, against its limits.
@@ -36,7 +39,7 @@ _MOST_SPILLING = 5_000  # on their way to the topic; beyond it no page is asked 
 _MOST_SPILLING_BYTES = 32_000_000
 
 
-class Load:
+class Load(SeedListener):
     """The sums. The event loop's thread changes them; any thread may read."""
 
     def __init__(self, max_requests: int, max_bytes: int) -> None:
@@ -94,13 +97,18 @@ class Load:
         self.requests -= 1
         self.request_bytes -= size_bytes
 
-    def add_seed(self, size_bytes: int) -> None:
-        """A seed is in flight."""
+    def arrived(self, entry: SeedInFlight, message: Message, seed: Seed | SeedError) -> None:
+        """As in SeedListener."""
+        entry.size_bytes = size_bytes = seed_bytes(message, seed)
         self.seed_bytes += size_bytes
 
-    def remove_seed(self, size_bytes: int) -> None:
-        """It has ended, or is another process's."""
-        self.seed_bytes -= size_bytes
+    def ended(self, entry: SeedInFlight) -> None:
+        """As in SeedListener."""
+        self.seed_bytes -= entry.size_bytes
+
+    def fenced(self, entry: SeedInFlight) -> None:
+        """As in SeedListener."""
+        self.seed_bytes -= entry.size_bytes
 
     def add_sending(self, size_bytes: int) -> None:
         """A message is on its way to the seed topic."""

@@ -10,10 +10,10 @@ from site_spider.contracts.seed_log import Message, Partition, Position
 from site_spider.errors import LedgerError, SeedError
 from site_spider.intake.intake import Arrival, Handover
 from site_spider.intake.room import PollRoom
-from site_spider.intake.seed_queue import SeedQueue, Waiting
+from site_spider.intake.seed_queue import SeedQueue
 from site_spider.intake.suspects import Quarantine
 from site_spider.ledger.completion import Completion
-from site_spider.ledger.ledger import Entry, Outcome
+from site_spider.ledger.ledger import Outcome, SeedInFlight
 from site_spider.results.failures import NameCounts
 from site_spider.results.results import DeadLetters
 from site_spider.seed.seed import Seed
@@ -77,7 +77,7 @@ class Seeds:
         self.look()
         self._queue.wake()
 
-    def _take(self, message: Message, seed: Seed | SeedError) -> Waiting | None:
+    def _take(self, message: Message, seed: Seed | SeedError) -> SeedInFlight | None:
         try:
             entry = self._entry(message, seed)
         except LedgerError as error:
@@ -89,34 +89,30 @@ class Seeds:
         if (outcome := self._completion.repeats.outcome(message)) is not None:
             self._completion.end_as(entry, outcome)  # done here before its partition left and came back
             return None
-        waiting = self._valid(entry, message, seed)
-        if waiting is None or (entry.is_suspected and self._quarantine.takes_culprit(message, entry)):
-            return None
-        for name in waiting.seed.unknown_fields:
-            self.unknown_fields.add(name)
-        goes_on = self._completion.repeats.wait(message, lambda outcome: self._repeated(waiting, outcome))
-        return None if goes_on else waiting
-
-    def _valid(self, entry: Entry, message: Message, seed: Seed | SeedError) -> Waiting | None:
-        """What waits, if the message is a valid seed; else it is set aside."""
         try:
             if isinstance(seed, SeedError):
                 raise seed
-            return self._queue.waiting(entry, message, seed)
+            self._queue.read(entry, seed)
         except SeedError as error:
             self._dead_letters.set_aside(message, error.reason, entry)
             return None
+        if entry.is_suspected and self._quarantine.takes_culprit(message, entry):
+            return None
+        for name in entry.seed.unknown_fields:
+            self.unknown_fields.add(name)
+        goes_on = self._completion.repeats.wait(message, lambda outcome: self._repeated(entry, outcome))
+        return None if goes_on else entry
 
-    def _repeated(self, waiting: Waiting, outcome: Outcome | None) -> None:
-        if not waiting.entry.live:
+    def _repeated(self, waiting: SeedInFlight, outcome: Outcome | None) -> None:
+        if not waiting.live:
             return
         if outcome is None:
             self._quarantine.let_begin([waiting])
             self._queue.wake()
         else:
-            self._completion.end_as(waiting.entry, outcome)
+            self._completion.end_as(waiting, outcome)
 
-    def _entry(self, message: Message, seed: Seed | SeedError) -> Entry | None:
+    def _entry(self, message: Message, seed: Seed | SeedError) -> SeedInFlight | None:
         partition, position = message.partition, self._ledger.next_offset(message.partition)
         if position is not None and message.offset < position:
             logger.warning(
@@ -154,7 +150,7 @@ class Seeds:
         """As in Listener."""
         self._completion.lost(partitions)
         self._waiters.fenced()
-        self._queue.remove(lambda waiting: not waiting.entry.live)
+        self._queue.remove(lambda waiting: not waiting.live)
         self._quarantine.lost(partitions)
         self.look()
 

@@ -34,7 +34,7 @@ from site_spider.frontier.waiter import (
 from site_spider.frontier.waiting_room import Times, WaitingRoom, build_frontier, build_load, build_politeness
 from site_spider.intake.intake import SINK_SECONDS, Handover, Intake, LoopCalls, OwnRequests
 from site_spider.intake.room import BackPressure, PollRoom, SoftLimit
-from site_spider.intake.seed_queue import SeedQueue, SeedWeights, TopicPartitions
+from site_spider.intake.seed_queue import SeedQueue, TopicPartitions
 from site_spider.intake.seeds import Seeds
 from site_spider.intake.suspects import Quarantine
 from site_spider.ledger.completion import Completion
@@ -265,7 +265,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     )
 
     # who follows the life-cycle of a seed, in this order
-    completion.add(SeedWeights(load), results, cookies, records.states)
+    completion.add(load, results, cookies, records.states)
     if isinstance(dupefilter, SeenDupeFilter):
         completion.add(SeenMarks(dupefilter.seen))
     completion.add(quarantine.care, quarantine.isolation, counted.seed_times, traps)
