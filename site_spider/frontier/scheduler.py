@@ -129,10 +129,6 @@ class Queues:
         lengths = queue_lengths(self.room.frontier.lengths())
         return {**lengths, "spilling": load.spilling, "bytes": load.bytes}
 
-    def fenced(self) -> None:
-        """Some of what waits may be for seeds that are another process's now: it is dropped, soon."""
-        self.room.fenced()
-
     async def _drop_fenced(self) -> None:
         turns = Turns.of_running_loop()
         for removed in self.room.remove_fenced():

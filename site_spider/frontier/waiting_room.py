@@ -322,7 +322,7 @@ class WaitingRoom(HostAnswers):
             yield removed
 
     def fenced(self) -> None:
-        """Seeds are another process's now."""
+        """Some of what waits may be for seeds that are another process's now: it is dropped, soon."""
         self._fencings += 1
         self.has_fenced = True
 

@@ -249,7 +249,7 @@ _EVENTS = tuple(name for name in vars(SeedListener) if not name.startswith("_"))
 class Completion:
     """The books of one crawl. Used on the event loop's thread only."""
 
-    def __init__(self, ledger: Ledger, *listeners: SeedListener) -> None:
+    def __init__(self, ledger: Ledger, *listeners: object) -> None:
         self.ledger = ledger
         self.repeats = Repeats()
         self._told: dict[str, list[Any]] = {event: [] for event in _EVENTS}
@@ -257,11 +257,11 @@ class Completion:
         self._begun: dict[SeedInFlight, None] = {}  # those that have not ended
         self.add(*listeners)
 
-    def add(self, *listeners: SeedListener) -> None:
-        """From now on these are told what they override, which is one or two of ten, in this order."""
+    def add(self, *listeners: object) -> None:
+        """From now on these are told, in this order, what they have of a SeedListener and do not inherit."""
         for listener in listeners:
             for event, told in self._told.items():
-                if getattr(type(listener), event) is not getattr(SeedListener, event):
+                if getattr(type(listener), event, None) not in (None, getattr(SeedListener, event)):
                     told.append(getattr(listener, event))
 
     def may_begin(self, entry: SeedInFlight) -> bool:

@@ -25,10 +25,9 @@ from site_spider.frontier.frontier import Frontier
 from site_spider.frontier.scheduler import Dispatcher, Queues
 from site_spider.frontier.waiter import TaskFlow, TaskRates, Waiter
 from site_spider.frontier.waiting_room import WaitingRoom
-from site_spider.intake.intake import Handover, Intake, LoopCalls
+from site_spider.intake.intake import Handover, Intake, LoopCalls, Seeds
 from site_spider.intake.room import BackPressure, PollRoom
 from site_spider.intake.seed_queue import TopicPartitions
-from site_spider.intake.seeds import Seeds
 from site_spider.intake.suspects import Quarantine
 from site_spider.ledger.completion import Completion
 from site_spider.observe.frontier_socket import FrontierServer

@@ -32,10 +32,9 @@ from site_spider.frontier.waiter import (
     robots_free,
 )
 from site_spider.frontier.waiting_room import Times, WaitingRoom, build_frontier, build_load, build_politeness
-from site_spider.intake.intake import SINK_SECONDS, Handover, Intake, LoopCalls, OwnRequests
+from site_spider.intake.intake import SINK_SECONDS, Handover, Intake, LoopCalls, Seeds
 from site_spider.intake.room import BackPressure, PollRoom, SoftLimit
-from site_spider.intake.seed_queue import SeedQueue, TopicPartitions
-from site_spider.intake.seeds import Seeds
+from site_spider.intake.seed_queue import OwnRequests, SeedQueue, TopicPartitions
 from site_spider.intake.suspects import Quarantine
 from site_spider.ledger.completion import Completion
 from site_spider.ledger.ledger import Ledger
@@ -154,7 +153,8 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     handover = Handover(engine, sinks, config.revoke_grace_seconds, is_telling)
     soft = SoftLimit(config.memory_soft_bytes, rss_bytes, lambda: ledger.in_flight)
     is_stopping, has_memory = _asking(stop, "has_begun"), _asking(bodies, "has_room")
-    back_pressure = BackPressure(load, sinks, commits, handover, is_stopping, has_memory, soft)
+    is_leaving = _asking(handover, "active")
+    back_pressure = BackPressure(load, sinks, commits, is_leaving, is_stopping, has_memory, soft)
     poll_room = PollRoom(
         ledger,
         load,
@@ -193,7 +193,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
         times=times,
         takes=takes,
     )
-    urgency.add(quarantine.is_cautious, _asking(handover, "active"), _asking(room, "is_idle"))
+    urgency.add(quarantine.is_cautious, is_leaving, _asking(room, "is_idle"))
     cookies = SeedCookies(crawler)
     hosts = Ownership(partitions) if config.host_ownership else None
     headers = SeedHeaders(library, everywhere=SEED_HEADERS in config.seed_meta_keys)
@@ -246,7 +246,9 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
 
     # the thread of the consumer
     has_died = lambda: ending.is_death  # noqa: E731
-    seeds = Seeds(completion, seed_queue, quarantine, dead_letters, poll_room, handover, queues, has_died)
+    seeds = Seeds(
+        completion, seed_queue, quarantine, dead_letters, poll_room, handover, room.fenced, has_died
+    )
     read_seed = partial(
         parse_seed,
         callbacks=frozenset(spider.seed_callbacks),  # type: ignore[attr-defined]

@@ -355,8 +355,7 @@ class Overtaking:
 
     def _may_leave(self, waiting: SeedInFlight) -> bool:
         """A seed that was under way when a process died stays: elsewhere nobody would know of that."""
-        entry = waiting
-        return entry.live and not self._ledger.suspicion(entry.partition).deaths(entry.offset)
+        return waiting.live and not self._ledger.suspicion(waiting.partition).deaths(waiting.offset)
 
     # --- one seed -------------------------------------------------------------------------------------
 
