@@ -13,7 +13,7 @@ from scrapy.exceptions import UsageError
 from scrapy.spiderloader import get_spider_loader
 
 from site_spider.commands.output import complain, escape_logs_and_tracebacks
-from site_spider.engine.crawl_command import CrawlCommand
+from site_spider.engine.scrapy_commands import CrawlCommand
 from site_spider.errors import ConfigError
 from site_spider.secrets import Redaction
 from site_spider.service import addon, exit_code

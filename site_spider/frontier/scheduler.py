@@ -24,6 +24,7 @@ from site_spider.frontier.waiter import Preparation, Waiter, WaitingLink, as_req
 from site_spider.frontier.waiting_room import WaitingRoom
 from site_spider.intake.room import BackPressure
 from site_spider.intake.seed_queue import SeedQueue, seed_request
+from site_spider.intake.suspects import Isolation
 from site_spider.ledger import completion as lineage
 from site_spider.ledger.completion import Completion, Job
 from site_spider.ledger.ledger import SeedInFlight
@@ -46,18 +47,14 @@ class Queues:
         spill: Spill,
         completion: Completion,
         dead_letters: DeadLetters,
-        may_begin: Callable[[SeedInFlight], bool],
-        next_suspect: Callable[[], None],
+        isolation: Isolation,
     ) -> None:
         self.seeds = seeds
         self.room = room
         self._spill = spill
         self._completion = completion
         self._dead_letters = dead_letters
-        self._may_begin = may_begin
-        self._next_suspect = next_suspect  # begins, if it may, when nothing else is under way
-        # not in `seeds`: what was compared once would be a duplicate
-        self._withdrawn: list[SeedInFlight] = []
+        self._isolation = isolation
 
     def __len__(self) -> int:
         return len(self.room) + len(self.seeds)
@@ -75,25 +72,21 @@ class Queues:
         if is_link:
             job.entry.pages += 1
         if is_link and self.room.put_link(request, job):
-            self._completion.accept_link(job.entry)
+            self._completion.hold(job.entry)  # a link waits as less than a request
         else:
             self._completion.accept(request, job)
             self.room.put_request(request)
 
     def admit_seeds(self) -> None:
         """Let the seeds that may begin wait among the requests, each for its host."""
-        if self._withdrawn or self.room.keeps_back:
-            withdrawn, self._withdrawn = [*self._withdrawn, *self.room.take_kept_back()], []
-            for waiting in withdrawn:
-                if not waiting.live:
-                    continue
-                if self._may_begin(waiting):
-                    self._admit(waiting)
-                else:
-                    self._withdrawn.append(waiting)
+        for waiting in self.room.take_kept_back() if self.room.keeps_back else ():
+            if waiting.live and self._isolation.may_begin(waiting):
+                self._admit(waiting)
+            elif waiting.live:
+                self.room.keeps_back.append(waiting)
         while self.seeds.is_due and (next_one := self.seeds.pop()) is not None:
             self._admit(next_one)
-        self._next_suspect()
+        self._isolation.proceed()  # the next suspect begins, if it may, when nothing else is under way
 
     def _admit(self, waiting: SeedInFlight) -> None:
         try:
@@ -106,15 +99,11 @@ class Queues:
     def take_out(self, unwanted: Callable[[Waiter], bool]) -> Iterator[list[Waiter]]:
         """Take out what `unwanted` picks of all that waits, some at a time; the oldest seeds first."""
         yield from self.room.remove(unwanted)
-        kept_back = [*self._withdrawn, *self.room.take_kept_back()]
-        picked = {id(waiting) for waiting in kept_back if unwanted(waiting)}
-        self._withdrawn = [waiting for waiting in kept_back if id(waiting) not in picked]
-        yield [waiting for waiting in kept_back if id(waiting) in picked]
+        kept_back = self.room.take_kept_back()
+        picked = dict.fromkeys(filter(unwanted, kept_back))
+        self.room.keeps_back.extend(waiting for waiting in kept_back if waiting not in picked)
+        yield [*picked]
         yield [*self.seeds.remove(unwanted)]
-
-    def withdraw_seeds(self) -> None:
-        """Those that wait among the requests and have not begun are kept back until `admit_seeds`."""
-        self._withdrawn += self.room.remove_seeds()
 
     async def look(self) -> None:
         """To be called now and then; what takes long shares the turns of the event loop."""
@@ -218,7 +207,7 @@ class Dispatcher:
         same_job = lineage.job_of(request)
         job = lineage.adopt(request, self._is_being_scraped)
         if job is not None and not job.entry.live:
-            self._completion.refuse(job)
+            self._completion.repeats.broken(job.entry)
             return False  # its seed is another process's now
         is_another_attempt = job is not None and job is same_job
         if not (request.dont_filter or is_another_attempt) and self._pages.request_seen(request):
@@ -245,7 +234,7 @@ class Dispatcher:
                 self._pages.sort_seeds()
             self._queues.admit_seeds()
         else:
-            self._queues.withdraw_seeds()
+            self._queues.room.withdraw_seeds()
         while (request := self._queues.room.next(self)) is not None:
             try:
                 if (job := lineage.job_of(request)) is not None:

@@ -29,10 +29,11 @@ from site_spider.frontier.waiter import (
     host_name,
     is_fenced,
     policy_of,
+    seed_entry,
     size_bytes,
 )
 from site_spider.intake.room import Load
-from site_spider.ledger.completion import Completion, Job, job_of
+from site_spider.ledger.completion import Completion, Job
 from site_spider.ledger.ledger import SeedInFlight
 from site_spider.page.url import host_of
 from site_spider.sources.library import Library
@@ -117,11 +118,6 @@ def build_politeness(
 _MOST_PASSED = 300  # of what cannot begin now, before others have the event loop
 
 
-def _seed_of(request: Request) -> SeedInFlight | None:
-    job = job_of(request)
-    return None if job is None else job.entry
-
-
 class _Out(NamedTuple):
     host: str
     flow: Hashable
@@ -170,7 +166,8 @@ class WaitingRoom(HostAnswers):
         self._seeds = 0  # of what waits
         self._fencings = 0
         self.has_fenced = False  # something may wait for seeds that are another process's
-        self.keeps_back: list[SeedInFlight] = []  # whose turn it was, and that may not begin yet
+        # seeds that may not begin yet; in the seed queue what was compared once would be a duplicate
+        self.keeps_back: list[SeedInFlight] = []
         # a plain handle: uvloop gives no TimerHandle for a moment that has come
         self._alarm: asyncio.Handle | None = None
         self._alarm_at = inf
@@ -264,7 +261,7 @@ class WaitingRoom(HostAnswers):
             return request
         if self._politeness.throttled_delay is not None:
             self.frontier.slow_down(self._politeness.throttled_delay(host), self._loop.time())
-        seed = _seed_of(request)
+        seed = seed_entry(waiter)
         self._out[request] = _Out(host, self.frontier.last_flow, self._loop.time(), seed)
         self._times.kept(self.frontier.delay_seconds, seed)
         return request
@@ -340,15 +337,14 @@ class WaitingRoom(HostAnswers):
         elif isinstance(waiter, Request):
             self._completion.drop(waiter)
 
-    def remove_seeds(self) -> list[SeedInFlight]:
-        """Take out the seeds that have not begun."""
-        if not self._seeds:
-            return []
-        removed = self.remove(lambda waiter: isinstance(waiter, SeedInFlight))
-        return [waiter for some in removed for waiter in some if isinstance(waiter, SeedInFlight)]
+    def withdraw_seeds(self) -> None:
+        """Keep back the seeds that have not begun."""
+        if self._seeds:
+            for removed in self.remove(lambda waiter: isinstance(waiter, SeedInFlight)):
+                self.keeps_back.extend(waiter for waiter in removed if isinstance(waiter, SeedInFlight))
 
     def take_kept_back(self) -> list[SeedInFlight]:
-        """Take the seeds whose turn it was while they could not begin."""
+        """Take the seeds that are kept back."""
         kept_back, self.keeps_back = self.keeps_back, []
         return kept_back
 

@@ -224,7 +224,7 @@ class Isolation(SeedListener):
         return len(self._suspects) + len(self._awaited)
 
     def may_begin(self, entry: SeedInFlight) -> bool:
-        """As in SeedListener: not in the way of the one that is done alone."""
+        """Whether a seed is not in the way of the one that is done alone; else it is asked about again."""
         return not self.active or (self._alone is not None and entry is self._alone.entry)
 
     def await_end(self, culprit: SeedInFlight) -> None:

@@ -214,10 +214,6 @@ class SeedListener:
     def arrived(self, entry: SeedInFlight, message: Message, seed: Seed | SeedError) -> None:
         """The ledger has opened an entry for a polled message, whether it is a valid seed or not."""
 
-    def may_begin(self, entry: SeedInFlight) -> bool:  # noqa: ARG002 - for those that override it
-        """Whether a seed may begin now; one that may not is asked about again later."""
-        return True
-
     def began(self, job: Job) -> None:
         """Its first request is given out, for this job."""
 
@@ -264,13 +260,6 @@ class Completion:
                 if getattr(type(listener), event, None) not in (None, getattr(SeedListener, event)):
                     told.append(getattr(listener, event))
 
-    def may_begin(self, entry: SeedInFlight) -> bool:
-        """Whether no listener objects."""
-        for may_begin in self._told["may_begin"]:  # noqa: SIM110 - without a generator for each seed
-            if not may_begin(entry):
-                return False
-        return True
-
     # --- requests ---------------------------------------------------------------------
 
     def knows(self, request: Request) -> bool:
@@ -291,10 +280,6 @@ class Completion:
         self.ledger.hold(job.entry)
         job.requests += 1
         self._alive[request] = job
-
-    def accept_link(self, entry: SeedInFlight) -> None:
-        """A link waits as less than a request, and holds its seed."""
-        self.ledger.hold(entry)
 
     def begin_job(self, request: Request, job: Job) -> None:
         """The request of a link that waited; it takes over the hold."""
@@ -330,10 +315,6 @@ class Completion:
             job.requests += 1  # never 0: no failure result says that it has ended
             self.ledger.hold(job.entry)
             self.repeats.broken(job.entry)
-
-    def refuse(self, job: Job) -> None:
-        """A request is dropped because its seed is another process's now."""
-        self.repeats.broken(job.entry)
 
     # --- seeds ------------------------------------------------------------------------
 

@@ -187,7 +187,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
         politeness,
         load,
         completion,
-        completion.may_begin,
+        quarantine.isolation.may_begin,
         poll_room.starved,
         wake,
         times=times,
@@ -210,8 +210,7 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
         records.parking,
         records.highs,
     )
-    proceed = quarantine.isolation.proceed
-    queues = Queues(seed_queue, room, spill, completion, dead_letters, completion.may_begin, proceed)
+    queues = Queues(seed_queue, room, spill, completion, dead_letters, quarantine.isolation)
     all_seeds = options.boolean(settings, "SITE_FILTER_SEEDS")
     pages = pages_of(dupefilter, seed_queue, completion, spider, background, all_seeds=all_seeds)
     traps, rules = Traps(), lambda: stores.url_rules.rules
