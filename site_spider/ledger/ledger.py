@@ -130,7 +130,7 @@ class SeedInFlight:
         return f"<seed {self.position} {state} {self.holds} holds>"
 
 
-Entry = SeedInFlight  # its name in the folders that only name it
+Entry: TypeAlias = SeedInFlight  # in folders that have not been renamed
 
 
 # --- books -----------------------------------------------------------------------------------------------
