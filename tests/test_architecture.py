@@ -49,7 +49,7 @@ SET_FROM_OUTSIDE = {
     "download/proxies/service.py": {"made": "a copy of the request, made by Scrapy"},
     "frontier/scheduler.py": {"request": _REQUEST, "job": _RECORDS, "job.entry": _RECORDS},
     "frontier/frontier.py": {"host": _HOST, "turn.host": _HOST},
-    "frontier/waiter.py": {"request": _REQUEST},
+    "frontier/waiter.py": {"request": _REQUEST, "entry": _RECORDS},
     "intake/room.py": {"entry": _RECORDS},
     "intake/seed_queue.py": {"request": _REQUEST},
     "ledger/completion.py": {"entry": _RECORDS, "job.entry": _RECORDS},

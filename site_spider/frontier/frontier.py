@@ -369,22 +369,15 @@ class Frontier(Generic[T]):
     def _next_lane(self, now: float) -> Lane[T] | None:
         """Take out the lane whose turn it is; None when nothing may start."""
         while (flow := self._flows.first()) is not None:
-            if self._is_too_fast(flow, now):
-                continue
-            lane = self._first_lane(flow)
-            if lane is not None:
+            if self._rates is not None and (until := self._rates.free_at(flow.key, now)) > now:
+                self._flows.rest(until)
+                self._let_others_pass(flow, now)
+            elif (lane := self._first_lane(flow)) is not None:
                 self._flows.serve(flow)
                 return lane
-            self._flows.leave()
+            else:
+                self._flows.leave()
         return None
-
-    def _is_too_fast(self, flow: Flow[Any], now: float) -> bool:
-        """Whether the flow whose turn it is rests instead."""
-        if self._rates is None or (until := self._rates.free_at(flow.key, now)) <= now:
-            return False
-        self._flows.rest(until)
-        self._let_others_pass(flow, now)
-        return True
 
     # --- one host -----------------------------------------------------------------------
 

@@ -113,13 +113,6 @@ def seed_entry(waiter: Waiter) -> SeedInFlight | None:
     return None if job is None else job.entry
 
 
-def built(waiter: Waiter, builder: Builder) -> Request | None:
-    """The request that waits, made if it waits in another form; None when there can be none."""
-    if isinstance(waiter, SeedInFlight):
-        return builder.build_seed(waiter)
-    return builder.build_link(waiter) if isinstance(waiter, WaitingLink) else waiter
-
-
 def host_name(waiter: Waiter) -> str:
     """What politeness goes by, of whatever waits."""
     if isinstance(waiter, SeedInFlight):
@@ -253,11 +246,15 @@ class TaskFlow(NamedTuple):
 def flow_of(waiter: Waiter) -> TaskFlow | None:
     """None for what no seed stands behind."""
     if isinstance(waiter, SeedInFlight):
-        return TaskFlow(waiter.seed.task_id, waiter.partition.topic)
-    job = waiter.parent if isinstance(waiter, WaitingLink) else completion.job_of(waiter)
-    if job is None:
-        return None
-    return TaskFlow(job.seed.task_id, job.entry.partition.topic)
+        entry = waiter
+    else:
+        job = waiter.parent if isinstance(waiter, WaitingLink) else completion.job_of(waiter)
+        if job is None:
+            return None
+        entry = job.entry
+    if entry.flow is None:
+        entry.flow = TaskFlow(entry.seed.task_id, entry.partition.topic)
+    return entry.flow  # type: ignore[no-any-return]
 
 
 class TaskWeights:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Hashable, Iterator
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from scrapy import Request
 from scrapy.crawler import Crawler
@@ -15,7 +15,7 @@ from site_spider import meta_keys, options, runtime
 from site_spider.engine import flow as engine_hooks
 from site_spider.errors import ConfigError
 from site_spider.frontier.frontier import Frontier, Rates
-from site_spider.frontier.host_queue import HostPolicy, level_of
+from site_spider.frontier.host_queue import HostPolicy
 from site_spider.frontier.retry import HostAnswers, HostBackoff
 from site_spider.frontier.robots import Robots, RobotsGate, State, is_subject
 from site_spider.frontier.waiter import (
@@ -23,7 +23,6 @@ from site_spider.frontier.waiter import (
     Waiter,
     WaitingLink,
     as_link,
-    built,
     flow_of,
     host_key,
     host_name,
@@ -118,11 +117,8 @@ def build_politeness(
 _MOST_PASSED = 300  # of what cannot begin now, before others have the event loop
 
 
-class _Out(NamedTuple):
-    host: str
-    flow: Hashable
-    began: float
-    seed: SeedInFlight | None
+# host, flow, since when and for which seed a request is out
+_Out: TypeAlias = tuple[str, Hashable, float, SeedInFlight | None]
 
 
 def _ignore(_seconds: float, _of_whom: object = None) -> None:
@@ -201,8 +197,8 @@ class WaitingRoom(HostAnswers):
         """A seed waits at level 0, or where a priority of its own belongs."""
         self._seeds += 1
         seed, now = waiting.seed, self._loop.time()
-        level, host = level_of(seed.priority), host_of(seed.url)
-        self.frontier.push(level, host, waiting, now, not_before, flow_of(waiting))
+        host = host_of(seed.url)
+        self.frontier.push(-seed.priority, host, waiting, now, not_before, flow_of(waiting))
 
     def put_back(self, waiter: Waiter) -> None:
         """What was taken out waits again, behind the others of its host."""
@@ -213,8 +209,8 @@ class WaitingRoom(HostAnswers):
             self.put_seed(waiter, not_before)
             return
         self.load.add_request(size_bytes(waiter))
-        level, flow = level_of(waiter.priority), flow_of(waiter)
-        self.frontier.push(level, host_name(waiter), waiter, self._loop.time(), not_before, flow)
+        now, flow = self._loop.time(), flow_of(waiter)
+        self.frontier.push(-waiter.priority, host_name(waiter), waiter, now, not_before, flow)
 
     def next(self, builder: Builder) -> Request | None:
         """The next request whose host is free."""
@@ -255,14 +251,18 @@ class WaitingRoom(HostAnswers):
     def _begun(self, waiter: Waiter, host: str, builder: Builder) -> Request | None:
         """The request of what was popped, out from now on unless a middleware is to drop it."""
         self._left(waiter)
-        request, gate = built(waiter, builder), self._politeness.gate
+        if isinstance(waiter, SeedInFlight):
+            request = builder.build_seed(waiter)
+        else:
+            request = builder.build_link(waiter) if isinstance(waiter, WaitingLink) else waiter
+        gate = self._politeness.gate
         if request is None or (gate is not None and not gate.lets_pass(request)):
             self.frontier.forgo(self._loop.time())
             return request
         if self._politeness.throttled_delay is not None:
             self.frontier.slow_down(self._politeness.throttled_delay(host), self._loop.time())
         seed = seed_entry(waiter)
-        self._out[request] = _Out(host, self.frontier.last_flow, self._loop.time(), seed)
+        self._out[request] = host, self.frontier.last_flow, self._loop.time(), seed
         self._times.kept(self.frontier.delay_seconds, seed)
         return request
 
@@ -291,25 +291,27 @@ class WaitingRoom(HostAnswers):
         """A request has left the downloader; its host may get another one."""
         out = self._out.pop(request, None)
         if out is not None:
+            host, flow, began, seed = out
             now = self._loop.time()
-            self.frontier.release(out.host, now, out.flow, cost=now - out.began)
-            self._times.out(now - out.began, out.seed)
+            self.frontier.release(host, now, flow, cost=now - began)
+            self._times.out(now - began, seed)
 
     def host_overloaded(self, request: Request, asked_seconds: float) -> None:
         """As in HostAnswers."""
         out, now = self._out.get(request), self._loop.time()
         if out is not None:
+            host, _, began, _ = out
             jitter = runtime.random()  # varies a pause only
             is_retry = bool(request.meta.get("retry_times"))
             until = self._politeness.backoff.overloaded(
-                out.host, out.began, now, jitter, asked_seconds, is_retry=is_retry
+                host, began, now, jitter, asked_seconds, is_retry=is_retry
             )
-            self.frontier.hold(out.host, until, "back-off", now)
+            self.frontier.hold(host, until, "back-off", now)
 
     def host_answered(self, request: Request) -> None:
         """As in HostAnswers."""
         if self._politeness.backoff and (out := self._out.get(request)) is not None:
-            self._politeness.backoff.answered(out.host, out.began, self._loop.time())
+            self._politeness.backoff.answered(out[0], out[2], self._loop.time())
 
     def remove(self, unwanted: Callable[[Waiter], bool]) -> Iterator[list[Waiter]]:
         """Take out what `unwanted` picks, some at a time."""

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence, Set
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, NamedTuple
 
 from scrapy.core.engine import ExecutionEngine
@@ -389,12 +390,15 @@ class Seeds:
         self._queue.wake()
 
     def _take(self, message: Message, seed: Seed | SeedError) -> SeedInFlight | None:
+        position = self._ledger.next_offset(message.partition)
+        if position is not None and message.offset < position:
+            self._starts_again(message, position)
+        entry = None
         try:
-            entry = self._entry(message, seed)
+            entry = self._completion.take(message, seed)
         except LedgerError as error:
             # polled in the moment in which its partition went elsewhere: its new owner has it
             logger.info("Not taken: %s", error)
-            return None
         if entry is None:
             return None
         if (outcome := self._completion.repeats.outcome(message)) is not None:
@@ -411,8 +415,10 @@ class Seeds:
             return None
         for name in entry.seed.unknown_fields:
             self.unknown_fields.add(name)
-        goes_on = self._completion.repeats.wait(message, lambda outcome: self._repeated(entry, outcome))
-        return None if goes_on else entry
+        repeats = self._completion.repeats
+        if repeats.under_way and repeats.wait(message, partial(self._repeated, entry)):
+            return None
+        return entry
 
     def _repeated(self, waiting: SeedInFlight, outcome: Outcome | None) -> None:
         if not waiting.live:
@@ -423,19 +429,16 @@ class Seeds:
         else:
             self._completion.end_as(waiting, outcome)
 
-    def _entry(self, message: Message, seed: Seed | SeedError) -> SeedInFlight | None:
-        partition, position = message.partition, self._ledger.next_offset(message.partition)
-        if position is not None and message.offset < position:
-            logger.warning(
-                "%s/%d starts again at offset %d, below the position %d: the topic was created again, or its "
-                "retention has passed the committed offset",
-                *partition,
-                message.offset,
-                position,
-            )
-            self.lost([partition])
-            self.assigned({partition: None})
-        return self._completion.take(message, seed)
+    def _starts_again(self, message: Message, position: int) -> None:
+        logger.warning(
+            "%s/%d starts again at offset %d, below the position %d: the topic was created again, or its "
+            "retention has passed the committed offset",
+            *message.partition,
+            message.offset,
+            position,
+        )
+        self.lost([message.partition])
+        self.assigned({message.partition: None})
 
     def assigned(self, positions: Mapping[Partition, Position | None]) -> None:
         """As in Listener. What was not known to have left ends now."""

@@ -213,11 +213,7 @@ class Isolation(SeedListener):
         self._alone: SeedInFlight | None = None
         self._awaited: list[SeedInFlight] = []  # the one alone, and culprits: their end is to be committed
         self._is_committing = False  # that they have ended
-
-    @property
-    def active(self) -> bool:
-        """Whether nothing else may be started. Any thread may ask."""
-        return bool(self._suspects or self._awaited)
+        self.active = False  # nothing else may be started; any thread may ask
 
     def __len__(self) -> int:
         """How many wait, are under way, or are to be committed."""
@@ -230,6 +226,7 @@ class Isolation(SeedListener):
     def await_end(self, culprit: SeedInFlight) -> None:
         """It is being set aside, and nothing begins before that is committed."""
         self._awaited.append(culprit)
+        self.active = True
 
     def takes(self, waiting: SeedInFlight) -> bool:
         """Whether this seed is a suspect, and kept here."""
@@ -245,6 +242,7 @@ class Isolation(SeedListener):
                 entry.offset,
             )
         self._suspects.append(waiting)
+        self.active = True
         return True
 
     def proceed(self) -> None:
@@ -275,6 +273,7 @@ class Isolation(SeedListener):
         self._is_committing = False
         self._alone = None
         self._awaited = [entry for entry in self._awaited if entry not in ended]
+        self.active = bool(self._suspects or self._awaited)
         if not self.active:
             logger.info("No seed is suspected any more")
         self._wake()
@@ -285,6 +284,7 @@ class Isolation(SeedListener):
     def forget_fenced(self) -> None:
         """Drop those whose partition went elsewhere."""
         self._suspects = deque(waiting for waiting in self._suspects if waiting.live)
+        self.active = bool(self._suspects or self._awaited)
         self._is_committing = False  # nobody says so when the partition has left meanwhile
 
 

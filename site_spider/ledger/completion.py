@@ -119,9 +119,9 @@ def first_request(request: Request, job: Job) -> Request:
     return Request(job.url, method=job.method, meta={meta_keys.JOB: job})
 
 
-def work_on(request: Request | None) -> None:
-    """From here on, in this context, what happens is done for `request`."""
-    _working_on.set(request)
+work_on = _working_on.set  # from here on, in this context, what happens is done for a request, or for none
+current_request = _working_on.get  # the one that is being worked on in this context
+current_place = _place.get  # the number that `take_place` gave in this context
 
 
 class Unattributed:
@@ -146,11 +146,6 @@ def current_job() -> Job | None:
     return None if request is None else job_of(request)
 
 
-def current_request() -> Request | None:
-    """The request being worked on in this context."""
-    return _working_on.get()
-
-
 def take_place(*, is_item: bool) -> None:
     """Number what goes through the pipelines in this context: the items of a page from 1, its result 0."""
     request = _working_on.get()
@@ -159,11 +154,6 @@ def take_place(*, is_item: bool) -> None:
         _place.set(request.meta[meta_keys.ITEMS])
     else:
         _place.set(0)
-
-
-def current_place() -> int:
-    """The number that `take_place` gave in this context."""
-    return _place.get()
 
 
 def origin_of(request: Request) -> Request | None:
@@ -271,7 +261,8 @@ class Completion:
         request.meta[meta_keys.JOB] = job
         job.entry.began_at = runtime.monotonic()
         self._begun[job.entry] = None
-        self.begin_job(request, job)
+        job.requests += 1
+        self._alive[request] = job
         for tell in self._told["began"]:
             tell(job)
 
@@ -292,7 +283,7 @@ class Completion:
         if job is None:
             return
         job.requests -= 1
-        if job.requests == 0 and (not job.written or (job.has_page and job.error is not None)):
+        if job.requests == 0 and (not job.written or (job.error is not None and job.has_page)):
             if job.entry.live:
                 for tell in self._told["unwritten"]:
                     tell(job)

@@ -65,9 +65,9 @@ class SeedInFlight:
     """
 
     __slots__ = (
-        "anchor_host", "at_last", "began_at", "epoch", "holds", "is_broken", "is_closing", "is_overdue",
-        "is_set_aside", "is_suspected", "live", "message", "offset", "outcome", "pages", "partition",
-        "request", "scope_host", "seed", "size_bytes", "then", "url",
+        "anchor_host", "at_last", "began_at", "epoch", "flow", "holds", "is_broken", "is_closing",
+        "is_overdue", "is_set_aside", "is_suspected", "live", "message", "offset", "outcome", "pages",
+        "partition", "request", "scope_host", "seed", "size_bytes", "then", "url",
     )  # fmt: skip
 
     message: Message  # as it was polled
@@ -84,6 +84,7 @@ class SeedInFlight:
         self.is_suspected = False  # something is known of deaths in its partition, perhaps with it
         self.request: Any = None  # that the spider has made of it
         self.size_bytes = 0  # in memory
+        self.flow: Any = None  # its task in its tier: see frontier.waiter
         # its tree
         self.began_at = 0.0
         self.pages = 1  # that were to be crawled here
@@ -173,7 +174,7 @@ class Books:
         """The first incomplete offset; None while none is known."""
         while self.order and self.order[0] not in self.open:
             self.order.popleft()
-        first = next(self._incomplete(besides), None)
+        first = next(self._incomplete(besides), None) if besides else next(iter(self.order), None)
         if first is not None or self.next is None:
             return first
         watermark = self.next
@@ -197,13 +198,6 @@ class Books:
         admitted = tuple(sorted(self.admitted.difference(besides))) if owner else ()
         ahead = Ahead(max(self.next, watermark), runs, owner, suspicion, admitted)
         return Position(watermark, commit_metadata.encode(watermark, ahead))
-
-    def ended(self, offset: int) -> None:
-        """A seed is complete."""
-        del self.open[offset]
-        self.admitted.discard(offset)
-        if self.suspicion is not NO_SUSPICION:
-            self.suspicion = self.suspicion.without((offset,))
 
     def is_told_by(self, position: Position, besides: Collection[int] = NOTHING) -> bool:
         """Whether the text of a position had room for all that is complete."""
@@ -286,7 +280,7 @@ class Ledger:
         books = self._books(partition)
         if books.next is not None and offset < books.next:
             raise LedgerError(f"{partition} offset {offset} lies below the position {books.next}")
-        done = books.is_done(offset)
+        done = bool(books.done_ahead) and books.is_done(offset)
         books.next = offset + 1
         if done:
             return None
@@ -341,7 +335,10 @@ class Ledger:
             raise LedgerError(f"{entry!r} cannot complete without an outcome")
         entry.holds = 0
         books = self._assigned[entry.partition]
-        books.ended(entry.offset)
+        del books.open[entry.offset]
+        books.admitted.discard(entry.offset)
+        if books.suspicion is not NO_SUSPICION:
+            books.suspicion = books.suspicion.without((entry.offset,))
         self.in_flight -= 1
         self.outcomes[entry.outcome] += 1
         return True
@@ -481,13 +478,13 @@ class Repeats:
     """The memory of one process; one thread uses it."""
 
     def __init__(self) -> None:
-        self._fenced: dict[tuple[Partition, int], SeedInFlight] = {}  # those that go on without an epoch
+        self.under_way: dict[tuple[Partition, int], SeedInFlight] = {}  # fenced seeds that go on
         self._done: dict[Partition, _EndedSeeds] = {}
 
     def fenced(self, entry: SeedInFlight) -> None:
         """The partition of a seed was taken away, while its work goes on."""
         if not entry.is_broken:
-            self._fenced[entry.partition, entry.offset] = entry
+            self.under_way[entry.partition, entry.offset] = entry
 
     def broken(self, entry: SeedInFlight) -> None:
         """Some of a seed's work was dropped, so it is not done, however it ends."""
@@ -503,7 +500,7 @@ class Repeats:
             if (done := self._done.get(entry.partition)) is None:
                 done = self._done[entry.partition] = _EndedSeeds()
             done.add(entry.offset, mark_of(entry.message), entry.outcome)
-        if self._fenced:
+        if self.under_way:
             self._unfence(entry, entry.outcome)
 
     def committed(self, partition: Partition, offset: int) -> None:
@@ -530,7 +527,7 @@ class Repeats:
 
         The outcome is None when it has to be done after all. It replaces an earlier `then`.
         """
-        entry = self._fenced.get((message.partition, message.offset))
+        entry = self.under_way.get((message.partition, message.offset))
         if entry is None or mark_of(entry.message) != mark_of(message):
             return False
         entry.then = then
@@ -539,13 +536,13 @@ class Repeats:
     @property
     def is_awaited(self) -> bool:
         """Whether the repeat of a seed waits for work that goes on from before."""
-        return any(entry.then is not None for entry in self._fenced.values())
+        return any(entry.then is not None for entry in self.under_way.values())
 
     def _unfence(self, entry: SeedInFlight, outcome: Outcome | None) -> None:
         """A seed goes on no more, and its repeat is told."""
         place = entry.partition, entry.offset
-        if self._fenced.get(place) is entry:
-            del self._fenced[place]
+        if self.under_way.get(place) is entry:
+            del self.under_way[place]
         then, entry.then = entry.then, None
         if then is not None:
             then(outcome)
