@@ -280,20 +280,19 @@ def _hops(job: Job) -> int:
 #   that wait, and those found from then on, leave, so that the watermark moves;
 # - a tree of SITE_TREE_MAX_PAGES pages keeps no more links: a death of the process repeats the whole tree;
 # - a seed that was under way at a death of its process keeps none, so that the next death counts for pages
-#   and
-#   not for the tree, and repeats no more than was under way (ledger.suspicion); neither holds where results
-#   are kept until their tree is complete;
+#   and not for the tree, and repeats no more than was under way (ledger.metadata); neither holds where
+#   results are kept until their tree is complete;
 # - with SITE_LINKS_TO=kafka every link leaves;
 # - a link leaves for another topic where the rule of a source says so;
-# - links that find the memory full leave (intake.load), or their host's share of it;
-# - where results are kept until their tree is complete (results.exactly_once.keeper), links leave when
+# - links that find the memory full leave (intake.room), or their host's share of it;
+# - where results are kept until their tree is complete (results.exactly_once), links leave when
 #   trees keep too much;
 # - with SITE_HOST_OWNERSHIP a link, or a redirect, to a host of another process leaves.
 #
 # A request that leaves keeps its hold on its seed until the topic has acknowledged the message, so a crash
-# repeats it rather than loses it. What a seed cannot say (frontier.spill.writer), and what the topic
+# repeats it rather than loses it. What a seed cannot say (SeedWriter), and what the topic
 # refuses, is crawled here. A page that left is neither in flight nor done in this process
-# (dupefilter.seen): it is compared where it arrives.
+# (dupefilter.filters): it is compared where it arrives.
 
 
 logger = logging.getLogger(__name__)

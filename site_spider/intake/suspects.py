@@ -1,6 +1,6 @@
 """Decides which seeds may not begin at once after a death of the process.
 
-In this order: a culprit (see ledger.suspicion) is set aside; a suspect is done alone (one_by_one); a
+In this order: a culprit (see ledger.metadata) is set aside; a suspect is done alone (one_by_one); a
 seed that was in flight at a death begins with few others (few_at_a_time); and what is polled first
 of a partition begins when a commit has said that this process has it, so that the next owner
 knows of a death.
@@ -97,7 +97,7 @@ class CarefulLine(Generic[T]):
 # Suspected seeds begin a few at a time, each committed before it begins.
 #
 # So the next death counts for these alone, and few are under suspicion after the third (see
-# ledger.suspicion). Seeds that were never under way at a death do not wait for them.
+# ledger.metadata). Seeds that were never under way at a death do not wait for them.
 
 
 _FEWEST = 16  # under way while some have been at two deaths: so many would be done one by one
@@ -184,7 +184,7 @@ class Care(SeedListener):
 # --- one by one ------------------------------------------------------------------------------------------
 # Seeds of three or more deaths are tried one by one, with nothing else under way.
 #
-# See ledger.suspicion for how deaths are counted over restarts. Which seed is done alone is committed
+# See ledger.metadata for how deaths are counted over restarts. Which seed is done alone is committed
 # before it begins, so that the next owner knows if it was the last thing that this process did; and that it
 # has ended is committed before anything else begins, which may kill the process in its turn. The same holds
 # for a culprit's dead letter.

@@ -15,7 +15,7 @@ The rules that must stay in sync with this module:
 3. Epoch: `revoke` fences what is in flight. A fenced entry completes nothing and counts as
    handed back; holding and releasing it stays legal, for its work ends later.
 7a. Suspicion: a partition that was not left in order had its owner die; what was under way then
-   has taken part in that death (see ledger.suspicion). `position` names its owner until it is
+   has taken part in that death (see ledger.metadata). `position` names its owner until it is
    asked for by somebody who is leaving; a process that finds its own name has not died.
 10. Conservation: consumed = the sum of all outcomes + in flight, at every moment. Seeds
    handed back are no longer counted as consumed: their next owner consumes them.
