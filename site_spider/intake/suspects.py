@@ -221,7 +221,7 @@ class Isolation(SeedListener):
 
     def may_begin(self, entry: SeedInFlight) -> bool:
         """Whether a seed is not in the way of the one that is done alone; else it is asked about again."""
-        return not self.active or (self._alone is not None and entry is self._alone.entry)
+        return not self.active or entry is self._alone
 
     def await_end(self, culprit: SeedInFlight) -> None:
         """It is being set aside, and nothing begins before that is committed."""
