@@ -174,12 +174,13 @@ class Books:
         """The first incomplete offset; None while none is known."""
         while self.order and self.order[0] not in self.open:
             self.order.popleft()
-        first = next(self._incomplete(besides), None) if besides else next(iter(self.order), None)
-        if first is not None or self.next is None:
-            return first
+        for offset in self.order:
+            if offset in self.open and offset not in besides:
+                return offset
         watermark = self.next
-        for start, end in self.done_ahead:  # not handed out again yet, and complete all the same
-            watermark = max(watermark, end) if start <= watermark else watermark
+        if watermark is not None:
+            for start, end in self.done_ahead:  # not handed out again yet, and complete all the same
+                watermark = max(watermark, end) if start <= watermark else watermark
         return watermark
 
     def is_done(self, offset: int) -> bool:
@@ -205,19 +206,15 @@ class Books:
         farthest = max((end for _, end in self._complete_runs(besides)), default=0)
         return farthest <= max(position.offset, told[-1][1] if told else 0)
 
-    def _incomplete(self, besides: Collection[int]) -> Iterator[int]:
-        for offset in self.order:
-            if offset in self.open and offset not in besides:
-                yield offset
-
     def _complete_runs(self, besides: Collection[int]) -> Iterator[Run]:
         """What is complete above the watermark, ascending."""
         assert self.next is not None
         after = None
-        for offset in self._incomplete(besides):
-            if after is not None and offset > after:
-                yield after, offset
-            after = offset + 1
+        for offset in self.order:
+            if offset in self.open and offset not in besides:
+                if after is not None and offset > after:
+                    yield after, offset
+                after = offset + 1
         if after is not None and self.next > after:
             yield after, self.next
         yield from ((max(start, self.next), end) for start, end in self.done_ahead if end > self.next)
