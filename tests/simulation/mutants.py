@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import islice
 from typing import Any
 from unittest.mock import patch
 
@@ -21,6 +20,7 @@ from site_spider.frontier import waiting_room
 from site_spider.frontier.host_queue import HostPolicy
 from site_spider.frontier.spill import Spill
 from site_spider.frontier.waiter import WaitingLink
+from site_spider.frontier.scheduler import Queues
 from site_spider.frontier.waiting_room import WaitingRoom
 from site_spider.intake.intake import Intake
 from site_spider.ledger.ledger import Books
@@ -79,9 +79,10 @@ def _last_message_dropped(right: Wrong, self: Intake, messages: list[Any]) -> No
     right(self, messages[:-1] if len(messages) > 5 else messages)
 
 
-def _no_hold_for_links(right: Wrong, self: Completion, entry: Any) -> None:
-    if entry.holds < 2:
-        right(self, entry)
+def _no_hold_for_links(right: Wrong, self: Queues, request: Any, job: Any, *, is_link: bool) -> None:
+    right(self, request, job, is_link=is_link)
+    if is_link and not self._completion.knows(request):  # it waits as less than a request
+        job.entry.holds -= 1
 
 
 def _leaves_uncounted(right: Wrong, self: OffsetCommits, partitions: Any) -> None:
@@ -171,8 +172,9 @@ def _reached_too_far(right: Wrong, self: Ledger, partition: Any, offset: int) ->
     right(self, partition, offset + 1)
 
 
-def _oldest_overlooked(right: Wrong, self: Books, besides: Any) -> Iterator[int]:
-    return islice(right(self, besides), 1, None)
+def _oldest_overlooked(right: Wrong, self: Books, besides: Any = frozenset()) -> Any:
+    first = right(self, besides)
+    return right(self, {*besides, first}) if first in self.open else first
 
 
 def _runs_too_long(right: Wrong, self: Books, besides: Any) -> Iterator[tuple[int, int]]:
@@ -346,12 +348,12 @@ MUTANTS: dict[str, tuple[Any, str, Wrong]] = {
     "runs that are complete ahead are one too long": (Books, "_restore", _ahead),
     "runs that a commit tells are one too long": (Books, "_complete_runs", _runs_too_long),
     "a seed behind a complete run counts as complete": (Books, "is_done", _is_done_too_far),
-    "the oldest incomplete seed is overlooked": (Books, "_incomplete", _oldest_overlooked),
+    "the oldest incomplete seed is overlooked": (Books, "watermark", _oldest_overlooked),
     "the end of a partition is one too far": (Ledger, "reached", _reached_too_far),
     "seeds of a partition that left are not fenced": (Ledger, "revoke", _not_fenced),
     "the last hold but one completes a seed": (Ledger, "release", _last_hold_overlooked),
     "a request that ends gives two holds back": (Completion, "ended", _ends_with_request),
-    "a link that waits does not hold its seed": (Completion, "accept_link", _no_hold_for_links),
+    "a link that waits does not hold its seed": (Queues, "put", _no_hold_for_links),
     "a partition that leaves is committed as done": (Completion, "positions", _revoked_commits_all),
     "what waits for a lost partition is kept": (Completion, "lost", _forgotten_at_loss),
     "an assignment begins one too far": (Completion, "assigned", _assigned_behind),
