@@ -49,6 +49,7 @@ BOMBS = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", BOMBS)
 def test_no_page_costs_more_than_its_length(name: str) -> None:
     """A part of every known bomb, with its end, and one four times as long."""
@@ -66,7 +67,7 @@ def test_links_behind_a_bomb_are_found() -> None:
 
 @pytest.mark.parametrize("name", BOMBS)
 def test_no_slice_holds_many_or_long_links(name: str) -> None:
-    for some in link_slices(BOMBS[name], BASE):
+    for some in link_slices(BOMBS[name][:1_000_000], BASE):
         assert len(some) <= SLICE_LINKS
         assert sum(map(len, some[:-1])) <= SLICE_CHARS
 
