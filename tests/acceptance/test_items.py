@@ -51,6 +51,7 @@ def deployment(tmp_path: Path, kafka_brokers: str, elasticsearch_hosts: str) -> 
     yield from opened(tmp_path, settings)
 
 
+@pytest.mark.nightly
 @pytest.mark.servers
 def test_every_item_is_there_once_though_processes_are_killed(deployment: Deployment, shop: str) -> None:
     """Of 10 lists of 8 details with 3 offers each; and each page has its result.
