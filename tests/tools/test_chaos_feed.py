@@ -67,7 +67,7 @@ def test_a_soak_keeps_seeds_waiting_until_its_time_is_over(
 ) -> None:
     to_close: list[ChaosTask] = []
     feed.soak(1.5, lambda: 0, to_close.append)
-    wait_until(lambda: not feed.waits_for, 30, "the end of the time")
+    wait_until(lambda: not feed.waits_for, 300, "the end of the time")
     feed.look()
     assert len(produced(deployment)) == len(set(produced(deployment))) == feed.count >= 50
     assert all(task.is_complete for task in tasks.values())
@@ -77,7 +77,7 @@ def test_a_soak_keeps_seeds_waiting_until_its_time_is_over(
 @pytest.mark.parametrize("feed", ["--soak 1"], indirect=True)
 def test_a_feed_that_fails_ends_the_run(feed: Feed) -> None:
     feed.soak(60, lambda: 1 // 0, lambda _task: None)
-    wait_until(lambda: not feed.waits_for, 10, "the thread to end")
+    wait_until(lambda: not feed.waits_for, 300, "the thread to end")
     with pytest.raises(RuntimeError, match="seeds could not be produced"):
         feed.look()
 
@@ -95,7 +95,7 @@ def test_a_command_that_fails_is_run_again_and_told_when_it_never_succeeds(
         commands.look()
         return not commands.waits_for
 
-    wait_until(is_done, 120, "the commands")
+    wait_until(is_done, 300, "the commands")
     commands.close()
     assert commands.failures >= 1
     assert commands.wrong[0].startswith("scrapy task no-such-verb chaos-000 failed 2 times")
