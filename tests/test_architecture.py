@@ -1,7 +1,6 @@
 """The shape of the code, read from its sources: who sets what, names, sizes. Imports are import-linter's.
 
-Where one of these fails, change the code; an exception is listed here with its reason. `python -m
-tools.measure.shape` prints the same figures.
+Where one of these fails, change the code; an exception is listed here with its reason.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.measure.shape import Module, Setting, classes, functions, modules, set_from_outside, share
+from tests.shape import Module, Setting, classes, functions, modules, set_from_outside, share
 
 ROOT = Path(__file__).resolve().parents[1]
 pytestmark = pytest.mark.xdist_group("architecture")  # one worker parses the sources

@@ -13,9 +13,9 @@ import pytest
 from confluent_kafka.admin import NewTopic
 
 from site_spider.contracts.seed_log import Message
+from tests.acceptance import rights
 from tests.acceptance.test_main_job import Stored, check_dead_letters, mixed
 from tests.real_servers import SHARED_FOLDER, servers
-from tools.deployment import rights
 from tools.deployment.deployment import Deployment, opened, wait_until
 from tools.site.bad_messages import bad_messages
 from tools.site.handle import Site
