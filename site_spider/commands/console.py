@@ -10,9 +10,9 @@ from contextlib import closing, suppress
 from site_spider import options
 from site_spider.commands.output import add_group_options, show
 from site_spider.commands.site_command import SiteCommand
+from site_spider.console.guard import Listening
 from site_spider.console.url_search import UrlSearch
 from site_spider.console.watch import FleetWatch
-from site_spider.console.web.guard import Listening
 from site_spider.contracts.seed_log import SeedLog
 from site_spider.dead_letters.replay import topic_of
 from site_spider.service import config
@@ -41,7 +41,6 @@ class Command(SiteCommand):
     """
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
-        """As Scrapy asks."""
         super().add_options(parser)
         parser.add_argument("--host", metavar="H", default="127.0.0.1", help="address (default: 127.0.0.1)")
         parser.add_argument(
@@ -59,7 +58,6 @@ class Command(SiteCommand):
         add_group_options(parser)
 
     def work(self, opts: argparse.Namespace) -> None:
-        """Serve. Raises SiteSpiderError."""
         token = options.text(self.options, "SITE_CONSOLE_TOKEN")
         listening = Listening(opts.host, opts.port, token, opts.certificate, opts.key, opts.client_ca)
         listening.check()
@@ -68,7 +66,7 @@ class Command(SiteCommand):
 
     async def _serve(self, log: SeedLog, listening: Listening, opts: argparse.Namespace) -> None:
         # aiohttp and Jinja2 for this command alone: Scrapy imports all commands at the start of each
-        from site_spider.console.web.server import Handlers, LettersAtHand  # noqa: PLC0415
+        from site_spider.console.server import Handlers, LettersAtHand  # noqa: PLC0415
 
         watch = FleetWatch.read(self.options, log, opts.group, opts.topic)
         topics = TaskTopics.read(self.options)

@@ -14,9 +14,9 @@ from scrapy.spiderloader import get_spider_loader
 
 from site_spider.commands.output import complain, escape_logs_and_tracebacks
 from site_spider.engine.crawl_command import CrawlCommand
-from site_spider.errors import ConfigError
+from site_spider.errors import EXIT_CONFIG, EXIT_SETUP, EXIT_SOFTWARE, EXIT_UNAVAILABLE, ConfigError
 from site_spider.secrets import Redaction
-from site_spider.service import addon, exit_code
+from site_spider.service import addon
 from site_spider.service.check import check_takes_seeds
 from site_spider.service.environment import apply_environment, redact_logs
 from site_spider.service.log_lines import own_log_lines, processes_of, shorten_start
@@ -117,7 +117,7 @@ class Command(CrawlCommand):
 
     def _spider_closed(self, spider: Spider, reason: str) -> None:
         code = getattr(spider, "exit_code", 0)
-        self.exitcode = EXIT_TEMPORARY if code == exit_code.UNAVAILABLE and reason != "cannot_start" else code
+        self.exitcode = EXIT_TEMPORARY if code == EXIT_UNAVAILABLE and reason != "cannot_start" else code
 
     def _failed(self, failure: BaseException) -> None:
         wrong_setting = next((error for error in _chain(failure) if isinstance(error, ConfigError)), None)
@@ -125,11 +125,11 @@ class Command(CrawlCommand):
             self._refuse(wrong_setting)
         else:
             logger.error("The crawl could not be started or went wrong", exc_info=failure)
-            self.exitcode = exit_code.SOFTWARE if self._has_opened else exit_code.SETUP
+            self.exitcode = EXIT_SOFTWARE if self._has_opened else EXIT_SETUP
 
     def _refuse(self, error: ConfigError) -> None:
         complain(self._redaction(f"scrapy crawl: {error}"))
-        self.exitcode = exit_code.CONFIG
+        self.exitcode = EXIT_CONFIG
 
 
 def _failure(crawling: object) -> BaseException | None:

@@ -245,13 +245,11 @@ class Command(SiteCommand):
     """
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
-        """As Scrapy asks."""
         super().add_options(parser)
         parser.add_argument("--port", metavar="N", type=int, default=0, help="default: a free one")
         parser.add_argument("--produce", action="store_true", help="produce the seeds to the seed topic")
 
     def work(self, opts: argparse.Namespace) -> None:
-        """Serve. Raises SiteSpiderError."""
         signal.signal(signal.SIGTERM, _end)
         with serving(opts.port) as port:
             lines = seeds(port)

@@ -31,7 +31,6 @@ class DocumentsCommand(SiteCommand):
     missing = ""  # what is said of a key that is not there, which stands behind it
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
-        """As Scrapy asks."""
         super().add_options(parser)
         self.add_own_options(parser)
         parser.add_argument("--task-id", metavar="T", help="only this job")
@@ -53,7 +52,6 @@ class DocumentsCommand(SiteCommand):
         return None
 
     def work(self, opts: argparse.Namespace) -> None:
-        """Show. Raises SiteSpiderError."""
         status = self.status(opts)
         if opts.limit < 0:
             self.refuse(f"--limit is {opts.limit}, but must be 0 or more")

@@ -16,7 +16,6 @@ class Command(GenspiderCommand):
 
     @property
     def templates_dir(self) -> str:
-        """As Scrapy asks."""
         assert self.settings is not None
         has_own = (self.settings.getpriority("TEMPLATES_DIR") or 0) > SETTINGS_PRIORITIES["default"]
         if has_own or not addon.has_settings(self.settings):

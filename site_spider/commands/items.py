@@ -31,11 +31,9 @@ class Command(DocumentsCommand):
     missing = "no item has the _id"
 
     def add_own_options(self, parser: argparse.ArgumentParser) -> None:
-        """As in DocumentsCommand."""
         parser.add_argument("--id", dest="key", metavar="ID", help="the one item with this _id")
 
     def print_tables(self, found: Documents) -> None:
-        """As in DocumentsCommand."""
         rows = [_row(item) for item in found]
         print(f"Items: {len(rows)}")
         if rows:

@@ -222,7 +222,6 @@ class Command(SiteCommand):
     """
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
-        """As Scrapy asks."""
         super().add_options(parser)
         parser.add_argument("--url", metavar="URL", help="address of Kibana, such as http://127.0.0.1:5601")
         parser.add_argument(
@@ -235,7 +234,6 @@ class Command(SiteCommand):
         )
 
     def work(self, opts: argparse.Namespace) -> None:
-        """Import. Raises SiteSpiderError."""
         if opts.args != ["import"]:
             self.refuse(f"unknown verb {opts.args[0]!r}: say import" if opts.args else "say import")
         kibana = self._kibana(opts)

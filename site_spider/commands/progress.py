@@ -26,11 +26,10 @@ from site_spider.commands.output import (
 from site_spider.commands.site_command import SiteCommand
 from site_spider.commands.task_seeds import in_parked_topic, in_seed_topic
 from site_spider.contracts.seed_log import Partition, SeedLog, Topics, each_topic
-from site_spider.errors import ConfigError, LogUnavailable
+from site_spider.errors import EXIT_CONFIG, ConfigError, LogUnavailable
 from site_spider.observe.progress import Progress, Rate, of_partition, of_topics, total
 from site_spider.seed.tiers import Tiers
 from site_spider.service import config as parts
-from site_spider.service import exit_code
 from site_spider.service.log_lines import processes_of
 from site_spider.tasks.desk import TaskDesk
 from site_spider.tasks.follower import TaskTopics
@@ -335,7 +334,6 @@ class Command(SiteCommand):
     """
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
-        """As Scrapy asks."""
         super().add_options(parser)
         add_group_options(parser)
         parser.add_argument("--task-id", metavar="ID", help="how far one task is, by reading the topics")
@@ -343,7 +341,6 @@ class Command(SiteCommand):
         add_format_option(parser)
 
     def work(self, opts: argparse.Namespace) -> None:
-        """Show. Raises SiteSpiderError."""
         topics = opts.topic or Tiers.of(self.options).topics
         group = opts.group or options.text(self.options, "SITE_CONSUMER_GROUP", required=True)
         with closing(parts.seed_log(self.options)) as log:
@@ -361,7 +358,7 @@ class Command(SiteCommand):
                         check_crawl(self.options, self.spider_class)
                     except ConfigError as error:
                         self.complain(str(error))
-                        self.exitcode = exit_code.CONFIG
+                        self.exitcode = EXIT_CONFIG
                         return
                 Watch(look, self.complain, _voice(opts.format), owners=owners).run()
             else:

@@ -37,14 +37,12 @@ class Command(DocumentsCommand):
     missing = "no result has the url_id"
 
     def add_own_options(self, parser: argparse.ArgumentParser) -> None:
-        """As in DocumentsCommand."""
         parser.add_argument("--url-id", dest="key", metavar="ID", help="only the document with this url_id")
         parser.add_argument(
             "--status", metavar="S", help="only this HTTP status; none: pages without an answer"
         )
 
     def status(self, opts: argparse.Namespace) -> StatusFilter:
-        """As in DocumentsCommand."""
         if opts.status is None:
             return None
         if opts.status in ("none", "failed"):

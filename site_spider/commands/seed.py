@@ -213,7 +213,6 @@ class Command(SiteCommand):
     """
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
-        """As Scrapy asks."""
         super().add_options(parser)
         parser.add_argument(
             "--topic",
@@ -235,7 +234,6 @@ class Command(SiteCommand):
         parser.add_argument("--not-extract", action="store_true", help="do not follow links")
 
     def work(self, opts: argparse.Namespace) -> None:
-        """Produce. Raises SiteSpiderError."""
         name = opts.args[0] if opts.args else "-"
         if opts.close and not opts.task_id:
             self.refuse("--close needs --task-id, which names the task")

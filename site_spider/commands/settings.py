@@ -16,7 +16,6 @@ class Command(ScrapyCommandOfThatName):
     """As Scrapy's, with what the add-on and the environment say, and with those of a spider."""
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
-        """As Scrapy asks."""
         super().add_options(parser)
         parser.add_argument("--spider", metavar="NAME", help="with the custom_settings of this spider")
 

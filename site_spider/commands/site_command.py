@@ -22,10 +22,10 @@ from scrapy.utils.log import configure_logging
 
 from site_spider.commands.output import complain, escape_logs_and_tracebacks
 from site_spider.engine.scrapy_parts import take_no_seeds
-from site_spider.errors import ConfigError, SiteSpiderError
+from site_spider.errors import EXIT_CONFIG, ConfigError, SiteSpiderError
 from site_spider.secrets import Redaction
 from site_spider.seed.tiers import Tiers
-from site_spider.service import addon, exit_code
+from site_spider.service import addon
 from site_spider.service.environment import (
     apply_custom_settings,
     apply_environment,
@@ -74,15 +74,12 @@ class SiteCommand(ScrapyCommand):
         return self.settings
 
     def syntax(self) -> str:
-        """As Scrapy asks."""
         return self.usage
 
     def short_desc(self) -> str:
-        """As Scrapy asks."""
         return self.summary
 
     def long_desc(self) -> str:
-        """As Scrapy asks."""
         return self.description
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
@@ -159,7 +156,7 @@ class SiteCommand(ScrapyCommand):
             check_names(self.options)
         except ConfigError as error:
             self.complain(str(error))
-            self.exitcode = exit_code.CONFIG
+            self.exitcode = EXIT_CONFIG
             return
         try:
             opts.args = args
@@ -225,7 +222,6 @@ class Trial(ScrapyCommand):
     __module__ = "site_spider.commands"
 
     def process_options(self, args: list[str], opts: argparse.Namespace) -> None:
-        """As Scrapy asks."""
         escape_logs_and_tracebacks()
         take_no_seeds()
         super().process_options(args, opts)

@@ -54,7 +54,6 @@ class Command(SiteCommand):
     """
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
-        """As Scrapy asks."""
         super().add_options(parser)
         parser.add_argument(
             "--url", metavar="URL", help="the URL of the saved page; without a page, the URL to fetch"
@@ -62,7 +61,6 @@ class Command(SiteCommand):
         add_format_option(parser)
 
     def work(self, opts: argparse.Namespace) -> None:
-        """List or check. Raises SiteSpiderError."""
         what, *rest = opts.args or ["list"]
         if what == "list" and not rest:
             self._list(as_json=opts.format == "json")
@@ -154,7 +152,6 @@ class _Fetch(Spider):
     fetched: list[PageBody | str]
 
     async def start(self) -> AsyncIterator[Request]:
-        """As Scrapy asks."""
         wanted = self.source.request
         cookies: dict[Any, Any] = dict(wanted.cookies)
         yield Request(self.url, headers=dict(wanted.headers), cookies=cookies, errback=self.failed)

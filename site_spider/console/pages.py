@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from site_spider.console.model import rules
-from site_spider.console.model.fleet import (
+from site_spider.console.fleet import (
     BYTES,
     DONE,
     PAGES,
@@ -28,9 +27,10 @@ from site_spider.console.model.fleet import (
     Weight,
     summed,
 )
-from site_spider.console.model.reading import NO_TASK, OTHER_TASKS
-from site_spider.console.model.reading import tasks as tasks_of
-from site_spider.console.model.rules import causes, settled, verdict
+from site_spider.console.model import rules
+from site_spider.console.reading import NO_TASK, OTHER_TASKS
+from site_spider.console.reading import tasks as tasks_of
+from site_spider.console.rules import causes, settled, verdict
 from site_spider.contracts.seed_log import Partition
 from site_spider.dead_letters.replay import Letter, beginning
 from site_spider.observe.progress import Progress, total

@@ -15,9 +15,9 @@ import site_spider
 from site_spider.adapters.local.log_file import LocalProducer
 from site_spider.download.proxies import service as proxy_service
 from site_spider.engine.background import THREAD_PREFIX, Background
+from site_spider.errors import EXIT_SOFTWARE
 from site_spider.frontier.scheduler import Queues
 from site_spider.ledger.ledger import Ledger
-from site_spider.service import exit_code
 from tests.in_process.engine import Crawled, crawl
 from tests.intake.quarantine.test_deaths import committed
 
@@ -45,7 +45,7 @@ OWNED = {
     ("commands/demo.py", "Thread"): "no part of a crawl",
     ("commands/top.py", "create_task"): "no part of a crawl",
     ("console/watch.py", "create_task"): "awaited by who asks, in no crawl",
-    ("console/web/server.py", "create_task"): "an order, whose outcome is shown or logged, in no crawl",
+    ("console/server.py", "create_task"): "an order, whose outcome is shown or logged, in no crawl",
 }
 
 
@@ -98,7 +98,7 @@ def crawl_until_it_ends(folder: Path, **settings: Any) -> tuple[Crawled, int]:
 
 def assert_failed(ended: tuple[Crawled, int], caplog: pytest.LogCaptureFixture) -> None:
     found, code = ended
-    assert code == exit_code.SOFTWARE
+    assert code == EXIT_SOFTWARE
     assert found.stats["finish_reason"] == "failed"
     told = [item for item in caplog.records if item.getMessage().startswith("The crawl cannot go on")]
     assert told[0].levelno == logging.ERROR

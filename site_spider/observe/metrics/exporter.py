@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from http import HTTPStatus
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, Self
 
-from site_spider import runtime
+from site_spider import options, runtime
 from site_spider.contracts.seed_log import (
     LogFacts,
     Partition,
@@ -20,12 +22,13 @@ from site_spider.contracts.seed_log import (
     Topics,
     each_topic,
 )
-from site_spider.errors import LogUnavailable, SiteSpiderError, TopicMissing
+from site_spider.errors import ConfigError, LogUnavailable, SiteSpiderError, TopicMissing
 from site_spider.observe.metrics.catalogue import OWN
 from site_spider.observe.metrics.readings import Pulse
 from site_spider.observe.metrics.server import Form, Reply, Route, RouteServer, exposition, form_for
 from site_spider.observe.progress import of_partition, total
 from site_spider.observe.snapshot import Snapshot
+from site_spider.options import SettingsView
 
 logger = logging.getLogger(__name__)
 
@@ -150,6 +153,68 @@ def _listening(host: str, port: int, seconds: float, routes: Mapping[str, Route]
             if runtime.monotonic() >= deadline:
                 raise
         runtime.sleep(0.1)
+
+
+# --- address ---------------------------------------------------------------------------------------------
+# Reads SITE_METRICS_ADDRESS: where the metrics of this process are served.
+
+
+_WAIT_SECONDS: Final = 5.0  # for the port: the process before this one may hold it for a moment
+NAME = "SITE_METRICS_ADDRESS"
+_HOST_AND_PORT = re.compile(
+    r"(?:\[(?P<six>[0-9A-Fa-f:.%]+)\]|(?P<host>[A-Za-z0-9._-]+)):(?P<port>[0-9]{1,5})"
+)
+_HIGHEST_PORT = 65_535
+
+
+class MetricsAddress(NamedTuple):
+    """Where this process listens."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def read(cls, settings: SettingsView, environ: Mapping[str, str] = os.environ) -> Self | None:
+        """None where it is empty. Process N of crawl_spider.sh has the N-th port. Raises ConfigError."""
+        value = options.text(settings, NAME)
+        if not value:
+            return None
+        found = _HOST_AND_PORT.fullmatch(value)
+        if found is None:
+            raise ConfigError(f"{NAME} is {value!r}, but must be host:port, such as 127.0.0.1:9410.")
+        slot = environ.get("CRAWL_SPIDER_SLOT", "1")
+        first = int(found["port"])
+        port = first + (int(slot) - 1 if slot.isdecimal() and slot != "0" else 0)
+        if first == 0 or port > _HIGHEST_PORT:
+            raise ConfigError(
+                f"{NAME} is {value!r}, which gives process {slot} port {port}, but a port is from 1 to "
+                f"{_HIGHEST_PORT}. Name another one."
+            )
+        return cls(found["six"] or found["host"], port)
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    def refused(self, error: OSError) -> ConfigError:
+        """What is said when nobody can listen there."""
+        return ConfigError(
+            f"{NAME}: {self.host} port {self.port} cannot be listened on: {error.strerror or error}. End who "
+            "listens there, or name another address. Process N of crawl_spider.sh has the N-th port."
+        )
+
+
+async def serve_metrics(settings: SettingsView) -> Exporter | None:
+    """Listen, if SITE_METRICS_ADDRESS asks for it. Raises ConfigError."""
+    address = MetricsAddress.read(settings)
+    if address is None:
+        return None
+    exporter = Exporter()
+    try:
+        await exporter.open(*address, _WAIT_SECONDS)
+    except OSError as error:
+        raise address.refused(error) from error
+    logger.info("Metrics are served at http://%s/metrics", address)
+    return exporter
 
 
 # --- group -----------------------------------------------------------------------------------------------

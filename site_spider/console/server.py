@@ -16,11 +16,11 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from site_spider import runtime
 from site_spider.console import pages
-from site_spider.console.model.rules import duration
+from site_spider.console.guard import FORM_TOKEN, LOGIN, SESSION, Guard, Listening, Sessions
 from site_spider.console.pages import View
+from site_spider.console.rules import duration
 from site_spider.console.url_search import UrlSearch
 from site_spider.console.watch import VERBS, FleetWatch
-from site_spider.console.web.guard import FORM_TOKEN, LOGIN, SESSION, Guard, Listening, Sessions
 from site_spider.contracts.seed_log import Message, Partition, SeedLog
 from site_spider.dead_letters.replay import Letter, Replay, TasksOf, newest
 from site_spider.errors import ConfigError, LogUnavailable, SeedError, SiteSpiderError

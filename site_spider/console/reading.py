@@ -16,7 +16,7 @@ from itertools import islice
 from math import inf, isfinite
 from typing import Any
 
-from site_spider.console.model.fleet import (
+from site_spider.console.fleet import (
     Counts,
     FailureState,
     HostState,

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from site_spider.console.model.fleet import (
+from site_spider.console.fleet import (
     BYTES,
     CONSUMED,
     DONE,
@@ -25,7 +25,7 @@ from site_spider.console.model.fleet import (
     Weight,
     summed,
 )
-from site_spider.console.model.reading import tasks
+from site_spider.console.reading import tasks
 from site_spider.tasks.desk import TaskFacts
 from site_spider.text import plural
 
