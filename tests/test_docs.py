@@ -17,7 +17,7 @@ from scrapy import commands as scrapys
 from scrapy.settings import default_settings
 
 from site_spider import settings
-from site_spider.adapters.elasticsearch.index import TEXT
+from site_spider.adapters.elasticsearch.client import TEXT
 from site_spider.results.document import MARK, Result
 from site_spider.seed.tiers import CrawlTopics
 from site_spider.service import supervisor

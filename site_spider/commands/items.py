@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from site_spider.commands.documents import Documents, DocumentsCommand, shown
 from site_spider.commands.output import Column, print_table
+from site_spider.commands.results import Documents, DocumentsCommand, shown
 from site_spider.results.document import PAGE
 
 _COLUMNS = (Column("ID", shrinks=True), Column("ITEM", shrinks=True), Column("PAGE", shrinks=True))

@@ -22,8 +22,7 @@ from site_spider.frontier.retry import describe_exception, describe_status
 from site_spider.page.url import check_url, host_of
 from site_spider.sources.extraction import NEXT_PAGE, Extracted, FoundLink
 from site_spider.sources.extractor import Extractor, NotExtracted, PageBody
-from site_spider.sources.file import BadSource, read_source, source_files
-from site_spider.sources.library import Library
+from site_spider.sources.library import BadSource, Library, read_source, source_files
 from site_spider.sources.model import Source
 
 _SHOWN = 50  # links in a table

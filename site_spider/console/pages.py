@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from site_spider.console import rules
 from site_spider.console.fleet import (
     BYTES,
     DONE,
@@ -27,7 +28,6 @@ from site_spider.console.fleet import (
     Weight,
     summed,
 )
-from site_spider.console.model import rules
 from site_spider.console.reading import NO_TASK, OTHER_TASKS
 from site_spider.console.reading import tasks as tasks_of
 from site_spider.console.rules import causes, settled, verdict

@@ -22,7 +22,7 @@ from site_spider.errors import (
     SiteSpiderError,
     exit_code_of,
 )
-from site_spider.observe.identity import Identity, statistics_id
+from site_spider.observe.snapshot import Identity, statistics_id
 from site_spider.secrets import Redaction, masked, secrets_of
 from site_spider.service import addon, environment
 from site_spider.service import config as plugins

@@ -25,9 +25,8 @@ from site_spider.frontier.waiter import TaskFlow, TaskRates, Waiter
 from site_spider.intake.intake import LoopCalls
 from site_spider.ledger.completion import Completion
 from site_spider.observe.frontier_socket import FrontierServer
-from site_spider.observe.identity import statistics_id
 from site_spider.observe.metrics.readings import Measurements
-from site_spider.observe.snapshot import MOMENTS, Watched
+from site_spider.observe.snapshot import MOMENTS, Watched, statistics_id
 from site_spider.observe.statistics import Statistics, StatisticsPlan, StatsTopic
 from site_spider.options import SettingsView
 from site_spider.results.delivery import Delivery

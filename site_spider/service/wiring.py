@@ -40,10 +40,9 @@ from site_spider.intake.suspects import Quarantine
 from site_spider.ledger.completion import Completion
 from site_spider.ledger.ledger import Ledger
 from site_spider.observe.counters import LoopLag, Pauses
-from site_spider.observe.identity import Identity
 from site_spider.observe.metrics.exporter import GroupWatch
 from site_spider.observe.metrics.readings import Measurements
-from site_spider.observe.snapshot import Counted, Watched, rss_bytes
+from site_spider.observe.snapshot import Counted, Identity, Watched, rss_bytes
 from site_spider.results.commits import Commits, Member, OffsetCommits, Urgency
 from site_spider.results.delivery import Delivery
 from site_spider.results.document import PAGE_FIELDS, result_fields

@@ -20,7 +20,7 @@ from site_spider import options
 from site_spider.errors import ConfigError
 from site_spider.options import SettingsView
 from site_spider.page.url import Shape, host_of
-from site_spider.sources.file import BadSource, parse, read_with, stamp_of
+from site_spider.sources.library import BadSource, parse, read_with, stamp_of
 from site_spider.sources.model import Part, Pattern, PatternSet
 
 logger = logging.getLogger(__name__)

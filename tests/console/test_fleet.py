@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from site_spider.console.model import rules
 
+from site_spider.console import rules
 from site_spider.console.fleet import MOST_PROCESSES, WINDOW_SECONDS, Curves, Fleet, Life
 from site_spider.console.pages import View, conservation
 from site_spider.console.reading import state_of

@@ -132,7 +132,7 @@ def test_what_fails_while_the_crawl_opens(
         arguments[-1].fail(Bug("in the background"))
         raise AttributeError("the engine is gone")
 
-    monkeypatch.setattr("site_spider.service.service.build", build)
+    monkeypatch.setattr("site_spider.service.service.Parts", build)
     assert_failed(crawl_until_it_ends(tmp_path), caplog)
 
 

@@ -9,6 +9,7 @@ from typing import Any, Self
 from elasticsearch import ApiError, Elasticsearch, NotFoundError, TransportError
 
 from site_spider.adapters.elasticsearch.client import (
+    TEXT,
     AnswerTooLarge,
     BoundedNode,
     ElasticsearchOptions,
@@ -17,7 +18,6 @@ from site_spider.adapters.elasticsearch.client import (
     part,
     reason_of,
 )
-from site_spider.adapters.elasticsearch.index import TEXT
 from site_spider.contracts.sink import ANY, Fields, StatusFilter
 from site_spider.options import SettingsView
 from site_spider.page.url import beginnings_of

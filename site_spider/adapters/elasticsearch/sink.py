@@ -30,28 +30,26 @@ from elasticsearch import (
 from site_spider import runtime
 from site_spider.adapters.elasticsearch.client import (
     HOSTS,
-    Action,
-    ElasticsearchOptions,
-    PiecewiseNode,
-    UnexpectedResponse,
-    explained,
-    index_name,
-    items_index,
-    refuses_content,
-    shown,
-    verdicts_of,
-)
-from site_spider.adapters.elasticsearch.index import (
     LATER,
     TEXT,
+    Action,
+    ElasticsearchOptions,
     IndexTemplate,
+    PiecewiseNode,
+    UnexpectedResponse,
     added_fields,
     closing_changes,
+    explained,
     has_field,
     has_text,
+    index_name,
+    items_index,
     lacks_filters,
     newest,
     not_mapped,
+    refuses_content,
+    shown,
+    verdicts_of,
 )
 from site_spider.contracts.sink import Answer, Record, Verdict
 from site_spider.errors import ConfigError, SinkRejected, SinkUnavailable

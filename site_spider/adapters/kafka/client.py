@@ -10,11 +10,13 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import Message as RawMessage
 from confluent_kafka.admin import AdminClient
 
 from site_spider import options, runtime
 from site_spider.adapters.files import LOOK_SECONDS, ReplacedFiles
-from site_spider.errors import ConfigError
+from site_spider.contracts.seed_log import Message, Partition
+from site_spider.errors import ConfigError, LogUnavailable
 from site_spider.options import SettingsView
 from site_spider.outage import Outage
 from site_spider.secrets import without_secrets
@@ -242,6 +244,24 @@ def is_fatal(error: KafkaError) -> bool:
     return error.fatal() or error.code() == KafkaError._FATAL  # as a message, it comes without the flag
 
 
+class LastWords:
+    """Of one client: what it said last of its connections, as its `error_cb`."""
+
+    def __init__(self, brokers: str) -> None:
+        self._brokers = brokers
+        self.said = ""
+        self.code: int | None = None
+
+    def __call__(self, error: KafkaError) -> None:
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:
+            self.said, self.code = error.str(), error.code()
+
+    def unavailable(self, error: KafkaException) -> LogUnavailable:
+        """What to raise when the servers did not answer."""
+        why = self.said or error.args[0].str()
+        return LogUnavailable(f"Kafka at {self._brokers} (SITE_KAFKA_BROKERS) did not answer: {why}.")
+
+
 class BrokerHealth:
     """Follows one client's connection.
 
@@ -420,3 +440,21 @@ class ClientClosing:
             logger.warning("A Kafka client closed with: %s", error)
         finally:
             self._over.set()
+
+
+# --- messages --------------------------------------------------------------------------------------------
+# Messages of a Kafka client in our form.
+
+
+def to_message(raw: RawMessage) -> Message:
+    """Our form of a client's message that is not an error."""
+    topic, number, offset = raw.topic(), raw.partition(), raw.offset()
+    assert topic is not None
+    assert number is not None
+    assert offset is not None
+    headers = tuple(
+        (str(name), value.encode() if isinstance(value, str) else value or b"")
+        for name, value in list(raw.headers() or ())
+    )
+    timestamp_ms = max(raw.timestamp()[1], 0)  # negative when there is none
+    return Message(Partition(topic, number), offset, raw.key(), raw.value(), headers, timestamp_ms)

@@ -18,10 +18,9 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as RawMessage
 
 from site_spider import runtime
-from site_spider.adapters.kafka.client import BrokerHealth, Certificates, KafkaConfig, is_fatal
+from site_spider.adapters.kafka.client import BrokerHealth, Certificates, KafkaConfig, is_fatal, to_message
 from site_spider.adapters.kafka.membership import KafkaAssignment, MemberSlot, OwnerWatch, listed
 from site_spider.adapters.kafka.positions import Answered, KafkaCommits, TopicIds
-from site_spider.adapters.kafka.reader import to_message
 from site_spider.adapters.kafka.transactions import KafkaTransactions, Transactions
 from site_spider.contracts import seed_log
 from site_spider.contracts.seed_log import Listener, Message, Partition, Position
