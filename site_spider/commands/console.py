@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import signal
 from contextlib import closing, suppress
+from functools import partial
 
 from site_spider import options
 from site_spider.commands.output import add_group_options, show
@@ -43,13 +44,8 @@ class Command(SiteCommand):
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         super().add_options(parser)
         parser.add_argument("--host", metavar="H", default="127.0.0.1", help="address (default: 127.0.0.1)")
-        parser.add_argument(
-            "--port",
-            metavar="N",
-            type=int,
-            default=_DEFAULT_PORT,
-            help=f"default: {_DEFAULT_PORT}; 0: a free one",
-        )
+        said = f"default: {_DEFAULT_PORT}; 0: a free one"
+        parser.add_argument("--port", metavar="N", type=int, default=_DEFAULT_PORT, help=said)
         parser.add_argument("--certificate", metavar="FILE", default="", help="serve HTTPS with it (PEM)")
         parser.add_argument("--key", metavar="FILE", default="", help="the key of the certificate (PEM)")
         parser.add_argument(
@@ -81,7 +77,8 @@ class Command(SiteCommand):
             reader=lambda: config.reader(self.options),
             by_task=options.choice(self.options, "SITE_DUPEFILTER_SCOPE", ("task", "group")) == "task",
         )
-        console = Handlers(listening, watch, dead_letters, search, self._redaction, self._check_order)
+        check_close = partial(check_ends_are_told, self.options)
+        console = Handlers(listening, watch, dead_letters, search, self._redaction, check_close)
         task = asyncio.current_task()
         assert task is not None
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -91,7 +88,3 @@ class Command(SiteCommand):
                 "SITE_CONSOLE_TOKEN passes the network unencrypted; --certificate and --key encrypt it"
             )
         await console.serve(lambda address: show(f"The console is at {address}"))
-
-    def _check_order(self, verb: str) -> None:
-        if verb == "close":
-            check_ends_are_told(self.options)

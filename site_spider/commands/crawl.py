@@ -13,6 +13,7 @@ from scrapy.exceptions import UsageError
 from scrapy.spiderloader import get_spider_loader
 
 from site_spider.commands.output import complain, escape_logs_and_tracebacks
+from site_spider.commands.site_command import loaded_spider
 from site_spider.engine.crawl_command import CrawlCommand
 from site_spider.errors import EXIT_CONFIG, EXIT_SETUP, EXIT_SOFTWARE, EXIT_UNAVAILABLE, ConfigError
 from site_spider.secrets import Redaction
@@ -106,9 +107,7 @@ class Command(CrawlCommand):
         if unknown or len(args) > 1:
             raise UsageError(f"unexpected argument {(unknown or args[1:])[0]!r}", print_help=False)
         assert self.settings is not None
-        known = get_spider_loader(self.settings).list()
-        if args[0] not in known:
-            raise UsageError(f"no spider {args[0]!r}; there is {', '.join(known)}", print_help=False)
+        loaded_spider(self.settings, args[0])
         return args[0]
 
     def _spider_opened(self) -> None:

@@ -87,12 +87,8 @@ def _line(columns: Sequence[Column], widths: Sequence[int], kept: Sequence[int],
 
 def add_format_option(parser: argparse.ArgumentParser) -> None:
     """The option --format."""
-    parser.add_argument(
-        "--format",
-        choices=("table", "json"),
-        default="table",
-        help="table for people (default), or json: one object a line",
-    )
+    said = "table for people (default), or json: one object a line"
+    parser.add_argument("--format", choices=("table", "json"), default="table", help=said)
 
 
 def add_group_options(parser: argparse.ArgumentParser) -> None:

@@ -124,7 +124,7 @@ def line(report: Report) -> str:
         parts.append(f"deleted unread {whole.deleted}")
     parts.append("rate -" if report.rate is None else f"rate {report.rate:.1f}/s")
     left = report.seconds_left
-    parts.append("time left -" if left is None else f"time left {_clock(left)}")
+    parts.append("time left -" if left is None else f"time left {timedelta(seconds=round(left))}")
     return ", ".join(parts)
 
 
@@ -174,10 +174,6 @@ def _named(which: int | Partition) -> dict[str, Any]:
     if isinstance(which, Partition):
         return {"topic": which.topic, "partition": which.number}
     return {"partition": which}
-
-
-def _clock(seconds: float) -> str:
-    return str(timedelta(seconds=round(seconds)))
 
 
 def task_report(desk: TaskDesk, group: str, task_id: str) -> dict[str, Any]:
@@ -423,16 +419,14 @@ class Command(SiteCommand):
             print_json(document(report))
             return
         show(f"Group {report.group} on topic {report.topic} at {report.address}")
-        rows = [[_label(which), p.done, p.in_flight, p.lag, p.end] for which, p in report.partitions]
+        names = [one if isinstance(one, int) else f"{one.topic}/{one.number}" for one, _ in report.partitions]
+        parts = zip(names, (p for _, p in report.partitions), strict=True)
+        rows = [[name, p.done, p.in_flight, p.lag, p.end] for name, p in parts]
         whole = report.total
         print_table(_COLUMNS, [*rows, ["total", whole.done, whole.in_flight, whole.lag, None]])
         print(line(report))
         if said := without_owner(report):
             self.complain(said)
-
-
-def _label(which: int | Partition) -> int | str:
-    return f"{which.topic}/{which.number}" if isinstance(which, Partition) else which
 
 
 def _voice(form: str) -> Lines:

@@ -214,22 +214,17 @@ class Command(SiteCommand):
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         super().add_options(parser)
-        parser.add_argument(
-            "--topic",
-            metavar="T",
-            help="produce to T instead of SITE_SEED_TOPIC: another tier of SITE_SEED_TOPICS, say",
-        )
+        said = "produce to T instead of SITE_SEED_TOPIC: another tier of SITE_SEED_TOPICS, say"
+        parser.add_argument("--topic", metavar="T", help=said)
         parser.add_argument("--task-id", metavar="ID", help="the task that these seeds belong to")
         parser.add_argument(
             "--close", action="store_true", help="close the task: nobody produces more seeds of --task-id"
         )
-        parser.add_argument(
-            "--max-lag",
-            type=_lag,
-            metavar="N|task:N",
-            help="wait while more than N messages wait for the group; task:N: more than N of those that this "
-            "command has produced for --task-id",
+        said = (
+            "wait while more than N messages wait for the group; task:N: more than N of those that this "
+            "command has produced for --task-id"
         )
+        parser.add_argument("--max-lag", type=_lag, metavar="N|task:N", help=said)
         parser.add_argument("--method", metavar="M", help="the HTTP method (default: GET)")
         parser.add_argument("--not-extract", action="store_true", help="do not follow links")
 

@@ -52,12 +52,8 @@ class Command(SiteCommand):
         parser.add_argument(
             "--until-done", action="store_true", help="end when the group has no lag and nothing is in flight"
         )
-        parser.add_argument(
-            "--scale",
-            metavar="N",
-            type=partial(_count, least=0),
-            help="have the `scrapy service` that runs with this spider, topic and group keep N processes",
-        )
+        said = "have the `scrapy service` that runs with this spider, topic and group keep N processes"
+        parser.add_argument("--scale", metavar="N", type=partial(_count, least=0), help=said)
         parser.add_argument(
             "--check",
             action="store_true",

@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 
 from scrapy.commands.settings import Command as ScrapyCommandOfThatName
-from scrapy.exceptions import UsageError
-from scrapy.spiderloader import get_spider_loader
 
+from site_spider.commands.site_command import loaded_spider
 from site_spider.service import addon
 from site_spider.service.environment import apply_environment
 
@@ -26,9 +25,6 @@ class Command(ScrapyCommandOfThatName):
         if addon.is_enabled(self.settings):
             addon.apply_settings(self.settings)
         if opts.spider:
-            loader = get_spider_loader(self.settings)
-            if opts.spider not in (known := loader.list()):
-                raise UsageError(f"no spider {opts.spider!r}; there is {', '.join(known)}", print_help=False)
-            loader.load(opts.spider).update_settings(self.settings)
+            loaded_spider(self.settings, opts.spider).update_settings(self.settings)
         if addon.has_settings(self.settings):
             apply_environment(self.settings)

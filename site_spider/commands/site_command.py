@@ -16,7 +16,7 @@ from typing import ClassVar, NoReturn
 from scrapy import Spider
 from scrapy.commands import ScrapyCommand, ScrapyHelpFormatter
 from scrapy.exceptions import UsageError
-from scrapy.settings import Settings
+from scrapy.settings import BaseSettings, Settings
 from scrapy.spiderloader import get_spider_loader
 from scrapy.utils.log import configure_logging
 
@@ -85,11 +85,8 @@ class SiteCommand(ScrapyCommand):
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         """As Scrapy asks; examples stand at the end of the help."""
         super().add_options(parser)
-        parser.add_argument(
-            "--spider",
-            metavar="NAME",
-            help=f"{self.spider_help}, with the settings of its custom_settings (default: {DEFAULT_SPIDER})",
-        )
+        said = f"{self.spider_help}, with the settings of its custom_settings (default: {DEFAULT_SPIDER})"
+        parser.add_argument("--spider", metavar="NAME", help=said)
         parser.formatter_class = _HelpFormatter
         if self.examples:
             parser.epilog = "Examples:\n" + textwrap.indent(textwrap.dedent(self.examples).strip(), "  ")
@@ -107,7 +104,8 @@ class SiteCommand(ScrapyCommand):
             raise UsageError(_NO_SETTINGS, print_help=False)
         self._of_project = self.options.copy()
         if self.needs_spider or opts.spider or not self._has_read_settings():
-            self.spider_class = self._loaded(opts.spider) if opts.spider else self._usual_spider()
+            named = loaded_spider(self.options, opts.spider) if opts.spider else None
+            self.spider_class = named or self._usual_spider()
             self.spider_class.update_settings(self.options)
         apply_environment(self.options)
 
@@ -139,12 +137,6 @@ class SiteCommand(ScrapyCommand):
             spider.update_settings(settings)
             found[spider.name] = Tiers.of(settings).topics
         return found
-
-    def _loaded(self, name: str) -> type[Spider]:
-        loader = get_spider_loader(self.options)
-        if name not in (known := loader.list()):
-            raise UsageError(f"no spider {name!r}; there is {', '.join(known)}", print_help=False)
-        return loader.load(name)
 
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
         """Work, and say an error in one line on stderr (exit code 1; 78 for a setting nobody knows)."""
@@ -183,6 +175,14 @@ class SiteCommand(ScrapyCommand):
         """End with a line about how the command is used, exit code 2."""
         self.complain(message)
         sys.exit(EXIT_USAGE)
+
+
+def loaded_spider(settings: BaseSettings, name: str) -> type[Spider]:
+    """The spider of this name. Raises UsageError."""
+    loader = get_spider_loader(settings)
+    if name not in (known := loader.list()):
+        raise UsageError(f"no spider {name!r}; there is {', '.join(known)}", print_help=False)
+    return loader.load(name)
 
 
 class _HelpFormatter(ScrapyHelpFormatter):

@@ -126,7 +126,8 @@ class Command(SiteCommand):
                 body = file.read(_LARGEST_PAGE_BYTES)
         except OSError as error:
             raise SiteSpiderError(f"{name} cannot be read: {error.strerror or error}") from None
-        return PageBody(_checked(url or _default_url(source)), body, None)
+        usual = f"http://{source.match.hosts[0].removeprefix('*.')}/"
+        return PageBody(_checked(url or usual), body, None)
 
     def _fetched(self, source: Source, url: str) -> PageBody:
         fetched: list[PageBody | str] = []
@@ -172,10 +173,6 @@ def _checked(url: str) -> str:
         return check_url(url)
     except SeedError as error:
         raise SiteSpiderError(str(error)) from None
-
-
-def _default_url(source: Source) -> str:
-    return f"http://{source.match.hosts[0].removeprefix('*.')}/"
 
 
 async def _extracted(source: Source, page: PageBody) -> Extracted:

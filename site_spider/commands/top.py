@@ -40,13 +40,8 @@ class Command(SiteCommand):
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         super().add_options(parser)
-        parser.add_argument(
-            "--seconds",
-            metavar="N",
-            type=float,
-            default=_DEFAULT_SECONDS,
-            help=f"between two drawings (default: {_DEFAULT_SECONDS:g}, at least {_LEAST_SECONDS:g})",
-        )
+        said = f"between two drawings (default: {_DEFAULT_SECONDS:g}, at least {_LEAST_SECONDS:g})"
+        parser.add_argument("--seconds", metavar="N", type=float, default=_DEFAULT_SECONDS, help=said)
         add_group_options(parser)
         add_format_option(parser)
 

@@ -289,8 +289,9 @@ class Fleet:
 
     def _make_place(self, now: float, *, is_near: bool) -> bool:
         """Ended processes go after an hour; when there are too many, what speaks no more goes, too."""
-        for name in [name for name, seen in self._seen.items() if _is_past(seen, now)]:
-            del self._seen[name]
+        for name, seen in list(self._seen.items()):
+            if seen.state.is_ended and now - seen.at > WINDOW_SECONDS:
+                del self._seen[name]
         if len(self._seen) < MOST_PROCESSES:
             return True
         over = [
@@ -303,10 +304,6 @@ class Fleet:
             return False
         del self._seen[min(over, key=lambda name: self._seen[name].at) if over else far[-1]]
         return True
-
-
-def _is_past(seen: LastSeen, now: float) -> bool:
-    return seen.state.is_ended and now - seen.at > WINDOW_SECONDS
 
 
 def _counters(state: ProcessState) -> dict[str, float]:

@@ -199,9 +199,9 @@ class Handlers:
         dead_letters: LettersAtHand,
         search: UrlSearch,
         redact: Callable[[str], str],
-        check_order: Callable[[str], None] = lambda _verb: None,
+        check_close: Callable[[], None] = lambda: None,
     ) -> None:
-        """`check_order` raises ConfigError for a verb that the settings do not allow for."""
+        """`check_close` raises ConfigError where the settings do not allow to close tasks."""
         self._listening = listening
         self._watch = watch
         self._rendering = Rendering(redact)
@@ -209,7 +209,7 @@ class Handlers:
         self._guard = Guard(listening, self._sessions)
         self._dead_letters = dead_letters
         self._search = search
-        self._check_order = check_order
+        self._check_close = check_close
         self._one_order = asyncio.Lock()
         self._orders: set[asyncio.Task[str]] = set()  # under way
 
@@ -350,7 +350,8 @@ class Handlers:
         if form.get("confirmed") != "yes":
             return self._answer(request, pages.order(self._look(), verb, task_id, words))
         try:
-            self._check_order(verb)
+            if verb == "close":
+                self._check_close()
             identifier("the task's id", task_id)
             said = await self._ordered(verb, task_id, words)
         except SiteSpiderError as error:
@@ -426,10 +427,6 @@ def _query(request: web.Request, name: str) -> str:
     return request.query.get(name, "").strip()[:_LONGEST_QUERY]
 
 
-def _task(view: View, request: web.Request) -> Document:
-    return pages.task(view, request.query.get("id", "")[:_LONGEST_ID], _query(request, "said"))
-
-
 def _hosts(view: View, request: web.Request) -> Document:
     return pages.hosts(view, _query(request, "wanted"), _query(request, "reason"))
 
@@ -437,7 +434,9 @@ def _hosts(view: View, request: web.Request) -> Document:
 _SHOWN: Mapping[str, Callable[[View, web.Request], Document]] = {
     "/": lambda view, _: pages.overview(view),
     "/tasks": lambda view, request: pages.tasks(view, _query(request, "wanted")),
-    "/task": _task,
+    "/task": lambda view, request: pages.task(
+        view, request.query.get("id", "")[:_LONGEST_ID], _query(request, "said")
+    ),
     "/processes": lambda view, request: pages.processes(view, _query(request, "wanted")),
     "/sinks": lambda view, _: pages.sinks(view),
 }

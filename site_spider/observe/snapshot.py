@@ -100,10 +100,7 @@ def _version() -> str:
     try:
         return version("site-spider")
     except PackageNotFoundError:
-        return _version_of_checkout()
-
-
-def _version_of_checkout() -> str:
+        pass  # a checkout
     try:
         text = (Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8")
         return str(tomllib.loads(text)["project"]["version"])

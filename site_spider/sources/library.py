@@ -277,11 +277,10 @@ def _said(one: ErrorDetails, root: type[BaseModel]) -> str:
         return f"must be a text: put {shown(value)} in quotes"
     if kind not in _WORDS:  # as value_error: ours
         return one["msg"].removeprefix("Value error, ")
-    return _WORDS[kind].format(shown=shown(value), **{name: _whole(one) for name, one in known.items()})
-
-
-def _whole(value: Any) -> Any:
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+    whole = {
+        name: int(one) if isinstance(one, float) and one.is_integer() else one for name, one in known.items()
+    }
+    return _WORDS[kind].format(shown=shown(value), **whole)
 
 
 _NO_NUMBER, _NO_MAPPING = "must be a number, not {shown}", "must be a mapping of keys to values, not {shown}"

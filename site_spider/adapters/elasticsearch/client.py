@@ -567,13 +567,10 @@ def closing_changes(
         properties = mappings.get("properties")
         now = properties.get(field) if isinstance(properties, Mapping) else None
         # an object that says nothing does as those above it
-        if _is_closed(now if isinstance(now, Mapping) and "dynamic" in now else mappings):
+        said = now if isinstance(now, Mapping) and "dynamic" in now else mappings
+        if str(said.get("dynamic", "true")).lower() in _CLOSED:
             continue
         if now is None:
             yield index, {field: dict(wanted)}
         elif isinstance(now, Mapping) and (kind := now.get("type", "object")) in ("object", "nested"):
             yield index, {field: {"type": kind, "dynamic": False}}
-
-
-def _is_closed(mapping: Mapping[str, Any]) -> bool:
-    return str(mapping.get("dynamic", "true")).lower() in _CLOSED
