@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -25,47 +25,22 @@ from site_spider.commands.output import (
 )
 from site_spider.commands.site_command import SiteCommand
 from site_spider.contracts.seed_log import Partition, SeedLog, Topics, each_topic
-from site_spider.errors import EXIT_CONFIG, ConfigError, LogUnavailable, TopicMissing
-from site_spider.observe.progress import DoneOffsets, Progress, Rate, of_partition, of_topics, total
-from site_spider.seed.seed import Seed
+from site_spider.errors import EXIT_CONFIG, ConfigError, LogUnavailable
+from site_spider.observe.progress import (
+    Progress,
+    Rate,
+    in_parked_topic,
+    in_seed_topic,
+    of_partition,
+    of_topics,
+    total,
+)
 from site_spider.seed.tiers import Tiers
 from site_spider.service import config as parts
 from site_spider.service.log_lines import processes_of
-from site_spider.tasks.board import Board
-from site_spider.tasks.control_log import seed_of
 from site_spider.tasks.desk import TaskDesk
 from site_spider.tasks.follower import TaskTopics
 from site_spider.text import cut
-
-# --- seeds of a task ---------------------------------------------------------------------------------------
-# The seeds of a task that wait in the topics, by reading these.
-
-
-def in_seed_topic(log: SeedLog, topic: str, group: str, task_id: str) -> Iterator[Seed]:
-    """Those that the group has not completed, as far as it has committed. Raises LogUnavailable."""
-    try:
-        done = {part.partition: DoneOffsets(part.committed) for part in log.progress(topic, group)}
-        messages = log.read(topic)
-    except TopicMissing:
-        return
-    for message in messages:
-        is_done = message.offset in done.get(message.partition, ())
-        if not is_done and (seed := seed_of(message, task_id)) is not None:
-            yield seed
-
-
-def in_parked_topic(log: SeedLog, topics: TaskTopics, board: Board, task_id: str) -> Iterator[Seed]:
-    """Those that were not put back. Raises LogUnavailable."""
-    offsets = board.returned(task_id).offsets
-    try:
-        messages = log.read(topics.parked)
-    except TopicMissing:
-        return
-    for message in messages:
-        is_back = message.offset < offsets.get(str(message.partition.number), 0)
-        if not is_back and (seed := seed_of(message, task_id)) is not None:
-            yield seed
-
 
 # --- progress report -------------------------------------------------------------------------------------
 # One report of `scrapy progress`, as a line and as a document.

@@ -25,7 +25,7 @@ from site_spider.contracts.seed_log import Message, Partition, SeedLog
 from site_spider.dead_letters.replay import Letter, Replay, TasksOf, newest
 from site_spider.errors import ConfigError, LogUnavailable, SeedError, SiteSpiderError
 from site_spider.observe.frontier_socket import METRICS_QUESTION
-from site_spider.observe.metrics.server import exposition, form_for
+from site_spider.observe.metrics.catalogue import exposition, form_for
 from site_spider.resources import resource
 from site_spider.seed.fields import identifier
 from site_spider.text import escaped, plural

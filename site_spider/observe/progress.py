@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import heappush, heappushpop
 from typing import Any, Final, NamedTuple
 
@@ -25,6 +25,10 @@ from site_spider.ledger.ledger import Entry
 from site_spider.ledger.metadata import Run, decode
 from site_spider.observe.counters import TaskCounts, TaskSums, iso
 from site_spider.results.failures import REASONS, NameCounts, failure_name, reason_of
+from site_spider.seed.seed import Seed
+from site_spider.tasks.board import Board
+from site_spider.tasks.control_log import seed_of
+from site_spider.tasks.follower import TaskTopics
 
 
 class Progress(NamedTuple):
@@ -134,6 +138,36 @@ class Rate:
             return 0.0
         rate = self.per_second
         return lag / rate if rate else None
+
+
+# --- seeds of a task ---------------------------------------------------------------------------------------
+# The seeds of a task that wait in the topics, by reading these.
+
+
+def in_seed_topic(log: SeedLog, topic: str, group: str, task_id: str) -> Iterator[Seed]:
+    """Those that the group has not completed, as far as it has committed. Raises LogUnavailable."""
+    try:
+        done = {part.partition: DoneOffsets(part.committed) for part in log.progress(topic, group)}
+        messages = log.read(topic)
+    except TopicMissing:
+        return
+    for message in messages:
+        is_done = message.offset in done.get(message.partition, ())
+        if not is_done and (seed := seed_of(message, task_id)) is not None:
+            yield seed
+
+
+def in_parked_topic(log: SeedLog, topics: TaskTopics, board: Board, task_id: str) -> Iterator[Seed]:
+    """Those that were not put back. Raises LogUnavailable."""
+    offsets = board.returned(task_id).offsets
+    try:
+        messages = log.read(topics.parked)
+    except TopicMissing:
+        return
+    for message in messages:
+        is_back = message.offset < offsets.get(str(message.partition.number), 0)
+        if not is_back and (seed := seed_of(message, task_id)) is not None:
+            yield seed
 
 
 # --- pages -----------------------------------------------------------------------------------------------

@@ -10,13 +10,21 @@ document does not have is not exported.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from heapq import nlargest
-from itertools import islice
+from itertools import accumulate, islice
 from math import isfinite
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
+
+from prometheus_client.core import CounterMetricFamily, Exemplar, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.exposition import CONTENT_TYPE_LATEST as PLAIN_TYPE
+from prometheus_client.exposition import generate_latest as plain
+from prometheus_client.metrics_core import Metric as Family
+from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST as OPEN_TYPE
+from prometheus_client.openmetrics.exposition import generate_latest as openmetrics
+from prometheus_client.registry import Collector
 
 from site_spider.seed.tiers import MOST_TIERS
 
@@ -422,6 +430,148 @@ METRICS: Final = (
 )  # fmt: skip
 
 
-def exported_names() -> set[str]:
-    """The names of all samples."""
-    return {name for metric in METRICS for name in metric.samples}
+# --- exposition ------------------------------------------------------------------------------------------
+# All metrics as text, in Prometheus' format or OpenMetrics, of one process or of all of a host. It takes some
+# 20 ms for a process, so the event loop is no place for it.
+
+
+Buckets = list[tuple[str, float] | tuple[str, float, Exemplar]]
+
+
+class Form(NamedTuple):
+    """How metrics are written."""
+
+    content_type: str
+    write: Callable[..., bytes]
+
+
+PLAIN: Final = Form(PLAIN_TYPE, plain)
+OPENMETRICS: Final = Form(OPEN_TYPE, openmetrics)
+
+
+def form_for(accept: str) -> Form:
+    """By the Accept header of a request."""
+    asked = [part.split(";")[0].strip() for part in accept.lower().split(",")]
+    return OPENMETRICS if "application/openmetrics-text" in asked else PLAIN
+
+
+def exposition(snapshots: Sequence[Document], form: Form = PLAIN, *, of_host: bool = False) -> bytes:
+    """All metrics of these processes; `of_host` says that they are all that answer on this host."""
+    return form.write(_Snapshots(_told_apart(snapshots), of_host=of_host))
+
+
+def _told_apart(snapshots: Sequence[Document]) -> dict[tuple[str, str], Document]:
+    """By group and slot. Where two have the same, the later one gets another: no series comes twice."""
+    found: dict[tuple[str, str], Document] = {}
+    for snapshot in snapshots:
+        if not isinstance(snapshot, Mapping):
+            continue
+        group, slot = label(snapshot.get("group", "")), label(at(snapshot, OWN, "slot") or "1")
+        names = (slot if not again else f"{slot}+{again}" for again in range(len(snapshots)))
+        found[next((group, name) for name in names if (group, name) not in found)] = snapshot
+    return found
+
+
+class _Snapshots(Collector):
+    """What prometheus_client asks for families."""
+
+    def __init__(self, documents: Mapping[tuple[str, str], Document], *, of_host: bool) -> None:
+        self._documents = documents
+        self._of_host = of_host
+
+    def collect(self) -> Iterator[Family]:
+        for metric in METRICS:
+            if metric.common != OF_A_HOST:
+                family = self._family(metric)
+            elif self._of_host:
+                family = self._family_of_host(metric)
+            else:
+                continue
+            if family.samples:
+                yield family
+
+    def _family(self, metric: Metric) -> Family:
+        made = _new(metric)
+        for place, document in self._documents.items():
+            if isinstance(made, HistogramMetricFamily):
+                for labels, measured in _measured(metric, document):
+                    _add_histogram(made, metric, (*place, *labels), measured)
+            else:
+                for labels, value in metric.read(document):
+                    made.add_metric((*place, *labels), value)
+        return made
+
+    def _family_of_host(self, metric: Metric) -> Family:
+        made = _new(metric)
+        assert isinstance(made, GaugeMetricFamily)
+        told: dict[str, list[float]] = {}
+        for (group, _), document in self._documents.items():
+            told.setdefault(group, []).append(number_at(document, OWN, "processes") or 1.0)
+        for group, processes in told.items():
+            answering = float(len(processes))
+            is_expected = metric.name == "processes_expected"
+            made.add_metric((group,), max(*processes, answering) if is_expected else answering)
+        return made
+
+
+def _new(metric: Metric) -> CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily:
+    labels = (*metric.common, *metric.labels)
+    if metric.kind == "counter":
+        return CounterMetricFamily(metric.family, metric.meaning, labels=labels)
+    if metric.kind == "gauge":
+        return GaugeMetricFamily(metric.family, metric.meaning, labels=labels)
+    return HistogramMetricFamily(metric.family, metric.meaning, labels=labels)
+
+
+# --- histograms -----------------------------------------------------------------------------------
+
+
+def _measured(metric: Metric, document: Document) -> Iterator[tuple[tuple[str, ...], Any]]:
+    found = at(document, OWN, "histograms", metric.name)
+    if not isinstance(found, Mapping):
+        return
+    if not metric.labels:
+        yield (), found
+    else:
+        for count, (name, measured) in enumerate(found.items()):
+            if count < MOST_SINKS:
+                yield (label(name),), measured
+
+
+def _add_histogram(
+    family: HistogramMetricFamily, metric: Metric, labels: Sequence[str], measured: object
+) -> None:
+    bounds, counts = at(measured, "bounds"), at(measured, "counts")
+    total = number_at(measured, "sum")
+    if not (_are_numbers(bounds) and _are_numbers(counts) and total is not None):
+        return
+    if len(counts) == len(bounds) + 1:
+        exemplars = at(measured, "exemplars")
+        family.add_metric(labels, _buckets(metric.bounds, bounds, counts, exemplars), total)
+
+
+def _are_numbers(values: object) -> bool:
+    return isinstance(values, list) and all(isinstance(value, int | float) for value in values)
+
+
+def _buckets(
+    exported: Iterable[float], bounds: Sequence[float], counts: Sequence[float], exemplars: object
+) -> Buckets:
+    """Summed up to each exported bound. A bucket's exemplar is the last one that was measured in it."""
+    wanted = {float(bound) for bound in exported}
+    found: Buckets = []
+    exemplar: Exemplar | None = None
+    given = exemplars if isinstance(exemplars, list) else []
+    for index, (bound, count) in enumerate(zip((*bounds, float("inf")), accumulate(counts), strict=True)):
+        exemplar = _exemplar(given[index] if index < len(given) else None) or exemplar
+        if bound in wanted or bound == float("inf"):
+            name = "+Inf" if bound == float("inf") else repr(float(bound))
+            found.append((name, count) if exemplar is None else (name, count, exemplar))
+            exemplar = None
+    return found
+
+
+def _exemplar(given: object) -> Exemplar | None:
+    if isinstance(given, list) and len(given) == 2 and isinstance(given[1], int | float):
+        return Exemplar({"seed": label(given[0])}, float(given[1]))
+    return None

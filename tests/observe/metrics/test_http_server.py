@@ -10,8 +10,8 @@ from http import HTTPStatus
 
 import pytest
 
-from site_spider.observe.metrics import server as http_server
-from site_spider.observe.metrics.server import Reply, RouteServer
+from site_spider.observe.metrics import exporter as http_server
+from site_spider.observe.metrics.exporter import Reply, RouteServer
 
 WAIT_SECONDS = 300
 
