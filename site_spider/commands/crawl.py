@@ -17,7 +17,7 @@ from site_spider.commands.site_command import loaded_spider
 from site_spider.engine.crawl_command import CrawlCommand
 from site_spider.errors import EXIT_CONFIG, EXIT_SETUP, EXIT_SOFTWARE, EXIT_UNAVAILABLE, ConfigError
 from site_spider.secrets import Redaction
-from site_spider.service import addon
+from site_spider.service import environment
 from site_spider.service.check import check_takes_seeds
 from site_spider.service.environment import apply_environment, redact_logs
 from site_spider.service.log_lines import own_log_lines, processes_of, shorten_start
@@ -52,18 +52,18 @@ class Command(CrawlCommand):
         """
         super().process_options(args, opts)
         assert self.settings is not None
-        if addon.has_settings(self.settings):
+        if environment.has_our_settings(self.settings):
             apply_environment(self.settings)  # which may name modules of spiders
         loader = get_spider_loader(self.settings)
         self._spider = spider = loader.load(args[0]) if args and args[0] in loader.list() else None
         takes_seeds = getattr(spider, "takes_seeds", False)
-        self._is_scrapys = not takes_seeds and not addon.has_settings(self.settings)
+        self._is_scrapys = not takes_seeds and not environment.has_our_settings(self.settings)
         if self._is_scrapys:
             return
         self._spider_name(args)  # what is wrong is said before there is an event loop
         escape_logs_and_tracebacks()
-        if takes_seeds and addon.is_enabled(self.settings):
-            addon.apply_settings(self.settings)
+        if takes_seeds and environment.has_addon(self.settings):
+            environment.apply_our_settings(self.settings)
         if spider is not None:
             spider.update_settings(self.settings)
         apply_environment(self.settings)

@@ -7,7 +7,7 @@ import argparse
 from scrapy.commands.settings import Command as ScrapyCommandOfThatName
 
 from site_spider.commands.site_command import loaded_spider
-from site_spider.service import addon
+from site_spider.service import environment
 from site_spider.service.environment import apply_environment
 
 
@@ -22,9 +22,9 @@ class Command(ScrapyCommandOfThatName):
         """As Scrapy asks; a project without the add-on has its own settings alone."""
         super().process_options(args, opts)
         assert self.settings is not None
-        if addon.is_enabled(self.settings):
-            addon.apply_settings(self.settings)
+        if environment.has_addon(self.settings):
+            environment.apply_our_settings(self.settings)
         if opts.spider:
             loaded_spider(self.settings, opts.spider).update_settings(self.settings)
-        if addon.has_settings(self.settings):
+        if environment.has_our_settings(self.settings):
             apply_environment(self.settings)

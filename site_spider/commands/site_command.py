@@ -25,7 +25,7 @@ from site_spider.engine.scrapy_parts import take_no_seeds
 from site_spider.errors import EXIT_CONFIG, ConfigError, SiteSpiderError
 from site_spider.secrets import Redaction
 from site_spider.seed.tiers import Tiers
-from site_spider.service import addon
+from site_spider.service import environment
 from site_spider.service.environment import (
     apply_custom_settings,
     apply_environment,
@@ -38,7 +38,7 @@ DEFAULT_SPIDER = "crawl_spider"
 _SPIDERS = "site_spider.spiders"
 EXIT_FAILED = 1
 EXIT_USAGE = 2
-_NO_SETTINGS = f'run it in a project whose settings.py has ADDONS = {{"{addon.PATH}": 300}}'
+_NO_SETTINGS = f'run it in a project whose settings.py has ADDONS = {{"{environment.ADDON_PATH}": 300}}'
 EXIT_INTERRUPTED = 130  # as shells say it: 128 + SIGINT
 
 
@@ -98,9 +98,9 @@ class SiteCommand(ScrapyCommand):
         super().process_options(args, opts)
         if not opts.loglevel:
             self.options.set("LOG_LEVEL", "WARNING", priority="spider")
-        if addon.is_enabled(self.options):
-            addon.apply_settings(self.options)
-        if not addon.has_settings(self.options):
+        if environment.has_addon(self.options):
+            environment.apply_our_settings(self.options)
+        if not environment.has_our_settings(self.options):
             raise UsageError(_NO_SETTINGS, print_help=False)
         self._of_project = self.options.copy()
         if self.needs_spider or opts.spider or not self._has_read_settings():

@@ -32,7 +32,7 @@ from site_spider.console.reading import NO_TASK, OTHER_TASKS
 from site_spider.console.reading import tasks as tasks_of
 from site_spider.console.rules import causes, settled, verdict
 from site_spider.contracts.seed_log import Partition
-from site_spider.dead_letters.replay import Letter, beginning
+from site_spider.dead_letters import Letter, beginning
 from site_spider.observe.progress import Progress, total
 from site_spider.tasks.desk import TaskFacts
 from site_spider.tasks.record import SETTABLE

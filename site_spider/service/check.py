@@ -24,8 +24,8 @@ from site_spider.errors import (
 )
 from site_spider.observe.snapshot import Identity, statistics_id
 from site_spider.secrets import Redaction, masked, secrets_of
-from site_spider.service import addon, environment
 from site_spider.service import config as plugins
+from site_spider.service import environment
 from site_spider.service.config import ServiceSettings
 from site_spider.service.environment import ENVIRONMENT_PRIORITY
 from site_spider.service.notices import sender
@@ -117,7 +117,7 @@ def origins(
 ) -> Iterator[SettingSource]:
     """All settings of ours, and those of Scrapy that somebody has set; by name."""
     redaction = Redaction(secrets_of(settings))
-    is_other = addon.is_enabled(settings)
+    is_other = environment.has_addon(settings)
     usual = SETTINGS_PRIORITIES["addon" if is_other else "project"]
     for name in sorted(settings):
         priority, value = settings.getpriority(name) or 0, settings[name]

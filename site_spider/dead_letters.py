@@ -1,8 +1,8 @@
-"""Puts dead letters back into the topic they came from, each once.
+"""Dead letters as operators handle them: read with reason and origin, and put back, each once.
 
 Theory: `put_back` says where it is remembered. A batch is sent, waited for until it is durable, and only then
 committed: a replay that is cut short sends at most that batch again. Whoever asks what is left looks at
-the same commits.
+the same commits. Dead letters are never written here: `results/` does.
 """
 
 from __future__ import annotations
