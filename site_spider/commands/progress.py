@@ -217,28 +217,21 @@ class Lines:
 
 
 class LiveLine(Lines):
-    """One line of a terminal, drawn over."""
+    """One line of a terminal, drawn over at every look, because the rate changes."""
 
     def __init__(self) -> None:
-        super().__init__(_draw, gap_seconds=0)
+        super().__init__(self.show)
 
     def show(self, report: Report) -> None:
-        """At every look, because the rate changes."""
-        _draw(report)
+        text = cut(line(report), shutil.get_terminal_size().columns - 1)
+        print(f"\r\x1b[K{text}", end="", flush=True)
 
     def interrupt(self) -> None:
-        """Take it away."""
         print("\r\x1b[K", end="", flush=True)
 
     def end(self, report: Report) -> None:
-        """Leave it there."""
-        _draw(report)
+        self.show(report)
         print(flush=True)
-
-
-def _draw(report: Report) -> None:
-    text = cut(line(report), shutil.get_terminal_size().columns - 1)
-    print(f"\r\x1b[K{text}", end="", flush=True)
 
 
 class Watch:

@@ -174,6 +174,10 @@ _MOST_REASONS = 5
 _OF_ANY = ("pause", "cancel", "set", "close")  # what can be ordered of a task that was not declared
 _NO_TASKS = TaskFigures("", 0, 0, {}, {})
 _NO_NAMES = (NO_TASK, OTHER_TASKS)
+_NOT_KNOWN: Document = {
+    **{"task_id": "", "is_known": False, "state": "", "reason": "", "closed": False, "ended": False},
+    **{"weight": 1.0, "max_pages": None, "parked": 0, "moved": {}, "partial": True},
+}
 _ORDER = {"running": 0, "paused": 1}  # what goes on comes first
 
 
@@ -277,22 +281,12 @@ def _row(task: TaskFacts, figures: TaskFigures) -> Document:
 
 
 def _undeclared(figures: TaskFigures) -> Document:
-    return {
+    return _NOT_KNOWN | {
         "task_id": figures.task_id,
-        "is_known": False,
-        "state": "",
-        "reason": "",
-        "closed": False,
-        "ended": False,
-        "weight": 1.0,
-        "max_pages": None,
         "seeds": sum(figures.outcomes.values()),
-        "parked": 0,
         "pages": figures.pages,
         "bytes": figures.bytes,
         "outcomes": dict(figures.outcomes),
-        "moved": {},
-        "partial": True,
         "reasons": _largest(figures.reasons),
         "verbs": [] if figures.task_id in _NO_NAMES else [*_OF_ANY],
     }

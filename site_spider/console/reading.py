@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import islice
@@ -134,28 +134,22 @@ def _held_up(document: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _fields(part: Mapping[str, Any], **readers: Callable[[Any], Any]) -> Iterator[Any]:
+    return (read(part.get(name)) for name, read in readers.items())
+
+
 def _hosts(value: object) -> Iterator[HostState]:
     for host in _objects(value, MOST_HOSTS):
         until = host.get("next_in_seconds")
-        yield HostState(
-            _text(host.get("host")),
-            _count(host.get("waiting")),
-            _count(host.get("out")),
-            _text(host.get("reason")),
-            None if until is None else _number(until),
-        )
+        known = _fields(host, host=_text, waiting=_count, out=_count, reason=_text)
+        yield HostState(*known, None if until is None else _number(until))
 
 
 def _sinks(value: object) -> Iterator[SinkState]:
     for sink in _objects(value, _MOST_SINKS):
-        yield SinkState(
-            _text(sink.get("name")),
-            sink.get("available") is True,
-            _count(sink.get("backlog")),
-            _count(sink.get("backlog_bytes")),
-            _count(sink.get("backlog_limit_bytes")),
-            _moment(sink.get("last_accept_at")),
-        )
+        counts = _fields(sink, backlog=_count, backlog_bytes=_count, backlog_limit_bytes=_count)
+        is_there, last_accept_at = sink.get("available") is True, _moment(sink.get("last_accept_at"))
+        yield SinkState(_text(sink.get("name")), is_there, *counts, last_accept_at)
 
 
 def _tasks(value: object) -> Iterator[TaskFigures]:
@@ -168,26 +162,14 @@ def _tasks(value: object) -> Iterator[TaskFigures]:
 
 
 def _task(task_id: str, task: Mapping[str, Any]) -> TaskFigures:
-    return TaskFigures(
-        task_id,
-        _count(task.get("pages")),
-        _count(task.get("bytes")),
-        _counts(task.get("outcomes")),
-        _counts(task.get("reasons")),
-    )
+    return TaskFigures(task_id, *_fields(task, pages=_count, bytes=_count, outcomes=_counts, reasons=_counts))
 
 
 def _examples(value: object) -> Iterator[FailureState]:
     for failure in _objects(value, _MOST_EXAMPLES):
-        url = _text(failure.get("url"), _LONGEST_TEXT)
-        yield FailureState(
-            _moment(failure.get("at")) or 0.0,
-            url,
-            host_of(url),
-            _text(failure.get("task_id")),
-            _text(failure.get("reason")),
-            _text(failure.get("description"), _LONGEST_TEXT),
-        )
+        url, said = (_text(failure.get(name), _LONGEST_TEXT) for name in ("url", "description"))
+        names = _fields(failure, task_id=_text, reason=_text)
+        yield FailureState(_moment(failure.get("at")) or 0.0, url, host_of(url), *names, said)
 
 
 # --- values ----------------------------------------------------------------------------------------
