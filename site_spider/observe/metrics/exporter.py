@@ -57,27 +57,9 @@ class Reply(NamedTuple):
 Route = Callable[[str], Reply]  # of the Accept header
 
 
-class RouteServer:
+class RouteServer(HTTPServer):
     """Serves some paths from the moment it is made. Raises OSError when it cannot listen."""
 
-    def __init__(self, host: str, port: int, routes: Mapping[str, Route]) -> None:
-        self._server = _BoundedServer(host, port, routes)
-        self._thread = runtime.Thread(target=self._server.serve_forever, name="site-metrics", daemon=True)
-        self._thread.start()
-
-    @property
-    def port(self) -> int:
-        """Where it listens."""
-        return int(self._server.server_address[1])
-
-    def close(self) -> None:
-        """Answer nobody any more."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
-
-class _BoundedServer(HTTPServer):
     request_queue_size = 16
 
     def __init__(self, host: str, port: int, routes: Mapping[str, Route]) -> None:
@@ -85,9 +67,17 @@ class _BoundedServer(HTTPServer):
         self.routes = routes
         self._places = runtime.BoundedSemaphore(_MOST_CONNECTIONS)
         super().__init__((host, port), _MetricsHandler)
+        self._thread = runtime.Thread(target=self.serve_forever, name="site-metrics", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Answer nobody any more."""
+        self.shutdown()
+        self.server_close()
+        self._thread.join()
 
     def server_bind(self) -> None:
-        # as HTTPServer's, without asking a name server who we are
+        """As HTTPServer's, without asking a name server who we are."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.socket.bind(self.server_address)
         self.server_address = self.socket.getsockname()
@@ -136,7 +126,7 @@ class _MetricsHandler(BaseHTTPRequestHandler):
     timeout = _SILENCE_SECONDS
     server_version = "site_spider"
     sys_version = ""
-    server: _BoundedServer
+    server: RouteServer
     error_message_format = "%(code)d %(message)s\n"
     error_content_type = "text/plain; charset=utf-8"
 
@@ -201,7 +191,7 @@ class Exporter:
     def port(self) -> int:
         """Where it listens."""
         assert self._server is not None, "it is not open"
-        return self._server.port
+        return self._server.server_port
 
     def show(
         self, measured: Measured, of_group: Callable[[], dict[str, Any]], unready: Callable[[], str]
