@@ -401,7 +401,6 @@ class ElasticsearchSink:
             raise
 
     async def check(self) -> str:
-        """What `open` would find. Raises SinkUnavailable, ConfigError."""
         client = self._new_client()
         try:
             return await self._preparation.check(client.options(request_timeout=OPEN_TIMEOUT_SECONDS))
@@ -421,7 +420,6 @@ class ElasticsearchSink:
         return verdicts
 
     async def close(self) -> None:
-        """Close the connections. Never raises."""
         client, self._client = self._client, None
         if client is not None:
             try:

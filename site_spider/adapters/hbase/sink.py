@@ -299,7 +299,6 @@ class HBaseTable:
         self._guarded(lambda _connection: None)
 
     def check(self) -> str:
-        """What `open` would find. Raises SinkUnavailable."""
         options = self._options
         try:
             with closing(options.connect(OPEN_TIMEOUT_SECONDS)) as connection:
@@ -487,7 +486,6 @@ class HBaseSink:
         await self._run(HBaseTable.open)
 
     async def check(self) -> str:
-        """What `open` would find. Raises SinkUnavailable."""
         return await asyncio.to_thread(HBaseTable(self._options).check)
 
     async def write(self, records: Sequence[Record]) -> Sequence[Verdict]:

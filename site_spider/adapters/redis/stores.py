@@ -111,12 +111,10 @@ class Exact(NamedTuple):
     ttl_seconds: int
 
     def known(self, client: Redis, fingerprints: Sequence[bytes]) -> list[bool]:
-        """Whether each is kept."""
         values: Any = client.mget([self.prefix + fingerprint for fingerprint in fingerprints])
         return [value is not None for value in _checked(values, len(fingerprints), (None, _MARK))]
 
     def add(self, client: Redis, fingerprints: Sequence[bytes]) -> None:
-        """Keep them."""
         with client.pipeline(transaction=False) as pipeline:
             for fingerprint in fingerprints:
                 pipeline.set(self.prefix + fingerprint, _MARK, ex=self.ttl_seconds or None)
@@ -206,7 +204,6 @@ class RedisDone(DoneStore):
         return f"{self.address} answers"
 
     def known(self, fingerprints: Sequence[bytes]) -> set[bytes]:
-        """Those of them that are kept."""
         known: set[bytes] = set()
         with _explaining(self._client, self.address, DoneUnavailable):
             way = self._settled()
@@ -216,14 +213,12 @@ class RedisDone(DoneStore):
         return known
 
     def add(self, fingerprints: Sequence[bytes]) -> None:
-        """Keep them."""
         with _explaining(self._client, self.address, DoneUnavailable):
             way = self._settled()
             for batch in _batches(fingerprints):
                 way.add(self._client, batch)
 
     def close(self) -> None:
-        """Close the connections."""
         self._client.close()
 
     def _settled(self) -> Way:
@@ -314,7 +309,6 @@ class RedisStatistics:
             return await self._run(lambda: self._write(records))
 
     async def close(self) -> None:
-        """Close the connections. Never raises."""
         thread, self._thread = self._thread, None
         self._client.connection_pool.disconnect()
         if thread is not None:
