@@ -135,10 +135,9 @@ class LoopLag:
     def __init__(self, lags: Histogram, window_seconds: float = WINDOW_SECONDS) -> None:
         self._lags = lags
         self._window_seconds = window_seconds
-        self._largest: deque[tuple[float, float]] = deque()  # time and lag, falling: the first is the largest
+        self._recent: deque[tuple[float, float]] = deque(maxlen=round(window_seconds / _PERIOD_SECONDS) + 1)
         self._timer: asyncio.Handle | None = None  # uvloop gives no TimerHandle for a moment that has come
         self._due = 0.0
-        self.turned_at = 0.0  # the loop's time: when it was seen to turn last
 
     def start(self) -> None:
         """Measure from now on."""
@@ -151,7 +150,6 @@ class LoopLag:
             self._timer = None
 
     def _turned(self, now: float) -> None:
-        self.turned_at = now
         self._due = now + _PERIOD_SECONDS
         self._timer = asyncio.get_running_loop().call_at(self._due, self._ring)
 
@@ -159,20 +157,13 @@ class LoopLag:
         now = asyncio.get_running_loop().time()
         lag = max(0.0, now - self._due)
         self._lags.observe(lag)
-        while self._largest and self._largest[-1][1] <= lag:
-            self._largest.pop()
-        self._largest.append((now, lag))
-        self._forget(now)
+        self._recent.append((now, lag))
         self._turned(now)
-
-    def _forget(self, now: float) -> None:
-        while self._largest and self._largest[0][0] < now - self._window_seconds:
-            self._largest.popleft()
 
     def max_seconds(self) -> float:
         """The largest lag of the last seconds, WINDOW_SECONDS by default."""
-        self._forget(asyncio.get_running_loop().time())
-        return self._largest[0][1] if self._largest else 0.0
+        since = asyncio.get_running_loop().time() - self._window_seconds
+        return max((lag for at, lag in self._recent if at >= since), default=0.0)
 
 
 # --- pauses ----------------------------------------------------------------------------------------------
