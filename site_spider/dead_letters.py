@@ -146,9 +146,7 @@ def put_back(log: SeedLog, topic: str) -> Mapping[Partition, PutBack]:
     return {part.partition: PutBack.of(part.committed) for part in log.progress(topic, group_of(topic))}
 
 
-# --- letters ---------------------------------------------------------------------------------------------
-# Dead letters with their reasons, and whether each was put back.
-
+# --- letters: dead letters with their reasons, and whether each was put back -----------------------------
 
 SUFFIX = ".dead-letters"
 

@@ -28,9 +28,7 @@ def form() -> str:
     return f"compiled ({compiled} modules)" if compiled else "pure Python"
 
 
-# --- commands ----------------------------------------------------------------------------------------------
-# Which modules Scrapy has to load for the command line at hand.
-
+# --- commands: which modules Scrapy has to load for the command line at hand -----------------------------
 
 _COMMANDS: Final = "site_spider.commands"
 
@@ -46,9 +44,7 @@ def module_of(arguments: Sequence[str]) -> str:
     return f"{_COMMANDS}.{name}"
 
 
-# --- scrapy version --------------------------------------------------------------------------------------
-# The one version of Scrapy that site_spider works with.
-
+# --- scrapy version: the one version of Scrapy that site_spider works with -------------------------------
 
 NEEDED = "2.19.0"  # as in requirements.txt; tests/test_scrapy_version.py compares them
 

@@ -108,8 +108,7 @@ def refused(field: str, why: str) -> SeedError:
     return SeedError(reason if len(reason) <= REASON_CHARACTERS else f"{reason[: REASON_CHARACTERS - 3]}...")
 
 
-# --- spoken ----------------------------------------------------------------------------------------------
-# Numbers as sentences for people hold them.
+# --- spoken: numbers as sentences for people hold them ---------------------------------------------------
 
 
 def up_to(seconds: float) -> str:

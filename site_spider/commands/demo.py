@@ -117,9 +117,7 @@ def _html(title: str, body: str, **more: Any) -> DemoPage:
     return page._replace(**more)
 
 
-# --- demo server -----------------------------------------------------------------------------------------
-# Serves the sample site on loopback.
-
+# --- demo server: serves the sample site on loopback -----------------------------------------------------
 
 _PORT_TRIES = 20
 _POLL_SECONDS = 0.05  # how soon a server notices that it is to stop

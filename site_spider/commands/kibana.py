@@ -27,9 +27,7 @@ from site_spider.resources import resource
 from site_spider.secrets import Redaction, secrets_of
 from site_spider.text import cut
 
-# --- kibana import ---------------------------------------------------------------------------------------
-# Sends saved objects to a Kibana, and reads what it says of each.
-
+# --- kibana import: sends saved objects to a Kibana, and reads what it says of each ----------------------
 
 OLDEST: Final = (8, 9)  # the objects are of this version
 _VERSION: Final = re.compile(r"(\d{1,4})\.(\d{1,4})(?!\d)")

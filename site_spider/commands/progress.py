@@ -42,8 +42,7 @@ from site_spider.tasks.desk import TaskDesk
 from site_spider.tasks.follower import TaskTopics
 from site_spider.text import cut
 
-# --- progress report -------------------------------------------------------------------------------------
-# One report of `scrapy progress`, as a line and as a document.
+# --- progress report: one report of `scrapy progress`, as a line and as a document -----------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,9 +23,7 @@ from site_spider.contracts.sink import ResultReader, StatusFilter
 from site_spider.service import config as parts
 from site_spider.text import cut, escaped
 
-# --- documents ---------------------------------------------------------------------------------------------
-# What `scrapy results` and `scrapy items` are: filters, a limit, one document or some.
-
+# --- What `scrapy results` and `scrapy items` are: filters, a limit, one document or some ----------------
 
 _SHOWN_CHARACTERS = 300  # of a field, when one document is shown
 

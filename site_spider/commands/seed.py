@@ -29,9 +29,7 @@ from site_spider.tasks.control_log import TaskProducer
 from site_spider.tasks.follower import TaskTopics
 from site_spider.text import for_log, refused
 
-# --- seed lines ------------------------------------------------------------------------------------------
-# Reads a file of seeds line by line, however long the file or a line of it is.
-
+# --- seed lines: reads a file of seeds line by line, however long the file or a line of it is ------------
 
 _BLANKS = b" \t\r\n"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -79,9 +77,7 @@ def _skip_line(stream: BinaryIO) -> int:
     return skipped
 
 
-# --- seeding ---------------------------------------------------------------------------------------------
-# Produces seeds from lines, with a bounded number under way, and counts them.
-
+# --- seeding: produces seeds from lines, with a bounded number under way, and counts them ----------------
 
 MOST_UNDER_WAY = 5_000
 MOST_BYTES_UNDER_WAY = 32_000_000

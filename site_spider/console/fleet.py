@@ -15,9 +15,7 @@ from typing import NamedTuple
 
 from site_spider.tasks.desk import TaskFacts
 
-# --- state -----------------------------------------------------------------------------------------------
-# What the console knows of one process.
-
+# --- state: what the console knows of one process --------------------------------------------------------
 
 Counts = Mapping[str, int]
 Seconds = Mapping[str, float]
@@ -330,9 +328,7 @@ def summed(counts: Iterable[Mapping[str, int]]) -> Counter[str]:
     return total
 
 
-# --- scene -----------------------------------------------------------------------------------------------
-# What the rules of `rules` look at, and what they say.
-
+# --- scene: what the rules of `rules` look at, and what they say -----------------------------------------
 
 LOOK_BACK_SECONDS = 600
 

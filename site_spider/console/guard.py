@@ -21,9 +21,7 @@ from aiohttp.typedefs import Handler, Middleware
 from site_spider import runtime
 from site_spider.errors import ConfigError
 
-# --- listening -------------------------------------------------------------------------------------------
-# Where the console listens, and whether it may.
-
+# --- listening: where the console listens, and whether it may --------------------------------------------
 
 _SHORTEST_TOKEN = 16  # characters
 

@@ -37,9 +37,7 @@ from site_spider.observe.progress import Progress, total
 from site_spider.tasks.desk import TaskFacts
 from site_spider.tasks.record import SETTABLE
 
-# --- view ------------------------------------------------------------------------------------------------
-# What all pages are made of.
-
+# --- view: what all pages are made of --------------------------------------------------------------------
 
 Document = dict[str, Any]
 
@@ -120,9 +118,7 @@ def matches(wanted: str, *values: str) -> bool:
     return not wanted or any(wanted.lower() in value.lower() for value in values)
 
 
-# --- failures --------------------------------------------------------------------------------------------
-# Failures: by reason, the newest examples, and the dead letters.
-
+# --- Failures: by reason, the newest examples, and the dead letters --------------------------------------
 
 _MOST_EXAMPLES = 100
 _SHOWN_CHARACTERS = 300
@@ -165,9 +161,7 @@ def _letter(letter: Letter) -> Document:
     }
 
 
-# --- tasks -----------------------------------------------------------------------------------------------
-# The pages of tasks: all of them, one of them, and what an operator is about to order.
-
+# --- The pages of tasks: all of them, one of them, and what an operator is about to order ----------------
 
 MOST_ROWS = 1_000
 _MOST_REASONS = 5
@@ -296,9 +290,7 @@ def _largest(counts: Any) -> dict[str, int]:
     return dict(Counter(counts).most_common(_MOST_REASONS))
 
 
-# --- overview --------------------------------------------------------------------------------------------
-# The overview: are all seeds accounted for, how fast is it, how long will it take, and why is it slow.
-
+# --- The overview: are all seeds accounted for, how fast is it, how long will it take, and why is it slow
 
 OUTCOMES = ("result", "failure", "filtered", "dead_letter", "spilled", "cancelled")
 _COUNTED = (DONE, PAGES, BYTES)
@@ -388,8 +380,7 @@ def curves(view: View) -> Document:
     return found
 
 
-# --- tables ----------------------------------------------------------------------------------------------
-# The pages that are tables: processes, hosts, sinks.
+# --- The pages that are tables: processes, hosts, sinks --------------------------------------------------
 
 
 def processes(view: View, wanted: str = "") -> Document:

@@ -220,8 +220,7 @@ def _moment(value: object) -> float | None:
     return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
 
 
-# --- tasks -----------------------------------------------------------------------------------------------
-# The tasks of a fleet.
+# --- tasks: the tasks of a fleet -------------------------------------------------------------------------
 
 
 @dataclass(slots=True)

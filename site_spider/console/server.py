@@ -30,9 +30,7 @@ from site_spider.resources import resource
 from site_spider.seed.fields import identifier
 from site_spider.text import escaped, plural
 
-# --- dead letters ----------------------------------------------------------------------------------------
-# Dead letters for the page of failures: read in a thread, kept for some seconds, one replay at a time.
-
+# --- Dead letters for the page of failures: read in a thread, kept for some seconds, one replay at a time
 
 _MOST = 200
 _FRESH_SECONDS = 5.0
@@ -79,9 +77,7 @@ class LettersAtHand:
         return f"{said}; not: {'; '.join(complaints)}" if complaints else f"{said}."
 
 
-# --- rendering -------------------------------------------------------------------------------------------
-# Pages and JSON of one document. Secrets of the settings are removed from both.
-
+# --- rendering: pages and JSON of one document. Secrets of the settings are removed from both ------------
 
 _CLOCK = len("2026-01-02 03:04:05")
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
@@ -160,9 +156,7 @@ def plain(value: object) -> str:
     return escaped(str(value))
 
 
-# --- handlers --------------------------------------------------------------------------------------------
-# What the console answers, page by page.
-
+# --- handlers: what the console answers, page by page ----------------------------------------------------
 
 logger = logging.getLogger(__name__)
 

@@ -280,9 +280,7 @@ async def _read(reader: asyncio.StreamReader) -> bytes:
     return bytes(raw)
 
 
-# --- task watch ------------------------------------------------------------------------------------------
-# Follows what is known of tasks, and carries out what an operator orders of one.
-
+# --- task watch: follows what is known of tasks, and carries out what an operator orders of one ----------
 
 VERBS = ("pause", "resume", "cancel", "close", "set")
 

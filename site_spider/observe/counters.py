@@ -97,9 +97,7 @@ def _text(value: object) -> str | None:
     return value[:LONGEST_TEXT] if isinstance(value, str) else None
 
 
-# --- histograms ------------------------------------------------------------------------------------------
-# The histograms of one process.
-
+# --- histograms: the histograms of one process -----------------------------------------------------------
 
 LAG_SECONDS: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 BYTES: Final = (100.0, 1e3, 1e4, 5e4, 1e5, 2.5e5, 5e5, 1e6, 2.5e6, 1e7, 1e8)
@@ -121,9 +119,7 @@ class Histograms:
         return {name: getattr(self, name).document() for name in names}
 
 
-# --- loop lag --------------------------------------------------------------------------------------------
-# Measures how late the event loop is, ten times a second.
-
+# --- loop lag: measures how late the event loop is, ten times a second -----------------------------------
 
 WINDOW_SECONDS = 10.0
 _PERIOD_SECONDS = 0.1
@@ -166,9 +162,7 @@ class LoopLag:
         return max((lag for at, lag in self._recent if at >= since), default=0.0)
 
 
-# --- pauses ----------------------------------------------------------------------------------------------
-# Why nothing is polled now, and for how long which cause has kept the crawl.
-
+# --- pauses: why nothing is polled now, and for how long which cause has kept the crawl ------------------
 
 CAUSES: Final = ("sink", "frontier", "span", "suspicion", "kafka", "memory", "stop")
 
@@ -337,8 +331,7 @@ def _size(item: tuple[str | None, TaskCounts]) -> tuple[int, int]:
     return counts.pages, sum(counts.outcomes.values())
 
 
-# --- seed times ------------------------------------------------------------------------------------------
-# Measures how long seeds are in flight, and counts their outcomes by task.
+# --- seed times: measures how long seeds are in flight, and counts their outcomes by task ----------------
 
 
 class SeedTimes(SeedListener):
@@ -381,9 +374,7 @@ class SeedTimes(SeedListener):
         return None if self.last_completion_at is None else self._clock() - self.last_completion_at
 
 
-# --- log tally -------------------------------------------------------------------------------------------
-# Counts warnings and errors by the logger that said them.
-
+# --- log tally: counts warnings and errors by the logger that said them ----------------------------------
 
 MOST_LOGGERS: Final = 10
 _LONGEST: Final = 60  # characters of a name
@@ -426,8 +417,7 @@ class LogTally(logging.Handler):
         return [{"level": level, "logger": logger, "count": count} for (level, logger), count in counts]
 
 
-# --- moments ---------------------------------------------------------------------------------------------
-# Moments as text.
+# --- moments: moments as text ----------------------------------------------------------------------------
 
 
 def iso(unix_seconds: float) -> str:

@@ -140,8 +140,7 @@ class Rate:
         return lag / rate if rate else None
 
 
-# --- seeds of a task ---------------------------------------------------------------------------------------
-# The seeds of a task that wait in the topics, by reading these.
+# --- seeds of a task: the seeds of a task that wait in the topics, by reading these ----------------------
 
 
 def in_seed_topic(log: SeedLog, topic: str, group: str, task_id: str) -> Iterator[Seed]:
@@ -247,9 +246,7 @@ def _failed(document: Mapping[str, Any], job: Job | None, task_id: str | None) -
     return FailedPage(url, reason_of(said), said[:_LONGEST_SAID], runtime.time(), task_id, seed)
 
 
-# --- lag -------------------------------------------------------------------------------------------------
-# Keeps a producer from running too far ahead of a consumer group.
-
+# --- lag: keeps a producer from running too far ahead of a consumer group --------------------------------
 
 _PAUSE_SECONDS = 1.0
 _SAY_SECONDS = 10.0  # from one line about the wait to the next
@@ -303,9 +300,7 @@ def group_gate(log: SeedLog, topic: str, group: str, most: int, say: Callable[[s
     return LagGate(lag, most, f"messages wait for group {group}", say)
 
 
-# --- survey ----------------------------------------------------------------------------------------------
-# Counts of what waits in the frontier by reason, and the hosts with the longest queues.
-
+# --- survey: counts of what waits in the frontier by reason, and the hosts with the longest queues -------
 
 MOST_HOSTS = 1000  # that anybody may ask for
 _MOST_REASONS = 20

@@ -54,8 +54,7 @@ from site_spider.results.failures import REASONS
 from site_spider.results.results import Sinks
 from site_spider.tasks.board import BrokerClock
 
-# --- identity ----------------------------------------------------------------------------------------------
-# Who a process is, for everybody who looks at several.
+# --- identity: who a process is, for everybody who looks at several --------------------------------------
 
 
 class Identity:
@@ -108,9 +107,7 @@ def _version() -> str:
         return "unknown"
 
 
-# --- statistics id ---------------------------------------------------------------------------------------
-# The name that statistics documents give their spider: SITE_STATS_ID.
-
+# --- The name that statistics documents give their spider: SITE_STATS_ID ---------------------------------
 
 SETTING: Final = "SITE_STATS_ID"
 LONGEST: Final = 300  # characters
@@ -343,9 +340,7 @@ def _answered(stats: Stats, prefix: str) -> dict[str, Any]:
     }
 
 
-# --- memory ----------------------------------------------------------------------------------------------
-# The memory of this process, as Linux says it.
-
+# --- memory: the memory of this process, as Linux says it ------------------------------------------------
 
 _STATM = Path("/proc/self/statm")
 _MEGABYTE = 1024 * 1024  # as Scrapy counts MEMUSAGE_*_MB
@@ -369,8 +364,7 @@ def memory(settings: BaseSettings) -> dict[str, Any]:
     }
 
 
-# --- watched ---------------------------------------------------------------------------------------------
-# The parts of a crawl whose numbers are shown.
+# --- watched: the parts of a crawl whose numbers are shown -----------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

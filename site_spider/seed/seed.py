@@ -24,9 +24,7 @@ from site_spider.seed.fields import read_object
 from site_spider.seed.spilled import Spilled
 from site_spider.text import refused, shown
 
-# --- beside ----------------------------------------------------------------------------------------------
-# Fields of a seed's meta that producers put beside the URL instead: taken as if they stood in meta.
-
+# --- Fields of a seed's meta that producers put beside the URL instead: taken as if they stood in meta ---
 
 FIELDS: Final = {
     "task_id": check.optional_identifier,
@@ -279,9 +277,7 @@ _DIRECTIVES: Final[dict[str, Callable[[str, object], bool | float | str]]] = {
 DIRECTIVES: Final = frozenset(_DIRECTIVES)
 
 
-# --- line ------------------------------------------------------------------------------------------------
-# A line of a seed file, a URL or a JSON seed, as a message.
-
+# --- line: A line of a seed file, a URL or a JSON seed, as a message -------------------------------------
 
 _BLANKS = " \t\r\n\ufeff"  # a byte order mark may open a file
 

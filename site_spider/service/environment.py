@@ -206,9 +206,7 @@ def _refusal(name: str) -> str:
     return f"{name} is not a setting" + (f": did you mean {near[0]}?" if near else ".")
 
 
-# --- scrapy settings -------------------------------------------------------------------------------------
-# Checks Scrapy's own settings before Scrapy reads them.
-
+# --- scrapy settings: checks Scrapy's own settings before Scrapy reads them ------------------------------
 
 _MAY_BE_NEGATIVE = frozenset({"DEPTH_PRIORITY", "REDIRECT_PRIORITY_ADJUST", "RETRY_PRIORITY_ADJUST"})
 _LOWEST = -(10**9)

@@ -47,9 +47,7 @@ from site_spider.tasks.states import TaskStates
 from site_spider.tasks.tasks import ReturnWatch, TaskGate, Tasks, Teller, process_name
 from site_spider.text import for_log
 
-# --- ending ----------------------------------------------------------------------------------------------
-# How a crawl that cannot start or go on ends: the exit code, and the reason in the log.
-
+# --- How a crawl that cannot start or go on ends: the exit code, and the reason in the log ---------------
 
 logger = logging.getLogger(__name__)
 
@@ -116,9 +114,7 @@ class Ending:
         self._crawler.spider.exit_code = code  # type: ignore[attr-defined]
 
 
-# --- observers -------------------------------------------------------------------------------------------
-# What shows a crawl to others: statistics and the socket of `scrapy frontier`.
-
+# --- What shows a crawl to others: statistics and the socket of `scrapy frontier` ------------------------
 
 _WHEN = "SITE_STATS_WHEN"
 _ALWAYS = frozenset({"interval", "close"})  # for the topic: a console shows each process, and its end
@@ -195,8 +191,7 @@ class Stores:
     obeys_robots: bool  # where no source says otherwise
 
 
-# --- task wiring -----------------------------------------------------------------------------------------
-# Builds the parts of tasks: what they need of others is named in two steps, as these are made.
+# --- Builds the parts of tasks: what they need of others is named in two steps, as these are made --------
 
 
 class TaskParts:

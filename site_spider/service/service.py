@@ -134,9 +134,7 @@ def say_idle_processes(topics: Sequence[str], partitions: int) -> None:
         )
 
 
-# --- ticker ----------------------------------------------------------------------------------------------
-# Runs the periodic work of a crawl on the event loop.
-
+# --- ticker: runs the periodic work of a crawl on the event loop -----------------------------------------
 
 _LOOK_SECONDS = 0.25
 _COMMIT_SECONDS = 0.1  # how often the intake is told what is safe to commit

@@ -113,9 +113,7 @@ class Stop:
             os._exit(code)
 
 
-# --- idle ------------------------------------------------------------------------------------------------
-# Ends a process that has had no seed for so long.
-
+# --- idle: ends a process that has had no seed for so long -----------------------------------------------
 
 TELLS: Final = "CRAWL_SPIDER_TELLS"  # a file descriptor, by which the supervisor hears why a process ends
 IDLE: Final = b"idle"

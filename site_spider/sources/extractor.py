@@ -34,9 +34,7 @@ from site_spider.page.url import host_of
 from site_spider.sources.extraction import MAX_PAGE_CHARS, Extracted, FoundLink, SourcePage, extract
 from site_spider.sources.model import Source
 
-# --- frames ----------------------------------------------------------------------------------------------
-# What the crawl and the process that extracts send each other: a JSON object, and bytes behind it.
-
+# --- What the crawl and the process that extracts send each other: a JSON object, and bytes behind it ----
 
 MAX_FRAME_BYTES: Final = 64_000_000
 MAX_TEXT_BYTES: Final = 4_000_000  # of a page that its text is read from

@@ -24,9 +24,7 @@ from site_spider.sources import model
 from site_spider.sources.model import Source, any_matches, sound
 from site_spider.text import plural, shown
 
-# --- file --------------------------------------------------------------------------------------------------
-# Reads a source file; every mistake has the line it stands in.
-
+# --- file: reads a source file; every mistake has the line it stands in ----------------------------------
 
 MAX_FILE_BYTES = 262_144
 _MAX_NODES = 20_000  # with those that aliases repeat

@@ -158,9 +158,7 @@ def _bounded(pool: Any, method: str, target: str, **options: Any) -> Any:
         return SimpleNamespace(status=response.status, headers=response.headers, data=bytes(read))
 
 
-# --- options ---------------------------------------------------------------------------------------------
-# Reads from the settings how to reach Elasticsearch.
-
+# --- options: reads from the settings how to reach Elasticsearch -----------------------------------------
 
 C = TypeVar("C")
 

@@ -23,9 +23,7 @@ from site_spider.options import SettingsView
 from site_spider.page.url import beginnings_of
 from site_spider.results.document import without_mark
 
-# --- query -----------------------------------------------------------------------------------------------
-# Filters of documents as a query.
-
+# --- query: filters of documents as a query --------------------------------------------------------------
 
 Query = dict[str, Any]
 

@@ -57,9 +57,7 @@ from site_spider.options import SettingsView
 from site_spider.resources import resource
 from site_spider.results.document import absent, encode, is_marked, looked_at, settled
 
-# --- page text -------------------------------------------------------------------------------------------
-# The words of a page without mark-up and accents, for a server that cannot make them itself.
-
+# --- page text: the words of a page without mark-up and accents, for a server that cannot make them itself
 
 MOST_CHARACTERS: Final = 200_000  # of mark-up that is looked at: about 10 ms
 _MARKUP: Final = re.compile(
@@ -75,9 +73,7 @@ def page_text(body: str) -> str:
     return text if text.isascii() else _COMBINING.sub("", unicodedata.normalize("NFKD", text))
 
 
-# --- preparation -----------------------------------------------------------------------------------------
-# Prepares an index before the first write: health of the server, template, mapping.
-
+# --- Prepares an index before the first write: health of the server, template, mapping -------------------
 
 logger = logging.getLogger(__name__)
 
@@ -304,9 +300,7 @@ def id_of(record: Record) -> str:
     return record.key.encode("utf-8", "replace").decode()
 
 
-# --- updates ---------------------------------------------------------------------------------------------
-# Records as lines of a bulk request.
-
+# --- updates: records as lines of a bulk request ---------------------------------------------------------
 
 RETRY_ON_CONFLICT = 3
 

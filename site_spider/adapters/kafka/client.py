@@ -222,9 +222,7 @@ def _checked_options(given: Mapping[str, Any]) -> dict[str, Any]:
     return checked
 
 
-# --- health ----------------------------------------------------------------------------------------------
-# Logs once when the brokers stop answering, and once when they answer again.
-
+# --- health: logs once when the brokers stop answering, and once when they answer again ------------------
 
 logger = logging.getLogger(__name__)
 
@@ -442,8 +440,7 @@ class ClientClosing:
             self._over.set()
 
 
-# --- messages --------------------------------------------------------------------------------------------
-# Messages of a Kafka client in our form.
+# --- messages: messages of a Kafka client in our form ----------------------------------------------------
 
 
 def to_message(raw: RawMessage) -> Message:

@@ -28,9 +28,7 @@ from site_spider.errors import ConfigError, LogSilent, LogUnavailable
 from site_spider.results.delivery import LogLimit
 from site_spider.results.held import Item
 
-# --- complaints ------------------------------------------------------------------------------------------
-# What the client reports about a member's topics: said once, or the end of the crawl.
-
+# --- What the client reports about a member's topics: said once, or the end of the crawl -----------------
 
 logger = logging.getLogger(__name__)
 

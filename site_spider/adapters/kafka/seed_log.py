@@ -40,9 +40,7 @@ from site_spider.contracts.seed_log import (
 )
 from site_spider.errors import ConfigError, LogUnavailable, TopicMissing
 
-# --- reader ----------------------------------------------------------------------------------------------
-# Reads a Kafka topic from its beginning on, without a group, and follows it.
-
+# --- reader: reads a Kafka topic from its beginning on, without a group, and follows it ------------------
 
 _READER_BATCH = 500
 _ASK_SECONDS = 1.0  # between two questions whether there is such a topic
@@ -150,9 +148,7 @@ class KafkaTopicReader(TopicReader):
         return to_message(raw) if error is None else None
 
 
-# --- facts -----------------------------------------------------------------------------------------------
-# What Kafka knows of a topic and a group: members, retention, times of messages.
-
+# --- What Kafka knows of a topic and a group: members, retention, times of messages ----------------------
 
 _FACTS_ANSWER_SECONDS = 5.0
 _READ_SECONDS = 3.0  # for the messages of all partitions
@@ -192,9 +188,7 @@ def _written_at(config: KafkaConfig, offsets: Mapping[Partition, int]) -> dict[P
     return found
 
 
-# --- rights ----------------------------------------------------------------------------------------------
-# What the user of a Kafka client may do, as the servers say it; nothing is joined or written.
-
+# --- rights: what the user of a Kafka client may do, as the servers say it; nothing is joined or written -
 
 _CREATE = "Create"
 _OF_GROUPS = frozenset({"READ", "DESCRIBE", "DELETE"})

@@ -31,9 +31,7 @@ from site_spider.results.delivery import LogLimit
 from site_spider.results.document import encode, shortened
 from site_spider.results.held import Item, Link
 
-# --- items -----------------------------------------------------------------------------------------------
-# Items of transactions as Kafka messages, and their delivery reports.
-
+# --- items: items of transactions as Kafka messages, and their delivery reports --------------------------
 
 logger = logging.getLogger(__name__)
 

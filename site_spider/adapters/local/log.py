@@ -49,9 +49,7 @@ from site_spider.contracts.seed_log import (
 from site_spider.errors import ConfigError, LogUnavailable, TopicMissing
 from site_spider.outage import Outage
 
-# --- log consumer ------------------------------------------------------------------------------------------
-# A member of a consumer group of the embedded seed log.
-
+# --- log consumer: A member of a consumer group of the embedded seed log ---------------------------------
 
 logger = logging.getLogger(__name__)
 
@@ -265,9 +263,7 @@ def to_message(partition: Partition, row: Sequence[Any]) -> Message:
     )
 
 
-# --- log reader ------------------------------------------------------------------------------------------
-# Reads a topic of the embedded seed log from its beginning on, without a group, and follows it.
-
+# --- Reads a topic of the embedded seed log from its beginning on, without a group, and follows it -------
 
 _READER_WAIT_SECONDS = 0.05
 _READER_PAGE = 200

@@ -162,9 +162,7 @@ class Forgetting:
             return connection.execute(_DELETE, (*bounds, before_ms, _MOST_AT_ONCE)).rowcount
 
 
-# --- log producer ----------------------------------------------------------------------------------------
-# Appends to the embedded seed log: one thread writes what many have queued, one transaction a batch.
-
+# --- Appends to the embedded seed log: one thread writes what many have queued, one transaction a batch --
 
 MESSAGE_LIMIT_BYTES = 16_000_000
 _BATCH_MESSAGES = 1_000

@@ -255,9 +255,7 @@ def _batches(fingerprints: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
         yield fingerprints[start : start + _BATCH]
 
 
-# --- statistics ------------------------------------------------------------------------------------------
-# Statistics documents in Redis: each for a day, and a list of them by time.
-
+# --- Statistics documents in Redis: each for a day, and a list of them by time ---------------------------
 
 KEPT_SECONDS: Final = 86_400
 

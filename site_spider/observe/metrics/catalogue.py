@@ -28,9 +28,7 @@ from prometheus_client.registry import Collector
 
 from site_spider.seed.tiers import MOST_TIERS
 
-# --- numbers ---------------------------------------------------------------------------------------------
-# Numbers out of documents that others wrote: what is missing or of another type is left out.
-
+# --- Numbers out of documents that others wrote: what is missing or of another type is left out ----------
 
 _MOST_NAMES = 1000  # of one mapping
 _LONGEST = 100  # characters of a label's value

@@ -283,9 +283,7 @@ def _listening(host: str, port: int, seconds: float, routes: Mapping[str, Route]
         runtime.sleep(0.1)
 
 
-# --- address ---------------------------------------------------------------------------------------------
-# Reads SITE_METRICS_ADDRESS: where the metrics of this process are served.
-
+# --- Reads SITE_METRICS_ADDRESS: where the metrics of this process are served ----------------------------
 
 _WAIT_SECONDS: Final = 5.0  # for the port: the process before this one may hold it for a moment
 NAME = "SITE_METRICS_ADDRESS"

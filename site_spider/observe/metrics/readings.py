@@ -27,9 +27,7 @@ from site_spider.observe.metrics.catalogue import OWN
 from site_spider.observe.snapshot import Snapshot, Watched, number, snapshot, stats_of
 from site_spider.results.commits import Commits
 
-# --- pulse -----------------------------------------------------------------------------------------------
-# Whether the event loop turns, as other threads see it.
-
+# --- pulse: whether the event loop turns, as other threads see it ----------------------------------------
 
 _BEAT_SECONDS = 0.25
 
@@ -56,9 +54,7 @@ class Pulse:
         return max(0.0, runtime.monotonic() - self._beat_at - _BEAT_SECONDS)
 
 
-# --- measurements ----------------------------------------------------------------------------------------
-# What only metrics need of a process, beside its snapshot: histograms, counts by outcome, resources.
-
+# --- What only metrics need of a process, beside its snapshot: histograms, counts by outcome, resources --
 
 _BACKOFFS: Final = ("429", "503")
 _REDIRECTS: Final = ("followed", "too_many", "invalid")
