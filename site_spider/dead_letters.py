@@ -33,9 +33,7 @@ from site_spider.seed.tiers import CrawlTopics
 from site_spider.tasks.desk import PutBackTasks
 from site_spider.text import cut
 
-# --- put back --------------------------------------------------------------------------------------------
-# Which dead letters were put back already, and which are copies of one another.
-#
+# --- put back: which dead letters were put back already, and which are copies of one another -------------
 # Theory: a consumer group of its own, `<dead-letter topic>.replay`, remembers them. All below its committed
 # offset were put back, and so were the runs in the commit's metadata: those that somebody chose. What does
 # not fit into the metadata is left out from the far end, so it may be put back a second time and is never
@@ -43,7 +41,6 @@ from site_spider.text import cut
 #
 # A process that dies before its commit leaves its dead letters to be written a second time by the next one.
 # They are one dead letter: their message came from the same place of the same topic.
-
 
 _ORIGIN: Final = ("origin_topic", "origin_partition", "origin_offset", "origin_timestamp")
 

@@ -60,11 +60,8 @@ def _as_json(character: str) -> str:
     return character if character.isprintable() else json.dumps(character)[1:-1]
 
 
-# --- reason ----------------------------------------------------------------------------------------------
-# Words the reason of a SeedError for dead-letter headers and terminals.
-#
+# --- reason: words the reason of a SeedError for dead-letter headers and terminals -----------------------
 # So it is one line of printable ASCII, short, and names the field, whatever the message held.
-
 
 SHOWN_CHARACTERS = 80
 REASON_CHARACTERS = 300

@@ -21,11 +21,8 @@ from site_spider.seed.seed import seed_message
 from site_spider.seed.tiers import Tiers
 from site_spider.service import config as parts
 
-# --- demo site -------------------------------------------------------------------------------------------
-# The pages of the sample site: hosts of ten pages, and the failures of real sites.
-#
+# --- The pages of the sample site: hosts of ten pages, and the failures of real sites --------------------
 # Everything is the same at every run. A host is an address of its own on loopback, all on one port.
-
 
 HOSTS: Mapping[str, tuple[str, tuple[str, ...]]] = {  # each with its name and its articles
     host: (found["name"], tuple(found["articles"]))

@@ -20,11 +20,8 @@ from site_spider.engine import scrapy_parts
 from site_spider.errors import SiteSpiderError
 from site_spider.text import cut, escaped, escaped_json, escaped_lines, for_log
 
-# --- table -----------------------------------------------------------------------------------------------
-# Tables for terminals and files: plain text, one line a row.
-#
+# --- Tables for terminals and files: plain text, one line a row ------------------------------------------
 # What stands in a cell may come from anywhere, so it is escaped (escape).
-
 
 GAP = "  "
 NARROWEST = 12  # a column that may shrink stays this wide

@@ -176,14 +176,11 @@ def task_line(report: Mapping[str, Any]) -> str:
     return f"{said}, parked {report['parked']}, pages {report['pages']}{seeds}"
 
 
-# --- progress watch --------------------------------------------------------------------------------------
-# Waits until a consumer group has nothing left to do.
-#
+# --- progress watch: waits until a consumer group has nothing left to do ---------------------------------
 # Theory: the ends of the partitions are asked for before what is committed, so a discovered link that went
 # back into the log meanwhile can be missing from the ends while its parent is committed already. Two looks
 # in a row without lag and with the same ends are needed: at the second look at the ends nothing new was
 # there, and everything before them had been committed by then.
-
 
 _LOOK_SECONDS = 0.5
 _OWNER_SECONDS = 15.0  # between two questions which partitions nobody has

@@ -208,9 +208,7 @@ def _refuse_unknown(args: list[str], most: int) -> None:
         raise UsageError(f"unexpected argument {args[most]!r}", print_help=False)
 
 
-# --- trial -----------------------------------------------------------------------------------------------
-# What Scrapy's commands for trying things out share here: they touch nothing of the crawl.
-#
+# --- What Scrapy's commands for trying things out share here: they touch nothing of the crawl ------------
 # They take settings from custom_settings and the environment as a crawl does, but join no group, commit
 # nothing and write to no sink, also when they run a spider that takes seeds.
 

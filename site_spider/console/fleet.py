@@ -113,12 +113,9 @@ class ProcessState:
         return self.consumed - self.completed - self.in_flight
 
 
-# --- curves ----------------------------------------------------------------------------------------------
-# What a fleet did in each stretch of ten seconds of the last hour.
-#
+# --- curves: what a fleet did in each stretch of ten seconds of the last hour ----------------------------
 # An increase of a counter is spread evenly over the time since the process was heard of before, so that
 # curves do not depend on how often a process speaks.
-
 
 STEP_SECONDS = 10
 _STEPS = 360

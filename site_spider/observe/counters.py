@@ -235,13 +235,10 @@ _SAID: Final = {
 }
 
 
-# --- tasks -----------------------------------------------------------------------------------------------
-# Counts of pages, bytes, outcomes and reasons by task, bounded in memory.
-#
+# --- tasks: counts of pages, bytes, outcomes and reasons by task, bounded in memory ----------------------
 # Theory: a process may see any number of tasks, one a seed at worst. Counts are exact while it has seen at
 # most MOST_TASKS. Beyond that the smaller half is added to the sum of the others and forgotten; a task of
 # these that comes again begins at 0, so its own counts are too low while the sum of all stays right.
-
 
 MOST_TASKS: Final = 2_000  # with counts of their own, about 1 KB each
 MOST_SHOWN: Final = 200

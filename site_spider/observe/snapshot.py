@@ -156,12 +156,9 @@ def _called(path: str, names: Mapping[str, Any]) -> str:
     return found
 
 
-# --- document --------------------------------------------------------------------------------------------
-# The statistics document: a snapshot of this process with what was added since the document before.
-#
+# --- The statistics document: a snapshot of this process with what was added since the document before ---
 # Its fields are fit for an index: none is named after a host, a partition or a task. Names from outside
 # stand only in `failures`, `unknown_fields`, `counters` and `texts`, which are bounded.
-
 
 MOMENTS: Final = ("interval", "idle", "close")
 
@@ -271,12 +268,9 @@ def _sums(prefix: str, kind: Mapping[str, int], before: Mapping[str, int] | None
     return {f"{prefix}{name}": kind[of] - (before or {}).get(of, 0) for name, of in _SUMS.items()}
 
 
-# --- scrapy stats ----------------------------------------------------------------------------------------
-# What Scrapy's statistics say of downloads, retries and links.
-#
+# --- scrapy stats: what Scrapy's statistics say of downloads, retries and links --------------------------
 # Statistics may have any number of keys, since spiders and extensions add their own. So what is wanted is
 # asked for by its key.
-
 
 Stats = Mapping[str, Any]
 

@@ -357,11 +357,8 @@ def first_place(headers: Headers) -> Headers:
     return tuple((name, value) for name, value in headers if name == FIRST_PLACE)
 
 
-# --- weight ----------------------------------------------------------------------------------------------
-# Estimates the memory of a seed; tests/frontier/test_weight.py measures it.
-#
+# --- weight: estimates the memory of a seed; tests/frontier/test_weight.py measures it -------------------
 # Besides the texts, the numbers are resident memory; tests/frontier/test_weight.py holds them.
-
 
 TEXT_BYTES = 60  # a string or bytes besides what is in them, with their place in a list
 _SEED_BYTES = 1_400  # in flight: with its entry in the ledger and its place in the frontier

@@ -27,11 +27,8 @@ from site_spider.errors import ConfigError
 from site_spider.options import SettingsView
 from site_spider.secrets import Redaction, secrets_of
 
-# --- secret files ----------------------------------------------------------------------------------------
-# Takes settings that can hold a secret from files, as Docker and Kubernetes hand secrets out.
-#
+# --- Takes settings that can hold a secret from files, as Docker and Kubernetes hand secrets out ---------
 # `NAME_FILE` is the path of a file with what `NAME` would be, as an environment variable or a setting.
-
 
 SECRETS = (
     "SITE_KAFKA_OPTIONS",
@@ -105,13 +102,10 @@ def _unquoted(value: str) -> str:
     return value[1:-1] if is_quoted else value
 
 
-# --- setting names ---------------------------------------------------------------------------------------
-# Refuses settings that nobody reads: a mistyped name would be without effect, silently.
-#
+# --- Refuses settings that nobody reads: a mistyped name would be without effect, silently ---------------
 # Known are the names with a default, here or in the settings file of the project at hand, and those that a
 # class of somebody else's declares in `setting_names`. Other names than ours are refused when they are
 # nearly one of Scrapy's, and have such a value: other parts of a project have settings of their own.
-
 
 _PREFIX = "SITE_"
 _OF_SERVERS = "SITE_SERVERS_"  # task_shell/servers.sh reads these
@@ -242,12 +236,9 @@ def _check(settings: SettingsView, name: str, default: float) -> None:
         options.seconds(settings, name, lowest)
 
 
-# --- spider settings -------------------------------------------------------------------------------------
-# The custom_settings of a spider, over the parts of this project.
-#
+# --- spider settings: the custom_settings of a spider, over the parts of this project --------------------
 # Scrapy takes a dict of custom_settings in the place of the one that was there: a spider with a pipeline of
 # its own would have none that writes results, and one with a middleware of its own no retries.
-
 
 _NAME = "custom_settings"
 MERGED = ("ITEM_PIPELINES", "DOWNLOADER_MIDDLEWARES", "SPIDER_MIDDLEWARES", "EXTENSIONS", "DOWNLOAD_HANDLERS")
@@ -295,12 +286,9 @@ def apply_custom_settings(settings: BaseSettings, custom: Mapping[str, Any]) -> 
     settings.setdict({**custom, **merged}, priority="spider")
 
 
-# --- redaction -------------------------------------------------------------------------------------------
-# Removes secrets of the settings from every log record.
-#
+# --- redaction: removes secrets of the settings from every log record ------------------------------------
 # Scrapy replaces its handler more than once, so the records themselves are looked at. One without a secret
 # stays as it is.
-
 
 _formatter = logging.Formatter()
 
@@ -339,13 +327,10 @@ def redact_logs(settings: BaseSettings) -> Redaction:
     return redaction
 
 
-# --- add-on ------------------------------------------------------------------------------------------------
-# The settings of this project in another one, as an add-on of Scrapy.
-#
+# --- add-on: the settings of this project in another one, as an add-on of Scrapy -------------------------
 # `ADDONS = {"site_spider.Addon": 300}` brings scheduler, download handlers, middlewares, extensions and
 # pipeline to the spiders that take seeds, and changes nothing for any other. What the project sets itself
 # counts more: add-ons stand between Scrapy's defaults and settings.py.
-
 
 ADDON_PRIORITY: Final = "addon"
 ADDON_PATH: Final = "site_spider.Addon"

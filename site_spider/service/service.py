@@ -162,11 +162,8 @@ async def tick(
         await asyncio.sleep(max(_COMMIT_SECONDS, spent / _COMMIT_SHARE))
 
 
-# --- workers ---------------------------------------------------------------------------------------------
-# Starts the threads of `asyncio.to_thread` with the crawl.
-#
+# --- workers: starts the threads of `asyncio.to_thread` with the crawl -----------------------------------
 # A stop needs some of them, and a process at its limit of threads could not start them then.
-
 
 _COUNT = min(32, (os.cpu_count() or 1) + 4)  # as asyncio has by itself
 _START_SECONDS = 10.0

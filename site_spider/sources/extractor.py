@@ -222,13 +222,10 @@ class Extractor:
         return None if process is None else await process.end()
 
 
-# --- worker ----------------------------------------------------------------------------------------------
-# The process that extracts: one page after the other, each within a limit of CPU time.
-#
+# --- The process that extracts: one page after the other, each within a limit of CPU time ----------------
 # An XPath on a page made for it can take minutes inside of libxml2, where no other thread can stop it. So
 # the system does: a timer of the process ends it. Whoever sent the page sees the end of the connection. It
 # speaks on its standard input, a socket: frames of a JSON head and bytes, see `frames`.
-
 
 MEMORY_BYTES = 1_000_000_000
 

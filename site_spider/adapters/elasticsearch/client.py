@@ -278,14 +278,11 @@ def _checked(number: int, host: str) -> str:
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
 
 
-# --- answer ----------------------------------------------------------------------------------------------
-# Reads Elasticsearch's answers: a verdict for each record, and what an error means.
-#
+# --- Reads Elasticsearch's answers: a verdict for each record, and what an error means -------------------
 # Another server or a proxy may have answered, so nothing is taken for granted. A record is acknowledged
 # only by an item that names it, and an answer that contradicts itself says nothing. A record is refused
 # only for its own sake: a status of 400 or 413 whose error speaks of the document. Everything else
 # (overload, a version conflict, a closed index, missing rights) may pass later.
-
 
 K = TypeVar("K")
 
@@ -399,13 +396,10 @@ def _is_own_fault(status: int, error: object) -> bool:
     return "no write index" not in str(error.get("reason"))  # an alias that is not ready to be written to
 
 
-# --- index -------------------------------------------------------------------------------------------------
-# The index template of one index, and what becomes of it on a server without the usual text analysis.
-#
+# --- The index template of one index, and what becomes of it on a server without the usual text analysis -
 # Every complete Elasticsearch has the module analysis-common, with html_strip and asciifolding. A slim
 # distribution refuses a template that names them. There the index of results has a further field, body_text,
 # for the text of a page, which the sink fills.
-
 
 TEXT: Final = "body_text"  # the text of `body`, where the server cannot make it
 _BODY: Final = "body"
@@ -497,16 +491,13 @@ def _forget_analyzer(mapping: Any) -> None:
             _forget_analyzer(inner)
 
 
-# --- mapping ---------------------------------------------------------------------------------------------
-# Adjusts the mapping of an index that existed before.
-#
+# --- mapping: adjusts the mapping of an index that existed before ----------------------------------------
 # It gets the fields that later versions write: a strict mapping refuses no result for them, and others map
 # them as a new index does.
 #
 # And `meta` of one producer harms no other results. Elasticsearch makes a field of every new key of an
 # object, up to 1,000 in an index; beyond them it refuses whatever has a new key, whoever sends it. In an
 # index of ours `meta` is one field, whatever is in it.
-
 
 _CLOSED = {"false", "strict"}  # values of `dynamic` with which no field is made
 LATER = (

@@ -217,13 +217,10 @@ class IndexPreparation:
             logger.info("The mapping of %s stays as it is: %s", self._index, explained(error))
 
 
-# --- sizes -----------------------------------------------------------------------------------------------
-# Whether a record that is refused for its size is at fault, or the server at the moment.
-#
+# --- sizes: whether a record that is refused for its size is at fault, or the server at the moment -------
 # A proxy in trouble answers 413 to requests of any size, and records would be set aside for nothing. So a
 # record is at fault when it is refused alone, twice, while a smaller request passes in between and no
 # larger one passed lately.
-
 
 _REMEMBERED_SECONDS = 60.0  # a limit may be lowered meanwhile
 
@@ -253,11 +250,8 @@ class Sizes:
         return self._last_at > moment
 
 
-# --- stored ----------------------------------------------------------------------------------------------
-# What is stored of documents already, as far as it decides which nulls are written: see results.nulls.
-#
+# --- What is stored of documents already, as far as it decides which nulls are written: see results.nulls
 # No script in the update does this, for a server may have no language for scripts, or allow none.
-
 
 _Stored = Mapping[str, Mapping[str, Any]]  # by _id
 

@@ -326,14 +326,11 @@ class BrokerHealth:
         return True
 
 
-# --- certificates ----------------------------------------------------------------------------------------
-# Certificates and keys of SITE_KAFKA_OPTIONS that are replaced while the process runs.
-#
+# --- certificates: certificates and keys of SITE_KAFKA_OPTIONS that are replaced while the process runs --
 # The client library reads them when a client is made, and never again (librdkafka 2.16). So what keeps a
 # client for long asks here whether to make another. The answer is yes only when the servers answer a client
 # that has read the new files: half of a pair, or an authority that the servers do not use yet, ends no
 # connection.
-
 
 _OPTIONS = (
     "ssl.ca.location",
@@ -380,16 +377,13 @@ class Certificates:
         return True
 
 
-# --- closing ---------------------------------------------------------------------------------------------
-# Closes the client of a member without hanging in it.
-#
+# --- closing: closes the client of a member without hanging in it ----------------------------------------
 # Theory of operation. An assignment that arrives while the client closes is answered from within its
 # `close`. That answer ends the membership at once. The answer to the revocation behind it may then wait for
 # ever, with Python's lock held, so that no thread of the process goes on (librdkafka, issue 4884; seen in
 # one of four closes in a rebalance). So what waits to be answered is answered first. Should an assignment
 # arrive in the moment between, the thread that closes stays in it, with the lock released: the client is
 # left as a killed process leaves its own.
-
 
 _BATCH = 10_000
 _CLOSE_ANSWER_SECONDS = 1.0  # for what waits in the client

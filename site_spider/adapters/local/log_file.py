@@ -114,13 +114,10 @@ class LogFile(DatabaseFile):
             super()._prepare(connection)
 
 
-# --- forgetting ------------------------------------------------------------------------------------------
-# Forgets messages that every group has completed, some time after they were produced.
-#
+# --- forgetting: forgets messages that every group has completed, some time after they were produced -----
 # A group has completed what lies below its committed offset. What is complete beyond it stays until the
 # offset has passed, and so does all that a group which was given up once has not read. The freed pages of
 # the file are used again, so that it stops growing.
-
 
 _MOST_AT_ONCE = 1_000  # messages of a partition, in one transaction: others wait for it to write
 _LONGEST_PAUSE_SECONDS = 60.0

@@ -22,11 +22,8 @@ from site_spider.options import SettingsView, text
 from site_spider.page.url import beginnings_of
 from site_spider.results.document import encode, settled, without_mark
 
-# --- store -----------------------------------------------------------------------------------------------
-# The SQLite file of results and statistics, in SITE_DATA_DIR.
-#
+# --- store: the SQLite file of results and statistics, in SITE_DATA_DIR ----------------------------------
 # Several processes share it (WAL). One object belongs to one thread.
-
 
 T = TypeVar("T")
 

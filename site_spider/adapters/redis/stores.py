@@ -76,14 +76,11 @@ def _refused() -> ConfigError:
     )
 
 
-# --- done ------------------------------------------------------------------------------------------------
-# Marks of the dupefilter in Redis, shared by all processes of a consumer group.
-#
+# --- done: marks of the dupefilter in Redis, shared by all processes of a consumer group -----------------
 # Each is a key of its own, so that each has its own time to live and the server never has to drop a large
 # value at once. Where the server has the commands BF.*, they may be kept in its Bloom filters instead
 # (SITE_REDIS_DUPEFILTER_BLOOM). One server, or a pair with fail-over: not Redis Cluster, which refuses to
 # answer for keys of several slots at once.
-
 
 logger = logging.getLogger(__name__)
 

@@ -255,7 +255,6 @@ def _last_completion(document: Document) -> float | None:
 
 # --- table -----------------------------------------------------------------------------------------------
 
-
 PREFIX: Final = "site_spider_"
 EVERY: Final = ("group", "slot")
 OF_A_HOST: Final = ("group",)
@@ -431,7 +430,6 @@ METRICS: Final = (
 # --- exposition ------------------------------------------------------------------------------------------
 # All metrics as text, in Prometheus' format or OpenMetrics, of one process or of all of a host. It takes some
 # 20 ms for a process, so the event loop is no place for it.
-
 
 Buckets = list[tuple[str, float] | tuple[str, float, Exemplar]]
 

@@ -34,12 +34,9 @@ from site_spider.options import SettingsView
 
 logger = logging.getLogger(__name__)
 
-# --- http server -----------------------------------------------------------------------------------------
-# A small HTTP server in threads of its own, which answers GET while the event loop is blocked.
-#
+# --- A small HTTP server in threads of its own, which answers GET while the event loop is blocked --------
 # Whoever connects costs little, whatever it sends: a few connections at a time, a few seconds for each, the
 # bounds of http.server for lines and headers, no body, one request for each connection.
-
 
 _MOST_CONNECTIONS = 8
 _SILENCE_SECONDS = 5.0
@@ -343,11 +340,8 @@ async def serve_metrics(settings: SettingsView) -> Exporter | None:
     return exporter
 
 
-# --- group -----------------------------------------------------------------------------------------------
-# What is known of the whole group: its lag, the age of the lag, members, retention and dead letters.
-#
+# --- What is known of the whole group: its lag, the age of the lag, members, retention and dead letters --
 # Asked of the seed log only while somebody scrapes, in a thread, and at most four times a minute.
-
 
 _EVERY_SECONDS: Final = 15.0
 _MOST_PARTITIONS: Final = 200  # whose first message is looked at
