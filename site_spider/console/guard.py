@@ -108,7 +108,7 @@ def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
         return None
 
 
-# --- sessions: sessions of the console, and the tokens of their forms ------------------------------------
+# --- Sessions of the console, and the tokens of their forms ----------------------------------------------
 # Nothing is stored: a session is a random name with a signature of this process, so it ends with the
 # process. The signature says whether its owner has given SITE_CONSOLE_TOKEN.
 

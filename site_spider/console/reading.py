@@ -220,7 +220,7 @@ def _moment(value: object) -> float | None:
     return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
 
 
-# --- tasks: the tasks of a fleet -------------------------------------------------------------------------
+# --- The tasks of a fleet --------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)

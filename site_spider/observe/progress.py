@@ -140,7 +140,7 @@ class Rate:
         return lag / rate if rate else None
 
 
-# --- seeds of a task: the seeds of a task that wait in the topics, by reading these ----------------------
+# --- The seeds of a task that wait in the topics, by reading these ---------------------------------------
 
 
 def in_seed_topic(log: SeedLog, topic: str, group: str, task_id: str) -> Iterator[Seed]:

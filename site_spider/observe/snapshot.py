@@ -334,7 +334,7 @@ def _answered(stats: Stats, prefix: str) -> dict[str, Any]:
     }
 
 
-# --- memory: the memory of this process, as Linux says it ------------------------------------------------
+# --- The memory of this process, as Linux says it --------------------------------------------------------
 
 _STATM = Path("/proc/self/statm")
 _MEGABYTE = 1024 * 1024  # as Scrapy counts MEMUSAGE_*_MB

@@ -193,7 +193,7 @@ class CrawlTopics(NamedTuple):
                 yield setting, topic
 
 
-# --- partitions: the partition of a key, as Kafka's Java client computes it (murmur2) --------------------
+# --- The partition of a key, as Kafka's Java client computes it (murmur2) --------------------------------
 
 _SEED = 0x9747B28C
 _FACTOR = 0x5BD1E995

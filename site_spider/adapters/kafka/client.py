@@ -326,7 +326,7 @@ class BrokerHealth:
         return True
 
 
-# --- certificates: certificates and keys of SITE_KAFKA_OPTIONS that are replaced while the process runs --
+# --- Certificates and keys of SITE_KAFKA_OPTIONS that are replaced while the process runs ----------------
 # The client library reads them when a client is made, and never again (librdkafka 2.16). So what keeps a
 # client for long asks here whether to make another. The answer is yes only when the servers answer a client
 # that has read the new files: half of a pair, or an authority that the servers do not use yet, ends no
@@ -434,7 +434,7 @@ class ClientClosing:
             self._over.set()
 
 
-# --- messages: messages of a Kafka client in our form ----------------------------------------------------
+# --- Messages of a Kafka client in our form --------------------------------------------------------------
 
 
 def to_message(raw: RawMessage) -> Message:

@@ -31,7 +31,7 @@ from site_spider.results.delivery import LogLimit
 from site_spider.results.document import encode, shortened
 from site_spider.results.held import Item, Link
 
-# --- items: items of transactions as Kafka messages, and their delivery reports --------------------------
+# --- Items of transactions as Kafka messages, and their delivery reports ---------------------------------
 
 logger = logging.getLogger(__name__)
 

@@ -114,7 +114,7 @@ class LogFile(DatabaseFile):
             super()._prepare(connection)
 
 
-# --- forgetting: forgets messages that every group has completed, some time after they were produced -----
+# --- Forgets messages that every group has completed, some time after they were produced -----------------
 # A group has completed what lies below its committed offset. What is complete beyond it stays until the
 # offset has passed, and so does all that a group which was given up once has not read. The freed pages of
 # the file are used again, so that it stops growing.

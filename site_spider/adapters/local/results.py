@@ -170,7 +170,7 @@ def _column(value: Any) -> Any:
     return value if isinstance(value, int | float | str) else None
 
 
-# --- filters: filters of documents as conditions of SQL. The clauses are constants, their values are bound
+# --- Filters of documents as conditions of SQL. The clauses are constants, their values are bound --------
 
 # a document may be somebody else's text
 _WITHOUT_BODY = (
