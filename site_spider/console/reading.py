@@ -134,22 +134,22 @@ def _held_up(document: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _fields(part: Mapping[str, Any], **readers: Callable[[Any], Any]) -> Iterator[Any]:
-    return (read(part.get(name)) for name, read in readers.items())
+def _fields(part: Mapping[str, Any], **readers: Callable[[Any], Any]) -> dict[str, Any]:
+    return {name: read(part.get(name)) for name, read in readers.items()}
 
 
 def _hosts(value: object) -> Iterator[HostState]:
     for host in _objects(value, MOST_HOSTS):
         until = host.get("next_in_seconds")
         known = _fields(host, host=_text, waiting=_count, out=_count, reason=_text)
-        yield HostState(*known, None if until is None else _number(until))
+        yield HostState(**known, next_in_seconds=None if until is None else _number(until))
 
 
 def _sinks(value: object) -> Iterator[SinkState]:
     for sink in _objects(value, _MOST_SINKS):
-        counts = _fields(sink, backlog=_count, backlog_bytes=_count, backlog_limit_bytes=_count)
-        is_there, last_accept_at = sink.get("available") is True, _moment(sink.get("last_accept_at"))
-        yield SinkState(_text(sink.get("name")), is_there, *counts, last_accept_at)
+        known = _fields(sink, name=_text, backlog=_count, backlog_bytes=_count, last_accept_at=_moment)
+        limit_bytes = _count(sink.get("backlog_limit_bytes"))
+        yield SinkState(available=sink.get("available") is True, limit_bytes=limit_bytes, **known)
 
 
 def _tasks(value: object) -> Iterator[TaskFigures]:
@@ -162,14 +162,17 @@ def _tasks(value: object) -> Iterator[TaskFigures]:
 
 
 def _task(task_id: str, task: Mapping[str, Any]) -> TaskFigures:
-    return TaskFigures(task_id, *_fields(task, pages=_count, bytes=_count, outcomes=_counts, reasons=_counts))
+    return TaskFigures(
+        task_id, **_fields(task, pages=_count, bytes=_count, outcomes=_counts, reasons=_counts)
+    )
 
 
 def _examples(value: object) -> Iterator[FailureState]:
     for failure in _objects(value, _MOST_EXAMPLES):
         url, said = (_text(failure.get(name), _LONGEST_TEXT) for name in ("url", "description"))
         names = _fields(failure, task_id=_text, reason=_text)
-        yield FailureState(_moment(failure.get("at")) or 0.0, url, host_of(url), *names, said)
+        at = _moment(failure.get("at")) or 0.0
+        yield FailureState(at=at, url=url, host=host_of(url), description=said, **names)
 
 
 # --- values ----------------------------------------------------------------------------------------

@@ -70,7 +70,7 @@ def test_threads_of_a_crawl_have_names_by_which_their_end_is_seen() -> None:
         for module, call in starts()
         if name_of(call) == "Thread" and not module.startswith("commands/")
     }
-    assert len(named) == 9
+    assert len(named) == 8
     assert [name for name in named.values() if not name.startswith(THREAD_PREFIX)] == []
 
 
