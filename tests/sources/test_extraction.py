@@ -19,7 +19,7 @@ from site_spider.sources.extraction import (
     SourcePage,
     extract,
 )
-from site_spider.sources.file import parse_source
+from site_spider.sources.library import parse_source
 from site_spider.sources.model import Source
 
 URL = "http://shop.test/catalogue/list.html"
