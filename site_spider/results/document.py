@@ -264,7 +264,7 @@ def settled(stored: Mapping[str, Any], document: Mapping[str, Any]) -> Mapping[s
     if not is_marked(document):
         return document
     names = absent(document)
-    theirs = kept(stored, names)
+    theirs = kept(stored, names) if stored else ()
     over = {name: value for name, value in document.items() if name not in theirs} if theirs else document
     return marked(over, names)
 

@@ -14,7 +14,7 @@ from typing import Any
 from unittest.mock import patch
 
 from site_spider.contracts.sink import ACKNOWLEDGED, Answer
-from site_spider.dead_letters.replay import PutBack
+from site_spider.dead_letters import PutBack
 from site_spider.errors import LogSilent
 from site_spider.frontier import waiting_room
 from site_spider.frontier.host_queue import HostPolicy
