@@ -79,10 +79,9 @@ def _last_message_dropped(right: Wrong, self: Intake, messages: list[Any]) -> No
     right(self, messages[:-1] if len(messages) > 5 else messages)
 
 
-def _no_hold_for_links(right: Wrong, self: Queues, request: Any, job: Any, *, is_link: bool) -> None:
-    right(self, request, job, is_link=is_link)
-    if is_link and not self._completion.knows(request):  # it waits as less than a request
-        job.entry.holds -= 1
+def _no_hold_for_links(right: Wrong, self: Queues, request: Any, job: Any, **how: Any) -> None:
+    right(self, request, job, **how)
+    job.entry.holds -= how["is_link"] and not self._completion.knows(request)  # it waits as less
 
 
 def _leaves_uncounted(right: Wrong, self: OffsetCommits, partitions: Any) -> None:
