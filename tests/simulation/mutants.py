@@ -291,7 +291,7 @@ def _parked_untold(right: Wrong, self: Parking, sent: Any, parked: Any) -> None:
 
 
 def _seed_parked_nowhere(_right: Wrong, self: Leaving, waiting: Any, _task_id: str) -> None:
-    self._completion.end_as(waiting.entry, Outcome.SPILLED)
+    self._completion.end_as(waiting, Outcome.SPILLED)
 
 
 def _link_parked_nowhere(right: Wrong, self: Leaving, waiter: Any, state: Any) -> None:
