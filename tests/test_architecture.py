@@ -1,7 +1,6 @@
 """The shape of the code, read from its sources: who sets what, names, sizes. Imports are import-linter's.
 
-Where one of these fails, change the code; an exception is listed here with its reason. `python -m
-tools.measure.shape` prints the same figures.
+Where one of these fails, change the code; an exception is listed here with its reason.
 """
 
 from __future__ import annotations
@@ -14,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from tools.measure.shape import Module, classes, functions, modules, set_from_outside, share
+from tests.shape import Module, Setting, classes, functions, modules, set_from_outside, share
 
 ROOT = Path(__file__).resolve().parents[1]
+pytestmark = pytest.mark.xdist_group("architecture")  # one worker parses the sources
 
 MOST_LINES = 600
 # Files and lines, which only fall (docs/decisions/0024-fewer-modules.md).
@@ -72,25 +72,25 @@ def sources(package: str) -> list[Module]:
     return [*modules(ROOT / package)]
 
 
+@cache
+def settings_from_outside() -> list[Setting]:
+    return [setting for module in sources("site_spider") for setting in set_from_outside(module)]
+
+
 def test_nothing_is_set_on_an_object_from_outside() -> None:
     """A part gets what it works with by its constructor: see service/wiring.py."""
     found = [
         f"{setting.module}:{setting.line} sets {setting.object}.{setting.attribute}: use its constructor"
-        for module in sources("site_spider")
-        if not module.name.startswith("engine/")  # its purpose is to reach into Scrapy's objects
-        for setting in set_from_outside(module)
-        if setting.object not in SET_FROM_OUTSIDE.get(module.name, ())
+        for setting in settings_from_outside()
+        if not setting.module.startswith("engine/")  # its purpose is to reach into Scrapy's objects
+        if setting.object not in SET_FROM_OUTSIDE.get(setting.module, ())
     ]
     assert found == []
 
 
 def test_the_exceptions_are_needed() -> None:
     """What is no longer set from outside is no longer listed."""
-    needed = {
-        (setting.module, setting.object)
-        for module in sources("site_spider")
-        for setting in set_from_outside(module)
-    }
+    needed = {(setting.module, setting.object) for setting in settings_from_outside()}
     listed = {(module, name) for module, names in SET_FROM_OUTSIDE.items() for name in names}
     assert listed - needed == set()
 

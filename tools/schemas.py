@@ -18,7 +18,6 @@ FILES = {
 
 
 def text(file: Path) -> str:
-    """What a file holds."""
     return json.dumps(FILES[file](), indent=2, ensure_ascii=False) + "\n"
 
 

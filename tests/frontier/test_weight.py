@@ -102,7 +102,7 @@ def test_seeds_in_flight(shape: str) -> None:
         waiting_room.frontier.push(0, f"{number % 20}.example", waiting, 0.0)
         return waiting
 
-    taken = measured(_from_one(poll), 60 if len(json.dumps(document)) < 50_000 else 5)
+    taken = measured(_from_one(poll), 60 if len(json.dumps(document)) < 10_000 else 5)
     assert_near(weights[-1], taken)
     assert weights[-1] <= MAX_SEED_BYTES
 
