@@ -96,7 +96,7 @@ def _fixtures(item: pytest.Item) -> dict[str, Sequence[pytest.FixtureDef[Any]]]:
 
 
 def pytest_collection_finish() -> None:
-    """All modules are there for good: garbage is looked for without them, which else takes a tenth of the CPU."""
+    """All modules stay: to look for garbage among them took a tenth of the CPU."""
     gc.collect()
     gc.freeze()
 

@@ -14,7 +14,7 @@ from scrapy.spiderloader import get_spider_loader
 
 from site_spider.commands.output import complain, escape_logs_and_tracebacks
 from site_spider.commands.site_command import loaded_spider
-from site_spider.engine.crawl_command import CrawlCommand
+from site_spider.engine.scrapy_commands import CrawlCommand
 from site_spider.errors import EXIT_CONFIG, EXIT_SETUP, EXIT_SOFTWARE, EXIT_UNAVAILABLE, ConfigError
 from site_spider.secrets import Redaction
 from site_spider.service import environment

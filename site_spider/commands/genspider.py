@@ -6,7 +6,7 @@ from pathlib import Path
 
 from scrapy.settings import SETTINGS_PRIORITIES
 
-from site_spider.engine.genspider_command import GenspiderCommand
+from site_spider.engine.scrapy_commands import GenspiderCommand
 from site_spider.resources import resource
 from site_spider.service import environment
 

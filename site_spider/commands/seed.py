@@ -19,7 +19,7 @@ from site_spider import options
 from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
 from site_spider.contracts.seed_log import MessagePlace, Producer, SeedLog
 from site_spider.errors import LogUnavailable, SeedError, SinkRejected
-from site_spider.intake import intake
+from site_spider.intake import seed_queue
 from site_spider.observe.progress import LagGate, group_gate
 from site_spider.seed.fields import MAX_MESSAGE_BYTES
 from site_spider.seed.seed import seed_message
@@ -254,7 +254,7 @@ class Command(SiteCommand):
                 task_id=opts.task_id,
                 method=opts.method,
                 not_extract=opts.not_extract,
-                needs_url=not hasattr(self.spider_class, intake.METHOD),
+                needs_url=not hasattr(self.spider_class, seed_queue.METHOD),
                 settled=None if task is None else task.sent,
                 before=self._gate(log, topic, opts.max_lag, task, lambda: seeding.finish()),  # noqa: PLW0108 - made below
             )

@@ -23,8 +23,8 @@ from site_spider import runtime
 from site_spider.contracts.seed_log import Message
 from site_spider.errors import SeedError
 from site_spider.histogram import Histogram
+from site_spider.intake.intake import Seeds
 from site_spider.intake.room import BackPressure
-from site_spider.intake.seeds import Seeds
 from site_spider.intake.suspects import Quarantine
 from site_spider.ledger.completion import SeedListener
 from site_spider.ledger.ledger import Entry

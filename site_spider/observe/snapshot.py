@@ -34,8 +34,7 @@ from site_spider.errors import ConfigError
 from site_spider.frontier.retry import RETRIES_COUNTED
 from site_spider.frontier.scheduler import Queues
 from site_spider.histogram import difference
-from site_spider.intake.intake import Intake
-from site_spider.intake.seeds import Seeds
+from site_spider.intake.intake import Intake, Seeds
 from site_spider.ledger.ledger import Ledger, Outcome
 from site_spider.observe.counters import (
     SPAN_SAID,

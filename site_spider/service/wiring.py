@@ -32,10 +32,9 @@ from site_spider.frontier.waiter import (
     robots_free,
 )
 from site_spider.frontier.waiting_room import Times, WaitingRoom, build_frontier, build_load, build_politeness
-from site_spider.intake.intake import SINK_SECONDS, Handover, Intake, LoopCalls, OwnRequests
+from site_spider.intake.intake import SINK_SECONDS, Handover, Intake, LoopCalls, Seeds
 from site_spider.intake.room import BackPressure, PollRoom, SoftLimit
-from site_spider.intake.seed_queue import SeedQueue, SeedWeights, TopicPartitions
-from site_spider.intake.seeds import Seeds
+from site_spider.intake.seed_queue import OwnRequests, SeedQueue, TopicPartitions
 from site_spider.intake.suspects import Quarantine
 from site_spider.ledger.completion import Completion
 from site_spider.ledger.ledger import Ledger
@@ -149,8 +148,9 @@ class Parts:
         self.handover = handover = Handover(engine, sinks, config.revoke_grace_seconds, is_telling)
         soft = SoftLimit(config.memory_soft_bytes, rss_bytes, lambda: ledger.in_flight)
         is_stopping, has_memory = _asking(stop, "has_begun"), _asking(bodies, "has_room")
+        is_leaving = _asking(handover, "active")
         self.back_pressure = back_pressure = BackPressure(
-            load, sinks, commits, handover, is_stopping, has_memory, soft
+            load, sinks, commits, is_leaving, is_stopping, has_memory, soft
         )
         poll_room = PollRoom(
             ledger,
@@ -188,13 +188,13 @@ class Parts:
             politeness,
             load,
             completion,
-            completion.may_begin,
+            quarantine.isolation.may_begin,
             poll_room.starved,
             wake,
             times=times,
             takes=takes,
         )
-        urgency.add(quarantine.is_cautious, _asking(handover, "active"), _asking(room, "is_idle"))
+        urgency.add(quarantine.is_cautious, is_leaving, _asking(room, "is_idle"))
         cookies = SeedCookies(crawler)
         hosts = Ownership(partitions) if config.host_ownership else None
         headers = SeedHeaders(library, everywhere=SEED_HEADERS in config.seed_meta_keys)
@@ -211,10 +211,7 @@ class Parts:
             records.parking,
             records.highs,
         )
-        proceed = quarantine.isolation.proceed
-        self.queues = queues = Queues(
-            seed_queue, room, spill, completion, dead_letters, completion.may_begin, proceed
-        )
+        self.queues = queues = Queues(seed_queue, room, spill, completion, dead_letters, quarantine.isolation)
         all_seeds = options.boolean(settings, "SITE_FILTER_SEEDS")
         pages = pages_of(dupefilter, seed_queue, completion, spider, background, all_seeds=all_seeds)
         traps, rules = Traps(), lambda: stores.url_rules.rules
@@ -248,7 +245,7 @@ class Parts:
         # the thread of the consumer
         has_died = lambda: ending.is_death  # noqa: E731
         self.seeds = seeds = Seeds(
-            completion, seed_queue, quarantine, dead_letters, poll_room, handover, queues, has_died
+            completion, seed_queue, quarantine, dead_letters, poll_room, handover, room.fenced, has_died
         )
         read_seed = partial(
             parse_seed,
@@ -268,7 +265,7 @@ class Parts:
         )
 
         # who follows the life-cycle of a seed, in this order
-        completion.add(SeedWeights(load), results, cookies, records.states)
+        completion.add(load, results, cookies, records.states)
         if isinstance(dupefilter, SeenDupeFilter):
             completion.add(SeenMarks(dupefilter.seen))
         completion.add(quarantine.care, quarantine.isolation, counted.seed_times, traps)

@@ -578,7 +578,6 @@ def _anchor_host(response: Response, job: Job | None) -> str:
     host = host_of(response.url)
     if job is None:
         return host
-    root = job.root
-    if job is root:
-        root.found_at(host)
-    return root.scope_host or host
+    if job.parent is None:
+        job.entry.found_at(host)
+    return job.entry.scope_host or host

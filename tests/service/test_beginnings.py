@@ -15,7 +15,7 @@ from site_spider.frontier import scheduler
 from site_spider.frontier.frontier import Frontier
 from site_spider.frontier.waiter import WaitingLink
 from site_spider.frontier.waiting_room import build_frontier
-from site_spider.intake.seed_queue import Waiting
+from site_spider.ledger.ledger import SeedInFlight
 from site_spider.service.service import SeedService
 from tests.in_process import engine
 from tests.in_process.engine import Crawled, crawl, page, settings_for
@@ -100,7 +100,7 @@ def test_a_seed_that_cannot_be_queued_is_set_aside(tmp_path: Path, monkeypatch: 
     push = Frontier.push
 
     def broken(frontier: Any, level: int, host: str, value: Any, *moments: float) -> None:
-        if isinstance(value, Waiting) and value.seed.url == BAD:
+        if isinstance(value, SeedInFlight) and value.seed.url == BAD:
             raise Bug("no place")
         push(frontier, level, host, value, *moments)
 
@@ -162,7 +162,7 @@ def test_an_error_of_the_frontier_counts_as_a_death_and_cannot_come_for_ever(
 
     def broken(frontier: Any, now: float) -> Any:
         value = pop(frontier, now)
-        if isinstance(value, Waiting) and value.seed.url == BAD:
+        if isinstance(value, SeedInFlight) and value.seed.url == BAD:
             raise Bug("no turn")
         return value
 

@@ -142,7 +142,7 @@ class Process:
             "seeds in flight": completion.ledger.in_flight,
             "requests that wait": len(parts.room),
             "requests alive": len(completion._alive),
-            "roots": len(completion.roots()),
+            "begun": len(completion.begun()),
             "downloads": sum(self.downloads.values()),
             "bytes": load.bytes + load.spilling + load.requests,
             "bodies": parts.bodies.bytes,
