@@ -18,7 +18,7 @@ from site_spider import options
 from site_spider.contracts.seed_log import LogName, Partition, Producer, SeedLog
 from site_spider.contracts.sink import Sink, StatisticsStore
 from site_spider.engine.background import Background
-from site_spider.errors import EXIT_SETUP, EXIT_SOFTWARE, ConfigError, exit_code_of
+from site_spider.errors import EXIT_SETUP, EXIT_SOFTWARE, exit_code_of
 from site_spider.frontier.frontier import Frontier
 from site_spider.frontier.scheduler import Queues
 from site_spider.frontier.waiter import TaskFlow, TaskRates, Waiter
@@ -26,12 +26,11 @@ from site_spider.intake.intake import LoopCalls
 from site_spider.ledger.completion import Completion
 from site_spider.observe.frontier_socket import FrontierServer
 from site_spider.observe.metrics.readings import Measurements
-from site_spider.observe.snapshot import MOMENTS, Watched, statistics_id
+from site_spider.observe.snapshot import Watched, statistics_id
 from site_spider.observe.statistics import Statistics, StatisticsPlan, StatsTopic
-from site_spider.options import SettingsView
 from site_spider.results.delivery import Delivery
 from site_spider.secrets import Redaction, secrets_of
-from site_spider.service.config import KAFKA, STATS_TO, ServiceSettings, guard_of
+from site_spider.service.config import ServiceSettings, guard_of
 from site_spider.sources.library import SourceFolder
 from site_spider.sources.url_rules import UrlRulesFile
 from site_spider.tasks import webhook
@@ -116,9 +115,6 @@ class Ending:
 
 # --- What shows a crawl to others: statistics and the socket of `scrapy frontier` ------------------------
 
-_WHEN = "SITE_STATS_WHEN"
-_ALWAYS = frozenset({"interval", "close"})  # for the topic: a console shows each process, and its end
-
 
 class Observers:
     """All of them take their numbers from `observe.snapshot`. None holds up the crawl."""
@@ -138,7 +134,7 @@ class Observers:
         self._log = measurements.log
         # made as a sink is, but by another class method: nothing else differs
         deliveries = [Delivery(cast(Sink, store)) for store in stores]
-        plan = statistics_plan(settings, statistics_id(settings, watched.identity))
+        plan = StatisticsPlan(settings, statistics_id(settings, watched.identity))
         topic = StatsTopic(log, config.stats_topic)
         self._statistics = Statistics(watched, deliveries, topic, plan, ending.background)
         has_socket = options.boolean(settings, "SITE_FRONTIER_SOCKET")
@@ -159,22 +155,6 @@ class Observers:
         await self._statistics.close()
         self._watched.loop_lag.stop()
         self._log.close()
-
-
-def statistics_plan(settings: SettingsView, own_id: str) -> StatisticsPlan:
-    """What SITE_STATS_* say. Raises ConfigError."""
-    moments = frozenset(options.names(settings, _WHEN))
-    if not moments or not moments.issubset(MOMENTS):
-        raise ConfigError(
-            f"{_WHEN} is {settings.get(_WHEN)!r}, but must name one or several of {', '.join(MOMENTS)}."
-        )
-    has_topic = KAFKA in options.names(settings, STATS_TO)
-    return StatisticsPlan(
-        own_id,
-        options.seconds(settings, "SITE_STATS_INTERVAL_SECONDS", minimum=0.1),
-        moments,
-        _ALWAYS | moments if has_topic else _ALWAYS,
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -243,7 +243,7 @@ class SeedService:
         settings, ending = self._crawler.settings, self._ending
         names.raise_limit()
         give_back_large_blocks(beside_large_bodies=False)
-        config = ServiceSettings.read(settings)
+        config = ServiceSettings(settings)
         say_what_has_no_effect(settings)
         assert self._crawler.spider is not None
         say_starts_without_seeds(self._crawler.spider)

@@ -115,7 +115,7 @@ class Parts:
         else:
             commits = OffsetCommits(completion, producer, member, tell)
         self.commits = commits
-        counted = Counted.new()
+        counted = Counted()
         nulls = dict.fromkeys(PAGE_FIELDS) if getattr(spider, "page_texts", None) is not None else {}
         deletes = options.choice(settings, "SITE_GONE", ("mark", "delete")) == "delete"
         describe = getattr(spider, "describe_answer", None)

@@ -491,6 +491,6 @@ def test_a_setting_that_cannot_be_used_ends_the_process(tmp_path: Path, name: st
 
 
 async def _read(settings: Settings) -> None:
-    ServiceSettings.read(settings)
+    ServiceSettings(settings)
     build_load(settings)
     build_politeness(Crawler(SeedSpider, settings), build_frontier(settings), lambda: None)

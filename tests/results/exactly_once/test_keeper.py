@@ -427,5 +427,5 @@ def test_where_it_cannot_be_had_the_crawl_does_not_start(
 ) -> None:
     """The message names the setting and the remedy."""
     with pytest.raises(ConfigError, match="SITE_KAFKA_EXACTLY_ONCE") as caught:
-        ServiceSettings.read(settings_for(tmp_path, SITE_KAFKA_EXACTLY_ONCE="true", **settings))
+        ServiceSettings(settings_for(tmp_path, SITE_KAFKA_EXACTLY_ONCE="true", **settings))
     assert remedy in str(caught.value)
