@@ -7,6 +7,7 @@ found by the pages that were fetched, within what they are compared with others.
 from __future__ import annotations
 
 import logging
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -30,6 +31,16 @@ _SHARE = 10  # one in so many has to have a text of its own
 _MOST_PATTERNS = 2_000  # of all hosts: about 10 MB
 _SECONDS = 3_600.0  # then as many pages are fetched anew: a site may have been out of order
 _MOST_RULES = 500  # that are counted by name
+_REST = 500  # pages that are not looked at after many had texts of their own
+_LONGEST_BODY = 50_000  # characters
+_LINK = re.compile(r"""\bhref\s*=\s*(?:"[^"]*"|'[^']*'|[^\s>"']*)""", re.IGNORECASE)
+_DAY, _YEAR = r"\d{1,2}(?:st|nd|rd|th)?\b", r"(?:19|20)\d\d"
+_MONTH = r"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\b\.?"
+_DATE = re.compile(
+    rf"\b(?:(?:mon|tues|wednes|thurs|fri|satur|sun)day|(?:{_DAY}\s+)?{_MONTH}(?:\s+{_DAY})?(?:,?\s+{_YEAR})?"
+    rf"|{_YEAR}[-/.]\d{{1,2}}(?:[-/.]\d{{1,2}})?|\d{{1,2}}[-/.]\d{{1,2}}[-/.]{_YEAR})\b",
+    re.IGNORECASE,
+)
 
 _Place = tuple[str | None, str]  # within what pages are compared, and a pattern
 
@@ -41,6 +52,7 @@ class Traps(SeedListener):
         # by pattern: of each page what its text is known by
         self._pages: BoundedDict[_Place, OrderedDict[int, int]] = BoundedDict(_MOST_PATTERNS)
         self._found: BoundedDict[_Place, float] = BoundedDict(_MOST_PATTERNS)  # when
+        self._rest: BoundedDict[_Place, int] = BoundedDict(_MOST_PATTERNS)  # pages
 
     def written(self, job: Job, document: Mapping[str, Any]) -> None:
         """As in SeedListener."""
@@ -49,6 +61,14 @@ class Traps(SeedListener):
         if not is_well or document.get("method") == "HEAD" or (pattern := pattern_of(job.url)) is None:
             return
         place = job.seed.page_scope, pattern
+        if left := self._rest.get(place, 0):
+            self._rest[place] = left - 1
+            if left == 1:
+                self._pages.pop(place, None)
+            return
+        is_link = job.parent is not None or job.seed.spilled is not None
+        if is_link and not document.get("text_hash"):
+            said = _without_dates(document.get("body")) or said
         self._pages[place] = pages = self._pages.get(place) or OrderedDict()  # it was met last
         pages[hash(job.url)] = hash(said)
         if len(pages) > _PAGES:
@@ -60,6 +80,8 @@ class Traps(SeedListener):
     def _judge(self, place: _Place, texts: int) -> None:
         if texts * _SHARE >= _PAGES:
             self._found.pop(place, None)
+            if texts * 2 > _PAGES:
+                self._rest[place] = _REST
         elif place not in self._found:
             self._found[place] = runtime.monotonic()
             said = "Links like %s are not followed for %.0f s: its last %d pages have %d different texts"
@@ -75,6 +97,14 @@ class Traps(SeedListener):
                 known.pop((scope, pattern), None)
             return None
         return None if found_at is None else pattern
+
+
+def _without_dates(body: object) -> str | None:
+    """A page without its dates and links; None of one that is long, or has no date."""
+    if not isinstance(body, str) or len(body) > _LONGEST_BODY:
+        return None
+    text, dates = _DATE.subn("", _LINK.sub("", body))
+    return text if dates else None
 
 
 class WantedPages:
