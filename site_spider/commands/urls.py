@@ -12,12 +12,11 @@ from site_spider import options
 from site_spider.commands.output import Column, add_format_option, print_json, print_table
 from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
 from site_spider.dupefilter.dupefilter import usual_form
-from site_spider.errors import ConfigError, SeedError
+from site_spider.errors import EXIT_CONFIG, ConfigError, SeedError
 from site_spider.page.links import LinkBase, trimmed
 from site_spider.page.url import SCOPES, canonical_url, check_url, host_of, pattern_of, same_scope, url_id
 from site_spider.seed.tiers import CrawlTopics
 from site_spider.service import config as parts
-from site_spider.service import exit_code
 from site_spider.sources.url_rules import UrlRulesFile
 from site_spider.tasks.desk import TaskDesk
 from site_spider.tasks.follower import TaskTopics
@@ -73,7 +72,7 @@ class Command(SiteCommand):
             self._explain(opts)
         except ConfigError as error:  # 1 says that the link would not be followed
             self.complain(str(error))
-            self.exitcode = exit_code.CONFIG
+            self.exitcode = EXIT_CONFIG
 
     def _explain(self, opts: argparse.Namespace) -> None:
         if len(opts.args) != 2 or opts.args[0] != "explain":
