@@ -44,7 +44,7 @@ from site_spider.results.recheck import (
 )
 from site_spider.seed.seed import seed_message
 from site_spider.service import config as parts
-from site_spider.tasks.control_log import TaskProducer, read_endings
+from site_spider.tasks.desk import PutBackTasks
 from site_spider.tasks.follower import TaskTopics
 from site_spider.tasks.record import span_seconds
 from site_spider.text import for_log
@@ -53,6 +53,8 @@ logger = logging.getLogger(__name__)
 
 _CHECK_SECONDS = 10.0
 _MOST_AT_ONCE = 200  # pages that are claimed with one question
+_FIRST_AT_ONCE = 10  # by a run that does not know yet how long the store takes
+_QUICK_SECONDS, _SLOW_SECONDS = 2.0, LEASE_SECONDS / 8  # of claiming: more at once next time, or fewer
 _LOOK_SECONDS = 1.0  # between looks at pages that another run has claimed
 _SKEW_MS = 600_000  # of the clocks of two machines
 _HEADER = "recrawl"  # of a message: the batch that claimed the page, and its url_id
@@ -76,40 +78,6 @@ class RecrawlPlan(NamedTuple):
     waits: bool = False  # for claims of other runs, until they are kept or over
 
 
-class TaskProducers:
-    """Of the tasks whose pages are produced, as the ends of tasks need them."""
-
-    def __init__(self, log: SeedLog, producer: Producer, topics: TaskTopics) -> None:
-        self._parts = log, producer, topics
-        self._endings = read_endings(log, topics)
-        self._open: dict[str, TaskProducer] = {}
-        self._ended: set[str] = set()
-
-    def takes_seeds(self, task_id: str) -> bool:
-        """Not if it was cancelled or has expired: its seeds would be cancelled as well."""
-        ending = self._endings.get(task_id)
-        ended = ending.ended if ending is not None and ending.is_told else None
-        return ended is None or ended.event["event"] == "done"
-
-    def begin(self, task_ids: Iterable[str | None]) -> None:
-        """Before their seeds are sent; nothing to do for tasks whose end nobody waits for."""
-        for task_id in task_ids:
-            if task_id and task_id not in self._open and (ending := self._endings.get(task_id)) is not None:
-                self._ended |= {task_id} if ending.is_told else set()
-                self._open[task_id] = TaskProducer(*self._parts, task_id)
-                self._open[task_id].begin()
-
-    def sent(self, task_id: str | None, place: MessagePlace) -> None:
-        """A seed is durable there."""
-        if (task := self._open.get(task_id or "")) is not None:
-            task.sent(place)
-
-    def end(self) -> None:
-        """A task that had ended does so again, with what was produced now."""
-        for task_id, task in self._open.items():
-            task.end(closes=task_id in self._ended)
-
-
 class Recrawl:
     """One round: all that is due, once. See results/recheck.py for how that holds.
 
@@ -117,7 +85,7 @@ class Recrawl:
     """
 
     _producer: Producer
-    _tasks: TaskProducers
+    _tasks: PutBackTasks
 
     def __init__(
         self,
@@ -131,12 +99,13 @@ class Recrawl:
         self._plan, self._reader, self._log, self._topics = plan, reader, log, topics
         self._complain, self._step = complain, step
         self.produced = self.refused = 0
+        self._at_once = _FIRST_AT_ONCE
         self.left_out: Counter[str] = Counter()  # pages by reason
 
     def run(self) -> None:
         """Produce."""
         with closing(self._log.producer()) as producer:
-            self._producer, self._tasks = producer, TaskProducers(self._log, producer, self._topics)
+            self._producer, self._tasks = producer, PutBackTasks(self._log, producer, self._topics)
             try:
                 held = self._pass(self._found())
                 while held and self._plan.waits and self._room:
@@ -203,43 +172,54 @@ class Recrawl:
 
     def _produce(self, due: Iterable[Document]) -> list[str]:
         """Claim, send, and say so; returns those that another run was quicker to claim."""
-        wanted = {
-            document["url_id"]: document for document in islice(filter(self._is_wanted, due), self._room)
-        }
+        held: list[str] = []
+        pages = islice(filter(self._is_wanted, due), self._room)
+        while some := {document["url_id"]: document for document in islice(pages, self._at_once)}:
+            held += self._produce_now(some)
+        return held
+
+    def _produce_now(self, wanted: Mapping[str, Document]) -> list[str]:
         if self._plan.is_dry:
             for document in wanted.values():
                 show(str(document["url"]))
             self.produced += len(wanted)
             return []
         seeds = {url_id: seed for url_id, one in wanted.items() if (seed := self._seed(one)) is not None}
-        self._tasks.begin(wanted[url_id]["task_id"] for url_id in seeds)
-        batch, now = runtime.token_hex(8), runtime.now(UTC)
-        deadline = runtime.monotonic() + LEASE_SECONDS / 2  # long before anybody thinks that it is over
+        tasks = {url_id: self._tasks.before(self._plan.topic, value) for url_id, (_, value) in seeds.items()}
+        batch, now, began = runtime.token_hex(8), runtime.now(UTC), runtime.monotonic()
+        deadline = began + LEASE_SECONDS / 2  # long before anybody thinks that it is over
         claims = {url_id: CheckClaim.new(wanted[url_id], now, batch) for url_id in seeds}
         won = self._exchange(
             {url_id: (wanted[url_id][CLAIM], claim.text) for url_id, claim in claims.items()}
         )
+        self._learn(runtime.monotonic() - began)
         sent = {}
         for url_id in won:
             if runtime.monotonic() < deadline:  # else it is left as by a run that was killed
                 headers = [(_HEADER, _header(batch, url_id))]
                 sent[url_id] = self._producer.send(self._plan.topic, *seeds[url_id], headers)
         self._producer.flush(max(0.0, deadline - runtime.monotonic()))
-        error = self._settle({url_id: (future, wanted[url_id]) for url_id, future in sent.items()}, claims)
+        error = self._settle({url_id: (future, tasks[url_id]) for url_id, future in sent.items()}, claims)
         if error is not None or len(sent) < len(won):
             why = str(error or "") or f"{self._log.address} does not take seeds in time"
             raise LogUnavailable(f"{why}; a later run produces what is missing")
         return [url_id for url_id in seeds if url_id not in won]
 
+    def _learn(self, claiming_seconds: float) -> None:
+        if claiming_seconds < _QUICK_SECONDS:
+            self._at_once = min(2 * self._at_once, _MOST_AT_ONCE)
+        elif claiming_seconds > _SLOW_SECONDS:
+            self._at_once = max(self._at_once // 4, 1)
+
     def _settle(
-        self, sent: Mapping[str, tuple[Future[MessagePlace], Document]], claims: Mapping[str, CheckClaim]
+        self, sent: Mapping[str, tuple[Future[MessagePlace], str | None]], claims: Mapping[str, CheckClaim]
     ) -> Exception | None:
         """Mark what the log has answered; returns why it has not answered all."""
         error: Exception | None = None
         answered = []
-        for url_id, (future, document) in sent.items():
+        for url_id, (future, task_id) in sent.items():
             try:
-                self._tasks.sent(document["task_id"], future.result(0))
+                self._tasks.sent(task_id, future.result(0))
                 self.produced += 1
             except SinkRejected as reason:
                 self._refuse(url_id, str(reason))

@@ -22,6 +22,7 @@ from site_spider.frontier.host_queue import HostPolicy
 from site_spider.ledger import completion
 from site_spider.ledger.completion import Job, job_of
 from site_spider.ledger.ledger import SeedInFlight
+from site_spider.page.sitemap import LISTED, ListedAs
 from site_spider.page.url import host_of, plain_url
 from site_spider.results.pipeline import Callbacks
 from site_spider.seed.seed import TEXT_BYTES, Seed, text_bytes
@@ -39,6 +40,8 @@ from site_spider.text import refused, shown
 
 _REFERER = "Referer"
 _META = frozenset({"depth", meta_keys.JOB})
+_OF_LISTED = frozenset(LISTED)
+_META_OF_LISTED = _META | {meta_keys.SITEMAP}
 _ENCODING = "utf-8"
 
 
@@ -50,6 +53,7 @@ class WaitingLink(NamedTuple):
     depth: int
     priority: int
     referer: str | None
+    listed: ListedAs | None = None
 
 
 def as_link(request: Request, job: Job) -> WaitingLink | None:
@@ -63,19 +67,24 @@ def as_link(request: Request, job: Job) -> WaitingLink | None:
         or request.dont_filter
         or request.encoding != _ENCODING
         or type(request) is not Request
-        or request.meta.keys() != _META
+        or not _META <= request.meta.keys() <= _META_OF_LISTED
         or request.cookies
         or request.flags
         or request.cb_kwargs
     ):
         return None
+    listed: ListedAs | None = None
+    if (said := request.meta.get(meta_keys.SITEMAP)) is not None:
+        if said.keys() != _OF_LISTED:  # a file of sitemaps
+            return None
+        listed = tuple(map(said.__getitem__, LISTED))
     headers = request.headers
     values = headers.getlist(_REFERER)
     if len(values) != len(headers) or not all(value.isascii() for value in values):
         return None
     # interned: all links of a page have the same
     referer = sys.intern(values[0].decode()) if values else None
-    return WaitingLink(request.url, job.parent, job.depth, request.priority, referer)
+    return WaitingLink(request.url, job.parent, job.depth, request.priority, referer, listed)
 
 
 def as_request(link: WaitingLink) -> tuple[Request, Job]:
@@ -87,6 +96,8 @@ def as_request(link: WaitingLink) -> tuple[Request, Job]:
         meta={"depth": link.depth},
         priority=link.priority,
     )
+    if link.listed is not None:
+        request.meta[meta_keys.SITEMAP] = dict(zip(LISTED, link.listed, strict=True))
     job = Job(request, link.parent.entry, link.parent)
     request.meta[meta_keys.JOB] = job
     return request, job
@@ -147,13 +158,14 @@ def host_key(request: Request) -> str:
 _LINK_BYTES = 330  # with its place in the frontier
 _REQUEST_BYTES = 1_850  # likewise
 _HEADER_BYTES = 250
+_LISTED_BYTES = 150  # what a sitemap says of a link
 _SITEMAP_BYTES = 700  # what a sitemap says of it
 
 
 def size_bytes(waiter: Request | WaitingLink) -> int:
     """Its weight, as long as nothing of it is changed."""
     if isinstance(waiter, WaitingLink):
-        return _LINK_BYTES + len(waiter.url)
+        return _LINK_BYTES + len(waiter.url) + (0 if waiter.listed is None else _LISTED_BYTES)
     size = _REQUEST_BYTES + 2 * len(waiter.url) + len(waiter.body)
     for name in waiter.headers:
         values = waiter.headers.getlist(name)

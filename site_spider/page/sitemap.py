@@ -16,7 +16,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from itertools import chain, islice
-from sys import getsizeof
+from sys import getsizeof, intern
 from typing import Any, Final, NamedTuple
 from urllib.parse import urljoin
 from xml.parsers.expat import ExpatError, ParserCreate
@@ -24,6 +24,7 @@ from xml.parsers.expat import ExpatError, ParserCreate
 import orjson
 
 from site_spider.page.decode import declared_encoding, python_codec
+from site_spider.page.unpack import CodingError, CodingTooLarge, unpacked
 
 MOST_ENTRIES: Final = 50_000  # of one file, as sitemaps.org has it
 DEEPEST_INDEX: Final = 5  # indexes that lead to each other
@@ -71,6 +72,10 @@ _FIELDS: Final = {
     "priority": "priority",
     "changefreq": "changefreq",
 }
+
+
+ListedAs = tuple[str | None, ...]  # the values of LISTED
+LISTED: Final = ("lastmod", "priority", "changefreq", "source")  # in `meta.sitemap` of a page
 
 
 class ListedPage(NamedTuple):
@@ -186,33 +191,20 @@ def beginning_of(body: bytes) -> bytes:
 
 def _pieces(body: bytes) -> Iterator[bytes]:
     """Of the unpacked file. Raises _Fault and _Refused."""
-    size = 0
-    for piece in _unpacked(body) if body.startswith(_GZIP) else _slices(body):
-        size += len(piece)
-        if size > MOST_BYTES:
-            raise _Refused(f"it has more than {MOST_BYTES} bytes, unpacked")
-        yield piece
-
-
-def _slices(body: bytes) -> Iterator[bytes]:
-    for begin in range(0, len(body), _PIECE_BYTES):
-        yield body[begin : begin + _PIECE_BYTES]
-
-
-def _unpacked(body: bytes) -> Iterator[bytes]:
-    unpack = zlib.decompressobj(31)
+    codings = ["gzip"] if body.startswith(_GZIP) else []
+    if not codings and len(body) > MOST_BYTES:
+        raise _Refused(_TOO_LARGE)
     try:
-        for packed in _slices(body):
-            rest = packed
-            while rest:
-                if unpack.eof:  # files of several members
-                    unpack = zlib.decompressobj(31)
-                yield unpack.decompress(rest, _PIECE_BYTES)
-                rest = unpack.unused_data if unpack.eof else unpack.unconsumed_tail
-    except zlib.error as error:
+        for some in unpacked(body, codings, MOST_BYTES):
+            for begin in range(0, len(some), _PIECE_BYTES):
+                yield some[begin : begin + _PIECE_BYTES]
+    except CodingTooLarge:
+        raise _Refused(_TOO_LARGE) from None
+    except CodingError as error:
         raise _Fault(f"its gzip is broken: {error}") from None
-    if not unpack.eof:
-        raise _Fault("its gzip ends early")
+
+
+_TOO_LARGE: Final = f"it has more than {MOST_BYTES} bytes, unpacked"
 
 
 class _Entries:
@@ -466,7 +458,8 @@ class _XmlReader:
         said = self._fields
         loc = said.get("loc") or said.get("guid")
         if loc:
-            entry = ListedPage(loc, said.get("lastmod"), said.get("priority"), said.get("changefreq"))
+            words = (said.get(name) for name in LISTED[:3])
+            entry = ListedPage(loc, *(word and intern(word) for word in words))  # most have the same
             self._found.add(entry, base)
 
 

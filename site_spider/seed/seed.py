@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from sys import getsizeof
@@ -339,22 +340,36 @@ def _utf8(text: str) -> bytes:
 
 MOVED: Final = "moved"
 FIRST_PLACE: Final = "first_place"  # where the message of its producer is
+FIRST_WRITTEN: Final = "first_written_ms"  # when a message of the seed was written first
+_DIGITS = re.compile(rb"[0-9]{1,16}")
 
 
 def moved_headers(seed: Seed, message: Message) -> Headers:
     """Of the message as which a seed goes on."""
+    first = (MOVED, b""), (FIRST_WRITTEN, b"%d" % first_written_ms(message))
     if seed.task_id is None or seed.is_link:
-        return ((MOVED, b""),)
+        return first
     headers = dict(message.headers)
     if FIRST_PLACE not in headers and seed.spilled is None and MOVED not in headers:
         place = f"{message.partition.topic}/{message.partition.number}/{message.offset}"
-        return (MOVED, b""), (FIRST_PLACE, place.encode())
-    return (MOVED, b""), *first_place(message.headers)
+        return *first, (FIRST_PLACE, place.encode())
+    return *first, *first_place(message.headers)
+
+
+def carried(headers: Headers) -> Headers:
+    """What is true of a seed however often it moves."""
+    return tuple(one for one in headers if one[0] in (FIRST_PLACE, FIRST_WRITTEN))
 
 
 def first_place(headers: Headers) -> Headers:
     """Of these headers the one that says it; releases before did not."""
     return tuple((name, value) for name, value in headers if name == FIRST_PLACE)
+
+
+def first_written_ms(message: Message) -> int:
+    """Before it, nothing was done of this seed."""
+    said = dict(message.headers).get(FIRST_WRITTEN, b"") if message.headers else b""
+    return int(said) if _DIGITS.fullmatch(said) else message.timestamp_ms
 
 
 # --- weight: estimates the memory of a seed; tests/frontier/test_weight.py measures it -------------------

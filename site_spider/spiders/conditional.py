@@ -35,6 +35,7 @@ from site_spider.page.links import hash_of
 from site_spider.results import recheck
 from site_spider.results.document import Fields, Result, result_fields
 from site_spider.seed.fields import VALIDATOR
+from site_spider.seed.seed import first_written_ms
 from site_spider.service import config as parts
 
 logger = logging.getLogger(__name__)
@@ -200,7 +201,7 @@ class ConditionalFetch:
         if known is None:
             return None
         job = job_of(request)
-        is_repeat = job is not None and recheck.is_checked_since(known, job.entry.message.timestamp_ms)
+        is_repeat = job is not None and recheck.is_checked_since(known, first_written_ms(job.entry.message))
         return recheck.check_of(self._rules, known, status, is_same=is_same, is_repeat=is_repeat)
 
     @cached_property
@@ -265,7 +266,7 @@ def _is_usable(known: Known) -> bool:
 
 def _is_earlier_attempt(known: Known, job: Job) -> bool:
     """Whether it was written after the seed had been produced, and says that the page has changed."""
-    return not known.get("unchanged") and recheck.is_checked_since(known, job.entry.message.timestamp_ms)
+    return not known.get("unchanged") and recheck.is_checked_since(known, first_written_ms(job.entry.message))
 
 
 def _has_same_head(response: Response, known: Known) -> bool | None:

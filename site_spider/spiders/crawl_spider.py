@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC
 from fnmatch import fnmatchcase
 from functools import cached_property
+from itertools import chain
 from json.encoder import encode_basestring as quoted
 from typing import Any, ClassVar, Self
 
@@ -53,6 +54,7 @@ from site_spider.spiders.conditional import describe_check, describe_next_check
 from site_spider.spiders.known_items import KnownItems
 from site_spider.spiders.page_text import PageTexts, content_type_of, forbids_following
 from site_spider.spiders.sitemaps import (
+    AT_ONCE,
     ROBOTS,
     SitemapRules,
     callback_names,
@@ -241,8 +243,8 @@ class SeedSpider(Spider):
         return engine_hooks.default_callback(self)
 
     @gives_page_result
-    async def parse(self, response: Response) -> list[Any]:
-        """One result, and a request for each link to follow."""
+    async def parse(self, response: Response) -> Iterable[Any]:
+        """One result, and a request for each link to follow: a list, but of a long sitemap."""
         assert response.request is not None
         job = job_of(response.request)
         wants_links = self._wants_links(response, job)
@@ -260,6 +262,7 @@ class SeedSpider(Spider):
             wants_links, page = False, page._replace(links=())
         anchor = _anchor_host(response, job)
         requests: list[Request] = []
+        listed: Iterable[Request] = []
         items: list[Any] = []
         if source is not None and result.description is None and page.encoding is not None:
             found = await self._extracted(source, response, job, wants_links=wants_links)
@@ -267,17 +270,19 @@ class SeedSpider(Spider):
             requests += requests_of_source(source, found, response, self._scope_of(job), anchor)
             result.description = describe(found)
         if wants_links and follows_all and self.sitemaps.are_read:  # before links, which say less of a page
-            requests += await self._follow_listed(response, result, anchor, job)
-        requests += await self._follow_found(page.links, anchor, job) if page.links else []
+            listed = await self._follow_listed(response, result, anchor, job)
+        found_links = await self._follow_found(page.links, anchor, job) if page.links else []
         if in_hand is not None:
-            in_hand.found(response.request, len(requests))
+            in_hand.found(response.request, len(requests) + len(found_links))
         is_wanted = self.page_results or result.description is not None
         if is_robots(listed_in(response.request, job)):
             is_wanted = self.sitemaps.keeps_robots
         if is_wanted or job is None:
-            return [self._merged(result, job, anchor), *items, *requests]
-        job.page = Job.NO_DOCUMENT
-        return [*items, *requests]
+            items.insert(0, self._merged(result, job, anchor))
+        else:
+            job.page = Job.NO_DOCUMENT
+        output = items, requests, listed, found_links
+        return [*chain(*output)] if isinstance(listed, list) else chain(*output)
 
     async def _read_text(self, response: Response, result: Result, job: Job | None) -> bool:
         """Fill in what a page says of itself; whether its links may be followed."""
@@ -465,20 +470,22 @@ class SeedSpider(Spider):
 
     async def _follow_listed(
         self, response: Response, result: Result, anchor: str, job: Job | None
-    ) -> list[Request]:
-        """The entries of a sitemap or feed; a seed's page leads to the sitemaps of its host, if asked for."""
+    ) -> Iterable[Request]:
+        """The entries of a sitemap or feed; of a long one each becomes a request when its turn comes.
+
+        A seed's page leads to the sitemaps of its host, if asked for.
+        """
         assert response.request is not None
         sitemap, level = await self._read_sitemap(response, job)
         result.description = sitemap.note or result.description
         base = LinkBase.parse(response.url, "utf-8")
-        requests: list[Request] = []
+        is_long = len(sitemap.entries) > AT_ONCE
+        found = urls_of(sitemap.entries, base, level, response.url)
         if self.sitemaps.asks_for_robots and is_page_of_seed(job):
-            robots = base.origin + ROBOTS
-            requests = await self._follow_found([[robots]], anchor, job, {robots: {"robots": True}})
-        listed: dict[str, dict[str, Any]] = {}
-        urls = urls_of(sitemap.entries, base, listed, level, response.url)
+            found = chain([{base.origin + ROBOTS: {"robots": True}}], found)
         is_flat = is_file_below(listed_in(response.request, job))
-        return requests + await self._follow_found(urls, anchor, job, listed, is_flat=is_flat)
+        requests = chain.from_iterable(self._requests(said, anchor, job, said, is_flat) for said in found)
+        return requests if is_long else list(requests)
 
     async def _read_sitemap(self, response: Response, job: Job | None) -> tuple[Sitemap, int]:
         """A small one in turns, a large or packed one in a thread; and the level of what it names."""
@@ -498,28 +505,28 @@ class SeedSpider(Spider):
             return await asyncio.to_thread(run_through, steps), level
         return await self._turns.run(steps), level
 
-    async def _follow_found(
-        self,
-        links: Iterable[list[str]],
-        anchor: str,
-        job: Job | None,
-        listed: Mapping[str, dict[str, Any]] | None = None,  # by URL: what a sitemap says of them
-        *,
-        is_flat: bool = False,  # they are as deep as this page
-    ) -> list[Request]:
+    async def _follow_found(self, links: Iterable[list[str]], anchor: str, job: Job | None) -> list[Request]:
         """A request for each link to follow; others have the event loop between the slices."""
-        turns, scope = self._turns, self._scope_of(job)
-        requests: list[Request] = []
+        turns, requests = self._turns, list[Request]()
         for some in links:
             if not turns.has_time():
                 await turns.time()
-            found = self._new_pages(in_scope(scope, anchor, some), job)
-            for url in found:
-                meta: dict[str, Any] = {}
-                if listed is not None:
-                    meta = {meta_keys.SITEMAP: listed[url], meta_keys.SAME_DEPTH: is_flat}
-                requests.append(quick_request(url, verbatim=is_safe(url), meta=meta))
+            requests += self._requests(some, anchor, job)
         return requests
+
+    def _requests(
+        self,
+        urls: Iterable[str],
+        anchor: str,
+        job: Job | None,
+        listed: Mapping[str, dict[str, Any]] | None = None,  # by URL: what a sitemap says of them
+        is_flat: bool = False,  # they are as deep as this page
+    ) -> Iterator[Request]:
+        for url in self._new_pages(in_scope(self._scope_of(job), anchor, urls), job):
+            meta: dict[str, Any] = {}
+            if listed is not None:
+                meta = {meta_keys.SITEMAP: listed[url], meta_keys.SAME_DEPTH: is_flat}
+            yield quick_request(url, verbatim=is_safe(url), meta=meta)
 
     def _new_pages(self, links: Iterable[str], job: Job | None) -> Iterable[str]:
         """Without those that the dupefilter would filter, if it can say so before there are requests."""

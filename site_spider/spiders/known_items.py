@@ -23,6 +23,7 @@ from site_spider import meta_keys
 from site_spider.errors import SinkRejected
 from site_spider.ledger.completion import Job, id_of_page
 from site_spider.results.document import PAGE, identity_of, result_fields
+from site_spider.seed.seed import first_written_ms
 from site_spider.sources.extraction import NEXT_PAGE, Extracted
 from site_spider.sources.model import Source
 from site_spider.spiders.conditional import StoredPages
@@ -61,7 +62,7 @@ class KnownItems:
         urls = [] if ids else [link.url for link in found.links if link.rule != NEXT_PAGE]
         items = [self._items.of(item_id) for item_id in ids]
         pages = [self._pages.of(id_of_page(url, job.seed.page_scope)) for url in urls]
-        before_ms = job.entry.message.timestamp_ms - _SKEW_MS
+        before_ms = first_written_ms(job.entry.message) - _SKEW_MS
         documents = await asyncio.gather(*items, *pages)
         return [document is not None and _is_before(document, before_ms) for document in documents]
 

@@ -27,7 +27,7 @@ from site_spider.tasks.follower import TaskTopics, read_board
 from site_spider.tasks.record import BadTask, Phase, Task, changed, in_state, usual_task
 
 # --- put back --------------------------------------------------------------------------------------------
-# Says of dead letters that are put back which tasks go on with them.
+# Says of dead letters that are put back, and of pages that are checked again, which tasks go on with them.
 #
 # Of a task whose end was told they begin the next generation. It is closed again when all of them are in
 # the topic, if it was closed before.
@@ -47,6 +47,12 @@ class PutBackTasks:
         self._topics = topics
         self._endings = read_endings(log, topics)
         self._going: dict[str, _Going] = {}
+
+    def takes_seeds(self, task_id: str) -> bool:
+        """Not if it was cancelled or has expired: its seeds would be cancelled as well."""
+        ending = self._endings.get(task_id)
+        ended = ending.ended if ending is not None and ending.is_told else None
+        return ended is None or ended.event["event"] == "done"
 
     def before(self, topic: str, value: bytes | None) -> str | None:
         """A message is about to be sent; its task, if that is known."""

@@ -25,7 +25,7 @@ from site_spider.ledger.completion import Completion
 from site_spider.ledger.ledger import Outcome, SeedInFlight
 from site_spider.page.url import host_of
 from site_spider.results.results import DeadLetters, Results
-from site_spider.seed.seed import MOVED, first_place, moved_headers
+from site_spider.seed.seed import MOVED, carried, moved_headers
 from site_spider.tasks.board import RETURNED, Board, note_key
 from site_spider.tasks.control import Control
 from site_spider.tasks.control_log import make_control_log, read_endings, written
@@ -91,7 +91,7 @@ class Parking:
         """As in ParkedTopic."""
         parked = _Parked(task_id, origin, key, value, headers, Future(), self._states.board.task(task_id))
         whose = (TASK_HEADER, task_id.encode()), (ORIGIN_HEADER, origin.encode())
-        sent = self._producer.send(self.topic, key, value, [*whose, *first_place(headers)])
+        sent = self._producer.send(self.topic, key, value, [*whose, *carried(headers)])
         sent.add_done_callback(
             lambda done: self._loop.call_soon_threadsafe(self._guarded(self._durable), done, parked)
         )
@@ -141,7 +141,7 @@ class Parking:
                 return
             self._finish(parked, done.result())
 
-        headers = ((MOVED, b""), *first_place(parked.headers))
+        headers = ((MOVED, b""), *carried(parked.headers))
         self._producer.send(parked.origin, parked.key, parked.value, headers).add_done_callback(
             lambda done: self._loop.call_soon_threadsafe(self._guarded(sent), done)
         )
@@ -514,7 +514,7 @@ class _Returning:
         """Back to where it was; releases before did not say where."""
         origin = dict(message.headers).get(ORIGIN_HEADER, b"").decode(errors="replace")
         topic = origin if origin in self._topics.all_seeds else self._topics.seeds
-        headers = ((MOVED, b""), *first_place(message.headers))
+        headers = ((MOVED, b""), *carried(message.headers))
         self._under_way.append(
             (message, work, self._producer.send(topic, message.key, message.value, headers))
         )

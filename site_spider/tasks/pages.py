@@ -7,6 +7,7 @@ found by the pages that were fetched, within what they are compared with others.
 from __future__ import annotations
 
 import logging
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -30,6 +31,17 @@ _SHARE = 10  # one in so many has to have a text of its own
 _MOST_PATTERNS = 2_000  # of all hosts: about 10 MB
 _SECONDS = 3_600.0  # then as many pages are fetched anew: a site may have been out of order
 _MOST_RULES = 500  # that are counted by name
+_REST = 2_000  # pages that are not looked at after many had texts of their own
+_LONGEST_BODY = 50_000  # characters; 20,000 take less than a millisecond
+# A date is found by signs that are rare, as expressions that may begin with many take milliseconds a page.
+_LINK = re.compile(r"""href=(?:"[^"]*"|'[^']*'|[^\s>"']*)""")
+_NAMED = re.compile(
+    r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*\.?(?:\s+\d{1,2}(?:st|nd|rd|th)?\b)?(?:,?\s+\d{4})?"
+    r"|(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day"
+)
+_NUMBERS = re.compile(  # the zero stands for what was found by its name
+    r"\d(?:\d{3}[-/]\d{1,2}(?:[-/]\d{1,2})?|\d?[-/.]\d{1,2}[-/.]\d{4}|\d?(?:st|nd|rd|th)?\.?\s+\0)"
+)
 
 _Place = tuple[str | None, str]  # within what pages are compared, and a pattern
 
@@ -41,6 +53,7 @@ class Traps(SeedListener):
         # by pattern: of each page what its text is known by
         self._pages: BoundedDict[_Place, OrderedDict[int, int]] = BoundedDict(_MOST_PATTERNS)
         self._found: BoundedDict[_Place, float] = BoundedDict(_MOST_PATTERNS)  # when
+        self._rest: BoundedDict[_Place, int] = BoundedDict(_MOST_PATTERNS)  # pages
 
     def written(self, job: Job, document: Mapping[str, Any]) -> None:
         """As in SeedListener."""
@@ -49,6 +62,14 @@ class Traps(SeedListener):
         if not is_well or document.get("method") == "HEAD" or (pattern := pattern_of(job.url)) is None:
             return
         place = job.seed.page_scope, pattern
+        if left := self._rest.get(place, 0):
+            self._rest[place] = left - 1
+            if left == 1:
+                self._pages.pop(place, None)
+            return
+        is_link = job.parent is not None or job.seed.spilled is not None
+        if is_link and not document.get("text_hash"):
+            said = _without_dates(document.get("body")) or said
         self._pages[place] = pages = self._pages.get(place) or OrderedDict()  # it was met last
         pages[hash(job.url)] = hash(said)
         if len(pages) > _PAGES:
@@ -60,6 +81,8 @@ class Traps(SeedListener):
     def _judge(self, place: _Place, texts: int) -> None:
         if texts * _SHARE >= _PAGES:
             self._found.pop(place, None)
+            if texts * 2 > _PAGES:
+                self._rest[place] = _REST
         elif place not in self._found:
             self._found[place] = runtime.monotonic()
             said = "Links like %s are not followed for %.0f s: its last %d pages have %d different texts"
@@ -75,6 +98,15 @@ class Traps(SeedListener):
                 known.pop((scope, pattern), None)
             return None
         return None if found_at is None else pattern
+
+
+def _without_dates(body: object) -> str | None:
+    """A page without its dates and links; None of one that is long, or has no date."""
+    if not isinstance(body, str) or len(body) > _LONGEST_BODY:
+        return None
+    text, named = _NAMED.subn("\0", _LINK.sub("", body))
+    text, numbers = _NUMBERS.subn("", text)
+    return text if named or numbers else None
 
 
 class WantedPages:

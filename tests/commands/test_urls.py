@@ -37,6 +37,12 @@ def test_what_refuses_a_url_is_named_and_a_link_to_it_decides_on_the_exit_code(p
     assert explain(project, f"{PUBLIC}/a", "--from", "http://9.9.9.9/")[0] == {"seed": None, "link": "scope"}
 
 
+def test_a_wrong_setting_is_not_said_by_the_code_of_a_refused_link(project: Project, tmp_path: Path) -> None:
+    for wrong in ({"SITE_URL_RULES": str(tmp_path / "none")}, {"SITE_DROP_PARAMS": "none,a"}):
+        said = project.scrapy("urls", "explain", PUBLIC, **wrong)
+        assert (said.returncode, next(iter(wrong)) in said.stderr) == (78, True)
+
+
 def test_a_table_says_why(project: Project, tmp_path: Path) -> None:
     file = tmp_path / "rules.yaml"
     file.write_text("8.8.8.8: {deny: ['*.pdf']}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from datetime import date, timedelta
 from inspect import isawaitable
 from pathlib import Path
 from types import SimpleNamespace
@@ -169,11 +170,43 @@ class Page(NamedTuple):
     """Of a job, what a trap goes by."""
 
     url: str
-    seed: Any = SimpleNamespace(page_scope=None)
+    parent: object = object()
+    seed: Any = SimpleNamespace(page_scope=None, spilled=None)
 
 
 def write(traps: Traps, path: str, text: str, **fields: Any) -> None:
     traps.written(cast(Job, Page(HOST + path)), {"status": 200, "body_hash": text, **fields})
+
+
+def calendar(number: int, more: str = "") -> str:
+    at = date(2031, 1, 1) + timedelta(number)
+    links = f'<a href="/calendar/{at}">today</a> <a href=/calendar/{at.year}/{at.month}/>month</a>'
+    return f"<title>{at}</title><h1>{at:%A}, {at.day} {at:%B %Y}</h1><p>No events.{more}{links}"
+
+
+@pytest.mark.parametrize("is_link", [True, False])
+def test_a_calendar_without_events_is_a_trap_without_site_text_too(is_link: bool) -> None:
+    """What has no dates differs with any link: a gallery is none. Pages of seeds are not looked at so."""
+    traps, page = Traps(), Page("", parent=object() if is_link else None)
+    for n in range(60):
+        for kind, body in (
+            ("calendar", calendar(n)),
+            ("events", calendar(n, f"event {n // 2}")),
+            ("gallery", f'<img src="{n}.jpg"><a href="/gallery/{n + 1}">next</a>'),
+        ):
+            said = {"status": 200, "body_hash": body, "body": body}
+            traps.written(cast(Job, page._replace(url=f"{HOST}/{kind}/{n}")), said)
+    found = [traps.of(f"{HOST}/{kind}/99", None) for kind in ("calendar", "events", "gallery")]
+    assert found == ["h.test/calendar/N" if is_link else None, None, None]
+
+
+def test_pages_with_texts_of_their_own_are_looked_at_now_and_then() -> None:
+    traps = Traps()
+    for n in range(50):
+        write(traps, f"/a/{n}", f"{n}")
+    for n in range(50, 50 + link_rules._REST + 50):
+        write(traps, f"/a/{n}", "same")
+    assert traps.of(f"{HOST}/a/9", None) == "h.test/a/N"
 
 
 def test_a_trap_is_made_by_different_pages_that_were_fetched_well() -> None:

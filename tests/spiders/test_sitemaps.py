@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import gzip
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,16 @@ from tests.in_process.engine import ANSWERS, crawl, page, settings_for
 from tests.tasks.test_control import declare, desk
 
 HOST = "http://a.test"
+
+
+def told_by(crawlers: list[Any]) -> Any:
+    """All seeds are complete; the crawler is put there."""
+
+    def is_over(crawler: Any) -> bool:
+        crawlers[:] = [crawler]
+        return bool(crawler.stats.get_value("seeds/completed", 0))
+
+    return is_over
 
 
 @pytest.fixture(autouse=True)
@@ -126,6 +138,30 @@ def test_indexes_that_lead_to_each_other_without_end_are_left_at_the_fifth(tmp_p
     found = by_path(crawl(tmp_path, [seed("/0")], DEPTH_LIMIT=0))
     assert sorted(found) == ["/0", "/1", "/2", "/3", "/4", "/5"]
     assert "more than 5 indexes" in found["/5"]["description"]
+
+
+def test_entries_of_a_long_file_wait_as_less_than_requests(tmp_path: Path) -> None:
+    """And say where they were listed, also those that come twice, far from each other."""
+    more = "<lastmod>2026-01-02</lastmod>"
+    serve("/map", urlset("/999", *(f"/{n}" for n in range(1_000)), more=more))
+    alive: list[int] = []
+
+    async def first(request: Request) -> Response:
+        while crawlers[0].stats.get_value("scheduler/enqueued", 0) < 1_000:
+            await asyncio.sleep(0.01)
+        alive.append(sum(isinstance(one, Request) for one in gc.get_objects()))
+        return page(request, "first")
+
+    ANSWERS["/999"] = first
+    crawlers: list[Any] = []
+    is_over = told_by(crawlers)
+    crawled = crawl(tmp_path, [seed("/map")], until=is_over, CONCURRENT_REQUESTS=1, SITE_TREE_MAX_PAGES=5_000)
+    found = by_path(crawled)
+    assert len(found) == 1_001
+    assert 0 < alive[0] < 100
+    assert {tuple(said["meta"]["sitemap"].values()) for path, said in found.items() if path != "/map"} == {
+        ("2026-01-02", None, None, f"{HOST}/map")
+    }
 
 
 def test_entries_older_than_asked_for_are_not_followed(tmp_path: Path) -> None:
