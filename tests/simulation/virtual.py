@@ -33,6 +33,7 @@ from greenlet import getcurrent, greenlet
 
 cpu_seconds = time.process_time
 wall_seconds = time.perf_counter
+_real_ident = threading.get_ident
 EPOCH = 1_790_000_000.0
 TURN_SECONDS = 2e-6
 MOST_STEPS = 3_000_000  # of a run: what does not end is told, and not waited for
@@ -193,6 +194,12 @@ class Thread:
         return self.ident is not None and not self._over.is_set()
 
 
+def get_ident() -> int:
+    """As threading.get_ident: its reentrant lock asks, and in the main thread the end of the process."""
+    me = getcurrent()
+    return id(me) if isinstance(me, VirtualThread) else _real_ident()
+
+
 def current_thread() -> Any:
     """As threading.current_thread."""
     me = getcurrent()
@@ -320,7 +327,7 @@ def install() -> None:
     threading.Thread = Thread  # type: ignore[assignment, misc]
     threading.Lock = threading._allocate_lock = Lock  # type: ignore[attr-defined, assignment, misc]
     threading.RLock = threading._RLock  # type: ignore[attr-defined, assignment, misc]
-    threading.get_ident = lambda: id(getcurrent())
+    threading.get_ident = get_ident
     threading._time = queue.time = Machine.now  # type: ignore[attr-defined]
     threading.current_thread = current_thread
     secrets.token_hex = lambda nbytes=None: Machine.random.randbytes(nbytes or 32).hex()
