@@ -52,9 +52,8 @@ class Group:
         """The number of this member from now on; its assignment is heard later."""
         member = self.members.get(number)
         if member is None:
-            former = next(
-                (one for one in self.members.values() if one.client.name == client.name != ""), None
-            )
+            namesakes = [one for one in self.members.values() if one.client.member_name == client.member_name]
+            former = namesakes[0] if namesakes and client.member_name else None
             self._last += 1
             self.members[self._last] = member = Member(self._last, client)
             if former is not None:

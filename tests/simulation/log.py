@@ -15,19 +15,8 @@ from typing import Any
 from tests.simulation.group import SESSION_SECONDS, Group
 from tests.simulation.virtual import EPOCH, NETWORK, PROCESS, Line, Machine, sleep
 
-from site_spider.contracts.seed_log import (
-    Granted,
-    Listener,
-    LogFacts,
-    Message,
-    MessagePlace,
-    Partition,
-    PartitionProgress,
-    Position,
-    Right,
-    Topics,
-    each_topic,
-)
+from site_spider.contracts.seed_log import Granted, Listener, LogFacts, Message, MessagePlace, Partition
+from site_spider.contracts.seed_log import PartitionProgress, Position, Right, Topics, each_topic
 from site_spider.contracts.sink import Record
 from site_spider.errors import CommitInDoubt, LogSilent, LogUnavailable, TopicMissing
 from site_spider.results.held import Item
@@ -187,8 +176,7 @@ class _Commit:
             else:
                 self.consumer.broker.append(item.topic or world.topics.seeds, item.key, item.value, ())
         for partition, position in self.positions.items():
-            before, by = group.committed.get(partition), self.consumer.process.name
-            world.truth.committing(by, partition, position, before)
+            world.truth.committing(self.consumer, partition, position)
             group.committed[partition] = Position(*position)
 
     def hear(self, answer: LogUnavailable | None) -> None:
@@ -207,7 +195,7 @@ class SimConsumer(_Polled):
         super().__init__(broker, each_topic(topics))
         self._is_transactional = is_transactional
         self._doubtful: _Commit | None = None
-        self.name: str = self.process.member_name
+        self.member_name: str = self.process.member_name
         self.group = broker.group(group)
         self.listener = listener
         self.owned: dict[Partition, int] = {}  # with the next offset to hand out
@@ -260,18 +248,14 @@ class SimConsumer(_Polled):
             self.broker.at(0.25, self._arrive_at_group)
             return
         if self.number not in self.group.members:
-            is_known = any(member.client.name == self.name for member in self.group.members.values())
-            self._owes_join = bool(self.name) and is_known and not self.group.is_settled(self.topics)
+            is_known = self.member_name in [one.client.member_name for one in self.group.members.values()]
+            self._owes_join = self.member_name != "" and is_known and not self.group.is_settled(self.topics)
         self.has_given_up = False
         self.number = self.group.join(self, self.number)
         if self.process.is_frozen:
             self.group.lost_sight(self)
 
     # --- polling --------------------------------------------------------------------------------
-
-    @property
-    def member_name(self) -> str:
-        return self.name
 
     @property
     def is_member(self) -> bool:
@@ -447,7 +431,7 @@ class SimConsumer(_Polled):
         if self.owned:
             self._give_up(sorted(self.owned))
         self._is_closed = True
-        if for_good or not self.name:
+        if for_good or not self.member_name:
             self.group.leave(self.number)
         else:
             self.group.lost_sight(self)
@@ -468,9 +452,7 @@ class SimProducer:
         self._times = [0.0, 0.0, 0.0]
         self._is_closed = False
 
-    def send(
-        self, topic: str, key: bytes | None, value: bytes | None, headers: Any = ()
-    ) -> Future[MessagePlace]:
+    def send(self, topic: str, key: Any, value: Any, headers: Any = ()) -> Future[MessagePlace]:
         future: Future[MessagePlace] = Future()
         future.set_running_or_notify_cancel()
         if self._is_closed:

@@ -14,6 +14,7 @@ from site_spider.contracts.sink import Record
 from site_spider.ledger import metadata
 
 if TYPE_CHECKING:
+    from tests.simulation.log import SimConsumer
     from tests.simulation.world import Process, World
 
 MOVED = "moved"  # the header of what comes back from the parked topic
@@ -153,9 +154,10 @@ class Truth:
 
     # --- commits ----------------------------------------------------------------------------------
 
-    def committing(self, by: str, partition: Partition, position: Position, before: Position | None) -> None:
+    def committing(self, consumer: SimConsumer, partition: Partition, position: Position) -> None:
         """The strongest check: what a commit says is complete is compared with what is stored now."""
-        self.world.trace("commit", by, *partition, position.offset)
+        self.world.trace("commit", consumer.process.name, *partition, position.offset)
+        before = consumer.group.committed.get(partition)
         if before is not None and position.offset < before.offset:
             self.violation("a commit went back", f"{partition} {before.offset} to {position.offset}")
         if partition.topic not in self.world.topics.tiers:

@@ -301,19 +301,17 @@ _SETTINGS = {
     "SITE_RETRY_PAUSE_SECONDS": 0.5,
     "SITE_CALLBACK_TIMEOUT_SECONDS": 0.5e9,  # the watchdog measures real time
 }
-_EXACTLY_ONCE = {"SITE_KAFKA_EXACTLY_ONCE": True, "SITE_KAFKA_BROKERS": "simulated:9092"}
+_EXACTLY_ONCE = {
+    "SITE_KAFKA_EXACTLY_ONCE": True, "SITE_KAFKA_BROKERS": "simulated:9092", "SITE_SINKS": "kafka"
+}  # fmt: skip
 
 
 def _settings(plan: Plan) -> Settings:
     settings = Settings()
     settings.setmodule("site_spider.settings", priority="project")
-    sinks = (
-        "kafka"
-        if plan.is_exactly_once
-        else ",".join(f"{_SITES}.{one.__name__}" for one in SINKS[: plan.sinks])
-    )
-    chosen = _SETTINGS | plan.settings | {"SITE_SINKS": sinks}
-    settings.setdict(chosen | (_EXACTLY_ONCE if plan.is_exactly_once else {}), priority="cmdline")
+    stores = {"SITE_SINKS": ",".join(f"{_SITES}.{one.__name__}" for one in SINKS[: plan.sinks])}
+    chosen = _SETTINGS | plan.settings | (_EXACTLY_ONCE if plan.is_exactly_once else stores)
+    settings.setdict(chosen, priority="cmdline")
     return settings
 
 
