@@ -109,25 +109,20 @@ def counting() -> Iterator[Counter]:
         threading.setprofile(None)  # type: ignore[arg-type]
 
 
-class Profiles:
-    """A profile of each thread that begins within it."""
+@contextmanager
+def profiling() -> Iterator[Callable[[], list[Calls]]]:
+    """Profiles each thread that begins within it; the function tells what each has called until now."""
+    made: list[cProfile.Profile] = []
 
-    def __init__(self) -> None:
-        self._made: list[cProfile.Profile] = []
+    def begin(*_: object) -> None:
+        made.append(cProfile.Profile(builtins=False))
+        made[-1].enable()  # in the place of this function
 
-    def __enter__(self) -> Profiles:
-        threading.setprofile(self._begin)
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    threading.setprofile(begin)
+    try:
+        yield lambda: [_calls(profile) for profile in list(made)]
+    finally:
         threading.setprofile(None)  # type: ignore[arg-type]
-
-    def _begin(self, *_: object) -> None:
-        self._made.append(cProfile.Profile(builtins=False))
-        self._made[-1].enable()  # in the place of this function
-
-    def taken(self) -> list[Calls]:
-        return [_calls(profile) for profile in list(self._made)]
 
 
 def _calls(profile: cProfile.Profile) -> Calls:
@@ -289,17 +284,17 @@ async def called(folder: Path, pages: int) -> Calls:
 
     produce(WARM_PAGES)  # its thread begins here, and is none of the crawl
     # turns of the event loop never end: how many pages are read in one is a question of the machine
-    with Profiles() as profiles, patch.object(runtime, "perf_counter", repeat(0.0).__next__):
+    with profiling() as taken, patch.object(runtime, "perf_counter", repeat(0.0).__next__):
         thread = threading.Thread(target=uvloop.run, args=(crawl(),))
         thread.start()
         try:
             await committed()
-            before = profiles.taken()
+            before = taken()
             produce(pages)
             await committed()
-            after = profiles.taken()
+            after = taken()
             await asyncio.sleep(IDLE_SECONDS)
-            threads = zip_longest(before, after, profiles.taken(), fillvalue=Sums[tuple[str, str]]())
+            threads = zip_longest(before, after, taken(), fillvalue=Sums[tuple[str, str]]())
             found = (_without_timers(then - first, now - then) for first, then, now in threads)
             return sum(found, start=Sums())
         finally:
@@ -325,13 +320,8 @@ def main() -> None:
         parser.error(f"{' '.join(unknown)} is none of {', '.join(WAYS)}")
     with tempfile.TemporaryDirectory() as folder:
         if options.calls:
-            print(
-                "\n".join(
-                    counted(
-                        asyncio.run(called(Path(folder), options.calls)), options.calls, options.functions
-                    )
-                )
-            )
+            calls = asyncio.run(called(Path(folder), options.calls))
+            print("\n".join(counted(calls, options.calls, options.functions)))
             return
         found = asyncio.run(passed(Path(folder)))
     for name in options.ways or WAYS:
