@@ -245,7 +245,7 @@ def run(contestant: Contestant, cores: Cores, servers: Sequence[int] = ()) -> Fi
         except BaseException:
             running.kill()
             raise
-        state = heat.track.last_state()
+        state = heat.track.state()
         latencies = _checked(contestant, state)
     finally:
         contestant.close()

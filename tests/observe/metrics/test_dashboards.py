@@ -15,7 +15,7 @@ import yaml
 from site_spider.observe.metrics.catalogue import exported_names
 from tests.debian import program, promtool
 from tests.observe.metrics.test_alerts import rules
-from tools.dashboards import grafana
+from tools import dashboards as grafana
 
 ROOT = Path(__file__).resolve().parents[3]
 PACKAGES = ROOT / ".servers" / "npm"

@@ -1,4 +1,4 @@
-"""Dashboards of Grafana, made of dashboards.yaml."""
+"""Writes the dashboards of resources/grafana, made of dashboards.yaml: python -m tools.dashboards"""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import yaml
 
-FOLDER: Final = Path(__file__).resolve().parents[2] / "resources" / "grafana"
-DESCRIPTION: Final = Path(__file__).with_name("dashboards.yaml")
+FOLDER: Final = Path(__file__).resolve().parents[1] / "resources" / "grafana"
+DESCRIPTION: Final = Path(__file__).with_suffix(".yaml")
 
 _COLUMNS: Final = 24
 _WIDTH: Final = 8
@@ -131,3 +131,9 @@ def _targets(given: str | Mapping[str, str], kind: str) -> Iterator[Json]:
             "instant": kind == "table",
             "range": kind != "table",
         }
+
+
+if __name__ == "__main__":
+    FOLDER.mkdir(exist_ok=True)
+    for name, dashboard in dashboards().items():
+        (FOLDER / f"{name}.json").write_text(written(dashboard), encoding="utf-8")
