@@ -57,9 +57,6 @@ def _project() -> dict[str, Any]:
     return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
-# --- commands -------------------------------------------------------------------------------------
-
-
 def reference() -> str:
     """Our commands, Scrapy's that behave differently, and the scripts, as Markdown."""
     of_scrapy = {module.name for module in iter_modules(scrapys.__path__)}
@@ -131,9 +128,6 @@ def _help(path: Path) -> str:
 def _in_short(said: str) -> str:
     paragraph = next(part for part in said.split("\n\n") if not part.startswith("Usage:"))
     return re.split(r"[,.]? \(|[,.](?:\s|$)", " ".join(paragraph.split()))[0]
-
-
-# --- metrics and modules --------------------------------------------------------------------------
 
 
 def metrics() -> str:

@@ -74,9 +74,6 @@ class Panel(NamedTuple):
         return f"{self.about}. Unit: {self.unit}"
 
 
-# --- the description ------------------------------------------------------------------------------
-
-
 def value(text: str, title: str) -> Value:
     """Such as `sum(interval_num)/s as Downloads`. Raises ValueError."""
     found = _VALUE.fullmatch(text)
@@ -100,9 +97,6 @@ def _panel(said: dict[str, Any], views: Mapping[str, Any]) -> Panel:
         return Panel(**said, columns=tuple(values), height=height)
     figures = tuple(value(one, said["title"]) for one in values)
     return Panel(**said, values=figures, by=tuple(by), height=height)
-
-
-# --- columns of Lens ------------------------------------------------------------------------------
 
 
 def _of_value(value: Value, time_field: str) -> dict[str, Any]:
@@ -148,9 +142,6 @@ def _bucket(
     return {**head, **({"sourceField": field} if field else {}), "params": params}
 
 
-# --- panels of Lens, by value ---------------------------------------------------------------------
-
-
 def _lens(panel: Panel, time_field: str) -> dict[str, Any]:
     """The attributes of a visualization. Groups come first in Lens's order of columns."""
     ordered = "y0" if panel.values[0].operation != "last_value" else None
@@ -193,9 +184,6 @@ def _visualization(show: str, groups: list[str], values: list[str]) -> dict[str,
     return {
         **looks, "preferredSeriesType": series, "layers": [{**layer, "seriesType": series, **axes, **split}]
     }  # fmt: skip
-
-
-# --- saved objects --------------------------------------------------------------------------------
 
 
 def exported(path: Path = DESCRIPTION) -> str:

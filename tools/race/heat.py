@@ -55,8 +55,6 @@ class Cores:
         return sum(sum(row[:3]) + sum(row[5:8]) for row in rows) / _TICKS_PER_SECOND
 
 
-# --- figures --------------------------------------------------------------------------------------
-
 WARM_PART = 0.05  # of the pages, before which nothing is measured: imports, connections, the start
 
 
@@ -163,8 +161,6 @@ class Meter:
             core_seconds=self._cores.busy_seconds(),
         )
 
-
-# --- the turn -------------------------------------------------------------------------------------
 
 EAGER_SECONDS = 0.004  # until the warm moment: few pages may be over soon after it
 LOOK_SECONDS = 0.02
