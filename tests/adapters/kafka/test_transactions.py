@@ -60,7 +60,7 @@ class Scene:
         member = self.log.transactional_consumer(self.seeds, self.group, listener)
         self.members.append(member)
         wanted = {Partition(self.seeds, number) for number in partitions}
-        for _ in range(300):
+        for _ in range(6_000):
             for other in self.members:
                 other.poll(0.05, 10)
             if listener.owned and wanted <= listener.owned.keys():
