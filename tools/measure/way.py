@@ -5,7 +5,7 @@
 
 The ways are `plain` (a page without links), `link` (one link), `retry` (one answer of 503), `pause` (its task
 is paused, so the seed is parked) and `resume` (it comes back and is crawled). The crawl runs in this process,
-on the embedded log and sink, with a site on loopback; three seeds go each way, one after the other, and what
+on the embedded log and sink, with the test site; three seeds go each way, one after the other, and what
 all of them pass counts, so that timers do not. Of the ways behind `plain` only what they add is printed.
 
 `--calls` counts calls of Python functions a page instead (a coroutine that goes on is one), in all threads of
@@ -46,6 +46,7 @@ from site_spider.spiders.crawl_spider import SeedSpider
 from site_spider.tasks.desk import TaskDesk
 from site_spider.tasks.follower import TaskTopics
 from site_spider.tasks.record import declared, in_state
+from tools.site.handle import Site
 
 WAYS = ("plain", "link", "retry", "pause", "resume")
 PACKAGE = f"{Path(site_spider.__file__).parent}/"
@@ -140,34 +141,17 @@ def _without_timers(busy: Calls, idle: Calls) -> Calls:
     return busy - Sums({name: round(count * times) for name, count in idle.items()})
 
 
-class Site:
-    """Pages of `/link` have one link, those of `/retry` fail once."""
-
-    def __init__(self) -> None:
-        self._failed: set[bytes] = set()
-
-    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while head := await reader.readline():
-            while (await reader.readline()).strip():
-                pass
-            path = head.split()[1]
-            fails = path.startswith(b"/retry") and path not in self._failed
-            self._failed.add(path)
-            body = b'<a href="/linked%b">x</a>' % path if path.startswith(b"/link/") else b"<p>page" * 128
-            status = b"503 Busy" if fails else b"200 OK"
-            fields = b"Content-Type: text/html; charset=utf-8\r\nContent-Length: %d" % len(body)
-            writer.write(b"HTTP/1.1 %b\r\n%b\r\n\r\n%b" % (status, fields, body))
-        writer.close()
+PATHS = {"link": "/crossing/1/1/{}", "retry": "/flaky/503/1/{}"}  # of the test site
+PATH = "/status/200/{}"
 
 
 class Crawl:
     """One crawl that goes on, and the ways of its seeds."""
 
-    def __init__(self, log: SeedLog, settings: Settings, port: int, counter: Counter) -> None:
-        self._log, self._counter = log, counter
+    def __init__(self, log: SeedLog, settings: Settings, site: Site, counter: Counter) -> None:
+        self._log, self._counter, self._site = log, counter, site
         self._settings = settings
         self._tasks = TaskTopics.read(settings)
-        self._url = f"http://127.0.0.1:{port}"
 
     async def way(self, name: str, number: int) -> Passed:
         """From before the seed is produced to the commit behind it."""
@@ -180,7 +164,8 @@ class Crawl:
         if name == "resume":
             await asyncio.to_thread(self._unseen, lambda: self._put_back(task))
         else:
-            await asyncio.to_thread(self._unseen, lambda: self._produce(f"{name}/{number}", task))
+            url = self._site.url(PATHS.get(name, PATH).format(f"{name}-{number}"))
+            await asyncio.to_thread(self._unseen, lambda: self._produce(url, task))
         await self._idle()
         self._counter.is_on = False
         return self._counter.taken()
@@ -200,10 +185,10 @@ class Crawl:
             threading.setprofile(self._counter)
             sys.setprofile(self._counter)
 
-    def _produce(self, path: str, task: str) -> None:
+    def _produce(self, url: str, task: str) -> None:
         producer = self._log.producer()
-        value = orjson.dumps({"url": f"{self._url}/{path}", "meta": {"task_id": task} if task else {}})
-        producer.send(self._settings["SITE_SEED_TOPIC"], b"127.0.0.1", value).result(30)
+        value = orjson.dumps({"url": url, "meta": {"task_id": task} if task else {}})
+        producer.send(self._settings["SITE_SEED_TOPIC"], b"127.0.1.1", value).result(30)
         producer.close()
 
     def _in_state(self, task: str, state: str) -> None:
@@ -228,12 +213,11 @@ def _lag(log: SeedLog, settings: Settings) -> int:
     return sum(one.end - (one.committed.offset if one.committed else one.start) for one in found)
 
 
-async def passed(folder: Path) -> dict[str, Passed]:
+async def passed(folder: Path, site: Site) -> dict[str, Passed]:
     with counting() as counter:
-        server = await asyncio.start_server(Site().answer, "127.0.0.1", 0)
         settings = _settings(folder, SITE_RETRY_PAUSE_SECONDS=0.1)
         log = parts.seed_log(settings)
-        crawl = Crawl(log, settings, server.sockets[0].getsockname()[1], counter)
+        crawl = Crawl(log, settings, site, counter)
         runner = AsyncCrawlerRunner(settings)
         crawler = runner.create_crawler(SeedSpider)
         crawling = runner.crawl(crawler)
@@ -244,13 +228,11 @@ async def passed(folder: Path) -> dict[str, Passed]:
         finally:
             await crawler.stop_async()
             await crawling
-            server.close()
             log.close()
 
 
-async def called(folder: Path, pages: int) -> Calls:
-    """The calls of a crawl of so many pages; it has a thread of its own, unlike the site."""
-    server = await asyncio.start_server(Site().answer, "0.0.0.0", 0)
+async def called(folder: Path, site: Site, pages: int) -> Calls:
+    """The calls of a crawl of so many pages, which has a thread of its own."""
     name = f"way.{runtime.token_hex(4)}"
     brokers = os.environ.get("SITE_KAFKA_BROKERS", "")
     own = {"SITE_KAFKA_BROKERS": brokers, "SITE_SINKS": "kafka" if brokers else "local"}
@@ -269,13 +251,13 @@ async def called(folder: Path, pages: int) -> Calls:
         await crawler.stop_async()
         await crawling
 
-    port, producer = server.sockets[0].getsockname()[1], log.producer()
+    producer = log.producer()
 
     def produce(count: int) -> None:
         for number in range(count):
-            host = f"127.1.0.{1 + number % HOSTS}"
-            seed = {"url": f"http://{host}:{port}/{count}/{number}.html", "meta": {"NotExtract": True}}
-            producer.send(name, host.encode(), orjson.dumps(seed))
+            url = site.url(PATH.format(f"{count}-{number}"), number % HOSTS)
+            seed = {"url": url, "meta": {"NotExtract": True}}
+            producer.send(name, b"%d" % (number % HOSTS), orjson.dumps(seed))
         producer.flush(30)
 
     async def committed() -> None:
@@ -300,8 +282,6 @@ async def called(folder: Path, pages: int) -> Calls:
         finally:
             ends.set()
             await asyncio.to_thread(thread.join)
-            await asyncio.sleep(0.1)  # until the site has seen the ends of its connections
-            server.close()
             producer.close()
             log.close()
 
@@ -318,12 +298,13 @@ def main() -> None:
     options = parser.parse_args()
     if unknown := set(options.ways) - set(WAYS):
         parser.error(f"{' '.join(unknown)} is none of {', '.join(WAYS)}")
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as name, Site(Path(name) / "record.jsonl", HOSTS) as site:
+        folder = Path(name)
         if options.calls:
-            calls = asyncio.run(called(Path(folder), options.calls))
+            calls = asyncio.run(called(folder, site, options.calls))
             print("\n".join(counted(calls, options.calls, options.functions)))
             return
-        found = asyncio.run(passed(Path(folder)))
+        found = asyncio.run(passed(folder, site))
     for name in options.ways or WAYS:
         print("\n".join(described(name, found, names_all=options.functions)))
 
