@@ -27,7 +27,7 @@ SCRIPT = ROOT / "task_shell" / "servers.sh"
 SHARED_FOLDER = ROOT / ".servers" / "tests"
 TIMEOUT_SECONDS = 600  # the first start downloads
 CLEAN_UP_SECONDS = 60
-# Kafka's controller shuts the broker out when a machine stands still for longer than that: no topic can be made then
+# after so long that a machine stands still Kafka's controller shuts the broker out: no topic can be made then
 PATIENT = {"SITE_SERVERS_KAFKA_PROPERTIES": "broker.session.timeout.ms=60000"}
 _RUN = "TESTS_RUN_FOLDER"  # in the environment, so that workers have it
 _shared: set[str] = set()  # those in use that nobody named by a variable

@@ -70,7 +70,7 @@ def run(project: Project, sites: Sites, urls: list[str], **settings: str) -> dic
         "SSL_CERT_FILE": str(sites.trusted),
         "LOG_LEVEL": "DEBUG",
         "RETRY_TIMES": "0",
-        "DOWNLOAD_TIMEOUT": "5",
+        "DOWNLOAD_TIMEOUT": "300",
         "SITE_SINK_FLUSH_SECONDS": "0.05",
     }
     arguments = [sys.executable, "-m", "tests.acceptance.crawl_of_proxies", PUBLIC, "crawl", "crawl_spider"]

@@ -23,7 +23,7 @@ from tools.site.handle import Site
 pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("secured")]
 FOLDER = SHARED_FOLDER.with_name("tests-secured")
 NAMES = ("kafka", "elasticsearch", "redis")
-SEEDS = 300  # of the main job
+SEEDS = 150  # of the main job
 
 
 @pytest.fixture(scope="session")
@@ -116,6 +116,7 @@ def test_the_main_job_with_the_least_rights_over_a_kill(
         assert "Traceback" not in run.text()
 
 
+@pytest.mark.nightly
 def test_an_outage_of_secured_kafka_and_redis_loses_nothing(
     deployment: Deployment, site: Site, secured: dict[str, str]
 ) -> None:

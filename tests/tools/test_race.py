@@ -87,6 +87,7 @@ def turn(track: Track, folder: Path, workload: Workload) -> Heat:
     return Heat(workload, folder, track)
 
 
+@pytest.mark.nightly
 def test_scrapy_does_the_whole_work(track: Track, tmp_path: Path) -> None:
     workload = BY_NAME["links"].scaled(400)
     cores = os.sched_getaffinity(0)

@@ -28,12 +28,15 @@ SCRIPT = ROOT / "task_shell" / "crawl_spider.sh"
 
 
 def wait_until(condition: Callable[[], Any], timeout_seconds: float, what: str) -> Any:
-    """The first true value of `condition`."""
+    """The first true value of `condition`, which is asked for a fifth of the time at most."""
     deadline = time.monotonic() + timeout_seconds
+    began = time.monotonic()
     while not (value := condition()):
-        if time.monotonic() > deadline:
+        now = time.monotonic()
+        if now > deadline:
             raise TimeoutError(f"{what}: not within {timeout_seconds} s")
-        time.sleep(0.1)
+        time.sleep(min(max(0.1, 4 * (now - began)), 2.0))
+        began = time.monotonic()
     return value
 
 
@@ -82,7 +85,7 @@ class Run:
                     self.process.wait(3)
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait(10)
+        self.process.wait(300)
 
 
 @dataclass

@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from site_spider.adapters.kafka import transactions
 from site_spider.adapters.kafka.client import KafkaConfig
 from site_spider.adapters.kafka.consumer import KafkaConsumer
 from site_spider.adapters.kafka.membership import MemberSlot
@@ -80,7 +81,10 @@ class Scene:
 
 
 @pytest.fixture
-def scene(kafka_brokers: str) -> Iterator[Scene]:
+def scene(kafka_brokers: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
+    """One that waits out a broker that stands still, which production answers by another try."""
+    monkeypatch.setattr(transactions, "ANSWER_SECONDS", 60.0)
+    monkeypatch.setattr(transactions, "SILENCE_SECONDS", 60.0)
     scene = Scene(kafka_brokers)
     yield scene
     scene.close()
