@@ -24,6 +24,7 @@ import tempfile
 import threading
 from collections import Counter as Sums
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import repeat, zip_longest
@@ -148,8 +149,10 @@ PATH = "/status/200/{}"
 class Crawl:
     """One crawl that goes on, and the ways of its seeds."""
 
-    def __init__(self, log: SeedLog, settings: Settings, site: Site, counter: Counter) -> None:
-        self._log, self._counter, self._site = log, counter, site
+    def __init__(
+        self, log: SeedLog, settings: Settings, site: Site, counter: Counter, crawling: asyncio.Future[Any]
+    ) -> None:
+        self._log, self._counter, self._site, self._crawling = log, counter, site, crawling
         self._settings = settings
         self._tasks = TaskTopics.read(settings)
 
@@ -173,6 +176,7 @@ class Crawl:
     async def _idle(self) -> None:
         await asyncio.sleep(0.1)
         while await asyncio.to_thread(self._unseen, lambda: _lag(self._log, self._settings)):
+            _goes_on(self._crawling)
             await asyncio.sleep(0.02)
 
     def _unseen(self, act: Callable[[], Any]) -> Any:
@@ -213,14 +217,21 @@ def _lag(log: SeedLog, settings: Settings) -> int:
     return sum(one.end - (one.committed.offset if one.committed else one.start) for one in found)
 
 
+def _goes_on(crawling: asyncio.Future[Any] | Future[Any]) -> None:
+    """Raises the error of a crawl that has ended too soon."""
+    if crawling.done():
+        crawling.result()
+        raise RuntimeError("the crawl has ended before its seeds were committed")
+
+
 async def passed(folder: Path, site: Site) -> dict[str, Passed]:
     with counting() as counter:
         settings = _settings(folder, SITE_RETRY_PAUSE_SECONDS=0.1)
         log = parts.seed_log(settings)
-        crawl = Crawl(log, settings, site, counter)
         runner = AsyncCrawlerRunner(settings)
         crawler = runner.create_crawler(SeedSpider)
         crawling = runner.crawl(crawler)
+        crawl = Crawl(log, settings, site, counter, crawling)
         try:
             await crawl.way("first", 0)  # what is made once is no part of the way
             ways = {name: [await crawl.way(name, number) for number in range(ROUNDS)] for name in WAYS}
@@ -262,13 +273,14 @@ async def called(folder: Path, site: Site, pages: int) -> Calls:
 
     async def committed() -> None:
         while _lag(log, settings):
+            _goes_on(crawling)
             await asyncio.sleep(0.1)
 
     produce(WARM_PAGES)  # its thread begins here, and is none of the crawl
     # turns of the event loop never end: how many pages are read in one is a question of the machine
-    with profiling() as taken, patch.object(runtime, "perf_counter", repeat(0.0).__next__):
-        thread = threading.Thread(target=uvloop.run, args=(crawl(),))
-        thread.start()
+    frozen = patch.object(runtime, "perf_counter", repeat(0.0).__next__)
+    with profiling() as taken, frozen, ThreadPoolExecutor(1) as thread:
+        crawling = thread.submit(lambda: uvloop.run(crawl()))
         try:
             await committed()
             before = taken()
@@ -281,7 +293,7 @@ async def called(folder: Path, site: Site, pages: int) -> Calls:
             return sum(found, start=Sums())
         finally:
             ends.set()
-            await asyncio.to_thread(thread.join)
+            await asyncio.to_thread(wait, [crawling])
             producer.close()
             log.close()
 
