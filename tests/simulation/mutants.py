@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import islice
 from typing import Any
 from unittest.mock import patch
 
@@ -18,6 +17,7 @@ from site_spider.contracts.sink import ACKNOWLEDGED, Answer
 from site_spider.dead_letters import PutBack
 from site_spider.errors import LogSilent
 from site_spider.frontier import waiting_room
+from site_spider.frontier.scheduler import Queues
 from site_spider.frontier.spill import Spill
 from site_spider.frontier.waiter import WaitingLink
 from site_spider.frontier.waiting_room import WaitingRoom
@@ -43,6 +43,16 @@ Wrong = Callable[..., Any]  # takes the right method first
 def _ahead(right: Wrong, self: Books, *args: Any) -> None:
     right(self, *args)
     self.done_ahead = type(self.done_ahead)((first, beyond + 1) for first, beyond in self.done_ahead)
+
+
+def _no_hold_for_links(right: Wrong, self: Queues, request: Any, job: Any, **how: Any) -> None:
+    right(self, request, job, **how)
+    job.entry.holds -= how["is_link"] and not self._completion.knows(request)  # it waits as less
+
+
+def _oldest_overlooked(right: Wrong, self: Books, besides: Any = frozenset()) -> Any:
+    first = right(self, besides)
+    return right(self, {*besides, first}) if first in self.open else first
 
 
 def _two_holds(right: Wrong, self: Completion, request: Any) -> None:
@@ -198,16 +208,14 @@ MUTANTS: dict[str, tuple[Any, str, Wrong]] = {
         lambda right, *args: ((first, end + 1) for first, end in right(*args))),
     "a seed behind a complete run counts as complete": (Books, "is_done",
         lambda right, self, at: any([at == next(iter(self.done_ahead), (0, -1))[1], right(self, at)])),
-    "the oldest incomplete seed is overlooked": (Books, "_incomplete",
-        lambda right, *args: islice(right(*args), 1, None)),
+    "the oldest incomplete seed is overlooked": (Books, "watermark", _oldest_overlooked),
     "the end of a partition is one too far": (Ledger, "reached",
         lambda right, self, partition, offset: right(self, partition, offset + 1)),
     "seeds of a partition that left are not fenced": (Ledger, "revoke",
         lambda right, *args: right(*args) and []),
     "the last hold but one completes a seed": (Ledger, "release", _last_hold_overlooked),
     "a request that ends gives two holds back": (Completion, "ended", _two_holds),
-    "a link that waits does not hold its seed": (Completion, "accept_link",
-        lambda right, self, entry: right(self, entry) if entry.holds < 2 else None),
+    "a link that waits does not hold its seed": (Queues, "put", _no_hold_for_links),
     "a partition that leaves is committed as done": (Completion, "positions", _all_done),
     "what waits for a lost partition is kept": (Completion, "lost", _forgotten_at_loss),
     "an assignment begins one too far": (Completion, "assigned",
@@ -258,7 +266,7 @@ MUTANTS: dict[str, tuple[Any, str, Wrong]] = {
     # exactly-once
     "a transaction in doubt counts as committed": (TransactionCommits, "_clear_up", _doubt_is_yes),
     "a kept result does not hold its seed": (ExactlyOnce, "_keep",
-        lambda _right, self, job, item: job.entry.live and self._held.keep(job.entry, item, job.root)),
+        lambda _right, self, job, item: job.entry.live and self._held.keep(job.entry, item, job)),
     "the last tree of a transaction is left out": (HeldResults, "commit", _tree_left_out),
     "a commit is put together while another is settled": (ExactlyOnce, "_look", _looks_anyway),
     # tasks
