@@ -28,12 +28,11 @@ from site_spider.commands.task_seeds import in_parked_topic, in_seed_topic
 from site_spider.contracts.seed_log import Partition, SeedLog, Topics, each_topic
 from site_spider.errors import ConfigError, LogUnavailable
 from site_spider.observe.progress import Progress, Rate, of_partition, of_topics, total
-from site_spider.seed.tiers import Tiers
+from site_spider.seed.tiers import CrawlTopics, Tiers
 from site_spider.service import config as parts
 from site_spider.service import exit_code
 from site_spider.service.log_lines import processes_of
 from site_spider.tasks.desk import TaskDesk
-from site_spider.tasks.follower import TaskTopics
 from site_spider.text import cut
 
 # --- progress report -------------------------------------------------------------------------------------
@@ -160,7 +159,7 @@ def task_report(desk: TaskDesk, group: str, task_id: str) -> dict[str, Any]:
         "task_id": task_id,
         "state": facts.state if overview.knows(task_id) else "not declared",
         "reason": facts.reason,
-        "waiting": sum(1 for topic in topics.all_seeds for _ in in_seed_topic(log, topic, group, task_id)),
+        "waiting": sum(1 for topic in topics.tiers for _ in in_seed_topic(log, topic, group, task_id)),
         "parked": sum(1 for _ in in_parked_topic(log, topics, desk.board, task_id)),
         **facts.numbers(),
         "pages_begun": facts.pages_begun,
@@ -370,7 +369,7 @@ class Command(SiteCommand):
 
     def _show_task(self, log: SeedLog, topic: str, group: str, opts: argparse.Namespace) -> None:
         log.check(_CHECK_SECONDS)
-        topics = TaskTopics.read(self.options, topic)
+        topics = CrawlTopics.beside(self.options, topic)
         while True:
             report = task_report(TaskDesk(log, topics), group, opts.task_id)
             if opts.format == "json":

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from site_spider.contracts.seed_log import SeedLog
 from site_spider.errors import TopicMissing
-from site_spider.observe.progress import DoneOffsets
+from site_spider.ledger.metadata import DoneOffsets
 from site_spider.seed.seed import Seed
+from site_spider.seed.tiers import CrawlTopics
 from site_spider.tasks.board import Board
 from site_spider.tasks.control_log import seed_of
-from site_spider.tasks.follower import TaskTopics
 
 
 def in_seed_topic(log: SeedLog, topic: str, group: str, task_id: str) -> Iterator[Seed]:
@@ -26,7 +26,7 @@ def in_seed_topic(log: SeedLog, topic: str, group: str, task_id: str) -> Iterato
             yield seed
 
 
-def in_parked_topic(log: SeedLog, topics: TaskTopics, board: Board, task_id: str) -> Iterator[Seed]:
+def in_parked_topic(log: SeedLog, topics: CrawlTopics, board: Board, task_id: str) -> Iterator[Seed]:
     """Those that were not put back. Raises LogUnavailable."""
     offsets = board.returned(task_id).offsets
     try:

@@ -21,7 +21,6 @@ from site_spider.results.held import LONGEST_SPAN_OFFSETS
 from site_spider.results.results import OnDemand
 from site_spider.seed.seed import FORBIDDEN_META
 from site_spider.seed.tiers import CrawlTopics, Tiers
-from site_spider.tasks.follower import TaskTopics
 from site_spider.tasks.webhook import MayReach
 
 EXACTLY_ONCE = "SITE_KAFKA_EXACTLY_ONCE"
@@ -40,7 +39,7 @@ class ServiceSettings:
     consumer_group: str
     dead_letter_topic: str
     stats_topic: str
-    task_topics: TaskTopics
+    task_topics: CrawlTopics
     cancelled_results: bool
     limits: SeedLimits
     spill: SpillRules
@@ -73,7 +72,7 @@ class ServiceSettings:
             consumer_group=options.text(settings, "SITE_CONSUMER_GROUP", required=True),
             dead_letter_topic=topics.dead_letters,
             stats_topic=topics.statistics,
-            task_topics=TaskTopics.of(topics),
+            task_topics=topics,
             cancelled_results=options.boolean(settings, "SITE_CANCELLED_RESULTS"),
             limits=_limits(settings),
             spill=SpillRules(

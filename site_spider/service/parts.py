@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import sys
 from collections.abc import Callable, Collection, Sequence
@@ -43,6 +44,7 @@ from site_spider.results.delivery import Delivery
 from site_spider.results.failures import Mishaps
 from site_spider.results.results import Results, Sinks
 from site_spider.secrets import Redaction, secrets_of
+from site_spider.seed.tiers import CrawlTopics
 from site_spider.service import exit_code
 from site_spider.service.config import KAFKA, STATS_TO, ServiceSettings, guard_of
 from site_spider.service.stop import IdleClose
@@ -51,15 +53,16 @@ from site_spider.sources.library import SourceFolder
 from site_spider.sources.url_rules import UrlRulesFile
 from site_spider.tasks import webhook
 from site_spider.tasks.board import Board, BrokerClock, PastUsage, TimeLimits
-from site_spider.tasks.control import Control
 from site_spider.tasks.control_log import Endings
-from site_spider.tasks.ends import Notices, OverTasks, TaskEnds, Tracker
-from site_spider.tasks.follower import BadRecords, Follower, TaskTopics, TopicView
+from site_spider.tasks.ends import Group, Notices, OverTasks, ReturnWatch, Teller
+from site_spider.tasks.follower import BadRecords, Follower, TopicView
+from site_spider.tasks.gate import TaskGate
 from site_spider.tasks.moving import Leaving, Parking
 from site_spider.tasks.page_counts import PageLog
-from site_spider.tasks.rates import GroupRates, KnownTasks, Overtaking, Send, Window
+from site_spider.tasks.rates import TELL_SECONDS, GroupRates, Overtaking, Send
 from site_spider.tasks.states import TaskStates
-from site_spider.tasks.tasks import ReturnWatch, TaskGate, Tasks, Teller, process_name
+from site_spider.tasks.tasks import Looking, Tasks, process_name
+from site_spider.tasks.tracker import Control, Tracker
 from site_spider.text import for_log
 
 # --- ending ----------------------------------------------------------------------------------------------
@@ -224,13 +227,12 @@ class Parts:
     observers: Observers
     extractor: Extractor
     tasks: Tasks
-    ends: TaskEnds
     mishaps: Mishaps  # kept: Scrapy refers to its listeners weakly
 
 
 def build_idle(parts: Parts) -> IdleClose:
     """What looks whether there is anything to do. An outage, a full memory or a full sink is no rest."""
-    ledger, tells = parts.completion.ledger, parts.ends.is_counting
+    ledger, tells = parts.completion.ledger, parts.tasks.is_counting
 
     def is_busy() -> bool:
         waits = ledger.in_flight or len(parts.room) or parts.intake.is_away or tells()
@@ -261,7 +263,7 @@ class Stores:
 class TaskRecords(NamedTuple):
     """What is known of tasks, and told of them."""
 
-    topics: TaskTopics
+    topics: CrawlTopics
     board: Board
     states: TaskStates
     parking: Parking
@@ -269,6 +271,8 @@ class TaskRecords(NamedTuple):
     highs: Control | None  # None: the end of tasks is not told
     pages: PageLog
     clock: BrokerClock
+    over: OverTasks
+    group: Group
     producer: Producer
     background: Background
     send: Send  # to the task topic
@@ -282,21 +286,25 @@ def build_records(
     tell: LoopCalls,
     background: Background,
     count: Callable[[str], None],
+    partitions: Callable[[], Collection[Partition]],
 ) -> TaskRecords:
-    """The first step, before there is a frontier."""
+    """The first step, before there is a frontier; `partitions` are those of this process."""
     topics, board, endings = config.task_topics, Board(), Endings()
     send = partial(producer.send, topics.tasks)
     states = TaskStates(board, process_name(), send, background)
     view = TopicView(log, topics.control, endings.take, count)
-    follower = Follower(view, tell, lambda _task_ids: None)
-    control = Control(producer, topics.control, states.process, endings, follower, background)
+    control = Control(view, tell, endings, producer, states.process, background)
     highs = control if config.tells_ends else None
     parking = Parking(producer, topics, states, background, highs)
     pages = PageLog(log, producer, topics.pages, background)
     clock = BrokerClock(log, producer, topics.clock)
+    has_first = lambda: Partition(topics.seeds, 0) in partitions()  # noqa: E731
+    group = Group(log, producer, topics, board, control, has_first, background)
+    over = OverTasks(group)
     return TaskRecords(
-        topics, board, states, parking, control, highs, pages, clock, producer, background, send, count
-    )
+        topics, board, states, parking, control, highs, pages, clock, over, group, producer, background,
+        send, count,
+    )  # fmt: skip
 
 
 def shares(records: TaskRecords, frontier: Frontier[Waiter]) -> bool:
@@ -325,53 +333,67 @@ def build_overtaking(
     """None with exactly-once: a seed that leaves would not be part of a transaction."""
     if config.exactly_once:
         return None
-    window = Window(poll_room.is_full, may_poll)
-    known = KnownTasks(records.board, records.control.endings, records.highs)
-    group, producer = config.consumer_group, records.producer
-    return Overtaking(window, known, queues, completion, log, group, producer, records.background)
+    return Overtaking(
+        poll_room.is_full,
+        may_poll,
+        records.board,
+        records.control,
+        queues=queues,
+        completion=completion,
+        log=log,
+        group=config.consumer_group,
+        producer=records.producer,
+        background=records.background,
+    )
 
 
-def build_tasks(
+def build_tasks(  # noqa: PLR0913 - all of it
+    settings: BaseSettings,
+    config: ServiceSettings,
     records: TaskRecords,
+    tracker: Tracker,
     gate: TaskGate,
     log: SeedLog,
-    partitions: Callable[[], Collection[Partition]],
+    *,
     tell: LoopCalls,
     rates: TaskRates,
     overtaking: Overtaking | None,
 ) -> Tasks:
-    """All of it, to be opened and driven."""
-    topics, board = records.topics, records.board
-    watch = ReturnWatch(log, topics, board, partitions, records.control.endings, records.background)
-    group_rates = GroupRates(board, rates, records.states.process, records.send)
-    has_first = lambda: Partition(topics.seeds, 0) in partitions()  # noqa: E731
-    limits = TimeLimits(board, records.clock, topics.tasks, records.producer, has_first, records.background)
-    past = PastUsage(board, topics.tasks, records.producer, has_first)
+    """All of it, to be opened and driven. Raises ConfigError."""
+    topics, board, states, group = records.topics, records.board, records.states, records.group
+    measured = itertools.count()  # Tasks.open measures, too
+
+    def measure() -> None:
+        if next(measured):
+            group.background.start(asyncio.to_thread(records.clock.measure), "the broker's time")
+
+    watch = ReturnWatch(group)
+    group_rates = GroupRates(board, rates, states.process, records.send)
+    limits = TimeLimits(board, records.clock, topics.tasks, group.producer, group.has_first)
+    past = PastUsage(board, topics.tasks, group.producer, group.has_first)
+    teller = Teller(group, BadRecords(topics.pages, records.count_in_stats))
+    notices = Notices(group, webhook.secret_of(config.spill_keys), guard_of(settings))
+    ends: list[Looking] = [records.over, notices] if config.tells_ends else []
+    looks: list[Looking] = [states, limits, watch, past, *ends, *([] if overtaking is None else [overtaking])]
+    share = lambda: group_rates.look(asyncio.get_running_loop().time())  # noqa: E731
+    duties = [
+        *((each.every_seconds, each.look) for each in looks),
+        (BrokerClock.every_seconds, measure),
+        (TELL_SECONDS, share),
+    ]
     view = TopicView(log, topics.tasks, board.take, records.count_in_stats)
-    follower = partial(Follower, view, tell)
-    looks = [past.look] if overtaking is None else [past.look, overtaking.look]
-    return Tasks(records.states, records.parking, gate, watch, limits, group_rates, looks, follower)
-
-
-# --- task ends -------------------------------------------------------------------------------------------
-# Builds the parts that find and tell the end of tasks.
-
-
-def build_ends(
-    settings: BaseSettings,
-    config: ServiceSettings,
-    records: TaskRecords,
-    log: SeedLog,
-    producer: Producer,
-    tracker: Tracker,
-    partitions: Callable[[], Collection[Partition]],
-) -> TaskEnds:
-    """Not started; `partitions` are those of this process. Raises ConfigError."""
-    has_first = lambda: Partition(config.tiers.main, 0) in partitions()  # noqa: E731
-    topics, board, control, background = records.topics, records.board, records.control, records.background
-    pages = BadRecords(topics.pages, records.count_in_stats)
-    teller = Teller(log, producer, topics, control, board, has_first, background, pages)
-    over = OverTasks(log, producer, topics, board, control, has_first, background)
-    secret = webhook.secret_of(config.spill_keys)
-    notices = Notices(board, control, secret, guard_of(settings), has_first, background)
-    return TaskEnds(control, tracker, teller, over, notices, is_on=config.tells_ends)
+    return Tasks(
+        states=states,
+        parking=records.parking,
+        gate=gate,
+        watch=watch,
+        limits=limits,
+        rates=group_rates,
+        control=records.control,
+        tracker=tracker,
+        teller=teller,
+        over=records.over,
+        duties=duties,
+        follower=partial(Follower, view, tell),
+        tells_ends=config.tells_ends,
+    )

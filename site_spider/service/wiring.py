@@ -59,7 +59,6 @@ from site_spider.service.parts import (
     Observers,
     Parts,
     Stores,
-    build_ends,
     build_gate,
     build_overtaking,
     build_records,
@@ -68,10 +67,9 @@ from site_spider.service.parts import (
 )
 from site_spider.service.stop import Stop
 from site_spider.sources.extractor import Extractor
-from site_spider.tasks.ends import Tracker
+from site_spider.tasks.gate import Traps, WantedPages, with_source
 from site_spider.tasks.moving import Leaving
-from site_spider.tasks.pages import Traps, WantedPages
-from site_spider.tasks.tasks import with_source
+from site_spider.tasks.tracker import Tracker
 
 _ANSWER_SECONDS = 10.0  # for the loop to answer a rebalance, beyond the grace
 
@@ -130,13 +128,9 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     results = Results(of_results, of_items, commits, completion, dead_letters, *told)
 
     # tasks
-    records = build_records(config, stores.log, producer, tell, background, stats.inc_value)
-
-    def is_counted(task_id: str) -> bool:
-        return ends.is_counted(task_id)
-
-    tracker = Tracker(completion, records.control, records.pages, is_counted)
-    ends = build_ends(settings, config, records, stores.log, producer, tracker, ledger.partitions)
+    count = stats.inc_value
+    records = build_records(config, stores.log, producer, tell, background, count, ledger.partitions)
+    tracker = Tracker(completion, records.control, records.pages, records.over.is_declared)
 
     # bodies in memory
     bodies = Bodies(
@@ -150,7 +144,10 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
 
     # intake
     load = build_load(settings)
-    is_telling = lambda: ends.is_counting() or dead_letters.under_way > 0  # noqa: E731
+
+    def is_telling() -> bool:
+        return tasks.is_counting() or dead_letters.under_way > 0
+
     handover = Handover(engine, sinks, config.revoke_grace_seconds, is_telling)
     soft = SoftLimit(config.memory_soft_bytes, rss_bytes, lambda: ledger.in_flight)
     is_stopping, has_memory = _asking(stop, "has_begun"), _asking(bodies, "has_room")
@@ -231,7 +228,9 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
     overtaking = build_overtaking(
         records, config, poll_room, back_pressure.may_poll, queues, completion, stores.log
     )
-    tasks = build_tasks(records, gate, stores.log, ledger.partitions, tell, rates, overtaking)
+    tasks = build_tasks(
+        settings, config, records, tracker, gate, stores.log, tell=tell, rates=rates, overtaking=overtaking
+    )
     callbacks = Callbacks(spider, config.callback_timeout_seconds)
     dispatcher = Dispatcher(
         CrawlParts(engine, spider, stats),
@@ -331,6 +330,5 @@ def build(  # noqa: PLR0915 - a parts list, in the order in which parts need eac
         observers=observers,
         extractor=extractor,
         tasks=tasks,
-        ends=ends,
         mishaps=Mishaps(crawler.signals),
     )

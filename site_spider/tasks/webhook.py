@@ -1,4 +1,4 @@
-"""Sends the event of a task's end to a URL, once; whether, when and how often is decided in tasks.notices.
+"""Sends an event to a URL, once; whether, when and how often is decided in tasks.ends.
 
 The request is one POST without redirects, to the first address of the host that passes the guard: that which
 was judged. Of the answer the first line is read, up to a deadline.

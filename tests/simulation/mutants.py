@@ -35,7 +35,7 @@ from site_spider.results.exactly_once import TransactionCommits, TransactionOutc
 from site_spider.results.held import HeldResults
 from site_spider.results.exactly_once import ExactlyOnce
 from site_spider.results.results import Results, _Pending
-from site_spider.tasks.control import Control
+from site_spider.tasks.tracker import Control
 from site_spider.tasks.ending import Counting
 from site_spider.tasks.ending import Tally, TaskEnding
 from site_spider.tasks.moving import Leaving

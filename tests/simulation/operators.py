@@ -14,6 +14,7 @@ from tests.simulation.log import SimSeedLog
 from tests.simulation.virtual import PROCESS, Machine, sleep
 from tests.simulation.world import Process
 
+from site_spider.seed.tiers import CrawlTopics
 from site_spider.contracts.seed_log import SeedLog
 from site_spider.dead_letters.replay import Replay
 from site_spider.errors import LogUnavailable
@@ -23,7 +24,7 @@ from site_spider.tasks.desk import TaskDesk
 from site_spider.tasks.desk import TaskOrders
 from site_spider.tasks.desk import PutBackTasks
 from site_spider.tasks.record import BadTask, Task
-from site_spider.tasks.follower import TaskTopics
+
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -36,7 +37,7 @@ class Operator:
 
     def __init__(self, world: World, number: int) -> None:
         self.world = world
-        self.topics = TaskTopics.read(world.settings)
+        self.topics = CrawlTopics.beside(world.settings)
         self._process = Process(world, number, number)
         self._process.member_name = ""
 

@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 from site_spider.contracts.seed_log import Producer, TopicReader
 from site_spider.errors import LogUnavailable, TopicMissing
 from site_spider.page.url import url_id
+from site_spider.seed.tiers import CrawlTopics
 from site_spider.tasks.control_log import TaskProducer
-from site_spider.tasks.follower import TaskTopics
 from tools.chaos.pages import paths_of
 from tools.deployment.deployment import ROOT, Deployment
 from tools.site.exchange import host_name
@@ -119,7 +119,7 @@ class Feed:
     ) -> None:
         self.count = 0  # seeds that are durable
         self._workload = workload
-        self._topics = TaskTopics.read(deployment.scrapy_settings)
+        self._topics = CrawlTopics.beside(deployment.scrapy_settings)
         self._log = deployment.log
         self._tasks = tasks
         self._producer: Producer = deployment.log.producer()
@@ -294,7 +294,7 @@ class EndWatch:
         self, deployment: Deployment, tasks: Mapping[str, ChaosTask], can_answer: Callable[[], bool]
     ) -> None:
         self._log = deployment.log
-        self._topic = TaskTopics.read(deployment.scrapy_settings).events
+        self._topic = CrawlTopics.beside(deployment.scrapy_settings).events
         self._tasks = tasks
         self._can_answer = can_answer  # Kafka lives: else each question would hold the storm up
         self._reader: TopicReader | None = None

@@ -40,11 +40,11 @@ from scrapy.settings import Settings
 import site_spider
 from site_spider import runtime
 from site_spider.contracts.seed_log import SeedLog
+from site_spider.seed.tiers import CrawlTopics
 from site_spider.service import config as parts
 from site_spider.service import service
 from site_spider.spiders.crawl_spider import SeedSpider
 from site_spider.tasks.desk import TaskDesk
-from site_spider.tasks.follower import TaskTopics
 from site_spider.tasks.record import declared, in_state
 
 WAYS = ("plain", "link", "retry", "pause", "resume")
@@ -172,7 +172,7 @@ class Crawl:
     def __init__(self, log: SeedLog, settings: Settings, port: int, counter: Counter) -> None:
         self._log, self._counter = log, counter
         self._settings = settings
-        self._tasks = TaskTopics.read(settings)
+        self._tasks = CrawlTopics.beside(settings)
         self._url = f"http://127.0.0.1:{port}"
 
     async def way(self, name: str, number: int) -> Passed:
