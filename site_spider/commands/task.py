@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from site_spider import runtime
+from site_spider import runtime, webhook
 from site_spider.commands.output import Column, print_json, print_table, show
 from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
 from site_spider.commands.task_seeds import in_parked_topic, in_seed_topic
@@ -22,10 +22,9 @@ from site_spider.seed.fields import identifier
 from site_spider.seed.tiers import CrawlTopics
 from site_spider.service import config as parts
 from site_spider.service.config import check_ends_are_told, guard_of, spill_keys
-from site_spider.tasks import webhook
 from site_spider.tasks.control_log import Endings, read_endings, written
 from site_spider.tasks.desk import TaskDesk, TaskFacts, TaskOrders, TaskOverview
-from site_spider.tasks.ending import Attempts, TaskEnding
+from site_spider.tasks.ending import Attempts, TaskEnding, WebhookAttempt
 from site_spider.tasks.ends import attempts_of
 from site_spider.tasks.follower import TopicView
 from site_spider.tasks.record import (
@@ -376,7 +375,8 @@ class Command(SiteCommand):
         if task is None or task.webhook is None:
             raise BadTask(f"{self.task_id!r} has no webhook; say: scrapy task set {self.task_id} webhook=URL")
         sent = webhook.notice(ending.ended.event, secret, int(runtime.time()))
-        attempt = webhook.post(task.webhook, sent, guard_of(self.options))
+        at_ms = int(runtime.time() * 1000)
+        attempt = WebhookAttempt(at_ms, *webhook.post(task.webhook, sent, guard_of(self.options)))
         generation = ending.ended.generation
         made = (*attempts_of(ending), attempt)[-webhook.MOST_ATTEMPTS :]
         record = written(self.task_id, Attempts(generation, made))

@@ -21,7 +21,7 @@ from site_spider.results.held import LONGEST_SPAN_OFFSETS
 from site_spider.results.results import OnDemand
 from site_spider.seed.seed import FORBIDDEN_META
 from site_spider.seed.tiers import CrawlTopics, Tiers
-from site_spider.tasks.webhook import MayReach
+from site_spider.webhook import MayReach
 
 EXACTLY_ONCE = "SITE_KAFKA_EXACTLY_ONCE"
 STATS_TO = "SITE_STATS_TO"

@@ -16,7 +16,7 @@ from scrapy.dupefilters import BaseDupeFilter
 from scrapy.exceptions import CloseSpider
 from scrapy.settings import BaseSettings
 
-from site_spider import options
+from site_spider import options, webhook
 from site_spider.contracts.seed_log import LogName, Partition, Producer, SeedLog
 from site_spider.contracts.sink import Sink, StatisticsStore
 from site_spider.download.bodies import Bodies
@@ -51,7 +51,6 @@ from site_spider.service.stop import IdleClose
 from site_spider.sources.extractor import Extractor
 from site_spider.sources.library import SourceFolder
 from site_spider.sources.url_rules import UrlRulesFile
-from site_spider.tasks import webhook
 from site_spider.tasks.board import Board, BrokerClock, PastUsage, TimeLimits
 from site_spider.tasks.control_log import Endings
 from site_spider.tasks.ends import Group, Notices, OverTasks, ReturnWatch, Teller
@@ -393,7 +392,7 @@ def build_tasks(  # noqa: PLR0913 - all of it
         tracker=tracker,
         teller=teller,
         over=records.over,
-        duties=duties,
-        follower=partial(Follower, view, tell),
+        duties=dict.fromkeys(duties, 0.0),
+        follow=partial(Follower, view, tell),
         tells_ends=config.tells_ends,
     )

@@ -498,12 +498,14 @@ class TimeLimits:
 
     def look(self) -> None:
         """To be called now and then, as `every_seconds` says."""
-        if not self._has_first():
-            return
-        now = self._clock.now()
+        now, has_first = self._clock.now(), self._has_first()
         while self._line and self._line[0][0] <= now:
-            due, task_id = heappop(self._line)
-            if self._due.get(task_id) == due:
+            due, task_id = self._line[0]
+            is_due = self._due.get(task_id) == due
+            if is_due and not has_first:
+                return
+            heappop(self._line)
+            if is_due:
                 self._judge(task_id, now)
                 self._plan(task_id, now + self.every_seconds)
 

@@ -213,7 +213,7 @@ class Noticed(NamedTuple):
 
 
 class WebhookAttempt(NamedTuple):
-    """One attempt to send a webhook; `error` is empty when it was taken, `status` 0 when nothing answered."""
+    """One attempt to send a webhook; status and error are those of webhook.Posted."""
 
     at_ms: int
     status: int

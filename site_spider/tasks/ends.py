@@ -12,13 +12,12 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, NamedTuple
 
-from site_spider import runtime
+from site_spider import runtime, webhook
 from site_spider.contracts.seed_log import Message, MessagePlace, Producer, SeedLog
 from site_spider.engine.background import Background, Turns
 from site_spider.errors import LogUnavailable, SinkRejected, SiteSpiderError
 from site_spider.outage import Outage
 from site_spider.seed.tiers import CrawlTopics
-from site_spider.tasks import webhook
 from site_spider.tasks.board import Board
 from site_spider.tasks.control_log import close_for_all, make_control_log
 from site_spider.tasks.desk import forget_tasks
@@ -432,7 +431,8 @@ class Notices(GroupWork):
 
     async def _try(self, task_id: str, url: str, ending: TaskEnding, ended: EndTold) -> None:
         sent = webhook.notice(ended.event, self._secret, int(runtime.time()))
-        attempt = await asyncio.to_thread(webhook.post, url, sent, self._may_reach)
+        at_ms = int(runtime.time() * 1000)
+        attempt = WebhookAttempt(at_ms, *await asyncio.to_thread(webhook.post, url, sent, self._may_reach))
         if attempt.error:
             logger.warning("The webhook of task %s was not taken: %s", task_id, attempt.error)
         attempts = (*attempts_of(ending), attempt)

@@ -6,7 +6,8 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
+from dataclasses import InitVar, dataclass
 from typing import Protocol
 
 from site_spider import runtime
@@ -33,97 +34,84 @@ class Looking(Protocol):
         """Do it."""
 
 
+@dataclass(kw_only=True)
 class Tasks:
     """On the event loop's thread, but for `open` and `close`, which block.
 
     Without `tells_ends` (results and offsets are one transaction) no seed is counted, and no end is told.
     """
 
-    def __init__(  # noqa: PLR0913 - it drives all parts
-        self,
-        *,
-        states: TaskStates,
-        parking: Parking,
-        gate: TaskGate,
-        watch: ReturnWatch,
-        limits: TimeLimits,
-        rates: GroupRates,
-        control: Control,
-        tracker: Tracker,
-        teller: Teller,
-        over: OverTasks,
-        duties: Iterable[Duty],
-        follower: Callable[[Changed], Follower],
-        tells_ends: bool,
-    ) -> None:
-        self._states = states
-        self._parking = parking
-        self._gate = gate
-        self._watch = watch
-        self._limits = limits
-        self._rates = rates
-        self._control = control
-        self._tracker = tracker
-        self._teller = teller
-        self._over = over
-        self._duties = dict.fromkeys(duties, 0.0)  # and when each is due
-        self._follower = follower(self._heard)
-        self._tells_ends = tells_ends
+    states: TaskStates
+    parking: Parking
+    gate: TaskGate
+    watch: ReturnWatch
+    limits: TimeLimits
+    rates: GroupRates
+    control: Control
+    tracker: Tracker
+    teller: Teller
+    over: OverTasks
+    duties: dict[Duty, float]  # and when each is due
+    follow: InitVar[Callable[[Changed], Follower]]
+    tells_ends: bool
+
+    def __post_init__(self, follow: Callable[[Changed], Follower]) -> None:
+        self._follower = follow(self._heard)
 
     def open(self, timeout_seconds: float) -> None:
         """Read what was declared before. Raises ConfigError, LogUnavailable."""
         self._follower.open(timeout_seconds)
-        self._limits.open()
-        if self._tells_ends:
-            self._over.make_log()
+        self.limits.open()
+        if self.tells_ends:
+            self.over.make_log()
 
     def start(self) -> None:
         """Follow what is declared, and what is said of ends, from now on."""
-        self._watch.heard([task.task_id for task in self._states.board])
+        self.watch.heard([task.task_id for task in self.states.board])
         self._follower.start()
-        if self._tells_ends:
-            self._control.start()
+        if self.tells_ends:
+            self.control.start()
         else:
             logger.info("The end of tasks is not told with SITE_KAFKA_EXACTLY_ONCE")
 
     def look(self) -> None:
         """To be called now and then."""
         now = asyncio.get_running_loop().time()
-        for duty, due in self._duties.items():
+        for duty, due in self.duties.items():
             if now >= due:
-                self._duties[duty] = now + duty[0]
+                self.duties[duty] = now + duty[0]
                 duty[1]()
 
     def count(self) -> None:
         """Write what was counted, and which ends are there; to be called often."""
-        if self._tells_ends:
-            self._tracker.look()
-            self._teller.look()
+        if self.tells_ends:
+            self.tracker.look()
+            self.teller.look()
 
     def is_counting(self) -> bool:
         """Whether seeds that are done wait to be counted."""
-        return self._tells_ends and self._tracker.is_counting
+        return self.tells_ends and self.tracker.is_counting
 
     def tell(self) -> None:
         """Tell the other processes the rest."""
-        self._rates.close()
-        self._states.close()
+        self.rates.close()
+        self.states.close()
 
     def close(self) -> None:
         """Follow no more."""
         self._follower.close()
-        if self._tells_ends:
-            self._teller.close()
-            self._control.close()
+        if self.tells_ends:
+            self.teller.close()
+            self.control.close()
 
     def _heard(self, task_ids: Collection[str]) -> None:
-        changed = self._states.changed(task_ids)
-        self._parking.changed(task_ids)
-        self._watch.heard(task_ids)
-        self._limits.heard(task_ids)
+        changed = self.states.changed(task_ids)
+        self.parking.changed(task_ids)
+        self.watch.heard(task_ids)
+        self.limits.heard(task_ids)
         if changed:
-            self._gate.changed(changed)
-        self._gate.heard()
+            self.gate.changed(changed)
+        self.gate.heard()
 
 
 def process_name() -> str:
