@@ -175,18 +175,14 @@ class HttpAnswer:
         self.ending: BodyEnd | None = None  # None until it is all there
         self.is_reusable = False  # whether the connection may carry another one
         self.has_surplus = False  # whether more than the answer came
-        self._to_head = to_head  # an answer to HEAD has no body, whatever it says
+        self.is_bodiless = to_head  # there is no body whatever the server thinks: some send one all the same
+        self._to_head = to_head
         self._head = bytearray()  # what has come of the head at hand
         self._bytes_left = MAX_HEAD_BYTES
         self._lines_left = MAX_HEAD_LINES
         self._interims_left = MAX_INTERIM_ANSWERS
         self._body: bytes | bytearray = b""
         self._chunks: Chunks | None = None
-
-    @property
-    def is_bodiless(self) -> bool:
-        """Whether there is no body whatever the server thinks: some send one all the same."""
-        return self._to_head or self.status in _NO_BODY
 
     @property
     def body(self) -> bytes:
@@ -224,7 +220,7 @@ class HttpAnswer:
         if before:
             self._head += data
         seen = self._head if before else data
-        if before < _LONGEST_VERSION:
+        if before < _LONGEST_VERSION and not seen.startswith(b"HTTP/"):
             _check_protocol(seen)
         start = max(0, before - len(_END) + 1)
         end = seen.find(_END, start, self._bytes_left) + len(_END)
@@ -299,7 +295,8 @@ class HttpAnswer:
 
     def _frame(self, lengths: list[bytes], codings: list[bytes], code: int) -> None:
         """How the body will end."""
-        if self._to_head or code in _NO_BODY:
+        self.is_bodiless = self._to_head or code in _NO_BODY
+        if self.is_bodiless:
             self.length = int(lengths[0]) if lengths and self._to_head else 0
             self.ending = BodyEnd.WHOLE
         elif lengths:

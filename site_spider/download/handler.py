@@ -69,7 +69,7 @@ _LOOK_SECONDS = 1.0  # for a download that is paused
 
 
 class DownloadLimits(NamedTuple):
-    """Of one request; 0 bytes: none."""
+    """Of requests that say nothing else; 0 bytes: none."""
 
     seconds: float
     most_bytes: int
@@ -79,10 +79,13 @@ class DownloadLimits(NamedTuple):
 class DownloadWatch:
     """Over one download: its time, its size, and its pauses while large bodies fill the memory."""
 
-    def __init__(self, request: Request, limits: DownloadLimits, began: float, bodies: Bodies | None) -> None:
+    def __init__(self, request: Request, usual: DownloadLimits, bodies: Bodies | None) -> None:
         self._request = request
-        self._limits = limits
-        self._began = began
+        meta = self._meta = request.meta
+        self._seconds = meta.get("download_timeout") or usual.seconds
+        self._most_bytes = meta.get("download_maxsize", usual.most_bytes)
+        self._warn_bytes = meta.get("download_warnsize", usual.warn_bytes)
+        self._began = runtime.monotonic()
         self._is_warned = False
         self._bodies = bodies
         self._wire: Wire
@@ -119,7 +122,7 @@ class DownloadWatch:
 
     def seconds_left(self) -> float:
         """Until the timeout."""
-        return max(0.0, self._limits.seconds - (runtime.monotonic() - self._began))
+        return max(0.0, self._seconds - (runtime.monotonic() - self._began))
 
     def has_waited(self, seconds: float) -> None:
         """For a place of ours, which is not the server's fault."""
@@ -127,13 +130,11 @@ class DownloadWatch:
 
     def timed_out(self) -> DownloadTimeoutError:
         """The error of a download that has taken too long."""
-        return DownloadTimeoutError(
-            f"Getting {self._request.url} took longer than {self._limits.seconds} seconds."
-        )
+        return DownloadTimeoutError(f"Getting {self._request.url} took longer than {self._seconds} seconds.")
 
     def head_came(self, answer: HttpAnswer) -> None:
         """Raises DownloadCancelledError for a body that is said to be too large."""
-        self._request.meta["download_latency"] = runtime.monotonic() - self._began
+        self._meta["download_latency"] = runtime.monotonic() - self._began
         if answer.length is not None and self._request.method != "HEAD":
             self._look_at(answer.length)
 
@@ -145,20 +146,19 @@ class DownloadWatch:
             self._bodies.arriving(self._request, answer.received, self._pause)
 
     def _look_at(self, size: int) -> None:
-        limits = self._limits
-        if limits.most_bytes and size > limits.most_bytes:
+        if self._most_bytes and size > self._most_bytes:
             self._refuse(size)
-        if limits.warn_bytes and size > limits.warn_bytes and not self._is_warned:
+        if self._warn_bytes and size > self._warn_bytes and not self._is_warned:
             self._is_warned = True
             logger.warning(
                 "%s has %d bytes or more: over the %d of DOWNLOAD_WARNSIZE",
                 self._request,
                 size,
-                limits.warn_bytes,
+                self._warn_bytes,
             )
 
     def _refuse(self, size: int) -> NoReturn:
-        said = f"{size} bytes or more, over the {self._limits.most_bytes} of DOWNLOAD_MAXSIZE"
+        said = f"{size} bytes or more, over the {self._most_bytes} of DOWNLOAD_MAXSIZE"
         logger.warning("%s has %s", self._request, said)
         raise DownloadCancelledError(said)
 
@@ -198,8 +198,11 @@ class PlainDownloadHandler(BaseDownloadHandler):
             allow_private=options.boolean(settings, "SITE_ALLOW_PRIVATE_HOSTS"),
             most_idle_of_server=most_of_server,
         )
-        self._most_bytes = options.integer(settings, "DOWNLOAD_MAXSIZE")
-        self._warn_bytes = options.integer(settings, "DOWNLOAD_WARNSIZE")
+        self._limits = DownloadLimits(
+            _CONNECT_SECONDS,
+            options.integer(settings, "DOWNLOAD_MAXSIZE"),
+            options.integer(settings, "DOWNLOAD_WARNSIZE"),
+        )
         self._fails_on_loss = options.boolean(settings, "DOWNLOAD_FAIL_ON_DATALOSS")
         self._leaves_all = bool(settings.get("DOWNLOAD_BIND_ADDRESS")) or options.boolean(
             settings, "DOWNLOADER_CLIENT_TLS_VERBOSE_LOGGING"
@@ -222,7 +225,8 @@ class PlainDownloadHandler(BaseDownloadHandler):
         """Download. Raises Scrapy's errors of downloads, and PrivateHostError."""
         if self._archives and (job := job_of(request)) is not None:
             job.asks_anew()
-        plan = None if self._leaves_all or self._is_listened_to() else plan_of(request)
+        is_left = self._leaves_all or is_heard(self.crawler, signals.headers_received, signals.bytes_received)
+        plan = None if is_left else plan_of(request)
         if plan is None or plan.server in self._odd:
             if request.meta.get("proxy"):
                 self._names.leave_to_proxy()
@@ -253,18 +257,8 @@ class PlainDownloadHandler(BaseDownloadHandler):
             job.exchanged(rebuilt(request, response, began))
         return response
 
-    def _is_listened_to(self) -> bool:
-        return is_heard(self.crawler, signals.headers_received, signals.bytes_received)
-
     async def _download(self, request: Request, plan: Plan) -> Response:
-        meta = request.meta
-        limits = DownloadLimits(
-            meta.get("download_timeout") or _CONNECT_SECONDS,
-            meta.get("download_maxsize", self._most_bytes),
-            meta.get("download_warnsize", self._warn_bytes),
-        )
-        bodies = part_of(self.crawler, Bodies)
-        watch = DownloadWatch(request, limits, runtime.monotonic(), bodies)
+        watch = DownloadWatch(request, self._limits, part_of(self.crawler, Bodies))
         wire = self._wires.take_idle(plan.server)
         if wire is not None:
             try:

@@ -22,6 +22,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import os
+import select
 import socket
 import ssl
 import sys
@@ -38,7 +39,6 @@ from site_spider import runtime
 from site_spider.download.answer import HttpAnswer, NoAnswer
 from site_spider.download.tls import TlsStream
 from site_spider.engine.background import Turns
-from site_spider.engine.guard import has_input
 
 _STEP_BYTES = 16_384  # of the network; as records of a byte each, they take 3 ms
 _MOST_WAITING_BYTES = 65_536  # of what TLS says by itself, to a server that does not listen
@@ -119,19 +119,12 @@ class Wire(asyncio.Protocol):
         self._asked_at = self._heard_at = self._ended_at = 0.0
         self._withheld: HttpAnswer | None = None  # whole, and may be that of another request
         self._vouching: asyncio.TimerHandle | None = None
-        self._fileno: int | None = None
-        self._peer = ""
-        self._address: IPv4Address | IPv6Address | None = None
+        self._fileno = 0
+        self._poll: select.poll | None = None  # for its input
+        self.address: IPv4Address | IPv6Address  # of the server
         self._certificate: Certificate | None = None
         self._secured: asyncio.Future[None] | None = None
         self._error: Exception | None = None  # that ended the connection
-
-    @property
-    def address(self) -> IPv4Address | IPv6Address:
-        """Of the server."""
-        if self._address is None:
-            self._address = _address_of(self._peer)
-        return self._address
 
     @property
     def certificate(self) -> Certificate | None:
@@ -235,9 +228,10 @@ class Wire(asyncio.Protocol):
         """From asyncio."""
         self._transport = transport
         self.is_open = True
-        self._peer = transport.get_extra_info("peername")[0]  # a transport that has closed does not know it
+        peer = transport.get_extra_info("peername")[0]  # a transport that has closed does not know it
+        self.address = _address_of(peer)
         if self.tls is not None:
-            self._transport.write(self.tls.begin(self._peer))
+            self._transport.write(self.tls.begin(peer))
 
     def data_received(self, data: bytes) -> None:
         """From asyncio."""
@@ -373,13 +367,15 @@ class Wire(asyncio.Protocol):
     def _has_input(self) -> bool:
         if self._unread or (self.tls is not None and not self.tls.is_between_records):
             return True
-        if self._fileno is None:
+        if self._poll is None:
             self._fileno = self._transport.get_extra_info("socket").fileno()
-        return has_input(self._fileno)
+            self._poll = select.poll()
+            self._poll.register(self._fileno, select.POLLIN)
+        return bool(self._poll.poll(0))
 
     def _read_input(self) -> None:
         """What is in the socket, before the event loop does."""
-        with suppress(OSError), socket.socket(fileno=os.dup(self._fileno or 0)) as own:
+        with suppress(OSError), socket.socket(fileno=os.dup(self._fileno)) as own:
             self.data_received(own.recv(_STEP_BYTES, socket.MSG_DONTWAIT))
 
     def _finish(self, answer: HttpAnswer) -> None:

@@ -227,6 +227,9 @@ class _Wanted(NamedTuple):
 class OffsetCommits:
     """Commits what is wanted and differs from what was committed last, some times a second."""
 
+    stores_records = False  # sinks do that
+    is_crowded = False  # results do not wait for their tree
+
     def __init__(self, completion: Completion, producer: Producer, member: Member, tell: Tell) -> None:
         self._completion = completion
         self._producer = producer
@@ -277,14 +280,8 @@ class OffsetCommits:
         topic: str | None = None,
     ) -> Future[Any]:
         """As in Commits: sent at once."""
-        root = job.root
-        headers = moved_headers(root.seed, root.message) if job is root else ()
+        headers = moved_headers(job.seed, job.entry.message) if job.parent is None else ()
         return self._producer.send(topic or job.entry.partition.topic, key, value, headers)
-
-    @property
-    def stores_records(self) -> bool:
-        """As in Commits: sinks do that."""
-        return False
 
     def is_taking(self) -> bool:
         """As in Commits: the sinks say that."""
@@ -294,11 +291,6 @@ class OffsetCommits:
     def is_cut_off(self) -> bool:
         """As in Commits."""
         return self._silence.is_long
-
-    @property
-    def is_crowded(self) -> bool:
-        """As in Commits: results do not wait for their tree."""
-        return False
 
     async def close(self, timeout_seconds: float) -> int:  # noqa: ARG002
         """As in Commits: the intake commits when it leaves."""
