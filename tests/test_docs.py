@@ -22,7 +22,6 @@ from site_spider.results.document import MARK, Result
 from site_spider.seed.tiers import CrawlTopics
 from site_spider.service import supervisor
 from site_spider.spiders.crawl_spider import SeedSpider
-from site_spider.tasks.follower import TaskTopics
 from tests.in_process.engine import ANSWERS, crawl, page
 from tools import docs
 
@@ -345,8 +344,7 @@ def test_the_commands_for_other_projects_are_those_of_the_package() -> None:
 
 def test_what_remains_after_an_uninstall_names_all_topics() -> None:
     topics = CrawlTopics.of(OURS)
-    tasks = TaskTopics.of(topics)
-    names = {*topics.tiers, *topics[2:], *tasks[1:4], tasks.control, tasks.clock, tasks.pages}
+    names = {*topics.tiers, *topics[2:], topics.parked, topics.control, topics.clock, topics.pages}
     text = (ROOT / "docs" / "deploying.md").read_text(encoding="utf-8").partition("after an uninstall\n")[2]
     row = re.search(r"^\| Kafka \| the topics (.*?); the groups", text, re.MULTILINE)
     assert row is not None

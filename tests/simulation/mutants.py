@@ -30,10 +30,10 @@ from site_spider.results.delivery import Delivery
 from site_spider.results.exactly_once import ExactlyOnce, TransactionCommits, TransactionOutcome
 from site_spider.results.held import HeldResults
 from site_spider.results.results import DeadLetters, Results, _Pending
-from site_spider.tasks.control import Control
 from site_spider.tasks.ending import Counting, Tally, TaskEnding
 from site_spider.tasks.moving import Leaving, Parking, _Returning
 from site_spider.tasks.rates import Overtaking
+from site_spider.tasks.tracker import Control
 from tests.simulation.group import Group
 from tests.simulation.log import SimConsumer
 

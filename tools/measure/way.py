@@ -41,11 +41,11 @@ from scrapy.settings import Settings
 import site_spider
 from site_spider import runtime
 from site_spider.contracts.seed_log import SeedLog
+from site_spider.seed.tiers import CrawlTopics
 from site_spider.service import config as parts
 from site_spider.service import service
 from site_spider.spiders.crawl_spider import SeedSpider
 from site_spider.tasks.desk import TaskDesk
-from site_spider.tasks.follower import TaskTopics
 from site_spider.tasks.record import declared, in_state
 from tools.site.handle import Site
 
@@ -154,7 +154,7 @@ class Crawl:
     ) -> None:
         self._log, self._counter, self._site, self._crawling = log, counter, site, crawling
         self._settings = settings
-        self._tasks = TaskTopics.read(settings)
+        self._tasks = CrawlTopics.beside(settings)
 
     async def way(self, name: str, number: int) -> Passed:
         """From before the seed is produced to the commit behind it."""
