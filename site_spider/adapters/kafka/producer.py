@@ -13,6 +13,9 @@ An acknowledgement without an offset is none. The client gives it when the serve
 duplicate. It need not be one when the server has just refused another message for good: those under way
 are numbered anew then, and one of them is lost (measured with librdkafka 2.16.0: the predecessor of a message
 that was too large, in a topic that had just been made).
+
+A client may send nothing any more though servers answer it (seen with librdkafka 2.16.0, twice in some 200
+times that a server stood still for seconds while a client began). So one that is silent for long is replaced.
 """
 
 from __future__ import annotations
@@ -58,6 +61,7 @@ _REJECTED = frozenset({
 _OURS = frozenset({
     KafkaError.INVALID_TIMESTAMP, KafkaError.INVALID_RECORD, KafkaError._INVALID_DIFFERENT_RECORD,
 })  # fmt: skip
+_SILENT_SECONDS = 60.0  # twice the time in which the client itself sends a message again
 _REFUSED_SECONDS = 1.0  # between two questions whether the topic takes messages again
 
 
@@ -90,6 +94,8 @@ class KafkaProducer(seed_log.Producer):
         self._unfinished: set[Future[MessagePlace]] = set()
         self._topic = ""  # the last one used: a topic to ask about that exists for certain
         self._broken = False
+        self._has_reported = False  # since the thread looked last
+        self._silent_since = runtime.monotonic()
         self._closed = runtime.Event()
         who = f"the producer{purpose and f' of {purpose}'}"
         self._clock = Outage(
@@ -169,7 +175,9 @@ class KafkaProducer(seed_log.Producer):
             while self._hand_on():
                 self._client.poll(0)
             self._ask_refusing()
-            if self._topic:
+            if self._is_stuck():
+                self._broken = True
+            elif self._topic:
                 self._health.look()
 
     def _poll(self) -> None:
@@ -183,6 +191,26 @@ class KafkaProducer(seed_log.Producer):
                 "the user of SITE_KAFKA_OPTIONS Write on the topics that it writes, or IdempotentWrite on "
                 "the cluster; docs/security.md has the commands."
             ) from None
+
+    def _is_stuck(self) -> bool:
+        """Whether nothing was reported for long, of topics whose partitions all have a leader."""
+        now = runtime.monotonic()
+        with self._lock:
+            topics = [topic for topic, count in self._with_client.items() if count > 0]
+        if self._has_reported or not topics:
+            self._has_reported, self._silent_since = False, now
+        if now - self._silent_since < _SILENT_SECONDS:
+            return False
+        self._silent_since = now
+        try:
+            found = [self._client.list_topics(topic, timeout=1).topics[topic] for topic in topics]
+        except KafkaException:
+            return False
+        partitions = [partition for topic in found for partition in topic.partitions.values()]
+        if not partitions or any(partition.leader < 0 for partition in partitions):
+            return False
+        self._health.detail = f"nothing was sent for {_SILENT_SECONDS:.0f} s"
+        return True
 
     def _hand_on(self) -> bool:
         """Give the client some of what waits; whether it may take more."""
@@ -268,6 +296,7 @@ class KafkaProducer(seed_log.Producer):
         return is_mine
 
     def _report(self, outgoing: _ProducerRecord, error: KafkaError | None, message: RawMessage) -> None:
+        self._has_reported = True
         with self._lock:
             self._with_client[outgoing.topic] -= 1
         if error is None and message.offset() is None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka.admin import ClusterMetadata, PartitionMetadata, TopicMetadata
 
 from site_spider.adapters.kafka import producer as kafka_producer
 from site_spider.adapters.kafka.client import KafkaConfig
@@ -97,6 +99,56 @@ def test_what_became_of_a_message_is_said_once(renewal: Renewal, threads_take_tu
             thread.join()
         assert all(isinstance(future.exception(0), LogUnavailable) for future in futures)
     assert not errors
+
+
+class Silent:
+    """A client that sends nothing, while servers tell it who leads a partition."""
+
+    def __init__(self, leader: int) -> None:
+        self._leader = leader
+        self.asked = threading.Semaphore(0)
+
+    def produce(self, *_message: object, **_how: object) -> None:
+        pass
+
+    def poll(self, seconds: float) -> int:
+        time.sleep(seconds)
+        return 0
+
+    flush = poll
+
+    def purge(self) -> None:
+        pass
+
+    def list_topics(self, topic: str, timeout: float) -> ClusterMetadata:
+        self.asked.release()
+        cluster, found, partition = ClusterMetadata(), TopicMetadata(), PartitionMetadata()
+        partition.leader = self._leader
+        found.partitions, cluster.topics = {0: partition}, {topic: found}
+        return cluster
+
+
+def test_a_client_that_sends_nothing_though_the_servers_answer_is_replaced(
+    renewal: Renewal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would not send the next message either."""
+    monkeypatch.setattr(kafka_producer, "_SILENT_SECONDS", 0.2)
+    renewal.producer._client = Silent(leader=1)  # type: ignore[assignment]
+    sent = renewal.producer.send("topic", None, b"")
+    assert renewal.has_begun.wait(300)
+    assert isinstance(sent.exception(300), LogUnavailable)
+
+
+def test_a_message_for_a_partition_without_a_leader_waits_for_one(
+    renewal: Renewal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka_producer, "_SILENT_SECONDS", 0.05)
+    renewal.producer._client = client = Silent(leader=-1)  # type: ignore[assignment]
+    sent = renewal.producer.send("topic", None, b"")
+    for _ in range(3):
+        assert client.asked.acquire(timeout=300)
+    assert not sent.done()
+    assert not renewal.has_begun.is_set()
 
 
 class Refused:
