@@ -73,12 +73,10 @@ def passes(folder: Path, *tests: str) -> None:
     assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-1000:]
 
 
-@pytest.mark.nightly
 def test_all_tests_of_the_folders_pass(folder: Path) -> None:
     passes(folder, *(f"tests/{name}" for name in FOLDERS))
 
 
-@pytest.mark.nightly
 def test_a_crawl_ends_and_says_that_it_is_compiled(folder: Path, tmp_path: Path) -> None:
     said = f"site_spider is compiled ({len(hatch_build.modules())} modules)"
     data = {"SITE_DATA_DIR": str(tmp_path), "SITE_ALLOW_PRIVATE_HOSTS": "true"}

@@ -93,7 +93,6 @@ def run(suite: Path, left_out: list[str]) -> str:
     return output
 
 
-@pytest.mark.nightly
 @pytest.mark.index
 def test_scrapys_own_tests_pass_with_our_classes(suite: Path) -> None:
     """And skip what the table says they skip."""

@@ -172,12 +172,18 @@ class KafkaProducer(seed_log.Producer):
                     self._broken = True  # later messages wait for the next client
                 self._client.flush(_CLOSE_SECONDS)  # what this one has is sent, if servers still answer it
                 self._renew()
+            elif self._is_stuck():
+                logger.warning(
+                    "Kafka's client has sent nothing for %.0f s though servers answer it; a new one takes over.",
+                    _SILENT_SECONDS,
+                )
+                with self._lock:
+                    self._broken = True
+                self._renew()
             while self._hand_on():
                 self._client.poll(0)
             self._ask_refusing()
-            if self._is_stuck():
-                self._broken = True
-            elif self._topic:
+            if self._topic:
                 self._health.look()
 
     def _poll(self) -> None:
@@ -207,10 +213,7 @@ class KafkaProducer(seed_log.Producer):
         except KafkaException:
             return False
         partitions = [partition for topic in found for partition in topic.partitions.values()]
-        if not partitions or any(partition.leader < 0 for partition in partitions):
-            return False
-        self._health.detail = f"nothing was sent for {_SILENT_SECONDS:.0f} s"
-        return True
+        return bool(partitions) and all(partition.leader >= 0 for partition in partitions)
 
     def _hand_on(self) -> bool:
         """Give the client some of what waits; whether it may take more."""
