@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import islice
 from typing import Any
 from unittest.mock import patch
 
@@ -18,6 +17,7 @@ from site_spider.contracts.sink import ACKNOWLEDGED, Answer
 from site_spider.dead_letters import PutBack
 from site_spider.errors import LogSilent
 from site_spider.frontier import waiting_room
+from site_spider.frontier.scheduler import Queues
 from site_spider.frontier.spill import Spill
 from site_spider.frontier.waiter import WaitingLink
 from site_spider.frontier.waiting_room import WaitingRoom
@@ -50,6 +50,12 @@ def _two_holds(right: Wrong, self: Completion, request: Any) -> None:
     right(self, request)
     if job is not None and job.entry.live and job.entry.outcome is not None and job.entry.holds > 0:
         self.ledger.release(job.entry)
+
+
+def _no_hold_for_links(right: Wrong, self: Queues, request: Any, job: Any, **how: Any) -> None:
+    right(self, request, job, **how)
+    if how["is_link"] and not self._completion.knows(request):  # it waits as less than a request
+        job.entry.holds -= 1
 
 
 def _last_hold_overlooked(right: Wrong, self: Ledger, entry: Any) -> Any:
@@ -99,7 +105,7 @@ def _spill_dropped(right: Wrong, self: Spill, request: Any, job: Any, *, dropped
     if how["is_link"] is not dropped:
         return bool(right(self, request, job, **how))
     job.written = True
-    if job is job.root:
+    if job.parent is None:
         self._completion.ledger.decide(job.entry, Outcome.SPILLED)
     self._completion.ended(request)
     return True
@@ -198,16 +204,15 @@ MUTANTS: dict[str, tuple[Any, str, Wrong]] = {
         lambda right, *args: ((first, end + 1) for first, end in right(*args))),
     "a seed behind a complete run counts as complete": (Books, "is_done",
         lambda right, self, at: any([at == next(iter(self.done_ahead), (0, -1))[1], right(self, at)])),
-    "the oldest incomplete seed is overlooked": (Books, "_incomplete",
-        lambda right, *args: islice(right(*args), 1, None)),
+    "the oldest incomplete seed is overlooked": (Books, "watermark",
+        lambda right, self, besides=(): right(self, {*besides, right(self, besides)})),
     "the end of a partition is one too far": (Ledger, "reached",
         lambda right, self, partition, offset: right(self, partition, offset + 1)),
     "seeds of a partition that left are not fenced": (Ledger, "revoke",
         lambda right, *args: right(*args) and []),
     "the last hold but one completes a seed": (Ledger, "release", _last_hold_overlooked),
     "a request that ends gives two holds back": (Completion, "ended", _two_holds),
-    "a link that waits does not hold its seed": (Completion, "accept_link",
-        lambda right, self, entry: right(self, entry) if entry.holds < 2 else None),
+    "a link that waits does not hold its seed": (Queues, "put", _no_hold_for_links),
     "a partition that leaves is committed as done": (Completion, "positions", _all_done),
     "what waits for a lost partition is kept": (Completion, "lost", _forgotten_at_loss),
     "an assignment begins one too far": (Completion, "assigned",
@@ -258,7 +263,7 @@ MUTANTS: dict[str, tuple[Any, str, Wrong]] = {
     # exactly-once
     "a transaction in doubt counts as committed": (TransactionCommits, "_clear_up", _doubt_is_yes),
     "a kept result does not hold its seed": (ExactlyOnce, "_keep",
-        lambda _right, self, job, item: job.entry.live and self._held.keep(job.entry, item, job.root)),
+        lambda _right, self, job, item: job.entry.live and self._held.keep(job.entry, item, job)),
     "the last tree of a transaction is left out": (HeldResults, "commit", _tree_left_out),
     "a commit is put together while another is settled": (ExactlyOnce, "_look", _looks_anyway),
     # tasks
@@ -275,14 +280,14 @@ MUTANTS: dict[str, tuple[Any, str, Wrong]] = {
     "a parked message is done before it is durable": (Parking, "send", _at_once),
     "a parked message is not told of": (Parking, "_durable", _parked_untold),
     "a seed of a paused task is not parked": (Leaving, "_park_seed",
-        lambda _right, self, waiting, _task_id: self._completion.end_as(waiting.entry, Outcome.SPILLED)),
+        lambda _right, self, waiting, _task_id: self._completion.end_as(waiting, Outcome.SPILLED)),
     "a link of a paused task is not parked": (Leaving, "park", _link_parked_nowhere),
     "half of what was parked comes back": (_Returning, "_send", _half_put_back),
     "a seed that overtakes is done before it is durable": (Overtaking, "_send",
         lambda right, self, waiting: (
             right(self, waiting),
-            self._completion.hold(waiting.entry),
-            self._completion.end_as(waiting.entry, Outcome.SPILLED))),
+            self._completion.hold(waiting),
+            self._completion.end_as(waiting, Outcome.SPILLED))),
 }
 # fmt: on
 
