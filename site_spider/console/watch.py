@@ -38,7 +38,7 @@ from site_spider.seed.tiers import TOPIC, CrawlTopics
 from site_spider.tasks.board import Board
 from site_spider.tasks.control_log import Endings
 from site_spider.tasks.desk import Ordered, TaskDesk, TaskFacts, TaskOrders, TaskOverview
-from site_spider.tasks.follower import TaskTopics, TopicView
+from site_spider.tasks.follower import TopicView
 from site_spider.text import for_log
 
 # --- Follows the topic of snapshots: an hour back at the start, then what is new -------------------------
@@ -277,7 +277,7 @@ VERBS = ("pause", "resume", "cancel", "close", "set")
 class TaskWatch:
     """One thread at a time looks; any may read `facts`."""
 
-    def __init__(self, log: SeedLog, topics: TaskTopics) -> None:
+    def __init__(self, log: SeedLog, topics: CrawlTopics) -> None:
         self._log = log
         self._topics = topics
         self._board = Board()
@@ -333,7 +333,7 @@ class FleetWatch:
         topics: Topics,
         statistics_topic: str,
         interval_seconds: float,
-        tasks: TaskTopics | None = None,
+        tasks: CrawlTopics | None = None,
     ) -> None:
         """`tasks` are by default those that are named after the first of `topics`."""
         self.fleet = Fleet()
@@ -342,7 +342,7 @@ class FleetWatch:
         self.topics = each_topic(topics)
         self._history = History(log, statistics_topic, interval_seconds)
         self._interval_seconds = interval_seconds
-        self.tasks = TaskWatch(log, tasks or TaskTopics.read({TOPIC: self.topics[0]}))
+        self.tasks = TaskWatch(log, tasks or CrawlTopics.beside({TOPIC: self.topics[0]}))
         self.neighbours = Neighbours(log)
         self._names: dict[Path, str] = {}
         self._log_view: LogView | None = None
@@ -368,7 +368,7 @@ class FleetWatch:
             group=group or options.text(settings, "SITE_CONSUMER_GROUP", required=True),
             topics=topics.tiers if topic is None else (topic,),
             statistics_topic=topics.statistics,
-            tasks=TaskTopics.of(topics),
+            tasks=topics,
             interval_seconds=options.seconds(settings, "SITE_STATS_INTERVAL_SECONDS", minimum=0.1),
         )
 

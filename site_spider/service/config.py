@@ -20,8 +20,7 @@ from site_spider.results.held import LONGEST_SPAN_OFFSETS
 from site_spider.results.results import OnDemand
 from site_spider.seed.seed import FORBIDDEN_META
 from site_spider.seed.tiers import CrawlTopics, Tiers
-from site_spider.tasks.follower import TaskTopics
-from site_spider.tasks.webhook import MayReach
+from site_spider.webhook import MayReach
 
 EXACTLY_ONCE = "SITE_KAFKA_EXACTLY_ONCE"
 STATS_TO = "SITE_STATS_TO"
@@ -40,7 +39,7 @@ class ServiceSettings:
         self.consumer_group = options.text(settings, "SITE_CONSUMER_GROUP", required=True)
         self.dead_letter_topic = topics.dead_letters
         self.stats_topic = topics.statistics
-        self.task_topics = TaskTopics.of(topics)
+        self.task_topics = topics
         self.cancelled_results = options.boolean(settings, "SITE_CANCELLED_RESULTS")
         self.limits = _limits(settings)
         self.spill = SpillRules(

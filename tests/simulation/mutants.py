@@ -30,10 +30,10 @@ from site_spider.results.delivery import Delivery
 from site_spider.results.exactly_once import ExactlyOnce, TransactionCommits, TransactionOutcome
 from site_spider.results.held import HeldResults
 from site_spider.results.results import DeadLetters, Results, _Pending
-from site_spider.tasks.control import Control
 from site_spider.tasks.ending import Counting, Tally, TaskEnding
 from site_spider.tasks.moving import Leaving, Parking, _Returning
 from site_spider.tasks.rates import Overtaking
+from site_spider.tasks.tracker import Control
 from tests.simulation.group import Group
 from tests.simulation.log import SimConsumer
 
@@ -45,17 +45,21 @@ def _ahead(right: Wrong, self: Books, *args: Any) -> None:
     self.done_ahead = type(self.done_ahead)((first, beyond + 1) for first, beyond in self.done_ahead)
 
 
+def _no_hold_for_links(right: Wrong, self: Queues, request: Any, job: Any, **how: Any) -> None:
+    right(self, request, job, **how)
+    job.entry.holds -= how["is_link"] and not self._completion.knows(request)  # it waits as less
+
+
+def _oldest_overlooked(right: Wrong, self: Books, besides: Any = frozenset()) -> Any:
+    first = right(self, besides)
+    return right(self, {*besides, first}) if first in self.open else first
+
+
 def _two_holds(right: Wrong, self: Completion, request: Any) -> None:
     job = self._alive.get(request)
     right(self, request)
     if job is not None and job.entry.live and job.entry.outcome is not None and job.entry.holds > 0:
         self.ledger.release(job.entry)
-
-
-def _no_hold_for_links(right: Wrong, self: Queues, request: Any, job: Any, **how: Any) -> None:
-    right(self, request, job, **how)
-    if how["is_link"] and not self._completion.knows(request):  # it waits as less than a request
-        job.entry.holds -= 1
 
 
 def _last_hold_overlooked(right: Wrong, self: Ledger, entry: Any) -> Any:
@@ -105,7 +109,7 @@ def _spill_dropped(right: Wrong, self: Spill, request: Any, job: Any, *, dropped
     if how["is_link"] is not dropped:
         return bool(right(self, request, job, **how))
     job.written = True
-    if job.parent is None:
+    if job is job.root:
         self._completion.ledger.decide(job.entry, Outcome.SPILLED)
     self._completion.ended(request)
     return True
@@ -204,8 +208,7 @@ MUTANTS: dict[str, tuple[Any, str, Wrong]] = {
         lambda right, *args: ((first, end + 1) for first, end in right(*args))),
     "a seed behind a complete run counts as complete": (Books, "is_done",
         lambda right, self, at: any([at == next(iter(self.done_ahead), (0, -1))[1], right(self, at)])),
-    "the oldest incomplete seed is overlooked": (Books, "watermark",
-        lambda right, self, besides=(): right(self, {*besides, right(self, besides)})),
+    "the oldest incomplete seed is overlooked": (Books, "watermark", _oldest_overlooked),
     "the end of a partition is one too far": (Ledger, "reached",
         lambda right, self, partition, offset: right(self, partition, offset + 1)),
     "seeds of a partition that left are not fenced": (Ledger, "revoke",
@@ -280,14 +283,14 @@ MUTANTS: dict[str, tuple[Any, str, Wrong]] = {
     "a parked message is done before it is durable": (Parking, "send", _at_once),
     "a parked message is not told of": (Parking, "_durable", _parked_untold),
     "a seed of a paused task is not parked": (Leaving, "_park_seed",
-        lambda _right, self, waiting, _task_id: self._completion.end_as(waiting, Outcome.SPILLED)),
+        lambda _right, self, waiting, _task_id: self._completion.end_as(waiting.entry, Outcome.SPILLED)),
     "a link of a paused task is not parked": (Leaving, "park", _link_parked_nowhere),
     "half of what was parked comes back": (_Returning, "_send", _half_put_back),
     "a seed that overtakes is done before it is durable": (Overtaking, "_send",
         lambda right, self, waiting: (
             right(self, waiting),
-            self._completion.hold(waiting),
-            self._completion.end_as(waiting, Outcome.SPILLED))),
+            self._completion.hold(waiting.entry),
+            self._completion.end_as(waiting.entry, Outcome.SPILLED))),
 }
 # fmt: on
 

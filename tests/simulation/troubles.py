@@ -24,7 +24,7 @@ from site_spider.errors import LogUnavailable
 from site_spider.seed.seed import seed_message
 from site_spider.tasks.control_log import TaskProducer
 from site_spider.tasks.desk import PutBackTasks, TaskDesk, TaskOrders
-from site_spider.tasks.follower import TaskTopics
+from site_spider.seed.tiers import CrawlTopics
 from site_spider.tasks.record import BadTask, Task
 
 SETTLE_SECONDS = 600.0
@@ -276,7 +276,7 @@ class Operator:
 
     def __init__(self, world: World, number: int) -> None:
         self.world = world
-        self.topics = TaskTopics.read(world.settings)
+        self.topics = CrawlTopics.beside(world.settings)
         self._process = Process(world, number, number)
         self._process.member_name = ""
 
