@@ -109,7 +109,7 @@ def _spill_dropped(right: Wrong, self: Spill, request: Any, job: Any, *, dropped
     if how["is_link"] is not dropped:
         return bool(right(self, request, job, **how))
     job.written = True
-    if job is job.root:
+    if job.parent is None:
         self._completion.ledger.decide(job.entry, Outcome.SPILLED)
     self._completion.ended(request)
     return True
@@ -283,14 +283,14 @@ MUTANTS: dict[str, tuple[Any, str, Wrong]] = {
     "a parked message is done before it is durable": (Parking, "send", _at_once),
     "a parked message is not told of": (Parking, "_durable", _parked_untold),
     "a seed of a paused task is not parked": (Leaving, "_park_seed",
-        lambda _right, self, waiting, _task_id: self._completion.end_as(waiting.entry, Outcome.SPILLED)),
+        lambda _right, self, waiting, _task_id: self._completion.end_as(waiting, Outcome.SPILLED)),
     "a link of a paused task is not parked": (Leaving, "park", _link_parked_nowhere),
     "half of what was parked comes back": (_Returning, "_send", _half_put_back),
     "a seed that overtakes is done before it is durable": (Overtaking, "_send",
         lambda right, self, waiting: (
             right(self, waiting),
-            self._completion.hold(waiting.entry),
-            self._completion.end_as(waiting.entry, Outcome.SPILLED))),
+            self._completion.hold(waiting),
+            self._completion.end_as(waiting, Outcome.SPILLED))),
 }
 # fmt: on
 
