@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from site_spider.results.document import Result, page_of
-    from site_spider.service.addon import Addon
+    from site_spider.service.environment import Addon
     from site_spider.service.seed_producer import SeedProducer
     from site_spider.spiders.crawl_spider import SeedSpider, to_topic
 
 __all__ = ["Addon", "Result", "SeedProducer", "SeedSpider", "page_of", "to_topic"]
 
 _HOMES = {
-    "Addon": "site_spider.service.addon",
+    "Addon": "site_spider.service.environment",
     "Result": "site_spider.results.document",
     "SeedProducer": "site_spider.service.seed_producer",
     "SeedSpider": "site_spider.spiders.crawl_spider",

@@ -1,17 +1,36 @@
 """The whole hierarchy of errors.
 
-A message names the setting or the offset, the value seen, and the remedy.
+A message names the setting or the offset, the value seen, and the remedy. Where a setting or a server is to
+blame for what ends a crawl, the error has the exit code. The other errors are answers to one seed, record or
+request, or, as LedgerError and BatchError, bugs: whatever of them ends a crawl is an error of its own.
 """
 
 from __future__ import annotations
+
+from typing import ClassVar
+
+# of `scrapy crawl`, after sysexits.h
+EXIT_UNAVAILABLE = 69  # a server is away
+EXIT_SOFTWARE = 70  # ended by an error of its own, to be started again
+EXIT_SETUP = 71  # an error of its own before it could take a seed: starting again seldom helps
+EXIT_CONFIG = 78  # a setting cannot be used: starting again does not help
 
 
 class SiteSpiderError(Exception):
     """Whatever this project raises on purpose."""
 
+    exit_code: ClassVar[int | None] = None  # of a crawl that it ends; None: that of errors of its own
+
+
+def exit_code_of(error: BaseException, own: int) -> int:
+    """The code for what ended a crawl; `own` unless a setting or a server is to blame."""
+    return (isinstance(error, SiteSpiderError) and error.exit_code) or own
+
 
 class ConfigError(SiteSpiderError):
     """A setting cannot be used: the message names it, its value and what to set instead."""
+
+    exit_code = EXIT_CONFIG
 
 
 class SeedError(SiteSpiderError):
@@ -33,6 +52,8 @@ class BatchError(SiteSpiderError):
 class LogUnavailable(SiteSpiderError):
     """The seed log (Kafka or the embedded one) does not answer; trying again may help."""
 
+    exit_code = EXIT_UNAVAILABLE
+
 
 class LogSilent(LogUnavailable):
     """The seed log did not answer at all, so other members may own our partitions by now."""
@@ -49,6 +70,8 @@ class CommitInDoubt(LogUnavailable):
 class TopicMissing(SiteSpiderError):
     """The topic does not exist in the seed log (yet)."""
 
+    exit_code = EXIT_UNAVAILABLE
+
 
 class SinkError(SiteSpiderError):
     """A sink could not take results."""
@@ -56,6 +79,8 @@ class SinkError(SiteSpiderError):
 
 class SinkUnavailable(SinkError):
     """The sink is away or overloaded: keep the batch and try again."""
+
+    exit_code = EXIT_UNAVAILABLE
 
 
 class SinkRejected(SinkError):

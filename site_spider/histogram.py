@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from itertools import accumulate
 from typing import Any, Final
 
 SECONDS: Final = (
@@ -43,14 +42,6 @@ class Histogram:
     def count(self) -> int:
         """How many values were observed."""
         return sum(self.counts)
-
-    def cumulative(self) -> list[tuple[float, int]]:
-        """Each bound with how many values do not exceed it, as Prometheus has it; infinity is the last."""
-        return list(zip((*self.bounds, float("inf")), accumulate(self.counts), strict=True))
-
-    def quantile(self, share: float) -> float | None:
-        """The value that this share does not exceed, interpolated within its bucket; None without values."""
-        return _quantile(self.bounds, list(self.counts), self.largest, share)
 
     def document(self) -> dict[str, Any]:
         """As JSON: count, sum, quantiles, and each bucket's bound (None: beyond all) with its count."""

@@ -60,11 +60,8 @@ def _as_json(character: str) -> str:
     return character if character.isprintable() else json.dumps(character)[1:-1]
 
 
-# --- reason ----------------------------------------------------------------------------------------------
-# Words the reason of a SeedError for dead-letter headers and terminals.
-#
+# --- reason: words the reason of a SeedError for dead-letter headers and terminals -----------------------
 # So it is one line of printable ASCII, short, and names the field, whatever the message held.
-
 
 SHOWN_CHARACTERS = 80
 REASON_CHARACTERS = 300
@@ -108,8 +105,7 @@ def refused(field: str, why: str) -> SeedError:
     return SeedError(reason if len(reason) <= REASON_CHARACTERS else f"{reason[: REASON_CHARACTERS - 3]}...")
 
 
-# --- spoken ----------------------------------------------------------------------------------------------
-# Numbers as sentences for people hold them.
+# --- spoken: numbers as sentences for people hold them ---------------------------------------------------
 
 
 def up_to(seconds: float) -> str:

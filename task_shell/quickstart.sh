@@ -9,8 +9,8 @@ usage() {
     cat <<'END'
 Usage: quickstart.sh [--compiled] [FILE]
 
-Makes .venv, installs the requirements, and runs one crawler without a server: seeds and results are stored in
-SQLite files. FILE has one URL or JSON seed a line (- is standard input). Without FILE, a sample site is served
+Runs one crawler without a server, with seeds and results in SQLite files; makes .venv and installs the
+requirements before. FILE has one URL or JSON seed a line (- is standard input). Without FILE, a sample site is served
 on loopback and crawled. The script ends when all seeds are complete, or after Ctrl-C, and shows results, failures
 and dead letters.
 

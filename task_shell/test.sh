@@ -3,6 +3,7 @@
 #
 # Theory of operation. One pytest has several workers (pytest-xdist): more than there are cores, because each waits for
 # servers and crawlers for most of its time. The servers that tests share are started and stopped here, for all of them.
+# mypy takes one core for a minute: it runs beside all else, and is heard at the end.
 # Pytest has a session of its own: Ctrl-C reaches this script alone, which passes one SIGINT on to it and its workers,
 # so that fixtures stop what they have started.
 set -euo pipefail
@@ -58,7 +59,7 @@ source "$here/lib/packages.sh"
 # shellcheck source=task_shell/lib/leash.sh
 source "$here/lib/leash.sh"
 
-failed=() started=() starter='' tests='' places_before=''
+failed=() started=() starter='' tests='' typing='' typing_log='' places_before=''
 pytest=(python -m pytest --timeout="$test_timeout_seconds")
 workers=${TEST_WORKERS:-6} quick_workers=${TEST_WORKERS:-2} # quick tests do not wait
 
@@ -111,6 +112,24 @@ stop_servers() {
     if ((${#started[@]} > 0)); then servers stop "${started[@]}" >/dev/null 2>&1 || true; fi
 }
 
+start_mypy() {
+    typing_log=$(mktemp)
+    mypy >"$typing_log" 2>&1 </dev/null &
+    typing=$!
+}
+
+await_mypy() {
+    wait "$typing" || failed+=(mypy)
+    typing=''
+    printf '\n--- mypy\n'
+    cat "$typing_log"
+}
+
+stop_mypy() {
+    if [[ -n $typing ]]; then kill "$typing" 2>/dev/null || true; fi
+    rm -f "$typing_log"
+}
+
 collect() { python -m pytest --collect-only -qq | tail -n 1; }
 
 # places: what is in the folders in which no test leaves anything
@@ -142,6 +161,7 @@ stop_tests() {
 stop_all() {
     trap : INT TERM HUP
     stop_tests
+    stop_mypy
     stop_servers
 }
 
@@ -149,9 +169,9 @@ check_all() {
     trap stop_all EXIT
     trap 'exit 130' INT TERM HUP
     start_servers
+    start_mypy
     check "ruff check" ruff check .
     check "ruff format" ruff format --check .
-    check "mypy" mypy
     check "lint-imports" lint-imports
     check "shellcheck" shellcheck -x task_shell/*.sh task_shell/*/*.sh .ci/run
     check "pytest --collect-only" collect # writes the bytecode that workers read
@@ -159,6 +179,7 @@ check_all() {
     places_before=$(places)
     printf '\n--- pytest\n'
     run_tests
+    await_mypy
     check "files that tests leave behind" same_places
     printf '\n'
     if ((${#failed[@]} > 0)); then

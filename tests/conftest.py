@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import sys
@@ -25,11 +26,11 @@ from tests.real_servers import address, begin_run, end_run, revivals, run_with_s
 asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
 
 # an example may take 0.2 s by default, which a busy machine turns into a failure
-settings.register_profile("project", deadline=None, max_examples=40)
+settings.register_profile("project", deadline=None, max_examples=25)
 settings.register_profile("nightly", deadline=None, max_examples=2_000)
 
 
-DEAREST_TIMEOUT_SECONDS = 1800  # of what slow.toml names; others have what test.sh gives them
+DEAREST_TIMEOUT_SECONDS = 1800  # of slow.toml and the night; others have what test.sh gives them
 LONGEST_VALUE = 200
 SERVERS = {"elasticsearch_hosts", "hbase_address", "redis_url", "kafka_brokers"}
 
@@ -59,7 +60,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Left to the night: what takes long, and many examples of properties. Left out by --quick: see there."""
-    is_night = config.getoption("nightly")
+    is_night = bool(config.getoption("nightly"))
     chosen, left_out = [], []
     for item in items:
         nightly = item.get_closest_marker("nightly") is not None
@@ -71,6 +72,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=left_out)
     places = {name: place for place, name in enumerate(dearest())}
+    for item in chosen:
+        if (is_night or _place(item, places) < len(places)) and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(DEAREST_TIMEOUT_SECONDS))
     items[:] = sorted(chosen, key=lambda item: _place(item, places))
 
 
@@ -80,8 +84,6 @@ def _place(item: pytest.Item, places: Mapping[str, int]) -> int:
     place = places.get(nodeid, places.get(nodeid.partition("::")[0]))
     if place is None:
         return len(places) + (0 if _needs_server(item) else 1 if starts_processes(item) else 2)
-    if item.get_closest_marker("timeout") is None:
-        item.add_marker(pytest.mark.timeout(DEAREST_TIMEOUT_SECONDS))
     return place
 
 
@@ -91,6 +93,12 @@ def _needs_server(item: pytest.Item) -> bool:
 
 def _fixtures(item: pytest.Item) -> dict[str, Sequence[pytest.FixtureDef[Any]]]:
     return item._fixtureinfo.name2fixturedefs if isinstance(item, pytest.Function) else {}
+
+
+def pytest_collection_finish() -> None:
+    """All modules stay: to look for garbage among them took a tenth of the CPU."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:

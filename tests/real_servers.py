@@ -27,6 +27,8 @@ SCRIPT = ROOT / "task_shell" / "servers.sh"
 SHARED_FOLDER = ROOT / ".servers" / "tests"
 TIMEOUT_SECONDS = 600  # the first start downloads
 CLEAN_UP_SECONDS = 60
+# after so long that a machine stands still Kafka's controller shuts the broker out: no topic can be made then
+PATIENT = {"SITE_SERVERS_KAFKA_PROPERTIES": "broker.session.timeout.ms=60000"}
 _RUN = "TESTS_RUN_FOLDER"  # in the environment, so that workers have it
 _shared: set[str] = set()  # those in use that nobody named by a variable
 
@@ -89,7 +91,7 @@ def address(name: str, server: str) -> Iterator[str]:
     if given := os.environ.get(name):
         yield given
         return
-    if "already running" not in servers(SHARED_FOLDER, "start", server):
+    if "already running" not in servers(SHARED_FOLDER, "start", server, **PATIENT):
         _note("started", server)
     _shared.add(server)
     yield variable(SHARED_FOLDER, name, server)
@@ -130,7 +132,7 @@ def _has_revived(test: str, before: Container[str]) -> bool:
     with _locked():
         for server in sorted(_shared.difference(_revived())):
             if not _lives(server):
-                servers(SHARED_FOLDER, "start", server)
+                servers(SHARED_FOLDER, "start", server, **PATIENT)
                 _note("revived", f"{server} {test}")
         under_this = [server for server in _revived() if server in _shared and server not in before]
         for server in under_this:

@@ -7,13 +7,16 @@ import re
 import subprocess
 import threading
 from collections.abc import Iterator
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.commands.project import Project, environment
+from tests.commands.project import environment
+from tests.in_process.engine import ANSWERS, crawl, page
 from tests.reader import ROOT, copy_of_the_project
 
 DOCUMENT = ROOT / "docs" / "own-spiders.md"
@@ -33,14 +36,8 @@ class Quotes(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         body = QUOTES.format(next="/page/2/" if self.path == "/" else "")
-        kind = "text/html; charset=utf-8"
-        if self.path.startswith("/author/"):
-            body = f"<h3>{self.path.rpartition('/')[2]}</h3>"
-        elif self.path == "/sitemap.xml":
-            site, kind = f"http://{self.headers['Host']}", "application/xml"
-            body = f"<urlset><url><loc>{site}/author/hopper</loc></url><url><loc>{site}/</loc></url></urlset>"
         self.send_response(200)
-        self.send_header("Content-Type", kind)
+        self.send_header("Content-Type", "text/html; charset=utf-8")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body.encode())
@@ -67,7 +64,6 @@ class Reader:
         copy_of_the_project(folder)
         (folder / "tests").mkdir()
         self.environment = environment(folder / "data", SITE_ALLOW_PRIVATE_HOSTS="true")
-        self.commands = Project(folder / "data")
 
     def follow(self) -> dict[str, str]:
         """Each block of the shell with what it printed."""
@@ -107,6 +103,17 @@ class Reader:
 @pytest.fixture(scope="module")
 def reader(tmp_path_factory: pytest.TempPathFactory, site: str) -> Reader:
     return Reader(tmp_path_factory.mktemp("copy"), site)
+
+
+@pytest.fixture(scope="module")
+def own_spiders(reader: Reader, printed: dict[str, str]) -> Iterator[None]:
+    """Modules of the package here, as in the copy."""
+    spiders = import_module("site_spider.spiders")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            spiders, "__path__", [*spiders.__path__, str(reader.folder / "site_spider" / "spiders")]
+        )
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -153,18 +160,27 @@ def test_every_block_runs(printed: dict[str, str], reader: Reader) -> None:
     ],
 )
 def test_the_other_spiders_do_what_the_text_says(
-    spider: str, expected: list[dict[str, Any]], printed: dict[str, str], reader: Reader, site: str
+    spider: str, expected: list[dict[str, Any]], own_spiders: None, tmp_path: Path
 ) -> None:
-    """Each with a topic of its own."""
-    url = f"{site}/sitemap.xml" if spider == "maps" else f"{site}/last"
-    seed = json.dumps({"url": url, "meta": {"task_id": "spring", "colour": "red"}})
-    reader.commands.produce(f"of-{spider}", (None, seed.encode()))
-    crawl = f"./task_shell/crawl_spider.sh -s {spider} -t of-{spider} -g g --until-done -- -s DEPTH_LIMIT=1"
-    reader.run(crawl)
-    items = reader.items_of(spider)
+    """Crawled in this process."""
+    module = import_module(f"site_spider.spiders.{spider}")
+    (kind,) = (one for one in vars(module).values() if getattr(one, "name", None) == spider)
+    site = "http://quotes.test"
+    entries = "".join(f"<url><loc>{site}{path}</loc></url>" for path in ("/author/hopper", "/"))
+    ANSWERS["/sitemap.xml"] = lambda request: page(
+        request, f"<urlset>{entries}</urlset>", Content_Type="application/xml"
+    )
+    ANSWERS["/last"] = lambda request: page(request, QUOTES.format(next=""))
+    for name in ("dijkstra", "hopper"):
+        ANSWERS[f"/author/{name}"] = partial(page, body=f"<h3>{name}</h3>")
+    seed = {
+        "url": f"{site}/{'sitemap.xml' if spider == 'maps' else 'last'}",
+        "meta": {"task_id": "spring", "colour": "red"},
+    }
+    crawled = crawl(tmp_path, [seed], kind, DEPTH_LIMIT=1)
     found = [
-        {name: value for name, value in item.items() if name not in ("_id", "_page")}
-        for item in items
+        {name: value for name, value in item.items() if name != "_page"}
+        for item in crawled.items.values()
         if spider != "titles" or item["_page"]["depth"] == 0
     ]
     assert sorted(found, key=str) == sorted(expected, key=str)

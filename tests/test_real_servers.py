@@ -126,6 +126,7 @@ def test_a_shared_server_that_died_is_started_again_once_and_its_test_is_repeate
     assert said in output.splitlines()
 
 
+@pytest.mark.nightly
 @pytest.mark.servers
 def test_workers_start_a_shared_server_again_once_and_repeat_what_had_failed_in_each(tmp_path: Path) -> None:
     output = run(TESTS_OF_TWO_WORKERS, tmp_path, "-n2")

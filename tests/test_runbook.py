@@ -151,6 +151,7 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Block, st
         story.close()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("block", [*blocks(DOCUMENT)], ids=lambda block: block.command.splitlines()[0])
 def test_a_command_prints_what_the_runbook_says(block: Block, printed: dict[Block, str]) -> None:
     assert block.output is not None or "--format json >" in block.command

@@ -39,8 +39,10 @@ def test_the_version_needed_is_the_pinned_one() -> None:
     assert resources.NEEDED == pinned == scrapy.__version__
 
 
-@pytest.mark.parametrize("missing", ["", MISSING])
-@pytest.mark.parametrize("command", [["crawl", "crawl_spider"], ["seed", "http://h.test/"], ["results"]])
+@pytest.mark.parametrize(
+    ("command", "missing"),
+    [(["crawl", "crawl_spider"], ""), (["seed", "http://h.test/"], MISSING), (["results"], "")],
+)
 def test_every_command_says_so_in_one_line(tmp_path: Path, command: list[str], missing: str) -> None:
     """Exit code 78, as for a wrong setting: starting again does not help."""
     program = [sys.executable, "-c", OTHER.format(missing=missing), *command]

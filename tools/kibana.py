@@ -53,8 +53,6 @@ class Value(NamedTuple):
 
 
 class Panel(NamedTuple):
-    """One line of the description."""
-
     title: str
     show: str
     of: str
@@ -69,7 +67,6 @@ class Panel(NamedTuple):
 
     @property
     def description(self) -> str:
-        """What it shows, with its unit."""
         return f"{self.about}. Unit: {self.unit}"
 
 

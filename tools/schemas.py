@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from site_spider.seed.schema import schema as seed_schema
 from site_spider.sources.model import schema as source_schema
 from site_spider.tasks.record import schema as task_schema
+from tools.seed_schema import schema as seed_schema
 
 FOLDER = Path(__file__).resolve().parents[1] / "resources" / "schemas"
 FILES = {
@@ -18,7 +18,6 @@ FILES = {
 
 
 def text(file: Path) -> str:
-    """What a file holds."""
     return json.dumps(FILES[file](), indent=2, ensure_ascii=False) + "\n"
 
 

@@ -83,9 +83,7 @@ def _is_for_more(folder: Path) -> bool:
     return bool(path in others or len(path.parts) <= _SYSTEM_DEPTH or is_temporary)
 
 
-# --- replaced files --------------------------------------------------------------------------------------
-# Notices that files were replaced while the process runs: certificates and keys.
-
+# --- Notices that files were replaced while the process runs: certificates and keys ----------------------
 
 LOOK_SECONDS = 5.0  # between two looks
 

@@ -15,4 +15,4 @@ try:
     resources.check()
 except ConfigError as error:
     print(f"scrapy: {error}", file=sys.stderr)
-    sys.exit(78)  # service.exit_code.CONFIG, which cannot be imported then
+    sys.exit(78)  # EXIT_CONFIG, which cannot be imported then

@@ -6,15 +6,16 @@ import argparse
 import asyncio
 import signal
 from contextlib import closing, suppress
+from functools import partial
 
 from site_spider import options
 from site_spider.commands.output import add_group_options, show
 from site_spider.commands.site_command import SiteCommand
+from site_spider.console.guard import Listening
 from site_spider.console.url_search import UrlSearch
 from site_spider.console.watch import FleetWatch
-from site_spider.console.web.guard import Listening
 from site_spider.contracts.seed_log import SeedLog
-from site_spider.dead_letters.replay import topic_of
+from site_spider.dead_letters import topic_of
 from site_spider.service import config
 from site_spider.service.config import check_ends_are_told
 from site_spider.tasks.desk import PutBackTasks
@@ -41,16 +42,10 @@ class Command(SiteCommand):
     """
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
-        """As Scrapy asks."""
         super().add_options(parser)
         parser.add_argument("--host", metavar="H", default="127.0.0.1", help="address (default: 127.0.0.1)")
-        parser.add_argument(
-            "--port",
-            metavar="N",
-            type=int,
-            default=_DEFAULT_PORT,
-            help=f"default: {_DEFAULT_PORT}; 0: a free one",
-        )
+        said = f"default: {_DEFAULT_PORT}; 0: a free one"
+        parser.add_argument("--port", metavar="N", type=int, default=_DEFAULT_PORT, help=said)
         parser.add_argument("--certificate", metavar="FILE", default="", help="serve HTTPS with it (PEM)")
         parser.add_argument("--key", metavar="FILE", default="", help="the key of the certificate (PEM)")
         parser.add_argument(
@@ -59,7 +54,6 @@ class Command(SiteCommand):
         add_group_options(parser)
 
     def work(self, opts: argparse.Namespace) -> None:
-        """Serve. Raises SiteSpiderError."""
         token = options.text(self.options, "SITE_CONSOLE_TOKEN")
         listening = Listening(opts.host, opts.port, token, opts.certificate, opts.key, opts.client_ca)
         listening.check()
@@ -68,7 +62,7 @@ class Command(SiteCommand):
 
     async def _serve(self, log: SeedLog, listening: Listening, opts: argparse.Namespace) -> None:
         # aiohttp and Jinja2 for this command alone: Scrapy imports all commands at the start of each
-        from site_spider.console.web.server import Handlers, LettersAtHand  # noqa: PLC0415
+        from site_spider.console.server import Handlers, LettersAtHand  # noqa: PLC0415
 
         watch = FleetWatch.read(self.options, log, opts.group, opts.topic)
         topics = TaskTopics.read(self.options)
@@ -83,7 +77,8 @@ class Command(SiteCommand):
             reader=lambda: config.reader(self.options),
             by_task=options.choice(self.options, "SITE_DUPEFILTER_SCOPE", ("task", "group")) == "task",
         )
-        console = Handlers(listening, watch, dead_letters, search, self._redaction, self._check_order)
+        check_close = partial(check_ends_are_told, self.options)
+        console = Handlers(listening, watch, dead_letters, search, self._redaction, check_close)
         task = asyncio.current_task()
         assert task is not None
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -93,7 +88,3 @@ class Command(SiteCommand):
                 "SITE_CONSOLE_TOKEN passes the network unencrypted; --certificate and --key encrypt it"
             )
         await console.serve(lambda address: show(f"The console is at {address}"))
-
-    def _check_order(self, verb: str) -> None:
-        if verb == "close":
-            check_ends_are_told(self.options)

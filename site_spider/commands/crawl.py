@@ -13,10 +13,11 @@ from scrapy.exceptions import UsageError
 from scrapy.spiderloader import get_spider_loader
 
 from site_spider.commands.output import complain, escape_logs_and_tracebacks
-from site_spider.engine.crawl_command import CrawlCommand
-from site_spider.errors import ConfigError
+from site_spider.commands.site_command import loaded_spider
+from site_spider.engine.scrapy_commands import CrawlCommand
+from site_spider.errors import EXIT_CONFIG, EXIT_SETUP, EXIT_SOFTWARE, EXIT_UNAVAILABLE, ConfigError
 from site_spider.secrets import Redaction
-from site_spider.service import addon, exit_code
+from site_spider.service import environment
 from site_spider.service.check import check_takes_seeds
 from site_spider.service.environment import apply_environment, redact_logs
 from site_spider.service.log_lines import own_log_lines, processes_of, shorten_start
@@ -51,18 +52,18 @@ class Command(CrawlCommand):
         """
         super().process_options(args, opts)
         assert self.settings is not None
-        if addon.has_settings(self.settings):
+        if environment.has_our_settings(self.settings):
             apply_environment(self.settings)  # which may name modules of spiders
         loader = get_spider_loader(self.settings)
         self._spider = spider = loader.load(args[0]) if args and args[0] in loader.list() else None
         takes_seeds = getattr(spider, "takes_seeds", False)
-        self._is_scrapys = not takes_seeds and not addon.has_settings(self.settings)
+        self._is_scrapys = not takes_seeds and not environment.has_our_settings(self.settings)
         if self._is_scrapys:
             return
         self._spider_name(args)  # what is wrong is said before there is an event loop
         escape_logs_and_tracebacks()
-        if takes_seeds and addon.is_enabled(self.settings):
-            addon.apply_settings(self.settings)
+        if takes_seeds and environment.has_addon(self.settings):
+            environment.apply_our_settings(self.settings)
         if spider is not None:
             spider.update_settings(self.settings)
         apply_environment(self.settings)
@@ -106,9 +107,7 @@ class Command(CrawlCommand):
         if unknown or len(args) > 1:
             raise UsageError(f"unexpected argument {(unknown or args[1:])[0]!r}", print_help=False)
         assert self.settings is not None
-        known = get_spider_loader(self.settings).list()
-        if args[0] not in known:
-            raise UsageError(f"no spider {args[0]!r}; there is {', '.join(known)}", print_help=False)
+        loaded_spider(self.settings, args[0])
         return args[0]
 
     def _spider_opened(self) -> None:
@@ -117,7 +116,7 @@ class Command(CrawlCommand):
 
     def _spider_closed(self, spider: Spider, reason: str) -> None:
         code = getattr(spider, "exit_code", 0)
-        self.exitcode = EXIT_TEMPORARY if code == exit_code.UNAVAILABLE and reason != "cannot_start" else code
+        self.exitcode = EXIT_TEMPORARY if code == EXIT_UNAVAILABLE and reason != "cannot_start" else code
 
     def _failed(self, failure: BaseException) -> None:
         wrong_setting = next((error for error in _chain(failure) if isinstance(error, ConfigError)), None)
@@ -125,11 +124,11 @@ class Command(CrawlCommand):
             self._refuse(wrong_setting)
         else:
             logger.error("The crawl could not be started or went wrong", exc_info=failure)
-            self.exitcode = exit_code.SOFTWARE if self._has_opened else exit_code.SETUP
+            self.exitcode = EXIT_SOFTWARE if self._has_opened else EXIT_SETUP
 
     def _refuse(self, error: ConfigError) -> None:
         complain(self._redaction(f"scrapy crawl: {error}"))
-        self.exitcode = exit_code.CONFIG
+        self.exitcode = EXIT_CONFIG
 
 
 def _failure(crawling: object) -> BaseException | None:

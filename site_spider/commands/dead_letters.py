@@ -17,7 +17,7 @@ from site_spider.commands.output import (
 )
 from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
 from site_spider.contracts.seed_log import Message, SeedLog
-from site_spider.dead_letters.replay import SUFFIX, Letter, Replay, beginning, letters, topic_of
+from site_spider.dead_letters import SUFFIX, Letter, Replay, beginning, letters, topic_of
 from site_spider.errors import TopicMissing
 from site_spider.seed.tiers import Tiers
 from site_spider.service import config as parts
@@ -57,7 +57,6 @@ class Command(SiteCommand):
     """
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
-        """As Scrapy asks."""
         super().add_options(parser)
         parser.add_argument(
             "--topic",
@@ -69,7 +68,6 @@ class Command(SiteCommand):
         add_format_option(parser)
 
     def work(self, opts: argparse.Namespace) -> None:
-        """List or replay. Raises SiteSpiderError."""
         verb = opts.args[0] if opts.args else "list"
         if verb not in ("list", "replay"):
             self.refuse(f"unknown verb {verb!r}: say list or replay")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import signal
 import sys
 from base64 import b64decode
@@ -15,61 +16,17 @@ from typing import Any, NamedTuple
 from site_spider import runtime
 from site_spider.commands.site_command import SiteCommand
 from site_spider.errors import ConfigError
+from site_spider.resources import resource
 from site_spider.seed.seed import seed_message
 from site_spider.seed.tiers import Tiers
 from site_spider.service import config as parts
 
-# --- demo site -------------------------------------------------------------------------------------------
-# The pages of the sample site: hosts of ten pages, and the failures of real sites.
-#
+# --- The pages of the sample site: hosts of ten pages, and the failures of real sites --------------------
 # Everything is the same at every run. A host is an address of its own on loopback, all on one port.
 
-
-HOSTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
-    "127.0.0.2": (
-        "The Harbour Herald",
-        (
-            "Ferry runs every twenty minutes again",
-            "Lighthouse to be painted in its old red",
-            "Fish auction moves to the new hall",
-            "Harbour bath opens on the first of May",
-            "Storm took two moorings, nobody hurt",
-            "School orchestra wins the regional prize",
-        ),
-    ),
-    "127.0.0.3": (
-        "Town Library",
-        (
-            "Opening hours",
-            "New books this month",
-            "Reading circle for beginners",
-            "Maps of the old town",
-            "How to lend an instrument",
-            "Night of the short story",
-        ),
-    ),
-    "127.0.0.4": (
-        "Quay Street Market",
-        (
-            "Bread and pastry",
-            "Smoked fish",
-            "Apples from the island",
-            "Baskets, made here",
-            "Second-hand bicycles",
-            "Where to park a cart",
-        ),
-    ),
-    "127.0.0.5": (
-        "Weather Office",
-        (
-            "Today at the pier",
-            "The week to come",
-            "Tides",
-            "Sea temperature",
-            "Rain since January",
-            "How we measure wind",
-        ),
-    ),
+HOSTS: Mapping[str, tuple[str, tuple[str, ...]]] = {  # each with its name and its articles
+    host: (found["name"], tuple(found["articles"]))
+    for host, found in json.loads(resource("demo/hosts.json").read_text(encoding="utf-8")).items()
 }
 NOBODY = "127.0.0.6"  # an address on which nothing listens
 SLOW_SECONDS = 1.5
@@ -157,9 +114,7 @@ def _html(title: str, body: str, **more: Any) -> DemoPage:
     return page._replace(**more)
 
 
-# --- demo server -----------------------------------------------------------------------------------------
-# Serves the sample site on loopback.
-
+# --- demo server: serves the sample site on loopback -----------------------------------------------------
 
 _PORT_TRIES = 20
 _POLL_SECONDS = 0.05  # how soon a server notices that it is to stop
@@ -245,14 +200,12 @@ class Command(SiteCommand):
     """
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
-        """As Scrapy asks."""
         super().add_options(parser)
         parser.add_argument("--port", metavar="N", type=int, default=0, help="default: a free one")
         parser.add_argument("--produce", action="store_true", help="produce the seeds to the seed topic")
 
     def work(self, opts: argparse.Namespace) -> None:
-        """Serve. Raises SiteSpiderError."""
-        signal.signal(signal.SIGTERM, _end)
+        signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(0))
         with serving(opts.port) as port:
             lines = seeds(port)
             if opts.produce:
@@ -273,7 +226,3 @@ class Command(SiteCommand):
             sent += [producer.send(topic, None, value) for value in BAD_MESSAGES]
             for future in sent:
                 future.result()
-
-
-def _end(_number: int, _frame: object) -> None:
-    sys.exit(0)

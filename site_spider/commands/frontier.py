@@ -49,15 +49,9 @@ class Command(SiteCommand):
     """
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
-        """As Scrapy asks."""
         super().add_options(parser)
-        parser.add_argument(
-            "--hosts",
-            metavar="N",
-            type=int,
-            default=_DEFAULT_HOSTS,
-            help=f"show N hosts with the longest queues (default: {_DEFAULT_HOSTS}, at most {MOST_HOSTS})",
-        )
+        said = f"show N hosts with the longest queues (default: {_DEFAULT_HOSTS}, at most {MOST_HOSTS})"
+        parser.add_argument("--hosts", metavar="N", type=int, default=_DEFAULT_HOSTS, help=said)
         parser.add_argument("--process", metavar="PID", type=int, help="only this process (default: all)")
         add_format_option(parser)
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from scrapy.settings import SETTINGS_PRIORITIES
 
-from site_spider.engine.genspider_command import GenspiderCommand
+from site_spider.engine.scrapy_commands import GenspiderCommand
 from site_spider.resources import resource
-from site_spider.service import addon
+from site_spider.service import environment
 
 
 class Command(GenspiderCommand):
@@ -16,16 +16,17 @@ class Command(GenspiderCommand):
 
     @property
     def templates_dir(self) -> str:
-        """As Scrapy asks."""
         assert self.settings is not None
         has_own = (self.settings.getpriority("TEMPLATES_DIR") or 0) > SETTINGS_PRIORITIES["default"]
-        if has_own or not addon.has_settings(self.settings):
+        if has_own or not environment.has_our_settings(self.settings):
             return super().templates_dir
         return str(resource("templates") / "spiders")
 
     def own_template(self, name: str) -> Path | None:
         """The one of spiders that take seeds."""
         assert self.settings is not None
-        if name == "seed" and (addon.is_enabled(self.settings) or addon.has_settings(self.settings)):
+        if name == "seed" and (
+            environment.has_addon(self.settings) or environment.has_our_settings(self.settings)
+        ):
             return resource("templates") / "spiders" / "basic.tmpl"
         return None

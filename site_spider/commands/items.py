@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from site_spider.commands.documents import Documents, DocumentsCommand, shown
 from site_spider.commands.output import Column, print_table
+from site_spider.commands.results import Documents, DocumentsCommand, shown
 from site_spider.results.document import PAGE
 
 _COLUMNS = (Column("ID", shrinks=True), Column("ITEM", shrinks=True), Column("PAGE", shrinks=True))
@@ -31,11 +31,9 @@ class Command(DocumentsCommand):
     missing = "no item has the _id"
 
     def add_own_options(self, parser: argparse.ArgumentParser) -> None:
-        """As in DocumentsCommand."""
         parser.add_argument("--id", dest="key", metavar="ID", help="the one item with this _id")
 
     def print_tables(self, found: Documents) -> None:
-        """As in DocumentsCommand."""
         rows = [_row(item) for item in found]
         print(f"Items: {len(rows)}")
         if rows:

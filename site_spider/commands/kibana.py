@@ -22,15 +22,15 @@ from site_spider import options, runtime
 from site_spider.commands.output import show
 from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
 from site_spider.errors import ConfigError, SinkUnavailable
+from site_spider.observe.metrics.catalogue import at
 from site_spider.resources import resource
 from site_spider.secrets import Redaction, secrets_of
 from site_spider.text import cut
 
-# --- kibana import ---------------------------------------------------------------------------------------
-# Sends saved objects to a Kibana, and reads what it says of each.
-
+# --- kibana import: sends saved objects to a Kibana, and reads what it says of each ----------------------
 
 OLDEST: Final = (8, 9)  # the objects are of this version
+_VERSION: Final = re.compile(r"(\d{1,4})\.(\d{1,4})(?!\d)")
 _NAME: Final = "site_spider.ndjson"
 _TIMEOUT: Final = urllib3.Timeout(connect=10, read=60)
 _ALL_SECONDS: Final = 120.0
@@ -54,17 +54,14 @@ class Kibana:
         body, kind = encode_multipart_formdata({"file": (_NAME, objects, "application/ndjson")})
         status, headers, answer = self._ask("POST", "/api/saved_objects/_import?overwrite=true", body, kind)
         said = _json(answer)
-        if (
-            status == 200
-            and isinstance(said.get("successCount"), int)
-            and isinstance(said.get("success"), bool)
-        ):
+        count, is_success = said.get("successCount"), said.get("success")
+        if status == 200 and isinstance(count, int) and isinstance(is_success, bool):
             refusals = list(_refusals(said.get("errors")))
-            if refusals or not said["success"]:
+            if refusals or not is_success:
                 refusals += self._age()
-            if not refusals and not said["success"]:
+            if not refusals and not is_success:
                 refusals = ["the import: failed without a reason; look into the log of Kibana"]
-            return said["successCount"], refusals
+            return count, refusals
         reason = said.get("message")
         detail = f" ({cut(reason, _SHOWN)})" if isinstance(reason, str) else ""
         remedy = self._remedy(status, headers, said)
@@ -116,14 +113,10 @@ class Kibana:
             _, _, answer = self._ask("GET", "/api/status")
         except SinkUnavailable:
             return []
-        version = _json(answer).get("version")
-        number = version.get("number") if isinstance(version, dict) else None
-        parts = number.split(".")[:2] if isinstance(number, str) else []
-        is_known = len(parts) == 2 and all(part.isdecimal() and len(part) < 5 for part in parts)
-        if not is_known or tuple(map(int, parts)) >= OLDEST:
+        found = _VERSION.match(str(at(_json(answer), "version", "number")))
+        if found is None or tuple(map(int, found.groups())) >= OLDEST:
             return []
-        wanted = ".".join(map(str, OLDEST))
-        return [f"Kibana {'.'.join(parts)}: is too old: {wanted} or newer is needed"]
+        return [f"Kibana {found[0]}: is too old: {'.'.join(map(str, OLDEST))} or newer is needed"]
 
 
 _REMEDIES: Final = {
@@ -157,20 +150,18 @@ def _json(answer: bytes) -> Mapping[str, Any]:
 
 def _refusals(errors: object) -> Iterator[str]:
     for one in errors[:_MOST_SHOWN] if isinstance(errors, list) else ():
-        said = one if isinstance(one, dict) else {}
-        meta = said.get("meta")
-        title = said.get("title") or (meta.get("title") if isinstance(meta, dict) else None)
+        title = at(one, "title") or at(one, "meta", "title")
         name = f"{_text(title)!r} " if title else ""
-        yield f"{_text(said.get('type'))} {name}({_text(said.get('id'))}): {_reason(said.get('error'))}"
+        yield f"{_text(at(one, 'type'))} {name}({_text(at(one, 'id'))}): {_reason(at(one, 'error'))}"
 
 
 def _reason(error: object) -> str:
-    said = error if isinstance(error, dict) else {}
-    references = said.get("references")
+    references = at(error, "references")
     if isinstance(references, list) and references:
         named = ", ".join(_text(one.get("id")) for one in references[:5] if isinstance(one, dict))
         return f"it refers to {named}, which is not there"
-    return " ".join(_text(said[name]) for name in ("type", "message") if said.get(name)) or "no reason given"
+    words = (at(error, name) for name in ("type", "message"))
+    return " ".join(_text(word) for word in words if word) or "no reason given"
 
 
 def _text(value: object) -> str:
@@ -222,20 +213,16 @@ class Command(SiteCommand):
     """
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
-        """As Scrapy asks."""
         super().add_options(parser)
         parser.add_argument("--url", metavar="URL", help="address of Kibana, such as http://127.0.0.1:5601")
-        parser.add_argument(
-            "--api-key", metavar="K", help="an encoded API key, or @FILE to read it from a file"
-        )
+        said = "an encoded API key, or @FILE to read it from a file"
+        parser.add_argument("--api-key", metavar="K", help=said)
         parser.add_argument("--user", metavar="NAME:PASSWORD", help="in place of an API key; or @FILE")
         parser.add_argument("--space", metavar="S", help="identifier of a space (default: the default space)")
-        parser.add_argument(
-            "--ca-cert", metavar="FILE", help="certificate authority of Kibana's certificate, PEM"
-        )
+        said = "certificate authority of Kibana's certificate, PEM"
+        parser.add_argument("--ca-cert", metavar="FILE", help=said)
 
     def work(self, opts: argparse.Namespace) -> None:
-        """Import. Raises SiteSpiderError."""
         if opts.args != ["import"]:
             self.refuse(f"unknown verb {opts.args[0]!r}: say import" if opts.args else "say import")
         kibana = self._kibana(opts)

@@ -20,11 +20,8 @@ from site_spider.engine import scrapy_parts
 from site_spider.errors import SiteSpiderError
 from site_spider.text import cut, escaped, escaped_json, escaped_lines, for_log
 
-# --- table -----------------------------------------------------------------------------------------------
-# Tables for terminals and files: plain text, one line a row.
-#
+# --- Tables for terminals and files: plain text, one line a row ------------------------------------------
 # What stands in a cell may come from anywhere, so it is escaped (escape).
-
 
 GAP = "  "
 NARROWEST = 12  # a column that may shrink stays this wide
@@ -87,12 +84,8 @@ def _line(columns: Sequence[Column], widths: Sequence[int], kept: Sequence[int],
 
 def add_format_option(parser: argparse.ArgumentParser) -> None:
     """The option --format."""
-    parser.add_argument(
-        "--format",
-        choices=("table", "json"),
-        default="table",
-        help="table for people (default), or json: one object a line",
-    )
+    said = "table for people (default), or json: one object a line"
+    parser.add_argument("--format", choices=("table", "json"), default="table", help=said)
 
 
 def add_group_options(parser: argparse.ArgumentParser) -> None:

@@ -24,20 +24,25 @@ from site_spider.commands.output import (
     show,
 )
 from site_spider.commands.site_command import SiteCommand
-from site_spider.commands.task_seeds import in_parked_topic, in_seed_topic
 from site_spider.contracts.seed_log import Partition, SeedLog, Topics, each_topic
-from site_spider.errors import ConfigError, LogUnavailable
-from site_spider.observe.progress import Progress, Rate, of_partition, of_topics, total
+from site_spider.errors import EXIT_CONFIG, ConfigError, LogUnavailable
+from site_spider.observe.progress import (
+    Progress,
+    Rate,
+    in_parked_topic,
+    in_seed_topic,
+    of_partition,
+    of_topics,
+    total,
+)
 from site_spider.seed.tiers import Tiers
 from site_spider.service import config as parts
-from site_spider.service import exit_code
 from site_spider.service.log_lines import processes_of
 from site_spider.tasks.desk import TaskDesk
 from site_spider.tasks.follower import TaskTopics
 from site_spider.text import cut
 
-# --- progress report -------------------------------------------------------------------------------------
-# One report of `scrapy progress`, as a line and as a document.
+# --- progress report: one report of `scrapy progress`, as a line and as a document -----------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +98,7 @@ def line(report: Report) -> str:
         parts.append(f"deleted unread {whole.deleted}")
     parts.append("rate -" if report.rate is None else f"rate {report.rate:.1f}/s")
     left = report.seconds_left
-    parts.append("time left -" if left is None else f"time left {_clock(left)}")
+    parts.append("time left -" if left is None else f"time left {timedelta(seconds=round(left))}")
     return ", ".join(parts)
 
 
@@ -145,10 +150,6 @@ def _named(which: int | Partition) -> dict[str, Any]:
     return {"partition": which}
 
 
-def _clock(seconds: float) -> str:
-    return str(timedelta(seconds=round(seconds)))
-
-
 def task_report(desk: TaskDesk, group: str, task_id: str) -> dict[str, Any]:
     """How far one task is. What waits is counted in the topics; the rest is what processes tell of it.
 
@@ -175,14 +176,11 @@ def task_line(report: Mapping[str, Any]) -> str:
     return f"{said}, parked {report['parked']}, pages {report['pages']}{seeds}"
 
 
-# --- progress watch --------------------------------------------------------------------------------------
-# Waits until a consumer group has nothing left to do.
-#
+# --- progress watch: waits until a consumer group has nothing left to do ---------------------------------
 # Theory: the ends of the partitions are asked for before what is committed, so a discovered link that went
 # back into the log meanwhile can be missing from the ends while its parent is committed already. Two looks
 # in a row without lag and with the same ends are needed: at the second look at the ends nothing new was
 # there, and everything before them had been committed by then.
-
 
 _LOOK_SECONDS = 0.5
 _OWNER_SECONDS = 15.0  # between two questions which partitions nobody has
@@ -215,28 +213,21 @@ class Lines:
 
 
 class LiveLine(Lines):
-    """One line of a terminal, drawn over."""
+    """One line of a terminal, drawn over at every look, because the rate changes."""
 
     def __init__(self) -> None:
-        super().__init__(_draw, gap_seconds=0)
+        super().__init__(self.show)
 
     def show(self, report: Report) -> None:
-        """At every look, because the rate changes."""
-        _draw(report)
+        text = cut(line(report), shutil.get_terminal_size().columns - 1)
+        print(f"\r\x1b[K{text}", end="", flush=True)
 
     def interrupt(self) -> None:
-        """Take it away."""
         print("\r\x1b[K", end="", flush=True)
 
     def end(self, report: Report) -> None:
-        """Leave it there."""
-        _draw(report)
+        self.show(report)
         print(flush=True)
-
-
-def _draw(report: Report) -> None:
-    text = cut(line(report), shutil.get_terminal_size().columns - 1)
-    print(f"\r\x1b[K{text}", end="", flush=True)
 
 
 class Watch:
@@ -335,7 +326,6 @@ class Command(SiteCommand):
     """
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
-        """As Scrapy asks."""
         super().add_options(parser)
         add_group_options(parser)
         parser.add_argument("--task-id", metavar="ID", help="how far one task is, by reading the topics")
@@ -343,7 +333,6 @@ class Command(SiteCommand):
         add_format_option(parser)
 
     def work(self, opts: argparse.Namespace) -> None:
-        """Show. Raises SiteSpiderError."""
         topics = opts.topic or Tiers.of(self.options).topics
         group = opts.group or options.text(self.options, "SITE_CONSUMER_GROUP", required=True)
         with closing(parts.seed_log(self.options)) as log:
@@ -361,7 +350,7 @@ class Command(SiteCommand):
                         check_crawl(self.options, self.spider_class)
                     except ConfigError as error:
                         self.complain(str(error))
-                        self.exitcode = exit_code.CONFIG
+                        self.exitcode = EXIT_CONFIG
                         return
                 Watch(look, self.complain, _voice(opts.format), owners=owners).run()
             else:
@@ -394,16 +383,14 @@ class Command(SiteCommand):
             print_json(document(report))
             return
         show(f"Group {report.group} on topic {report.topic} at {report.address}")
-        rows = [[_label(which), p.done, p.in_flight, p.lag, p.end] for which, p in report.partitions]
+        names = [one if isinstance(one, int) else f"{one.topic}/{one.number}" for one, _ in report.partitions]
+        parts = zip(names, (p for _, p in report.partitions), strict=True)
+        rows = [[name, p.done, p.in_flight, p.lag, p.end] for name, p in parts]
         whole = report.total
         print_table(_COLUMNS, [*rows, ["total", whole.done, whole.in_flight, whole.lag, None]])
         print(line(report))
         if said := without_owner(report):
             self.complain(said)
-
-
-def _label(which: int | Partition) -> int | str:
-    return f"{which.topic}/{which.number}" if isinstance(which, Partition) else which
 
 
 def _voice(form: str) -> Lines:

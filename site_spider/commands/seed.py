@@ -19,7 +19,7 @@ from site_spider import options
 from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
 from site_spider.contracts.seed_log import MessagePlace, Producer, SeedLog
 from site_spider.errors import LogUnavailable, SeedError, SinkRejected
-from site_spider.intake import intake
+from site_spider.intake import seed_queue
 from site_spider.observe.progress import LagGate, group_gate
 from site_spider.seed.fields import MAX_MESSAGE_BYTES
 from site_spider.seed.seed import seed_message
@@ -29,9 +29,7 @@ from site_spider.tasks.control_log import TaskProducer
 from site_spider.tasks.follower import TaskTopics
 from site_spider.text import for_log, refused
 
-# --- seed lines ------------------------------------------------------------------------------------------
-# Reads a file of seeds line by line, however long the file or a line of it is.
-
+# --- seed lines: reads a file of seeds line by line, however long the file or a line of it is ------------
 
 _BLANKS = b" \t\r\n"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -79,9 +77,7 @@ def _skip_line(stream: BinaryIO) -> int:
     return skipped
 
 
-# --- seeding ---------------------------------------------------------------------------------------------
-# Produces seeds from lines, with a bounded number under way, and counts them.
-
+# --- seeding: produces seeds from lines, with a bounded number under way, and counts them ----------------
 
 MOST_UNDER_WAY = 5_000
 MOST_BYTES_UNDER_WAY = 32_000_000
@@ -213,29 +209,22 @@ class Command(SiteCommand):
     """
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
-        """As Scrapy asks."""
         super().add_options(parser)
-        parser.add_argument(
-            "--topic",
-            metavar="T",
-            help="produce to T instead of SITE_SEED_TOPIC: another tier of SITE_SEED_TOPICS, say",
-        )
+        said = "produce to T instead of SITE_SEED_TOPIC: another tier of SITE_SEED_TOPICS, say"
+        parser.add_argument("--topic", metavar="T", help=said)
         parser.add_argument("--task-id", metavar="ID", help="the task that these seeds belong to")
         parser.add_argument(
             "--close", action="store_true", help="close the task: nobody produces more seeds of --task-id"
         )
-        parser.add_argument(
-            "--max-lag",
-            type=_lag,
-            metavar="N|task:N",
-            help="wait while more than N messages wait for the group; task:N: more than N of those that this "
-            "command has produced for --task-id",
+        said = (
+            "wait while more than N messages wait for the group; task:N: more than N of those that this "
+            "command has produced for --task-id"
         )
+        parser.add_argument("--max-lag", type=_lag, metavar="N|task:N", help=said)
         parser.add_argument("--method", metavar="M", help="the HTTP method (default: GET)")
         parser.add_argument("--not-extract", action="store_true", help="do not follow links")
 
     def work(self, opts: argparse.Namespace) -> None:
-        """Produce. Raises SiteSpiderError."""
         name = opts.args[0] if opts.args else "-"
         if opts.close and not opts.task_id:
             self.refuse("--close needs --task-id, which names the task")
@@ -265,7 +254,7 @@ class Command(SiteCommand):
                 task_id=opts.task_id,
                 method=opts.method,
                 not_extract=opts.not_extract,
-                needs_url=not hasattr(self.spider_class, intake.METHOD),
+                needs_url=not hasattr(self.spider_class, seed_queue.METHOD),
                 settled=None if task is None else task.sent,
                 before=self._gate(log, topic, opts.max_lag, task, lambda: seeding.finish()),  # noqa: PLW0108 - made below
             )

@@ -15,9 +15,9 @@ from scrapy import Spider
 
 from site_spider.commands.output import Column, add_format_option, print_json, print_table, show
 from site_spider.commands.site_command import SiteCommand
-from site_spider.errors import ConfigError
+from site_spider.errors import EXIT_CONFIG, ConfigError
 from site_spider.seed.tiers import Tiers
-from site_spider.service import exit_code, supervisor
+from site_spider.service import supervisor
 from site_spider.service.check import check_crawl, examine, origins
 
 _SETTINGS = (Column("SETTING"), Column("VALUE", shrinks=True), Column("FROM"))
@@ -47,18 +47,13 @@ class Command(SiteCommand):
     """
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
-        """As Scrapy asks."""
         super().add_options(parser)
         parser.add_argument("-n", metavar="PROCESSES", type=_count, default=1, help="number of processes (1)")
         parser.add_argument(
             "--until-done", action="store_true", help="end when the group has no lag and nothing is in flight"
         )
-        parser.add_argument(
-            "--scale",
-            metavar="N",
-            type=partial(_count, least=0),
-            help="have the `scrapy service` that runs with this spider, topic and group keep N processes",
-        )
+        said = "have the `scrapy service` that runs with this spider, topic and group keep N processes"
+        parser.add_argument("--scale", metavar="N", type=partial(_count, least=0), help=said)
         parser.add_argument(
             "--check",
             action="store_true",
@@ -92,7 +87,7 @@ class Command(SiteCommand):
             self._check(is_started=opts.scale is None)
         except ConfigError as error:
             self.complain(str(error))
-            self.exitcode = exit_code.CONFIG
+            self.exitcode = EXIT_CONFIG
             return
         sys.stdout.flush()
         become_supervisor([*self._supervision(opts), "--", *_crawl_options(opts)])

@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 
 from scrapy.commands.settings import Command as ScrapyCommandOfThatName
-from scrapy.exceptions import UsageError
-from scrapy.spiderloader import get_spider_loader
 
-from site_spider.service import addon
+from site_spider.commands.site_command import loaded_spider
+from site_spider.service import environment
 from site_spider.service.environment import apply_environment
 
 
@@ -16,7 +15,6 @@ class Command(ScrapyCommandOfThatName):
     """As Scrapy's, with what the add-on and the environment say, and with those of a spider."""
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
-        """As Scrapy asks."""
         super().add_options(parser)
         parser.add_argument("--spider", metavar="NAME", help="with the custom_settings of this spider")
 
@@ -24,12 +22,9 @@ class Command(ScrapyCommandOfThatName):
         """As Scrapy asks; a project without the add-on has its own settings alone."""
         super().process_options(args, opts)
         assert self.settings is not None
-        if addon.is_enabled(self.settings):
-            addon.apply_settings(self.settings)
+        if environment.has_addon(self.settings):
+            environment.apply_our_settings(self.settings)
         if opts.spider:
-            loader = get_spider_loader(self.settings)
-            if opts.spider not in (known := loader.list()):
-                raise UsageError(f"no spider {opts.spider!r}; there is {', '.join(known)}", print_help=False)
-            loader.load(opts.spider).update_settings(self.settings)
-        if addon.has_settings(self.settings):
+            loaded_spider(self.settings, opts.spider).update_settings(self.settings)
+        if environment.has_our_settings(self.settings):
             apply_environment(self.settings)

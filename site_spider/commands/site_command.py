@@ -16,16 +16,16 @@ from typing import ClassVar, NoReturn
 from scrapy import Spider
 from scrapy.commands import ScrapyCommand, ScrapyHelpFormatter
 from scrapy.exceptions import UsageError
-from scrapy.settings import Settings
+from scrapy.settings import BaseSettings, Settings
 from scrapy.spiderloader import get_spider_loader
 from scrapy.utils.log import configure_logging
 
 from site_spider.commands.output import complain, escape_logs_and_tracebacks
 from site_spider.engine.scrapy_parts import take_no_seeds
-from site_spider.errors import ConfigError, SiteSpiderError
+from site_spider.errors import EXIT_CONFIG, ConfigError, SiteSpiderError
 from site_spider.secrets import Redaction
 from site_spider.seed.tiers import Tiers
-from site_spider.service import addon, exit_code
+from site_spider.service import environment
 from site_spider.service.environment import (
     apply_custom_settings,
     apply_environment,
@@ -38,7 +38,7 @@ DEFAULT_SPIDER = "crawl_spider"
 _SPIDERS = "site_spider.spiders"
 EXIT_FAILED = 1
 EXIT_USAGE = 2
-_NO_SETTINGS = f'run it in a project whose settings.py has ADDONS = {{"{addon.PATH}": 300}}'
+_NO_SETTINGS = f'run it in a project whose settings.py has ADDONS = {{"{environment.ADDON_PATH}": 300}}'
 EXIT_INTERRUPTED = 130  # as shells say it: 128 + SIGINT
 
 
@@ -74,25 +74,19 @@ class SiteCommand(ScrapyCommand):
         return self.settings
 
     def syntax(self) -> str:
-        """As Scrapy asks."""
         return self.usage
 
     def short_desc(self) -> str:
-        """As Scrapy asks."""
         return self.summary
 
     def long_desc(self) -> str:
-        """As Scrapy asks."""
         return self.description
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         """As Scrapy asks; examples stand at the end of the help."""
         super().add_options(parser)
-        parser.add_argument(
-            "--spider",
-            metavar="NAME",
-            help=f"{self.spider_help}, with the settings of its custom_settings (default: {DEFAULT_SPIDER})",
-        )
+        said = f"{self.spider_help}, with the settings of its custom_settings (default: {DEFAULT_SPIDER})"
+        parser.add_argument("--spider", metavar="NAME", help=said)
         parser.formatter_class = _HelpFormatter
         if self.examples:
             parser.epilog = "Examples:\n" + textwrap.indent(textwrap.dedent(self.examples).strip(), "  ")
@@ -104,13 +98,14 @@ class SiteCommand(ScrapyCommand):
         super().process_options(args, opts)
         if not opts.loglevel:
             self.options.set("LOG_LEVEL", "WARNING", priority="spider")
-        if addon.is_enabled(self.options):
-            addon.apply_settings(self.options)
-        if not addon.has_settings(self.options):
+        if environment.has_addon(self.options):
+            environment.apply_our_settings(self.options)
+        if not environment.has_our_settings(self.options):
             raise UsageError(_NO_SETTINGS, print_help=False)
         self._of_project = self.options.copy()
         if self.needs_spider or opts.spider or not self._has_read_settings():
-            self.spider_class = self._loaded(opts.spider) if opts.spider else self._usual_spider()
+            named = loaded_spider(self.options, opts.spider) if opts.spider else None
+            self.spider_class = named or self._usual_spider()
             self.spider_class.update_settings(self.options)
         apply_environment(self.options)
 
@@ -143,12 +138,6 @@ class SiteCommand(ScrapyCommand):
             found[spider.name] = Tiers.of(settings).topics
         return found
 
-    def _loaded(self, name: str) -> type[Spider]:
-        loader = get_spider_loader(self.options)
-        if name not in (known := loader.list()):
-            raise UsageError(f"no spider {name!r}; there is {', '.join(known)}", print_help=False)
-        return loader.load(name)
-
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
         """Work, and say an error in one line on stderr (exit code 1; 78 for a setting nobody knows)."""
         configure_logging(self.options)
@@ -159,7 +148,7 @@ class SiteCommand(ScrapyCommand):
             check_names(self.options)
         except ConfigError as error:
             self.complain(str(error))
-            self.exitcode = exit_code.CONFIG
+            self.exitcode = EXIT_CONFIG
             return
         try:
             opts.args = args
@@ -188,6 +177,14 @@ class SiteCommand(ScrapyCommand):
         sys.exit(EXIT_USAGE)
 
 
+def loaded_spider(settings: BaseSettings, name: str) -> type[Spider]:
+    """The spider of this name. Raises UsageError."""
+    loader = get_spider_loader(settings)
+    if name not in (known := loader.list()):
+        raise UsageError(f"no spider {name!r}; there is {', '.join(known)}", print_help=False)
+    return loader.load(name)
+
+
 class _HelpFormatter(ScrapyHelpFormatter):
     """Leaves the lines of the examples, and those of the options, as they are."""
 
@@ -211,9 +208,7 @@ def _refuse_unknown(args: list[str], most: int) -> None:
         raise UsageError(f"unexpected argument {args[most]!r}", print_help=False)
 
 
-# --- trial -----------------------------------------------------------------------------------------------
-# What Scrapy's commands for trying things out share here: they touch nothing of the crawl.
-#
+# --- What Scrapy's commands for trying things out share here: they touch nothing of the crawl ------------
 # They take settings from custom_settings and the environment as a crawl does, but join no group, commit
 # nothing and write to no sink, also when they run a spider that takes seeds.
 
@@ -225,7 +220,6 @@ class Trial(ScrapyCommand):
     __module__ = "site_spider.commands"
 
     def process_options(self, args: list[str], opts: argparse.Namespace) -> None:
-        """As Scrapy asks."""
         escape_logs_and_tracebacks()
         take_no_seeds()
         super().process_options(args, opts)

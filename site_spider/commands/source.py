@@ -22,8 +22,7 @@ from site_spider.frontier.retry import describe_exception, describe_status
 from site_spider.page.url import check_url, host_of
 from site_spider.sources.extraction import NEXT_PAGE, Extracted, FoundLink
 from site_spider.sources.extractor import Extractor, NotExtracted, PageBody
-from site_spider.sources.file import BadSource, read_source, source_files
-from site_spider.sources.library import Library
+from site_spider.sources.library import BadSource, Library, read_source, source_files
 from site_spider.sources.model import Source
 
 _SHOWN = 50  # links in a table
@@ -54,7 +53,6 @@ class Command(SiteCommand):
     """
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
-        """As Scrapy asks."""
         super().add_options(parser)
         parser.add_argument(
             "--url", metavar="URL", help="the URL of the saved page; without a page, the URL to fetch"
@@ -62,7 +60,6 @@ class Command(SiteCommand):
         add_format_option(parser)
 
     def work(self, opts: argparse.Namespace) -> None:
-        """List or check. Raises SiteSpiderError."""
         what, *rest = opts.args or ["list"]
         if what == "list" and not rest:
             self._list(as_json=opts.format == "json")
@@ -129,7 +126,8 @@ class Command(SiteCommand):
                 body = file.read(_LARGEST_PAGE_BYTES)
         except OSError as error:
             raise SiteSpiderError(f"{name} cannot be read: {error.strerror or error}") from None
-        return PageBody(_checked(url or _default_url(source)), body, None)
+        usual = f"http://{source.match.hosts[0].removeprefix('*.')}/"
+        return PageBody(_checked(url or usual), body, None)
 
     def _fetched(self, source: Source, url: str) -> PageBody:
         fetched: list[PageBody | str] = []
@@ -154,7 +152,6 @@ class _Fetch(Spider):
     fetched: list[PageBody | str]
 
     async def start(self) -> AsyncIterator[Request]:
-        """As Scrapy asks."""
         wanted = self.source.request
         cookies: dict[Any, Any] = dict(wanted.cookies)
         yield Request(self.url, headers=dict(wanted.headers), cookies=cookies, errback=self.failed)
@@ -176,10 +173,6 @@ def _checked(url: str) -> str:
         return check_url(url)
     except SeedError as error:
         raise SiteSpiderError(str(error)) from None
-
-
-def _default_url(source: Source) -> str:
-    return f"http://{source.match.hosts[0].removeprefix('*.')}/"
 
 
 async def _extracted(source: Source, page: PageBody) -> Extracted:

@@ -16,8 +16,8 @@ import yaml
 from site_spider import runtime
 from site_spider.commands.output import Column, print_json, print_table, show
 from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
-from site_spider.commands.task_seeds import in_parked_topic, in_seed_topic
 from site_spider.errors import SeedError
+from site_spider.observe.progress import in_parked_topic, in_seed_topic
 from site_spider.seed.fields import identifier
 from site_spider.service import config as parts
 from site_spider.service.config import check_ends_are_told, guard_of, spill_keys

@@ -39,20 +39,13 @@ class Command(SiteCommand):
     """
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
-        """As Scrapy asks."""
         super().add_options(parser)
-        parser.add_argument(
-            "--seconds",
-            metavar="N",
-            type=float,
-            default=_DEFAULT_SECONDS,
-            help=f"between two drawings (default: {_DEFAULT_SECONDS:g}, at least {_LEAST_SECONDS:g})",
-        )
+        said = f"between two drawings (default: {_DEFAULT_SECONDS:g}, at least {_LEAST_SECONDS:g})"
+        parser.add_argument("--seconds", metavar="N", type=float, default=_DEFAULT_SECONDS, help=said)
         add_group_options(parser)
         add_format_option(parser)
 
     def work(self, opts: argparse.Namespace) -> None:
-        """Show. Raises SiteSpiderError."""
         if not opts.seconds >= _LEAST_SECONDS:
             self.refuse(f"--seconds is {opts.seconds:g}, but must be {_LEAST_SECONDS:g} or more")
         with closing(config.seed_log(self.options)) as log:

@@ -13,7 +13,6 @@ class Command(ScrapyCommandOfThatName):
     """As Scrapy's; -v also says whether modules of site_spider are compiled."""
 
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
-        """As Scrapy asks."""
         super().run(args, opts)
         if opts.verbose:
             print(f"site_spider is {form()}")

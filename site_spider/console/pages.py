@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from site_spider.console.model import rules
-from site_spider.console.model.fleet import (
+from site_spider.console import rules
+from site_spider.console.fleet import (
     BYTES,
     DONE,
     PAGES,
@@ -28,18 +28,16 @@ from site_spider.console.model.fleet import (
     Weight,
     summed,
 )
-from site_spider.console.model.reading import NO_TASK, OTHER_TASKS
-from site_spider.console.model.reading import tasks as tasks_of
-from site_spider.console.model.rules import causes, settled, verdict
+from site_spider.console.reading import NO_TASK, OTHER_TASKS
+from site_spider.console.reading import tasks as tasks_of
+from site_spider.console.rules import causes, settled, verdict
 from site_spider.contracts.seed_log import Partition
-from site_spider.dead_letters.replay import Letter, beginning
+from site_spider.dead_letters import Letter, beginning
 from site_spider.observe.progress import Progress, total
 from site_spider.tasks.desk import TaskFacts
 from site_spider.tasks.record import SETTABLE
 
-# --- view ------------------------------------------------------------------------------------------------
-# What all pages are made of.
-
+# --- view: what all pages are made of --------------------------------------------------------------------
 
 Document = dict[str, Any]
 
@@ -120,9 +118,7 @@ def matches(wanted: str, *values: str) -> bool:
     return not wanted or any(wanted.lower() in value.lower() for value in values)
 
 
-# --- failures --------------------------------------------------------------------------------------------
-# Failures: by reason, the newest examples, and the dead letters.
-
+# --- Failures: by reason, the newest examples, and the dead letters --------------------------------------
 
 _MOST_EXAMPLES = 100
 _SHOWN_CHARACTERS = 300
@@ -165,15 +161,17 @@ def _letter(letter: Letter) -> Document:
     }
 
 
-# --- tasks -----------------------------------------------------------------------------------------------
-# The pages of tasks: all of them, one of them, and what an operator is about to order.
-
+# --- The pages of tasks: all of them, one of them, and what an operator is about to order ----------------
 
 MOST_ROWS = 1_000
 _MOST_REASONS = 5
 _OF_ANY = ("pause", "cancel", "set", "close")  # what can be ordered of a task that was not declared
 _NO_TASKS = TaskFigures("", 0, 0, {}, {})
 _NO_NAMES = (NO_TASK, OTHER_TASKS)
+_NOT_KNOWN: Document = {
+    **{"task_id": "", "is_known": False, "state": "", "reason": "", "closed": False, "ended": False},
+    **{"weight": 1.0, "max_pages": None, "parked": 0, "moved": {}, "partial": True},
+}
 _ORDER = {"running": 0, "paused": 1}  # what goes on comes first
 
 
@@ -277,22 +275,12 @@ def _row(task: TaskFacts, figures: TaskFigures) -> Document:
 
 
 def _undeclared(figures: TaskFigures) -> Document:
-    return {
+    return _NOT_KNOWN | {
         "task_id": figures.task_id,
-        "is_known": False,
-        "state": "",
-        "reason": "",
-        "closed": False,
-        "ended": False,
-        "weight": 1.0,
-        "max_pages": None,
         "seeds": sum(figures.outcomes.values()),
-        "parked": 0,
         "pages": figures.pages,
         "bytes": figures.bytes,
         "outcomes": dict(figures.outcomes),
-        "moved": {},
-        "partial": True,
         "reasons": _largest(figures.reasons),
         "verbs": [] if figures.task_id in _NO_NAMES else [*_OF_ANY],
     }
@@ -302,9 +290,7 @@ def _largest(counts: Any) -> dict[str, int]:
     return dict(Counter(counts).most_common(_MOST_REASONS))
 
 
-# --- overview --------------------------------------------------------------------------------------------
-# The overview: are all seeds accounted for, how fast is it, how long will it take, and why is it slow.
-
+# --- The overview: are all seeds accounted for, how fast is it, how long will it take, and why is it slow
 
 OUTCOMES = ("result", "failure", "filtered", "dead_letter", "spilled", "cancelled")
 _COUNTED = (DONE, PAGES, BYTES)
@@ -394,8 +380,7 @@ def curves(view: View) -> Document:
     return found
 
 
-# --- tables ----------------------------------------------------------------------------------------------
-# The pages that are tables: processes, hosts, sinks.
+# --- The pages that are tables: processes, hosts, sinks --------------------------------------------------
 
 
 def processes(view: View, wanted: str = "") -> Document:

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple, Self
 from scrapy.settings import BaseSettings
 
 from site_spider import options, runtime
-from site_spider.console.model.fleet import MOST_PROCESSES, WINDOW_SECONDS, Fleet, ProcessState
-from site_spider.console.model.reading import LARGEST_BYTES, OddSnapshot, parsed, state_of
+from site_spider.console.fleet import MOST_PROCESSES, WINDOW_SECONDS, Fleet, ProcessState
 from site_spider.console.pages import LogView, View
+from site_spider.console.reading import LARGEST_BYTES, OddSnapshot, parsed, state_of
 from site_spider.contracts.seed_log import (
     LogName,
     Message,
@@ -40,12 +40,9 @@ from site_spider.tasks.desk import Ordered, TaskDesk, TaskFacts, TaskOrders, Tas
 from site_spider.tasks.follower import TaskTopics, TopicView
 from site_spider.text import for_log
 
-# --- history ---------------------------------------------------------------------------------------------
-# Follows the topic of snapshots: an hour back at the start, then what is new.
-#
+# --- Follows the topic of snapshots: an hour back at the start, then what is new -------------------------
 # Whoever may write to the topic may write anything. A record that is no snapshot is counted, said once and
 # skipped; of the others so many are read as a fleet of MOST_PROCESSES writes.
-
 
 logger = logging.getLogger(__name__)
 
@@ -169,12 +166,9 @@ class _Thinned:
         return voice
 
 
-# --- neighbours ------------------------------------------------------------------------------------------
-# Asks the processes of this host for their snapshots, on the sockets of `scrapy frontier`.
-#
+# --- neighbours: asks the processes of this host for their snapshots, on the sockets of `scrapy frontier`
 # Each says once which seed log it uses; those of another log are not asked again. A process of an older
 # release does not say it, and is asked.
-
 
 _SECONDS = 5.0  # that a process may take
 _NAMING_SECONDS = 1.0
@@ -280,9 +274,7 @@ async def _read(reader: asyncio.StreamReader) -> bytes:
     return bytes(raw)
 
 
-# --- task watch ------------------------------------------------------------------------------------------
-# Follows what is known of tasks, and carries out what an operator orders of one.
-
+# --- task watch: follows what is known of tasks, and carries out what an operator orders of one ----------
 
 VERBS = ("pause", "resume", "cancel", "close", "set")
 

@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from typing import ClassVar, Self
 
 from site_spider import options
-from site_spider.errors import ConfigError, SiteSpiderError
+from site_spider.errors import EXIT_UNAVAILABLE, ConfigError, SiteSpiderError
 from site_spider.options import SettingsView
 
 
 class DoneUnavailable(SiteSpiderError):
     """The dupefilter's store does not answer; trying again may help."""
+
+    exit_code = EXIT_UNAVAILABLE
 
 
 class DoneStore(ABC):

@@ -24,9 +24,9 @@ from site_spider.dupefilter.remote import DoneCourier, RemoteDone
 from site_spider.engine.background import Background
 from site_spider.engine.scrapy_parts import DupeFilterBase, load_class, part_of, takes_seeds
 from site_spider.errors import ConfigError
-from site_spider.intake.seed_queue import SeedQueue, Waiting, seed_request
+from site_spider.intake.seed_queue import SeedQueue, seed_request
 from site_spider.ledger.completion import Completion, Job, SeedListener, current_job, first_request, job_of
-from site_spider.ledger.ledger import Entry, Outcome
+from site_spider.ledger.ledger import Outcome, SeedInFlight
 from site_spider.page.url import UrlForm, form_of, page_fingerprint, scoped
 
 MEMORY = "memory"
@@ -39,18 +39,18 @@ class SeenMarks(SeedListener):
     def __init__(self, seen: Seen) -> None:
         self._seen = seen
 
-    def ended(self, entry: Entry) -> None:
+    def ended(self, entry: SeedInFlight) -> None:
         """As in SeedListener."""
         if entry.outcome is Outcome.RESULT:
             self._seen.complete(entry)
         else:
             self._seen.forget(entry)  # what did not end well may be sent, or put back, and is wanted then
 
-    def leaves(self, entry: Entry) -> None:
+    def leaves(self, entry: SeedInFlight) -> None:
         """As in SeedListener: what comes back is no duplicate of it."""
         self._seen.forget(entry)
 
-    def fenced(self, entry: Entry) -> None:
+    def fenced(self, entry: SeedInFlight) -> None:
         """As in SeedListener."""
         self._seen.forget(entry)
 
@@ -197,7 +197,7 @@ class SeenDupeFilter(DupeFilterBase):
         return self._known(request, job_of(request)).marks[0]
 
     def _marks(self, request: Request, job: Job) -> tuple[bytes, ...]:
-        if job is job.root and job.root.is_unproven:
+        if job.parent is None and job.entry.is_unproven:
             return ()  # anybody may have written which page this is
         return self._known(first_request(request, job), job).marks
 
@@ -279,7 +279,7 @@ def is_elsewhere(settings: BaseSettings) -> bool:
 
 logger = logging.getLogger(__name__)
 
-_Pair = tuple[Waiting, Request | None]
+_Pair = tuple[SeedInFlight, Request | None]
 
 
 class ForeignPages:
@@ -359,7 +359,7 @@ class SeedFilter(ForeignPages):
             for pair in self._asked.popleft():
                 self._decide(*pair)
 
-    def _is_sorted(self, waiting: Waiting) -> bool:
+    def _is_sorted(self, waiting: SeedInFlight) -> bool:
         """With SITE_FILTER_SEEDS each keeps its place among the others."""
         spilled = waiting.seed.spilled
         return self._all_seeds or (spilled is not None and spilled.is_link and not waiting.seed.dont_filter)
@@ -372,16 +372,16 @@ class SeedFilter(ForeignPages):
         self._asked.append(fresh)
         self._queue.look()
 
-    def _decide(self, waiting: Waiting, request: Request | None) -> None:
-        if not waiting.entry.live:
+    def _decide(self, waiting: SeedInFlight, request: Request | None) -> None:
+        if not waiting.live:
             return  # its partition went elsewhere meanwhile
         if request is not None and self._is_known(waiting, request):
             self._dupefilter.log(request, self._spider)
-            self._completion.end_as(waiting.entry, Outcome.FILTERED)
+            self._completion.end_as(waiting, Outcome.FILTERED)
         else:
             self._queue.push(waiting)
 
-    def _is_known(self, waiting: Waiting, request: Request) -> bool:
+    def _is_known(self, waiting: SeedInFlight, request: Request) -> bool:
         try:
             job = job_of(request)
             if waiting.seed.spilled is not None and job is not None:
@@ -391,13 +391,13 @@ class SeedFilter(ForeignPages):
             logger.exception("A seed could not be compared: %r", request)
             return False
 
-    def _request(self, waiting: Waiting) -> Request | None:
+    def _request(self, waiting: SeedInFlight) -> Request | None:
         """What would be requested for a seed; None when that is refused, which is found when it begins."""
         try:
-            request, root = seed_request(waiting, self._spider)
+            request, job = seed_request(waiting, self._spider)
         except Exception:  # noqa: BLE001 - it is set aside when it begins
             return None
-        request.meta[meta_keys.JOB] = root
+        request.meta[meta_keys.JOB] = job
         return request
 
 

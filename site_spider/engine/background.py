@@ -2,7 +2,7 @@
 
 An exception in one of these reaches nobody: the event loop logs it, perhaps much later, and the crawl
 goes on without its part. So each is started here, and its failure ends the crawl
-(exit_code.SOFTWARE, with a traceback). tests/engine/test_background.py lists the few that are not.
+(EXIT_SOFTWARE, with a traceback). tests/engine/test_background.py lists the few that are not.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from scrapy.http.cookies import CookieJar
 
 from site_spider import meta_keys
 from site_spider.ledger.completion import SeedListener
-from site_spider.ledger.ledger import Entry
+from site_spider.ledger.ledger import SeedInFlight
 
 # --- cookie jar ------------------------------------------------------------------------------------------
 # Cookie jars with the bounds of browsers (RFC 6265, section 6.1), and a bound on all of them together.
@@ -150,7 +150,7 @@ def bounded(lines: Sequence[bytes]) -> list[bytes]:
     return [b";".join(line.split(b";", _MOST_ATTRIBUTES + 1)[: _MOST_ATTRIBUTES + 1]) for line in taken]
 
 
-def use_jar_of(request: Request, entry: Entry) -> None:
+def use_jar_of(request: Request, entry: SeedInFlight) -> None:
     """Give a request the jar of its seed, unless it names one itself."""
     request.meta.setdefault(meta_keys.COOKIEJAR, entry)
 
@@ -161,7 +161,7 @@ class SeedCookies(SeedListener):
     def __init__(self, crawler: Crawler) -> None:
         self._crawler = crawler
 
-    def for_request(self, request: Request, entry: Entry) -> dict[str, str]:
+    def for_request(self, request: Request, entry: SeedInFlight) -> dict[str, str]:
         """The cookies that would go out with a request of this seed."""
         middleware = self._middleware
         if middleware is None or entry not in middleware.jars:
@@ -173,11 +173,11 @@ class SeedCookies(SeedListener):
         pairs = (pair.partition("=")[::2] for pair in sent.split("; ") if "=" in pair)
         return dict(pairs)
 
-    def fenced(self, entry: Entry) -> None:
+    def fenced(self, entry: SeedInFlight) -> None:
         """As in SeedListener."""
         self.ended(entry)
 
-    def ended(self, entry: Entry) -> None:
+    def ended(self, entry: SeedInFlight) -> None:
         """As in SeedListener."""
         if (middleware := self._middleware) is not None and entry in middleware.jars:
             middleware.jars.pop(entry)

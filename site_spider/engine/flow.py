@@ -143,8 +143,6 @@ def unchecked(method: Callable[..., Any]) -> Callable[..., Any]:
 
 # --- steps -----------------------------------------------------------------------------------------------
 # The methods of the middlewares that a request passes on the short way.
-#
-# One of the places where we touch private parts of Scrapy, as engine_flow and engine_hooks.
 
 
 Step = tuple[Callable[..., Any], dict[str, Any]]

@@ -202,7 +202,7 @@ class SafeDownloader(Downloader):
     def __init__(self, crawler: Crawler) -> None:
         super().__init__(crawler)
         self._takes_seeds = takes_seeds(crawler)
-        self.came_back: Callable[[Request], None] | None = None  # told of what is through, see engine.hooks
+        self.came_back: Callable[[Request], None] | None = None  # told of what is through, see engine.flow
         # AutoThrottle needs Scrapy's own way, where each host has a slot
         self.goes_short_way = self._takes_seeds and not crawler.settings.getbool("AUTOTHROTTLE_ENABLED")
 

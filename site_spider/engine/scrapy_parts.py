@@ -40,7 +40,7 @@ from twisted.python.failure import Failure
 from site_spider import meta_keys
 from site_spider.engine.cookies import Jars, bounded
 from site_spider.errors import ConfigError
-from site_spider.ledger.ledger import Entry
+from site_spider.ledger.ledger import SeedInFlight
 from site_spider.page.url import is_public_suffix, plain_url
 from site_spider.text import for_log
 
@@ -105,7 +105,7 @@ class LeanCookies(CookiesMiddleware):
 
 
 def _is_lost(key: Hashable) -> bool:
-    return isinstance(key, Entry) and (not key.live or key.holds == 0)
+    return isinstance(key, SeedInFlight) and (not key.live or key.holds == 0)
 
 
 class LeanOffsite(OffsiteMiddleware):

@@ -4,9 +4,13 @@ Theory of operation. Items belong to a *flow* (a task; all of them to one, where
 host has a lane for each flow of which something waits for it, with a queue for each level. A host is
 *busy* (as many of its requests are out as it may have at a time; `release` ends that), *waiting* (nothing
 of it may start before a moment: delay between requests, back-off), *closed* (until `open`: its robots.txt
-is being fetched), or *ready*. So hosts do not block each other; `frontier.hosts` has how they are found.
+is being fetched), or *ready*. So hosts do not block each other. A lane of a ready host is *entered* in the
+heap of its flow, or *parked* behind a flow that is entered there and has a lower virtual time; when that flow
+has moved past the first of those parked, this one is entered. Lanes of a host that is not ready are parked
+when somebody looks at them. So a host that becomes ready enters one lane, not one for each task, and `pop` is
+O(log) in flows and hosts.
 
-Order: the flow of the lowest virtual time (see flows). Inside a flow the lowest level first; inside a
+Order: the flow of the lowest virtual time (see host_queue). Inside a flow the lowest level first; inside a
 level by age over all hosts that are ready, and for each host strictly in the order of `push`. An item
 that has waited longer than `max_wait_seconds` comes before every level of its flow; a host that is busy or
 waiting is not overruled by that, and between flows their weights keep everything from starving.
@@ -79,15 +83,6 @@ class Alarms(Generic[V]):
         return self.heap[0][0] if self.heap else inf
 
 
-# --- hosts -----------------------------------------------------------------------------------------------
-# Hosts and flows: whose turn it is.
-#
-# Theory of operation. A lane of a ready host is *entered* in the heap of its flow, or *parked* behind a
-# flow that is entered there and has a lower virtual time; when that flow has moved past the first of those
-# parked, this one is entered. Lanes of a host that is not ready are parked when somebody looks at them. So
-# a host that becomes ready enters one lane, not one for each task, and `pop` is O(log) in flows and hosts.
-
-
 T = TypeVar("T")
 
 
@@ -101,110 +96,267 @@ class Rates(Protocol):
         """One was served."""
 
 
-class Hosts(Generic[T]):
-    """Those of which something waits or is out, and the flows of what waits."""
+_SLICE_ITEMS = 2_000  # looked at in one go by `remove`, or those of one host
+
+
+class _Turn(NamedTuple, Generic[T]):
+    """What `pop` gave last, and how its host and flow were before."""
+
+    host: HostQueue[T]
+    flow: Flow[Any]
+    level: int
+    item: Item[T]
+    next_at: float
+    reason: str
+    now: float
+
+
+class Frontier(Generic[T]):
+    """All items that wait in memory; see the theory of operation."""
 
     def __init__(
         self,
-        policy: Callable[[str], HostPolicy],
-        max_wait_seconds: float,
-        flows: Flows[Any],
-        rates: Rates | None,
+        policy: Callable[[str], HostPolicy] = lambda _host: HostPolicy(),
+        max_wait_seconds: float = inf,
+        spread: Callable[[float], float] = lambda seconds: seconds,
+        weight_of: Callable[[Hashable], float] = lambda _flow: 1.0,
+        rates: Rates | None = None,
     ) -> None:
         self._policy = policy
+        self._spread = spread  # makes a delay vary
         self._max_wait_seconds = max_wait_seconds
-        self._flows = flows
         self._rates = rates
-        self._hosts: dict[str, HostQueue[T]] = {}
+        self._flows: Flows[Any] = Flows(weight_of)
+        self._hosts: dict[str, HostQueue[T]] = {}  # those of which something waits or is out
         self._waiting: Alarms[HostQueue[T]] = Alarms()
         self._ageing: Alarms[Lane[T]] = Alarms()  # when it becomes urgent
+        self._later: list[tuple[float, int, int, str, T, Hashable]] = []  # moment, number, level, host, value
+        self._lengths: dict[int, int] = {}
+        self._turn: _Turn[T] | None = None
+        self._uncharged: _Turn[T] | None = None
+        self._numbers = count(1)
+        self._length = 0
+        self.delay_seconds = 0.0  # how long what `pop` gave last could have been served already
+        self.last_host = ""  # of what `pop` gave last
+        self.last_flow: Hashable = None
 
-    def __iter__(self) -> Iterator[HostQueue[T]]:
-        return iter(self._hosts.values())
+    def __len__(self) -> int:
+        return self._length
 
-    def get(self, name: str) -> HostQueue[T] | None:
-        """None when nothing of it waits or is out."""
-        return self._hosts.get(name)
+    def push(
+        self, level: int, host: str, value: T, now: float, not_before: float = -inf, flow: Hashable = None
+    ) -> None:
+        """Put an item behind those of its level, host and flow; it counts as there from `not_before` on."""
+        self._length += 1
+        self._lengths[level] = self._lengths.get(level, 0) + 1
+        if not_before > now:
+            heappush(self._later, (not_before, next(self._numbers), level, host, value, flow))
+        else:
+            self._add(level, host, value, now, flow)
 
-    def __getitem__(self, name: str) -> HostQueue[T]:
-        return self._hosts[name]
+    def pop(self, now: float) -> T | None:
+        """The item whose turn it is; None when nothing may start now.
 
-    def host(self, name: str) -> HostQueue[T]:
-        """That of this name, made if need be."""
-        host = self._hosts.get(name)
-        if host is None:
-            host = self._hosts[name] = HostQueue(name, self._policy(name))
-        return host
+        Its host has one request more out until `release` is called.
+        """
+        turn, self._uncharged = self._uncharged, None
+        if turn is not None:
+            self._flows.charge(turn.flow)
+            if self._rates is not None:
+                self._rates.spend(turn.flow.key, turn.now)
+            if turn.flow.stands_for:
+                self._let_others_pass(turn.flow, now)
+        self._wake(now)
+        lane = self._next_lane(now)
+        return None if lane is None else self._serve(lane, now)
 
-    def lane(self, name: str, key: Hashable) -> Lane[T]:
-        """That of a flow at a host, made if need be."""
-        host = self._hosts.get(name) or self.host(name)
-        return host.lane(self._flows.flow(key))
-
-    def same_lane(self, host: HostQueue[T], flow: Flow[Any]) -> Lane[T]:
-        """The same for those of the last turn."""
-        return host.lane(self._flows.known(flow))
-
-    def flows(self) -> Iterator[Hashable]:
-        """The keys of those of which something waits, or that are ahead."""
-        return iter(self._flows)
-
-    def look(self, flow: Flow[Any]) -> None:
-        """Nothing of it may wait any more."""
-        self._flows.look(flow)
-
-    # --- the turns of flows -------------------------------------------------------------
-
-    def next_lane(self, now: float) -> Lane[T] | None:
-        """Take out the lane whose turn it is; None when nothing may start."""
-        while (flow := self._flows.first()) is not None:
-            if self._is_too_fast(flow, now):
-                continue
-            lane = self._first_lane(flow)
-            if lane is not None:
-                self._flows.serve(flow)
-                return lane
-            self._flows.leave()
-        return None
-
-    def first_lane(self) -> Lane[T] | None:
-        """The one at the top of the first flow; None when that cannot be served."""
+    def peek(self) -> T | None:
+        """What `pop` probably gives next, as far as one look tells. Nothing changes."""
         flow = self._flows.first()
         if flow is None or not flow.ready:
             return None
+        lane: Lane[T]
         version, lane = flow.ready[0][-2:]
-        found: Lane[T] | None = lane if version == lane.version and lane.host.is_ready else None
-        return found
+        if version != lane.version or not lane.host.is_ready:
+            return None
+        return lane.queues[lane.best(-inf, inf)[0]][0].value
 
-    def charge(self, flow: Flow[Any], then: float, now: float) -> None:
-        """One of a flow was served at the time `then`."""
-        self._flows.charge(flow)
-        if self._rates is not None:
-            self._rates.spend(flow.key, then)
-        if flow.stands_for:
-            self._let_others_pass(flow, now)
+    def forgo(self, now: float) -> None:
+        """What `pop` gave last is not sent: it has taken no turn of its host, and needs no `release`."""
+        self._give_up_turn(self._last_turn(), now)
 
-    def correct(self, key: Hashable, cost: float, now: float) -> None:
-        """What was served has ended, and has cost more than 1."""
-        self._let_others_pass(self._flows.correct(key, cost), now)
+    def put_back(self, now: float, *, keeps_turn: bool = False) -> None:
+        """What `pop` gave last waits on, before all of its level and host.
 
-    def _is_too_fast(self, flow: Flow[Any], now: float) -> bool:
-        """Whether the flow whose turn it is rests instead."""
-        if self._rates is None or (until := self._rates.free_at(flow.key, now)) <= now:
-            return False
-        self._flows.rest(until)
-        self._let_others_pass(flow, now)
-        return True
+        With `keeps_turn` its turn is for something else of the host, until `release`.
+        """
+        turn = self._last_turn()
+        self._length += 1
+        self._lengths[turn.level] = self._lengths.get(turn.level, 0) + 1
+        lane = turn.host.lane(self._flows.known(turn.flow))
+        turn.host.waiting += 1
+        lane.restore(turn.level, turn.item, self._max_wait_seconds)
+        if keeps_turn:
+            self._place(turn.host, now)
+        else:
+            self._give_up_turn(turn, now)
+        self._seat(lane, now)
+
+    def slow_down(self, seconds: float, now: float) -> None:
+        """After what `pop` gave last the host is left alone for at least so long."""
+        assert self._turn is not None
+        self.hold(self._turn.host.name, now + seconds, "delay", now)
+
+    def close(self, name: str, reason: str, now: float) -> None:
+        """Start nothing of this host until `open`."""
+        host = self._host(name)
+        host.closed = reason
+        self._place(host, now)
+
+    def open(self, name: str, now: float) -> None:
+        """A host may be served again; no matter if it is forgotten."""
+        host = self._hosts.get(name)
+        if host is not None:
+            host.closed = ""
+            self._place(host, now)
+
+    def release(self, name: str, now: float, flow: Hashable = None, cost: float = 1.0) -> None:
+        """A request of this host has come back (or was never sent), and has cost its flow so much."""
+        host = self._hosts[name]
+        if host.out == host.policy.concurrency:
+            host.free_since = now
+        host.out -= 1
+        self._place(host, now)
+        if cost > 1.0:
+            self._let_others_pass(self._flows.correct(flow, cost), now)
+
+    def hold(self, name: str, until: float, reason: str, now: float) -> None:
+        """Start nothing of this host before `until`; an earlier hold that ends later stays."""
+        host = self._host(name)
+        if until > host.next_at:
+            host.next_at, host.reason = until, reason
+            self._place(host, now)
 
     def next_at(self) -> float:
-        """When something may start though nothing else happens before."""
-        return min(self._waiting.next_at(), self._flows.next_rested())
+        """When `pop` may find something though nothing else happens before; infinite when never."""
+        later = self._later[0][0] if self._later else inf
+        return min(self._waiting.next_at(), self._flows.next_rested(), later)
 
-    def wake(self, now: float) -> None:
+    def remove(self, unwanted: Callable[[T], bool], now: float) -> Iterator[list[T]]:
+        """Take out every item that `unwanted` picks, in no particular order.
+
+        Some hosts at a time, as one goes through it; the frontier may change in between.
+        """
+        removed: list[T] = []
+        left = _SLICE_ITEMS
+        for host in list(self._hosts.values()):
+            left -= 1 + host.waiting
+            self._remove_from(host, unwanted, removed, now)
+            if left <= 0:
+                yield removed
+                removed, left = [], _SLICE_ITEMS
+        self._remove_later(unwanted, removed)
+        yield removed
+
+    def _remove_later(self, unwanted: Callable[[T], bool], removed: list[T]) -> None:
+        kept = []
+        for entry in self._later:
+            if unwanted(entry[4]):
+                self._count_out(entry[2])
+                removed.append(entry[4])
+            else:
+                kept.append(entry)
+        self._later = kept
+        heapify(self._later)
+
+    def lengths(self) -> dict[int, int]:
+        """How many items wait on each level, lowest first; those that are not due yet included."""
+        return dict(sorted(self._lengths.items()))
+
+    def has_flow(self, picks: Callable[[Hashable], bool]) -> bool:
+        """Whether there is a flow that `picks` picks, also one of which nothing waits at the moment."""
+        return any(map(picks, self._flows))
+
+    def waiting(self, name: str) -> int:
+        """How many items of this host wait, those that are not due yet not included."""
+        host = self._hosts.get(name)
+        return 0 if host is None else host.waiting
+
+    def hosts(self, now: float) -> Iterator[HostView]:
+        """Every host of which something waits or is out; the frontier may change between two of them."""
+        for host in list(self._hosts.values()):
+            yield host.view(now)
+
+    # --- one item -----------------------------------------------------------------------
+
+    def _add(self, level: int, name: str, value: T, now: float, key: Hashable) -> None:
+        host = self._hosts.get(name) or self._host(name)
+        lane = host.lane(self._flows.flow(key))
+        host.waiting += 1
+        if lane.add(level, Item(now, next(self._numbers), value), self._max_wait_seconds):
+            self._place(host, now)
+            self._seat(lane, now)
+
+    def _serve(self, lane: Lane[T], now: float) -> T:
+        host, flow = lane.host, lane.flow
+        self.last_host, self.last_flow = host.name, flow.key
+        level, _ = lane.best(now, self._max_wait_seconds)
+        item = lane.take(level)
+        self.delay_seconds = max(0.0, now - max(item.since, host.next_at, host.free_since))
+        turn = _Turn(host, flow, level, item, host.next_at, host.reason, now)
+        self._turn = self._uncharged = turn
+        self._count_out(level)
+        host.waiting -= 1
+        host.out += 1
+        if host.policy.delay_seconds:
+            host.next_at, host.reason = now + self._spread(host.policy.delay_seconds), "delay"
+        if not lane.queues:
+            host.remove_lane(lane)
+        self._place(host, now)
+        self._seat(lane, now)
+        return item.value
+
+    def _last_turn(self) -> _Turn[T]:
+        turn, self._turn = self._turn, None
+        assert turn is not None, "nothing was popped since"
+        return turn
+
+    def _give_up_turn(self, turn: _Turn[T], now: float) -> None:
+        self._uncharged = None
+        self._flows.look(turn.flow)
+        turn.host.out -= 1
+        turn.host.next_at, turn.host.reason = turn.next_at, turn.reason
+        self._place(turn.host, now)
+
+    def _remove_from(
+        self, host: HostQueue[T], unwanted: Callable[[T], bool], removed: list[T], now: float
+    ) -> None:
+        before = len(removed)
+        for lane in list(host.lanes.values()):
+            there = len(removed)
+            for level, value in lane.remove(unwanted):
+                self._count_out(level)
+                removed.append(value)
+            host.waiting -= len(removed) - there
+            if len(removed) > there:
+                self._shortened(lane, now)
+        if len(removed) > before:
+            self._place(host, now)
+
+    def _shortened(self, lane: Lane[T], now: float) -> None:
+        if not lane.queues:
+            lane.host.remove_lane(lane)
+            self._flows.look(lane.flow)
+        self._seat(lane, now)
+
+    def _wake(self, now: float) -> None:
         """Move on what only waited for its moment."""
+        while self._later and self._later[0][0] <= now:
+            _, _, level, name, value, key = heappop(self._later)
+            self._add(level, name, value, now, key)
         waiting, ageing = self._waiting.heap, self._ageing.heap  # looked at here: it is asked at each `pop`
         while waiting and waiting[0][0] <= now and (host := self._waiting.due(now)) is not None:
-            self.place(host, now)
+            self._place(host, now)
             waiting = self._waiting.heap
         while ageing and ageing[0][0] <= now and (lane := self._ageing.due(now)) is not None:
             self._enter_lane(lane, now)
@@ -212,9 +364,31 @@ class Hosts(Generic[T]):
         if self._flows.resting:
             self._flows.rested(now)
 
+    # --- the turns of flows -------------------------------------------------------------
+
+    def _next_lane(self, now: float) -> Lane[T] | None:
+        """Take out the lane whose turn it is; None when nothing may start."""
+        while (flow := self._flows.first()) is not None:
+            if self._rates is not None and (until := self._rates.free_at(flow.key, now)) > now:
+                self._flows.rest(until)
+                self._let_others_pass(flow, now)
+            elif (lane := self._first_lane(flow)) is not None:
+                self._flows.serve(flow)
+                return lane
+            else:
+                self._flows.leave()
+        return None
+
     # --- one host -----------------------------------------------------------------------
 
-    def place(self, host: HostQueue[T], now: float) -> None:
+    def _host(self, name: str) -> HostQueue[T]:
+        """That of this name, made if need be."""
+        host = self._hosts.get(name)
+        if host is None:
+            host = self._hosts[name] = HostQueue(name, self._policy(name))
+        return host
+
+    def _place(self, host: HostQueue[T], now: float) -> None:
         """See whether a host may be served now; its older alarms are void."""
         host.version += 1
         if host.closed or host.out >= host.policy.concurrency:
@@ -236,7 +410,7 @@ class Hosts(Generic[T]):
 
     # --- lanes: entered in the heap of their flow, or parked at their host -------------------
 
-    def seat(self, lane: Lane[T], now: float) -> None:
+    def _seat(self, lane: Lane[T], now: float) -> None:
         """The first item of a lane is another one."""
         host = lane.host
         if not lane.queues:
@@ -282,251 +456,6 @@ class Hosts(Generic[T]):
                 return lane
             lane.host.park(lane)
         return None
-
-
-_SLICE_ITEMS = 2_000  # looked at in one go by `remove`, or those of one host
-
-
-class _Turn(NamedTuple, Generic[T]):
-    """What `pop` gave last, and how its host and flow were before."""
-
-    host: HostQueue[T]
-    flow: Flow[Any]
-    level: int
-    item: Item[T]
-    next_at: float
-    reason: str
-    now: float
-
-
-class Frontier(Generic[T]):
-    """All items that wait in memory; see the theory of operation."""
-
-    def __init__(
-        self,
-        policy: Callable[[str], HostPolicy] = lambda _host: HostPolicy(),
-        max_wait_seconds: float = inf,
-        spread: Callable[[float], float] = lambda seconds: seconds,
-        weight_of: Callable[[Hashable], float] = lambda _flow: 1.0,
-        rates: Rates | None = None,
-    ) -> None:
-        self._spread = spread  # makes a delay vary
-        self._max_wait_seconds = max_wait_seconds
-        self._hosts: Hosts[T] = Hosts(policy, max_wait_seconds, Flows(weight_of), rates)
-        self._later: list[tuple[float, int, int, str, T, Hashable]] = []  # moment, number, level, host, value
-        self._lengths: dict[int, int] = {}
-        self._turn: _Turn[T] | None = None
-        self._uncharged: _Turn[T] | None = None
-        self._numbers = count(1)
-        self._length = 0
-        self.delay_seconds = 0.0  # how long what `pop` gave last could have been served already
-        self.last_host = ""  # of what `pop` gave last
-        self.last_flow: Hashable = None
-
-    def __len__(self) -> int:
-        return self._length
-
-    def push(
-        self, level: int, host: str, value: T, now: float, not_before: float = -inf, flow: Hashable = None
-    ) -> None:
-        """Put an item behind those of its level, host and flow; it counts as there from `not_before` on."""
-        self._length += 1
-        self._lengths[level] = self._lengths.get(level, 0) + 1
-        if not_before > now:
-            heappush(self._later, (not_before, next(self._numbers), level, host, value, flow))
-        else:
-            self._add(level, host, value, now, flow)
-
-    def pop(self, now: float) -> T | None:
-        """The item whose turn it is; None when nothing may start now.
-
-        Its host has one request more out until `release` is called.
-        """
-        turn, self._uncharged = self._uncharged, None
-        if turn is not None:
-            self._hosts.charge(turn.flow, turn.now, now)
-        self._wake(now)
-        lane = self._hosts.next_lane(now)
-        return None if lane is None else self._serve(lane, now)
-
-    def peek(self) -> T | None:
-        """What `pop` probably gives next, as far as one look tells. Nothing changes."""
-        lane = self._hosts.first_lane()
-        return None if lane is None else lane.queues[lane.best(-inf, inf)[0]][0].value
-
-    def forgo(self, now: float) -> None:
-        """What `pop` gave last is not sent: it has taken no turn of its host, and needs no `release`."""
-        self._give_up_turn(self._last_turn(), now)
-
-    def put_back(self, now: float, *, keeps_turn: bool = False) -> None:
-        """What `pop` gave last waits on, before all of its level and host.
-
-        With `keeps_turn` its turn is for something else of the host, until `release`.
-        """
-        turn = self._last_turn()
-        self._length += 1
-        self._lengths[turn.level] = self._lengths.get(turn.level, 0) + 1
-        lane = self._hosts.same_lane(turn.host, turn.flow)
-        turn.host.waiting += 1
-        lane.restore(turn.level, turn.item, self._max_wait_seconds)
-        if keeps_turn:
-            self._hosts.place(turn.host, now)
-        else:
-            self._give_up_turn(turn, now)
-        self._hosts.seat(lane, now)
-
-    def slow_down(self, seconds: float, now: float) -> None:
-        """After what `pop` gave last the host is left alone for at least so long."""
-        assert self._turn is not None
-        self.hold(self._turn.host.name, now + seconds, "delay", now)
-
-    def close(self, name: str, reason: str, now: float) -> None:
-        """Start nothing of this host until `open`."""
-        host = self._hosts.host(name)
-        host.closed = reason
-        self._hosts.place(host, now)
-
-    def open(self, name: str, now: float) -> None:
-        """A host may be served again; no matter if it is forgotten."""
-        host = self._hosts.get(name)
-        if host is not None:
-            host.closed = ""
-            self._hosts.place(host, now)
-
-    def release(self, name: str, now: float, flow: Hashable = None, cost: float = 1.0) -> None:
-        """A request of this host has come back (or was never sent), and has cost its flow so much."""
-        host = self._hosts[name]
-        if host.out == host.policy.concurrency:
-            host.free_since = now
-        host.out -= 1
-        self._hosts.place(host, now)
-        if cost > 1.0:
-            self._hosts.correct(flow, cost, now)
-
-    def hold(self, name: str, until: float, reason: str, now: float) -> None:
-        """Start nothing of this host before `until`; an earlier hold that ends later stays."""
-        host = self._hosts.host(name)
-        if until > host.next_at:
-            host.next_at, host.reason = until, reason
-            self._hosts.place(host, now)
-
-    def next_at(self) -> float:
-        """When `pop` may find something though nothing else happens before; infinite when never."""
-        return min(self._hosts.next_at(), self._later[0][0] if self._later else inf)
-
-    def remove(self, unwanted: Callable[[T], bool], now: float) -> Iterator[list[T]]:
-        """Take out every item that `unwanted` picks, in no particular order.
-
-        Some hosts at a time, as one goes through it; the frontier may change in between.
-        """
-        removed: list[T] = []
-        left = _SLICE_ITEMS
-        for host in list(self._hosts):
-            left -= 1 + host.waiting
-            self._remove_from(host, unwanted, removed, now)
-            if left <= 0:
-                yield removed
-                removed, left = [], _SLICE_ITEMS
-        self._remove_later(unwanted, removed)
-        yield removed
-
-    def _remove_later(self, unwanted: Callable[[T], bool], removed: list[T]) -> None:
-        kept = []
-        for entry in self._later:
-            if unwanted(entry[4]):
-                self._count_out(entry[2])
-                removed.append(entry[4])
-            else:
-                kept.append(entry)
-        self._later = kept
-        heapify(self._later)
-
-    def lengths(self) -> dict[int, int]:
-        """How many items wait on each level, lowest first; those that are not due yet included."""
-        return dict(sorted(self._lengths.items()))
-
-    def has_flow(self, picks: Callable[[Hashable], bool]) -> bool:
-        """Whether there is a flow that `picks` picks, also one of which nothing waits at the moment."""
-        return any(map(picks, self._hosts.flows()))
-
-    def waiting(self, name: str) -> int:
-        """How many items of this host wait, those that are not due yet not included."""
-        host = self._hosts.get(name)
-        return 0 if host is None else host.waiting
-
-    def hosts(self, now: float) -> Iterator[HostView]:
-        """Every host of which something waits or is out; the frontier may change between two of them."""
-        for host in list(self._hosts):
-            yield host.view(now)
-
-    # --- one item -----------------------------------------------------------------------
-
-    def _add(self, level: int, name: str, value: T, now: float, key: Hashable) -> None:
-        lane = self._hosts.lane(name, key)
-        host = lane.host
-        host.waiting += 1
-        if lane.add(level, Item(now, next(self._numbers), value), self._max_wait_seconds):
-            self._hosts.place(host, now)
-            self._hosts.seat(lane, now)
-
-    def _serve(self, lane: Lane[T], now: float) -> T:
-        host, flow = lane.host, lane.flow
-        self.last_host, self.last_flow = host.name, flow.key
-        level, _ = lane.best(now, self._max_wait_seconds)
-        item = lane.take(level)
-        self.delay_seconds = max(0.0, now - max(item.since, host.next_at, host.free_since))
-        turn = _Turn(host, flow, level, item, host.next_at, host.reason, now)
-        self._turn = self._uncharged = turn
-        self._count_out(level)
-        host.waiting -= 1
-        host.out += 1
-        if host.policy.delay_seconds:
-            host.next_at, host.reason = now + self._spread(host.policy.delay_seconds), "delay"
-        if not lane.queues:
-            host.remove_lane(lane)
-        self._hosts.place(host, now)
-        self._hosts.seat(lane, now)
-        return item.value
-
-    def _last_turn(self) -> _Turn[T]:
-        turn, self._turn = self._turn, None
-        assert turn is not None, "nothing was popped since"
-        return turn
-
-    def _give_up_turn(self, turn: _Turn[T], now: float) -> None:
-        self._uncharged = None
-        self._hosts.look(turn.flow)
-        turn.host.out -= 1
-        turn.host.next_at, turn.host.reason = turn.next_at, turn.reason
-        self._hosts.place(turn.host, now)
-
-    def _remove_from(
-        self, host: HostQueue[T], unwanted: Callable[[T], bool], removed: list[T], now: float
-    ) -> None:
-        before = len(removed)
-        for lane in list(host.lanes.values()):
-            there = len(removed)
-            for level, value in lane.remove(unwanted):
-                self._count_out(level)
-                removed.append(value)
-            host.waiting -= len(removed) - there
-            if len(removed) > there:
-                self._shortened(lane, now)
-        if len(removed) > before:
-            self._hosts.place(host, now)
-
-    def _shortened(self, lane: Lane[T], now: float) -> None:
-        if not lane.queues:
-            lane.host.remove_lane(lane)
-            self._hosts.look(lane.flow)
-        self._hosts.seat(lane, now)
-
-    def _wake(self, now: float) -> None:
-        """Move on what only waited for its moment."""
-        while self._later and self._later[0][0] <= now:
-            _, _, level, name, value, key = heappop(self._later)
-            self._add(level, name, value, now, key)
-        self._hosts.wake(now)
 
     # --- counting -----------------------------------------------------------------------
 

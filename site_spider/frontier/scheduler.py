@@ -23,10 +23,11 @@ from site_spider.frontier.spill import Spill
 from site_spider.frontier.waiter import Preparation, Waiter, WaitingLink, as_request
 from site_spider.frontier.waiting_room import WaitingRoom
 from site_spider.intake.room import BackPressure
-from site_spider.intake.seed_queue import SeedQueue, Waiting, seed_request
+from site_spider.intake.seed_queue import SeedQueue, seed_request
+from site_spider.intake.suspects import Isolation
 from site_spider.ledger import completion as lineage
 from site_spider.ledger.completion import Completion, Job
-from site_spider.ledger.ledger import Entry
+from site_spider.ledger.ledger import SeedInFlight
 from site_spider.results.results import DeadLetters, Results
 
 # --- queues ----------------------------------------------------------------------------------------------
@@ -46,17 +47,14 @@ class Queues:
         spill: Spill,
         completion: Completion,
         dead_letters: DeadLetters,
-        may_begin: Callable[[Entry], bool],
-        next_suspect: Callable[[], None],
+        isolation: Isolation,
     ) -> None:
         self.seeds = seeds
         self.room = room
         self._spill = spill
         self._completion = completion
         self._dead_letters = dead_letters
-        self._may_begin = may_begin
-        self._next_suspect = next_suspect  # begins, if it may, when nothing else is under way
-        self._withdrawn: list[Waiting] = []  # not in `seeds`: what was compared once would be a duplicate
+        self._isolation = isolation
 
     def __len__(self) -> int:
         return len(self.room) + len(self.seeds)
@@ -72,48 +70,40 @@ class Queues:
                 self.room.put_request(request)
             return
         if is_link:
-            job.root.grows()
+            job.entry.pages += 1
         if is_link and self.room.put_link(request, job):
-            self._completion.accept_link(job.entry)
+            self._completion.hold(job.entry)  # a link waits as less than a request
         else:
             self._completion.accept(request, job)
             self.room.put_request(request)
 
     def admit_seeds(self) -> None:
         """Let the seeds that may begin wait among the requests, each for its host."""
-        if self._withdrawn or self.room.keeps_back:
-            withdrawn, self._withdrawn = [*self._withdrawn, *self.room.take_kept_back()], []
-            for waiting in withdrawn:
-                if not waiting.entry.live:
-                    continue
-                if self._may_begin(waiting.entry):
-                    self._admit(waiting)
-                else:
-                    self._withdrawn.append(waiting)
+        for waiting in self.room.take_kept_back() if self.room.keeps_back else ():
+            if waiting.live and self._isolation.may_begin(waiting):
+                self._admit(waiting)
+            elif waiting.live:
+                self.room.keeps_back.append(waiting)
         while self.seeds.is_due and (next_one := self.seeds.pop()) is not None:
             self._admit(next_one)
-        self._next_suspect()
+        self._isolation.proceed()  # the next suspect begins, if it may, when nothing else is under way
 
-    def _admit(self, waiting: Waiting) -> None:
+    def _admit(self, waiting: SeedInFlight) -> None:
         try:
             self.room.put_seed(waiting)
         except Exception as error:  # of this one alone: settings for its host, say
             logger.exception("A seed could not be queued: %s", waiting.seed.url)
             reason = f"the seed could not be queued: {error!r}"
-            self._dead_letters.set_aside(waiting.message, reason, waiting.entry)
+            self._dead_letters.set_aside(waiting.message, reason, waiting)
 
     def take_out(self, unwanted: Callable[[Waiter], bool]) -> Iterator[list[Waiter]]:
         """Take out what `unwanted` picks of all that waits, some at a time; the oldest seeds first."""
         yield from self.room.remove(unwanted)
-        kept_back = [*self._withdrawn, *self.room.take_kept_back()]
-        picked = {id(waiting) for waiting in kept_back if unwanted(waiting)}
-        self._withdrawn = [waiting for waiting in kept_back if id(waiting) not in picked]
-        yield [waiting for waiting in kept_back if id(waiting) in picked]
+        kept_back = self.room.take_kept_back()
+        picked = dict.fromkeys(filter(unwanted, kept_back))
+        self.room.keeps_back.extend(waiting for waiting in kept_back if waiting not in picked)
+        yield [*picked]
         yield [*self.seeds.remove(unwanted)]
-
-    def withdraw_seeds(self) -> None:
-        """Those that wait among the requests and have not begun are kept back until `admit_seeds`."""
-        self._withdrawn += self.room.remove_seeds()
 
     async def look(self) -> None:
         """To be called now and then; what takes long shares the turns of the event loop."""
@@ -127,10 +117,6 @@ class Queues:
         load = self.room.load
         lengths = queue_lengths(self.room.frontier.lengths())
         return {**lengths, "spilling": load.spilling, "bytes": load.bytes}
-
-    def fenced(self) -> None:
-        """Some of what waits may be for seeds that are another process's now: it is dropped, soon."""
-        self.room.fenced()
 
     async def _drop_fenced(self) -> None:
         turns = Turns.of_running_loop()
@@ -221,7 +207,7 @@ class Dispatcher:
         same_job = lineage.job_of(request)
         job = lineage.adopt(request, self._is_being_scraped)
         if job is not None and not job.entry.live:
-            self._completion.refuse(job)
+            self._completion.repeats.broken(job.entry)
             return False  # its seed is another process's now
         is_another_attempt = job is not None and job is same_job
         if not (request.dont_filter or is_another_attempt) and self._pages.request_seen(request):
@@ -248,7 +234,7 @@ class Dispatcher:
                 self._pages.sort_seeds()
             self._queues.admit_seeds()
         else:
-            self._queues.withdraw_seeds()
+            self._queues.room.withdraw_seeds()
         while (request := self._queues.room.next(self)) is not None:
             try:
                 if (job := lineage.job_of(request)) is not None:
@@ -274,18 +260,18 @@ class Dispatcher:
             job.error = f"the request could not be begun: {error!r}"
             self._completion.ended(request)
 
-    def build_seed(self, waiting: Waiting) -> Request | None:
+    def build_seed(self, waiting: SeedInFlight) -> Request | None:
         """As in Builder: a seed of which there can be none is set aside."""
         try:
-            request, root = seed_request(waiting, self._crawl.spider)
+            request, job = seed_request(waiting, self._crawl.spider)
         except Exception as error:  # noqa: BLE001 - whatever Scrapy dislikes about this seed, the next one comes
             reason = f"Scrapy refuses the request: {error}"
-            self._dead_letters.set_aside(waiting.message, reason, waiting.entry)
+            self._dead_letters.set_aside(waiting.message, reason, waiting)
             return None
-        self._completion.begin(request, root)
+        self._completion.begin(request, job)
         try:
-            if not root.is_unproven:
-                self._pages.begins(request, root)
+            if not waiting.is_unproven:
+                self._pages.begins(request, job)
         except Exception as error:  # noqa: BLE001 - of a fingerprinter of the user's own, say
             self._end_badly(request, error)
             return None

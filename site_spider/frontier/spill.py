@@ -37,7 +37,7 @@ from site_spider.intake.room import Load
 from site_spider.intake.seed_queue import TopicPartitions
 from site_spider.ledger import completion as lineage
 from site_spider.ledger.completion import Completion, Job
-from site_spider.ledger.ledger import Entry, Outcome
+from site_spider.ledger.ledger import Outcome, SeedInFlight
 from site_spider.page.url import host_of
 from site_spider.results.commits import Commits
 from site_spider.seed import spilled
@@ -124,7 +124,7 @@ class SpillRules:
 # Writes a request as the message of a seed.
 
 
-CookiesOf = Callable[[Request, Entry], dict[str, str]]
+CookiesOf = Callable[[Request, SeedInFlight], dict[str, str]]
 
 # Keys of Request.meta that mean nothing elsewhere, or that the message says in its own words.
 _OF_LINKS = frozenset({
@@ -222,8 +222,7 @@ def _headers(request: Request) -> dict[str, list[str]]:
 
 
 def _meta(request: Request, job: Job, *, is_link: bool) -> dict[str, Any]:
-    root = job.root
-    seed = root.seed
+    seed = job.seed
     said: dict[str, Any] = {
         "task_id": seed.task_id,
         **{key: request.meta[key] for key in DIRECTIVES & request.meta.keys()},
@@ -232,12 +231,12 @@ def _meta(request: Request, job: Job, *, is_link: bool) -> dict[str, Any]:
         "sitemap": request.meta.get(meta_keys.SITEMAP),
     }
     extra = seed.extra
-    if job is not root and seed.spilled is not None:
+    if job.parent is not None and seed.spilled is not None:
         extra.pop("sitemap", None)  # which is about the page of the seed alone
     if job.parent is None:
         said |= {"parent_url_id": seed.parent_url_id, "seed_url_id": seed.seed_url_id}
     else:
-        said |= {"parent_url_id": job.parent.url_id, "seed_url_id": seed.seed_url_id or root.url_id}
+        said |= {"parent_url_id": job.parent.url_id, "seed_url_id": seed.seed_url_id or seed.url_id}
     return {
         **extra,
         "url_id": job.url_id,
@@ -248,7 +247,7 @@ def _meta(request: Request, job: Job, *, is_link: bool) -> dict[str, Any]:
 
 
 def _spilled(request: Request, job: Job, *, is_link: bool) -> Spilled:
-    anchor_host = job.root.anchor_host
+    anchor_host = job.entry.anchor_host
     if is_link:
         return Spilled(anchor_host=anchor_host)
     get = request.meta.get
@@ -281,20 +280,19 @@ def _hops(job: Job) -> int:
 #   that wait, and those found from then on, leave, so that the watermark moves;
 # - a tree of SITE_TREE_MAX_PAGES pages keeps no more links: a death of the process repeats the whole tree;
 # - a seed that was under way at a death of its process keeps none, so that the next death counts for pages
-#   and
-#   not for the tree, and repeats no more than was under way (ledger.suspicion); neither holds where results
-#   are kept until their tree is complete;
+#   and not for the tree, and repeats no more than was under way (ledger.metadata); neither holds where
+#   results are kept until their tree is complete;
 # - with SITE_LINKS_TO=kafka every link leaves;
 # - a link leaves for another topic where the rule of a source says so;
-# - links that find the memory full leave (intake.load), or their host's share of it;
-# - where results are kept until their tree is complete (results.exactly_once.keeper), links leave when
+# - links that find the memory full leave (intake.room), or their host's share of it;
+# - where results are kept until their tree is complete (results.exactly_once), links leave when
 #   trees keep too much;
 # - with SITE_HOST_OWNERSHIP a link, or a redirect, to a host of another process leaves.
 #
 # A request that leaves keeps its hold on its seed until the topic has acknowledged the message, so a crash
-# repeats it rather than loses it. What a seed cannot say (frontier.spill.writer), and what the topic
+# repeats it rather than loses it. What a seed cannot say (SeedWriter), and what the topic
 # refuses, is crawled here. A page that left is neither in flight nor done in this process
-# (dupefilter.seen): it is compared where it arrives.
+# (dupefilter.filters): it is compared where it arrives.
 
 
 logger = logging.getLogger(__name__)
@@ -360,21 +358,21 @@ class Spill:
 
     def _find_overdue(self) -> bool:
         before, crowded = runtime.monotonic() - self._rules.open_seconds, self._commits.is_crowded
-        roots = [root for root in self._completion.roots() if not root.is_overdue]
-        late = [root for root in roots if crowded or root.began < before]
-        for root in late:
-            root.is_overdue = True
+        begun = [entry for entry in self._completion.begun() if not entry.is_overdue]
+        late = [entry for entry in begun if crowded or entry.began_at < before]
+        for entry in late:
+            entry.is_overdue = True
         if crowded and late:
             logger.info(
                 "%d open trees keep too many results; their links are spilled",
                 len(late),
             )
-        for root in () if crowded else late:
+        for entry in () if crowded else late:
             logger.info(
                 "The tree of %s is open for more than %.0f s; its links are spilled to %s",
-                root.url,
+                entry.url,
                 self._rules.open_seconds,
-                root.entry.partition.topic,
+                entry.partition.topic,
             )
         return bool(late)
 
@@ -383,7 +381,7 @@ class Spill:
         if entry is None or not entry.live:
             return False
         if isinstance(waiter, WaitingLink):
-            return waiter.parent.root.is_overdue or not self._is_ours(waiter.url, entry)
+            return waiter.parent.entry.is_overdue or not self._is_ours(waiter.url, entry)
         if not isinstance(waiter, Request) or meta_keys.STAYS in waiter.meta:
             return False
         job = lineage.job_of(waiter)
@@ -431,15 +429,15 @@ class Spill:
 
     def _tree_is_closed(self, job: Job) -> bool:
         """Whether no link of this tree stays here."""
-        root, entry = job.root, job.entry
-        if self._rules.all_links or root.is_overdue:
+        entry = job.entry
+        if self._rules.all_links or entry.is_overdue:
             return True
         if self._commits.stores_records:
             return False  # stored as a whole; pages that are seeds might be stored again after a kill
         deaths = self._completion.ledger.suspicion(entry.partition).deaths(entry.offset)
-        return deaths > 0 or root.pages >= self._rules.tree_pages
+        return deaths > 0 or entry.pages >= self._rules.tree_pages
 
-    def _is_ours(self, url: str, entry: Entry) -> bool:
+    def _is_ours(self, url: str, entry: SeedInFlight) -> bool:
         return self._hosts is None or self._hosts.owns(host_of(url), entry.partition.topic)
 
     def send(self, request: Request, job: Job, *, is_link: bool) -> bool:
@@ -482,8 +480,7 @@ class Spill:
             and self._parked is not None
             and topic == self._parked.topic
         ):
-            root = job.root
-            headers = moved_headers(root.seed, root.message) if job is root else ()
+            headers = moved_headers(job.seed, job.entry.message) if job.parent is None else ()
             return self._parked.send(task_id, job.entry.partition.topic, key, value, headers)
         return self._commits.spill(job, key, value, topic)
 

@@ -19,10 +19,9 @@ from site_spider.bounded_dict import BoundedDict
 from site_spider.engine.cookies import use_jar_of
 from site_spider.engine.scrapy_parts import quick_request
 from site_spider.frontier.host_queue import HostPolicy
-from site_spider.intake.seed_queue import Waiting
 from site_spider.ledger import completion
 from site_spider.ledger.completion import Job, job_of
-from site_spider.ledger.ledger import Entry
+from site_spider.ledger.ledger import SeedInFlight
 from site_spider.page.url import host_of, plain_url
 from site_spider.results.pipeline import Callbacks
 from site_spider.seed.seed import TEXT_BYTES, Seed, text_bytes
@@ -88,42 +87,35 @@ def as_request(link: WaitingLink) -> tuple[Request, Job]:
         meta={"depth": link.depth},
         priority=link.priority,
     )
-    job = Job(request, link.parent)
+    job = Job(request, link.parent.entry, link.parent)
     request.meta[meta_keys.JOB] = job
     return request, job
 
 
-Waiter: TypeAlias = Request | Waiting | WaitingLink
+Waiter: TypeAlias = Request | SeedInFlight | WaitingLink
 
 
 class Builder(Protocol):
     """Makes requests of what waits in another form."""
 
-    def build_seed(self, waiting: Waiting) -> Request | None:
+    def build_seed(self, waiting: SeedInFlight) -> Request | None:
         """None when there can be none, and the seed is dealt with."""
 
     def build_link(self, link: WaitingLink) -> Request | None:
         """Its job begins; None likewise."""
 
 
-def seed_entry(waiter: Waiter) -> Entry | None:
+def seed_entry(waiter: Waiter) -> SeedInFlight | None:
     """The seed that it waits for; None when there is none."""
-    if isinstance(waiter, Waiting):
-        return waiter.entry
+    if isinstance(waiter, SeedInFlight):
+        return waiter
     job = waiter.parent if isinstance(waiter, WaitingLink) else completion.job_of(waiter)
     return None if job is None else job.entry
 
 
-def built(waiter: Waiter, builder: Builder) -> Request | None:
-    """The request that waits, made if it waits in another form; None when there can be none."""
-    if isinstance(waiter, Waiting):
-        return builder.build_seed(waiter)
-    return builder.build_link(waiter) if isinstance(waiter, WaitingLink) else waiter
-
-
 def host_name(waiter: Waiter) -> str:
     """What politeness goes by, of whatever waits."""
-    if isinstance(waiter, Waiting):
+    if isinstance(waiter, SeedInFlight):
         return host_of(waiter.seed.url)
     if not isinstance(waiter, WaitingLink):
         return host_key(waiter)
@@ -253,12 +245,16 @@ class TaskFlow(NamedTuple):
 
 def flow_of(waiter: Waiter) -> TaskFlow | None:
     """None for what no seed stands behind."""
-    if isinstance(waiter, Waiting):
-        return TaskFlow(waiter.seed.task_id, waiter.entry.partition.topic)
-    job = waiter.parent if isinstance(waiter, WaitingLink) else completion.job_of(waiter)
-    if job is None:
-        return None
-    return TaskFlow(job.seed.task_id, job.entry.partition.topic)
+    if isinstance(waiter, SeedInFlight):
+        entry = waiter
+    else:
+        job = waiter.parent if isinstance(waiter, WaitingLink) else completion.job_of(waiter)
+        if job is None:
+            return None
+        entry = job.entry
+    if entry.flow is None:
+        entry.flow = TaskFlow(entry.seed.task_id, entry.partition.topic)
+    return entry.flow  # type: ignore[no-any-return]
 
 
 class TaskWeights:
@@ -427,7 +423,7 @@ class SeedHeaders:
         is_first = job.parent is not None and not request.meta.get("redirect_times")
         if not (headers and is_first and self._wants(request, job)):
             return
-        is_elsewhere = request.url.split("/", 3)[:3] != job.root.url.split("/", 3)[:3]
+        is_elsewhere = request.url.split("/", 3)[:3] != job.entry.url.split("/", 3)[:3]
         values: dict[str, list[str]] = {}
         for name, value in headers:
             low = name.lower()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Hashable, Iterator
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from scrapy import Request
 from scrapy.crawler import Crawler
@@ -15,7 +15,7 @@ from site_spider import meta_keys, options, runtime
 from site_spider.engine import flow as engine_hooks
 from site_spider.errors import ConfigError
 from site_spider.frontier.frontier import Frontier, Rates
-from site_spider.frontier.host_queue import HostPolicy, level_of
+from site_spider.frontier.host_queue import HostPolicy
 from site_spider.frontier.retry import HostAnswers, HostBackoff
 from site_spider.frontier.robots import Robots, RobotsGate, State, is_subject
 from site_spider.frontier.waiter import (
@@ -23,18 +23,17 @@ from site_spider.frontier.waiter import (
     Waiter,
     WaitingLink,
     as_link,
-    built,
     flow_of,
     host_key,
     host_name,
     is_fenced,
     policy_of,
+    seed_entry,
     size_bytes,
 )
 from site_spider.intake.room import Load
-from site_spider.intake.seed_queue import Waiting
-from site_spider.ledger.completion import Completion, Job, job_of
-from site_spider.ledger.ledger import Entry
+from site_spider.ledger.completion import Completion, Job
+from site_spider.ledger.ledger import SeedInFlight
 from site_spider.page.url import host_of
 from site_spider.sources.library import Library
 
@@ -118,16 +117,8 @@ def build_politeness(
 _MOST_PASSED = 300  # of what cannot begin now, before others have the event loop
 
 
-def _seed_of(request: Request) -> Entry | None:
-    job = job_of(request)
-    return None if job is None else job.entry
-
-
-class _Out(NamedTuple):
-    host: str
-    flow: Hashable
-    began: float
-    seed: Entry | None
+# host, flow, since when and for which seed a request is out
+_Out: TypeAlias = tuple[str, Hashable, float, SeedInFlight | None]
 
 
 def _ignore(_seconds: float, _of_whom: object = None) -> None:
@@ -150,7 +141,7 @@ class WaitingRoom(HostAnswers):
         politeness: Politeness,
         load: Load,
         completion: Completion,
-        may_begin: Callable[[Entry], bool],
+        may_begin: Callable[[SeedInFlight], bool],
         starved: Callable[[], None],
         wake: Callable[[], None],
         *,
@@ -171,7 +162,8 @@ class WaitingRoom(HostAnswers):
         self._seeds = 0  # of what waits
         self._fencings = 0
         self.has_fenced = False  # something may wait for seeds that are another process's
-        self.keeps_back: list[Waiting] = []  # whose turn it was, and that may not begin yet
+        # seeds that may not begin yet; in the seed queue what was compared once would be a duplicate
+        self.keeps_back: list[SeedInFlight] = []
         # a plain handle: uvloop gives no TimerHandle for a moment that has come
         self._alarm: asyncio.Handle | None = None
         self._alarm_at = inf
@@ -201,24 +193,24 @@ class WaitingRoom(HostAnswers):
         """A request waits at the level of its priority; a retry not before its moment."""
         self._put(request, request.meta.pop(meta_keys.NOT_BEFORE, -inf))
 
-    def put_seed(self, waiting: Waiting, not_before: float = -inf) -> None:
+    def put_seed(self, waiting: SeedInFlight, not_before: float = -inf) -> None:
         """A seed waits at level 0, or where a priority of its own belongs."""
         self._seeds += 1
         seed, now = waiting.seed, self._loop.time()
-        level, host = level_of(seed.priority), host_of(seed.url)
-        self.frontier.push(level, host, waiting, now, not_before, flow_of(waiting))
+        host = host_of(seed.url)
+        self.frontier.push(-seed.priority, host, waiting, now, not_before, flow_of(waiting))
 
     def put_back(self, waiter: Waiter) -> None:
         """What was taken out waits again, behind the others of its host."""
         self._put(waiter, -inf)
 
     def _put(self, waiter: Waiter, not_before: float) -> None:
-        if isinstance(waiter, Waiting):
+        if isinstance(waiter, SeedInFlight):
             self.put_seed(waiter, not_before)
             return
         self.load.add_request(size_bytes(waiter))
-        level, flow = level_of(waiter.priority), flow_of(waiter)
-        self.frontier.push(level, host_name(waiter), waiter, self._loop.time(), not_before, flow)
+        now, flow = self._loop.time(), flow_of(waiter)
+        self.frontier.push(-waiter.priority, host_name(waiter), waiter, now, not_before, flow)
 
     def next(self, builder: Builder) -> Request | None:
         """The next request whose host is free."""
@@ -248,7 +240,7 @@ class WaitingRoom(HostAnswers):
         """True when what was popped is not to begin, or not yet: it has left the frontier."""
         if self.has_fenced and is_fenced(waiter):
             self.drop(waiter)
-        elif isinstance(waiter, Waiting) and not self._may_begin(waiter.entry):
+        elif isinstance(waiter, SeedInFlight) and not self._may_begin(waiter):
             self.keeps_back.append(waiter)
         elif not self._takes(waiter):
             return False
@@ -259,14 +251,18 @@ class WaitingRoom(HostAnswers):
     def _begun(self, waiter: Waiter, host: str, builder: Builder) -> Request | None:
         """The request of what was popped, out from now on unless a middleware is to drop it."""
         self._left(waiter)
-        request, gate = built(waiter, builder), self._politeness.gate
+        if isinstance(waiter, SeedInFlight):
+            request = builder.build_seed(waiter)
+        else:
+            request = builder.build_link(waiter) if isinstance(waiter, WaitingLink) else waiter
+        gate = self._politeness.gate
         if request is None or (gate is not None and not gate.lets_pass(request)):
             self.frontier.forgo(self._loop.time())
             return request
         if self._politeness.throttled_delay is not None:
             self.frontier.slow_down(self._politeness.throttled_delay(host), self._loop.time())
-        seed = _seed_of(request)
-        self._out[request] = _Out(host, self.frontier.last_flow, self._loop.time(), seed)
+        seed = seed_entry(waiter)
+        self._out[request] = host, self.frontier.last_flow, self._loop.time(), seed
         self._times.kept(self.frontier.delay_seconds, seed)
         return request
 
@@ -275,7 +271,7 @@ class WaitingRoom(HostAnswers):
         gate = self._politeness.gate
         if gate is None or (isinstance(waiter, Request) and not is_subject(waiter)):
             return State.KNOWN
-        url = waiter.seed.url if isinstance(waiter, Waiting) else waiter.url
+        url = waiter.seed.url if isinstance(waiter, SeedInFlight) else waiter.url
         if not gate.robots.counts_for(url):
             return State.KNOWN
         look = gate.look(url, host)
@@ -286,7 +282,7 @@ class WaitingRoom(HostAnswers):
         return State.KNOWN if look.state is State.UNREACHABLE else look.state
 
     def _left(self, waiter: Waiter) -> None:
-        if isinstance(waiter, Waiting):
+        if isinstance(waiter, SeedInFlight):
             self._seeds -= 1
         else:
             self.load.remove_request(size_bytes(waiter))
@@ -295,25 +291,27 @@ class WaitingRoom(HostAnswers):
         """A request has left the downloader; its host may get another one."""
         out = self._out.pop(request, None)
         if out is not None:
+            host, flow, began, seed = out
             now = self._loop.time()
-            self.frontier.release(out.host, now, out.flow, cost=now - out.began)
-            self._times.out(now - out.began, out.seed)
+            self.frontier.release(host, now, flow, cost=now - began)
+            self._times.out(now - began, seed)
 
     def host_overloaded(self, request: Request, asked_seconds: float) -> None:
         """As in HostAnswers."""
         out, now = self._out.get(request), self._loop.time()
         if out is not None:
+            host, _, began, _ = out
             jitter = runtime.random()  # varies a pause only
             is_retry = bool(request.meta.get("retry_times"))
             until = self._politeness.backoff.overloaded(
-                out.host, out.began, now, jitter, asked_seconds, is_retry=is_retry
+                host, began, now, jitter, asked_seconds, is_retry=is_retry
             )
-            self.frontier.hold(out.host, until, "back-off", now)
+            self.frontier.hold(host, until, "back-off", now)
 
     def host_answered(self, request: Request) -> None:
         """As in HostAnswers."""
         if self._politeness.backoff and (out := self._out.get(request)) is not None:
-            self._politeness.backoff.answered(out.host, out.began, self._loop.time())
+            self._politeness.backoff.answered(out[0], out[2], self._loop.time())
 
     def remove(self, unwanted: Callable[[Waiter], bool]) -> Iterator[list[Waiter]]:
         """Take out what `unwanted` picks, some at a time."""
@@ -323,7 +321,7 @@ class WaitingRoom(HostAnswers):
             yield removed
 
     def fenced(self) -> None:
-        """Seeds are another process's now."""
+        """Some of what waits may be for seeds that are another process's now: it is dropped, soon."""
         self._fencings += 1
         self.has_fenced = True
 
@@ -341,15 +339,14 @@ class WaitingRoom(HostAnswers):
         elif isinstance(waiter, Request):
             self._completion.drop(waiter)
 
-    def remove_seeds(self) -> list[Waiting]:
-        """Take out the seeds that have not begun."""
-        if not self._seeds:
-            return []
-        removed = self.remove(lambda waiter: isinstance(waiter, Waiting))
-        return [waiter for some in removed for waiter in some if isinstance(waiter, Waiting)]
+    def withdraw_seeds(self) -> None:
+        """Keep back the seeds that have not begun."""
+        if self._seeds:
+            for removed in self.remove(lambda waiter: isinstance(waiter, SeedInFlight)):
+                self.keeps_back.extend(waiter for waiter in removed if isinstance(waiter, SeedInFlight))
 
-    def take_kept_back(self) -> list[Waiting]:
-        """Take the seeds whose turn it was while they could not begin."""
+    def take_kept_back(self) -> list[SeedInFlight]:
+        """Take the seeds that are kept back."""
         kept_back, self.keeps_back = self.keeps_back, []
         return kept_back
 

@@ -9,26 +9,27 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence, Set
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence, Set
 from concurrent.futures import Future
-from dataclasses import replace
-from typing import Any, NamedTuple, Protocol
+from functools import partial
+from typing import Any, NamedTuple
 
-from scrapy import Request, Spider
 from scrapy.core.engine import ExecutionEngine
 
 from site_spider import runtime
 from site_spider.contracts.seed_log import Consumer, Listener, Message, Partition, Position, SeedLog
 from site_spider.engine import flow as engine_hooks
 from site_spider.engine.background import Background
-from site_spider.errors import SeedError, SiteSpiderError
-from site_spider.ledger import completion
-from site_spider.page.url import check_url
+from site_spider.errors import LedgerError, SeedError, SiteSpiderError
+from site_spider.intake.room import PollRoom
+from site_spider.intake.seed_queue import SeedQueue
+from site_spider.intake.suspects import Quarantine
+from site_spider.ledger.completion import Completion, job_of
+from site_spider.ledger.ledger import Outcome, SeedInFlight
 from site_spider.results.commits import ThreadCommits
-from site_spider.results.results import Sinks
-from site_spider.seed.fields import read_object
+from site_spider.results.failures import NameCounts
+from site_spider.results.results import DeadLetters, Sinks
 from site_spider.seed.seed import Seed
-from site_spider.text import refused, shown
 
 # --- loop calls ------------------------------------------------------------------------------------------
 # Calls functions on the event loop's thread from other threads.
@@ -50,8 +51,7 @@ class LoopCalls:
             self.are_over = True
 
 
-# --- receiver --------------------------------------------------------------------------------------------
-# The interface through which the intake hands over messages and rebalances.
+# --- intake ----------------------------------------------------------------------------------------------
 
 
 class Arrival(NamedTuple):
@@ -59,37 +59,6 @@ class Arrival(NamedTuple):
 
     message: Message
     seed: Seed | SeedError
-
-
-class Receiver(Protocol):
-    """Who takes the seeds; called on the event loop's thread, but for `room`."""
-
-    def room(self) -> int:
-        """How many more seeds may be polled now. Called on the intake's thread: reads only."""
-
-    def capacity(self) -> int:
-        """What `room` is with nothing in flight. Called on the intake's thread: reads only."""
-
-    def too_wide(self) -> Set[Partition]:
-        """Partitions of which no more may be polled for now. Called on the intake's thread: reads only."""
-
-    def arrived(self, arrivals: list[Arrival]) -> None:
-        """Messages were polled."""
-
-    def assigned(self, positions: Mapping[Partition, Position | None]) -> None:
-        """As in Listener."""
-
-    def revoked(self, partitions: Sequence[Partition]) -> Awaitable[Mapping[Partition, Position]]:
-        """As in Listener; may take a while. The assignment that ends is that of the moment of the call."""
-
-    def lost(self, partitions: Sequence[Partition]) -> None:
-        """As in Listener."""
-
-    def reached(self, partition: Partition, offset: int) -> None:
-        """As in Listener."""
-
-    def deleted(self, partition: Partition, first: int, beyond: int) -> None:
-        """As in Listener."""
 
 
 logger = logging.getLogger(__name__)
@@ -105,7 +74,7 @@ class Intake(Listener):
     def __init__(
         self,
         log: SeedLog,
-        receiver: Receiver,
+        receiver: Seeds,
         parse: Callable[[bytes | None], Seed],
         revoke_wait_seconds: float,
         commits: ThreadCommits,
@@ -363,63 +332,162 @@ class Handover:
             await asyncio.sleep(_LOOK_SECONDS)
 
     def _is_downloading(self, partitions: Collection[Partition]) -> bool:
-        jobs = map(completion.job_of, engine_hooks.requests_in_progress(self._engine))
+        jobs = map(job_of, engine_hooks.requests_in_progress(self._engine))
         return any(job is not None and job.entry.live and job.entry.partition in partitions for job in jobs)
 
 
-# --- own requests ----------------------------------------------------------------------------------------
-# Requests that a spider makes of seeds itself: of a forum's number, say, instead of a URL.
-#
-# A spider that has `request_from_seed` gets each message that has `meta` and no `url`. The URL of its
-# request is checked as that of a seed is, and the request passes the same guards as any other.
+# --- seeds -----------------------------------------------------------------------------------------------
+# Takes polled messages into the ledger and the seed queue, and answers rebalances.
 
 
-METHOD = "request_from_seed"
+class Seeds:
+    """What the intake hands over is taken into the ledger here."""
 
+    def __init__(
+        self,
+        completion: Completion,
+        queue: SeedQueue,
+        quarantine: Quarantine,
+        dead_letters: DeadLetters,
+        poll_room: PollRoom,
+        handover: Handover,
+        fenced: Callable[[], None],  # some of what waits may be for seeds that are another process's now
+        has_died: Callable[[], bool],  # by an error of our own: its partitions are not left in good order
+    ) -> None:
+        self.unknown_fields = NameCounts()
+        self.deleted_unread = 0  # by the log's retention
+        self._completion = completion
+        self._ledger = completion.ledger
+        self._queue = queue
+        self._quarantine = quarantine
+        self._dead_letters = dead_letters
+        self._poll_room = poll_room
+        self._handover = handover
+        self._fenced = fenced
+        self._has_died = has_died
 
-class SeedMessage(dict[str, Any]):
-    """The fields of a message; the most wanted are attributes as well."""
+    # --- on the intake's thread: reads only --------------------------------------------------------
 
-    def __init__(self, fields: dict[str, Any], seed: Seed) -> None:
-        super().__init__(fields)
-        self.meta: dict[str, Any] = fields["meta"]
-        self.url_id, self.task_id, self.depth = seed.url_id, seed.task_id, seed.depth
+    def room(self) -> int:
+        """How many more seeds may be polled."""
+        return 0 if self._quarantine.is_closed else self._poll_room.now()
 
+    def capacity(self) -> int:
+        """How many seeds may be polled while none is in flight."""
+        return self._poll_room.capacity()
 
-class OwnRequests:
-    """Of one spider. On the event loop's thread only."""
+    def too_wide(self) -> Set[Partition]:
+        """Partitions of which no more may be polled for now."""
+        return self._poll_room.closed()
 
-    def __init__(self, spider: Spider) -> None:
-        self._make: Callable[[SeedMessage], Any] | None = getattr(spider, METHOD, None)
+    # --- on the event loop's thread ----------------------------------------------------------------
 
-    @property
-    def are_made(self) -> bool:
-        """Whether the spider makes any."""
-        return self._make is not None
+    def arrived(self, arrivals: list[Arrival]) -> None:
+        """Messages were polled. Of a partition whose owner died, they begin when that is committed."""
+        taken = [self._take(message, seed) for message, seed in arrivals]
+        self._quarantine.let_begin([waiting for waiting in taken if waiting is not None])
+        self.look()
+        self._queue.wake()
 
-    def request(self, message: Message, seed: Seed) -> tuple[Seed, Request | None]:
-        """The seed with what its request says, and the request; None for a seed with a URL.
-
-        Raises SeedError.
-        """
-        if seed.url or self._make is None:
-            return seed, None
+    def _take(self, message: Message, seed: Seed | SeedError) -> SeedInFlight | None:
+        position = self._ledger.next_offset(message.partition)
+        if position is not None and message.offset < position:
+            self._starts_again(message, position)
+        entry = None
         try:
-            request = self._make(SeedMessage(read_object(message.value), seed))
-        except Exception as error:
-            raise SeedError(f"{METHOD} of the spider raised {error!r}") from error
-        if not isinstance(request, Request):
-            raise refused(METHOD, f"the spider gave {shown(request)}, but must give a Request")
-        checked = check_url(request.url)
-        if checked != request.url:
-            request = request.replace(url=checked)
-        request.meta.setdefault("depth", seed.depth)
-        known = replace(
-            seed,
-            url=request.url,
-            method=request.method,
-            priority=request.priority or seed.priority,
-            dont_filter=request.dont_filter or seed.dont_filter,
+            entry = self._completion.take(message, seed)
+        except LedgerError as error:
+            # polled in the moment in which its partition went elsewhere: its new owner has it
+            logger.info("Not taken: %s", error)
+        if entry is None:
+            return None
+        if (outcome := self._completion.repeats.outcome(message)) is not None:
+            self._completion.end_as(entry, outcome)  # done here before its partition left and came back
+            return None
+        try:
+            if isinstance(seed, SeedError):
+                raise seed
+            self._queue.read(entry, seed)
+        except SeedError as error:
+            self._dead_letters.set_aside(message, error.reason, entry)
+            return None
+        if entry.is_suspected and self._quarantine.takes_culprit(message, entry):
+            return None
+        for name in entry.seed.unknown_fields:
+            self.unknown_fields.add(name)
+        repeats = self._completion.repeats
+        if repeats.under_way and repeats.wait(message, partial(self._repeated, entry)):
+            return None
+        return entry
+
+    def _repeated(self, waiting: SeedInFlight, outcome: Outcome | None) -> None:
+        if not waiting.live:
+            return
+        if outcome is None:
+            self._quarantine.let_begin([waiting])
+            self._queue.wake()
+        else:
+            self._completion.end_as(waiting, outcome)
+
+    def _starts_again(self, message: Message, position: int) -> None:
+        logger.warning(
+            "%s/%d starts again at offset %d, below the position %d: the topic was created again, or its "
+            "retention has passed the committed offset",
+            *message.partition,
+            message.offset,
+            position,
         )
-        request.priority, request.dont_filter = known.priority, known.dont_filter
-        return known, request
+        self.lost([message.partition])
+        self.assigned({message.partition: None})
+
+    def assigned(self, positions: Mapping[Partition, Position | None]) -> None:
+        """As in Listener. What was not known to have left ends now."""
+        if stale := [partition for partition in positions if self._ledger.epoch(partition) is not None]:
+            self.lost(stale)
+        self._completion.assigned(positions)
+        self._quarantine.assigned(list(positions))
+        self.look()
+
+    def revoked(self, partitions: Sequence[Partition]) -> Coroutine[Any, Any, Mapping[Partition, Position]]:
+        """As in Listener; may take a while. The assignment that ends is that of the moment of the call."""
+        return self._revoked({partition: self._ledger.epoch(partition) for partition in partitions})
+
+    async def _revoked(self, epochs: Mapping[Partition, int | None]) -> Mapping[Partition, Position]:
+        await self._handover.prepare(epochs)
+        # without those that the intake has given up waiting for, and that may be back
+        leaving = [partition for partition, epoch in epochs.items() if self._ledger.epoch(partition) == epoch]
+        positions = self._completion.positions(leaving, leaving=not self._has_died())
+        self.lost(leaving)
+        return positions
+
+    def lost(self, partitions: Sequence[Partition]) -> None:
+        """As in Listener."""
+        self._completion.lost(partitions)
+        self._fenced()
+        self._queue.remove(lambda waiting: not waiting.live)
+        self._quarantine.lost(partitions)
+        self.look()
+
+    def reached(self, partition: Partition, offset: int) -> None:
+        """As in Listener."""
+        if partition in self._ledger.partitions():
+            self._ledger.reached(partition, offset)
+
+    def deleted(self, partition: Partition, first: int, beyond: int) -> None:
+        """As in Listener: those that were not complete are lost, and counted."""
+        count = self._ledger.unread(partition, first, beyond)
+        self.deleted_unread += count
+        if count:
+            logger.warning(
+                "%s/%d: %d seeds were deleted unread, from offset %d to before %d: the topic's retention is "
+                "shorter than its backlog. Produce them again, and raise retention.ms or retention.bytes",
+                *partition,
+                count,
+                first,
+                beyond,
+            )
+
+    def look(self) -> None:
+        """See how far the partitions have come; to be called now and then."""
+        self._poll_room.look()
+        self._quarantine.proceed()

@@ -8,13 +8,14 @@ from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from math import inf
 
-from site_spider.contracts.seed_log import Partition
-from site_spider.intake.intake import Handover
-from site_spider.ledger.ledger import Ledger
+from site_spider.contracts.seed_log import Message, Partition
+from site_spider.errors import SeedError
+from site_spider.ledger.ledger import Ledger, SeedInFlight
 from site_spider.outage import Outage
 from site_spider.results.commits import Commits
 from site_spider.results.results import Sinks
 from site_spider.seed.fields import MAX_MESSAGE_BYTES
+from site_spider.seed.seed import Seed, seed_bytes
 
 # --- load ------------------------------------------------------------------------------------------------
 # How much a crawl holds in memory, against its limits.
@@ -37,7 +38,7 @@ _MOST_SPILLING_BYTES = 32_000_000
 
 
 class Load:
-    """The sums. The event loop's thread changes them; any thread may read."""
+    """The sums; hears of seeds as a SeedListener. The event loop changes them, any thread may read."""
 
     def __init__(self, max_requests: int, max_bytes: int) -> None:
         self.max_requests = max_requests
@@ -94,13 +95,18 @@ class Load:
         self.requests -= 1
         self.request_bytes -= size_bytes
 
-    def add_seed(self, size_bytes: int) -> None:
+    def arrived(self, entry: SeedInFlight, message: Message, seed: Seed | SeedError) -> None:
         """A seed is in flight."""
+        entry.size_bytes = size_bytes = seed_bytes(message, seed)
         self.seed_bytes += size_bytes
 
-    def remove_seed(self, size_bytes: int) -> None:
-        """It has ended, or is another process's."""
-        self.seed_bytes -= size_bytes
+    def ended(self, entry: SeedInFlight) -> None:
+        """It is complete."""
+        self.seed_bytes -= entry.size_bytes
+
+    def fenced(self, entry: SeedInFlight) -> None:
+        """It is another process's."""
+        self.seed_bytes -= entry.size_bytes
 
     def add_sending(self, size_bytes: int) -> None:
         """A message is on its way to the seed topic."""
@@ -394,7 +400,7 @@ class BackPressure:
         load: Load,
         sinks: Sinks,
         commits: Commits,
-        handover: Handover,
+        is_leaving: Callable[[], bool],
         is_stopping: Callable[[], bool],
         has_memory: Callable[[], bool],
         soft_limit: SoftLimit,
@@ -402,7 +408,7 @@ class BackPressure:
         self._load = load
         self._sinks = sinks
         self._commits = commits
-        self._handover = handover
+        self._is_leaving = is_leaving  # whether partitions are
         self._is_stopping = is_stopping
         self._soft_limit = soft_limit
         self._has_memory = has_memory  # for more bodies
@@ -411,7 +417,7 @@ class BackPressure:
         """False while a sink or the seed topic takes nothing, the seed log is silent, bodies fill the
         memory, partitions leave or the crawl stops.
         """
-        if self._is_stopping() or self._handover.active or not self._has_memory():
+        if self._is_stopping() or self._is_leaving() or not self._has_memory():
             return False
         if self._commits.is_cut_off:
             return False
@@ -424,7 +430,7 @@ class BackPressure:
 
     def cause(self) -> str:
         """What keeps polls from beginning, of the causes of observe.pauses; empty when they may."""
-        if self._is_stopping() or self._handover.active:
+        if self._is_stopping() or self._is_leaving():
             return "stop"
         if not self._has_memory():
             return "memory"

@@ -10,7 +10,8 @@ import asyncio
 import logging
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 from scrapy import Request, Spider
 
@@ -19,22 +20,13 @@ from site_spider.contracts.seed_log import Message, Partition
 from site_spider.engine.background import Background
 from site_spider.engine.scrapy_parts import quick_request
 from site_spider.errors import SeedError, SiteSpiderError
-from site_spider.intake.intake import OwnRequests
-from site_spider.intake.room import Load
-from site_spider.ledger.completion import Root, SeedListener
-from site_spider.ledger.ledger import Entry, Ledger
-from site_spider.page.url import is_safe
-from site_spider.seed.seed import Seed, seed_bytes
+from site_spider.ledger.completion import Job
+from site_spider.ledger.ledger import Ledger, SeedInFlight
+from site_spider.page.url import check_url, is_safe
+from site_spider.seed.fields import read_object
+from site_spider.seed.seed import Seed
 from site_spider.seed.spilled import Spilled
-
-
-class Waiting(NamedTuple):
-    """A valid seed that has its entry in the ledger."""
-
-    entry: Entry
-    message: Message
-    seed: Seed
-    request: Request | None = None  # that the spider has made of it
+from site_spider.text import refused, shown
 
 
 class SeedQueue:
@@ -44,18 +36,19 @@ class SeedQueue:
         self.wake = wake
         self.is_due = False  # something came since it was emptied
         self._own_requests = own_requests if own_requests is not None and own_requests.are_made else None
-        self._waiting: deque[Waiting] = deque()
+        self._waiting: deque[SeedInFlight] = deque()
 
     def __len__(self) -> int:
         return 1
 
-    def waiting(self, entry: Entry, message: Message, seed: Seed) -> Waiting:
-        """A seed as it waits here. Raises SeedError when the spider can make no request of it."""
+    def read(self, entry: SeedInFlight, seed: Seed) -> None:
+        """It is valid. Raises SeedError when the spider can make no request of it."""
         if self._own_requests is None:
-            return Waiting(entry, message, seed)
-        return Waiting(entry, message, *self._own_requests.request(message, seed))
+            entry.reads(seed)
+        else:
+            entry.reads(*self._own_requests.request(entry.message, seed))
 
-    def push(self, waiting: Waiting) -> None:
+    def push(self, waiting: SeedInFlight) -> None:
         """A seed was polled."""
         self._waiting.append(waiting)
         self.is_due = True
@@ -65,23 +58,23 @@ class SeedQueue:
         self.is_due = True
         self.wake()
 
-    def let_begin(self, waiting: Waiting) -> None:
+    def let_begin(self, waiting: SeedInFlight) -> None:
         """One that was kept elsewhere may begin, unless its partition has left meanwhile."""
-        if waiting.entry.live:
+        if waiting.live:
             self.push(waiting)
             self.wake()
 
-    def pop(self) -> Waiting | None:
+    def pop(self) -> SeedInFlight | None:
         """The next seed; None when none is here at the moment."""
         if self._waiting:
             return self._waiting.popleft()
         self.is_due = False
         return None
 
-    def remove(self, unwanted: Callable[[Waiting], bool]) -> list[Waiting]:
+    def remove(self, unwanted: Callable[[SeedInFlight], bool]) -> list[SeedInFlight]:
         """Take out the seeds that `unwanted` picks."""
-        removed: list[Waiting] = []
-        kept: deque[Waiting] = deque()
+        removed: list[SeedInFlight] = []
+        kept: deque[SeedInFlight] = deque()
         for waiting in self._waiting:
             (removed if unwanted(waiting) else kept).append(waiting)
         if removed:
@@ -89,7 +82,7 @@ class SeedQueue:
         return removed
 
 
-def seed_request(waiting: Waiting, spider: Spider) -> tuple[Request, Root]:
+def seed_request(waiting: SeedInFlight, spider: Spider) -> tuple[Request, Job]:
     """The first request of a seed, and its job.
 
     Raises what Scrapy's Request raises for what it refuses: ValueError, TypeError.
@@ -97,7 +90,7 @@ def seed_request(waiting: Waiting, spider: Spider) -> tuple[Request, Root]:
     seed = waiting.seed
     if waiting.request is not None:
         request = waiting.request.copy()
-        return request, Root(request, waiting.entry, seed, waiting.message)
+        return request, Job(request, waiting)
     request = quick_request(
         seed.url,
         verbatim=seed.encoding == "utf-8" and is_safe(seed.url),
@@ -111,7 +104,7 @@ def seed_request(waiting: Waiting, spider: Spider) -> tuple[Request, Root]:
         priority=seed.priority,
         dont_filter=seed.dont_filter,
     )
-    return request, Root(request, waiting.entry, seed, waiting.message)
+    return request, Job(request, waiting)
 
 
 def _headers(seed: Seed) -> dict[str, Any] | None:
@@ -150,29 +143,62 @@ def _attempts(spilled: Spilled) -> dict[str, Any]:
     return meta
 
 
-# --- seed weights ----------------------------------------------------------------------------------------
-# Estimates the memory of seeds in flight.
+# --- own requests ----------------------------------------------------------------------------------------
+# Requests that a spider makes of seeds itself: of a forum's number, say, instead of a URL.
+#
+# A spider that has `request_from_seed` gets each message that has `meta` and no `url`. The URL of its
+# request is checked as that of a seed is, and the request passes the same guards as any other.
 
 
-class SeedWeights(SeedListener):
-    """Adds them to the load."""
+METHOD = "request_from_seed"
 
-    def __init__(self, load: Load) -> None:
-        self._load = load
-        self._sizes: dict[Entry, int] = {}  # bytes
 
-    def arrived(self, entry: Entry, message: Message, seed: Seed | SeedError) -> None:
-        """As in SeedListener."""
-        self._sizes[entry] = size_bytes = seed_bytes(message, seed)
-        self._load.add_seed(size_bytes)
+class SeedMessage(dict[str, Any]):
+    """The fields of a message; the most wanted are attributes as well."""
 
-    def ended(self, entry: Entry) -> None:
-        """As in SeedListener."""
-        self._load.remove_seed(self._sizes.pop(entry))
+    def __init__(self, fields: dict[str, Any], seed: Seed) -> None:
+        super().__init__(fields)
+        self.meta: dict[str, Any] = fields["meta"]
+        self.url_id, self.task_id, self.depth = seed.url_id, seed.task_id, seed.depth
 
-    def fenced(self, entry: Entry) -> None:
-        """As in SeedListener."""
-        self.ended(entry)
+
+class OwnRequests:
+    """Of one spider. On the event loop's thread only."""
+
+    def __init__(self, spider: Spider) -> None:
+        self._make: Callable[[SeedMessage], Any] | None = getattr(spider, METHOD, None)
+
+    @property
+    def are_made(self) -> bool:
+        """Whether the spider makes any."""
+        return self._make is not None
+
+    def request(self, message: Message, seed: Seed) -> tuple[Seed, Request | None]:
+        """The seed with what its request says, and the request; None for a seed with a URL.
+
+        Raises SeedError.
+        """
+        if seed.url or self._make is None:
+            return seed, None
+        try:
+            request = self._make(SeedMessage(read_object(message.value), seed))
+        except Exception as error:
+            raise SeedError(f"{METHOD} of the spider raised {error!r}") from error
+        if not isinstance(request, Request):
+            raise refused(METHOD, f"the spider gave {shown(request)}, but must give a Request")
+        checked = check_url(request.url)
+        if checked != request.url:
+            request = request.replace(url=checked)
+        request.meta.setdefault("depth", seed.depth)
+        known = replace(
+            seed,
+            url=request.url,
+            method=request.method,
+            priority=request.priority or seed.priority,
+            dont_filter=request.dont_filter or seed.dont_filter,
+        )
+        request.priority, request.dont_filter = known.priority, known.dont_filter
+        return known, request
 
 
 # --- topic partitions ------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """Decides which seeds may not begin at once after a death of the process.
 
-In this order: a culprit (see ledger.suspicion) is set aside; a suspect is done alone (one_by_one); a
+In this order: a culprit (see ledger.metadata) is set aside; a suspect is done alone (one_by_one); a
 seed that was in flight at a death begins with few others (few_at_a_time); and what is polled first
 of a partition begins when a commit has said that this process has it, so that the next owner
 knows of a death.
@@ -14,9 +14,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Generic, TypeVar
 
 from site_spider.contracts.seed_log import Message, Partition, Position
-from site_spider.intake.seed_queue import SeedQueue, Waiting
+from site_spider.intake.seed_queue import SeedQueue
 from site_spider.ledger.completion import Completion, SeedListener
-from site_spider.ledger.ledger import Entry, Ledger
+from site_spider.ledger.ledger import Ledger, SeedInFlight
 from site_spider.ledger.metadata import DEATHS_ALONE, DEATHS_TO_ISOLATE
 from site_spider.page.url import host_of
 from site_spider.results.results import DeadLetters
@@ -97,24 +97,25 @@ class CarefulLine(Generic[T]):
 # Suspected seeds begin a few at a time, each committed before it begins.
 #
 # So the next death counts for these alone, and few are under suspicion after the third (see
-# ledger.suspicion). Seeds that were never under way at a death do not wait for them.
+# ledger.metadata). Seeds that were never under way at a death do not wait for them.
 
 
 _FEWEST = 16  # under way while some have been at two deaths: so many would be done one by one
 _MOST = 128  # at one death: so many are named in a commit
 
+Begin = Callable[[SeedInFlight], None]
 CommitFirst = Callable[[Mapping[Partition, Position], Callable[[], None]], None]
 
 
 class Care(SeedListener):
     """The line of those that wait, and who of them is under way. On the event loop's thread."""
 
-    def __init__(self, ledger: Ledger, begin: Callable[[Waiting], None], commit_first: CommitFirst) -> None:
+    def __init__(self, ledger: Ledger, begin: Begin, commit_first: CommitFirst) -> None:
         self._ledger = ledger
         self._begin = begin
         self._commit_first = commit_first
-        self._line: CarefulLine[Waiting] = CarefulLine()
-        self._under_way: dict[Entry, str] = {}  # and the host
+        self._line: CarefulLine[SeedInFlight] = CarefulLine()
+        self._under_way: dict[SeedInFlight, str] = {}  # and the host
         self._is_committing = False
 
     @property
@@ -126,9 +127,9 @@ class Care(SeedListener):
         """How many wait or are under way."""
         return self._line.length + len(self._under_way)
 
-    def takes(self, waiting: Waiting) -> bool:
+    def takes(self, waiting: SeedInFlight) -> bool:
         """Whether care is taken with this seed, and it is kept here until its turn."""
-        if not self._ledger.is_careful(waiting.entry):
+        if not self._ledger.is_careful(waiting):
             return False
         self._line.join(host_of(waiting.seed.url), waiting)
         return True
@@ -139,25 +140,25 @@ class Care(SeedListener):
             return
         chosen = self._line.admit(self._most())
         for host, waiting in chosen:
-            self._under_way[waiting.entry] = host
-            self._ledger.admit(waiting.entry)
+            self._under_way[waiting] = host
+            self._ledger.admit(waiting)
         if chosen:
             self._is_committing = True
-            partitions = {waiting.entry.partition for _, waiting in chosen}
+            partitions = {waiting.partition for _, waiting in chosen}
             positions = self._ledger.positions(partitions)
             self._commit_first(positions, lambda: self._committed([waiting for _, waiting in chosen]))
 
-    def ended(self, entry: Entry) -> None:
+    def ended(self, entry: SeedInFlight) -> None:
         """As in SeedListener."""
         if entry in self._under_way:
             self._left(entry)
             self.proceed()
 
-    def fenced(self, entry: Entry) -> None:
+    def fenced(self, entry: SeedInFlight) -> None:
         """As in SeedListener."""
         self._left(entry)
 
-    def _left(self, entry: Entry) -> None:
+    def _left(self, entry: SeedInFlight) -> None:
         host = self._under_way.pop(entry, None)
         if host is not None:
             self._line.left(host)
@@ -166,10 +167,10 @@ class Care(SeedListener):
         """Drop those whose partition went elsewhere, and let begin those that need no care any more."""
         self._is_committing = False  # nobody says so when the partition has left meanwhile
         for _, waiting in self._line.clear():
-            if waiting.entry.live and not self.takes(waiting):
+            if waiting.live and not self.takes(waiting):
                 self._begin(waiting)
 
-    def _committed(self, chosen: list[Waiting]) -> None:
+    def _committed(self, chosen: list[SeedInFlight]) -> None:
         self._is_committing = False
         for waiting in chosen:
             self._begin(waiting)
@@ -183,7 +184,7 @@ class Care(SeedListener):
 # --- one by one ------------------------------------------------------------------------------------------
 # Seeds of three or more deaths are tried one by one, with nothing else under way.
 #
-# See ledger.suspicion for how deaths are counted over restarts. Which seed is done alone is committed
+# See ledger.metadata for how deaths are counted over restarts. Which seed is done alone is committed
 # before it begins, so that the next owner knows if it was the last thing that this process did; and that it
 # has ended is committed before anything else begins, which may kill the process in its turn. The same holds
 # for a culprit's dead letter.
@@ -199,7 +200,7 @@ class Isolation(SeedListener):
         self,
         ledger: Ledger,
         is_idle: Callable[[], bool],
-        begin: Callable[[Waiting], None],
+        begin: Begin,
         commit_first: CommitFirst,
         wake: Callable[[], None],
     ) -> None:
@@ -208,31 +209,28 @@ class Isolation(SeedListener):
         self._begin = begin
         self._commit_first = commit_first
         self._wake = wake  # has `proceed` called, and what was kept back begin
-        self._suspects: deque[Waiting] = deque()
-        self._alone: Waiting | None = None
-        self._awaited: list[Entry] = []  # the one alone, and culprits: to end, and that to be committed
+        self._suspects: deque[SeedInFlight] = deque()
+        self._alone: SeedInFlight | None = None
+        self._awaited: list[SeedInFlight] = []  # the one alone, and culprits: their end is to be committed
         self._is_committing = False  # that they have ended
-
-    @property
-    def active(self) -> bool:
-        """Whether nothing else may be started. Any thread may ask."""
-        return bool(self._suspects or self._awaited)
+        self.active = False  # nothing else may be started; any thread may ask
 
     def __len__(self) -> int:
         """How many wait, are under way, or are to be committed."""
         return len(self._suspects) + len(self._awaited)
 
-    def may_begin(self, entry: Entry) -> bool:
-        """As in SeedListener: not in the way of the one that is done alone."""
-        return not self.active or (self._alone is not None and entry is self._alone.entry)
+    def may_begin(self, entry: SeedInFlight) -> bool:
+        """Whether a seed is not in the way of the one that is done alone; else it is asked about again."""
+        return not self.active or entry is self._alone
 
-    def await_end(self, culprit: Entry) -> None:
+    def await_end(self, culprit: SeedInFlight) -> None:
         """It is being set aside, and nothing begins before that is committed."""
         self._awaited.append(culprit)
+        self.active = True
 
-    def takes(self, waiting: Waiting) -> bool:
+    def takes(self, waiting: SeedInFlight) -> bool:
         """Whether this seed is a suspect, and kept here."""
-        entry = waiting.entry
+        entry = waiting
         if not self._ledger.suspicion(entry.partition).is_suspect(entry.offset):
             return False
         if not self.active:
@@ -244,6 +242,7 @@ class Isolation(SeedListener):
                 entry.offset,
             )
         self._suspects.append(waiting)
+        self.active = True
         return True
 
     def proceed(self) -> None:
@@ -257,33 +256,35 @@ class Isolation(SeedListener):
         elif self._suspects and self._is_idle():
             self._isolate(self._suspects.popleft())
 
-    def _isolate(self, waiting: Waiting) -> None:
+    def _isolate(self, waiting: SeedInFlight) -> None:
         self._alone = waiting
-        self._awaited.append(waiting.entry)
-        self._ledger.isolate(waiting.entry)
-        self._commit_first(self._positions([waiting.entry]), lambda: self._begin(waiting))
+        self._awaited.append(waiting)
+        self._ledger.isolate(waiting)
+        self._commit_first(self._positions([waiting]), lambda: self._begin(waiting))
 
-    def _conclude(self, ended: Collection[Entry]) -> None:
+    def _conclude(self, ended: Collection[SeedInFlight]) -> None:
         self._is_committing = True
         if positions := self._positions(ended):
             self._commit_first(positions, lambda: self._concluded(ended))
         else:  # they are another process's now
             self._concluded(ended)
 
-    def _concluded(self, ended: Collection[Entry]) -> None:
+    def _concluded(self, ended: Collection[SeedInFlight]) -> None:
         self._is_committing = False
         self._alone = None
         self._awaited = [entry for entry in self._awaited if entry not in ended]
+        self.active = bool(self._suspects or self._awaited)
         if not self.active:
             logger.info("No seed is suspected any more")
         self._wake()
 
-    def _positions(self, entries: Collection[Entry]) -> dict[Partition, Position]:
+    def _positions(self, entries: Collection[SeedInFlight]) -> dict[Partition, Position]:
         return self._ledger.positions({entry.partition for entry in entries})
 
     def forget_fenced(self) -> None:
         """Drop those whose partition went elsewhere."""
-        self._suspects = deque(waiting for waiting in self._suspects if waiting.entry.live)
+        self._suspects = deque(waiting for waiting in self._suspects if waiting.live)
+        self.active = bool(self._suspects or self._awaited)
         self._is_committing = False  # nobody says so when the partition has left meanwhile
 
 
@@ -330,7 +331,7 @@ class Quarantine:
         """Whether seeds should be through soon: others wait for them, or the next death may not be far."""
         return self.isolation.active or self.care.is_active
 
-    def takes_culprit(self, message: Message, entry: Entry) -> bool:
+    def takes_culprit(self, message: Message, entry: SeedInFlight) -> bool:
         """Whether a seed has killed its process often enough, and is set aside."""
         ledger = self._completion.ledger
         if not ledger.suspicion(entry.partition).is_culprit(entry.offset):
@@ -341,18 +342,18 @@ class Quarantine:
         self.care.look_again()
         return True
 
-    def let_begin(self, taken: Sequence[Waiting]) -> None:
+    def let_begin(self, taken: Sequence[SeedInFlight]) -> None:
         """Let these begin, each at its time."""
-        fresh: list[Waiting] = []
+        fresh: list[SeedInFlight] = []
         for waiting in taken:
-            if waiting.entry.is_suspected and (self.isolation.takes(waiting) or self.care.takes(waiting)):
+            if waiting.is_suspected and (self.isolation.takes(waiting) or self.care.takes(waiting)):
                 continue
-            if waiting.entry.partition in self._fresh:
+            if waiting.partition in self._fresh:
                 fresh.append(waiting)
             else:
                 self._queue.push(waiting)
         if fresh:
-            positions = self._completion.positions({waiting.entry.partition for waiting in fresh})
+            positions = self._completion.positions({waiting.partition for waiting in fresh})
             self._commit_first(positions, lambda: self._committed(fresh))
         self.care.proceed()
 
@@ -372,7 +373,7 @@ class Quarantine:
         self.care.look_again()
         self._fresh -= set(partitions)
 
-    def _committed(self, fresh: list[Waiting]) -> None:
+    def _committed(self, fresh: list[SeedInFlight]) -> None:
         for waiting in fresh:
-            self._fresh.discard(waiting.entry.partition)
+            self._fresh.discard(waiting.partition)
             self._queue.let_begin(waiting)

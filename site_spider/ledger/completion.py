@@ -19,8 +19,8 @@ from site_spider import meta_keys, runtime
 from site_spider.contracts.seed_log import Message, Partition, Position
 from site_spider.contracts.sink import Exchange
 from site_spider.errors import SeedError
-from site_spider.ledger.ledger import Entry, Ledger, Outcome, Repeats
-from site_spider.page.url import host_of, url_id
+from site_spider.ledger.ledger import Ledger, Outcome, Repeats, SeedInFlight
+from site_spider.page.url import url_id
 from site_spider.seed.seed import Seed
 
 # --- lineage ---------------------------------------------------------------------------------------------
@@ -43,22 +43,22 @@ class Job:
     """One document to be written, and the requests that serve it."""
 
     __slots__ = (
-        "_root", "_url_id", "answer", "depth", "entry", "error", "exchanges", "method", "page", "parent",
-        "requests", "seed", "url", "written",
+        "_url_id", "answer", "depth", "entry", "error", "exchanges", "method", "page", "parent", "requests",
+        "seed", "url", "written",
     )  # fmt: skip
 
     NO_DOCUMENT: ClassVar = "no document"  # as `page`: none is wanted
 
-    entry: Entry  # the seed in the ledger
-    seed: Seed
-
-    def __init__(self, request: Request, parent: Job | None) -> None:
-        self.url = request.url
-        self.method = request.method
+    def __init__(self, request: Request, entry: SeedInFlight, parent: Job | None = None) -> None:
+        self.entry = entry
+        self.seed = seed = entry.seed
         self.parent = parent  # None: it is the job of the seed itself
-        self._root: Root | None = None
-        if parent is not None:
-            self._root, self.entry, self.seed = parent.root, parent.entry, parent.seed
+        self.url, self.method = request.url, request.method
+        self._url_id: str | None = None
+        if parent is None:
+            self.url, self._url_id = entry.url, seed.url_id
+            if (spilled := seed.spilled) is not None and not spilled.is_link:  # another process began it
+                self.method = spilled.method
         self.depth: int = request.meta.get("depth", 0 if parent is None else parent.depth + 1)
         self.requests = 0  # accepted and not ended
         self.written = False  # a result was handed to the sinks
@@ -66,12 +66,11 @@ class Job:
         self.error: str | None = None  # why there may be none
         self.answer: Any = None  # the response that the error happened with, or the result made of it
         self.exchanges: tuple[Exchange, ...] = ()  # with the sink warc: redirects, and the last answer
-        self._url_id: str | None = None
 
     @classmethod
     def lost(cls, request: Request, parent: Job, error: str) -> Job:
         """Of a link that no request can be made for."""
-        job = cls(request, parent)
+        job = cls(request, parent.entry, parent)
         job.error = error
         return job
 
@@ -91,72 +90,11 @@ class Job:
         return self.page is not None and self.page is not self.NO_DOCUMENT
 
     @property
-    def root(self) -> Root:
-        """The job of the seed. It does not keep itself, or it would wait for the collector."""
-        assert self._root is not None
-        return self._root
-
-    @property
     def url_id(self) -> str:
         """The `_id` of the document."""
         if self._url_id is None:
             self._url_id = id_of_page(self.url, self.seed.page_scope)
         return self._url_id
-
-
-class Root(Job):
-    """The job of a seed itself."""
-
-    __slots__ = (
-        "anchor_host",
-        "began",
-        "is_overdue",
-        "is_set_aside",
-        "message",
-        "pages",
-        "scope_host",
-    )
-
-    def __init__(self, request: Request, entry: Entry, seed: Seed, message: Message) -> None:
-        super().__init__(request, None)
-        spilled = seed.spilled
-        if spilled is not None and not spilled.is_link:  # another process began it
-            self.url, self.method = spilled.url, spilled.method
-        else:
-            self.url = seed.url
-        self.began = runtime.monotonic()
-        # Its links are spilled. A link of the same host was spilled because its tree was large or old: kept
-        # in memory, its own tree would be repeated by the next death as the first one was.
-        self.is_overdue = spilled is not None and spilled.is_link and spilled.anchor_host == host_of(self.url)
-        self.pages = 1  # that were to be crawled here for this seed
-        self.is_set_aside = False  # a dead letter is on its way, or there
-        # where the redirects of its seed ended: links are followed from there
-        self.anchor_host = "" if spilled is None else spilled.anchor_host
-        self.scope_host = "" if spilled is None else spilled.scope_host  # the same, as far as it is believed
-        self.entry = entry
-        self.seed = seed
-        self.message = message
-        self._url_id = seed.url_id
-
-    @property
-    def root(self) -> Root:
-        """As in Job."""
-        return self
-
-    def grows(self) -> None:
-        """One more page is to be crawled here."""
-        self.pages += 1
-
-    def found_at(self, host: str) -> None:
-        """Its page was found there; what another process found before it was sent here stands."""
-        if self.seed.spilled is None or not self.seed.spilled.anchor_host:
-            self.anchor_host = self.scope_host = host
-
-    @property
-    def is_unproven(self) -> bool:
-        """Whether an unsigned message says which page it was that another process began."""
-        spilled = self.seed.spilled
-        return spilled is not None and not spilled.is_link and not spilled.is_proven
 
 
 def id_of_page(url: str, scope: str | None) -> str:
@@ -181,9 +119,9 @@ def first_request(request: Request, job: Job) -> Request:
     return Request(job.url, method=job.method, meta={meta_keys.JOB: job})
 
 
-def work_on(request: Request | None) -> None:
-    """From here on, in this context, what happens is done for `request`."""
-    _working_on.set(request)
+work_on = _working_on.set  # from here on, in this context, what happens is done for a request, or for none
+current_request = _working_on.get  # the one that is being worked on in this context
+current_place = _place.get  # the number that `take_place` gave in this context
 
 
 class Unattributed:
@@ -208,11 +146,6 @@ def current_job() -> Job | None:
     return None if request is None else job_of(request)
 
 
-def current_request() -> Request | None:
-    """The request being worked on in this context."""
-    return _working_on.get()
-
-
 def take_place(*, is_item: bool) -> None:
     """Number what goes through the pipelines in this context: the items of a page from 1, its result 0."""
     request = _working_on.get()
@@ -221,11 +154,6 @@ def take_place(*, is_item: bool) -> None:
         _place.set(request.meta[meta_keys.ITEMS])
     else:
         _place.set(0)
-
-
-def current_place() -> int:
-    """The number that `take_place` gave in this context."""
-    return _place.get()
 
 
 def origin_of(request: Request) -> Request | None:
@@ -242,7 +170,7 @@ def adopt(request: Request, is_being_scraped: Callable[[Request], bool]) -> Job 
     if job is None or (job is parent and origin is not None and _is_child(request, origin, is_being_scraped)):
         if parent is None:
             return None
-        job = Job(request, parent)
+        job = Job(request, parent.entry, parent)
         request.meta[meta_keys.JOB] = job
     return job
 
@@ -273,15 +201,11 @@ def _is_child(request: Request, origin: Request, is_being_scraped: Callable[[Req
 class SeedListener:
     """Hears of seeds; what it does not override does nothing."""
 
-    def arrived(self, entry: Entry, message: Message, seed: Seed | SeedError) -> None:
+    def arrived(self, entry: SeedInFlight, message: Message, seed: Seed | SeedError) -> None:
         """The ledger has opened an entry for a polled message, whether it is a valid seed or not."""
 
-    def may_begin(self, entry: Entry) -> bool:  # noqa: ARG002 - for those that override it
-        """Whether a seed may begin now; one that may not is asked about again later."""
-        return True
-
-    def began(self, root: Root) -> None:
-        """Its first request is given out."""
+    def began(self, job: Job) -> None:
+        """Its first request is given out, for this job."""
 
     def unwritten(self, job: Job) -> None:
         """All requests of one of its jobs have ended without a result. The seed is held meanwhile."""
@@ -289,16 +213,16 @@ class SeedListener:
     def written(self, job: Job, document: Mapping[str, Any]) -> None:
         """The document of one of its pages goes to the sinks."""
 
-    def leaves(self, entry: Entry) -> None:
+    def leaves(self, entry: SeedInFlight) -> None:
         """A copy of its message goes to a topic, and may come back before it has ended as spilled."""
 
-    def last_hold(self, entry: Entry) -> None:
+    def last_hold(self, entry: SeedInFlight) -> None:
         """One thing is left that has to end."""
 
-    def ended(self, entry: Entry) -> None:
+    def ended(self, entry: SeedInFlight) -> None:
         """It is complete; `entry.outcome` says how it ended."""
 
-    def fenced(self, entry: Entry) -> None:
+    def fenced(self, entry: SeedInFlight) -> None:
         """Its partition has left; whoever has that does the seed again."""
 
     def committed(self, positions: Mapping[Partition, Position | None]) -> None:
@@ -311,29 +235,20 @@ _EVENTS = tuple(name for name in vars(SeedListener) if not name.startswith("_"))
 class Completion:
     """The books of one crawl. Used on the event loop's thread only."""
 
-    def __init__(self, ledger: Ledger, *listeners: SeedListener) -> None:
+    def __init__(self, ledger: Ledger, *listeners: object) -> None:
         self.ledger = ledger
         self.repeats = Repeats()
         self._told: dict[str, list[Any]] = {event: [] for event in _EVENTS}
         self._alive: dict[Request, Job] = {}  # accepted and not ended, by identity
-        self._roots: dict[Entry, Root] = {}  # of seeds that began and have not ended
-        self._closing: set[Entry] = set()  # with a hold of a listener that goes when all else has ended
-        self._at_last: dict[Entry, Callable[[], None]] = {}
+        self._begun: dict[SeedInFlight, None] = {}  # those that have not ended
         self.add(*listeners)
 
-    def add(self, *listeners: SeedListener) -> None:
-        """From now on these are told what they override, which is one or two of ten, in this order."""
+    def add(self, *listeners: object) -> None:
+        """From now on these are told, in this order, what they have of a SeedListener and do not inherit."""
         for listener in listeners:
             for event, told in self._told.items():
-                if getattr(type(listener), event) is not getattr(SeedListener, event):
+                if getattr(type(listener), event, None) not in (None, getattr(SeedListener, event)):
                     told.append(getattr(listener, event))
-
-    def may_begin(self, entry: Entry) -> bool:
-        """Whether no listener objects."""
-        for may_begin in self._told["may_begin"]:  # noqa: SIM110 - without a generator for each seed
-            if not may_begin(entry):
-                return False
-        return True
 
     # --- requests ---------------------------------------------------------------------
 
@@ -341,24 +256,21 @@ class Completion:
         """Whether this very request object waits or is under way already."""
         return request in self._alive
 
-    def begin(self, request: Request, root: Root) -> None:
+    def begin(self, request: Request, job: Job) -> None:
         """The first request of a seed; it takes over the hold that `take` gave."""
-        request.meta[meta_keys.JOB] = root
-        self._roots[root.entry] = root
-        root.requests += 1
-        self._alive[request] = root
+        request.meta[meta_keys.JOB] = job
+        job.entry.began_at = runtime.monotonic()
+        self._begun[job.entry] = None
+        job.requests += 1
+        self._alive[request] = job
         for tell in self._told["began"]:
-            tell(root)
+            tell(job)
 
     def accept(self, request: Request, job: Job) -> None:
         """One more request serves this job."""
         self.ledger.hold(job.entry)
         job.requests += 1
         self._alive[request] = job
-
-    def accept_link(self, entry: Entry) -> None:
-        """A link waits as less than a request, and holds its seed."""
-        self.ledger.hold(entry)
 
     def begin_job(self, request: Request, job: Job) -> None:
         """The request of a link that waited; it takes over the hold."""
@@ -371,7 +283,7 @@ class Completion:
         if job is None:
             return
         job.requests -= 1
-        if job.requests == 0 and (not job.written or (job.has_page and job.error is not None)):
+        if job.requests == 0 and (not job.written or (job.error is not None and job.has_page)):
             if job.entry.live:
                 for tell in self._told["unwritten"]:
                     tell(job)
@@ -395,89 +307,82 @@ class Completion:
             self.ledger.hold(job.entry)
             self.repeats.broken(job.entry)
 
-    def refuse(self, job: Job) -> None:
-        """A request is dropped because its seed is another process's now."""
-        self.repeats.broken(job.entry)
-
     # --- seeds ------------------------------------------------------------------------
 
-    def take(self, message: Message, seed: Seed | SeedError) -> Entry | None:
+    def take(self, message: Message, seed: Seed | SeedError) -> SeedInFlight | None:
         """A message was polled, and read as this; None when it was completed before."""
         entry = self.ledger.take(message.partition, message.offset)
         if entry is not None:
-            self.repeats.opened(entry, message)
+            entry.message = message
             for tell in self._told["arrived"]:
                 tell(entry, message, seed)
         return entry
 
-    def hold(self, entry: Entry) -> None:
+    def hold(self, entry: SeedInFlight) -> None:
         """One more thing has to end."""
         self.ledger.hold(entry)
 
-    def hold_to_close(self, entry: Entry) -> None:
+    def hold_to_close(self, entry: SeedInFlight) -> None:
         """The same, by a listener that waits for `last_hold`."""
-        self._closing.add(entry)
+        entry.is_closing = True
         self.hold(entry)
 
-    def at_last(self, entry: Entry, call: Callable[[], None]) -> None:
+    def at_last(self, entry: SeedInFlight, call: Callable[[], None]) -> None:
         """Call it when nothing else is left that has to end; it gives a hold back later.
 
         Not for a seed that is fenced before, which its next owner does again.
         """
         if not entry.live:
             self.repeats.broken(entry)
-        elif self._others(entry) == 0:
+        elif entry.holds == entry.is_closing:
             self.hold(entry)
             call()
         else:
-            self._at_last[entry] = call
+            entry.at_last = call
 
-    def _others(self, entry: Entry) -> int:
-        return entry.holds - (entry in self._closing)
-
-    def release(self, entry: Entry) -> None:
+    def release(self, entry: SeedInFlight) -> None:
         """One thing has ended."""
-        if self._at_last and entry in self._at_last and self._others(entry) <= 1:
-            self._at_last.pop(entry)()  # the hold is passed on
+        if (call := entry.at_last) is not None and entry.holds <= 1 + entry.is_closing:
+            entry.at_last = None
+            call()  # the hold is passed on
             return
         complete = self.ledger.release(entry)
         if entry.holds == 0:
             self.repeats.ended(entry)
         if complete:
-            self._roots.pop(entry, None)
-            self._closing.discard(entry)
+            self._begun.pop(entry, None)
             for tell in self._told["ended"]:
                 tell(entry)
         elif entry.holds == 1:
             for tell in self._told["last_hold"]:
                 tell(entry)
 
-    def roots(self) -> list[Root]:
-        """The jobs of all seeds that began and have not ended."""
-        return list(self._roots.values())
+    def begun(self) -> list[SeedInFlight]:
+        """The seeds that began and have not ended."""
+        return list(self._begun)
 
     @property
     def is_idle(self) -> bool:
         """Whether no seed is under way, though some may wait."""
-        return not self._roots and not self.repeats.is_awaited
+        return not self._begun and not self.repeats.is_awaited
 
-    def keep_open(self, entry: Entry) -> ExitStack:
+    def keep_open(self, entry: SeedInFlight) -> ExitStack:
         """A context manager; until it is left, the seed is not complete."""
         self.hold(entry)
         held = ExitStack()
         held.callback(self.release, entry)
         return held
 
-    def set_aside(self, entry: Entry) -> None:
+    def set_aside(self, entry: SeedInFlight) -> None:
         """The dead letter of a seed is durable: that one thing has ended."""
         self.end_as(entry, Outcome.DEAD_LETTER)
 
-    def end_as(self, entry: Entry, outcome: Outcome) -> None:
+    def end_as(self, entry: SeedInFlight, outcome: Outcome) -> None:
         """The last thing of a seed has ended, or it need not begin: this is how it ends."""
         self.ledger.decide(entry, outcome)
         self.release(entry)
 
-    def leaves(self, entry: Entry) -> None:
+    def leaves(self, entry: SeedInFlight) -> None:
         """A copy of its message is about to go to a topic; it then ends as spilled."""
         for tell in self._told["leaves"]:
             tell(entry)
@@ -513,19 +418,18 @@ class Completion:
             self.repeats.broken(job.entry)
             self.ended(request)
 
-    def drop_link(self, entry: Entry) -> None:
+    def drop_link(self, entry: SeedInFlight) -> None:
         """So does a link."""
         self.repeats.broken(entry)
         self.release(entry)
 
-    def _fence(self, entry: Entry) -> None:
-        ends_here = self._at_last.pop(entry, None) is None
-        if ends_here and entry in self._roots:
+    def _fence(self, entry: SeedInFlight) -> None:
+        has_begun = self._begun.pop(entry, False) is None
+        if has_begun and entry.at_last is None:
             self.repeats.fenced(entry)
         else:
             self.repeats.broken(entry)  # it never began, or its end is its next owner's
-        self._roots.pop(entry, None)
-        self._closing.discard(entry)
+        entry.at_last, entry.is_closing = None, False
         for tell in self._told["fenced"]:
             tell(entry)
 

@@ -15,7 +15,7 @@ The rules that must stay in sync with this module:
 3. Epoch: `revoke` fences what is in flight. A fenced entry completes nothing and counts as
    handed back; holding and releasing it stays legal, for its work ends later.
 7a. Suspicion: a partition that was not left in order had its owner die; what was under way then
-   has taken part in that death (see ledger.suspicion). `position` names its owner until it is
+   has taken part in that death (see ledger.metadata). `position` names its owner until it is
    asked for by somebody who is leaving; a process that finds its own name has not died.
 10. Conservation: consumed = the sum of all outcomes + in flight, at every moment. Seeds
    handed back are no longer counted as consumed: their next owner consumes them.
@@ -31,15 +31,17 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from enum import Enum
 from heapq import heappop, heappush
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from site_spider.contracts.seed_log import Message, Partition, Position
 from site_spider.errors import LedgerError
 from site_spider.ledger import metadata as commit_metadata
 from site_spider.ledger.metadata import NO_SUSPICION, Ahead, Run, Suspicion
+from site_spider.page.url import host_of
+from site_spider.seed.seed import Seed
 
-# --- entry -----------------------------------------------------------------------------------------------
-# The entry of one seed in flight, and the outcomes of a seed.
+# --- seed in flight --------------------------------------------------------------------------------------
+# One seed in flight, and the outcomes of a seed.
 
 
 class Outcome(Enum):
@@ -53,10 +55,24 @@ class Outcome(Enum):
     CANCELLED = "cancelled"  # it had not begun when its task was cancelled or expired
 
 
-class Entry:
-    """One seed in flight: where it came from, its open holds and, once known, its outcome."""
+Then = Callable[[Outcome | None], None]
 
-    __slots__ = ("epoch", "holds", "is_suspected", "live", "offset", "outcome", "partition")
+
+class SeedInFlight:
+    """One seed from its poll to its end; whatever waits or works for it holds this object.
+
+    The ledger changes `holds`, `live` and `outcome`; the rest is noted here by the part that it belongs to.
+    """
+
+    __slots__ = (
+        "anchor_host", "at_last", "began_at", "epoch", "flow", "holds", "is_broken", "is_closing",
+        "is_overdue", "is_set_aside", "is_suspected", "live", "message", "offset", "outcome", "pages",
+        "partition", "request", "scope_host", "seed", "size_bytes", "then", "url",
+    )  # fmt: skip
+
+    message: Message  # as it was polled
+    seed: Seed  # what that says, if it is valid
+    url: str  # of its page: what was asked for first
 
     def __init__(self, partition: Partition, offset: int, epoch: int) -> None:
         self.partition = partition
@@ -66,6 +82,44 @@ class Entry:
         self.live = True  # False once its partition was revoked
         self.outcome: Outcome | None = None
         self.is_suspected = False  # something is known of deaths in its partition, perhaps with it
+        self.request: Any = None  # that the spider has made of it
+        self.size_bytes = 0  # in memory
+        self.flow: Any = None  # its task in its tier: see frontier.waiter
+        # its tree
+        self.began_at = 0.0
+        self.pages = 1  # that were to be crawled here
+        self.is_overdue = False  # its links are spilled
+        self.is_set_aside = False  # a dead letter is on its way, or there
+        self.anchor_host = ""  # where the redirects of the seed ended: links are followed from there
+        self.scope_host = ""  # the same, as far as it is believed
+        # its end
+        self.is_closing = False  # it has a hold of a listener that goes when all else has ended
+        self.at_last: Callable[[], None] | None = None  # to be called then
+        self.is_broken = False  # some of its work was dropped, so it is not done, however it ends
+        self.then: Then | None = None  # of its repeat, which waits for its end
+
+    def reads(self, seed: Seed, request: Any = None) -> None:
+        """It is valid; `request` is what the spider has made of it, if it makes any.
+
+        A link of the same host was spilled because its tree was large or old. Kept in memory, its own tree
+        would be repeated by the next death as the first one was: its links leave, too.
+        """
+        self.seed, self.url, self.request = seed, seed.url, request
+        if (spilled := seed.spilled) is not None:
+            self.url = seed.url if spilled.is_link else spilled.url
+            self.is_overdue = spilled.is_link and spilled.anchor_host == host_of(seed.url)
+            self.anchor_host, self.scope_host = spilled.anchor_host, spilled.scope_host
+
+    def found_at(self, host: str) -> None:
+        """Its page was found there; what another process found before it was sent here stands."""
+        if self.seed.spilled is None or not self.seed.spilled.anchor_host:
+            self.anchor_host = self.scope_host = host
+
+    @property
+    def is_unproven(self) -> bool:
+        """Whether an unsigned message says which page it was that another process began."""
+        spilled = self.seed.spilled
+        return spilled is not None and not spilled.is_link and not spilled.is_proven
 
     @property
     def position(self) -> str:
@@ -75,6 +129,9 @@ class Entry:
     def __repr__(self) -> str:
         state = "live" if self.live else "fenced"
         return f"<seed {self.position} {state} {self.holds} holds>"
+
+
+Entry: TypeAlias = SeedInFlight  # in folders that have not been renamed
 
 
 # --- books -----------------------------------------------------------------------------------------------
@@ -96,7 +153,7 @@ class Books:
     def __init__(self, epoch: int, committed: Position | None, owner: str) -> None:
         self.epoch = epoch
         self.next: int | None = None  # no offset below it will be taken any more; None: not known yet
-        self.open: dict[int, Entry] = {}
+        self.open: dict[int, SeedInFlight] = {}
         self.order: deque[int] = deque()  # offsets as taken, ascending; complete ones leave lazily
         self.done_ahead: deque[Run] = deque()  # runs that an earlier owner completed
         self.suspicion = NO_SUSPICION
@@ -117,12 +174,13 @@ class Books:
         """The first incomplete offset; None while none is known."""
         while self.order and self.order[0] not in self.open:
             self.order.popleft()
-        first = next(self._incomplete(besides), None)
-        if first is not None or self.next is None:
-            return first
+        for offset in self.order:
+            if offset in self.open and offset not in besides:
+                return offset
         watermark = self.next
-        for start, end in self.done_ahead:  # not handed out again yet, and complete all the same
-            watermark = max(watermark, end) if start <= watermark else watermark
+        if watermark is not None:
+            for start, end in self.done_ahead:  # not handed out again yet, and complete all the same
+                watermark = max(watermark, end) if start <= watermark else watermark
         return watermark
 
     def is_done(self, offset: int) -> bool:
@@ -142,32 +200,21 @@ class Books:
         ahead = Ahead(max(self.next, watermark), runs, owner, suspicion, admitted)
         return Position(watermark, commit_metadata.encode(watermark, ahead))
 
-    def ended(self, offset: int) -> None:
-        """A seed is complete."""
-        del self.open[offset]
-        self.admitted.discard(offset)
-        if self.suspicion is not NO_SUSPICION:
-            self.suspicion = self.suspicion.without((offset,))
-
     def is_told_by(self, position: Position, besides: Collection[int] = NOTHING) -> bool:
         """Whether the text of a position had room for all that is complete."""
         told = commit_metadata.decode(*position).complete
         farthest = max((end for _, end in self._complete_runs(besides)), default=0)
         return farthest <= max(position.offset, told[-1][1] if told else 0)
 
-    def _incomplete(self, besides: Collection[int]) -> Iterator[int]:
-        for offset in self.order:
-            if offset in self.open and offset not in besides:
-                yield offset
-
     def _complete_runs(self, besides: Collection[int]) -> Iterator[Run]:
         """What is complete above the watermark, ascending."""
         assert self.next is not None
         after = None
-        for offset in self._incomplete(besides):
-            if after is not None and offset > after:
-                yield after, offset
-            after = offset + 1
+        for offset in self.order:
+            if offset in self.open and offset not in besides:
+                if after is not None and offset > after:
+                    yield after, offset
+                after = offset + 1
         if after is not None and self.next > after:
             yield after, self.next
         yield from ((max(start, self.next), end) for start, end in self.done_ahead if end > self.next)
@@ -207,7 +254,7 @@ class Ledger:
         """The number of its epoch; None when not assigned."""
         return self._assigned[partition].epoch if partition in self._assigned else None
 
-    def revoke(self, partition: Partition) -> list[Entry]:
+    def revoke(self, partition: Partition) -> list[SeedInFlight]:
         """End the epoch; returns the seeds that were in flight, fenced now.
 
         Raises LedgerError when the partition is not assigned.
@@ -221,7 +268,7 @@ class Ledger:
         self.handed_back += len(fenced)
         return fenced
 
-    def take(self, partition: Partition, offset: int) -> Entry | None:
+    def take(self, partition: Partition, offset: int) -> SeedInFlight | None:
         """A seed was polled: open it with one hold. None when it was completed before.
 
         Raises LedgerError when the partition is not assigned, or the offset lies below one that
@@ -230,11 +277,11 @@ class Ledger:
         books = self._books(partition)
         if books.next is not None and offset < books.next:
             raise LedgerError(f"{partition} offset {offset} lies below the position {books.next}")
-        done = books.is_done(offset)
+        done = bool(books.done_ahead) and books.is_done(offset)
         books.next = offset + 1
         if done:
             return None
-        entry = books.open[offset] = Entry(partition, offset, books.epoch)
+        entry = books.open[offset] = SeedInFlight(partition, offset, books.epoch)
         entry.is_suspected = books.suspicion != NO_SUSPICION
         books.order.append(offset)
         self.in_flight += 1
@@ -250,13 +297,13 @@ class Ledger:
         if books.next is None or offset > books.next:
             books.next = offset
 
-    def hold(self, entry: Entry) -> None:
+    def hold(self, entry: SeedInFlight) -> None:
         """One more thing has to end before the seed is complete. Raises LedgerError when it is complete."""
         if entry.holds == 0:
             raise LedgerError(f"{entry!r} is complete, nothing can be held open on it")
         entry.holds += 1
 
-    def decide(self, entry: Entry, outcome: Outcome) -> None:
+    def decide(self, entry: SeedInFlight, outcome: Outcome) -> None:
         """Say how the seed ends; a dead letter outweighs what was said before or comes later, and after it
         that it is cancelled.
 
@@ -267,7 +314,7 @@ class Ledger:
         if outcome is Outcome.DEAD_LETTER or entry.outcome not in _FINAL:
             entry.outcome = outcome
 
-    def release(self, entry: Entry) -> bool:
+    def release(self, entry: SeedInFlight) -> bool:
         """One thing has ended; True when that made the seed complete (never for a fenced one).
 
         Raises LedgerError when nothing is held, or when the last hold of a live seed without
@@ -285,7 +332,10 @@ class Ledger:
             raise LedgerError(f"{entry!r} cannot complete without an outcome")
         entry.holds = 0
         books = self._assigned[entry.partition]
-        books.ended(entry.offset)
+        del books.open[entry.offset]
+        books.admitted.discard(entry.offset)
+        if books.suspicion is not NO_SUSPICION:
+            books.suspicion = books.suspicion.without((entry.offset,))
         self.in_flight -= 1
         self.outcomes[entry.outcome] += 1
         return True
@@ -329,11 +379,11 @@ class Ledger:
         watermark = books.watermark()
         return 0 if watermark is None or books.next is None else max(0, books.next - watermark)
 
-    def is_careful(self, entry: Entry) -> bool:
+    def is_careful(self, entry: SeedInFlight) -> bool:
         """Whether a live seed is to be admitted, and that committed, before it begins."""
         return self._assigned[entry.partition].suspicion.is_careful(entry.offset)
 
-    def admit(self, entry: Entry) -> None:
+    def admit(self, entry: SeedInFlight) -> None:
         """A seed that care is taken with may begin when the position is committed.
 
         Raises LedgerError when it is not in flight.
@@ -349,7 +399,7 @@ class Ledger:
         books = self._books(partition)
         books.suspicion = books.suspicion.acquitted()
 
-    def isolate(self, entry: Entry) -> None:
+    def isolate(self, entry: SeedInFlight) -> None:
         """This seed is about to be done alone. Raises LedgerError when it is not in flight."""
         books = self._in_flight(entry)
         books.suspicion = books.suspicion.isolating(entry.offset)
@@ -359,16 +409,16 @@ class Ledger:
         """How many seeds of one partition are in flight. Raises LedgerError when not assigned."""
         return len(self._books(partition).open)
 
-    def _in_flight(self, entry: Entry) -> Books:
+    def _in_flight(self, entry: SeedInFlight) -> Books:
         if not entry.live or entry.holds == 0:
             raise LedgerError(f"{entry!r} is not in flight, it cannot begin")
         return self._assigned[entry.partition]
 
-    def oldest(self, partition: Partition) -> Entry | None:
+    def oldest(self, partition: Partition) -> SeedInFlight | None:
         """The seed in flight with the lowest offset. Raises LedgerError when not assigned."""
         return next(iter(self._books(partition).open.values()), None)
 
-    def open_entries(self, partition: Partition) -> list[Entry]:
+    def open_entries(self, partition: Partition) -> list[SeedInFlight]:
         """The seeds in flight of one partition, by offset. Raises LedgerError when not assigned."""
         return list(self._books(partition).open.values())
 
@@ -399,9 +449,6 @@ class Ledger:
 
 MOST_KEPT = 100_000  # seeds that are done, of partitions that left; each takes about 300 bytes
 
-Then = Callable[[Outcome | None], None]
-
-
 Mark: TypeAlias = tuple[int, int]  # when and what: tells a message from another one at the same offset
 
 
@@ -428,39 +475,30 @@ class Repeats:
     """The memory of one process; one thread uses it."""
 
     def __init__(self) -> None:
-        self._marks: dict[Entry, Mark] = {}  # of entries that have not ended
-        self._fenced: dict[tuple[Partition, int], Entry] = {}  # of these, those that go on without an epoch
-        self._waiting: dict[Entry, Then] = {}
+        self.under_way: dict[tuple[Partition, int], SeedInFlight] = {}  # fenced seeds that go on
         self._done: dict[Partition, _EndedSeeds] = {}
 
-    def opened(self, entry: Entry, message: Message) -> None:
-        """A seed was taken."""
-        self._marks[entry] = mark_of(message)
-
-    def fenced(self, entry: Entry) -> None:
+    def fenced(self, entry: SeedInFlight) -> None:
         """The partition of a seed was taken away, while its work goes on."""
-        if entry in self._marks:
-            self._fenced[entry.partition, entry.offset] = entry
+        if not entry.is_broken:
+            self.under_way[entry.partition, entry.offset] = entry
 
-    def broken(self, entry: Entry) -> None:
+    def broken(self, entry: SeedInFlight) -> None:
         """Some of a seed's work was dropped, so it is not done, however it ends."""
-        if self._marks.pop(entry, None) is not None:
-            self._unfence(entry)
-            self._tell(entry, None)
+        if not entry.is_broken:
+            entry.is_broken = True
+            self._unfence(entry, None)
 
-    def ended(self, entry: Entry) -> None:
+    def ended(self, entry: SeedInFlight) -> None:
         """No hold is left on a seed."""
-        mark = self._marks.pop(entry, None)
-        if mark is None:
+        if entry.is_broken:
             return
-        if self._fenced:
-            self._unfence(entry)
         if entry.outcome is not None:
             if (done := self._done.get(entry.partition)) is None:
                 done = self._done[entry.partition] = _EndedSeeds()
-            done.add(entry.offset, mark, entry.outcome)
-        if self._waiting:
-            self._tell(entry, entry.outcome)
+            done.add(entry.offset, mark_of(entry.message), entry.outcome)
+        if self.under_way:
+            self._unfence(entry, entry.outcome)
 
     def committed(self, partition: Partition, offset: int) -> None:
         """What lies below `offset` never comes again."""
@@ -486,24 +524,23 @@ class Repeats:
 
         The outcome is None when it has to be done after all. It replaces an earlier `then`.
         """
-        entry = self._fenced.get((message.partition, message.offset))
-        if entry is None or self._marks[entry] != mark_of(message):
+        entry = self.under_way.get((message.partition, message.offset))
+        if entry is None or mark_of(entry.message) != mark_of(message):
             return False
-        self._waiting[entry] = then
+        entry.then = then
         return True
 
     @property
     def is_awaited(self) -> bool:
         """Whether the repeat of a seed waits for work that goes on from before."""
-        return bool(self._waiting)
+        return any(entry.then is not None for entry in self.under_way.values())
 
-    def _unfence(self, entry: Entry) -> None:
+    def _unfence(self, entry: SeedInFlight, outcome: Outcome | None) -> None:
+        """A seed goes on no more, and its repeat is told."""
         place = entry.partition, entry.offset
-        if self._fenced.get(place) is entry:
-            del self._fenced[place]
-
-    def _tell(self, entry: Entry, outcome: Outcome | None) -> None:
-        then = self._waiting.pop(entry, None)
+        if self.under_way.get(place) is entry:
+            del self.under_way[place]
+        then, entry.then = entry.then, None
         if then is not None:
             then(outcome)
 

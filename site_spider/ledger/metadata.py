@@ -12,7 +12,7 @@ and of a complete one, from the watermark on. FORM `b`: base64 of a bitmap, bit 
 (least significant first) says whether watermark + 8j + i is complete. The shorter of
 the two that reaches as far is used. STATE is empty when the partition was left in good order
 and nothing is under suspicion; else it is the owner's token while one is alive, or `-`, the
-numbers of ledger.suspicion, and the admitted offsets (ledger.varints), with colons between. CHECK is
+numbers of a Suspicion, and the admitted offsets (varints), with colons between. CHECK is
 the CRC-32 of the watermark and of all before it. A text of another version, a damaged one, and one that
 was committed at another offset count as empty: what it says would have seeds skipped that nobody did.
 """

@@ -23,8 +23,8 @@ from site_spider import runtime
 from site_spider.contracts.seed_log import Message
 from site_spider.errors import SeedError
 from site_spider.histogram import Histogram
+from site_spider.intake.intake import Seeds
 from site_spider.intake.room import BackPressure
-from site_spider.intake.seeds import Seeds
 from site_spider.intake.suspects import Quarantine
 from site_spider.ledger.completion import SeedListener
 from site_spider.ledger.ledger import Entry
@@ -97,9 +97,7 @@ def _text(value: object) -> str | None:
     return value[:LONGEST_TEXT] if isinstance(value, str) else None
 
 
-# --- histograms ------------------------------------------------------------------------------------------
-# The histograms of one process.
-
+# --- The histograms of one process -----------------------------------------------------------------------
 
 LAG_SECONDS: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 BYTES: Final = (100.0, 1e3, 1e4, 5e4, 1e5, 2.5e5, 5e5, 1e6, 2.5e6, 1e7, 1e8)
@@ -121,9 +119,7 @@ class Histograms:
         return {name: getattr(self, name).document() for name in names}
 
 
-# --- loop lag --------------------------------------------------------------------------------------------
-# Measures how late the event loop is, ten times a second.
-
+# --- loop lag: measures how late the event loop is, ten times a second -----------------------------------
 
 WINDOW_SECONDS = 10.0
 _PERIOD_SECONDS = 0.1
@@ -135,10 +131,9 @@ class LoopLag:
     def __init__(self, lags: Histogram, window_seconds: float = WINDOW_SECONDS) -> None:
         self._lags = lags
         self._window_seconds = window_seconds
-        self._largest: deque[tuple[float, float]] = deque()  # time and lag, falling: the first is the largest
+        self._recent: deque[tuple[float, float]] = deque(maxlen=round(window_seconds / _PERIOD_SECONDS) + 1)
         self._timer: asyncio.Handle | None = None  # uvloop gives no TimerHandle for a moment that has come
         self._due = 0.0
-        self.turned_at = 0.0  # the loop's time: when it was seen to turn last
 
     def start(self) -> None:
         """Measure from now on."""
@@ -151,7 +146,6 @@ class LoopLag:
             self._timer = None
 
     def _turned(self, now: float) -> None:
-        self.turned_at = now
         self._due = now + _PERIOD_SECONDS
         self._timer = asyncio.get_running_loop().call_at(self._due, self._ring)
 
@@ -159,25 +153,16 @@ class LoopLag:
         now = asyncio.get_running_loop().time()
         lag = max(0.0, now - self._due)
         self._lags.observe(lag)
-        while self._largest and self._largest[-1][1] <= lag:
-            self._largest.pop()
-        self._largest.append((now, lag))
-        self._forget(now)
+        self._recent.append((now, lag))
         self._turned(now)
-
-    def _forget(self, now: float) -> None:
-        while self._largest and self._largest[0][0] < now - self._window_seconds:
-            self._largest.popleft()
 
     def max_seconds(self) -> float:
         """The largest lag of the last seconds, WINDOW_SECONDS by default."""
-        self._forget(asyncio.get_running_loop().time())
-        return self._largest[0][1] if self._largest else 0.0
+        since = asyncio.get_running_loop().time() - self._window_seconds
+        return max((lag for at, lag in self._recent if at >= since), default=0.0)
 
 
-# --- pauses ----------------------------------------------------------------------------------------------
-# Why nothing is polled now, and for how long which cause has kept the crawl.
-
+# --- pauses: why nothing is polled now, and for how long which cause has kept the crawl ------------------
 
 CAUSES: Final = ("sink", "frontier", "span", "suspicion", "kafka", "memory", "stop")
 
@@ -250,13 +235,10 @@ _SAID: Final = {
 }
 
 
-# --- tasks -----------------------------------------------------------------------------------------------
-# Counts of pages, bytes, outcomes and reasons by task, bounded in memory.
-#
+# --- tasks: counts of pages, bytes, outcomes and reasons by task, bounded in memory ----------------------
 # Theory: a process may see any number of tasks, one a seed at worst. Counts are exact while it has seen at
 # most MOST_TASKS. Beyond that the smaller half is added to the sum of the others and forgotten; a task of
 # these that comes again begins at 0, so its own counts are too low while the sum of all stays right.
-
 
 MOST_TASKS: Final = 2_000  # with counts of their own, about 1 KB each
 MOST_SHOWN: Final = 200
@@ -346,8 +328,7 @@ def _size(item: tuple[str | None, TaskCounts]) -> tuple[int, int]:
     return counts.pages, sum(counts.outcomes.values())
 
 
-# --- seed times ------------------------------------------------------------------------------------------
-# Measures how long seeds are in flight, and counts their outcomes by task.
+# --- seed times: measures how long seeds are in flight, and counts their outcomes by task ----------------
 
 
 class SeedTimes(SeedListener):
@@ -390,9 +371,7 @@ class SeedTimes(SeedListener):
         return None if self.last_completion_at is None else self._clock() - self.last_completion_at
 
 
-# --- log tally -------------------------------------------------------------------------------------------
-# Counts warnings and errors by the logger that said them.
-
+# --- log tally: counts warnings and errors by the logger that said them ----------------------------------
 
 MOST_LOGGERS: Final = 10
 _LONGEST: Final = 60  # characters of a name
@@ -435,8 +414,7 @@ class LogTally(logging.Handler):
         return [{"level": level, "logger": logger, "count": count} for (level, logger), count in counts]
 
 
-# --- moments ---------------------------------------------------------------------------------------------
-# Moments as text.
+# --- Moments as text -------------------------------------------------------------------------------------
 
 
 def iso(unix_seconds: float) -> str:

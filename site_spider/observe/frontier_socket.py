@@ -22,9 +22,7 @@ from site_spider.contracts.seed_log import LogName
 from site_spider.observe.progress import MOST_HOSTS
 from site_spider.observe.snapshot import Snapshot, Watched, snapshot
 
-# --- sockets ---------------------------------------------------------------------------------------------
-# The sockets of `scrapy frontier`: one for each crawl, in a folder that only this user may enter.
-
+# --- The sockets of `scrapy frontier`: one for each crawl, in a folder that only this user may enter -----
 
 _LONGEST_PATH_BYTES = 107  # what a socket's address has room for
 _SUFFIX = ".frontier"

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import heappush, heappushpop
 from typing import Any, Final, NamedTuple
 
@@ -25,6 +25,10 @@ from site_spider.ledger.ledger import Entry
 from site_spider.ledger.metadata import Run, decode
 from site_spider.observe.counters import TaskCounts, TaskSums, iso
 from site_spider.results.failures import REASONS, NameCounts, failure_name, reason_of
+from site_spider.seed.seed import Seed
+from site_spider.tasks.board import Board
+from site_spider.tasks.control_log import seed_of
+from site_spider.tasks.follower import TaskTopics
 
 
 class Progress(NamedTuple):
@@ -136,6 +140,35 @@ class Rate:
         return lag / rate if rate else None
 
 
+# --- The seeds of a task that wait in the topics, by reading these ---------------------------------------
+
+
+def in_seed_topic(log: SeedLog, topic: str, group: str, task_id: str) -> Iterator[Seed]:
+    """Those that the group has not completed, as far as it has committed. Raises LogUnavailable."""
+    try:
+        done = {part.partition: DoneOffsets(part.committed) for part in log.progress(topic, group)}
+        messages = log.read(topic)
+    except TopicMissing:
+        return
+    for message in messages:
+        is_done = message.offset in done.get(message.partition, ())
+        if not is_done and (seed := seed_of(message, task_id)) is not None:
+            yield seed
+
+
+def in_parked_topic(log: SeedLog, topics: TaskTopics, board: Board, task_id: str) -> Iterator[Seed]:
+    """Those that were not put back. Raises LogUnavailable."""
+    offsets = board.returned(task_id).offsets
+    try:
+        messages = log.read(topics.parked)
+    except TopicMissing:
+        return
+    for message in messages:
+        is_back = message.offset < offsets.get(str(message.partition.number), 0)
+        if not is_back and (seed := seed_of(message, task_id)) is not None:
+            yield seed
+
+
 # --- pages -----------------------------------------------------------------------------------------------
 # Counts every result document as it is handed to the sinks: by task, by reason, and the newest failures.
 
@@ -213,9 +246,7 @@ def _failed(document: Mapping[str, Any], job: Job | None, task_id: str | None) -
     return FailedPage(url, reason_of(said), said[:_LONGEST_SAID], runtime.time(), task_id, seed)
 
 
-# --- lag -------------------------------------------------------------------------------------------------
-# Keeps a producer from running too far ahead of a consumer group.
-
+# --- lag: keeps a producer from running too far ahead of a consumer group --------------------------------
 
 _PAUSE_SECONDS = 1.0
 _SAY_SECONDS = 10.0  # from one line about the wait to the next
@@ -269,9 +300,7 @@ def group_gate(log: SeedLog, topic: str, group: str, most: int, say: Callable[[s
     return LagGate(lag, most, f"messages wait for group {group}", say)
 
 
-# --- survey ----------------------------------------------------------------------------------------------
-# Counts of what waits in the frontier by reason, and the hosts with the longest queues.
-
+# --- survey: counts of what waits in the frontier by reason, and the hosts with the longest queues -------
 
 MOST_HOSTS = 1000  # that anybody may ask for
 _MOST_REASONS = 20

@@ -9,27 +9,32 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import resource
-from collections.abc import Mapping
+import socket
+import tomllib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
 from pathlib import Path
+from string import Formatter
 from typing import Any, Final, NamedTuple
 
 from scrapy.crawler import Crawler
 from scrapy.settings import BaseSettings
 
-from site_spider import runtime
+from site_spider import options, runtime
 from site_spider.contracts.seed_log import Partition
 from site_spider.download.bodies import Bodies
 from site_spider.download.proxies.service import ProxyService
 from site_spider.engine import flow as engine_hooks
-from site_spider.engine.scrapy_parts import ROBOTS_COUNTED
+from site_spider.engine.scrapy_parts import ROBOTS_COUNTED, load_class
+from site_spider.errors import ConfigError
 from site_spider.frontier.retry import RETRIES_COUNTED
 from site_spider.frontier.scheduler import Queues
 from site_spider.histogram import difference
-from site_spider.intake.intake import Intake
-from site_spider.intake.seeds import Seeds
+from site_spider.intake.intake import Intake, Seeds
 from site_spider.ledger.ledger import Ledger, Outcome
 from site_spider.observe.counters import (
     SPAN_SAID,
@@ -41,19 +46,118 @@ from site_spider.observe.counters import (
     counters,
     iso,
 )
-from site_spider.observe.identity import Identity
 from site_spider.observe.progress import PageTally, Survey
+from site_spider.options import SettingsView
 from site_spider.results.delivery import Delivery
 from site_spider.results.failures import REASONS
 from site_spider.results.results import Sinks
 from site_spider.tasks.board import BrokerClock
 
-# --- document --------------------------------------------------------------------------------------------
-# The statistics document: a snapshot of this process with what was added since the document before.
-#
+# --- identity: who a process is, for everybody who looks at several --------------------------------------
+
+
+class Identity:
+    """Of one crawl. `member_name` is asked anew each time: the group is joined later."""
+
+    def __init__(self, spider: str, group: str, topic: str, member_name: Callable[[], str]) -> None:
+        self.spider = spider
+        self.group = group
+        self.topic = topic
+        self.host_name = socket.gethostname()
+        self.pid = os.getpid()
+        self.started_at = runtime.time()
+        self.version = _version()
+        self._member_name = member_name
+
+    @property
+    def process(self) -> str:
+        """A name of its own for this crawl, which no other has on any host at any time."""
+        return f"{self.host_name}-{self.pid}-{int(self.started_at)}"
+
+    @property
+    def slot(self) -> str:
+        """A name that the process which takes the place of this one has again; empty without one."""
+        return self._member_name()
+
+    def document(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "spider": self.spider,
+            "group": self.group,
+            "topic": self.topic,
+            "process": self.process,
+            "slot": self.slot,
+            "host_name": self.host_name,
+            "pid": self.pid,
+            "started_at": iso(self.started_at),
+            "version": self.version,
+        }
+
+
+def _version() -> str:
+    try:
+        return version("site-spider")
+    except PackageNotFoundError:
+        pass  # a checkout
+    try:
+        text = (Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8")
+        return str(tomllib.loads(text)["project"]["version"])
+    except (OSError, ValueError, KeyError):
+        return "unknown"
+
+
+# --- The name that statistics documents give their spider: SITE_STATS_ID ---------------------------------
+
+SETTING: Final = "SITE_STATS_ID"
+LONGEST: Final = 300  # characters
+
+_PATH: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", re.ASCII)
+
+
+def statistics_id(settings: SettingsView, identity: Identity) -> str:
+    """A format of names in braces, or what the callable of a dotted path returns. Raises ConfigError."""
+    value = options.text(settings, SETTING, required=True)
+    names = {
+        "spider": identity.spider,
+        "host": identity.host_name,
+        "process": identity.pid,
+        "start": int(identity.started_at),
+        "group": identity.group,
+        "topic": identity.topic,
+    }
+    found = _called(value, names) if _PATH.fullmatch(value) else _formatted(value, names)
+    return found[:LONGEST]
+
+
+def _formatted(value: str, names: Mapping[str, Any]) -> str:
+    said = f"{SETTING} is {value!r}, but"
+    try:
+        fields = [(name, spec, turn) for _, name, spec, turn in Formatter().parse(value) if name is not None]
+    except ValueError as error:
+        raise ConfigError(f"{said} is no format: {error}. Such as {{spider}}-{{host}}-{{process}}.") from None
+    for name, spec, conversion in fields:
+        if name not in names or spec or conversion:
+            known = ", ".join(f"{{{one}}}" for one in names)
+            raise ConfigError(f"{said} a format has {known}, and nothing else in braces.")
+    return value.format_map(names)
+
+
+def _called(path: str, names: Mapping[str, Any]) -> str:
+    made = load_class(SETTING, path)
+    try:
+        found = made(**names)
+    except Exception as error:
+        raise ConfigError(
+            f"{SETTING} names {path}, which cannot be called with {', '.join(names)}: {error!r}."
+        ) from error
+    if not isinstance(found, str) or not found.strip():
+        raise ConfigError(f"{SETTING} names {path}, which returns {found!r:.100}, but must return a name.")
+    return found
+
+
+# --- The statistics document: a snapshot of this process with what was added since the document before ---
 # Its fields are fit for an index: none is named after a host, a partition or a task. Names from outside
 # stand only in `failures`, `unknown_fields`, `counters` and `texts`, which are bounded.
-
 
 MOMENTS: Final = ("interval", "idle", "close")
 
@@ -163,12 +267,9 @@ def _sums(prefix: str, kind: Mapping[str, int], before: Mapping[str, int] | None
     return {f"{prefix}{name}": kind[of] - (before or {}).get(of, 0) for name, of in _SUMS.items()}
 
 
-# --- scrapy stats ----------------------------------------------------------------------------------------
-# What Scrapy's statistics say of downloads, retries and links.
-#
+# --- scrapy stats: what Scrapy's statistics say of downloads, retries and links --------------------------
 # Statistics may have any number of keys, since spiders and extensions add their own. So what is wanted is
 # asked for by its key.
-
 
 Stats = Mapping[str, Any]
 
@@ -232,9 +333,7 @@ def _answered(stats: Stats, prefix: str) -> dict[str, Any]:
     }
 
 
-# --- memory ----------------------------------------------------------------------------------------------
-# The memory of this process, as Linux says it.
-
+# --- The memory of this process, as Linux says it --------------------------------------------------------
 
 _STATM = Path("/proc/self/statm")
 _MEGABYTE = 1024 * 1024  # as Scrapy counts MEMUSAGE_*_MB
@@ -258,8 +357,7 @@ def memory(settings: BaseSettings) -> dict[str, Any]:
     }
 
 
-# --- watched ---------------------------------------------------------------------------------------------
-# The parts of a crawl whose numbers are shown.
+# --- watched: the parts of a crawl whose numbers are shown -----------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,12 +29,9 @@ from site_spider.outage import Outage
 from site_spider.results.delivery import Delivery
 from site_spider.results.document import encode
 
-# --- stats topic -----------------------------------------------------------------------------------------
-# The statistics topic: each process's snapshot, so that a console on any host sees the fleet.
-#
+# --- The statistics topic: each process's snapshot, so that a console on any host sees the fleet ---------
 # A message is JSON of at most LARGEST_BYTES under the name of its process. The topic keeps an hour or two.
 # Nobody waits for it: while the log does not take the last messages, no more are sent.
-
 
 logger = logging.getLogger(__name__)
 

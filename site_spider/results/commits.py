@@ -280,8 +280,7 @@ class OffsetCommits:
         topic: str | None = None,
     ) -> Future[Any]:
         """As in Commits: sent at once."""
-        root = job.root
-        headers = moved_headers(root.seed, root.message) if job is root else ()
+        headers = moved_headers(job.seed, job.entry.message) if job.parent is None else ()
         return self._producer.send(topic or job.entry.partition.topic, key, value, headers)
 
     def is_taking(self) -> bool:

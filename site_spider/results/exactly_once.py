@@ -24,7 +24,7 @@ from site_spider.contracts.seed_log import (
 )
 from site_spider.contracts.sink import Record
 from site_spider.errors import CommitInDoubt, LogUnavailable
-from site_spider.ledger.completion import Completion, Job, Root, SeedListener
+from site_spider.ledger.completion import Completion, Job, SeedListener
 from site_spider.ledger.ledger import Entry
 from site_spider.outage import Outage
 from site_spider.results.batch import BatchLimits
@@ -261,7 +261,7 @@ class ExactlyOnce(SeedListener):
     def _keep(self, job: Job, item: Item) -> None:
         if not job.entry.live:
             self._completion.repeats.broken(job.entry)  # stored by whoever has the partition now
-        elif self._held.keep(job.entry, item, job.root):
+        elif self._held.keep(job.entry, item, job):
             self._completion.hold_to_close(job.entry)
 
     def _forget(self, entry: Entry) -> None:
@@ -385,8 +385,7 @@ class ExactlyOnce(SeedListener):
         entry = tree.entry
         if entry is None or not entry.live:
             return
-        root: Root = tree.origin
-        self._dead_letters.give_up(root, reason)
+        self._dead_letters.give_up(tree.origin, reason)
         if entry.holds == 1:  # it was set aside before
             self._ended(entry)
 

@@ -75,9 +75,10 @@ class DeadLetters:
 
         When all else of its tree has ended: should its partition leave before, its next owner does it again.
         """
-        if not job.root.is_set_aside:
-            job.root.is_set_aside = True
-            self._completion.at_last(job.entry, partial(self.set_aside, job.root.message, reason, job.entry))
+        entry = job.entry
+        if not entry.is_set_aside:
+            entry.is_set_aside = True
+            self._completion.at_last(entry, partial(self.set_aside, entry.message, reason, entry))
 
     def _send(self, message: Message, headers: list[tuple[str, bytes]], entry: Entry) -> None:
         future = self._producer.send(self._topic, message.key, message.value, headers)
@@ -330,7 +331,7 @@ def describe_job(result: Result, job: Job) -> None:
         result.seed_url_id = seed.seed_url_id
     else:
         result.parent_url_id = job.parent.url_id
-        result.seed_url_id = seed.seed_url_id or job.root.url_id
+        result.seed_url_id = seed.seed_url_id or seed.url_id
 
 
 def describe_host(result: Result, host: str) -> None:

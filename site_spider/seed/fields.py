@@ -273,12 +273,9 @@ def _cookie_text(field: str, value: object) -> str:
     return text
 
 
-# --- strict json -----------------------------------------------------------------------------------------
-# Reads the JSON of a seed, more strictly than `json.loads`.
-#
+# --- strict json: reads the JSON of a seed, more strictly than `json.loads` ------------------------------
 # Whatever two readers could take differently is refused, and so is whatever costs more to read than it is
 # worth.
-
 
 MAX_MESSAGE_BYTES = 1_000_000  # this many are refused; Kafka's own default limit is 1,048,588
 MAX_NESTING = 32  # objects and lists within each other, the message itself included

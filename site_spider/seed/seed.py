@@ -24,9 +24,7 @@ from site_spider.seed.fields import read_object
 from site_spider.seed.spilled import Spilled
 from site_spider.text import refused, shown
 
-# --- beside ----------------------------------------------------------------------------------------------
-# Fields of a seed's meta that producers put beside the URL instead: taken as if they stood in meta.
-
+# --- Fields of a seed's meta that producers put beside the URL instead: taken as if they stood in meta ---
 
 FIELDS: Final = {
     "task_id": check.optional_identifier,
@@ -184,7 +182,7 @@ def parse_seed(
         parent_url_id=parent_url_id,
         seed_url_id=seed_url_id,
         directives=directives,
-        extra_json=_compact(extra) if extra else b"",
+        extra_json=json.dumps(extra, ensure_ascii=False, separators=(",", ":")).encode() if extra else b"",
         unknown_fields=unknown,
         spilled=_spilled(url, fields, meta.get(spilled.KEY), keys),
         page_scope=page_scope,
@@ -220,10 +218,6 @@ def _default_id(url: str, page_scope: str | None) -> str:
         return url_id(url, page_scope)
     except ValueError:
         raise refused("url", f"{shown(url)} cannot be brought into canonical form") from None
-
-
-def _compact(document: dict[str, Any]) -> bytes:
-    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def _unknown_fields(fields: dict[str, Any]) -> tuple[str, ...]:
@@ -269,20 +263,12 @@ def _split_meta(meta: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     return directives, extra
 
 
-def _retry_times(field: str, value: object) -> int:
-    return check.integer(field, value, 0, MAX_RETRY_TIMES)
-
-
-def _timeout(field: str, value: object) -> float:
-    return check.seconds(field, value, MAX_TIMEOUT_SECONDS)
-
-
 _DIRECTIVES: Final[dict[str, Callable[[str, object], bool | float | str]]] = {
     "dont_redirect": check.boolean,
     "dont_retry": check.boolean,
     "dont_merge_cookies": check.boolean,
-    "max_retry_times": _retry_times,
-    "download_timeout": _timeout,
+    "max_retry_times": lambda field, value: check.integer(field, value, 0, MAX_RETRY_TIMES),
+    "download_timeout": lambda field, value: check.seconds(field, value, MAX_TIMEOUT_SECONDS),
     "if_changed": check.boolean,
     "follow_unchanged": check.boolean,
     "etag": check.validator,
@@ -291,9 +277,7 @@ _DIRECTIVES: Final[dict[str, Callable[[str, object], bool | float | str]]] = {
 DIRECTIVES: Final = frozenset(_DIRECTIVES)
 
 
-# --- line ------------------------------------------------------------------------------------------------
-# A line of a seed file, a URL or a JSON seed, as a message.
-
+# --- line: A line of a seed file, a URL or a JSON seed, as a message -------------------------------------
 
 _BLANKS = " \t\r\n\ufeff"  # a byte order mark may open a file
 
@@ -373,11 +357,8 @@ def first_place(headers: Headers) -> Headers:
     return tuple((name, value) for name, value in headers if name == FIRST_PLACE)
 
 
-# --- weight ----------------------------------------------------------------------------------------------
-# Estimates the memory of a seed; tests/frontier/test_weight.py measures it.
-#
+# --- weight: estimates the memory of a seed; tests/frontier/test_weight.py measures it -------------------
 # Besides the texts, the numbers are resident memory; tests/frontier/test_weight.py holds them.
-
 
 TEXT_BYTES = 60  # a string or bytes besides what is in them, with their place in a list
 _SEED_BYTES = 1_400  # in flight: with its entry in the ledger and its place in the frontier

@@ -147,12 +147,9 @@ def _status_or_reason(field: str, value: object) -> str | int:
     return _reason(field, value) if isinstance(value, str) else check.integer(field, value or 0, *_STATUSES)
 
 
-# --- signature -------------------------------------------------------------------------------------------
-# Signs and verifies messages of spilled requests (SITE_SPILL_KEY).
-#
+# --- signature: signs and verifies messages of spilled requests (SITE_SPILL_KEY) -------------------------
 # HMAC-SHA256 over the whole message but for the signature itself, as JSON with sorted keys: so what is said
 # of one seed cannot be said of another.
-
 
 SIGNATURE_KEY: Final = "site_signature"  # in a message's meta
 

@@ -104,9 +104,7 @@ def _is_chosen(settings: SettingsView, topic: str) -> bool:
     return topic != _USUAL or (priority or 0) > _PROJECT
 
 
-# --- topics ----------------------------------------------------------------------------------------------
-# All topics of a crawl, under one name each for crawls and commands alike. No two may be the same.
-
+# --- All topics of a crawl, under one name each for crawls and commands alike. No two may be the same ----
 
 DEAD_LETTERS: Final = "SITE_DEAD_LETTER_TOPIC"
 STATISTICS: Final = "SITE_STATS_TOPIC"
@@ -195,9 +193,7 @@ class CrawlTopics(NamedTuple):
                 yield setting, topic
 
 
-# --- partitions ------------------------------------------------------------------------------------------
-# The partition of a key, as Kafka's Java client computes it (murmur2).
-
+# --- The partition of a key, as Kafka's Java client computes it (murmur2) --------------------------------
 
 _SEED = 0x9747B28C
 _FACTOR = 0x5BD1E995

@@ -14,11 +14,18 @@ from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings, Settings
 from site_spider import options
 from site_spider.contracts.seed_log import Granted, Right, SeedLog
 from site_spider.dupefilter.dupefilter import store_class
-from site_spider.errors import ConfigError, SiteSpiderError
-from site_spider.observe.identity import Identity, statistics_id
+from site_spider.errors import (
+    EXIT_CONFIG,
+    EXIT_SETUP,
+    EXIT_UNAVAILABLE,
+    ConfigError,
+    SiteSpiderError,
+    exit_code_of,
+)
+from site_spider.observe.snapshot import Identity, statistics_id
 from site_spider.secrets import Redaction, masked, secrets_of
-from site_spider.service import addon, environment, exit_code
 from site_spider.service import config as plugins
+from site_spider.service import environment
 from site_spider.service.config import ServiceSettings
 from site_spider.service.environment import ENVIRONMENT_PRIORITY
 from site_spider.service.notices import sender
@@ -110,7 +117,7 @@ def origins(
 ) -> Iterator[SettingSource]:
     """All settings of ours, and those of Scrapy that somebody has set; by name."""
     redaction = Redaction(secrets_of(settings))
-    is_other = addon.is_enabled(settings)
+    is_other = environment.has_addon(settings)
     usual = SETTINGS_PRIORITIES["addon" if is_other else "project"]
     for name in sorted(settings):
         priority, value = settings.getpriority(name) or 0, settings[name]
@@ -157,7 +164,7 @@ def examine(settings: Settings, spider: type[Spider]) -> Iterator[Finding]:
         ]
         log = plugins.seed_log(settings)
     except ConfigError as error:
-        yield Finding("settings", str(error), exit_code.CONFIG)
+        yield Finding("settings", str(error), EXIT_CONFIG)
         return
     yield Finding("settings", "can be used")
     if options.text(settings, "SITE_KAFKA_BROKERS"):
@@ -175,12 +182,12 @@ def _of_kafka(log: SeedLog, config: ServiceSettings, settings: BaseSettings) -> 
         yield Finding("Kafka", f"{log.address} answers")
         needed = needed_rights(config, settings)
         for said in log.granted(needed):
-            yield Finding(*_of_right(log, said), code=exit_code.CONFIG if said.missing and said.exists else 0)
+            yield Finding(*_of_right(log, said), code=EXIT_CONFIG if said.missing and said.exists else 0)
         for said in log.granted(_useful_rights(config)):
             what, says = _of_right(log, said)
             yield Finding(what, f"{says}; a crawl starts without" if said.missing else says)
     except SiteSpiderError as error:
-        yield Finding("Kafka", str(error), exit_code.of(error, exit_code.SETUP))
+        yield Finding("Kafka", str(error), exit_code_of(error, EXIT_SETUP))
     if config.exactly_once:
         yield Finding("transactional ids", "Kafka does not say whether this process may use them")
 
@@ -219,6 +226,6 @@ def _of_part(what: str, part: Any) -> Finding:
     try:
         return Finding(what, asyncio.run(asyncio.wait_for(check(), _PART_SECONDS)) or "is not checked")
     except TimeoutError:
-        return Finding(what, f"no answer within {_PART_SECONDS:.0f} s", exit_code.UNAVAILABLE)
+        return Finding(what, f"no answer within {_PART_SECONDS:.0f} s", EXIT_UNAVAILABLE)
     except SiteSpiderError as error:
-        return Finding(what, str(error), exit_code.of(error, exit_code.SETUP))
+        return Finding(what, str(error), exit_code_of(error, EXIT_SETUP))

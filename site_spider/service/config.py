@@ -168,8 +168,7 @@ def _limits(settings: SettingsView) -> SeedLimits:
     return SeedLimits(options.integer(settings, "SITE_MAX_SEEDS_IN_FLIGHT", minimum=1), spans)
 
 
-# --- plugins ---------------------------------------------------------------------------------------------
-# Loads the classes that settings name: seed log, sinks, stores of statistics, reader.
+# --- Loads the classes that settings name: seed log, sinks, stores of statistics, reader -----------------
 
 
 def seed_log(settings: BaseSettings) -> SeedLog:
@@ -252,8 +251,7 @@ def _class_named(settings: BaseSettings, setting: str, classes_setting: str, nam
     return load_class(setting, classes.get(name, name))
 
 
-# --- webhook guard ---------------------------------------------------------------------------------------
-# Which addresses a webhook may reach: those that a crawl may.
+# --- Which addresses a webhook may reach: those that a crawl may -----------------------------------------
 
 
 def guard_of(settings: BaseSettings) -> MayReach:

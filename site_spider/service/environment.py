@@ -1,4 +1,4 @@
-"""Reads settings from environment variables."""
+"""The settings of a crawl: from environment variables, files and the add-on, checked before they are used."""
 
 from __future__ import annotations
 
@@ -11,22 +11,24 @@ from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final, Self
 
-from scrapy.settings import BaseSettings, default_settings
+from scrapy.crawler import Crawler
+from scrapy.exceptions import NotConfigured
+from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings, default_settings
 from scrapy.utils.misc import load_object
+from scrapy.utils.reactor import is_reactor_installed
 
 from site_spider import options, resources
 from site_spider import settings as ours
+from site_spider.engine.scrapy_parts import takes_seeds
 from site_spider.errors import ConfigError
 from site_spider.options import SettingsView
 from site_spider.secrets import Redaction, secrets_of
 
-# --- secret files ----------------------------------------------------------------------------------------
-# Takes settings that can hold a secret from files, as Docker and Kubernetes hand secrets out.
-#
+# --- Takes settings that can hold a secret from files, as Docker and Kubernetes hand secrets out ---------
 # `NAME_FILE` is the path of a file with what `NAME` would be, as an environment variable or a setting.
-
 
 SECRETS = (
     "SITE_KAFKA_OPTIONS",
@@ -100,13 +102,10 @@ def _unquoted(value: str) -> str:
     return value[1:-1] if is_quoted else value
 
 
-# --- setting names ---------------------------------------------------------------------------------------
-# Refuses settings that nobody reads: a mistyped name would be without effect, silently.
-#
+# --- Refuses settings that nobody reads: a mistyped name would be without effect, silently ---------------
 # Known are the names with a default, here or in the settings file of the project at hand, and those that a
 # class of somebody else's declares in `setting_names`. Other names than ours are refused when they are
 # nearly one of Scrapy's, and have such a value: other parts of a project have settings of their own.
-
 
 _PREFIX = "SITE_"
 _OF_SERVERS = "SITE_SERVERS_"  # task_shell/servers.sh reads these
@@ -201,9 +200,7 @@ def _refusal(name: str) -> str:
     return f"{name} is not a setting" + (f": did you mean {near[0]}?" if near else ".")
 
 
-# --- scrapy settings -------------------------------------------------------------------------------------
-# Checks Scrapy's own settings before Scrapy reads them.
-
+# --- scrapy settings: checks Scrapy's own settings before Scrapy reads them ------------------------------
 
 _MAY_BE_NEGATIVE = frozenset({"DEPTH_PRIORITY", "REDIRECT_PRIORITY_ADJUST", "RETRY_PRIORITY_ADJUST"})
 _LOWEST = -(10**9)
@@ -239,12 +236,9 @@ def _check(settings: SettingsView, name: str, default: float) -> None:
         options.seconds(settings, name, lowest)
 
 
-# --- spider settings -------------------------------------------------------------------------------------
-# The custom_settings of a spider, over the parts of this project.
-#
+# --- spider settings: the custom_settings of a spider, over the parts of this project --------------------
 # Scrapy takes a dict of custom_settings in the place of the one that was there: a spider with a pipeline of
 # its own would have none that writes results, and one with a middleware of its own no retries.
-
 
 _NAME = "custom_settings"
 MERGED = ("ITEM_PIPELINES", "DOWNLOADER_MIDDLEWARES", "SPIDER_MIDDLEWARES", "EXTENSIONS", "DOWNLOAD_HANDLERS")
@@ -292,12 +286,9 @@ def apply_custom_settings(settings: BaseSettings, custom: Mapping[str, Any]) -> 
     settings.setdict({**custom, **merged}, priority="spider")
 
 
-# --- redaction -------------------------------------------------------------------------------------------
-# Removes secrets of the settings from every log record.
-#
+# --- redaction: removes secrets of the settings from every log record ------------------------------------
 # Scrapy replaces its handler more than once, so the records themselves are looked at. One without a secret
 # stays as it is.
-
 
 _formatter = logging.Formatter()
 
@@ -334,3 +325,82 @@ def redact_logs(settings: BaseSettings) -> Redaction:
         inner = inner.inner
     logging.setLogRecordFactory(RedactingFactory(inner, redaction))
     return redaction
+
+
+# --- add-on: the settings of this project in another one, as an add-on of Scrapy -------------------------
+# `ADDONS = {"site_spider.Addon": 300}` brings scheduler, download handlers, middlewares, extensions and
+# pipeline to the spiders that take seeds, and changes nothing for any other. What the project sets itself
+# counts more: add-ons stand between Scrapy's defaults and settings.py.
+
+ADDON_PRIORITY: Final = "addon"
+ADDON_PATH: Final = "site_spider.Addon"
+_LEAST: Final = SETTINGS_PRIORITIES[ADDON_PRIORITY]
+
+_COMPONENTS: Final = ("EXTENSIONS", "DOWNLOADER_MIDDLEWARES", "SPIDER_MIDDLEWARES", "ITEM_PIPELINES")
+_HANDLERS: Final = "DOWNLOAD_HANDLERS"
+# What a project is called and where its code lies; and what this package's place in it says already.
+_PROJECTS: Final = frozenset({"BOT_NAME", "SPIDER_MODULES", "NEWSPIDER_MODULE", "COMMANDS_MODULE"})
+# Of the process: whoever made it has chosen them. `scrapy crawl` sets them before it makes one.
+_OF_PROCESS: Final = frozenset({"ASYNCIO_EVENT_LOOP", "TWISTED_DNS_RESOLVER", "REACTOR_THREADPOOL_MAXSIZE"})
+
+OUR_SETTINGS: Final[Mapping[str, Any]] = MappingProxyType(
+    {name: value for name, value in vars(ours).items() if name.isupper() and name not in _PROJECTS}
+)
+
+
+class Addon:
+    """For spiders with `takes_seeds`."""
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        """As Scrapy asks."""
+        if not takes_seeds(crawler):
+            raise NotConfigured
+        return cls()
+
+    def update_settings(self, settings: BaseSettings) -> None:
+        """As Scrapy asks: our settings below the project's, the environment above them."""
+        join_settings(settings)
+        apply_environment(settings)
+
+
+def has_addon(settings: BaseSettings) -> bool:
+    """Whether a project has the add-on."""
+    return any(
+        order is not None and load_object(name) is Addon for name, order in settings.getdict("ADDONS").items()
+    )
+
+
+def has_our_settings(settings: BaseSettings) -> bool:
+    """Whether our settings are there: in the project itself, or where the add-on has been at work."""
+    return "SITE_SEED_TOPIC" in settings
+
+
+def join_settings(settings: BaseSettings) -> None:
+    """Our settings for one crawl, but for those that its process has chosen already."""
+    apply_our_settings(settings, without=_OF_PROCESS if is_reactor_installed() else frozenset())
+
+
+def apply_our_settings(settings: BaseSettings, without: frozenset[str] = frozenset()) -> None:
+    """Our settings where the project has none of its own. Doing it twice changes nothing more."""
+    for name, value in OUR_SETTINGS.items():
+        if name in without:
+            continue
+        if name in _COMPONENTS:
+            _add_components(settings, name, value)
+        elif name == _HANDLERS:
+            _merge(settings, name, {**value, **settings.getdict(name)})
+        else:
+            settings.set(name, value, priority=ADDON_PRIORITY)
+
+
+def _add_components(settings: BaseSettings, name: str, added: Mapping[str, int | None]) -> None:
+    theirs = settings.getdict(name)
+    known = {load_object(component) for component in theirs}
+    new = {path: order for path, order in added.items() if load_object(path) not in known}
+    _merge(settings, name, {**new, **theirs})
+
+
+def _merge(settings: BaseSettings, name: str, value: Mapping[str, Any]) -> None:
+    """At the project's own priority: what may replace its value may replace this one."""
+    settings.set(name, dict(value), priority=max(settings.getpriority(name) or 0, _LEAST))

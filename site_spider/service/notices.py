@@ -26,7 +26,7 @@ from site_spider.errors import ConfigError, SeedError
 from site_spider.observe.snapshot import number, stats_of
 from site_spider.page.url import check_url
 from site_spider.service.config import guard_of
-from site_spider.service.parts import Parts
+from site_spider.service.wiring import Parts
 from site_spider.tasks import webhook
 
 logger = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""The parts of a crawl, as the wiring has built them."""
+"""Parts that the wiring builds in steps: the end of a crawl, what shows it, tasks."""
 
 from __future__ import annotations
 
@@ -8,45 +8,30 @@ import sys
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, NoReturn, cast
+from typing import NoReturn, cast
 
 from scrapy.crawler import Crawler
-from scrapy.dupefilters import BaseDupeFilter
 from scrapy.exceptions import CloseSpider
 from scrapy.settings import BaseSettings
 
 from site_spider import options
 from site_spider.contracts.seed_log import LogName, Partition, Producer, SeedLog
 from site_spider.contracts.sink import Sink, StatisticsStore
-from site_spider.download.bodies import Bodies
 from site_spider.engine.background import Background
-from site_spider.errors import ConfigError
+from site_spider.errors import EXIT_SETUP, EXIT_SOFTWARE, ConfigError, exit_code_of
 from site_spider.frontier.frontier import Frontier
-from site_spider.frontier.scheduler import Dispatcher, Queues
+from site_spider.frontier.scheduler import Queues
 from site_spider.frontier.waiter import TaskFlow, TaskRates, Waiter
-from site_spider.frontier.waiting_room import WaitingRoom
-from site_spider.intake.intake import Handover, Intake, LoopCalls
-from site_spider.intake.room import BackPressure, PollRoom
-from site_spider.intake.seed_queue import TopicPartitions
-from site_spider.intake.seeds import Seeds
-from site_spider.intake.suspects import Quarantine
+from site_spider.intake.intake import LoopCalls
 from site_spider.ledger.completion import Completion
 from site_spider.observe.frontier_socket import FrontierServer
-from site_spider.observe.identity import statistics_id
-from site_spider.observe.metrics.exporter import GroupWatch
 from site_spider.observe.metrics.readings import Measurements
-from site_spider.observe.snapshot import MOMENTS, Watched
+from site_spider.observe.snapshot import MOMENTS, Watched, statistics_id
 from site_spider.observe.statistics import Statistics, StatisticsPlan, StatsTopic
 from site_spider.options import SettingsView
-from site_spider.results.commits import Commits
 from site_spider.results.delivery import Delivery
-from site_spider.results.failures import Mishaps
-from site_spider.results.results import Results, Sinks
 from site_spider.secrets import Redaction, secrets_of
-from site_spider.service import exit_code
 from site_spider.service.config import KAFKA, STATS_TO, ServiceSettings, guard_of
-from site_spider.service.stop import IdleClose
-from site_spider.sources.extractor import Extractor
 from site_spider.sources.library import SourceFolder
 from site_spider.sources.url_rules import UrlRulesFile
 from site_spider.tasks import webhook
@@ -54,17 +39,15 @@ from site_spider.tasks.board import Board, BrokerClock, PastUsage, TimeLimits
 from site_spider.tasks.control import Control
 from site_spider.tasks.control_log import Endings
 from site_spider.tasks.ends import Notices, OverTasks, TaskEnds, Tracker
-from site_spider.tasks.follower import BadRecords, Follower, TaskTopics, TopicView
-from site_spider.tasks.moving import Leaving, Parking
+from site_spider.tasks.follower import BadRecords, Follower, TopicView
+from site_spider.tasks.moving import Parking
 from site_spider.tasks.page_counts import PageLog
-from site_spider.tasks.rates import GroupRates, KnownTasks, Overtaking, Send, Window
+from site_spider.tasks.rates import GroupRates, KnownTasks, Overtaking, Window
 from site_spider.tasks.states import TaskStates
 from site_spider.tasks.tasks import ReturnWatch, TaskGate, Tasks, Teller, process_name
 from site_spider.text import for_log
 
-# --- ending ----------------------------------------------------------------------------------------------
-# How a crawl that cannot start or go on ends: the exit code, and the reason in the log.
-
+# --- How a crawl that cannot start or go on ends: the exit code, and the reason in the log ---------------
 
 logger = logging.getLogger(__name__)
 
@@ -92,9 +75,9 @@ class Ending:
         """
         if self._closing is not None:
             raise CloseSpider("failed") from error
-        code = exit_code.of(error, exit_code.SETUP)
-        reason = repr(error) if code == exit_code.SETUP else str(error)
-        logger.error("Cannot start: %s", reason, exc_info=error if code == exit_code.SETUP else None)
+        code = exit_code_of(error, EXIT_SETUP)
+        reason = repr(error) if code == EXIT_SETUP else str(error)
+        logger.error("Cannot start: %s", reason, exc_info=error if code == EXIT_SETUP else None)
         if self._crawler.settings.get("LOG_FILE"):
             # for whoever started it: the log is elsewhere
             shown = Redaction(secrets_of(self._crawler.settings))(f"Cannot start: {reason}")
@@ -104,8 +87,8 @@ class Ending:
 
     def fail(self, error: BaseException) -> None:
         """The crawl cannot go on: close it, with an exit code that has it started again."""
-        code = exit_code.of(error, exit_code.SOFTWARE)
-        if code == exit_code.SOFTWARE:
+        code = exit_code_of(error, EXIT_SOFTWARE)
+        if code == EXIT_SOFTWARE:
             logger.error("The crawl cannot go on: %r", error, exc_info=error)
             self.is_death = True
         else:
@@ -131,9 +114,7 @@ class Ending:
         self._crawler.spider.exit_code = code  # type: ignore[attr-defined]
 
 
-# --- observers -------------------------------------------------------------------------------------------
-# What shows a crawl to others: statistics and the socket of `scrapy frontier`.
-
+# --- What shows a crawl to others: statistics and the socket of `scrapy frontier` ------------------------
 
 _WHEN = "SITE_STATS_WHEN"
 _ALWAYS = frozenset({"interval", "close"})  # for the topic: a console shows each process, and its end
@@ -197,50 +178,6 @@ def statistics_plan(settings: SettingsView, own_id: str) -> StatisticsPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
-    """What the service opens, drives and closes, and what tests look at."""
-
-    config: ServiceSettings
-    log: SeedLog
-    producer: Producer
-    completion: Completion
-    sinks: Sinks
-    commits: Commits
-    results: Results
-    room: WaitingRoom
-    queues: Queues
-    partitions: TopicPartitions
-    bodies: Bodies
-    handover: Handover
-    quarantine: Quarantine
-    back_pressure: BackPressure
-    seeds: Seeds
-    intake: Intake
-    dupefilter: BaseDupeFilter
-    dispatcher: Dispatcher
-    watched: Watched
-    group: GroupWatch
-    measurements: Measurements
-    observers: Observers
-    extractor: Extractor
-    tasks: Tasks
-    ends: TaskEnds
-    mishaps: Mishaps  # kept: Scrapy refers to its listeners weakly
-
-
-def build_idle(parts: Parts) -> IdleClose:
-    """What looks whether there is anything to do. An outage, a full memory or a full sink is no rest."""
-    ledger, tells = parts.completion.ledger, parts.ends.is_counting
-
-    def is_busy() -> bool:
-        waits = ledger.in_flight or len(parts.room) or parts.intake.is_away or tells()
-        return bool(waits) or not parts.back_pressure.may_poll()
-
-    counts = lambda: tuple(ledger.outcomes.values())  # noqa: E731
-    return IdleClose(parts.config.idle_close_seconds, counts, is_busy, lambda: bool(ledger.partitions()))
-
-
-@dataclass(frozen=True, slots=True)
 class Stores:
     """What settings name, not yet opened."""
 
@@ -254,124 +191,82 @@ class Stores:
     obeys_robots: bool  # where no source says otherwise
 
 
-# --- task wiring -----------------------------------------------------------------------------------------
-# Builds the parts of tasks: what they need of others is named in two steps, as these are made.
+# --- Builds the parts of tasks: what they need of others is named in two steps, as these are made --------
 
 
-class TaskRecords(NamedTuple):
-    """What is known of tasks, and told of them."""
+class TaskParts:
+    """What is known of tasks, and told of them; its methods build the rest, once there is a frontier."""
 
-    topics: TaskTopics
-    board: Board
-    states: TaskStates
-    parking: Parking
-    control: Control
-    highs: Control | None  # None: the end of tasks is not told
-    pages: PageLog
-    clock: BrokerClock
-    producer: Producer
-    background: Background
-    send: Send  # to the task topic
-    count_in_stats: Callable[[str], None]
+    def __init__(
+        self,
+        config: ServiceSettings,
+        log: SeedLog,
+        producer: Producer,
+        tell: LoopCalls,
+        background: Background,
+        count: Callable[[str], None],
+    ) -> None:
+        self._config, self._log, self._producer, self._tell = config, log, producer, tell
+        self._background, self._count_in_stats = background, count
+        self.topics = topics = config.task_topics
+        self.board = Board()
+        self._send = partial(producer.send, topics.tasks)
+        self.states = TaskStates(self.board, process_name(), self._send, background)
+        self._endings = Endings()
+        view = TopicView(log, topics.control, self._endings.take, count)
+        follower = Follower(view, tell, lambda _task_ids: None)
+        self.control = Control(
+            producer, topics.control, self.states.process, self._endings, follower, background
+        )
+        self.highs = self.control if config.tells_ends else None  # None: the end of tasks is not told
+        self.parking = Parking(producer, topics, self.states, background, self.highs)
+        self.pages = PageLog(log, producer, topics.pages, background)
+        self.clock = BrokerClock(log, producer, topics.clock)
 
+    def shares(self, frontier: Frontier[Waiter]) -> bool:
+        """Whether there are tasks that share what is polled: here, declared, or named by a producer."""
+        return (
+            frontier.has_flow(lambda flow: isinstance(flow, TaskFlow) and flow.task_id is not None)
+            or self.board.has_running()
+            or self._endings.have_seeds()
+        )
 
-def build_records(
-    config: ServiceSettings,
-    log: SeedLog,
-    producer: Producer,
-    tell: LoopCalls,
-    background: Background,
-    count: Callable[[str], None],
-) -> TaskRecords:
-    """The first step, before there is a frontier."""
-    topics, board, endings = config.task_topics, Board(), Endings()
-    send = partial(producer.send, topics.tasks)
-    states = TaskStates(board, process_name(), send, background)
-    view = TopicView(log, topics.control, endings.take, count)
-    follower = Follower(view, tell, lambda _task_ids: None)
-    control = Control(producer, topics.control, states.process, endings, follower, background)
-    highs = control if config.tells_ends else None
-    parking = Parking(producer, topics, states, background, highs)
-    pages = PageLog(log, producer, topics.pages, background)
-    clock = BrokerClock(log, producer, topics.clock)
-    return TaskRecords(
-        topics, board, states, parking, control, highs, pages, clock, producer, background, send, count
-    )
+    def overtaking(self, window: Window, queues: Queues, completion: Completion) -> Overtaking | None:
+        """None with exactly-once: a seed that leaves would not be part of a transaction."""
+        if self._config.exactly_once:
+            return None
+        known = KnownTasks(self.board, self._endings, self.highs)
+        of_log = self._log, self._config.consumer_group, self._producer
+        return Overtaking(window, known, queues, completion, *of_log, self._background)
 
+    def tasks(
+        self,
+        gate: TaskGate,
+        partitions: Callable[[], Collection[Partition]],
+        rates: TaskRates,
+        overtaking: Overtaking | None,
+    ) -> Tasks:
+        """All of it, to be opened and driven."""
+        log, topics, board, producer = self._log, self.topics, self.board, self._producer
+        watch = ReturnWatch(log, topics, board, partitions, self._endings, self._background)
+        group_rates = GroupRates(board, rates, self.states.process, self._send)
+        has_first = lambda: Partition(topics.seeds, 0) in partitions()  # noqa: E731
+        limits = TimeLimits(board, self.clock, topics.tasks, producer, has_first, self._background)
+        past = PastUsage(board, topics.tasks, producer, has_first)
+        view = TopicView(log, topics.tasks, board.take, self._count_in_stats)
+        follower = partial(Follower, view, self._tell)
+        looks = [past.look] if overtaking is None else [past.look, overtaking.look]
+        return Tasks(self.states, self.parking, gate, watch, limits, group_rates, looks, follower)
 
-def shares(records: TaskRecords, frontier: Frontier[Waiter]) -> bool:
-    """Whether there are tasks that share what is polled: here, declared, or named by a producer."""
-    return (
-        frontier.has_flow(lambda flow: isinstance(flow, TaskFlow) and flow.task_id is not None)
-        or records.board.has_running()
-        or records.control.endings.have_seeds()
-    )
-
-
-def build_gate(records: TaskRecords, queues: Queues, leaving: Leaving) -> TaskGate:
-    """The second: what lets seeds, links and requests begin."""
-    return TaskGate(records.states, queues, leaving, records.background)
-
-
-def build_overtaking(
-    records: TaskRecords,
-    config: ServiceSettings,
-    poll_room: PollRoom,
-    may_poll: Callable[[], bool],
-    queues: Queues,
-    completion: Completion,
-    log: SeedLog,
-) -> Overtaking | None:
-    """None with exactly-once: a seed that leaves would not be part of a transaction."""
-    if config.exactly_once:
-        return None
-    window = Window(poll_room.is_full, may_poll)
-    known = KnownTasks(records.board, records.control.endings, records.highs)
-    group, producer = config.consumer_group, records.producer
-    return Overtaking(window, known, queues, completion, log, group, producer, records.background)
-
-
-def build_tasks(
-    records: TaskRecords,
-    gate: TaskGate,
-    log: SeedLog,
-    partitions: Callable[[], Collection[Partition]],
-    tell: LoopCalls,
-    rates: TaskRates,
-    overtaking: Overtaking | None,
-) -> Tasks:
-    """All of it, to be opened and driven."""
-    topics, board = records.topics, records.board
-    watch = ReturnWatch(log, topics, board, partitions, records.control.endings, records.background)
-    group_rates = GroupRates(board, rates, records.states.process, records.send)
-    has_first = lambda: Partition(topics.seeds, 0) in partitions()  # noqa: E731
-    limits = TimeLimits(board, records.clock, topics.tasks, records.producer, has_first, records.background)
-    past = PastUsage(board, topics.tasks, records.producer, has_first)
-    view = TopicView(log, topics.tasks, board.take, records.count_in_stats)
-    follower = partial(Follower, view, tell)
-    looks = [past.look] if overtaking is None else [past.look, overtaking.look]
-    return Tasks(records.states, records.parking, gate, watch, limits, group_rates, looks, follower)
-
-
-# --- task ends -------------------------------------------------------------------------------------------
-# Builds the parts that find and tell the end of tasks.
-
-
-def build_ends(
-    settings: BaseSettings,
-    config: ServiceSettings,
-    records: TaskRecords,
-    log: SeedLog,
-    producer: Producer,
-    tracker: Tracker,
-    partitions: Callable[[], Collection[Partition]],
-) -> TaskEnds:
-    """Not started; `partitions` are those of this process. Raises ConfigError."""
-    has_first = lambda: Partition(config.tiers.main, 0) in partitions()  # noqa: E731
-    topics, board, control, background = records.topics, records.board, records.control, records.background
-    pages = BadRecords(topics.pages, records.count_in_stats)
-    teller = Teller(log, producer, topics, control, board, has_first, background, pages)
-    over = OverTasks(log, producer, topics, board, control, has_first, background)
-    secret = webhook.secret_of(config.spill_keys)
-    notices = Notices(board, control, secret, guard_of(settings), has_first, background)
-    return TaskEnds(control, tracker, teller, over, notices, is_on=config.tells_ends)
+    def ends(
+        self, settings: BaseSettings, tracker: Tracker, partitions: Callable[[], Collection[Partition]]
+    ) -> TaskEnds:
+        """What finds and tells it; `partitions` are those of this process. Raises ConfigError."""
+        has_first = lambda: Partition(self._config.tiers.main, 0) in partitions()  # noqa: E731
+        of_log, board, control = (self._log, self._producer, self.topics), self.board, self.control
+        pages = BadRecords(self.topics.pages, self._count_in_stats)
+        teller = Teller(*of_log, control, board, has_first, self._background, pages)
+        over = OverTasks(*of_log, board, control, has_first, self._background)
+        secret = webhook.secret_of(self._config.spill_keys)
+        notices = Notices(board, control, secret, guard_of(settings), has_first, self._background)
+        return TaskEnds(control, tracker, teller, over, notices, is_on=self._config.tells_ends)

@@ -29,21 +29,20 @@ from site_spider.download.wire import give_back_large_blocks
 from site_spider.dupefilter.dupefilter import SeenDupeFilter
 from site_spider.engine import flow as engine_hooks
 from site_spider.engine.scrapy_parts import takes_seeds
-from site_spider.errors import ConfigError, LogUnavailable
+from site_spider.errors import EXIT_SOFTWARE, ConfigError, LogUnavailable
 from site_spider.frontier.scheduler import SeedScheduler
+from site_spider.observe.metrics.exporter import Exporter, serve_metrics
 from site_spider.observe.snapshot import rss_bytes
 from site_spider.outage import Outage, until_there
 from site_spider.resources import form
 from site_spider.service import config as plugins
-from site_spider.service import exit_code
 from site_spider.service.check import check_rights
 from site_spider.service.config import ServiceSettings, spill_keys
 from site_spider.service.log_lines import is_first_process, processes_of
-from site_spider.service.metrics import ProcessMetrics
 from site_spider.service.notices import Notifier, build_notifier, sender
-from site_spider.service.parts import Ending, Parts, Stores, build_idle
+from site_spider.service.parts import Ending, Stores
 from site_spider.service.stop import IDLE, IdleClose, Stop, Watchdog, tell_supervisor
-from site_spider.service.wiring import build
+from site_spider.service.wiring import Parts
 from site_spider.sources.library import SourceFolder
 from site_spider.sources.url_rules import UrlRulesFile
 from site_spider.text import up_to
@@ -135,9 +134,7 @@ def say_idle_processes(topics: Sequence[str], partitions: int) -> None:
         )
 
 
-# --- ticker ----------------------------------------------------------------------------------------------
-# Runs the periodic work of a crawl on the event loop.
-
+# --- ticker: runs the periodic work of a crawl on the event loop -----------------------------------------
 
 _LOOK_SECONDS = 0.25
 _COMMIT_SECONDS = 0.1  # how often the intake is told what is safe to commit
@@ -165,11 +162,8 @@ async def tick(
         await asyncio.sleep(max(_COMMIT_SECONDS, spent / _COMMIT_SHARE))
 
 
-# --- workers ---------------------------------------------------------------------------------------------
-# Starts the threads of `asyncio.to_thread` with the crawl.
-#
+# --- workers: starts the threads of `asyncio.to_thread` with the crawl -----------------------------------
 # A stop needs some of them, and a process at its limit of threads could not start them then.
-
 
 _COUNT = min(32, (os.cpu_count() or 1) + 4)  # as asyncio has by itself
 _START_SECONDS = 10.0
@@ -204,7 +198,7 @@ class SeedService:
         self._ticker: asyncio.Task[None] | None = None
         self._following: list[asyncio.Task[None]] = []  # the files of sources, and of rules for URLs
         self._watchdog: Watchdog | None = None
-        self._metrics = ProcessMetrics(crawler.settings)
+        self._metrics: Exporter | None = None  # opened first and closed last, so that /healthz answers
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -258,12 +252,12 @@ class SeedService:
         if stop.owns_process:
             await start_workers()
             limit_seconds = config.callback_timeout_seconds
-            self._watchdog = Watchdog(limit_seconds, lambda: stop.exit_now(exit_code.SOFTWARE), stop.look)
+            self._watchdog = Watchdog(limit_seconds, lambda: stop.exit_now(EXIT_SOFTWARE), stop.look)
         ending.background.watch_threads()
-        await self._metrics.open()
+        self._metrics = await serve_metrics(settings)
         stores = await self._stores(config)
         guard_reactor(self._crawler)
-        self._parts = parts = build(self._crawler, config, stores, stop, ending)
+        self._parts = parts = Parts(self._crawler, config, stores, stop, ending)
         _scheduler_of(self._crawler).serve(parts.dispatcher, ending.fail, self._close)
         engine_hooks.on_drain(self._crawler.engine, self._drain)
         await parts.sinks.open(config.startup_wait_seconds)
@@ -307,7 +301,7 @@ class SeedService:
         self._notifier = build_notifier(self._send, parts, settings, background, rss_bytes)
         looks = (
             *(() if self._notifier is None else (self._notifier.look,)),
-            partial(self._close_if_idle, build_idle(parts)),
+            partial(self._close_if_idle, parts.idle()),
             parts.seeds.look,
             parts.bodies.look,
             parts.back_pressure.look,
@@ -326,7 +320,8 @@ class SeedService:
             background.start(self._sources.follow(), "sources"),
             background.start(self._url_rules.follow(), "rules for URLs"),
         ]
-        self._metrics.show(parts)
+        if self._metrics is not None:
+            self._metrics.show(parts.measurements.measured, parts.group.look, parts.unready)
 
     def _close_if_idle(self, idle: IdleClose) -> None:
         stop, seconds = self._stop, self.parts.config.idle_close_seconds
@@ -392,7 +387,8 @@ class SeedService:
                 task.cancel()
         if self._watchdog is not None:
             self._watchdog.stop()
-        self._metrics.hide()
+        if self._metrics is not None:
+            self._metrics.hide()
         parts.room.close()
         parts.handover.close()
 
@@ -414,7 +410,8 @@ class SeedService:
         if self._parts is not None:
             await self._parts.extractor.close()
             await self._parts.observers.close()
-        await self._metrics.close()
+        if self._metrics is not None:
+            await self._metrics.close()
 
 
 def _source_folder(settings: BaseSettings) -> SourceFolder:

@@ -113,9 +113,7 @@ class Stop:
             os._exit(code)
 
 
-# --- idle ------------------------------------------------------------------------------------------------
-# Ends a process that has had no seed for so long.
-
+# --- idle: ends a process that has had no seed for so long -----------------------------------------------
 
 TELLS: Final = "CRAWL_SPIDER_TELLS"  # a file descriptor, by which the supervisor hears why a process ends
 IDLE: Final = b"idle"
@@ -156,9 +154,7 @@ def tell_supervisor(said: bytes) -> None:
         os.write(int(os.environ.get(TELLS, "")), said)
 
 
-# --- watchdog --------------------------------------------------------------------------------------------
-# Ends a process whose event loop is blocked, and one whose stop takes too long.
-#
+# --- watchdog: ends a process whose event loop is blocked, and one whose stop takes too long -------------
 # Nothing else can end such code. The process is started again by crawl_spider.sh, the seed is repeated, and
 # isolated when it does this each time (see intake.quarantine.one_by_one).
 

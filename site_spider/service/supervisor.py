@@ -26,7 +26,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 FAILED, USAGE, UNAVAILABLE, SETUP, CONFIG, KILLED = 1, 2, 69, 71, 78, 137  # exit codes
@@ -446,18 +446,7 @@ def main(arguments: Sequence[str]) -> int:
         print(f"{options.name}: {none}: name those it was started with", file=sys.stderr)
         return FAILED
     wait_for_signals()
-    plan = Supervision(
-        options.name,
-        options.program,
-        options.spider,
-        options.crawl_options,
-        options.processes,
-        options.until_done,
-        options.steady_seconds,
-        options.longest_pause_seconds,
-        options.setup_tries,
-        options.stop_limit_seconds,
-    )
+    plan = Supervision(**{one.name: getattr(options, one.name) for one in fields(Supervision)})
     if trouble := control.claim():
         print(f"{options.name}: {trouble}", file=sys.stderr, flush=True)
     try:

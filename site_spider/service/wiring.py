@@ -32,18 +32,16 @@ from site_spider.frontier.waiter import (
     robots_free,
 )
 from site_spider.frontier.waiting_room import Times, WaitingRoom, build_frontier, build_load, build_politeness
-from site_spider.intake.intake import SINK_SECONDS, Handover, Intake, LoopCalls, OwnRequests
+from site_spider.intake.intake import SINK_SECONDS, Handover, Intake, LoopCalls, Seeds
 from site_spider.intake.room import BackPressure, PollRoom, SoftLimit
-from site_spider.intake.seed_queue import SeedQueue, SeedWeights, TopicPartitions
-from site_spider.intake.seeds import Seeds
+from site_spider.intake.seed_queue import OwnRequests, SeedQueue, TopicPartitions
 from site_spider.intake.suspects import Quarantine
 from site_spider.ledger.completion import Completion
 from site_spider.ledger.ledger import Ledger
 from site_spider.observe.counters import LoopLag, Pauses
-from site_spider.observe.identity import Identity
 from site_spider.observe.metrics.exporter import GroupWatch
 from site_spider.observe.metrics.readings import Measurements
-from site_spider.observe.snapshot import Counted, Watched, rss_bytes
+from site_spider.observe.snapshot import Counted, Identity, Watched, rss_bytes
 from site_spider.results.commits import Commits, Member, OffsetCommits, Urgency
 from site_spider.results.delivery import Delivery
 from site_spider.results.document import PAGE_FIELDS, result_fields
@@ -57,21 +55,16 @@ from site_spider.service.log_lines import slot_name
 from site_spider.service.parts import (
     Ending,
     Observers,
-    Parts,
     Stores,
-    build_ends,
-    build_gate,
-    build_overtaking,
-    build_records,
-    build_tasks,
-    shares,
+    TaskParts,
 )
-from site_spider.service.stop import Stop
+from site_spider.service.stop import IdleClose, Stop
 from site_spider.sources.extractor import Extractor
 from site_spider.tasks.ends import Tracker
 from site_spider.tasks.moving import Leaving
 from site_spider.tasks.pages import Traps, WantedPages
-from site_spider.tasks.tasks import with_source
+from site_spider.tasks.rates import Window
+from site_spider.tasks.tasks import TaskGate, with_source
 
 _ANSWER_SECONDS = 10.0  # for the loop to answer a rebalance, beyond the grace
 
@@ -81,256 +74,258 @@ def _asking(part: object, name: str) -> Callable[[], bool]:
     return partial(attrgetter(name), part)
 
 
-def build(  # noqa: PLR0915 - a parts list, in the order in which parts need each other
-    crawler: Crawler,
-    config: ServiceSettings,
-    stores: Stores,
-    stop: Stop,
-    ending: Ending,
-) -> Parts:
-    """All parts of a crawl, none of them opened or started. Raises ConfigError."""
-    engine, spider, stats, settings = crawler.engine, crawler.spider, crawler.stats, crawler.settings
-    assert engine is not None
-    assert spider is not None
-    assert stats is not None
-    dupefilter = engine.scheduler.df  # type: ignore[union-attr] # of Scrapy's scheduler, which ours is
-    assert isinstance(dupefilter, BaseDupeFilter)
-    wake = partial(engine_hooks.wake, engine)
-    background, tell = ending.background, LoopCalls(ending.background)
-    member = Member.of(config.tiers.topics, config.consumer_group)
+class Parts:
+    """What the service opens, drives and closes, and what tests look at."""
 
-    def sink_changed() -> None:
-        bodies.look()
-        wake()
+    def __init__(  # noqa: PLR0915 - a parts list, in the order in which parts need each other
+        self, crawler: Crawler, config: ServiceSettings, stores: Stores, stop: Stop, ending: Ending
+    ) -> None:
+        """None of them is opened or started. Raises ConfigError."""
+        engine, spider, stats, settings = crawler.engine, crawler.spider, crawler.stats, crawler.settings
+        assert engine is not None
+        assert spider is not None
+        assert stats is not None
+        self.config, self.log = config, stores.log
+        self.dupefilter = dupefilter = engine.scheduler.df  # type: ignore[union-attr] # of Scrapy's scheduler, which ours is
+        assert isinstance(dupefilter, BaseDupeFilter)
+        wake = partial(engine_hooks.wake, engine)
+        background, tell = ending.background, LoopCalls(ending.background)
+        member = Member.of(config.tiers.topics, config.consumer_group)
 
-    # seeds in flight
-    ledger = Ledger(owner=runtime.token_hex(4))
-    completion = Completion(ledger)
+        def sink_changed() -> None:
+            bodies.look()
+            wake()
 
-    # results
-    producer = stores.log.producer()
-    dead_letters = DeadLetters(producer, config.dead_letter_topic, completion, background)
-    urgency = Urgency()
-    deliver = partial(Delivery, limits=config.batch, on_change=sink_changed, on_failure=ending.fail)
-    of_results, of_items = [*map(deliver, stores.sinks)], [*map(deliver, stores.item_sinks)]
-    sinks = Sinks([*of_results, *of_items], config.backlog_bytes)
-    commits: Commits
-    if config.exactly_once:
-        limits = CommitLimits(config.batch, config.backlog_bytes)
-        commits = keeper = ExactlyOnce(completion, dead_letters, limits, member, tell, urgency, wake)
-        completion.add(keeper)
-    else:
-        commits = OffsetCommits(completion, producer, member, tell)
-    counted = Counted.new()
-    nulls = dict.fromkeys(PAGE_FIELDS) if getattr(spider, "page_texts", None) is not None else {}
-    deletes = options.choice(settings, "SITE_GONE", ("mark", "delete")) == "delete"
-    describe = getattr(spider, "describe_answer", None)
-    form = DocumentForm(result_fields(settings), spider.name, describe, nulls, deletes)
-    told = counted.pages, urgency, form
-    results = Results(of_results, of_items, commits, completion, dead_letters, *told)
+        # seeds in flight
+        ledger = Ledger(owner=runtime.token_hex(4))
+        self.completion = completion = Completion(ledger)
 
-    # tasks
-    records = build_records(config, stores.log, producer, tell, background, stats.inc_value)
+        # results
+        self.producer = producer = stores.log.producer()
+        dead_letters = DeadLetters(producer, config.dead_letter_topic, completion, background)
+        urgency = Urgency()
+        deliver = partial(Delivery, limits=config.batch, on_change=sink_changed, on_failure=ending.fail)
+        of_results, of_items = [*map(deliver, stores.sinks)], [*map(deliver, stores.item_sinks)]
+        self.sinks = sinks = Sinks([*of_results, *of_items], config.backlog_bytes)
+        commits: Commits
+        if config.exactly_once:
+            limits = CommitLimits(config.batch, config.backlog_bytes)
+            commits = keeper = ExactlyOnce(completion, dead_letters, limits, member, tell, urgency, wake)
+            completion.add(keeper)
+        else:
+            commits = OffsetCommits(completion, producer, member, tell)
+        self.commits = commits
+        counted = Counted.new()
+        nulls = dict.fromkeys(PAGE_FIELDS) if getattr(spider, "page_texts", None) is not None else {}
+        deletes = options.choice(settings, "SITE_GONE", ("mark", "delete")) == "delete"
+        describe = getattr(spider, "describe_answer", None)
+        form = DocumentForm(result_fields(settings), spider.name, describe, nulls, deletes)
+        told = counted.pages, urgency, form
+        self.results = results = Results(of_results, of_items, commits, completion, dead_letters, *told)
 
-    def is_counted(task_id: str) -> bool:
-        return ends.is_counted(task_id)
+        # tasks
+        records = TaskParts(config, stores.log, producer, tell, background, stats.inc_value)
 
-    tracker = Tracker(completion, records.control, records.pages, is_counted)
-    ends = build_ends(settings, config, records, stores.log, producer, tracker, ledger.partitions)
+        def is_counted(task_id: str) -> bool:
+            return ends.is_counted(task_id)
 
-    # bodies in memory
-    bodies = Bodies(
-        config.bodies_bytes,
-        sinks.have_taken_most,
-        lambda request: request in engine_hooks.requests_in_progress(engine),
-        wake,
-    )
-    links_in_hand = LinksInHand()
-    extractor = Extractor()
+        tracker = Tracker(completion, records.control, records.pages, is_counted)
+        self.ends = ends = records.ends(settings, tracker, ledger.partitions)
 
-    # intake
-    load = build_load(settings)
-    is_telling = lambda: ends.is_counting() or dead_letters.under_way > 0  # noqa: E731
-    handover = Handover(engine, sinks, config.revoke_grace_seconds, is_telling)
-    soft = SoftLimit(config.memory_soft_bytes, rss_bytes, lambda: ledger.in_flight)
-    is_stopping, has_memory = _asking(stop, "has_begun"), _asking(bodies, "has_room")
-    back_pressure = BackPressure(load, sinks, commits, handover, is_stopping, has_memory, soft)
-    poll_room = PollRoom(
-        ledger,
-        load,
-        config.limits,
-        back_pressure.may_poll,
-        config.tiers.weights,
-        lambda: shares(records, frontier),
-    )
-    own_requests = OwnRequests(spider)
-    seed_queue = SeedQueue(wake, own_requests)
-    quarantine = Quarantine(completion, seed_queue, dead_letters, commits.commit_first, wake)
+        # bodies in memory
+        self.bodies = bodies = Bodies(
+            config.bodies_bytes,
+            sinks.have_taken_most,
+            lambda request: request in engine_hooks.requests_in_progress(engine),
+            wake,
+        )
+        links_in_hand = LinksInHand()
+        self.extractor = extractor = Extractor()
 
-    # frontier
-    library = lambda: stores.sources.library  # noqa: E731
-    partitions = TopicPartitions(member.topics, ledger, stores.log.partitions, background)
-    weights = TaskWeights(config.tiers.weights, records.board.weight_of)
-    rates = TaskRates(records.board.rate_of, partitions.share)
-    frontier = build_frontier(settings, library, weights, rates)
-    politeness = build_politeness(
-        crawler, frontier, wake, robots_free(library, by_default=not stores.obeys_robots)
-    )
-    histograms = counted.histograms
-    times = Times(histograms.download_seconds.observe, histograms.kept_waiting_seconds.observe)
+        # intake
+        load = build_load(settings)
+        is_telling = lambda: ends.is_counting() or dead_letters.under_way > 0  # noqa: E731
+        self.handover = handover = Handover(engine, sinks, config.revoke_grace_seconds, is_telling)
+        soft = SoftLimit(config.memory_soft_bytes, rss_bytes, lambda: ledger.in_flight)
+        is_stopping, has_memory = _asking(stop, "has_begun"), _asking(bodies, "has_room")
+        is_leaving = _asking(handover, "active")
+        self.back_pressure = back_pressure = BackPressure(
+            load, sinks, commits, is_leaving, is_stopping, has_memory, soft
+        )
+        poll_room = PollRoom(
+            ledger,
+            load,
+            config.limits,
+            back_pressure.may_poll,
+            config.tiers.weights,
+            lambda: records.shares(frontier),
+        )
+        own_requests = OwnRequests(spider)
+        seed_queue = SeedQueue(wake, own_requests)
+        self.quarantine = quarantine = Quarantine(
+            completion, seed_queue, dead_letters, commits.commit_first, wake
+        )
 
-    def takes(waiter: Waiter) -> bool:
-        return gate.takes(waiter)
+        # frontier
+        library = lambda: stores.sources.library  # noqa: E731
+        self.partitions = partitions = TopicPartitions(
+            member.topics, ledger, stores.log.partitions, background
+        )
+        weights = TaskWeights(config.tiers.weights, records.board.weight_of)
+        rates = TaskRates(records.board.rate_of, partitions.share)
+        frontier = build_frontier(settings, library, weights, rates)
+        politeness = build_politeness(
+            crawler, frontier, wake, robots_free(library, by_default=not stores.obeys_robots)
+        )
+        histograms = counted.histograms
+        times = Times(histograms.download_seconds.observe, histograms.kept_waiting_seconds.observe)
 
-    room = WaitingRoom(
-        frontier,
-        politeness,
-        load,
-        completion,
-        completion.may_begin,
-        poll_room.starved,
-        wake,
-        times=times,
-        takes=takes,
-    )
-    urgency.add(quarantine.is_cautious, _asking(handover, "active"), _asking(room, "is_idle"))
-    cookies = SeedCookies(crawler)
-    hosts = Ownership(partitions) if config.host_ownership else None
-    headers = SeedHeaders(library, everywhere=SEED_HEADERS in config.seed_meta_keys)
-    spill = Spill(
-        config.spill,
-        commits,
-        SeedWriter(spider, cookies.for_request, config.spill_keys, headers.add),
-        completion,
-        room,
-        dupefilter if isinstance(dupefilter, SpilledPages) else None,
-        hosts,
-        stats.inc_value,
-        background,
-        records.parking,
-        records.highs,
-    )
-    proceed = quarantine.isolation.proceed
-    queues = Queues(seed_queue, room, spill, completion, dead_letters, completion.may_begin, proceed)
-    all_seeds = options.boolean(settings, "SITE_FILTER_SEEDS")
-    pages = pages_of(dupefilter, seed_queue, completion, spider, background, all_seeds=all_seeds)
-    traps, rules = Traps(), lambda: stores.url_rules.rules
-    leaving = Leaving(
-        spider,
-        completion,
-        room,
-        spill,
-        records.parking,
-        results,
-        dead_letters,
-        background,
-        control=records.highs,
-        writes_cancelled=config.cancelled_results,
-    )
-    gate = build_gate(records, queues, leaving)
-    overtaking = build_overtaking(
-        records, config, poll_room, back_pressure.may_poll, queues, completion, stores.log
-    )
-    tasks = build_tasks(records, gate, stores.log, ledger.partitions, tell, rates, overtaking)
-    callbacks = Callbacks(spider, config.callback_timeout_seconds)
-    dispatcher = Dispatcher(
-        CrawlParts(engine, spider, stats),
-        queues,
-        completion,
-        results,
-        dead_letters,
-        WantedPages(pages, rules, traps, gate, records.topics.parked, stats.inc_value),
-        back_pressure,
-        Preparation(callbacks, config.seed_meta_keys, library, gate.begins, headers),
-    )
+        def takes(waiter: Waiter) -> bool:
+            return gate.takes(waiter)
 
-    # the thread of the consumer
-    has_died = lambda: ending.is_death  # noqa: E731
-    seeds = Seeds(completion, seed_queue, quarantine, dead_letters, poll_room, handover, queues, has_died)
-    read_seed = partial(
-        parse_seed,
-        callbacks=frozenset(spider.seed_callbacks),  # type: ignore[attr-defined]
-        keys=config.spill_keys,
-        by_task=config.by_task,
-        needs_url=not own_requests.are_made,
-    )
-    intake = Intake(
-        stores.log,
-        seeds,
-        lambda value: checked(with_source(read_seed(value), records.board), stores.sources.library),
-        config.revoke_grace_seconds + SINK_SECONDS + _ANSWER_SECONDS,
-        commits.thread,
-        tell,
-        ending.fail,
-    )
+        self.room = room = WaitingRoom(
+            frontier,
+            politeness,
+            load,
+            completion,
+            quarantine.isolation.may_begin,
+            poll_room.starved,
+            wake,
+            times=times,
+            takes=takes,
+        )
+        urgency.add(quarantine.is_cautious, is_leaving, _asking(room, "is_idle"))
+        cookies = SeedCookies(crawler)
+        hosts = Ownership(partitions) if config.host_ownership else None
+        headers = SeedHeaders(library, everywhere=SEED_HEADERS in config.seed_meta_keys)
+        spill = Spill(
+            config.spill,
+            commits,
+            SeedWriter(spider, cookies.for_request, config.spill_keys, headers.add),
+            completion,
+            room,
+            dupefilter if isinstance(dupefilter, SpilledPages) else None,
+            hosts,
+            stats.inc_value,
+            background,
+            records.parking,
+            records.highs,
+        )
+        self.queues = queues = Queues(seed_queue, room, spill, completion, dead_letters, quarantine.isolation)
+        all_seeds = options.boolean(settings, "SITE_FILTER_SEEDS")
+        pages = pages_of(dupefilter, seed_queue, completion, spider, background, all_seeds=all_seeds)
+        traps, rules = Traps(), lambda: stores.url_rules.rules
+        leaving = Leaving(
+            spider,
+            completion,
+            room,
+            spill,
+            records.parking,
+            results,
+            dead_letters,
+            background,
+            control=records.highs,
+            writes_cancelled=config.cancelled_results,
+        )
+        gate = TaskGate(records.states, queues, leaving, background)
+        overtaking = records.overtaking(Window(poll_room.is_full, back_pressure.may_poll), queues, completion)
+        self.tasks = records.tasks(gate, ledger.partitions, rates, overtaking)
+        callbacks = Callbacks(spider, config.callback_timeout_seconds)
+        self.dispatcher = Dispatcher(
+            CrawlParts(engine, spider, stats),
+            queues,
+            completion,
+            results,
+            dead_letters,
+            WantedPages(pages, rules, traps, gate, records.topics.parked, stats.inc_value),
+            back_pressure,
+            Preparation(callbacks, config.seed_meta_keys, library, gate.begins, headers),
+        )
 
-    # who follows the life-cycle of a seed, in this order
-    completion.add(SeedWeights(load), results, cookies, records.states)
-    if isinstance(dupefilter, SeenDupeFilter):
-        completion.add(SeenMarks(dupefilter.seen))
-    completion.add(quarantine.care, quarantine.isolation, counted.seed_times, traps)
-    if config.tells_ends:
-        completion.add(tracker)
+        # the thread of the consumer
+        has_died = lambda: ending.is_death  # noqa: E731
+        self.seeds = seeds = Seeds(
+            completion, seed_queue, quarantine, dead_letters, poll_room, handover, room.fenced, has_died
+        )
+        read_seed = partial(
+            parse_seed,
+            callbacks=frozenset(spider.seed_callbacks),  # type: ignore[attr-defined]
+            keys=config.spill_keys,
+            by_task=config.by_task,
+            needs_url=not own_requests.are_made,
+        )
+        self.intake = intake = Intake(
+            stores.log,
+            seeds,
+            lambda value: checked(with_source(read_seed(value), records.board), stores.sources.library),
+            config.revoke_grace_seconds + SINK_SECONDS + _ANSWER_SECONDS,
+            commits.thread,
+            tell,
+            ending.fail,
+        )
 
-    # what can be seen
-    identity = Identity(
-        spider.name, member.group, config.tiers.main, lambda: intake.member_name or slot_name()
-    )
-    pauses = Pauses(seeds, quarantine, back_pressure, sinks, lambda: intake.is_away)
-    loop_lag = LoopLag(counted.histograms.loop_lag_seconds)
-    watched = Watched(
-        crawler,
-        identity,
-        ledger,
-        queues,
-        seeds,
-        intake,
-        sinks,
-        bodies,
-        pauses,
-        loop_lag,
-        records.clock,
-        counted,
-    )
-    measurements = Measurements(watched, commits, quarantine, dupefilter)
-    observers = Observers(
-        watched, measurements, stores.statistics, stores.log, stores.log_name, config, ending
-    )
+        # who follows the life-cycle of a seed, in this order
+        completion.add(load, results, cookies, records.states)
+        if isinstance(dupefilter, SeenDupeFilter):
+            completion.add(SeenMarks(dupefilter.seen))
+        completion.add(quarantine.care, quarantine.isolation, counted.seed_times, traps)
+        if config.tells_ends:
+            completion.add(tracker)
 
-    # what Scrapy has constructed and works with them
-    gates = () if politeness.gate is None else (politeness.gate,)
-    registry.provide(crawler, completion, results, sinks, room, bodies, links_in_hand, *gates)
-    group = GroupWatch(stores.log, config.tiers.topics, config.consumer_group, config.dead_letter_topic)
-    registry.provide(crawler, stores.sources, extractor, records.states, group, counted.pages)
-    registry.provide(crawler, TaskForms(records.states.form_of))
-    engine_hooks.on_request_ended(engine, links_in_hand.ended, completion.ended, bodies.ended)
-    engine_hooks.on_downloaded(engine, room.came_back)
-    engine_hooks.shorten(engine, room.came_back, completion.broken_off, background.start)
-    return Parts(
-        config=config,
-        log=stores.log,
-        producer=producer,
-        completion=completion,
-        sinks=sinks,
-        commits=commits,
-        results=results,
-        room=room,
-        queues=queues,
-        partitions=partitions,
-        bodies=bodies,
-        handover=handover,
-        quarantine=quarantine,
-        back_pressure=back_pressure,
-        seeds=seeds,
-        intake=intake,
-        dupefilter=dupefilter,
-        dispatcher=dispatcher,
-        watched=watched,
-        group=group,
-        measurements=measurements,
-        observers=observers,
-        extractor=extractor,
-        tasks=tasks,
-        ends=ends,
-        mishaps=Mishaps(crawler.signals),
-    )
+        # what can be seen
+        identity = Identity(
+            spider.name, member.group, config.tiers.main, lambda: intake.member_name or slot_name()
+        )
+        pauses = Pauses(seeds, quarantine, back_pressure, sinks, lambda: intake.is_away)
+        loop_lag = LoopLag(counted.histograms.loop_lag_seconds)
+        self.watched = watched = Watched(
+            crawler,
+            identity,
+            ledger,
+            queues,
+            seeds,
+            intake,
+            sinks,
+            bodies,
+            pauses,
+            loop_lag,
+            records.clock,
+            counted,
+        )
+        self.measurements = measurements = Measurements(watched, commits, quarantine, dupefilter)
+        self.observers = Observers(
+            watched, measurements, stores.statistics, stores.log, stores.log_name, config, ending
+        )
+
+        # what Scrapy has constructed and works with them
+        gates = () if politeness.gate is None else (politeness.gate,)
+        registry.provide(crawler, completion, results, sinks, room, bodies, links_in_hand, *gates)
+        self.group = group = GroupWatch(
+            stores.log, config.tiers.topics, config.consumer_group, config.dead_letter_topic
+        )
+        registry.provide(crawler, stores.sources, extractor, records.states, group, counted.pages)
+        registry.provide(crawler, TaskForms(records.states.form_of))
+        engine_hooks.on_request_ended(engine, links_in_hand.ended, completion.ended, bodies.ended)
+        engine_hooks.on_downloaded(engine, room.came_back)
+        engine_hooks.shorten(engine, room.came_back, completion.broken_off, background.start)
+        self.mishaps = Mishaps(crawler.signals)  # kept: Scrapy refers to its listeners weakly
+
+    def idle(self) -> IdleClose:
+        """What looks whether there is anything to do. An outage, a full memory or a full sink is no rest."""
+        ledger, tells = self.completion.ledger, self.ends.is_counting
+
+        def is_busy() -> bool:
+            waits = ledger.in_flight or len(self.room) or self.intake.is_away or tells()
+            return bool(waits) or not self.back_pressure.may_poll()
+
+        counts = lambda: tuple(ledger.outcomes.values())  # noqa: E731
+        return IdleClose(self.config.idle_close_seconds, counts, is_busy, lambda: bool(ledger.partitions()))
+
+    def unready(self) -> str:
+        """Why no seed would be taken now. Sinks and the log that are away come back by themselves."""
+        if not self.intake.is_member:
+            return "the process is not a member of the consumer group yet"
+        if self.intake.is_away:
+            return "the seed log does not answer"
+        away = [delivery.sink.name for delivery in self.sinks if not delivery.available]
+        return f"sink {away[0]} is away" if away else ""

@@ -36,9 +36,7 @@ from site_spider.sources.model import (
 )
 from site_spider.sources.model import found as found_in
 
-# --- values ----------------------------------------------------------------------------------------------
-# What becomes of the values that a field finds: post-processing, and the field's type. Pure.
-
+# --- What becomes of the values that a field finds: post-processing, and the field's type. Pure ----------
 
 MAX_TEXT_CHARS = 100_000  # of one value; the rest is cut off
 _LONGEST_NUMBER = 100  # characters

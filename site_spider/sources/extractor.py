@@ -34,9 +34,7 @@ from site_spider.page.url import host_of
 from site_spider.sources.extraction import MAX_PAGE_CHARS, Extracted, FoundLink, SourcePage, extract
 from site_spider.sources.model import Source
 
-# --- frames ----------------------------------------------------------------------------------------------
-# What the crawl and the process that extracts send each other: a JSON object, and bytes behind it.
-
+# --- What the crawl and the process that extracts send each other: a JSON object, and bytes behind it ----
 
 MAX_FRAME_BYTES: Final = 64_000_000
 MAX_TEXT_BYTES: Final = 4_000_000  # of a page that its text is read from
@@ -224,13 +222,10 @@ class Extractor:
         return None if process is None else await process.end()
 
 
-# --- worker ----------------------------------------------------------------------------------------------
-# The process that extracts: one page after the other, each within a limit of CPU time.
-#
+# --- The process that extracts: one page after the other, each within a limit of CPU time ----------------
 # An XPath on a page made for it can take minutes inside of libxml2, where no other thread can stop it. So
 # the system does: a timer of the process ends it. Whoever sent the page sees the end of the connection. It
 # speaks on its standard input, a socket: frames of a JSON head and bytes, see `frames`.
-
 
 MEMORY_BYTES = 1_000_000_000
 

@@ -4,15 +4,364 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping
+import math
+import os
+import re
+import stat
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from difflib import get_close_matches
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-from site_spider.errors import ConfigError
-from site_spider.sources.file import BadSource, Mistake, read_source, source_files, stamp_of
-from site_spider.sources.model import Source, any_matches
-from site_spider.text import plural
+import yaml
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from site_spider.errors import ConfigError, SeedError, SiteSpiderError
+from site_spider.page.url import check_url, host_of
+from site_spider.sources import model
+from site_spider.sources.model import Source, any_matches, sound
+from site_spider.text import plural, shown
+
+# --- file: reads a source file; every mistake has the line it stands in ----------------------------------
+
+MAX_FILE_BYTES = 262_144
+_MAX_NODES = 20_000  # with those that aliases repeat
+_ATTEMPTS = 3  # to read a file that is being written
+_LONGEST_NUMBER = 100  # characters
+_SUFFIXES = (".yaml", ".yml")
+_YAML = "tag:yaml.org,2002:"
+
+Path_ = tuple[str | int, ...]
+_Read = TypeVar("_Read")
+
+
+class Mistake(NamedTuple):
+    """In a file; lines and columns from 1 on."""
+
+    line: int
+    column: int
+    message: str
+
+
+class BadSource(SiteSpiderError):
+    """A source file cannot be used; its text is one line for each mistake."""
+
+    def __init__(self, path: Path, mistakes: list[Mistake]) -> None:
+        name = str(path).encode("utf-8", "backslashreplace").decode()
+        super().__init__("\n".join(f"{name}:{line}:{column}: {said}" for line, column, said in mistakes))
+        self.path, self.mistakes = path, mistakes
+
+
+def source_files(folder: Path) -> list[Path]:
+    """The files of a folder that are sources, in the order of their names."""
+    return sorted(
+        path for path in folder.iterdir() if path.suffix in _SUFFIXES and not path.name.startswith(".")
+    )
+
+
+def read_file(path: Path, most: int) -> bytes:
+    """At most so many bytes of an ordinary file, or of the one that a link leads to.
+
+    Raises OSError at once for what is no file: opening a named pipe would wait for its other end.
+    """
+    for _ in range(_ATTEMPTS):
+        _check_ordinary(path.stat())  # a device is not even opened
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY), "rb") as file:
+            before = os.fstat(file.fileno())
+            _check_ordinary(before)
+            raw = file.read(most)
+            if stamp_of(os.fstat(file.fileno())) == stamp_of(before):
+                return raw
+    raise OSError("it changes while it is read")
+
+
+def stamp_of(status: os.stat_result) -> tuple[int, ...]:
+    """What differs when a file has changed, or may be read at last."""
+    return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino, status.st_dev
+
+
+def _check_ordinary(status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        kind = next((said for is_it, said in _KINDS if is_it(status.st_mode)), "a device")
+        raise OSError(f"it is {kind}, and no ordinary file")
+
+
+_KINDS = (
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISFIFO, "a named pipe"),
+    (stat.S_ISSOCK, "a socket"),
+)
+
+
+def read_source(path: Path) -> model.Source:
+    """The source in a file. Raises BadSource, whatever the file is and holds."""
+    return read_with(path, parse_source)
+
+
+def read_with(path: Path, parser: Callable[[bytes, Path], _Read]) -> _Read:
+    """What a parser makes of a file. Raises BadSource, whatever the file is and holds."""
+    try:
+        raw = read_file(path, MAX_FILE_BYTES + 1)
+        if len(raw) <= MAX_FILE_BYTES:
+            return parser(raw, path)
+        said = f"is larger than {MAX_FILE_BYTES} bytes"
+    except BadSource:
+        raise
+    except OSError as error:
+        said = f"cannot be read: {error.strerror or error}"
+    except Exception as error:  # noqa: BLE001 - parsers of others: no file ends the process that follows it
+        said = f"cannot be used: {type(error).__name__}: {shown(str(error))}"
+    raise BadSource(path, [Mistake(1, 1, said)])
+
+
+def parse_source(raw: bytes, path: Path) -> model.Source:
+    """The same of a text; `path` names it, and its stem is the name of a source that has none."""
+    usual = {"name": path.stem}
+    return parse(raw, path, model.Source, lambda data: model.Source.model_validate({**usual, **data}))
+
+
+def parse(raw: bytes, path: Path, root: type[BaseModel], read: Callable[[dict[str, Any]], _Read]) -> _Read:
+    """What `read` makes of a mapping in a YAML file; `root` has the keys that are known. Raises BadSource."""
+    tree = _YamlTree()
+    try:
+        data = tree.read(raw)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = (1, 1) if mark is None else (mark.line + 1, mark.column + 1)
+        raise BadSource(path, [Mistake(*place, error.problem or "is no YAML")]) from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        said = "is nested too deeply" if isinstance(error, RecursionError) else f"is no YAML: {error}"
+        raise BadSource(path, [Mistake(1, 1, " ".join(said.split()))]) from None
+    if not isinstance(data, dict):
+        keys = "the keys match, items, ..." if root is model.Source else "hosts as its keys"
+        raise BadSource(path, [Mistake(1, 1, f"must be a mapping with {keys}")])
+    try:
+        return read(data)
+    except ValidationError as error:
+        raise BadSource(path, sorted(_mistakes(error, tree, root))) from None
+
+
+class _SourceLoader(yaml.SafeLoader):
+    """Values without quotes mean what they mean in YAML 1.2: `yes`, 1:30, 1_000 and 2024-01-01 are texts."""
+
+    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - as the class above has it
+
+
+for _kind, _pattern, _first in (
+    ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
+    ("int", r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", "-+0123456789"),
+    (
+        "float",
+        r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)",
+        "-+.0123456789",
+    ),
+    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+):
+    _SourceLoader.add_implicit_resolver(_YAML + _kind, re.compile(rf"(?:{_pattern})\Z"), list(_first))
+
+
+class _YamlTree:
+    """Values of a YAML document, and where each stands."""
+
+    def __init__(self) -> None:
+        self.places: dict[Path_, tuple[int, int]] = {}
+        self._nodes = self._characters = 0
+
+    def read(self, raw: bytes) -> Any:
+        """Raises YAMLError, ValueError for what is no text, RecursionError."""
+        node = yaml.compose(raw, Loader=_SourceLoader)
+        return None if node is None else self._value(node, ())
+
+    def _value(self, node: yaml.Node, path: Path_) -> Any:
+        self._nodes += 1
+        if self._nodes > _MAX_NODES:
+            raise _error(f"has more than {_MAX_NODES} values", node)
+        self.places.setdefault(path, _place(node))
+        if isinstance(node, yaml.MappingNode):
+            return self._mapping(node, path)
+        if isinstance(node, yaml.SequenceNode):
+            return [self._value(part, (*path, index)) for index, part in enumerate(node.value)]
+        return self._scalar(node)
+
+    def _mapping(self, node: yaml.MappingNode, path: Path_) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            if not isinstance(key_node, yaml.ScalarNode):
+                raise _error("a key must be a text", key_node)
+            key = _text(key_node)
+            if key in found:
+                raise _error(f"the key {shown(key)} stands here twice", key_node)
+            self.places[*path, key] = _place(key_node)
+            found[key] = self._value(value_node, (*path, key))
+        return found
+
+    def _scalar(self, node: yaml.Node) -> Any:
+        text = _text(node)
+        self._characters += len(text)
+        if self._characters > MAX_FILE_BYTES:
+            raise _error(f"has more than {MAX_FILE_BYTES} characters where its aliases stand", node)
+        match node.tag.removeprefix(_YAML):
+            case "str":
+                return text
+            case "null":
+                return None
+            case "bool":
+                return text.lower() == "true"
+            case "int" | "float" as kind:
+                return _number(kind, node)
+        raise _error(f"the tag {shown(node.tag)} is not known here", node)
+
+
+def _text(node: yaml.Node) -> str:
+    text: str = node.value
+    if sound(text) != text:
+        raise _error(f"{shown(text)} holds half a character", node)
+    return text
+
+
+def _number(kind: str, node: yaml.Node) -> int | float:
+    text = node.value
+    number: int | float = math.inf
+    if len(text) <= _LONGEST_NUMBER:
+        with suppress(ValueError):
+            number = int(text, 0 if text[1:2] in ("o", "x") else 10) if kind == "int" else float(text)
+    if not math.isfinite(number):
+        raise _error(f"{shown(text)} is no number that can be used", node)
+    return number
+
+
+def _place(node: yaml.Node) -> tuple[int, int]:
+    return node.start_mark.line + 1, node.start_mark.column + 1
+
+
+def _error(problem: str, node: yaml.Node) -> yaml.MarkedYAMLError:
+    return yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
+
+
+# --- mistakes in words ---------------------------------------------------------------------------
+
+
+def _mistakes(error: ValidationError, tree: _YamlTree, root: type[BaseModel]) -> Iterator[Mistake]:
+    for one in error.errors(include_url=False):
+        path = one["loc"]
+        named = ".".join(map(str, _written(path, tree)))
+        said = _said(one, root)
+        yield Mistake(*_nearest(path, tree), f"{named}: {said}" if named else said)
+
+
+def _nearest(path: Path_, tree: _YamlTree) -> tuple[int, int]:
+    """The place of what is meant, or of what should have it."""
+    while path and path not in tree.places:
+        path = path[:-1]
+    return tree.places.get(path, (1, 1))
+
+
+def _written(path: Path_, tree: _YamlTree) -> Path_:
+    """Without what pydantic puts in between, as the name of a union's member."""
+    end = next((n for n in range(1, len(path)) if path[:n] not in tree.places), len(path))
+    return tuple(part for part in path[:end] if part != "[key]")
+
+
+def _said(one: ErrorDetails, root: type[BaseModel]) -> str:
+    """The words for a kind of mistake; `ctx` is what pydantic knows of it."""
+    kind, value, known = one["type"], one["input"], one.get("ctx", {})
+    if kind == "extra_forbidden":
+        return f"this key is not known{_remedy(one['loc'], root)}"
+    if kind == "string_pattern_mismatch":
+        return _unfitting(str(value), known["pattern"])
+    if kind == "string_type" and isinstance(value, bool | int | float):
+        return f"must be a text: put {shown(value)} in quotes"
+    if kind not in _WORDS:  # as value_error: ours
+        return one["msg"].removeprefix("Value error, ")
+    whole = {
+        name: int(one) if isinstance(one, float) and one.is_integer() else one for name, one in known.items()
+    }
+    return _WORDS[kind].format(shown=shown(value), **whole)
+
+
+_NO_NUMBER, _NO_MAPPING = "must be a number, not {shown}", "must be a mapping of keys to values, not {shown}"
+_WORDS = {
+    "missing": "is missing",
+    "string_type": "must be a text, not {shown}",
+    "string_too_long": "has more than {max_length} characters",
+    "bool_type": "must be true or false, not {shown}",
+    "int_type": "must be a whole number, not {shown}",
+    "float_type": _NO_NUMBER,
+    "finite_number": _NO_NUMBER,
+    "greater_than_equal": "must be {ge} or more, not {shown}",
+    "less_than_equal": "must be {le} or less, not {shown}",
+    "list_type": "must be a list, not {shown}",
+    "dict_type": _NO_MAPPING,
+    "model_type": _NO_MAPPING,
+    "model_attributes_type": _NO_MAPPING,
+    "too_short": "must have at least {min_length}",
+    "too_long": "must have {max_length} at most",
+    "literal_error": "must be {expected}, not {shown}",
+    "none_required": "takes no value",
+    "recursion_loop": "is nested too deeply",
+}
+
+
+def _unfitting(value: str, pattern: str) -> str:
+    if r"(\*\.)?" not in pattern:  # of no host
+        return f"{shown(value)} is not taken: {_TAKEN.get(pattern, f'it must match {pattern}')}"
+    star, rest = ("*.", value[2:]) if value.startswith("*.") else ("", value)
+    try:
+        host = host_of(check_url(rest if "://" in rest else f"http://{rest}"))
+    except SeedError:
+        host = ""
+    fits = re.fullmatch(pattern, star + host) is not None
+    return f"{shown(value)} is no host name" + (f"; write {star}{host}" if fits else ", such as shop.example")
+
+
+def _pattern_of(kind: Any) -> str:
+    (constraints,) = kind.__metadata__
+    return str(constraints.pattern)
+
+
+_TAKEN = {
+    _pattern_of(model.Name): "up to 64 of a-z, 0-9, - and _, beginning with a letter or digit",
+    _pattern_of(model.FieldName): "up to 64 letters, digits and _, beginning with a letter",
+    _pattern_of(model.Topic): "up to 249 letters, digits, dots, - and _",
+    _pattern_of(model.HeaderName): "up to 100 characters that HTTP has for a name",
+    _pattern_of(model.HeaderText): "up to 4000 printable characters of ASCII in one line",
+}
+
+# Where the keys of each part stand; a key with a part of its own inside is named with it.
+_INSIDE: dict[type[BaseModel], dict[str, type[BaseModel]]] = {
+    model.Source: {"match": model.Match, "request": model.Requests, "follow": model.LinkRule,
+                   "pagination": model.Pagination, "items": model.ItemRule},
+    model.ItemRule: {"each": model.Selection, "fields": model.ItemField},
+    model.ItemField: {"then": model.ValueStep},
+}  # fmt: skip
+_PLACES = {model.Source: "the top"} | {
+    part: key for inside in _INSIDE.values() for key, part in inside.items()
+}
+
+
+def _remedy(path: Path_, root: type[BaseModel]) -> str:
+    """The nearest key of the same part; else where a key of this name, or nearly so, belongs."""
+    key, rest = str(path[-1]), iter(path[:-1])
+    part = root
+    for name in rest:
+        part = _INSIDE.get(part, {}).get(str(name), part)
+        if part is model.ItemField and name == "fields":
+            next(rest, None)  # the field's own name
+    here = _keys(part)
+    if near := get_close_matches(key, here, 1):
+        return f"; did you mean {near[0]}?"
+    elsewhere = {other for one in _PLACES for other in _keys(one)} if root is model.Source else set()
+    if near := get_close_matches(key, sorted(elsewhere), 1):
+        places = " or ".join(place for one, place in _PLACES.items() if near[0] in _keys(one))
+        return f" here; {near[0]} belongs in {places}"
+    return f"; known here: {', '.join(here)}"
+
+
+def _keys(part: type[BaseModel]) -> list[str]:
+    return sorted(field.alias or name for name, field in part.model_fields.items())
+
 
 logger = logging.getLogger(__name__)
 

@@ -27,9 +27,7 @@ from pydantic import (
 
 from site_spider.text import shown
 
-# --- patterns --------------------------------------------------------------------------------------------
-# Regular expressions of users, on RE2: linear in the text, whatever the pattern is.
-
+# --- Regular expressions of users, on RE2: linear in the text, whatever the pattern is -------------------
 
 _LONGEST_PATTERN = 1_000  # characters
 _OPTIONS = re2.Options()
@@ -102,9 +100,7 @@ def found(pattern: str, text: str, most: int) -> list[str]:
     return [match for match in matches if match is not None]
 
 
-# --- selectors -------------------------------------------------------------------------------------------
-# Selectors of users, compiled once. XPath has no regular expressions here: EXSLT's are not RE2.
-
+# --- Selectors of users, compiled once. XPath has no regular expressions here: EXSLT's are not RE2 -------
 
 _LONGEST = 2_000  # characters
 _KEPT = 4096  # compiled selectors

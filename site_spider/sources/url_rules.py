@@ -20,7 +20,7 @@ from site_spider import options
 from site_spider.errors import ConfigError
 from site_spider.options import SettingsView
 from site_spider.page.url import Shape, host_of
-from site_spider.sources.file import BadSource, parse, read_with, stamp_of
+from site_spider.sources.library import BadSource, parse, read_with, stamp_of
 from site_spider.sources.model import Part, Pattern, PatternSet
 
 logger = logging.getLogger(__name__)
@@ -119,7 +119,7 @@ class Matcher:
             return next(filter(url.startswith, self._wholes))
         if self._paths and (found := _first(self._paths, str.startswith, _target(url))):
             return found
-        if self._suffixes and (found := _first(self._suffixes, str.endswith, _path(url))):
+        if self._suffixes and (found := _first(self._suffixes, str.endswith, url.partition("?")[0].lower())):
             return found
         return self._patterns.first(url) if self._patterns else None
 
@@ -131,10 +131,6 @@ def _first(entries: tuple[str, ...], meets: Any, text: str) -> str | None:
 def _target(url: str) -> str:
     slash = url.find("/", url.find("://") + 3)
     return url[slash:] if slash >= 0 else "/"
-
-
-def _path(url: str) -> str:
-    return url.partition("?")[0].lower()
 
 
 class _Together(NamedTuple):
@@ -187,10 +183,6 @@ def _names(host: str) -> Iterator[str]:
     yield host
 
 
-def _parsed(raw: bytes, path: Path) -> dict[str, HostRules]:
-    return parse(raw, path, HostRules, _FILE.validate_python)
-
-
 def _stamp(path: Path) -> object:
     try:
         return stamp_of(path.stat())
@@ -222,7 +214,8 @@ class UrlRulesFile:
             return None
         self._stamp = stamp
         try:
-            self.rules = UrlRules(self._deny, self._allow, read_with(self.path, _parsed))
+            hosts = read_with(self.path, lambda raw, path: parse(raw, path, HostRules, _FILE.validate_python))
+            self.rules = UrlRules(self._deny, self._allow, hosts)
         except BadSource as bad:
             return bad
         return None

@@ -200,7 +200,7 @@ class ConditionalFetch:
         if known is None:
             return None
         job = job_of(request)
-        is_repeat = job is not None and recheck.is_checked_since(known, job.root.message.timestamp_ms)
+        is_repeat = job is not None and recheck.is_checked_since(known, job.entry.message.timestamp_ms)
         return recheck.check_of(self._rules, known, status, is_same=is_same, is_repeat=is_repeat)
 
     @cached_property
@@ -255,7 +255,7 @@ def _validator(values: list[bytes] | None) -> str | None:
 def _compared_job(request: Request) -> Job | None:
     """That of a seed's own page, if it is to be compared."""
     job = job_of(request) if request.meta.get("if_changed") and request.method in ("GET", "HEAD") else None
-    return job if job is not None and job is job.root else None
+    return job if job is not None and job.parent is None else None
 
 
 def _is_usable(known: Known) -> bool:
@@ -265,7 +265,7 @@ def _is_usable(known: Known) -> bool:
 
 def _is_earlier_attempt(known: Known, job: Job) -> bool:
     """Whether it was written after the seed had been produced, and says that the page has changed."""
-    return not known.get("unchanged") and recheck.is_checked_since(known, job.root.message.timestamp_ms)
+    return not known.get("unchanged") and recheck.is_checked_since(known, job.entry.message.timestamp_ms)
 
 
 def _has_same_head(response: Response, known: Known) -> bool | None:

@@ -38,7 +38,7 @@ from site_spider.page.url import SCOPES, host_of, in_scope, is_safe, site_of
 from site_spider.results.document import Result, page_of
 from site_spider.results.pipeline import gives_page_result
 from site_spider.results.results import describe_host, describe_job
-from site_spider.service import addon
+from site_spider.service import environment
 from site_spider.service.environment import (
     apply_custom_settings,
     apply_environment,
@@ -193,8 +193,10 @@ class SeedSpider(Spider):
     @classmethod
     def update_settings(cls, settings: BaseSettings) -> None:
         """`custom_settings`, and the environment above them; below both, in another project, ours."""
-        if addon.is_enabled(settings):
-            addon.join(settings)  # Scrapy itself asks add-ons only when the spider has been made
+        if environment.has_addon(settings):
+            environment.join_settings(
+                settings
+            )  # Scrapy itself asks add-ons only when the spider has been made
         apply_custom_settings(settings, cls.custom_settings or {})
         apply_environment(settings)
 
@@ -576,7 +578,6 @@ def _anchor_host(response: Response, job: Job | None) -> str:
     host = host_of(response.url)
     if job is None:
         return host
-    root = job.root
-    if job is root:
-        root.found_at(host)
-    return root.scope_host or host
+    if job.parent is None:
+        job.entry.found_at(host)
+    return job.entry.scope_host or host

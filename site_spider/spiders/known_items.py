@@ -61,7 +61,7 @@ class KnownItems:
         urls = [] if ids else [link.url for link in found.links if link.rule != NEXT_PAGE]
         items = [self._items.of(item_id) for item_id in ids]
         pages = [self._pages.of(id_of_page(url, job.seed.page_scope)) for url in urls]
-        before_ms = job.root.message.timestamp_ms - _SKEW_MS
+        before_ms = job.entry.message.timestamp_ms - _SKEW_MS
         documents = await asyncio.gather(*items, *pages)
         return [document is not None and _is_before(document, before_ms) for document in documents]
 

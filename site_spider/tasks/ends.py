@@ -15,7 +15,7 @@ from site_spider.bounded_dict import BoundedDict
 from site_spider.contracts.seed_log import Message, MessagePlace, Partition, Position, Producer, SeedLog
 from site_spider.engine.background import Background
 from site_spider.errors import SeedError, SiteSpiderError
-from site_spider.ledger.completion import Completion, Job, Root, SeedListener
+from site_spider.ledger.completion import Completion, Job, SeedListener
 from site_spider.ledger.ledger import Entry
 from site_spider.ledger.metadata import decode
 from site_spider.seed.seed import Seed, first_place
@@ -224,9 +224,9 @@ class Tracker(SeedListener):
         self._counting((seed.task_id, entry.partition)).arrived(entry.offset)
         self._completion.hold_to_close(entry)
 
-    def began(self, root: Root) -> None:
+    def began(self, job: Job) -> None:
         """As in SeedListener."""
-        if (tracked := self._tracked.get(root.entry)) is not None:
+        if (tracked := self._tracked.get(job.entry)) is not None:
             tracked.began = True
 
     def written(self, job: Job, document: Mapping[str, Any]) -> None:

@@ -19,10 +19,10 @@ from site_spider.errors import SinkRejected, SiteSpiderError
 from site_spider.frontier.spill import Highs, Spill
 from site_spider.frontier.waiter import Waiter, WaitingLink, as_request, is_fenced, seed_entry
 from site_spider.frontier.waiting_room import WaitingRoom
-from site_spider.intake.seed_queue import Waiting, seed_request
+from site_spider.intake.seed_queue import seed_request
 from site_spider.ledger import completion as lineage
 from site_spider.ledger.completion import Completion
-from site_spider.ledger.ledger import Outcome
+from site_spider.ledger.ledger import Outcome, SeedInFlight
 from site_spider.page.url import host_of
 from site_spider.results.results import DeadLetters, Results
 from site_spider.seed.seed import MOVED, first_place, moved_headers
@@ -184,7 +184,7 @@ class Leaving:
 
     def park(self, waiter: Waiter, state: TaskState) -> None:
         """It waits in the parked topic; what no message can say stays, and goes on."""
-        if isinstance(waiter, Waiting):
+        if isinstance(waiter, SeedInFlight):
             self._park_seed(waiter, state.task.task_id)
             return
         request, is_link = self._request(waiter), True
@@ -199,23 +199,23 @@ class Leaving:
             request.meta[meta_keys.STAYS] = True
             self._room.put_request(request)
 
-    def _park_seed(self, waiting: Waiting, task_id: str) -> None:
+    def _park_seed(self, waiting: SeedInFlight, task_id: str) -> None:
         message = waiting.message
         key = message.key if message.key is not None else host_of(waiting.seed.url).encode() or None
-        self._completion.leaves(waiting.entry)
+        self._completion.leaves(waiting)
         headers = moved_headers(waiting.seed, message)
         future = self._parking.send(task_id, message.partition.topic, key, message.value or b"", headers)
         future.add_done_callback(
             lambda done: self._loop.call_soon_threadsafe(self._guarded(self._parked), done, waiting)
         )
 
-    def _parked(self, future: Future[None], waiting: Waiting) -> None:
+    def _parked(self, future: Future[None], waiting: SeedInFlight) -> None:
         error = future.exception()
         if error is None:
-            self._completion.end_as(waiting.entry, Outcome.SPILLED)
+            self._completion.end_as(waiting, Outcome.SPILLED)
         elif isinstance(error, SinkRejected):
             reason = f"its task is paused, and it cannot be parked: {error}"
-            self._dead_letters.set_aside(waiting.message, reason, waiting.entry)
+            self._dead_letters.set_aside(waiting.message, reason, waiting)
         else:  # the producer was closed: the crawl ends, and the seed is repeated
             logger.debug("A seed could not be parked: %s", error)
 
@@ -223,7 +223,7 @@ class Leaving:
 
     def cancel(self, waiter: Waiter, state: TaskState) -> None:
         """It ends here, and is counted."""
-        if not isinstance(waiter, Waiting):
+        if not isinstance(waiter, SeedInFlight):
             state.count_cancelled_link()
         if not self._writes_cancelled:
             self._end(waiter, Outcome.CANCELLED, "")
@@ -253,26 +253,26 @@ class Leaving:
 
     def filter(self, waiter: Waiter, state: TaskState) -> None:
         """The rules of its task do not let it be fetched."""
-        if not isinstance(waiter, Waiting):
+        if not isinstance(waiter, SeedInFlight):
             state.count_filtered_link()
         self._end(waiter, Outcome.FILTERED, "")
 
     def _end(self, waiter: Waiter, outcome: Outcome, description: str) -> None:
         """With a description there is a failure result."""
-        if isinstance(waiter, Waiting):
+        if isinstance(waiter, SeedInFlight):
             self._end_seed(waiter, outcome, description)
         elif isinstance(waiter, WaitingLink) and not description:
             self._completion.release(waiter.parent.entry)
         else:
             self._end_request(self._request(waiter), outcome, description)
 
-    def _end_seed(self, waiting: Waiting, outcome: Outcome, description: str) -> None:
-        self._completion.ledger.decide(waiting.entry, outcome)
+    def _end_seed(self, waiting: SeedInFlight, outcome: Outcome, description: str) -> None:
+        self._completion.ledger.decide(waiting, outcome)
         if description:
-            _, root = seed_request(waiting, self._spider)
-            root.error = description
-            self._results.write_missing(root)
-        self._completion.release(waiting.entry)
+            _, job = seed_request(waiting, self._spider)
+            job.error = description
+            self._results.write_missing(job)
+        self._completion.release(waiting)
 
     def _end_request(self, request: Request, outcome: Outcome, description: str) -> None:
         job = lineage.job_of(request)

@@ -26,9 +26,8 @@ from site_spider.errors import SiteSpiderError
 from site_spider.frontier.scheduler import Queues
 from site_spider.frontier.spill import Highs
 from site_spider.frontier.waiter import TaskFlow, TaskRates, Waiter, flow_of, is_fenced
-from site_spider.intake.seed_queue import Waiting
 from site_spider.ledger.completion import Completion
-from site_spider.ledger.ledger import Outcome
+from site_spider.ledger.ledger import Outcome, SeedInFlight
 from site_spider.page.url import host_of
 from site_spider.seed.seed import moved_headers
 from site_spider.tasks.board import Board, pace_key
@@ -306,13 +305,13 @@ class Overtaking:
         count, turns = 0, Turns.of_running_loop()
 
         def leaves(waiter: Waiter) -> bool:
-            if not isinstance(waiter, Waiting) or not self._may_leave(waiter):
+            if not isinstance(waiter, SeedInFlight) or not self._may_leave(waiter):
                 return False
-            return waiter.entry.offset < below.get((flow_of(waiter), waiter.entry.partition), 0)
+            return waiter.offset < below.get((flow_of(waiter), waiter.partition), 0)
 
         for found in self._queues.take_out(leaves):
             for waiter in found:
-                assert isinstance(waiter, Waiting)
+                assert isinstance(waiter, SeedInFlight)
                 count += 1
                 self._send(waiter)
                 if not turns.has_time():
@@ -331,8 +330,8 @@ class Overtaking:
         offsets = defaultdict(lambda: defaultdict(list))
 
         def note(waiter: Waiter) -> bool:
-            if isinstance(waiter, Waiting) and self._may_leave(waiter):
-                offsets[flow_of(waiter)][waiter.entry.partition].append(waiter.entry.offset)
+            if isinstance(waiter, SeedInFlight) and self._may_leave(waiter):
+                offsets[flow_of(waiter)][waiter.partition].append(waiter.offset)
             return False
 
         turns = Turns.of_running_loop()
@@ -354,34 +353,33 @@ class Overtaking:
                 below[flow, partition] = found[leave - 1] + 1 if leave else 0
         return below
 
-    def _may_leave(self, waiting: Waiting) -> bool:
+    def _may_leave(self, waiting: SeedInFlight) -> bool:
         """A seed that was under way when a process died stays: elsewhere nobody would know of that."""
-        entry = waiting.entry
-        return entry.live and not self._ledger.suspicion(entry.partition).deaths(entry.offset)
+        return waiting.live and not self._ledger.suspicion(waiting.partition).deaths(waiting.offset)
 
     # --- one seed -------------------------------------------------------------------------------------
 
-    def _send(self, waiting: Waiting) -> None:
+    def _send(self, waiting: SeedInFlight) -> None:
         if is_fenced(waiting):
             self._queues.room.drop(waiting)
             return
         message, key = waiting.message, waiting.message.key
         if key is None:
             key = host_of(waiting.seed.url).encode() or None
-        self._completion.leaves(waiting.entry)
+        self._completion.leaves(waiting)
         headers = moved_headers(waiting.seed, message)
         sent = self._producer.send(message.partition.topic, key, message.value, headers)
         guarded = self._background.guarded(self._sent)
         sent.add_done_callback(lambda done: self._loop.call_soon_threadsafe(guarded, done, waiting))
 
-    def _sent(self, sent: Future[Any], waiting: Waiting) -> None:
+    def _sent(self, sent: Future[Any], waiting: SeedInFlight) -> None:
         error, task_id = sent.exception(), waiting.seed.task_id
         if error is not None:
             logger.debug("A seed could not be sent to the end of its topic, and stays: %s", error)
-            if waiting.entry.live:
+            if waiting.live:
                 self._queues.room.put_back(waiting)
             return
         place: MessagePlace | None = sent.result()
         if place is not None and task_id is not None and self._tasks.highs is not None:
             self._tasks.highs.put(task_id, place)
-        self._completion.end_as(waiting.entry, Outcome.SPILLED)
+        self._completion.end_as(waiting, Outcome.SPILLED)

@@ -20,7 +20,7 @@ from site_spider.contracts.seed_log import Headers, Message
 from site_spider.engine.background import Background
 from site_spider.engine.scrapy_parts import part_of
 from site_spider.errors import SeedError
-from site_spider.ledger.completion import Job, Root, SeedListener, job_of
+from site_spider.ledger.completion import Job, SeedListener, job_of
 from site_spider.ledger.ledger import Entry
 from site_spider.page.url import UrlForm
 from site_spider.seed.seed import Seed
@@ -368,10 +368,10 @@ class TaskStates(SeedListener):
             self._of[entry] = state, prefix_of(seed, headers)
             state.seed_came()
 
-    def began(self, root: Root) -> None:
+    def began(self, job: Job) -> None:
         """As in SeedListener."""
-        if self._declared and root.seed.task_id is not None:
-            self.adopt(root.entry, root.seed, root.message.headers)
+        if self._declared and job.seed.task_id is not None:
+            self.adopt(job.entry, job.seed, job.entry.message.headers)
 
     def written(self, job: Job, document: Mapping[str, Any]) -> None:
         """As in SeedListener."""

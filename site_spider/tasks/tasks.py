@@ -24,9 +24,9 @@ from site_spider.engine.background import Background, Turns
 from site_spider.errors import LogUnavailable, SinkRejected, SiteSpiderError
 from site_spider.frontier.scheduler import Queues
 from site_spider.frontier.waiter import Waiter, WaitingLink, is_fenced, source_name
-from site_spider.intake.seed_queue import Waiting
 from site_spider.ledger import completion
 from site_spider.ledger.completion import Job
+from site_spider.ledger.ledger import SeedInFlight
 from site_spider.outage import Outage
 from site_spider.page.url import host_of
 from site_spider.seed.seed import Seed
@@ -129,7 +129,7 @@ class TaskGate:
         if not state.may_begin and state.look(self.states.board):
             self.changed({state.task.task_id})
 
-    def _is_unwelcome(self, waiting: Waiting) -> bool:
+    def _is_unwelcome(self, waiting: SeedInFlight) -> bool:
         state = self.states.of(waiting.seed.task_id)
         return state is not None and (state.phase.name != "running" or not _takes_seed(state, waiting.seed))
 
@@ -172,8 +172,8 @@ class TaskGate:
             return
         task_id = _task_id(waiter)
         state = self.states.of(task_id)
-        if isinstance(waiter, Waiting):
-            self.states.adopt(waiter.entry, waiter.seed, waiter.message.headers)
+        if isinstance(waiter, SeedInFlight):
+            self.states.adopt(waiter, waiter.seed, waiter.message.headers)
         if state is None:
             self._queues.room.put_back(waiter)
         elif state.phase.name == "paused":
@@ -187,14 +187,14 @@ class TaskGate:
 
 
 def _task_id(waiter: Waiter) -> str | None:
-    if isinstance(waiter, Waiting):
+    if isinstance(waiter, SeedInFlight):
         return waiter.seed.task_id
     job = waiter.parent if isinstance(waiter, WaitingLink) else completion.job_of(waiter)
     return None if job is None else job.seed.task_id
 
 
 def _is_first_attempt(waiter: Waiter) -> bool:
-    if isinstance(waiter, Waiting):
+    if isinstance(waiter, SeedInFlight):
         return waiter.seed.spilled is None or waiter.seed.spilled.is_link
     if isinstance(waiter, WaitingLink):
         return True
@@ -202,7 +202,7 @@ def _is_first_attempt(waiter: Waiter) -> bool:
 
 
 def _is_allowed(state: TaskState, waiter: Waiter) -> bool:
-    if isinstance(waiter, Waiting):
+    if isinstance(waiter, SeedInFlight):
         return _takes_seed(state, waiter.seed)
     if isinstance(waiter, WaitingLink):
         return state.rules.takes_link(waiter.url, waiter.depth)

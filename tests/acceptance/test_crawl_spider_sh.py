@@ -107,8 +107,8 @@ def test_what_starting_again_would_not_mend_stops_all(
 
 
 def test_processes_that_can_never_begin_are_given_up(script: Script) -> None:
-    """Each has been started five times by then."""
-    script.edit(longest_pause_seconds=0)
+    """Each has been started five times by then, and none runs: they meet in a pause."""
+    script.edit(longest_pause_seconds=1)
     script.plan("exit-71")
     code, complaints = finish(script.start("-n", "2"))
     assert code == 71

@@ -72,7 +72,7 @@ def committed_results(deployment: Deployment) -> list[dict[str, Any]]:
     found, at_end = [], set[int]()
     try:
         while len(at_end) < 2:
-            message = client.poll(20)
+            message = client.poll(300)
             assert message is not None, "the results topic does not come to an end"
             if message.error() is None:
                 found.append(json.loads(message.value()))

@@ -33,6 +33,7 @@ def says_away(run: Run, slot: str) -> bool:
     return any(line.startswith(f"[{slot}] ") and "is away" in line for line in run.text().splitlines())
 
 
+@pytest.mark.nightly
 def test_a_full_disk_is_waited_for_and_restarts_nothing(deployment: Deployment, tmp_path: Path) -> None:
     with Site(tmp_path / "record.jsonl", hosts=20) as site:
         paths = [f"/slow/100/{number}" for number in range(SEEDS)]

@@ -77,10 +77,8 @@ POLITE = {
 }
 
 
-NIGHTLY = pytest.mark.nightly
-
-
-@pytest.mark.parametrize("processes", [pytest.param(1, marks=NIGHTLY), 2, pytest.param(4, marks=NIGHTLY)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("processes", [1, 2, 4])
 def test_a_host_has_one_process_at_a_time_whatever_their_number(
     deployment: Deployment, site: Site, processes: int
 ) -> None:

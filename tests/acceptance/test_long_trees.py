@@ -73,6 +73,7 @@ def kill(run: Run) -> None:
     wait_until(lambda: run.text().count("Assigned: ") > assigned, 300, "a new assignment")
 
 
+@pytest.mark.nightly
 def test_a_kill_repeats_little_of_a_tree(deployment: Deployment, small: Tree) -> None:
     requests_a_page = crawl_under_kills(
         deployment, small, (0.4,), SITE_LINKS_TO="kafka", SITE_DUPEFILTER="local"

@@ -162,7 +162,7 @@ def crawl_and_check(deployment: Deployment, site: Site, count: int) -> None:
 
 def test_seeds_of_all_kinds_go_through_kafka_into_elasticsearch(on_servers: Deployment, site: Site) -> None:
     """Every document is as the site served it, every bad seed is a dead letter, the lag ends at 0."""
-    crawl_and_check(on_servers, site, 1500)
+    crawl_and_check(on_servers, site, 1000)
 
 
 @pytest.mark.nightly

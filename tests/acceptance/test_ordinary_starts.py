@@ -43,7 +43,7 @@ def deployment(
 
 
 @pytest.mark.servers
-@pytest.mark.parametrize("processes", [3, *(pytest.param(n, marks=pytest.mark.nightly) for n in (1, 2, 4))])
+@pytest.mark.parametrize("processes", [2, *(pytest.param(n, marks=pytest.mark.nightly) for n in (1, 3, 4))])
 def test_an_ordinary_start_logs_no_warning(deployment: Deployment, site: Site, processes: int) -> None:
     """Seeds wait already, so that processes crawl while others join."""
     deployment.produce(seeds(site, [f"/page/{number}" for number in range(PAGES)]))

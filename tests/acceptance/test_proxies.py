@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from site_spider.adapters.local.log import LocalSeedLog
+from tests.acceptance.proxy import LocalProxy, ShySite
 from tests.commands.project import ROOT, Project, environment
 from tools.deployment.deployment import wait_until
 from tools.site.certificate import tls_for
-from tools.site.proxy import LocalProxy, ShySite
 
 PUBLIC = "127.0.0.9"  # plays a public address; the proxies at 127.0.0.1 are at private ones
 CREDENTIALS = "operator:hush%3Ahush"
@@ -70,7 +70,7 @@ def run(project: Project, sites: Sites, urls: list[str], **settings: str) -> dic
         "SSL_CERT_FILE": str(sites.trusted),
         "LOG_LEVEL": "DEBUG",
         "RETRY_TIMES": "0",
-        "DOWNLOAD_TIMEOUT": "5",
+        "DOWNLOAD_TIMEOUT": "300",
         "SITE_SINK_FLUSH_SECONDS": "0.05",
     }
     arguments = [sys.executable, "-m", "tests.acceptance.crawl_of_proxies", PUBLIC, "crawl", "crawl_spider"]

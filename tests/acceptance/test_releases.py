@@ -66,7 +66,7 @@ class Waves:
         self.singles += alone
         self.trees += trees
         wait_until(
-            lambda: len(self._site.entries()) >= fetched + SINGLES // 2, 60, "the middle of a wave of seeds"
+            lambda: len(self._site.entries()) >= fetched + SINGLES // 2, 300, "the middle of a wave of seeds"
         )
 
     def begin_until(self, condition: Callable[[], bool]) -> None:

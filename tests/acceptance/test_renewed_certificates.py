@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import NewTopic
 
+from tests.acceptance import rights
 from tests.acceptance.test_deaths import crawlers
 from tests.real_servers import ROOT, servers
-from tools.deployment import rights
 from tools.deployment.deployment import Deployment, Run, opened, wait_until
 from tools.site.handle import Site
 

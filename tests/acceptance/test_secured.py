@@ -13,9 +13,9 @@ import pytest
 from confluent_kafka.admin import NewTopic
 
 from site_spider.contracts.seed_log import Message
+from tests.acceptance import rights
 from tests.acceptance.test_main_job import Stored, check_dead_letters, mixed
 from tests.real_servers import SHARED_FOLDER, servers
-from tools.deployment import rights
 from tools.deployment.deployment import Deployment, opened, wait_until
 from tools.site.bad_messages import bad_messages
 from tools.site.handle import Site
@@ -23,7 +23,7 @@ from tools.site.handle import Site
 pytestmark = [pytest.mark.servers, pytest.mark.xdist_group("secured")]
 FOLDER = SHARED_FOLDER.with_name("tests-secured")
 NAMES = ("kafka", "elasticsearch", "redis")
-SEEDS = 300  # of the main job
+SEEDS = 150  # of the main job
 
 
 @pytest.fixture(scope="session")
@@ -116,6 +116,7 @@ def test_the_main_job_with_the_least_rights_over_a_kill(
         assert "Traceback" not in run.text()
 
 
+@pytest.mark.nightly
 def test_an_outage_of_secured_kafka_and_redis_loses_nothing(
     deployment: Deployment, site: Site, secured: dict[str, str]
 ) -> None:

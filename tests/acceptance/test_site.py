@@ -198,7 +198,7 @@ def test_the_record_tells_every_request(site: Site) -> None:
         _, _, body = client.ask("/page/recorded", headers="User-Agent: me\r\nCookie: a=1\r\n")
     site.wait_for(1)
     found = wait_until(
-        lambda: [entry for entry in site.entries() if entry.path == "/page/recorded"], 60, "the entry"
+        lambda: [entry for entry in site.entries() if entry.path == "/page/recorded"], 300, "the entry"
     )
     (entry,) = found
     assert entry.url == site.url("/page/recorded", 2)

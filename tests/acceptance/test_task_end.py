@@ -64,7 +64,7 @@ def site() -> Iterator[TreeSite]:
 SETTINGS = {"SITE_LINKS_TO": "kafka", "ROBOTSTXT_OBEY": "false", "LOG_LEVEL": "INFO"}
 
 
-@pytest.fixture(params=["kafka", pytest.param("embedded", marks=pytest.mark.nightly)])
+@pytest.fixture(params=["kafka", "embedded"])
 def deployment(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Deployment]:
     if request.param == "embedded":
         yield from opened(tmp_path, dict(SETTINGS))
@@ -111,6 +111,7 @@ def kill_one(run: Run, rng: random.Random) -> None:
         os.kill(rng.choice(wait_until(lambda: crawlers(run), 300, "a crawler")), signal.SIGKILL)
 
 
+@pytest.mark.nightly
 def test_the_end_is_told_with_exact_counts_over_a_kill_and_wait_ends(
     deployment: Deployment, site: TreeSite
 ) -> None:

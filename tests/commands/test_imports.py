@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from site_spider.command_line import module_of
+from site_spider.resources import module_of
 from site_spider.service.environment import custom_settings_of_file
 
 _START = """

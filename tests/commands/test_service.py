@@ -14,7 +14,8 @@ from scrapy.commands import ScrapyCommand
 from scrapy.settings import Settings
 
 from site_spider.commands import service
-from site_spider.service import exit_code, supervisor
+from site_spider.errors import EXIT_CONFIG, EXIT_SETUP, EXIT_UNAVAILABLE
+from site_spider.service import supervisor
 
 
 class Became(Exception):
@@ -117,9 +118,9 @@ def test_a_number_of_processes_is_checked(number: str) -> None:
 def test_the_exit_codes_of_the_supervisor_are_those_of_crawls() -> None:
     """It is a program that imports nothing of the package."""
     assert (supervisor.UNAVAILABLE, supervisor.SETUP, supervisor.CONFIG) == (
-        exit_code.UNAVAILABLE,
-        exit_code.SETUP,
-        exit_code.CONFIG,
+        EXIT_UNAVAILABLE,
+        EXIT_SETUP,
+        EXIT_CONFIG,
     )
 
 

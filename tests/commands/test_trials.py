@@ -49,6 +49,7 @@ def test_the_guard_for_hosts_holds_here_too(project: Project, url: str) -> None:
     assert "SITE_ALLOW_PRIVATE_HOSTS" in ran.stderr
 
 
+@pytest.mark.nightly
 def test_bench_reaches_its_own_server(project: Project) -> None:
     """Which listens on loopback."""
     ran = project.scrapy("bench", "-s", "CLOSESPIDER_TIMEOUT=2", "-s", "CLOSESPIDER_ITEMCOUNT=1")

@@ -9,7 +9,13 @@ from pathlib import Path
 import pytest
 
 from site_spider.observe import frontier_socket
-from tools.console.browser import CHROMIUM, chromium
+
+CHROMIUM = Path("/usr/bin/chromium")  # Debian's
+_FLAGS = (
+    "--no-sandbox",  # as root, too: it meets pages of ours only
+    *("--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
+    *("--disable-background-networking", "--disable-component-update"),
+)
 
 
 @pytest.fixture(autouse=True)
@@ -26,5 +32,9 @@ def browser() -> Iterator[object]:
         if os.environ.get("CI"):
             pytest.fail(missing)
         pytest.skip(missing)
-    with chromium() as found:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=str(CHROMIUM), args=[*_FLAGS])
         yield found
+        found.close()

@@ -13,11 +13,11 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.adapters.local.results import LocalResults
-from site_spider.console.model.reading import state_of
+from site_spider.console.guard import Listening
+from site_spider.console.reading import state_of
+from site_spider.console.server import Handlers, LettersAtHand
 from site_spider.console.url_search import UrlSearch
 from site_spider.console.watch import FleetWatch
-from site_spider.console.web.guard import Listening
-from site_spider.console.web.server import Handlers, LettersAtHand
 from site_spider.contracts.seed_log import SeedLog
 from site_spider.secrets import Redaction
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.console.consoles import PAGES
+from tests.console.scene import SCRIPT, Scene, scene
 from tests.console.snapshots import host, snapshot
-from tools.console.scene import SCRIPT, Scene, scene
 
 WAIT_MS = 300_000
 # what a tile may say, however the crawl goes just then

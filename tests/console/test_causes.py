@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from site_spider.console.model.fleet import Cause, Fleet, Scene, Weight
-from site_spider.console.model.reading import state_of
-from site_spider.console.model.rules import causes, verdict
+from site_spider.console.fleet import Cause, Fleet, Scene, Weight
+from site_spider.console.reading import state_of
+from site_spider.console.rules import causes, verdict
 from tests.console.snapshots import NOW, host, seeds, sink, snapshot, task
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from site_spider.console.web import guard
-from site_spider.console.web.guard import COOKIE, Listening, Sessions
+from site_spider.console import guard
+from site_spider.console.guard import COOKIE, Listening, Sessions
 from site_spider.errors import ConfigError
 from tests.console.consoles import PAGES, TOKEN, Client, Console, form_token, status
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from site_spider.console.model.reading import (
+from site_spider.console.reading import (
     LARGEST_BYTES,
     NO_TASK,
     OTHER_TASKS,

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from site_spider.commands.top import lines
-from site_spider.console.model.fleet import Scene
-from site_spider.console.model.rules import causes, verdict
+from site_spider.console.fleet import Scene
 from site_spider.console.pages import overview
+from site_spider.console.rules import causes, verdict
 from site_spider.tasks.board import note_key
 from site_spider.tasks.control_log import TaskProducer
 from site_spider.tasks.desk import TaskDesk

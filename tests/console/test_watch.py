@@ -10,7 +10,7 @@ from typing import Any
 
 from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.commands.top import lines
-from site_spider.console.model.fleet import Life
+from site_spider.console.fleet import Life
 from site_spider.console.pages import overview
 from site_spider.console.watch import FleetWatch, History
 from site_spider.contracts.seed_log import name_of

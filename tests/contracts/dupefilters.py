@@ -17,10 +17,10 @@ from scrapy.settings import Settings
 from scrapy.utils.defer import deferred_to_future
 
 from site_spider import meta_keys
-from site_spider.contracts.seed_log import Message, Partition
+from site_spider.contracts.seed_log import Partition
 from site_spider.dupefilter.dupefilter import SeenDupeFilter
-from site_spider.ledger.completion import Root
-from site_spider.ledger.ledger import Entry
+from site_spider.ledger.completion import Job
+from site_spider.ledger.ledger import SeedInFlight
 from site_spider.seed.seed import parse_seed
 from site_spider.spiders.crawl_spider import SeedSpider
 from tests.in_process.engine import settings_for
@@ -43,12 +43,12 @@ class Seed:
     def __init__(self) -> None:
         partition = Partition("seeds", 0)
         value = b'{"url": "http://host.test/seed"}'
-        message = Message(partition, next(_offsets), None, value, ())
-        self.entry = Entry(partition, message.offset, 1)
-        self.root = Root(Request("http://host.test/seed"), self.entry, parse_seed(value), message)
+        self.entry = SeedInFlight(partition, next(_offsets), 1)
+        self.entry.reads(parse_seed(value))
+        self.job = Job(Request("http://host.test/seed"), self.entry)
 
     def request(self, page: str) -> Request:
-        return Request(f"http://host.test/{page}", meta={meta_keys.JOB: self.root})
+        return Request(f"http://host.test/{page}", meta={meta_keys.JOB: self.job})
 
 
 class Member:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from site_spider.contracts.seed_log import Consumer, Message, Partition, Position
-from site_spider.dead_letters.replay import Letter, Replay, newest
+from site_spider.dead_letters import Letter, Replay, newest
 from site_spider.errors import LogUnavailable
 from tests.contracts.seed_logs import PATIENCE_SECONDS, Case, case, kafka_producer
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from site_spider.contracts.seed_log import Position
-from site_spider.dead_letters.replay import PutBack
+from site_spider.dead_letters import PutBack
 
 OFFSETS = st.sets(st.integers(0, 60))
 

@@ -39,7 +39,7 @@ def crawled(
     folder: Path, answers: dict[str, bytes], urls: list[str], **settings: Any
 ) -> tuple[Crawled, list[str]]:
     """What a crawl over the network left behind, and the addresses that were connected to."""
-    usual = {"DOWNLOAD_HANDLERS": {"http": PLAIN, "https": PLAIN}, "DOWNLOAD_TIMEOUT": 5, "RETRY_TIMES": 0}
+    usual = {"DOWNLOAD_HANDLERS": {"http": PLAIN, "https": PLAIN}, "DOWNLOAD_TIMEOUT": 300, "RETRY_TIMES": 0}
     with Sites(answers) as sites:
         seeds = [{"url": url.replace("PORT", str(sites.port))} for url in urls]
         return crawl(folder, seeds, **{**usual, **settings}), sites.reached

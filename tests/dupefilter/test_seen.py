@@ -10,7 +10,7 @@ from site_spider.contracts.seed_log import Partition
 from site_spider.dupefilter import filters as seen_module
 from site_spider.dupefilter.dupefilter import SeenMarks
 from site_spider.dupefilter.filters import Seen
-from site_spider.ledger.ledger import Entry, Outcome
+from site_spider.ledger.ledger import Outcome, SeedInFlight
 
 steps = st.lists(
     st.tuples(
@@ -76,7 +76,7 @@ def test_a_seed_whose_message_leaves_may_come_back_before_it_has_ended() -> None
     """A paused task may go on at any moment: what comes back is no duplicate of what is about to end."""
     seen = Seen()
     marks = SeenMarks(seen)
-    parked, put_back = Entry(Partition("seeds", 0), 0, 1), Entry(Partition("seeds", 0), 1, 1)
+    parked, put_back = SeedInFlight(Partition("seeds", 0), 0, 1), SeedInFlight(Partition("seeds", 0), 1, 1)
     assert seen.begin(b"page", parked)
     marks.leaves(parked)
     assert seen.begin(b"page", put_back)
@@ -88,7 +88,7 @@ def test_a_seed_whose_message_leaves_may_come_back_before_it_has_ended() -> None
 @pytest.mark.parametrize("outcome", Outcome)
 def test_what_a_seed_met_is_done_when_that_ends_with_a_result(outcome: Outcome) -> None:
     """What did not end well may be sent again, or put back, and is wanted then."""
-    seen, seed = Seen(), Entry(Partition("seeds", 0), 0, 1)
+    seen, seed = Seen(), SeedInFlight(Partition("seeds", 0), 0, 1)
     seen.begin(b"page", seed)
     seed.outcome = outcome
     SeenMarks(seen).ended(seed)

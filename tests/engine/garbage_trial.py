@@ -15,7 +15,8 @@ from scrapy import Request
 from scrapy.crawler import Crawler
 from scrapy.http import Response
 
-from site_spider.ledger.completion import Root
+from site_spider.ledger.completion import Job
+from site_spider.ledger.ledger import SeedInFlight
 from site_spider.service.service import SeedService
 from tests.in_process import engine
 from tests.in_process.engine import crawl, page
@@ -45,7 +46,7 @@ def unanswered(request: Request) -> Response:
 
 def alive() -> int:
     """Seeds and requests."""
-    return sum(isinstance(one, Root | Request) for one in gc.get_objects())
+    return sum(isinstance(one, Job | SeedInFlight | Request) for one in gc.get_objects())
 
 
 def left_by_pages(folder: Path, sort: str) -> Counter[str]:

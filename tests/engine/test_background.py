@@ -15,9 +15,9 @@ import site_spider
 from site_spider.adapters.local.log_file import LocalProducer
 from site_spider.download.proxies import service as proxy_service
 from site_spider.engine.background import THREAD_PREFIX, Background
+from site_spider.errors import EXIT_SOFTWARE
 from site_spider.frontier.scheduler import Queues
 from site_spider.ledger.ledger import Ledger
-from site_spider.service import exit_code
 from tests.in_process.engine import Crawled, crawl
 from tests.intake.quarantine.test_deaths import committed
 
@@ -40,12 +40,11 @@ OWNED = {
     ("adapters/local/log_file.py", "Thread"): "a thread of ours, see THREAD_PREFIX",
     ("tasks/follower.py", "Thread"): "a thread of ours, see THREAD_PREFIX",
     ("observe/metrics/exporter.py", "Thread"): "a thread of ours, see THREAD_PREFIX",
-    ("observe/metrics/server.py", "Thread"): "a thread of ours, see THREAD_PREFIX",
-    ("observe/metrics/server.py", "Timer"): "ends a connection that takes too long",
+    ("observe/metrics/exporter.py", "Timer"): "ends a connection that takes too long",
     ("commands/demo.py", "Thread"): "no part of a crawl",
     ("commands/top.py", "create_task"): "no part of a crawl",
     ("console/watch.py", "create_task"): "awaited by who asks, in no crawl",
-    ("console/web/server.py", "create_task"): "an order, whose outcome is shown or logged, in no crawl",
+    ("console/server.py", "create_task"): "an order, whose outcome is shown or logged, in no crawl",
 }
 
 
@@ -71,7 +70,7 @@ def test_threads_of_a_crawl_have_names_by_which_their_end_is_seen() -> None:
         for module, call in starts()
         if name_of(call) == "Thread" and not module.startswith("commands/")
     }
-    assert len(named) == 9
+    assert len(named) == 8
     assert [name for name in named.values() if not name.startswith(THREAD_PREFIX)] == []
 
 
@@ -98,7 +97,7 @@ def crawl_until_it_ends(folder: Path, **settings: Any) -> tuple[Crawled, int]:
 
 def assert_failed(ended: tuple[Crawled, int], caplog: pytest.LogCaptureFixture) -> None:
     found, code = ended
-    assert code == exit_code.SOFTWARE
+    assert code == EXIT_SOFTWARE
     assert found.stats["finish_reason"] == "failed"
     told = [item for item in caplog.records if item.getMessage().startswith("The crawl cannot go on")]
     assert told[0].levelno == logging.ERROR
@@ -132,7 +131,7 @@ def test_what_fails_while_the_crawl_opens(
         arguments[-1].fail(Bug("in the background"))
         raise AttributeError("the engine is gone")
 
-    monkeypatch.setattr("site_spider.service.service.build", build)
+    monkeypatch.setattr("site_spider.service.service.Parts", build)
     assert_failed(crawl_until_it_ends(tmp_path), caplog)
 
 

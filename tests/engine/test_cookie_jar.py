@@ -18,7 +18,7 @@ from site_spider.contracts.seed_log import Partition
 from site_spider.engine import cookies
 from site_spider.engine.cookies import Jars
 from site_spider.engine.scrapy_parts import LeanCookies
-from site_spider.ledger.ledger import Entry
+from site_spider.ledger.ledger import SeedInFlight
 from tests.growth import assert_grows
 
 URL = "http://www.shop.test/a/b"
@@ -128,7 +128,7 @@ def test_all_jars_are_bounded_in_sum(middleware: LeanCookies, monkeypatch: pytes
 
 def test_a_late_answer_makes_no_jar_anew(middleware: LeanCookies) -> None:
     """Its seed's partition was lost, and the jar with it: nobody would throw the new one away."""
-    entry = Entry(Partition("seeds", 0), 7, 1)
+    entry = SeedInFlight(Partition("seeds", 0), 7, 1)
     answer(middleware, ["a=b; Path=/"], key=entry)
     assert list(middleware.jars) == [entry]
     middleware.jars.pop(entry)

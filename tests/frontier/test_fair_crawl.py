@@ -79,6 +79,7 @@ def test_a_declared_task_does_not_wait_for_seeds_without_a_task(tmp_path: Path) 
     assert site.order[: 2 * 10 + 2 * SLOTS].count("small") == 10
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("is_mixed", [False, True], ids=["one after the other", "mixed"])
 def test_tasks_share_by_weight_however_they_were_produced(tmp_path: Path, is_mixed: bool) -> None:
     """1:3:9, over more pages than a window of a thousand seeds lasts."""
@@ -108,7 +109,9 @@ class BehindTheWindow(Site):
         return page(request)
 
 
-@pytest.mark.parametrize("large", ["large", ""], ids=["task", "no task"])
+@pytest.mark.parametrize(
+    "large", [pytest.param("large", id="task"), pytest.param("", id="no task", marks=pytest.mark.nightly)]
+)
 def test_a_task_behind_more_than_may_be_in_flight_overtakes(tmp_path: Path, large: str) -> None:
     """Seeds of the large one go to the end of the topic; each is crawled once, and none is lost."""
     declare(tmp_path, "small")
@@ -122,6 +125,7 @@ def test_a_task_behind_more_than_may_be_in_flight_overtakes(tmp_path: Path, larg
     assert is_conserved(found.seeds)
 
 
+@pytest.mark.nightly
 def test_a_declared_task_without_seeds_moves_each_seed_once_at_most(tmp_path: Path) -> None:
     """It is looked for once."""
     for task in ("large", "absent", "absent too"):

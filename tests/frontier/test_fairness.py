@@ -123,7 +123,7 @@ def test_tasks_that_are_done_are_forgotten() -> None:
             frontier.release(
                 "other" if found < 0 else "h", 0.0, "other" if found < 0 else f"task{found}", 2.0
             )
-    assert len(frontier._hosts._flows) < 15_000
+    assert len(frontier._flows) < 15_000
 
 
 def on_one_host(tasks: int) -> Frontier[int]:

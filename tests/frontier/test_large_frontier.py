@@ -14,9 +14,8 @@ from tests.growth import assert_grows
 
 def entries_kept(frontier: Frontier[int]) -> int:
     """In all heaps, the void ones included."""
-    hosts = frontier._hosts
-    flows = hosts._flows
-    heaps = [frontier._later, hosts._waiting, hosts._ageing, flows._heap, flows.resting, flows._idle]
+    flows = frontier._flows
+    heaps = [frontier._later, frontier._waiting, frontier._ageing, flows._heap, flows.resting, flows._idle]
     of_flows = [heap for flow in flows._flows.values() for heap in (flow.ready, flow.stands_for)]
     return sum(map(len, [*heaps, *of_flows]))
 

@@ -15,6 +15,7 @@ from scrapy.crawler import Crawler
 from scrapy.http import Response
 
 from site_spider.frontier.waiter import LinksInHand
+from site_spider.page.links import SLICE_LINKS
 from site_spider.service.service import SeedService
 from site_spider.tasks import pages as link_rules
 from tests.in_process import engine
@@ -70,10 +71,12 @@ def is_between_slices(service: SeedService) -> bool:
 
 
 def test_all_links_are_followed_in_the_order_of_the_page(tmp_path: Path, visits: list[str]) -> None:
+    links = [f"/leaf?{number}" for number in range(5 * SLICE_LINKS)]
+    engine.ANSWERS["/many"] = lambda r: page(r, "".join(f"<a href={link}>" for link in links))
     found = run(tmp_path, None, SEED, CONCURRENT_REQUESTS=1)
     assert found.lag == 0
-    assert visits == [f"http://h.test/leaf?{number}" for number in range(LINKS)]
-    assert len(found.documents) == LINKS + 1
+    assert visits == [f"http://h.test{link}" for link in links]
+    assert len(found.documents) == len(links) + 1
 
 
 def test_a_stop_between_two_slices_loses_nothing(tmp_path: Path) -> None:

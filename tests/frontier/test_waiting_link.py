@@ -10,14 +10,14 @@ from scrapy import FormRequest, Request
 from scrapy.utils.request import fingerprint
 
 from site_spider import meta_keys
-from site_spider.contracts.seed_log import Message, Partition
+from site_spider.contracts.seed_log import Partition
 from site_spider.engine.guard import guarded
 from site_spider.frontier.spill import SeedWriter
 from site_spider.frontier.waiter import as_link, as_request
-from site_spider.intake.seed_queue import Waiting, seed_request
+from site_spider.intake.seed_queue import seed_request
 from site_spider.ledger import completion
-from site_spider.ledger.completion import Job, Root
-from site_spider.ledger.ledger import Entry
+from site_spider.ledger.completion import Job
+from site_spider.ledger.ledger import SeedInFlight
 from site_spider.seed.seed import parse_seed
 from site_spider.seed.spilled import Spilled
 from site_spider.spiders.crawl_spider import SeedSpider
@@ -35,16 +35,21 @@ class Spider(SeedSpider):
         """As a user's."""
 
 
-def root_of(value: bytes = b'{"url": "http://h.test/", "meta": {"url_id": "r", "task_id": "t"}}') -> Root:
-    seed = parse_seed(value, frozenset(Spider.seed_callbacks))
-    message = Message(PARTITION, 0, None, value)
-    return seed_request(Waiting(Entry(PARTITION, 0, 1), message, seed), Spider())[1]
+def begun(value: bytes) -> tuple[Request, Job]:
+    entry = SeedInFlight(PARTITION, 0, 1)
+    entry.reads(parse_seed(value, frozenset(Spider.seed_callbacks)))
+    return seed_request(entry, Spider())
+
+
+def root_of(value: bytes = b'{"url": "http://h.test/", "meta": {"url_id": "r", "task_id": "t"}}') -> Job:
+    return begun(value)[1]
 
 
 def link(kind: type[Request] = Request, **fields: Any) -> tuple[Request, Job]:
     meta = {"depth": 2, **fields.pop("meta", {})}
     request = kind(URL, meta=meta, priority=fields.pop("priority", 1), **fields)
-    job = request.meta[meta_keys.JOB] = Job(request, root_of())
+    parent = root_of()
+    job = request.meta[meta_keys.JOB] = Job(request, parent.entry, parent)
     return request, job
 
 
@@ -64,7 +69,7 @@ def test_a_plain_link_comes_out_as_it_went_in(headers: dict[str, str]) -> None:
     assert made.meta.keys() == request.meta.keys()
     assert made.meta["depth"] == 2
     assert completion.job_of(made) is its_job
-    assert (its_job.parent, its_job.root, its_job.depth) == (job.parent, job.root, job.depth)
+    assert (its_job.parent, its_job.entry, its_job.depth) == (job.parent, job.entry, job.depth)
 
 
 def named(fields: dict[str, Any]) -> str:
@@ -111,8 +116,7 @@ def test_whatever_has_something_of_its_own_waits_as_it_is(fields: dict[str, Any]
 def test_the_request_of_a_seed_has_the_url_that_scrapy_makes_of_it(url: str, encoding: str) -> None:
     """And nothing in its meta says that it need not be looked at, for a redirect would copy that."""
     value = json.dumps({"url": url, "_encoding": encoding}).encode()
-    message = Message(PARTITION, 0, None, value)
-    request, _ = seed_request(Waiting(Entry(PARTITION, 0, 1), message, parse_seed(value)), SPIDER)
+    request, _ = begun(value)
     assert request.url == Request(url, encoding=encoding).url
     assert meta_keys.VERBATIM_URL not in request.meta
 
@@ -163,7 +167,7 @@ def test_a_link_is_said_with_all_that_it_has() -> None:
         meta={"max_retry_times": 5, "dont_redirect": True},
         priority=-7,
     )
-    job.root.anchor_host = "anchor.test"
+    job.entry.anchor_host = "anchor.test"
     message = writer({"session": "42"}).write(request, job, is_link=True)
     assert message is not None
     key, value = message
@@ -208,7 +212,7 @@ def test_an_attempt_goes_on_with_its_document_and_its_counts() -> None:
     message = writer().write(request, root, is_link=False)
     assert message is not None
     seed = parse_seed(message[1])
-    made, job = seed_request(Waiting(root.entry, Message(PARTITION, 1, None, message[1]), seed), SPIDER)
+    made, job = begun(message[1])
     gone = {"cookiejar", "download_latency", meta_keys.JOB}
     assert made.meta == {key: value for key, value in request.meta.items() if key not in gone}
     assert (made.url, made.method, made.priority) == (request.url, "HEAD", 2)

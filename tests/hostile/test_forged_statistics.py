@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from site_spider.adapters.local.log import LocalSeedLog
-from site_spider.console.model.fleet import MOST_PROCESSES, SILENT_FOR_GOOD_SECONDS, Fleet
-from site_spider.console.model.reading import state_of
+from site_spider.console.fleet import MOST_PROCESSES, SILENT_FOR_GOOD_SECONDS, Fleet
 from site_spider.console.pages import failures, hosts, overview, processes, sinks, tasks
+from site_spider.console.reading import state_of
 from site_spider.console.watch import FleetWatch
 from site_spider.observe import frontier_socket
 from tests.console.snapshots import NOW, snapshot, task

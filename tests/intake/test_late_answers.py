@@ -66,7 +66,7 @@ class NoCommits:
         pass
 
 
-def intake(owner: Owner, wait_seconds: float, parse: Callable[[bytes | None], Seed] = parse_seed) -> Intake:
+def intake(owner: Any, wait_seconds: float, parse: Callable[[bytes | None], Seed] = parse_seed) -> Intake:
     background = Background(owner.failures.append)
     return Intake(
         None,

@@ -14,8 +14,7 @@ from scrapy import Request
 from scrapy.crawler import Crawler
 from scrapy.http import Response
 
-from site_spider.adapters.local.log import LocalSeedLog
-from site_spider.adapters.local.log_consumer import LocalConsumer
+from site_spider.adapters.local.log import LocalConsumer, LocalSeedLog
 from site_spider.contracts.seed_log import Listener, Message, Partition, Position
 from site_spider.errors import LogUnavailable
 from site_spider.service.service import SeedService

@@ -18,7 +18,7 @@ from scrapy.crawler import Crawler
 from scrapy.http import Response
 
 from site_spider.contracts.seed_log import SeedLog
-from site_spider.dead_letters.replay import Replay
+from site_spider.dead_letters import Replay
 from site_spider.service import config
 from site_spider.service.service import SeedService
 from tests.contracts.seed_logs import make_kafka_topic
@@ -191,7 +191,7 @@ def test_a_dead_letter_of_any_tier_goes_back_to_its_own(tmp_path: Path) -> None:
 # --- processes that die ---------------------------------------------------------------------------
 
 
-@pytest.fixture(params=["embedded", "kafka"])
+@pytest.fixture(params=["kafka", pytest.param("embedded", marks=pytest.mark.nightly)])
 def deployment(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Deployment]:
     brokers = request.getfixturevalue("kafka_brokers") if request.param == "kafka" else ""
     yield from opened(tmp_path, {"SITE_KAFKA_BROKERS": brokers})
@@ -232,6 +232,7 @@ def test_kill_9_loses_nothing_of_any_tier(deployment: Deployment, tmp_path: Path
     assert deployment.dead_letters() == []
 
 
+@pytest.mark.nightly
 @pytest.mark.servers
 def test_results_of_all_tiers_are_stored_exactly_once(kafka_brokers: str, tmp_path: Path) -> None:
     """With their offsets, of both topics in one transaction; a process is killed in between."""

@@ -13,7 +13,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 from site_spider.contracts.seed_log import Partition, Position
 from site_spider.errors import LedgerError
 from site_spider.ledger import metadata as commit_metadata
-from site_spider.ledger.ledger import Entry, Ledger, Outcome
+from site_spider.ledger.ledger import Ledger, Outcome, SeedInFlight
 
 PARTITIONS = [Partition("seeds", number) for number in range(3)]
 partitions = st.sampled_from(PARTITIONS)
@@ -33,7 +33,7 @@ class Model(RuleBasedStateMachine):
         self.committed: dict[Partition, Position] = {}
         self.complete: dict[Partition, set[int]] = {p: set() for p in PARTITIONS}  # ever, by anyone
         self.read: dict[Partition, int] = {}  # assigned partitions: where the consumer is
-        self.fenced: list[Entry] = []
+        self.fenced: list[SeedInFlight] = []
         self.completions: dict[Outcome, int] = dict.fromkeys(Outcome, 0)
 
     @rule(partition=partitions, gap=st.booleans(), many=st.integers(1, 5))
@@ -90,12 +90,12 @@ class Model(RuleBasedStateMachine):
         return entry
 
     @rule(entry=entries)
-    def hold(self, entry: Entry | None) -> None:
+    def hold(self, entry: SeedInFlight | None) -> None:
         if entry is not None and entry.holds:
             self.ledger.hold(entry)
 
     @rule(entry=consumes(entries), outcome=outcomes)
-    def end_all(self, entry: Entry | None, outcome: Outcome) -> None:
+    def end_all(self, entry: SeedInFlight | None, outcome: Outcome) -> None:
         if entry is None or entry.holds == 0 or not self._known(entry):
             return
         self.ledger.decide(entry, outcome)
@@ -113,7 +113,7 @@ class Model(RuleBasedStateMachine):
         if partition in self.read and (position := self.ledger.position(partition)) is not None:
             self.committed[partition] = position
 
-    def _known(self, entry: Entry) -> bool:
+    def _known(self, entry: SeedInFlight) -> bool:
         """Entries of a process that died are nobody's any more."""
         if not entry.live:
             return entry in self.fenced
@@ -162,7 +162,7 @@ test_the_ledger_agrees_with_a_brute_force_model = Model.TestCase
 P0 = PARTITIONS[0]
 
 
-def a_ledger() -> tuple[Ledger, Entry]:
+def a_ledger() -> tuple[Ledger, SeedInFlight]:
     ledger = Ledger()
     ledger.assign(P0, Position(10))
     entry = ledger.take(P0, 10)
@@ -170,7 +170,7 @@ def a_ledger() -> tuple[Ledger, Entry]:
     return ledger, entry
 
 
-def completed() -> tuple[Ledger, Entry]:
+def completed() -> tuple[Ledger, SeedInFlight]:
     ledger, entry = a_ledger()
     ledger.decide(entry, Outcome.RESULT)
     ledger.release(entry)
@@ -271,7 +271,7 @@ def test_the_watermark_passes_what_an_earlier_owner_completed_before_it_is_polle
     assert ledger.take(P0, 9) is not None
 
 
-def take_if_new(ledger: Ledger, offset: int) -> Entry | None:
+def take_if_new(ledger: Ledger, offset: int) -> SeedInFlight | None:
     """Take an offset unless it lies below the position."""
     position = ledger.next_offset(P0)
     return None if position is not None and offset < position else ledger.take(P0, offset)

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from site_spider.contracts.seed_log import Message, Partition, Position
 from site_spider.ledger import ledger as module
-from site_spider.ledger.ledger import Entry, Ledger, Outcome, Repeats
+from site_spider.ledger.ledger import Ledger, Outcome, Repeats, SeedInFlight
 
 P = Partition("seeds", 0)
 OTHER = Partition("seeds", 1)
@@ -27,13 +27,13 @@ class Desk:
         self.ledger, self.repeats = Ledger(), Repeats()
         self.ledger.assign(P, None)
 
-    def take(self, what: Message) -> Entry:
+    def take(self, what: Message) -> SeedInFlight:
         entry = self.ledger.take(what.partition, what.offset)
         assert entry is not None
-        self.repeats.opened(entry, what)
+        entry.message = what
         return entry
 
-    def end(self, entry: Entry, outcome: Outcome | None = Outcome.RESULT) -> None:
+    def end(self, entry: SeedInFlight, outcome: Outcome | None = Outcome.RESULT) -> None:
         if outcome is not None:
             self.ledger.decide(entry, outcome)
         self.ledger.release(entry)
@@ -134,7 +134,8 @@ def test_a_partition_that_leaves_twice_is_waited_for_by_its_last_replay_only(des
 
 def test_what_is_committed_is_forgotten(desk: Desk) -> None:
     for offset in (2, 0, 1):
-        desk.repeats.opened(entry := Entry(P, offset, 1), message(offset))
+        entry = SeedInFlight(P, offset, 1)
+        entry.message = message(offset)
         entry.outcome = Outcome.RESULT
         desk.repeats.ended(entry)
     desk.repeats.committed(P, 2)
@@ -147,7 +148,8 @@ def test_the_memory_of_partitions_that_left_is_bounded(desk: Desk, monkeypatch: 
     monkeypatch.setattr(module, "MOST_KEPT", 2)
     for partition in (OTHER, P):
         for offset in range(2):
-            desk.repeats.opened(entry := Entry(partition, offset, 1), message(offset, partition=partition))
+            entry = SeedInFlight(partition, offset, 1)
+            entry.message = message(offset, partition=partition)
             entry.outcome = Outcome.RESULT
             desk.repeats.ended(entry)
     desk.repeats.left(P)
@@ -164,9 +166,9 @@ class Model(RuleBasedStateMachine):
         self.end = 0
         self.next = 0
         self.committed = 0
-        self.working: list[Entry] = []  # begun, whatever became of their epoch
+        self.working: list[SeedInFlight] = []  # begun, whatever became of their epoch
         self.waiting: list[int] = []  # replays that wait for earlier work
-        self.dropped: set[Entry] = set()  # some of their work was dropped
+        self.dropped: set[SeedInFlight] = set()  # some of their work was dropped
         self.done: set[int] = set()  # offsets all of whose work was done at least once
 
     @rule(many=st.integers(1, 3))
@@ -186,7 +188,7 @@ class Model(RuleBasedStateMachine):
         elif not self.desk.repeats.wait(what, lambda outcome: self._told(entry, outcome)):
             self.working.append(entry)
 
-    def _told(self, entry: Entry, outcome: Outcome | None) -> None:
+    def _told(self, entry: SeedInFlight, outcome: Outcome | None) -> None:
         if not entry.live:
             return
         if outcome is None:

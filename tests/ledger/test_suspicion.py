@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from site_spider.contracts.seed_log import Partition, Position
 from site_spider.errors import LedgerError
-from site_spider.ledger.ledger import Entry, Ledger, Outcome
+from site_spider.ledger.ledger import Ledger, Outcome, SeedInFlight
 from site_spider.ledger.metadata import (
     CAREFUL_OFFSETS,
     MAX_BYTES,
@@ -26,13 +26,13 @@ from site_spider.ledger.metadata import encode as encode_ahead
 P = Partition("seeds", 0)
 
 
-def taken(ledger: Ledger, offset: int) -> Entry:
+def taken(ledger: Ledger, offset: int) -> SeedInFlight:
     entry = ledger.take(P, offset)
     assert entry is not None
     return entry
 
 
-def complete(ledger: Ledger, entry: Entry) -> None:
+def complete(ledger: Ledger, entry: SeedInFlight) -> None:
     ledger.decide(entry, Outcome.RESULT)
     ledger.release(entry)
 

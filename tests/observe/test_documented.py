@@ -20,7 +20,7 @@ from site_spider import SeedSpider
 from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.adapters.local.results import FILE_NAME
 from site_spider.observe.counters import CAUSES
-from site_spider.observe.metrics.server import exposition
+from site_spider.observe.metrics.catalogue import exposition
 from site_spider.results.failures import REASONS
 from site_spider.service.service import SeedService
 from tests.in_process import engine

@@ -31,8 +31,7 @@ from site_spider.observe.counters import (
     counters,
     field_name,
 )
-from site_spider.observe.identity import Identity, statistics_id
-from site_spider.observe.snapshot import without_names
+from site_spider.observe.snapshot import Identity, statistics_id, without_names
 from site_spider.observe.statistics import LARGEST_STATISTICS_BYTES, bounded
 from site_spider.service import config, parts
 from site_spider.spiders.crawl_spider import SeedSpider

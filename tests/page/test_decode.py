@@ -252,6 +252,7 @@ def test_links_are_looked_for_in_html_only() -> None:
     assert not is_html(b"%PDF-1.4 <html>", None)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "body",
     [

@@ -12,9 +12,9 @@ from scrapy import Spider
 from site_spider.contracts.seed_log import Headers, Message, Partition
 from site_spider.engine.background import Background
 from site_spider.errors import LogUnavailable, SinkRejected
-from site_spider.intake.seed_queue import Waiting, seed_request
+from site_spider.intake.seed_queue import seed_request
 from site_spider.ledger.completion import Completion, SeedListener
-from site_spider.ledger.ledger import Entry, Ledger, Outcome
+from site_spider.ledger.ledger import Ledger, Outcome, SeedInFlight
 from site_spider.results.results import DeadLetters
 from site_spider.seed.seed import parse_seed
 
@@ -51,10 +51,10 @@ class NarrowLog:
 class Ended(SeedListener):
     """Tells of the first seed that ends."""
 
-    def __init__(self, told: asyncio.Future[Entry]) -> None:
+    def __init__(self, told: asyncio.Future[SeedInFlight]) -> None:
         self._told = told
 
-    def ended(self, entry: Entry) -> None:
+    def ended(self, entry: SeedInFlight) -> None:
         self._told.set_result(entry)
 
 
@@ -72,22 +72,23 @@ class Tree(SeedListener):
         taken = self.completion.take(self.message, seed)
         assert taken is not None
         self.entry = taken
-        self.request, root = seed_request(Waiting(self.entry, self.message, seed), Spider("any"))
-        self.completion.begin(self.request, root)
+        self.entry.reads(seed)
+        self.request, job = seed_request(self.entry, Spider("any"))
+        self.completion.begin(self.request, job)
         letters = DeadLetters(self.log, "dead", self.completion, Background(self.failures.append))
         self.completion.ledger.decide(self.entry, Outcome.RESULT)
-        letters.give_up(root, "no")
-        letters.give_up(root, "once more")
+        letters.give_up(job, "no")
+        letters.give_up(job, "once more")
 
     async def link_ends(self) -> None:
         self.completion.release(self.entry)
         await asyncio.sleep(0)  # the letter is durable
         await asyncio.sleep(0)
 
-    def last_hold(self, entry: Entry) -> None:
+    def last_hold(self, entry: SeedInFlight) -> None:
         self.told.append(f"last hold, {len(self.log.taken)} dead letters")
 
-    def ended(self, entry: Entry) -> None:
+    def ended(self, entry: SeedInFlight) -> None:
         assert entry.outcome is not None
         self.told.append(entry.outcome.value)
 
@@ -151,7 +152,7 @@ def test_a_message_that_is_too_large_with_its_headers_is_cut(
         ledger.assign(P, None)
         entry = ledger.take(P, 0)
         assert entry is not None
-        durable: asyncio.Future[Entry] = asyncio.get_running_loop().create_future()
+        durable: asyncio.Future[SeedInFlight] = asyncio.get_running_loop().create_future()
         failures: list[BaseException] = []
         log = NarrowLog(limit_bytes)
         completion = Completion(ledger, Ended(durable))

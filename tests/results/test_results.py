@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from site_spider.contracts.seed_log import Message, Partition
-from site_spider.intake.seed_queue import Waiting, seed_request
-from site_spider.ledger.completion import Completion, Root, job_of
-from site_spider.ledger.ledger import Entry, Ledger, Outcome
+from site_spider.intake.seed_queue import seed_request
+from site_spider.ledger.completion import Completion, job_of
+from site_spider.ledger.ledger import Ledger, Outcome, SeedInFlight
 from site_spider.observe.snapshot import Counted
 from site_spider.results.batch import BatchLimits
 from site_spider.results.commits import Member, OffsetCommits
@@ -38,7 +38,7 @@ class Letters(DeadLetters):
         self.aside: list[str] = []
         self._completion = completion
 
-    def set_aside(self, message: Message, reason: str, entry: Entry) -> None:
+    def set_aside(self, message: Message, reason: str, entry: SeedInFlight) -> None:
         self.aside.append(reason)
         self._completion.set_aside(entry)
 
@@ -60,9 +60,9 @@ class Crawl:
         assert isinstance(seed, Seed)
         entry = self.completion.take(message, seed)
         assert entry is not None
-        self.request, root = seed_request(Waiting(entry, message, seed), object())  # type: ignore[arg-type]
-        self.root: Root = root
-        self.completion.begin(self.request, root)
+        entry.reads(seed)
+        self.request, self.job = seed_request(entry, object())  # type: ignore[arg-type]
+        self.completion.begin(self.request, self.job)
 
     def end(self) -> None:
         self.results.submit({"url_id": "a", "body": "text"}, job_of(self.request))

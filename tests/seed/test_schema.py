@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from site_spider.errors import SeedError
-from site_spider.seed.schema import schema
 from site_spider.seed.seed import FORBIDDEN_META, parse_seed
+from tools.seed_schema import schema
 
 CHECK = Draft202012Validator(schema())
 

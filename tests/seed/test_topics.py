@@ -6,7 +6,7 @@ from itertools import combinations
 
 import pytest
 
-from site_spider.dead_letters.replay import topic_of
+from site_spider.dead_letters import topic_of
 from site_spider.errors import ConfigError
 from site_spider.seed.tiers import CrawlTopics
 from site_spider.tasks.follower import TaskTopics

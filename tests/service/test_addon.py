@@ -9,7 +9,7 @@ from scrapy.crawler import Crawler
 from scrapy.settings import Settings
 
 from site_spider import Addon, SeedSpider
-from site_spider.service import addon
+from site_spider.service import environment
 
 OURS = "site_spider.frontier.retry.PatientRetryMiddleware"
 STOCK = "scrapy.downloadermiddlewares.retry.RetryMiddleware"
@@ -22,7 +22,7 @@ def settings(**project: Any) -> Settings:
 def test_the_projects_own_values_stay() -> None:
     """Add-ons stand below settings.py; what it does not set is ours."""
     found = settings(CONCURRENT_REQUESTS=3, BOT_NAME="shop", SITE_SEED_TOPIC="books")
-    addon.apply_settings(found)
+    environment.apply_our_settings(found)
     assert (found["CONCURRENT_REQUESTS"], found["BOT_NAME"], found["SITE_SEED_TOPIC"]) == (3, "shop", "books")
     assert found["SCHEDULER"] == "site_spider.frontier.scheduler.SeedScheduler"
     assert found["COMMANDS_MODULE"] == ""
@@ -33,7 +33,7 @@ def test_components_and_handlers_are_added_to_the_projects() -> None:
     mine = {OURS: 555, "scrapy.downloadermiddlewares.useragent.UserAgentMiddleware": 1}
     found = settings(DOWNLOADER_MIDDLEWARES=mine, DOWNLOAD_HANDLERS={"https": "mine.Handler"})
     for _ in range(2):
-        addon.apply_settings(found)
+        environment.apply_our_settings(found)
         middlewares = found.getdict("DOWNLOADER_MIDDLEWARES")
         assert middlewares.items() >= mine.items()
         assert middlewares[STOCK] is None

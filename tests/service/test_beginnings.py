@@ -10,13 +10,12 @@ from scrapy import Request
 from scrapy.crawler import Crawler
 from scrapy.utils.request import RequestFingerprinter
 
-from site_spider.errors import ConfigError
+from site_spider.errors import EXIT_SOFTWARE, ConfigError
 from site_spider.frontier import scheduler
 from site_spider.frontier.frontier import Frontier
 from site_spider.frontier.waiter import WaitingLink
 from site_spider.frontier.waiting_room import build_frontier
-from site_spider.intake.seed_queue import Waiting
-from site_spider.service import exit_code
+from site_spider.ledger.ledger import SeedInFlight
 from site_spider.service.service import SeedService
 from tests.in_process import engine
 from tests.in_process.engine import Crawled, crawl, page, settings_for
@@ -101,7 +100,7 @@ def test_a_seed_that_cannot_be_queued_is_set_aside(tmp_path: Path, monkeypatch: 
     push = Frontier.push
 
     def broken(frontier: Any, level: int, host: str, value: Any, *moments: float) -> None:
-        if isinstance(value, Waiting) and value.seed.url == BAD:
+        if isinstance(value, SeedInFlight) and value.seed.url == BAD:
             raise Bug("no place")
         push(frontier, level, host, value, *moments)
 
@@ -163,15 +162,15 @@ def test_an_error_of_the_frontier_counts_as_a_death_and_cannot_come_for_ever(
 
     def broken(frontier: Any, now: float) -> Any:
         value = pop(frontier, now)
-        if isinstance(value, Waiting) and value.seed.url == BAD:
+        if isinstance(value, SeedInFlight) and value.seed.url == BAD:
             raise Bug("no turn")
         return value
 
     monkeypatch.setattr(Frontier, "pop", broken)
     lives = Lives(tmp_path)
     lives.run(seeds("bad", "a", "b", "c", "d", "e"))
-    assert lives.codes[0] == exit_code.SOFTWARE
-    assert set(lives.codes[:-1]) == {exit_code.SOFTWARE}
+    assert lives.codes[0] == EXIT_SOFTWARE
+    assert set(lives.codes[:-1]) == {EXIT_SOFTWARE}
     assert len(lives.codes) <= 7
     assert lives.last.lag == 0
     assert lives.last.documents.keys() == {"a", "b", "c", "d", "e"}

@@ -13,7 +13,7 @@ from site_spider import Addon, SeedSpider
 from site_spider.contracts.seed_log import Granted, Right
 from site_spider.errors import LogUnavailable
 from site_spider.secrets import masked
-from site_spider.service import addon, config
+from site_spider.service import config, environment
 from site_spider.service.check import examine, origins
 
 
@@ -59,7 +59,7 @@ def test_in_another_project_its_own_settings_are_told_from_those_of_the_add_on(
 ) -> None:
     monkeypatch.setenv("SCRAPY_SETTINGS_MODULE", "shop.settings")
     made = Settings({"ADDONS": {Addon: 300}, "DOWNLOAD_DELAY": 1})
-    addon.apply_settings(made)
+    environment.apply_our_settings(made)
     found = {one.name: (one.source, one.is_default) for one in origins(made, Shop)}
     assert found["DOWNLOAD_DELAY"] == ("shop.settings", False)
     assert found["SITE_SEED_TOPIC"] == ("site_spider.settings", True)

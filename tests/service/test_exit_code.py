@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 import site_spider
-from site_spider.errors import SiteSpiderError
-from site_spider.service import exit_code
+from site_spider.errors import EXIT_CONFIG, EXIT_SOFTWARE, EXIT_UNAVAILABLE, SiteSpiderError, exit_code_of
 from tests.in_process.engine import crawl
 
 AWAY = {
@@ -31,11 +30,11 @@ def test_every_error_of_ours_has_its_exit_code() -> None:
     """A bug is not taken for a server that is away; a new error has to be put somewhere."""
     for module in pkgutil.walk_packages(site_spider.__path__, "site_spider."):
         import_module(module.name)
-    codes = {kind.__name__: exit_code.of(kind.__new__(kind), 70) for kind in subclasses(SiteSpiderError)}
-    assert {name for name, code in codes.items() if code == exit_code.UNAVAILABLE} == AWAY
-    assert {name for name, code in codes.items() if code == exit_code.CONFIG} == {"ConfigError"}
+    codes = {kind.__name__: exit_code_of(kind.__new__(kind), 70) for kind in subclasses(SiteSpiderError)}
+    assert {name for name, code in codes.items() if code == EXIT_UNAVAILABLE} == AWAY
+    assert {name for name, code in codes.items() if code == EXIT_CONFIG} == {"ConfigError"}
     assert {"LedgerError", "BatchError", "SeedError", "SinkRejected"} <= {
-        name for name, code in codes.items() if code == exit_code.SOFTWARE
+        name for name, code in codes.items() if code == EXIT_SOFTWARE
     }
 
 

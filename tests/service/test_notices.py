@@ -21,7 +21,7 @@ from site_spider.engine.background import Background
 from site_spider.errors import ConfigError
 from site_spider.service import notices
 from site_spider.service.notices import Notifier, Troubles, sender
-from site_spider.service.parts import Parts
+from site_spider.service.wiring import Parts
 from tests.in_process.engine import crawl
 from tests.tasks.test_end_in_crawl import Receiver
 

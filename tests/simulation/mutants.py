@@ -15,7 +15,7 @@ from typing import Any
 from unittest.mock import patch
 
 from site_spider.contracts.sink import ACKNOWLEDGED, Answer
-from site_spider.dead_letters.replay import PutBack
+from site_spider.dead_letters import PutBack
 from site_spider.errors import LogSilent
 from site_spider.frontier import waiting_room
 from site_spider.frontier.host_queue import HostPolicy
@@ -210,7 +210,7 @@ def _spill_dropped(is_link: bool) -> Wrong:
         if how["is_link"] is not is_link:
             return bool(right(self, request, job, **how))
         job.written = True
-        if job is job.root:
+        if job.parent is None:
             self._completion.ledger.decide(job.entry, Outcome.SPILLED)
         self._completion.ended(request)
         return True
@@ -239,7 +239,7 @@ def _not_kept_when_away(right: Wrong, self: Delivery, record: Any, done: Any, **
 
 
 def _no_failure_document(_right: Wrong, self: Results, job: Any) -> None:
-    if job.root is job:
+    if job.parent is None:
         self._completion.ledger.decide(job.entry, Outcome.FAILURE)
 
 
@@ -309,8 +309,8 @@ def _half_put_back(right: Wrong, self: Any, message: Any, work: Any) -> None:
 
 def _moved_at_once(right: Wrong, self: Overtaking, waiting: Any) -> None:
     right(self, waiting)
-    self._completion.hold(waiting.entry)
-    self._completion.end_as(waiting.entry, Outcome.SPILLED)
+    self._completion.hold(waiting)
+    self._completion.end_as(waiting, Outcome.SPILLED)
 
 
 def _doubt_is_yes(_right: Wrong, self: TransactionCommits, *_args: Any) -> None:
@@ -320,7 +320,7 @@ def _doubt_is_yes(_right: Wrong, self: TransactionCommits, *_args: Any) -> None:
 
 def _kept_without_hold(_right: Wrong, self: ExactlyOnce, job: Any, item: Any) -> None:
     if job.entry.live:
-        self._held.keep(job.entry, item, job.root)
+        self._held.keep(job.entry, item, job)
 
 
 def _tree_committed_before(right: Wrong, self: HeldResults, **how: Any) -> Any:

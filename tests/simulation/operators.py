@@ -15,7 +15,7 @@ from tests.simulation.virtual import PROCESS, Machine, sleep
 from tests.simulation.world import Process
 
 from site_spider.contracts.seed_log import SeedLog
-from site_spider.dead_letters.replay import Replay
+from site_spider.dead_letters import Replay
 from site_spider.errors import LogUnavailable
 from site_spider.seed.seed import seed_message
 from site_spider.tasks.control_log import TaskProducer

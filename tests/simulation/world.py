@@ -25,7 +25,7 @@ from site_spider.contracts.seed_log import Partition, Position
 from site_spider.ledger.completion import Completion
 from site_spider.seed.tiers import partition_of
 from site_spider.seed.tiers import CrawlTopics
-from site_spider.service.parts import Parts
+from site_spider.service.wiring import Parts
 from site_spider.service.service import SeedService
 from site_spider.spiders.crawl_spider import SeedSpider
 
@@ -142,7 +142,7 @@ class Process:
             "seeds in flight": completion.ledger.in_flight,
             "requests that wait": len(parts.room),
             "requests alive": len(completion._alive),
-            "roots": len(completion.roots()),
+            "begun": len(completion.begun()),
             "downloads": sum(self.downloads.values()),
             "bytes": load.bytes + load.spilling + load.requests,
             "bodies": parts.bodies.bytes,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from site_spider.sources.extraction import SourcePage, extract
-from site_spider.sources.file import parse_source
+from site_spider.sources.library import parse_source
 from site_spider.sources.model import (
     ItemField,
     ItemRule,

@@ -19,7 +19,7 @@ from site_spider.sources.extraction import (
     SourcePage,
     extract,
 )
-from site_spider.sources.file import parse_source
+from site_spider.sources.library import parse_source
 from site_spider.sources.model import Source
 
 URL = "http://shop.test/catalogue/list.html"
@@ -203,7 +203,10 @@ STEPS: list[list[object]] = [
 ]
 
 
-@pytest.mark.parametrize("kind", ["text", "integer", "number", "boolean", "any"])
+@pytest.mark.parametrize(
+    "kind",
+    ["any", *(pytest.param(k, marks=pytest.mark.nightly) for k in ("text", "integer", "number", "boolean"))],
+)
 def test_no_value_costs_more_than_its_field(kind: str) -> None:
     """Every way to find a value, every step and every type: the page keeps its items, as JSON in UTF-8."""
 

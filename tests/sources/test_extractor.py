@@ -13,7 +13,7 @@ import pytest
 from site_spider.sources import extractor as worker
 from site_spider.sources.extraction import FoundLink
 from site_spider.sources.extractor import Extractor, NotExtracted, PageBody, frame, read_frame
-from site_spider.sources.file import parse_source
+from site_spider.sources.library import parse_source
 
 SOURCE = b"""
 match: {hosts: [shop.test]}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from site_spider.sources.file import MAX_FILE_BYTES, BadSource, parse_source, read_source, source_files
+from site_spider.sources.library import MAX_FILE_BYTES, BadSource, parse_source, read_source, source_files
 from tests.commands.project import ROOT
 from tools import schemas
 

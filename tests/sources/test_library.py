@@ -14,8 +14,7 @@ import pytest
 
 from site_spider.errors import ConfigError
 from site_spider.page.url import host_of
-from site_spider.sources.file import parse_source
-from site_spider.sources.library import Library, SourceFolder
+from site_spider.sources.library import Library, SourceFolder, parse_source
 
 
 def library(**texts: str) -> Library:

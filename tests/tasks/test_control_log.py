@@ -202,6 +202,7 @@ def test_a_task_whose_records_are_deleted_is_told_to_who_counts() -> None:
     assert endings.get("t") is None
 
 
+@pytest.mark.nightly
 def test_a_record_costs_the_same_however_many_tasks_have_ended() -> None:
     """A year has 100,000 tasks, and those that ended first are forgotten."""
 

@@ -16,7 +16,7 @@ from scrapy.crawler import Crawler
 
 from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.contracts.seed_log import Message
-from site_spider.dead_letters.replay import Replay
+from site_spider.dead_letters import Replay
 from site_spider.errors import ConfigError, LogUnavailable, SeedError
 from site_spider.seed.seed import FIRST_PLACE, MOVED
 from site_spider.service.seed_producer import SeedProducer

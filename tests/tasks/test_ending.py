@@ -141,7 +141,10 @@ def all_orders(world: World, most: int) -> tuple[int, list[str]]:
     return len(seen), []
 
 
-@pytest.mark.parametrize("number", range(9))
+DEAR = pytest.mark.nightly
+
+
+@pytest.mark.parametrize("number", [0, 1, 2, 5, 8, *(pytest.param(n, marks=DEAR) for n in (3, 4, 6, 7))])
 def test_the_end_is_exact_in_every_order_of_a_small_world(number: int) -> None:
     states, faults = all_orders(small_worlds(Rules())[number], 20_000)
     assert faults == []
@@ -347,7 +350,9 @@ def small_world_of(rules: Rules) -> int | None:
     )
 
 
-@pytest.mark.parametrize("number", range(len(MUTANTS)))
+@pytest.mark.parametrize(
+    "number", [pytest.param(n, marks=DEAR) if n in (8, 16, 25) else n for n in range(len(MUTANTS))]
+)
 def test_the_model_finds_every_mutant(number: int) -> None:
     rules = MUTANTS[number]
     where = small_world_of(rules())
@@ -435,6 +440,7 @@ def grown(starts: int) -> Log:
     return log
 
 
+@pytest.mark.nightly
 def test_a_task_costs_the_same_after_ten_thousand_process_starts() -> None:
     """Keys and bytes of the log, and reading it: with each start it is read three times."""
     logs = {starts: grown(starts) for starts in (10, 1_000, 10_000)}

@@ -67,8 +67,7 @@ def test_a_soak_keeps_seeds_waiting_until_its_time_is_over(
 ) -> None:
     to_close: list[ChaosTask] = []
     feed.soak(1.5, lambda: 0, to_close.append)
-    wait_until(lambda: not feed.waits_for, 30, "the end of the time")
-    feed.look()
+    wait_until(lambda: not feed.waits_for, 600, "the end of the time")
     assert len(produced(deployment)) == len(set(produced(deployment))) == feed.count >= 50
     assert all(task.is_complete for task in tasks.values())
     assert to_close == [task for task in tasks.values() if not task.is_closed]
@@ -77,9 +76,8 @@ def test_a_soak_keeps_seeds_waiting_until_its_time_is_over(
 @pytest.mark.parametrize("feed", ["--soak 1"], indirect=True)
 def test_a_feed_that_fails_ends_the_run(feed: Feed) -> None:
     feed.soak(60, lambda: 1 // 0, lambda _task: None)
-    wait_until(lambda: not feed.waits_for, 10, "the thread to end")
     with pytest.raises(RuntimeError, match="seeds could not be produced"):
-        feed.look()
+        wait_until(lambda: not feed.waits_for, 600, "the thread to end")
 
 
 def test_a_command_that_fails_is_run_again_and_told_when_it_never_succeeds(
@@ -90,12 +88,7 @@ def test_a_command_that_fails_is_run_again_and_told_when_it_never_succeeds(
     commands = TaskCommands(deployment)
     commands.ask("no-such-verb", ChaosTask("chaos-000"))
     commands.ask("close", task := ChaosTask("chaos-001"))
-
-    def is_done() -> bool:
-        commands.look()
-        return not commands.waits_for
-
-    wait_until(is_done, 120, "the commands")
+    wait_until(lambda: not commands.waits_for, 600, "the commands")
     commands.close()
     assert commands.failures >= 1
     assert commands.wrong[0].startswith("scrapy task no-such-verb chaos-000 failed 2 times")

@@ -87,6 +87,7 @@ def turn(track: Track, folder: Path, workload: Workload) -> Heat:
     return Heat(workload, folder, track)
 
 
+@pytest.mark.nightly
 def test_scrapy_does_the_whole_work(track: Track, tmp_path: Path) -> None:
     workload = BY_NAME["links"].scaled(400)
     cores = os.sched_getaffinity(0)
@@ -164,29 +165,11 @@ def reading(at: float, served: int, cpu: float, resident: int = 10) -> Reading:
     return Reading(at, served, cpu, resident, 20, cpu / 10, cpu / 2, cpu + at / 100)
 
 
-def test_a_heat_is_looked_at_often_until_it_is_warm() -> None:
-    """Few pages of a fast crawler are over in the time between two usual looks."""
-    workload = BY_NAME["small"].scaled(400)
-    assert heat.look_seconds(0, workload) == heat.look_seconds(19, workload) == heat.EAGER_SECONDS
-    assert heat.look_seconds(20, workload) == heat.look_seconds(400, workload) == heat.LOOK_SECONDS
-
-
 def test_a_wrong_peer_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         read_options(["--folder", "unused", "--peers", "ours,nobody"])
     assert ended.value.code == 2
     assert "'nobody' is none of ours, compiled, stock" in capsys.readouterr().err
-
-
-def test_a_flat_race_can_be_one_of_another_workload(capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["--folder", "unused", "--flat", "--workload", "small", "tls", "--flat-pages", "20,40"]
-    found = read_options([*arguments, "--flat-hosts", "10"]).workloads
-    assert [(each.name, each.total, each.hosts) for each in found] == [
-        ("small", 20, 10), ("small", 40, 10), ("tls", 20, 10), ("tls", 40, 10)
-    ]  # fmt: skip
-    with pytest.raises(SystemExit):
-        read_options([*arguments, "--flat-hosts", "10000"])
-    assert "--workload tls has 250 hosts at most" in capsys.readouterr().err
 
 
 def test_with_one_core_the_race_is_run_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,13 +210,6 @@ def test_the_table_has_medians_with_their_spread_and_how_many_times_stock_they_a
     assert "50,000 a second" in capacity
     assert "for site_spider the servers took 30 µs" in servers
     assert "50% of the time" in disturbance
-
-
-def test_a_table_of_growth_has_the_first_and_the_last_pages() -> None:
-    workload = BY_NAME["small"].scaled(2000)
-    results = {(workload.key, "ours"): [figures(800)]}
-    _, row = report.lines([workload], results, is_flat=True)
-    assert row.split() == ["2,000", "8", "site_spider", "800", "1", "2", "100", "4", "1", "2", "3"]
 
 
 def test_no_page_is_asked_for_that_is_not_there(track: Track) -> None:

@@ -8,7 +8,7 @@ import sys
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
-from tools.measure.shape import modules
+from tests.shape import modules
 
 ROOT = Path(__file__).resolve().parents[2]
 _TOOLS = [

@@ -12,13 +12,13 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from tools.chaos.crew import Death
 from tools.chaos.feed import ChaosTask
 from tools.deployment.relay import Fault
 
 if TYPE_CHECKING:
     from tools.chaos.plan import Event
-    from tools.chaos.storm import Stage
+    from tools.chaos.storm import ChaosRun, Stage
+    from tools.deployment.processes import Process
 
 SHARE_OF_TWO = 0.3  # of the kills of a broker take a second one of three
 
@@ -27,8 +27,6 @@ Happen = Callable[["Stage", "Event"], str | None]  # what was done, in words; No
 
 
 class Act(NamedTuple):
-    """One row of the table."""
-
     name: str  # of its option
     says: str
     help: str
@@ -40,24 +38,27 @@ class Act(NamedTuple):
 
 
 def chosen(candidates: Sequence[T], victim: float) -> T | None:
-    """One of them, None when there are none."""
     return candidates[min(int(victim * len(candidates)), len(candidates) - 1)] if candidates else None
 
 
 # --- processes ------------------------------------------------------------------------------------
 
 
-def kill(stage: Stage, event: Event) -> str | None:
+def _crawler(stage: Stage, event: Event, number: signal.Signals) -> tuple[ChaosRun, Process] | None:
+    """One that has got this signal."""
     victim = chosen(stage.crew.crawlers(), event.victim)
-    if victim is None or not victim[1].send(signal.SIGKILL):
+    return victim if victim and victim[1].send(number) else None
+
+
+def kill(stage: Stage, event: Event) -> str | None:
+    if (victim := _crawler(stage, event, signal.SIGKILL)) is None:
         return None
-    stage.deaths.append(Death(*victim, time.time()))
+    stage.deaths.append((victim[0].name, time.time()))
     return f"kill -9 of {victim[1].pid} in {victim[0].name}"
 
 
 def freeze(stage: Stage, event: Event) -> str | None:
-    victim = chosen(stage.crew.crawlers(), event.victim)
-    if victim is None or not victim[1].send(signal.SIGSTOP):
+    if (victim := _crawler(stage, event, signal.SIGSTOP)) is None:
         return None
     run, crawler = victim
 
@@ -102,7 +103,7 @@ def outage(name: str) -> Happen:
         two = len(servers) > 2 and place - number < SHARE_OF_TWO
         victims = [servers[(number + more) % len(servers)] for more in range(1 + two)]
         for server in victims:
-            stage.begins(server.title)
+            stage.away[server.title] = time.time()
             server.command("kill")
 
         def start() -> None:
@@ -122,12 +123,12 @@ def disturb(stage: Stage, event: Event) -> str | None:
     if found is None:
         return None
     name, relay, fault = found
-    stage.begins(name)
+    stage.away[name] = time.time()
     relay.begin(fault)
 
     def heal() -> None:
         relay.heal()
-        stage.ends_now(name)
+        stage.is_back(name)
         stage.say(f"the {name} is whole again")
 
     stage.later(event.seconds, heal)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from site_spider.contracts.seed_log import Message
 from site_spider.errors import TopicMissing
 from site_spider.service import config as parts
-from tools.chaos.feed import ChaosTask, Page, ToldEnd, root_id
+from tools.chaos.feed import ChaosTask, Page, ToldEnd, root_id, told_ends
 from tools.chaos.pages import ITEMS_OF_A_PAGE, item_text
 from tools.chaos.storm import Stage, Storm
 from tools.deployment.deployment import Deployment
@@ -233,12 +233,9 @@ def stored(deployment: Deployment, *, of_items: bool) -> Iterator[Stored]:
             for message in deployment.log.read(topic):
                 yield (message.key or b"").decode(), json.loads(message.value or b"{}")
         return
-    reader = parts.reader(deployment.scrapy_settings, of_items=of_items)
-    try:
+    with closing(parts.reader(deployment.scrapy_settings, of_items=of_items)) as reader:
         for document in reader.search(limit=None):  # there may be more than fit into memory
             yield str(document.get("_id" if of_items else "url_id")), document
-    finally:
-        reader.close()
 
 
 def checked(stage: Stage, storm: Storm) -> Check:
@@ -264,7 +261,7 @@ def checked(stage: Stage, storm: Storm) -> Check:
     if options.tasks:
         check.check_ends(
             stage.tasks,
-            list(stage.ends.told()),
+            list(told_ends(deployment)),
             stage.site.first,
             may_repeat=bool(stage.deaths or any(storm.counts.values())),
             one_page_a_seed=options.tree == 1,

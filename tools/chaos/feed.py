@@ -13,14 +13,14 @@ import threading
 import time
 from argparse import Namespace
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from site_spider.contracts.seed_log import Producer, TopicReader
-from site_spider.errors import LogUnavailable, TopicMissing
+from site_spider.contracts.seed_log import Producer
+from site_spider.errors import TopicMissing
 from site_spider.page.url import url_id
 from site_spider.tasks.control_log import TaskProducer
 from site_spider.tasks.follower import TaskTopics
@@ -42,7 +42,6 @@ class Page(NamedTuple):
 
     @property
     def key(self) -> str:
-        """The url_id of its document."""
         return root_id(self.seed) if self.is_root else self.key_of_link
 
     @property
@@ -52,7 +51,6 @@ class Page(NamedTuple):
 
 
 def root_id(seed: int) -> str:
-    """The url_id that a seed asks for."""
     return f"seed-{seed:06d}"
 
 
@@ -67,7 +65,6 @@ class Workload:
         self._topics = topics
 
     def task_of(self, seed: int) -> str:
-        """Its task_id."""
         options = self.options
         if not options.tasks:
             return "chaos"
@@ -76,9 +73,9 @@ class Workload:
 
     def pages_of(self, seed: int) -> Iterator[Page]:
         """A seed's own page, then those that it leads to."""
-        host = self._host(seed)
         for place, path in enumerate(paths_of(seed, self.options.tree)):
-            yield Page(seed, place == 0, f"http://{host}:{self._port}{path}", self.task_of(seed))
+            url = f"http://{self._host(seed)}:{self._port}{path}"
+            yield Page(seed, place == 0, url, self.task_of(seed))
 
     def message(self, seed: int) -> tuple[str, bytes, bytes]:
         """Topic, key and value. All seeds of a host go to one topic."""
@@ -181,13 +178,10 @@ class Feed:
 
     @property
     def waits_for(self) -> str:
-        """What is still to come, in words."""
-        return "more seeds" if self._thread is not None and self._thread.is_alive() else ""
-
-    def look(self) -> None:
-        """Raises RuntimeError when it has failed."""
+        """What is still to come, in words. Raises RuntimeError when it has failed."""
         if self._error is not None:
             raise RuntimeError("seeds could not be produced") from self._error
+        return "more seeds" if self._thread is not None and self._thread.is_alive() else ""
 
     def close(self) -> None:
         """At the latest when what is under way is durable or has failed."""
@@ -197,15 +191,12 @@ class Feed:
         self._producer.close()
 
 
-# --- what tasks are told, and tell ----------------------------------------------------------------
-
-
 class TaskCommands:
-    """Runs `scrapy task`, one command at a time, and again where it fails. Threads may ask; one looks."""
+    """Runs `scrapy task` in a thread, one command after the other, and again where it fails."""
 
     TRIES = 20
     PAUSE_SECONDS = 2.0
-    LONGEST_SECONDS = 120
+    LONGEST_SECONDS = "120"
 
     def __init__(self, deployment: Deployment) -> None:
         self.wrong: list[str] = []
@@ -214,11 +205,12 @@ class TaskCommands:
         self._log = deployment.folder / "tasks.log"
         self._asked: deque[tuple[str, ChaosTask]] = deque()
         self._process: subprocess.Popen[bytes] | None = None
-        self._tries, self._not_before = 0, 0.0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._work, daemon=True, name="commands")
+        self._thread.start()
 
     @property
     def waits_for(self) -> str:
-        """What is still to come, in words."""
         return f"{len(self._asked)} commands" if self._asked else ""
 
     def ask(self, verb: str, task: ChaosTask) -> None:
@@ -227,48 +219,43 @@ class TaskCommands:
             task.is_closed = True
         self._asked.append((verb, task))
 
-    def look(self) -> None:
-        """Start the first one, or note that it has ended."""
-        if self._process is not None:
-            if (code := self._process.poll()) is not None:
-                self._process = None
-                self._ended(code)
-        elif self._asked and time.monotonic() >= self._not_before:
-            verb, task = self._asked[0]
-            scrapy = str(Path(sys.executable).with_name("scrapy"))
-            with self._log.open("ab") as log:
-                self._process = subprocess.Popen(
-                    ["timeout", str(self.LONGEST_SECONDS), scrapy, "task", verb, task.name],
-                    cwd=ROOT,
-                    env=self._environment,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    start_new_session=True,
-                )
-
-    def _ended(self, code: int) -> None:
-        verb, task = self._asked[0]
-        self._tries += 1
-        is_void = verb in ("pause", "resume") and (task.is_cancelled or (code != 0 and self._is_refused()))
-        if code and not is_void and self._tries < self.TRIES:
-            self.failures += 1
-            self._not_before = time.monotonic() + self.PAUSE_SECONDS
-            return
-        if code and not is_void:
-            self.wrong.append(f"scrapy task {verb} {task.name} failed {self.TRIES} times: see {self._log}")
-        self._asked.popleft()
-        self._tries = 0
-
-    def _is_refused(self) -> bool:
-        """A task that was closed may have ended before its turn came."""
-        return "has ended" in self._log.read_text(errors="replace").rpartition("scrapy task: ")[2]
-
     def close(self) -> None:
-        """Leave nothing behind."""
-        if self._process is not None:
-            self._process.terminate()
-            self._process.wait()
+        self._stop.set()
+        if (process := self._process) is not None:
+            process.terminate()
+        self._thread.join()
+
+    def _work(self) -> None:
+        while not self._stop.wait(0.1):
+            if self._asked:
+                verb, task = self._asked[0]
+                if not any(self._is_done(verb, task) for _ in range(self.TRIES)):
+                    said = f"scrapy task {verb} {task.name} failed {self.TRIES} times: see {self._log}"
+                    self.wrong.append(said)
+                self._asked.popleft()
+
+    def _is_done(self, verb: str, task: ChaosTask) -> bool:
+        """Tell it. Neither is needed any more of a task that was cancelled, or has ended before its turn."""
+        scrapy = str(Path(sys.executable).with_name("scrapy"))
+        command = ["timeout", self.LONGEST_SECONDS, scrapy, "task", verb, task.name]
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                command,
+                cwd=ROOT,
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        code = self._process.wait()
+        told = self._log.read_text(errors="replace").rpartition("scrapy task: ")[2]
+        is_void = verb in ("pause", "resume") and (task.is_cancelled or "has ended" in told)
+        if code == 0 or is_void or self._stop.is_set():
+            return True
+        self.failures += 1
+        self._stop.wait(self.PAUSE_SECONDS)
+        return False
 
 
 class ToldEnd(NamedTuple):
@@ -279,55 +266,12 @@ class ToldEnd(NamedTuple):
 
     @property
     def event(self) -> dict[str, Any]:
-        """What it says."""
         said: dict[str, Any] = json.loads(self.value)
         return said
 
 
-class EndWatch:
-    """Follows that topic."""
-
-    LOOK_SECONDS = 1.0
-    SHOWN = 3
-
-    def __init__(
-        self, deployment: Deployment, tasks: Mapping[str, ChaosTask], can_answer: Callable[[], bool]
-    ) -> None:
-        self._log = deployment.log
-        self._topic = TaskTopics.read(deployment.scrapy_settings).events
-        self._tasks = tasks
-        self._can_answer = can_answer  # Kafka lives: else each question would hold the storm up
-        self._reader: TopicReader | None = None
-        self._look_at = 0.0
-
-    @property
-    def waits_for(self) -> str:
-        """Which ends are still to come, in words."""
-        tasks = list(self._tasks.values())
-        due = [task.name for task in tasks if (task.is_closed or task.is_cancelled) and not task.is_ended]
-        more = f" and {len(due) - self.SHOWN} more" if len(due) > self.SHOWN else ""
-        return f"the end of {', '.join(due[: self.SHOWN])}{more}" if due else ""
-
-    def look(self) -> None:
-        """Note what was told, now and then."""
-        now = time.monotonic()
-        if now < self._look_at or not self._can_answer():
-            return
-        self._look_at = now + self.LOOK_SECONDS
-        with suppress(LogUnavailable):
-            if self._reader is None and self._log.partitions(self._topic):
-                self._reader = self._log.reader(self._topic, compacted=False)
-            for message in self._reader.poll(0.05) if self._reader else ():
-                if task := self._tasks.get((message.key or b"").decode()):
-                    task.is_ended = True
-
-    def told(self) -> Iterator[ToldEnd]:
-        """All records, from the beginning."""
-        with suppress(TopicMissing):
-            for message in self._log.read(self._topic):
-                yield ToldEnd(message.timestamp_ms / 1000, message.value or b"")
-
-    def close(self) -> None:
-        """Release the reader."""
-        if self._reader is not None:
-            self._reader.close()
+def told_ends(deployment: Deployment) -> Iterator[ToldEnd]:
+    """All records of that topic. Raises LogUnavailable."""
+    with suppress(TopicMissing):
+        for message in deployment.log.read(TaskTopics.read(deployment.scrapy_settings).events):
+            yield ToldEnd(message.timestamp_ms / 1000, message.value or b"")

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from typing import Any
 
 from scrapy.http import Response
@@ -33,7 +32,6 @@ _SEED = re.compile(r"/s(\d{6,})(?:/|$)")
 
 
 def delay_ms(word: str) -> int:
-    """How long the page of that name takes."""
     return SHORTEST_MS + number(word) % (LONGEST_MS - SHORTEST_MS + 1)
 
 
@@ -58,7 +56,6 @@ def tree(ask: Ask) -> Answer:
 
 
 def paths_of(seed: int, size: int) -> list[str]:
-    """The paths of all pages of a seed, its own first."""
     name = f"s{seed:06d}"
     if size == 1:
         return [f"/slow/{delay_ms(name)}/{name}"]
@@ -68,16 +65,14 @@ def paths_of(seed: int, size: int) -> list[str]:
 class ChaosSite(handle.Site):
     """As its parent, but the child knows more pages, and its record is read as it grows."""
 
-    asked: Counter[str]
-    of_seed: Counter[int]  # different pages of each seed
-    first: dict[str, float]  # when each URL was answered first
-    _offset = 0
+    command = (*LEASH, sys.executable, "-m", "tools.chaos.pages")
 
     def start(self) -> None:
-        """Start the child, out of reach of Ctrl-C, and wait until it listens."""
-        self.asked, self.of_seed, self.first = Counter(), Counter(), {}
-        command = [*LEASH, sys.executable, "-m", "tools.chaos.pages"]
-        self._begin(command, stdin=subprocess.DEVNULL, start_new_session=True)
+        self.asked: Counter[str] = Counter()
+        self.of_seed: Counter[int] = Counter()  # different pages of each seed
+        self.first: dict[str, float] = {}  # when each URL was answered first
+        self._offset = 0
+        super().start()
 
     def read_on(self) -> Counter[str]:
         """How often each URL was answered so far; reads only what is new."""
@@ -88,15 +83,12 @@ class ChaosSite(handle.Site):
             whole = new[: new.rfind(b"\n") + 1]
             self._offset += len(whole)
             for line in whole.splitlines():
-                self._note(json.loads(line))
+                entry = handle.Entry(**json.loads(line))
+                self.asked[entry.url] += 1
+                self.first[entry.url] = min(entry.sent, self.first.get(entry.url, entry.sent))
+                if self.asked[entry.url] == 1 and (match := _SEED.search(entry.path)):
+                    self.of_seed[int(match[1])] += 1
         return self.asked
-
-    def _note(self, entry: Mapping[str, Any]) -> None:
-        url = f"http://{entry['host']}:{entry['port']}{entry['path']}"
-        self.asked[url] += 1
-        self.first[url] = min(entry["sent"], self.first.get(url, entry["sent"]))
-        if self.asked[url] == 1 and (match := _SEED.search(entry["path"])):
-            self.of_seed[int(match[1])] += 1
 
 
 def item_text(url: str, place: int) -> str:

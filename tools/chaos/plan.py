@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import argparse
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
+from tools import program
 from tools.chaos.acts import ACTS, OUTAGES, Act
 from tools.chaos.pages import LARGEST_TREE
+from tools.program import within
 
 DESCRIPTION = """\
 Crawls seeds from a site on loopback while crawler processes are killed (kill -9), whole runs of
@@ -28,16 +29,7 @@ Exit code: 0 nothing lost and nothing wrong, 1 otherwise, 2 a wrong option, 130 
 """
 FIRST_SHARE, LAST_SHARE = 0.04, 0.85
 SHARE_TIED = 0.5  # of the outages get an event of another kind into their middle
-
-
-def _number(kind: type, least: float, most: float) -> Callable[[str], Any]:
-    def number(text: str) -> Any:
-        value = kind(text)
-        if not least <= value <= most:
-            raise argparse.ArgumentTypeError(f"{text} is not from {least:g} to {most:g}")
-        return value
-
-    return number
+STUCK_SECONDS = 600.0  # after which a crawl has failed, and the time of a soak
 
 
 def _setting(text: str) -> tuple[str, str]:
@@ -48,38 +40,30 @@ def _setting(text: str) -> tuple[str, str]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="chaos.sh",
-        description=DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    whole, real = (lambda *ends: _number(int, *ends)), (lambda *ends: _number(float, *ends))
+    parser = program.parser("chaos.sh", DESCRIPTION)
     add = parser.add_argument_group("the crawl").add_argument
-    add("--seeds", type=whole(1, 1_000_000), default=2000, metavar="N", help="how many (2000)")
-    add("--tree", type=whole(1, LARGEST_TREE), default=1, metavar="PAGES", help="pages of each seed (1)")
-    add("--processes", type=whole(1, 64), default=2, metavar="P", help="crawler processes (2)")
-    add("--concurrency", type=whole(1, 1000), default=8, metavar="C", help="downloads of a process (8)")
+    add("--seeds", type=within(int, 1, 1_000_000), default=2000, metavar="N", help="how many (2000)")
+    add("--tree", type=within(int, 1, LARGEST_TREE), default=1, metavar="N", help="pages of each seed (1)")
+    add("--processes", type=within(int, 1, 64), default=2, metavar="P", help="crawler processes (2)")
+    add("--concurrency", type=within(int, 1, 1000), default=8, metavar="C", help="of a process (8)")
     add("--embedded", action="store_true", help="the SQLite seed log and local sink, no servers")
     add("--sink", choices=("elasticsearch", "kafka"), help="where results go (elasticsearch)")
     add("--exactly-once", action="store_true", help="SITE_KAFKA_EXACTLY_ONCE; needs --sink kafka")
     add("--items", action="store_true", help="a spider that yields items; each has to be there once")
     add("--topics", action="store_true", help="two tiers of seeds (SITE_SEED_TOPICS)")
-    add("--tasks", type=whole(0, 500), metavar="N", help="the seeds belong to N tasks, all are closed (0)")
+    add("--tasks", type=within(int, 0, 500), metavar="N", help="of N tasks, all of which are closed (0)")
     add("--set", type=_setting, action="append", default=[], metavar="NAME=VALUE", help="for the crawlers")
     add = parser.add_argument_group("what happens to it").add_argument
     for act in (act for act in ACTS.values() if act.help):
-        add(_option(act.name), type=whole(0, 1000), metavar="N", help=act.help)
+        add(_option(act.name), type=within(int, 0, 1000), metavar="N", help=act.help)
     add("--stop-seconds", type=float, default=15, metavar="S", help="how long --stops freezes (15)")
     words = "join and SIGTERM in turn (never)"
-    add("--rebalance-every", type=real(1, 3600), default=0, metavar="S", help=words)
+    add("--rebalance-every", type=within(float, 1, 3600), default=0, metavar="S", help=words)
     add("--brokers", type=int, choices=(1, 3), default=1, help="of Kafka; 3: a kill hits one or two (1)")
     add = parser.add_argument_group("the run").add_argument
     words = "produce seeds for so long; all that fits happens by chance, unless an option says how often"
-    add("--soak", type=real(0.5, 1440), default=0, metavar="MINUTES", help=words)
+    add("--soak", type=within(float, 0.5, 1440), default=0, metavar="MINUTES", help=words)
     add("--random-seed", type=int, metavar="R", help="repeats the plan of a run")
-    add("--timeout", type=float, default=600, metavar="S", help="when a crawl counts as stuck (600)")
-    add("--keep", action="store_true", help="keep logs and data, and say where (always when it fails)")
     parser.add_argument("--folder", type=Path, required=True, help=argparse.SUPPRESS)  # made by chaos.sh
     return parser
 
@@ -95,16 +79,13 @@ def read_options(arguments: Sequence[str]) -> argparse.Namespace:
     given.settings = dict(given.set)
     if given.random_seed is None:
         given.random_seed = random.randrange(1_000_000)
-    is_embedded_alone = given.embedded and not given.sink
-    given.sink = "local" if is_embedded_alone else given.sink or "elasticsearch"
+    given.sink = given.sink or ("local" if given.embedded else "elasticsearch")
     tells_ends = not (given.exactly_once or given.topics)
     if why := next(_mistakes(given, tells_ends), ""):
         parser.exit(2, f"chaos.sh: {why}\n")
     if given.tasks is None:
         given.tasks = int(bool(given.soak and tells_ends))
-    if given.soak:
-        given.items = True
-        given.timeout += 60 * given.soak
+    given.items = given.items or bool(given.soak)
     given.counts = _counts(given)
     return given
 
@@ -152,9 +133,6 @@ def _counts(given: argparse.Namespace) -> dict[str, int]:
     return {**found, "closes": 0 if given.soak else given.tasks // 2}
 
 
-# --- the plan -------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Event:
     """One event: due `delay_seconds` after `share` of the crawl was done.
@@ -176,7 +154,6 @@ class Event:
 
 
 def plan(options: argparse.Namespace) -> list[Event]:
-    """The events in their order."""
     rng = random.Random(options.random_seed)
     names = [name for name in ACTS for _ in range(options.counts[name])]
     rng.shuffle(names)

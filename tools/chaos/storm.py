@@ -1,30 +1,119 @@
-"""One crawl and the storm over it: servers, topics, site and seeds; then events happen until all is done."""
+"""One crawl and the storm over it: servers, topics, site, seeds and crawlers; then events to the end."""
 
 from __future__ import annotations
 
 import heapq
 import itertools
+import os
 import random
+import signal
 import time
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from typing import Any
 
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined] # not in its stubs
 
 from site_spider.errors import LogUnavailable
 from tools.chaos.acts import ACTS
-from tools.chaos.crew import Crew, Death
-from tools.chaos.feed import HOSTS, ChaosTask, EndWatch, Feed, Page, TaskCommands, Workload
+from tools.chaos.feed import HOSTS, ChaosTask, Feed, Page, TaskCommands, Workload, told_ends
 from tools.chaos.pages import ChaosSite
-from tools.chaos.plan import Event
-from tools.deployment.deployment import Deployment
+from tools.chaos.plan import STUCK_SECONDS, Event
+from tools.deployment.deployment import Deployment, Run
+from tools.deployment.processes import LEASH, Process, children
 from tools.deployment.relay import Relay
 from tools.deployment.servers import Server, brokers, redirected, start_all
 
 FEW_PARTITIONS, MANY_PARTITIONS = 4, 8
+# Seconds since the epoch and the process stand first in a line, for tools.chaos to read.
+LOG_FORMAT = "%(created).3f %(process)d %(asctime)s [%(name)s] %(levelname)s: %(message)s"
+STOP_SECONDS = 60  # twice the default of SITE_STOP_GRACE_SECONDS
+EXIT_UNAVAILABLE = 69
+ITEM_SPIDER = ("-s", "chaos", "-s", "SPIDER_MODULES=tools.chaos.pages")  # of the script, and of Scrapy
+
+
+class ChaosRun(Run):
+    def __init__(
+        self, name: str, size: int, deployment: Deployment, arguments: list[str], ways: Mapping[str, str]
+    ) -> None:
+        log, environment = deployment.folder / f"{name}.log", deployment.environment(**ways)
+        super().__init__(log, environment, ["-n", str(size), *arguments], leash=LEASH)
+        self.name = name
+        self.size = size  # processes
+        self.crawlers: list[Process] = []  # every one it ever had, in order
+        self.is_told_to_stop = False
+        self.gave_up = False  # a server was away when it began, and it said so
+
+    def look(self) -> None:
+        if self.process.poll() is None:
+            for child in children(self.process.pid):
+                if child not in self.crawlers and child.is_crawler():
+                    self.crawlers.append(child)
+
+    def terminate(self) -> None:
+        self.is_told_to_stop = True
+        super().terminate()
+
+    def end(self) -> None:
+        """At once, and its crawlers with it."""
+        self.look()
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        for crawler in self.crawlers:
+            crawler.send(signal.SIGKILL)
+
+
+class Crew:
+    """All runs of one chaos; `ways` are settings by which the crawlers reach the servers."""
+
+    def __init__(self, deployment: Deployment, options: Namespace, ways: Mapping[str, str]) -> None:
+        self.runs: list[ChaosRun] = []
+        self._deployment = deployment
+        self._ways = ways
+        spider = ITEM_SPIDER if options.items else ()
+        log_format = ("--", "-s", f"LOG_FORMAT={LOG_FORMAT}")
+        self._arguments = ["-c", str(options.concurrency), *spider[:2], *log_format, *spider[2:]]
+
+    def start(self, size: int) -> ChaosRun:
+        name = f"run-{len(self.runs) + 1}"
+        self.runs.append(ChaosRun(name, size, self._deployment, self._arguments, self._ways))
+        return self.runs[-1]
+
+    def look(self) -> list[ChaosRun]:
+        """Note new crawlers; as a service manager, replace runs that gave up because a server was away."""
+        for run in self.runs:
+            run.look()
+        ended = [run for run in self.runs if not (run.is_told_to_stop or run.gave_up)]
+        ended = [run for run in ended if run.process.poll() == EXIT_UNAVAILABLE]
+        for run in ended:
+            run.gave_up = True
+            self.start(run.size)
+        return ended
+
+    def working(self) -> list[ChaosRun]:
+        """The runs that are to go on."""
+        return [run for run in self.runs if not run.is_told_to_stop and run.process.poll() is None]
+
+    def crawlers(self) -> list[tuple[ChaosRun, Process]]:
+        """The living crawlers of those runs."""
+        return [(run, crawler) for run in self.working() for crawler in run.crawlers if crawler.lives()]
+
+    def stop(self) -> list[str]:
+        """Stop all gracefully; what is wrong with their ends, a line each."""
+        for run in self.working():
+            run.terminate()
+        deadline = time.monotonic() + STOP_SECONDS
+        while any(run.process.poll() is None for run in self.runs) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        ends = [(run, run.process.poll()) for run in self.runs if not run.gave_up]
+        return [
+            f"{run.name} ended with {code}, not with 0"
+            for run, code in ends
+            if code != 0 and (run.crawlers or code != -signal.SIGTERM)  # it came before the script had begun
+        ]
 
 
 class Stage:
@@ -35,13 +124,12 @@ class Stage:
         self.tell = tell
         self.began = time.monotonic()
         self.away: dict[str, float] = {}  # what is away, and since when
-        self.outages: list[tuple[str, float, float]] = []
-        self.deaths: list[Death] = []
+        self.outages: list[tuple[str, float]] = []  # and for how long
+        self.deaths: list[tuple[str, float]] = []  # of a crawler of which run, and when
         self.due: list[tuple[float, int, Callable[[], None]]] = []  # when what happens later
         self._numbers = itertools.count()
-        self.servers: dict[str, list[Server]] = {}
-        if not options.embedded:
-            self._start_servers(stack)
+        self._look_at = 0.0  # for ends of tasks
+        self.servers = {} if options.embedded else self._start_servers(stack)
         self.site = stack.enter_context(ChaosSite(options.folder / "record.jsonl", HOSTS))
         self.deployment = Deployment(options.folder, self._settings())
         stack.callback(self.deployment.close)
@@ -49,21 +137,17 @@ class Stage:
         stack.callback(lambda: [way.close() for way in self.ways.values()])
         by_relays = redirected(self.deployment.settings, self.ways) if options.counts["proxies"] else {}
         self.topics = self._make_topics()
-        self.crew = Crew(self.deployment, options.concurrency, by_relays, yields_items=options.items)
-        stack.callback(self.crew.end)
+        self.crew = Crew(self.deployment, options, by_relays)
+        stack.callback(lambda: [run.end() for run in self.crew.runs])
         self.tasks: dict[str, ChaosTask] = {}
         self.workload = Workload(options, self.site.port, self.topics)
         self.feed = Feed(self.workload, self.deployment, self.tasks if options.tasks else None)
+        stack.callback(self.feed.close)
         self.commands = TaskCommands(self.deployment)
-        self.ends = EndWatch(self.deployment, self.tasks, lambda: self.lives("kafka"))
-        everything: list[Feed | TaskCommands | EndWatch] = [self.feed, self.commands, self.ends]
-        self.watched = everything if options.tasks else everything[:1]
-        for each in everything:
-            stack.callback(each.close)
+        stack.callback(self.commands.close)
         if options.soak:
-            ask = self.commands.ask
             fetched = lambda: self._done() // options.tree  # noqa: E731
-            self.feed.soak(60 * options.soak, fetched, lambda task: ask("close", task))
+            self.feed.soak(60 * options.soak, fetched, lambda task: self.commands.ask("close", task))
         else:
             self.feed.produce(range(options.seeds))
             self.feed.end()
@@ -71,32 +155,29 @@ class Stage:
     # --- what acts do -------------------------------------------------------------------------
 
     def later(self, seconds: float, action: Callable[[], None]) -> None:
-        """Call it then."""
         heapq.heappush(self.due, (time.monotonic() + seconds, next(self._numbers), action))
 
     def say(self, text: str) -> None:
         """A line of progress, with how far the crawl is."""
         self.tell(f"{self.share():4.0%}: {text}")
 
-    def begins(self, name: str) -> None:
-        """From now on it is away."""
-        self.away[name] = time.time()
-
-    def ends_now(self, name: str) -> None:
-        """It is there again."""
-        self.outages.append((name, self.away.pop(name), time.time()))
+    def is_back(self, name: str) -> None:
+        self.outages.append((name, time.time() - self.away.pop(name)))
 
     def lives(self, name: str) -> bool:
-        """Whether all servers of that kind live."""
         return not any(server.title in self.away for server in self.servers.get(name, ()))
 
     def look(self) -> None:
-        """Note servers that are there again, and what else goes on by itself."""
+        """Note servers that are there again, and ends of tasks unless Kafka is away: that question blocks."""
         for server in itertools.chain(*self.servers.values()):
             if server.has_started():
-                self.ends_now(server.title)
-        for each in self.watched:
-            each.look()
+                self.is_back(server.title)
+        if self.tasks and self.lives("kafka") and time.monotonic() > self._look_at:
+            with suppress(LogUnavailable):
+                for end in told_ends(self.deployment):
+                    if task := self.tasks.get(end.event["task_id"]):
+                        task.is_ended = True
+            self._look_at = time.monotonic() + LOOK_AT_ENDS_SECONDS
 
     # --- how far it is ------------------------------------------------------------------------
 
@@ -107,19 +188,20 @@ class Stage:
         return self._done() / self._total()
 
     def progress(self) -> str:
-        """The same in words."""
         minutes = f"minute {(time.monotonic() - self.began) / 60:.1f}, " if self.options.soak else ""
         ended = sum(task.is_ended for task in list(self.tasks.values()))
         tasks = f", {ended} of {len(self.tasks)} tasks have ended" if self.tasks else ""
         return f"{minutes}{len(self.site.asked)} of {self._total()} pages{tasks}"
 
     def is_fetched(self) -> bool:
-        """Whether all pages were."""
         return self._done() >= self._total()
 
     def waits_for(self) -> str:
         """What is still to come besides pages, in words."""
-        return ", ".join(each.waits_for for each in self.watched if each.waits_for)
+        tasks = [task for task in list(self.tasks.values()) if task.is_closed or task.is_cancelled]
+        due = [task.name for task in tasks if not task.is_ended]
+        ends = f"{len(due)} ends of tasks such as {due[0]}" if due else ""
+        return ", ".join(filter(None, (self.feed.waits_for, self.commands.waits_for, ends)))
 
     def lag(self) -> int | None:
         """What the group has not done; None when the log does not say."""
@@ -129,11 +211,9 @@ class Stage:
             return None
 
     def wanted(self) -> list[Page]:
-        """All pages that must be stored."""
         return [page for seed in range(self.feed.count) for page in self.workload.pages_of(seed)]
 
     def _total(self) -> int:
-        """Pages of all seeds that there are."""
         return self.feed.count * self.options.tree
 
     def _done(self) -> int:
@@ -144,15 +224,16 @@ class Stage:
 
     # --- servers and topics -------------------------------------------------------------------
 
-    def _start_servers(self, stack: ExitStack) -> None:
+    def _start_servers(self, stack: ExitStack) -> dict[str, list[Server]]:
         options, folder = self.options, self.options.folder
-        self.servers["kafka"] = brokers(folder, options.brokers)
+        servers = {"kafka": brokers(folder, options.brokers)}
         if options.sink == "elasticsearch":
-            self.servers[options.sink] = [Server(options.sink, folder / f"servers-{options.sink}")]
-        everyone = [*itertools.chain(*self.servers.values())]
+            servers[options.sink] = [Server(options.sink, folder / f"servers-{options.sink}")]
+        everyone = [*itertools.chain(*servers.values())]
         for server in everyone:
             stack.callback(server.end)
         start_all(everyone)
+        return servers
 
     def _settings(self) -> dict[str, str]:
         settings = {"SITE_SINKS": self.options.sink}
@@ -166,7 +247,6 @@ class Stage:
         return settings | self.options.settings
 
     def _make_topics(self) -> tuple[str, ...]:
-        """The topics of seeds."""
         options, deployment = self.options, self.deployment
         topics = (deployment.topic, f"{deployment.topic}-bulk")[: 1 + options.topics]
         more: dict[str, str] = {}
@@ -190,8 +270,9 @@ class Stage:
 ROUND_SECONDS = 0.15
 SAY_SECONDS = 5.0
 LOOK_AT_LAG_SECONDS = 1.0
+LOOK_AT_ENDS_SECONDS = 1.0
 QUIET_SECONDS = 5.0  # without a page; then the crawl may be at its end
-STUCK_SECONDS = 120.0  # without a page, a change of the lag, or an outage
+STILL_SECONDS = 120.0  # without a page, a change of the lag, or an outage
 EARLY_SECONDS = 300.0  # the caches of crawlers are filled then
 
 
@@ -217,9 +298,11 @@ class Storm:
 
     def run(self) -> None:
         """Return when the group has no lag and nothing is left to happen, or it is stuck."""
-        stage, deadline = self._stage, time.monotonic() + self._stage.options.timeout
-        stage.crew.start_all(stage.options.processes)
-        while not self._is_done() and not self._gives_up(deadline):
+        stage, count = self._stage, self._stage.options.processes
+        together = count // 2 if count >= 4 else 1  # one run of two or more where there are many
+        for size in [together, *[1] * (count - together)]:
+            stage.crew.start(size)
+        while not self._is_done() and not self._gives_up():
             for run in stage.crew.look():
                 self.gave_up += 1
                 stage.tell(f"{run.name} gave up because a server is away; another one takes its place")
@@ -263,12 +346,12 @@ class Storm:
             self._moved_at = now
         return before == 0 and self._lag == 0 and not stage.waits_for()
 
-    def _gives_up(self, deadline: float) -> bool:
+    def _gives_up(self) -> bool:
         now = time.monotonic()
         waits = f", waiting for {self._waits_for}" if self._waits_for else ""
-        if now - self._moved_at > STUCK_SECONDS:
-            self.wrong.append(f"stuck for {STUCK_SECONDS:.0f} s, lag {self._lag}{waits}")
-        elif now > deadline:
+        if now - self._moved_at > STILL_SECONDS:
+            self.wrong.append(f"stuck for {STILL_SECONDS:.0f} s, lag {self._lag}{waits}")
+        elif now > self._began + STUCK_SECONDS + 60 * self._stage.options.soak:
             self.wrong.append(f"not done in time, lag {self._stage.lag()}{waits}")
         else:
             return False
@@ -285,7 +368,6 @@ class Storm:
             self._rebalance()
 
     def _happens(self, event: Event) -> None:
-        """Or it is tried again."""
         if (told := ACTS[event.name].happen(self._stage, event)) is None:
             self._stage.later(ROUND_SECONDS, lambda: self._happens(event))
         else:

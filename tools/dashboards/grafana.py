@@ -24,13 +24,11 @@ Json = dict[str, Any]
 
 
 def dashboards() -> dict[str, Json]:
-    """All of them, by file name."""
     described = yaml.safe_load(DESCRIPTION.read_text(encoding="utf-8"))
     return {name: _dashboard(name, about) for name, about in described.items()}
 
 
 def written(dashboard: Json) -> str:
-    """As the file has it."""
     return json.dumps(dashboard, indent=2, ensure_ascii=False) + "\n"
 
 

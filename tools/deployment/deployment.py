@@ -28,12 +28,15 @@ SCRIPT = ROOT / "task_shell" / "crawl_spider.sh"
 
 
 def wait_until(condition: Callable[[], Any], timeout_seconds: float, what: str) -> Any:
-    """The first true value of `condition`."""
+    """The first true value of `condition`, which is asked for a fifth of the time at most."""
     deadline = time.monotonic() + timeout_seconds
+    began = time.monotonic()
     while not (value := condition()):
-        if time.monotonic() > deadline:
+        now = time.monotonic()
+        if now > deadline:
             raise TimeoutError(f"{what}: not within {timeout_seconds} s")
-        time.sleep(0.1)
+        time.sleep(min(max(0.1, 4 * (now - began)), 2.0))
+        began = time.monotonic()
     return value
 
 
@@ -60,21 +63,17 @@ class Run:
             )
 
     def text(self) -> str:
-        """What it has logged so far."""
         return self.log.read_text(errors="replace")
 
     def wait_assigned(self) -> None:
-        """Wait until it owns partitions."""
         wait_until(
             lambda: "Assigned: " in self.text() or self.process.poll() is not None, 300, "an assignment"
         )
 
     def terminate(self) -> None:
-        """Ask it to stop, as an operator does."""
         self.process.send_signal(signal.SIGTERM)
 
     def wait(self, timeout_seconds: float) -> int:
-        """Its exit code."""
         return self.process.wait(timeout_seconds)
 
     def end(self) -> None:
@@ -86,7 +85,7 @@ class Run:
                     self.process.wait(3)
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait(10)
+        self.process.wait(300)
 
 
 @dataclass
@@ -116,12 +115,10 @@ class Deployment:
         self.log: SeedLog = parts.seed_log(self.scrapy_settings)
 
     def environment(self, **extra: str) -> dict[str, str]:
-        """For the processes."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("SITE_")}
         return kept | self.settings | extra
 
     def start(self, *arguments: str, **extra: str) -> Run:
-        """Start one more `crawl_spider.sh`."""
         run = Run(self.folder / f"crawl-{len(self.runs)}.log", self.environment(**extra), arguments)
         self.runs.append(run)
         return run
@@ -156,11 +153,9 @@ class Deployment:
         )
 
     def documents(self) -> dict[str, dict[str, Any]]:
-        """Every result by url_id."""
         return {document["url_id"]: document for document in self._stored()}
 
     def items(self) -> dict[str, dict[str, Any]]:
-        """Every item of a spider by its _id."""
         return {document.pop("_id"): document for document in self._stored(of_items=True)}
 
     def _stored(self, *, of_items: bool = False) -> list[dict[str, Any]]:
@@ -178,14 +173,12 @@ class Deployment:
             return [json.loads(text) for (text,) in store.execute("SELECT document FROM statistics")]
 
     def dead_letters(self) -> list[Message]:
-        """Every dead letter."""
         try:
             return list(self.log.read(f"{self.topic}.dead-letters"))
         except TopicMissing:
             return []
 
     def close(self) -> None:
-        """End what still runs."""
         for run in self.runs:
             run.end()
         self.log.close()

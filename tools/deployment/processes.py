@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 _PROC = Path("/proc")
 _STATE, _PARENT, _START, _PAGES = 0, 1, 19, 21  # fields of /proc/PID/stat behind the command's name
-_TICKS_PER_SECOND, _PAGE_BYTES = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _SCHEDULED = 2  # CPUCLOCK_SCHED: nanoseconds on a CPU, user and system, all threads, the ended ones too
 
 # In front of a command. Should this process be killed with -9, the kernel tells its children to stop. It
@@ -28,11 +28,6 @@ class Process(NamedTuple):
 
     pid: int
     tick: int
-
-    @property
-    def started(self) -> float:
-        """When it was started, as `time.time()` counts."""
-        return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + self.tick / _TICKS_PER_SECOND
 
     def lives(self) -> bool:
         """Whether this very process is there, and no zombie."""

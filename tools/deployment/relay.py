@@ -23,8 +23,6 @@ Receive = Callable[[socket.socket], bytes]
 
 
 class Fault(Enum):
-    """How the way fails."""
-
     DELAY = "delays"
     THROTTLE = "throttles"
     RESET = "resets"
@@ -62,11 +60,9 @@ class Relay:
         self.address = f"127.0.0.1:{self._port}"
 
     def start(self) -> None:
-        """Let connections through."""
         threading.Thread(target=self._accept, args=(self._listening,), daemon=True).start()
 
     def begin(self, fault: Fault) -> None:
-        """From now on, until `heal`."""
         self._healed.clear()
         self.fault = fault
         if fault is Fault.REFUSE:
@@ -74,7 +70,6 @@ class Relay:
             self._end_connections()
 
     def heal(self) -> None:
-        """From now on everything passes."""
         fault, self.fault = self.fault, None
         self._healed.set()
         if fault in _SWALLOWS:
@@ -84,7 +79,6 @@ class Relay:
             self.start()
 
     def close(self) -> None:
-        """Nothing passes any more."""
         self.fault = None
         self._healed.set()
         self._stop_listening()
@@ -168,7 +162,6 @@ def kafka_relays(brokers: str) -> list[Relay]:
 
 @contextmanager
 def kafka_relay(broker: str) -> Iterator[Relay]:
-    """Of a single broker."""
     [relay] = kafka_relays(broker)
     with relay:
         yield relay

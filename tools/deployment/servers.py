@@ -19,15 +19,10 @@ STARTS = {
     "SITE_SERVERS_ELASTICSEARCH_JAVA_OPTS": "-XX:TieredStopAtLevel=1",  # sooner
     "SITE_SERVERS_START_TIMEOUT_SECONDS": "600",  # on a busy machine the usual 120 s ended a soak
 }
-NOTHING: Mapping[str, str] = {}
 
 
 class Server:
-    """One server."""
-
-    def __init__(
-        self, name: str, folder: Path, *, title: str = "", variables: Mapping[str, str] = NOTHING
-    ) -> None:
+    def __init__(self, name: str, folder: Path, *, title: str = "", **variables: str) -> None:
         self.name = name
         self.title = title or name
         self._environment = os.environ | STARTS | {"SITE_SERVERS_DIR": str(folder), **variables}
@@ -51,13 +46,11 @@ class Server:
         return finished.stdout.decode()
 
     def variables(self) -> dict[str, str]:
-        """The settings that name it."""
         lines = self.command("env").splitlines()
         pairs = (line.removeprefix("export ").partition("=") for line in lines)
         return {name: value.strip("'\"") for name, _, value in pairs}
 
     def begin_start(self) -> None:
-        """Start it, or start it again."""
         with self._log.open("ab") as log:
             self._starting = subprocess.Popen(
                 [str(SCRIPT), "start", self.name],
@@ -94,17 +87,14 @@ def brokers(folder: Path, count: int) -> list[Server]:
     found = []
     for node in range(1, count + 1):
         place = folder / f"servers-kafka-{node}"
+        replicated = ("default", "offsets.topic", "transaction.state.log")
         properties = (
-            f"node.id={node}",
-            f"controller.quorum.voters={voters}",
-            f"default.replication.factor={count}",
-            f"offsets.topic.replication.factor={count}",
-            f"transaction.state.log.replication.factor={count}",
-            "min.insync.replicas=2",
-            "transaction.state.log.min.isr=2",
+            *(f"node.id={node}", f"controller.quorum.voters={voters}"),
+            *(f"{name}.replication.factor={count}" for name in replicated),
+            *("min.insync.replicas=2", "transaction.state.log.min.isr=2"),
         )
-        variables = {"SITE_SERVERS_KAFKA_PROPERTIES": "\n".join(properties)}
-        found.append(Server("kafka", place, title=f"kafka {node}", variables=variables))
+        own = {"SITE_SERVERS_KAFKA_PROPERTIES": "\n".join(properties)}
+        found.append(Server("kafka", place, title=f"kafka {node}", **own))
         (place / "kafka").mkdir()  # all have to know the ports of all
         kept = f"client={ports[2 * node - 2]}\ncontroller={ports[2 * node - 1]}\n"
         (place / "kafka" / "ports").write_text(kept)
@@ -122,7 +112,6 @@ def _free_ports(count: int) -> list[int]:
 
 
 def start_all(servers: Iterable[Server]) -> None:
-    """Start them side by side."""
     waiting = list(servers)
     for server in waiting:
         server.begin_start()

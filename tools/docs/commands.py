@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "commands.md"
 BEGIN = "<!-- commands: written by `python -m tools.docs.commands` -->"
 _OF_ALL = {"--help", "--spider", "--format"}  # described once, at the top of the page
-_FOR_USERS = ("quickstart.sh", "crawl_spider.sh")
+_FOR_USERS = ("crawl_spider.sh",)
 _OF_A_START = "start: "  # so begin the options of `scrapy task start` that are fields of a task
 _EXIT_CODES = re.compile(r" ?\bThe exit code is [^.]*\.")  # they have a table of their own
 _ELSEWHERE = re.compile(r"Exit code|Environment:|options:")
@@ -102,7 +102,6 @@ def _named(action: argparse.Action) -> str:
 
 
 def wrapped(text: str, indent: str = "") -> str:
-    """In lines of at most 120 characters."""
     return textwrap.fill(text, 120, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False)
 
 
@@ -118,7 +117,6 @@ def _help(path: Path) -> str:
 
 
 def _in_short(said: str) -> str:
-    """The first clause."""
     paragraph = next(part for part in said.split("\n\n") if not part.startswith("Usage:"))
     return re.split(r"[,.]? \(|[,.](?:\s|$)", " ".join(paragraph.split()))[0]
 

@@ -32,9 +32,9 @@ def updated(text: str) -> str:
 def module_map() -> str:
     """The layers and all folders, as Markdown."""
     layers = " > ".join(layer.replace(" | ", ", ") for layer in _layers())
-    folders = sorted(_folders(), key=_place)
+    folders = sorted((path.parent for path in PACKAGE.glob("*/__init__.py")), key=_place)
     head = ["Imports run down in this order:", "", *_wrapped(layers, "    "), ""]
-    rows = [_wrapped(f"- **`{_name(each)}/`** {_first_sentence(each)}", "  ") for each in folders]
+    rows = [_wrapped(f"- **`{each.name}/`** {_first_sentence(each)}", "  ") for each in folders]
     return "\n".join([*head, *(line for row in rows for line in row), ""])
 
 
@@ -55,19 +55,9 @@ def _docstring(path: Path) -> str:
     return said
 
 
-def _folders() -> list[Path]:
-    return [path.parent for path in PACKAGE.rglob("__init__.py") if path.parent != PACKAGE]
-
-
-def _name(folder: Path) -> str:
-    return folder.relative_to(PACKAGE).as_posix()
-
-
-def _place(folder: Path) -> tuple[int, str]:
-    name = _name(folder)
+def _place(folder: Path) -> int:
     order = [part for layer in _layers() for part in layer.split(" | ")]
-    first = name.partition("/")[0]
-    return (order.index(first) if first in order else len(order), name)
+    return order.index(folder.name) if folder.name in order else len(order)
 
 
 def _layers() -> list[str]:

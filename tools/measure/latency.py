@@ -32,8 +32,6 @@ LONGEST_SECONDS = 60
 
 
 class Feed:
-    """Sends seeds to one deployment."""
-
     def __init__(self, deployment: Deployment, site: Site) -> None:
         self._deployment, self._site = deployment, site
         self._producer: Producer = deployment.log.producer()
@@ -51,19 +49,16 @@ class Feed:
         )
 
     def send_many(self, rate: float) -> None:
-        """So many a second until `stop`."""
         number = 0
         while not self._stopping.wait(1 / rate):
             self.send(f"load-{number}")
             number += 1
 
     def stop(self) -> None:
-        """Send no more."""
         self._stopping.set()
 
 
 def measured(deployment: Deployment, feed: Feed, client: Elasticsearch, count: int) -> list[float]:
-    """Milliseconds of each seed."""
     index, found = deployment.settings["SITE_RESULTS_INDEX"], []
     for number in range(WARM_UP + count):
         name = f"seed-{number}"
@@ -88,7 +83,6 @@ def _is_there(client: Elasticsearch, index: str, name: str) -> bool:
 
 
 def main() -> None:
-    """Run it."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -23,8 +23,6 @@ Wait = Callable[[Mapping[str, Any], bool], int]  # seconds to the next check, an
 
 
 class Year(NamedTuple):
-    """Of all pages together."""
-
     requests: int
     fresh: float  # share of the time in which the stored page is the present one
     behind_hours: float  # from a change to the check that finds it, on average
@@ -42,18 +40,15 @@ def pages(count: int, seed: int = 1) -> list[Changes]:
 
 
 def adaptive(most_s: int = RULES.most_s) -> Wait:
-    """As `scrapy recrawl --adaptive`."""
     rules = RULES._replace(most_s=most_s)
     return lambda known, is_same: check_of(rules, known, 200, is_same=is_same, is_repeat=False).wait_s
 
 
 def fixed(seconds: int) -> Wait:
-    """The same for all pages."""
     return lambda _known, _is_same: seconds
 
 
 def year(site: Sequence[Changes], wait: Wait) -> Year:
-    """Check all pages for a year."""
     requests, stale, found, late = 0, 0.0, 0, 0.0
     for changes in site:
         moment, seen, known = 0.0, 0, {"status": 200, "body_hash": "h", "interval_s": DAY}
@@ -70,7 +65,6 @@ def year(site: Sequence[Changes], wait: Wait) -> Year:
 
 
 def main() -> None:
-    """Print the table of docs/web.md."""
     site = pages(1000)
     print("| interval | requests a page | fresh | a change is found after |\n|---|---|---|---|")
     same = _YEAR * len(site) // year(site, adaptive()).requests

@@ -127,7 +127,6 @@ class Profiles:
         self._made[-1].enable()  # in the place of this function
 
     def taken(self) -> list[Calls]:
-        """What each thread has called until now."""
         return [_calls(profile) for profile in list(self._made)]
 
 
@@ -235,7 +234,6 @@ def _lag(log: SeedLog, settings: Settings) -> int:
 
 
 async def passed(folder: Path) -> dict[str, Passed]:
-    """What each way passes."""
     with counting() as counter:
         server = await asyncio.start_server(Site().answer, "127.0.0.1", 0)
         settings = _settings(folder, SITE_RETRY_PAUSE_SECONDS=0.1)
@@ -341,7 +339,6 @@ def main() -> None:
 
 
 def described(name: str, found: dict[str, Passed], *, names_all: bool) -> Iterator[str]:
-    """The lines of a way."""
     plain: Passed = set() if name == "plain" else found["plain"]
     new, known = found[name] - plain, {file for file, _ in plain}
     files = sorted({file for file, _ in new})

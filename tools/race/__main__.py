@@ -7,29 +7,27 @@ import json
 import os
 import resource
 import shutil
-import signal
 import subprocess
 import sys
-import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from types import FrameType
 
 from hatch_build import CannotCompile, compiled_folder
+from tools import program
 from tools.deployment.servers import Server, start_all
+from tools.program import EXIT_INTERRUPTED, interrupt_by_signals, say, within
 from tools.race import heat, report
 from tools.race.contestants import CONTESTANTS, PAIR, RACERS, Compiled, Heat, HeatFailed
 from tools.race.heat import Cores, Figures
 from tools.race.site import Track
 from tools.race.workload import WORKLOADS, Workload
 
+EXIT_FAILED, EXIT_UNAVAILABLE = 1, 69
 QUICK_PAGES = 400
-FLAT_PAGES, FLAT_HOSTS = (10_000, 100_000), (10, 10_000)
-MOST_TLS_HOSTS = 250  # all of them are in one certificate, which every server sends
 CORES_PAGES, CORES_HOSTS = 6_400, 64  # many hosts, so that both members have a like share of them
 DESCRIPTION = """\
 Crawls the same pages with this project and with others, and prints what a page costs each of them.
@@ -45,22 +43,6 @@ Exit code: 0 all were measured, 1 one did not do the work, 2 a wrong option,
 69 a server or a compiler could not be had, 130 interrupted.
 """
 
-# --- options --------------------------------------------------------------------------------------
-
-
-def _whole(least: int, most: int) -> Callable[[str], int]:
-    def number(text: str) -> int:
-        value = int(text)
-        if not least <= value <= most:
-            raise argparse.ArgumentTypeError(f"{text} is not from {least} to {most}")
-        return value
-
-    return number
-
-
-def _counts(text: str) -> tuple[int, ...]:
-    return tuple(map(_whole(1, 10_000_000), text.split(",")))
-
 
 def _peers(text: str) -> tuple[str, ...]:
     found = tuple(name.strip() for name in text.split(",") if name.strip())
@@ -71,27 +53,16 @@ def _peers(text: str) -> tuple[str, ...]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="bench.sh",
-        description=DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    names = [one.name for one in WORKLOADS]
-    workloads = f"of {', '.join(names)} (all; small with --flat, links with --cores)"
-    add = parser.add_argument
+    parser = program.parser("bench.sh", DESCRIPTION)
+    names, add = [one.name for one in WORKLOADS], parser.add_argument
+    workloads = f"of {', '.join(names)} (all; links with --cores)"
     add("--workload", nargs="+", choices=names, metavar="NAME", help=workloads)
     add("--peers", type=_peers, metavar="LIST", help=f"of {','.join(CONTESTANTS)} ({','.join(RACERS)})")
-    add("--runs", type=_whole(1, 100), metavar="N", help="of each, alternating (5; 1 with --flat)")
-    add("--pages", type=_whole(20, 10_000_000), metavar="N", help="of each workload (480 to 4,000)")
+    add("--runs", type=within(int, 1, 100), metavar="N", help="of each, alternating (5)")
+    add("--pages", type=within(int, 20, 10_000_000), metavar="N", help="of each workload (480 to 4,000)")
     add("--compiled", action="store_true", help="as `compiled` in --peers, beside the others")
     add("--quick", action="store_true", help=f"one run, {QUICK_PAGES} pages: to see that it works")
-    mode = parser.add_mutually_exclusive_group()
-    mode.add_argument("--cores", action="store_true", help="instead: one process against two on all cores")
-    mode.add_argument("--flat", action="store_true", help="instead: CPU and memory as pages and hosts grow")
-    counts, hosts = (",".join(map(str, values)) for values in (FLAT_PAGES, FLAT_HOSTS))
-    add("--flat-pages", type=_counts, default=FLAT_PAGES, metavar="LIST", help=f"for --flat ({counts})")
-    add("--flat-hosts", type=_counts, default=FLAT_HOSTS, metavar="LIST", help=f"for --flat ({hosts})")
+    add("--cores", action="store_true", help="instead: one process against two on all cores")
     add("--json", type=Path, metavar="FILE", help="write every figure of every run there as well")
     add("--folder", type=Path, required=True, help=argparse.SUPPRESS)  # made by bench.sh
     return parser
@@ -99,41 +70,21 @@ def _parser() -> argparse.ArgumentParser:
 
 def read_options(arguments: Sequence[str]) -> argparse.Namespace:
     """With `workloads`, `peers` and `runs` as they follow from the others. Exits with 2 if they are wrong."""
-    parser = _parser()
-    given = parser.parse_args(arguments)
-    if given.flat and "tls" in (given.workload or ()) and max(given.flat_hosts) > MOST_TLS_HOSTS:
-        parser.error(f"--workload tls has {MOST_TLS_HOSTS} hosts at most: name fewer with --flat-hosts")
+    given = _parser().parse_args(arguments)
     given.workloads = tuple(_workloads(given))
-    given.peers = given.peers or (PAIR if given.cores else ("ours",) if given.flat else RACERS)
+    given.peers = given.peers or (PAIR if given.cores else RACERS)
     if given.compiled and "compiled" not in given.peers:
         given.peers = ("compiled", *given.peers)
-    given.runs = given.runs or (1 if given.quick or given.flat else 5)
+    given.runs = given.runs or (1 if given.quick else 5)
     return given
 
 
 def _workloads(given: argparse.Namespace) -> Iterator[Workload]:
-    pages = given.pages or (QUICK_PAGES if given.quick else None)
+    pages = given.pages or (QUICK_PAGES if given.quick else CORES_PAGES if given.cores else None)
     known = {workload.name: workload for workload in WORKLOADS}
-    if given.flat:
-        for name, total, hosts in product(given.workload or ("small",), given.flat_pages, given.flat_hosts):
-            yield replace(known[name], total=total, hosts=min(hosts, total))
-    elif given.cores:
-        for name in given.workload or ("links",):
-            yield replace(known[name], hosts=CORES_HOSTS).scaled(pages or CORES_PAGES)
-    else:
-        for name in given.workload or known:
-            yield known[name] if pages is None else known[name].scaled(pages)
-
-
-# --- the race -------------------------------------------------------------------------------------
-
-EXIT_FAILED, EXIT_UNAVAILABLE, EXIT_INTERRUPTED = 1, 69, 130
-_began = time.monotonic()
-
-
-def say(text: str) -> None:
-    """A line of progress."""
-    print(f"[{time.monotonic() - _began:6.1f} s] {text}", file=sys.stderr, flush=True)
+    for name in given.workload or (["links"] if given.cores else known):
+        workload = replace(known[name], hosts=CORES_HOSTS) if given.cores else known[name]
+        yield workload if pages is None else workload.scaled(pages)
 
 
 class Race:
@@ -166,9 +117,8 @@ class Race:
 
     def run(self) -> None:
         """In turns, so that what the machine does besides meets all alike."""
-        for number, workload, name in product(
-            range(self._options.runs), self._options.workloads, self._options.peers
-        ):
+        options = self._options
+        for number, workload, name in product(range(options.runs), options.workloads, options.peers):
             self._heat(number, workload, name)
 
     def _heat(self, number: int, workload: Workload, name: str) -> None:
@@ -206,23 +156,15 @@ def race(options: argparse.Namespace) -> list[str]:
         run.run()
     workloads, results, cores = options.workloads, run.results, run.cores
     told = [cores.note, *report.notes(workloads, results, are_apart=cores.are_apart), *run.failures]
-    print("\n".join([*report.lines(workloads, results, is_flat=options.flat), "", *told]), flush=True)
+    print("\n".join([*report.lines(workloads, results), "", *told]), flush=True)
     if options.json:
         options.json.write_text(json.dumps(report.document(workloads, results, told), indent=1) + "\n")
     return run.failures
 
 
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # the cleaning up is not to be interrupted
-    raise KeyboardInterrupt
-
-
 def main(arguments: Sequence[str]) -> int:
-    """Run, and return the exit code."""
     options = read_options(arguments)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupt)
+    interrupt_by_signals()
     try:
         return EXIT_FAILED if race(options) else 0
     except KeyboardInterrupt:
@@ -230,15 +172,11 @@ def main(arguments: Sequence[str]) -> int:
         return EXIT_INTERRUPTED
     except subprocess.CalledProcessError as error:
         say(f"{error}: {error.stderr or ''}")
-        return EXIT_UNAVAILABLE
-    except (
-        RuntimeError,
-        CannotCompile,
-    ) as error:  # a server or the site did not start, or a compiler is missing
+    except (RuntimeError, CannotCompile) as error:  # a server or the site, or no compiler
         say(str(error))
-        return EXIT_UNAVAILABLE
     finally:
         shutil.rmtree(options.folder, ignore_errors=True)
+    return EXIT_UNAVAILABLE
 
 
 if __name__ == "__main__":

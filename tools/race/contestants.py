@@ -136,21 +136,17 @@ class Stock(FileContestant):
     name = "Scrapy"
 
     def command(self) -> list[str]:
-        settings = {
-            "FEED_EXPORT_ENCODING": "utf-8",
-            "ROBOTSTXT_OBEY": "False",
-            "DOWNLOAD_DELAY": "0",
-            "CONCURRENT_REQUESTS": str(CONCURRENCY),
-            "CONCURRENT_REQUESTS_PER_DOMAIN": str(PER_HOST),
-        }
+        settings = (
+            *("FEED_EXPORT_ENCODING=utf-8", "ROBOTSTXT_OBEY=False", "DOWNLOAD_DELAY=0"),
+            f"CONCURRENT_REQUESTS={CONCURRENCY}",
+            f"CONCURRENT_REQUESTS_PER_DOMAIN={PER_HOST}",
+        )
         return [
-            str(Path(sys.executable).with_name("scrapy")),
-            "runspider",
-            str(PEERS / "page_spider.py"),
+            *(str(Path(sys.executable).with_name("scrapy")), "runspider", str(PEERS / "page_spider.py")),
             *("-a", f"seeds={self.seed_file}"),
             *("-a", f"extract={'1' if self.heat.workload.extracts else ''}"),
             *("-O", f"{self.output}:jsonlines"),
-            *(word for name, value in settings.items() for word in ("-s", f"{name}={value}")),
+            *(word for setting in settings for word in ("-s", setting)),
         ]
 
 
@@ -182,22 +178,15 @@ class Toolchain:
         )
 
 
+_GO = "build -C {sources} -trimpath -buildvcs=false -o {folder}/program ."
+_CARGO = "build --release --locked --manifest-path {sources}/Cargo.toml --target-dir {folder}"
 GO = Toolchain(
-    name="Go",
-    program="go",
-    place="/usr/local/go/bin/go",
-    arguments=("build", "-C", "{sources}", "-trimpath", "-buildvcs=false", "-o", "{folder}/program", "."),
+    *("Go", "go", "/usr/local/go/bin/go", tuple(_GO.split())),
     remedy="install Go 1.24 or newer (go.dev/doc/install, or the package golang-go of Debian 13)",
     variables={"CGO_ENABLED": "0"},  # pure Go needs no C compiler
 )
 RUST = Toolchain(
-    name="Rust",
-    program="cargo",
-    place="~/.cargo/bin/cargo",
-    arguments=(
-        *("build", "--release", "--locked"),
-        *("--manifest-path", "{sources}/Cargo.toml", "--target-dir", "{folder}"),
-    ),
+    *("Rust", "cargo", "~/.cargo/bin/cargo", tuple(_CARGO.split())),
     remedy="install Rust 1.88 or newer (rustup.rs) and a C compiler",
 )
 
@@ -228,13 +217,9 @@ class Compiled(FileContestant):
         )
 
     def command(self) -> list[str]:
-        return [
-            str(self.folder() / self.program),
-            *("--seeds", str(self.seed_file)),
-            *("--output", str(self.output)),
-            *("--concurrency", str(CONCURRENCY)),
-            *("--per-host", str(PER_HOST)),
-        ]
+        files = ("--seeds", str(self.seed_file), "--output", str(self.output))
+        limits = ("--concurrency", str(CONCURRENCY), "--per-host", str(PER_HOST))
+        return [str(self.folder() / self.program), *files, *limits]
 
 
 class Colly(Compiled):
@@ -293,13 +278,8 @@ class Ours(Contestant):
             "DEPTH_LIMIT": "0",
         }
         self._admin = AdminClient({"bootstrap.servers": heat.brokers})
-        self._consumer = Consumer(
-            {
-                "bootstrap.servers": heat.brokers,
-                "group.id": f"{self._deployment.group}.bench",
-                "enable.auto.commit": False,
-            }
-        )
+        group = {"group.id": f"{self._deployment.group}.bench", "enable.auto.commit": False}
+        self._consumer = Consumer({"bootstrap.servers": heat.brokers, **group})
 
     def prepare(self) -> None:
         self.make_topics()

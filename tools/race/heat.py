@@ -14,7 +14,6 @@ from pathlib import Path
 from tools.deployment.processes import LEASH, Process, children, cpu_seconds, peak_bytes
 from tools.race.contestants import Contestant, HeatFailed
 from tools.race.site import State, Track
-from tools.race.workload import Workload
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
@@ -33,7 +32,6 @@ class Cores:
 
     @classmethod
     def all_for_all(cls) -> Cores:
-        """For crawls that are to have every core."""
         cores = tuple(sorted(os.sched_getaffinity(0)))
         return cls(cores, cores)
 
@@ -43,7 +41,6 @@ class Cores:
 
     @property
     def note(self) -> str:
-        """What a reader of the table has to know."""
         crawler, servers = (",".join(map(str, cores)) for cores in (self.crawler, self.servers))
         if self.are_apart:
             return f"crawler on core {crawler}; site, servers and runner on {servers}"
@@ -79,8 +76,6 @@ class Reading:
 
 @dataclass(frozen=True)
 class Figures:
-    """Of one contestant, one workload, one run."""
-
     cpu_us: float  # a page, from the warm moment to the last record
     early_cpu_us: float  # in the tenth of the pages that follows the warm moment
     late_cpu_us: float  # in the last tenth
@@ -177,11 +172,6 @@ LONGEST_SECONDS = 300  # and as much again for every LONGEST_PAGES
 LONGEST_PAGES = 10_000
 
 
-def look_seconds(served: int, workload: Workload) -> float:
-    """Until the next look at a heat of which so many pages are served."""
-    return EAGER_SECONDS if served < workload.total * WARM_PART else LOOK_SECONDS
-
-
 class Running:
     """A contestant's process and what was read of it."""
 
@@ -189,29 +179,24 @@ class Running:
         self.contestant = contestant
         self.log = contestant.heat.folder / "log"
         kept = {name: value for name, value in os.environ.items() if not name.startswith("SITE_")}
-        before = os.sched_getaffinity(0)
-        os.sched_setaffinity(0, cores.crawler)  # a child has the cores of its parent
-        try:
-            with self.log.open("wb") as log:
-                self.process = subprocess.Popen(
-                    [*LEASH, *contestant.command()],
-                    cwd=contestant.heat.folder,
-                    env=kept | contestant.environment(),
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    start_new_session=True,
-                )
-        finally:
-            os.sched_setaffinity(0, before)
+        pinned = ["taskset", "--cpu-list", ",".join(map(str, cores.crawler))]
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [*pinned, *LEASH, *contestant.command()],
+                cwd=contestant.heat.folder,
+                env=kept | contestant.environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
         self.readings: list[Reading] = []
         self._meter = Meter(self.process.pid, contestant.counts, cores)
         self._servers = servers
 
     def follow(self, track: Track) -> None:
         """Read until every record is out. Raises HeatFailed."""
-        workload = self.contestant.heat.workload
-        total = workload.total
+        total = self.contestant.heat.workload.total
         longest_seconds = LONGEST_SECONDS * (1 + total // LONGEST_PAGES)
         deadline = time.monotonic() + longest_seconds
         while (served := self._read(track)) < total or self.contestant.recorded() < total:
@@ -219,7 +204,7 @@ class Running:
                 break
             if time.monotonic() > deadline:
                 raise HeatFailed(f"not done within {longest_seconds} s: {self._told_of(track)}")
-            time.sleep(look_seconds(served, workload))
+            time.sleep(EAGER_SECONDS if served < total * WARM_PART else LOOK_SECONDS)
         self._read(track)
         if (found := self.contestant.recorded()) < total:
             raise HeatFailed(f"{found} of {total} records: {self._told_of(track)}")
@@ -233,7 +218,6 @@ class Running:
         return f"{track.state()}, log: {self.log.read_text(errors='replace')[-1500:]}"
 
     def end(self) -> None:
-        """Wait for it, or stop it."""
         if not self.contestant.stops_itself:
             self.process.terminate()
         with suppress(subprocess.TimeoutExpired):

@@ -16,14 +16,13 @@ from tools.race.workload import Workload
 
 Found = Sequence[Figures]  # of one contestant and one workload, a run each
 Results = Mapping[tuple[str, str], Found]  # by the names of workload and contestant
-Cell = Callable[[Found], str]
 
 
-def _middle(name: str, unit: float = 1.0) -> Cell:
+def _middle(name: str, unit: float = 1.0) -> Callable[[Found], str]:
     return lambda found: f"{median(getattr(one, name) for one in found) / unit:,.0f}"
 
 
-def _spread(name: str) -> Cell:
+def _spread(name: str) -> Callable[[Found], str]:
     def cell(found: Found) -> str:
         values = [getattr(one, name) for one in found]
         return f"{min(values):,.0f}-{max(values):,.0f}"
@@ -31,7 +30,7 @@ def _spread(name: str) -> Cell:
     return cell
 
 
-def _latency(place: int) -> Cell:
+def _latency(place: int) -> Callable[[Found], str]:
     def cell(found: Found) -> str:
         taken = [one.latencies[place] for one in found if one.latencies]
         return f"{median(taken) * 1000:,.0f}" if taken else "-"
@@ -39,46 +38,29 @@ def _latency(place: int) -> Cell:
     return cell
 
 
-_MEGABYTE = 1e6
-_RATIO = "x stock"
-_RACE: Mapping[str, Cell | None] = {
+_COLUMNS = {
     "CPU µs/page": _middle("cpu_us"),
     "cpu min-max": _spread("cpu_us"),
-    _RATIO: None,
+    "x stock": None,
     "pages/s": _middle("pages_per_second"),
     "min-max": _spread("pages_per_second"),
-    "MB": _middle("peak_bytes", _MEGABYTE),
+    "MB": _middle("peak_bytes", 1e6),
     "ack p50 ms": _latency(0),
     "p99 ms": _latency(1),
 }
-_FLAT: Mapping[str, Cell | None] = {
-    "CPU µs/page": _middle("cpu_us"),
-    "first 10%": _middle("early_cpu_us"),
-    "last 10%": _middle("late_cpu_us"),
-    "pages/s": _middle("pages_per_second"),
-    "connections": _middle("connections"),
-    "MB after 10%": _middle("early_bytes", _MEGABYTE),
-    "in the end": _middle("late_bytes", _MEGABYTE),
-    "peak": _middle("peak_bytes", _MEGABYTE),
-}
 
 
-def lines(workloads: Sequence[Workload], results: Results, *, is_flat: bool = False) -> Iterator[str]:
-    """The one table."""
-    columns = _FLAT if is_flat else _RACE
-    head = ["PAGES", "HOSTS", "CRAWLER"] if is_flat else ["WORKLOAD", "CRAWLER"]
+def lines(workloads: Sequence[Workload], results: Results) -> Iterator[str]:
     rows = []
     for workload in workloads:
         base = results.get((workload.key, BASE))
         for name, kind in CONTESTANTS.items():
-            if not (found := results.get((workload.key, name))):
-                continue
-            ratio = f"{_cpu(base) / _cpu(found):.2f}" if base else "-"
-            first = [f"{workload.total:,}", f"{workload.hosts:,}"] if is_flat else [workload.name]
-            cells = [cell(found) if cell else ratio for cell in columns.values()]
-            rows.append([*first, kind.name, *cells, *([] if is_flat else [kind.writes])])
-    told = [*map(Column, head), *(Column(title, right=True) for title in columns)]
-    yield from render([*told, *([] if is_flat else [Column("WRITES")])], rows)
+            if found := results.get((workload.key, name)):
+                ratio = f"{_cpu(base) / _cpu(found):.2f}" if base else "-"
+                cells = [cell(found) if cell else ratio for cell in _COLUMNS.values()]
+                rows.append([workload.name, kind.name, *cells, kind.writes])
+    figures = [Column(title, right=True) for title in _COLUMNS]
+    yield from render([Column("WORKLOAD"), Column("CRAWLER"), *figures, Column("WRITES")], rows)
 
 
 def _cpu(found: Found) -> float:
@@ -89,8 +71,7 @@ def notes(workloads: Sequence[Workload], results: Results, *, are_apart: bool = 
     """How far site, servers and others on the machine have held the crawlers up."""
     for workload in workloads:
         by_name = {name: found for name in CONTESTANTS if (found := results.get((workload.key, name)))}
-        every = [one for found in by_name.values() for one in found]
-        if every:
+        if every := [one for found in by_name.values() for one in found]:
             least = min(one.site_cpu_us for one in every)
             most = max(one.site_cpu_us * one.pages_per_second for one in every) / 1e4
             yield (
@@ -111,7 +92,6 @@ def notes(workloads: Sequence[Workload], results: Results, *, are_apart: bool = 
 
 
 def document(workloads: Sequence[Workload], results: Results, told: Sequence[str]) -> dict[str, Any]:
-    """Every figure of every run."""
     return {
         "date": time.strftime("%Y-%m-%d"),
         "python": platform.python_version(),

@@ -53,7 +53,6 @@ class Site:
         self.asked = self.missing = self.connections = 0
 
     def reset(self, workload: Workload) -> None:
-        """Serve these pages, and count anew."""
         self.workload = workload
         self.served, self.ready, self.pages = {}, {}, {}
         self.asked = self.missing = self.connections = 0
@@ -103,7 +102,6 @@ class Site:
         return bool(self.served) and time.time() - next(reversed(self.served.values())) > 0.05
 
     def control(self, path: bytes) -> bytes:
-        """What the runner asks for."""
         url = urlsplit(path.decode())
         answer: Any = None
         if url.path.endswith("/reset"):
@@ -157,7 +155,6 @@ class Connection(asyncio.Protocol):
 
 
 async def serve(certificate: str) -> None:
-    """Until it is killed."""
     site = Site()
     loop = asyncio.get_running_loop()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -175,8 +172,6 @@ async def serve(certificate: str) -> None:
 
 
 class State(NamedTuple):
-    """What was asked for since the reset."""
-
     asked: int
     missing: int
     served: int  # different pages
@@ -185,8 +180,6 @@ class State(NamedTuple):
 
 
 class Track:
-    """Starts the site; ends it with the `with`."""
-
     def __init__(self, folder: Path, workloads: Sequence[Workload] = WORKLOADS) -> None:
         tls_hosts = max(workload.hosts for workload in (*WORKLOADS, *workloads) if workload.tls)
         addresses = [WORKLOADS[0].host(number) for number in range(tls_hosts)]
@@ -216,20 +209,17 @@ class Track:
         return self.secure_port if workload.tls else self.plain_port
 
     def reset(self, workload: Workload) -> None:
-        """Serve this workload from now on."""
         self._ask(f"reset?workload={workload.name}&total={workload.total}&hosts={workload.hosts}")
 
     def state(self) -> State:
         return State(**self._ask("state"))
 
     def last_state(self) -> State:
-        """Once no page is being served any more."""
         while not (state := self.state()).last and state.served:
             time.sleep(0.02)
         return state
 
     def times(self) -> dict[str, float]:
-        """When each page was served, by host and path."""
         found: dict[str, float] = self._ask("times")
         return found
 

@@ -18,8 +18,6 @@ _QUERY = "?page=2&sort=new"  # of every tenth hub
 
 @dataclass(frozen=True)
 class Workload:
-    """Pages of one sort on a number of hosts."""
-
     name: str
     total: int  # pages
     hosts: int
@@ -30,7 +28,6 @@ class Workload:
 
     @property
     def extracts(self) -> bool:
-        """Whether links are followed."""
         return self.anchors > 0
 
     @property
@@ -40,12 +37,10 @@ class Workload:
 
     @property
     def hubs(self) -> int:
-        """How many hubs each host has."""
         return self.total // (2 * self.hosts) if self.extracts else 0
 
     @property
     def seeds(self) -> int:
-        """How many of the pages are seeds."""
         return self.total - self.hosts * self.hubs
 
     def scaled(self, total: int) -> Workload:
@@ -61,15 +56,12 @@ class Workload:
         return f"{self.name}-{host}"
 
     def seed_path(self, number: int) -> str:
-        """The path of a seed; its host is `number % hosts`."""
         return f"/{self.site(number % self.hosts)}/seed/{number}.html"
 
     def hub_path(self, site: str, number: int) -> str:
-        """The path of a hub on the host with that site."""
         return f"/{site}/hub/{number}.html{_QUERY if number % 10 == 9 else ''}"
 
     def seed_urls(self, port: int) -> Iterator[str]:
-        """Where the crawl begins."""
         scheme = "https" if self.tls else "http"
         for number in range(self.seeds):
             yield f"{scheme}://{self.host(number % self.hosts)}:{port}{self.seed_path(number)}"

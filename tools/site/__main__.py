@@ -48,8 +48,6 @@ class Served:
 
 
 class Connection(asyncio.Protocol):
-    """One connection to one host."""
-
     def __init__(self, site: Served, host: str) -> None:
         self._site = site
         self._host = host
@@ -112,21 +110,10 @@ class Connection(asyncio.Protocol):
         return Ask(self._host, self._site.port, method, target, headers, rest[:length], attempt)
 
     def _entry(self, ask: Ask) -> Entry:
-        return Entry(
-            time=time.time(),
-            sent=0,
-            host=self._host,
-            port=self._site.port,
-            method=ask.method,
-            path=ask.target,
-            kind=ask.parts[0],
-            status=None,
-            body_bytes=0,
-            attempt=ask.attempt,
-            in_progress=self._site.in_progress[self._host],
-            user_agent=ask.headers.get("user-agent", [None])[0],
-            cookie=ask.headers.get("cookie", [None])[0],
-        )
+        agent, cookie = (ask.headers.get(name, [None])[0] for name in ("user-agent", "cookie"))
+        number = self._site.in_progress[self._host]
+        asked = (self._host, self._site.port, ask.method, ask.target, ask.parts[0])
+        return Entry(time.time(), 0, *asked, None, 0, ask.attempt, number, agent, cookie)
 
     def _done(self, status: int | None, body_bytes: int) -> None:
         assert self._busy
@@ -225,7 +212,6 @@ async def _serve(hosts: list[str], port: int, record: Path) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Read the arguments and serve."""
     parser = argparse.ArgumentParser(prog="python -m tools.site")
     parser.add_argument("--hosts", type=int, default=60)
     parser.add_argument("--port", type=int, default=0)

@@ -19,18 +19,14 @@ class BadMessage(NamedTuple):
     word: str  # a regular expression, upper and lower case alike
 
     def explains(self, error: str) -> bool:
-        """Whether the error says what is wrong."""
         return re.search(self.word, error, re.IGNORECASE) is not None
 
 
 def bad_messages(port: int) -> list[BadMessage]:
     """One of each sort. The URLs lie under /never/, so that a fetch shows in the site's record."""
-    found: list[BadMessage] = []
-    for number, (name, value, word) in enumerate(
-        (*_not_json(port), *_wrong_urls(port), *_wrong_fields(port), *_forbidden(port), *_encodings(port))
-    ):
-        found.append(BadMessage(name, None if number % 9 == 8 else KEY, value, word))
-    return found
+    sorts = (_not_json, _wrong_urls, _wrong_fields, _forbidden, _encodings)
+    found = enumerate(bad for sort in sorts for bad in sort(port))
+    return [BadMessage(name, None if n % 9 == 8 else KEY, *more) for n, (name, *more) in found]
 
 
 _Bad = tuple[str, bytes | None, str]
@@ -41,7 +37,6 @@ def _url(port: int, name: str) -> str:
 
 
 def _raw(port: int, name: str, rest: str) -> bytes:
-    """A seed whose text after the URL is given."""
     return f'{{"url": "{_url(port, name)}"{rest}}}'.encode()
 
 
@@ -58,24 +53,14 @@ def _not_json(port: int) -> Iterator[_Bad]:
     yield "top level text", b'"http://127.0.1.1/never/text"', r"object|dict|str|text"
     yield "top level number", b"42", r"object|dict|int|number"
     yield "top level null", b"null", r"object|dict|null|None"
-    yield (
-        "duplicate keys",
-        _raw(port, "dup", ', "url": "http://127.0.1.1/"'),
-        r"duplicate|twice|repeat|more than once",
-    )
-    yield (
-        "duplicate keys in meta",
-        _raw(port, "dup2", ', "meta": {"a": 1, "a": 2}'),
-        r"duplicate|twice|repeat|more than once",
-    )
+    twice = r"duplicate|twice|repeat|more than once"
+    yield "duplicate keys", _raw(port, "dup", ', "url": "http://127.0.1.1/"'), twice
+    yield "duplicate keys in meta", _raw(port, "dup2", ', "meta": {"a": 1, "a": 2}'), twice
     yield "NaN", _raw(port, "nan", ', "priority": NaN'), r"NaN|JSON|constant|number|priority"
     yield "Infinity", _raw(port, "inf", ', "priority": -Infinity'), r"Infinity|JSON|constant|number|priority"
     yield "overflowing number", _raw(port, "float", ', "priority": 1e999'), r"priority|number|range|inf"
-    yield (
-        "very long number",
-        _raw(port, "digits", f', "priority": {"9" * 5000}'),
-        r"priority|number|digit|JSON|integer|large",
-    )
+    digits = _raw(port, "digits", f', "priority": {"9" * 5000}')
+    yield "very long number", digits, r"priority|number|digit|JSON|integer|large"
     yield "deep lists", b"[" * 100_000, r"nest|deep|depth|recursion|JSON|long|large"
     deep = ', "meta": {"a": ' + "[" * 20_000 + "]" * 20_000 + "}"
     yield "deep meta", _raw(port, "deep", deep), r"nest|deep|depth|recursion"
@@ -110,61 +95,43 @@ def _wrong_urls(port: int) -> Iterator[_Bad]:
     yield "no URL", json.dumps({"meta": {"url_id": "bad-no-url"}}).encode(), r"url"
     for name, url in urls.items():
         yield f"URL {name}", json.dumps({"url": url}).encode(), r"url"
-    for url in (
-        f"ftp://{place}/never/ftp",
-        "file:///etc/passwd",
-        "data:text/html,never",
-        "javascript:never()",
-    ):
+    odd = f"ftp://{place}/never/ftp file:///etc/passwd data:text/html,never javascript:never() s3://bucket/never"
+    for url in odd.split():
         scheme = url.partition(":")[0]
         yield f"scheme {scheme}", json.dumps({"url": url}).encode(), rf"{scheme}|scheme"
-    yield "scheme s3", b'{"url": "s3://bucket/never"}', r"s3|scheme"
+
+
+_FIELDS: dict[str, list[Any]] = {
+    "meta": [["NotExtract"], "NotExtract"],
+    "method": [5, ["GET"], "FETCH", "GET / HTTP/1.1\r\nX-Injected: yes\r\n"],
+    "_encoding": [8],
+    "headers": ["X-A: 1", {"X-A": {"b": 1}}, {"X-A": "1\r\nX-Injected: yes"}, {"X-A\r\nX-Injected": "yes"}],
+    "cookies": ["a=1"],
+    "body": [5, {"a": 1}],
+    "priority": ["high", [1]],
+    "dont_filter": ["perhaps"],
+    "callback": [5, "os.system", "__init__"],
+    "errback": ["parse", "os.system"],
+    "cb_kwargs": [{"response": 1}],
+    "flags": [["cached"]],
+    "_class": ["subprocess.Popen", "scrapy.http.FormRequest"],
+}
+_META: dict[str, list[Any]] = {
+    "url_id": [["a"], {"a": 1}, "x" * 600],
+    "depth": ["deep", -1],
+    "NotExtract": ["perhaps", [1]],
+}
 
 
 def _wrong_fields(port: int) -> Iterator[_Bad]:
-    fields: list[tuple[str, Any]] = [
-        ("meta", ["NotExtract"]),
-        ("meta", "NotExtract"),
-        ("method", 5),
-        ("method", ["GET"]),
-        ("method", "FETCH"),
-        ("method", "GET / HTTP/1.1\r\nX-Injected: yes\r\n"),
-        ("_encoding", 8),
-        ("headers", "X-A: 1"),
-        ("headers", {"X-A": {"b": 1}}),
-        ("headers", {"X-A": "1\r\nX-Injected: yes"}),
-        ("headers", {"X-A\r\nX-Injected": "yes"}),
-        ("cookies", "a=1"),
-        ("body", 5),
-        ("body", {"a": 1}),
-        ("priority", "high"),
-        ("priority", [1]),
-        ("dont_filter", "perhaps"),
-        ("callback", 5),
-        ("callback", "os.system"),
-        ("callback", "__init__"),
-        ("errback", "parse"),
-        ("errback", "os.system"),
-        ("cb_kwargs", {"response": 1}),
-        ("flags", ["cached"]),
-        ("_class", "subprocess.Popen"),
-        ("_class", "scrapy.http.FormRequest"),
-    ]
-    for number, (name, value) in enumerate(fields):
-        url = _url(port, f"{name} {number}")
-        yield f"{name} is {value!r:.40}", json.dumps({"url": url, name: value}).encode(), name
-    metas: list[tuple[str, Any]] = [
-        ("url_id", ["a"]),
-        ("url_id", {"a": 1}),
-        ("url_id", "x" * 600),
-        ("depth", "deep"),
-        ("depth", -1),
-        ("NotExtract", "perhaps"),
-        ("NotExtract", [1]),
-    ]
-    for number, (name, value) in enumerate(metas):
-        seed = {"url": _url(port, f"meta {name} {number}"), "meta": {name: value}}
-        yield f"meta {name} is {value!r:.40}", json.dumps(seed).encode(), name
+    for name, values in _FIELDS.items():
+        for number, value in enumerate(values):
+            seed = {"url": _url(port, f"{name} {number}"), name: value}
+            yield f"{name} is {value!r:.40}", json.dumps(seed).encode(), name
+    for name, values in _META.items():
+        for number, value in enumerate(values):
+            seed = {"url": _url(port, f"meta {name} {number}"), "meta": {name: value}}
+            yield f"meta {name} is {value!r:.40}", json.dumps(seed).encode(), name
 
 
 def _forbidden(port: int) -> Iterator[_Bad]:

@@ -20,8 +20,6 @@ DAY = timedelta(days=1)
 
 @dataclass
 class Signed:
-    """A certificate with its key."""
-
     certificate: x509.Certificate
     key: Any
 
@@ -79,7 +77,6 @@ def authority(name: str = "root of a test", by: Signed | None = None, **wish: An
 
 
 def addresses(*texts: str) -> list[x509.GeneralName]:
-    """Names of a certificate."""
     return [x509.IPAddress(ip_address(text)) for text in texts]
 
 

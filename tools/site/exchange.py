@@ -24,8 +24,6 @@ def host_name(index: int) -> str:
 
 
 class Fault(Enum):
-    """How an answer goes wrong below HTTP."""
-
     NONE = "none"
     RESET = "reset"  # a part of the body, then a TCP reset
     SHORT = "short"  # less body than Content-Length says, then closed
@@ -35,8 +33,6 @@ class Fault(Enum):
 
 
 class Framing(Enum):
-    """How the end of the body is told."""
-
     LENGTH = "length"
     CHUNKED = "chunked"
     CLOSE = "close"
@@ -44,8 +40,6 @@ class Framing(Enum):
 
 @dataclass(frozen=True)
 class Ask:
-    """A request that came to a host."""
-
     host: str
     port: int
     method: str
@@ -61,7 +55,6 @@ class Ask:
 
     @property
     def identity(self) -> str:
-        """The last segment, which makes the URL unique."""
         return self.parts[-1]
 
     def url(self, path: str, host: str | None = None) -> str:
@@ -69,7 +62,6 @@ class Ask:
         return f"http://{host or self.host}:{self.port}{path}"
 
     def cookies(self) -> dict[str, str]:
-        """The cookies that came along."""
         pairs = re.findall(r"([^=;\s]+)=([^;]*)", "; ".join(self.headers.get("cookie", [])))
         return dict(pairs)
 
@@ -96,7 +88,6 @@ class Answer:
     lenient: Mapping[str, Any] = field(default_factory=dict)  # replaces fields of the expectation
 
     def header(self, name: str) -> str | None:
-        """The first value of a header."""
         return next((value for key, value in self.headers if key.lower() == name.lower()), None)
 
 
@@ -115,7 +106,6 @@ def page(name: str) -> Callable[[Page], Page]:
 
 
 def split_url(url: str) -> tuple[str, int, str]:
-    """Host, port and target of a URL."""
     parts = urlsplit(url)
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     return parts.hostname or "", parts.port or 80, target

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import Any
@@ -54,66 +54,43 @@ class Expectation:
 
     @property
     def succeeds(self) -> bool:
-        """Whether the final answer is a 2xx."""
         return self.description is None
 
     def mismatches(self, document: Document) -> list[str]:
         """What is wrong with the document, a line each; empty when it is as expected."""
-        wrong = self._mismatches(document)
-        if wrong and any(not other.mismatches(document) for other in self.alternatives):
-            return []
-        return wrong
+        wrong = [*self._mismatches(document)]
+        return [] if any(not other.mismatches(document) for other in self.alternatives) else wrong
 
-    def _mismatches(self, document: Document) -> list[str]:
-        wrong = []
+    def _mismatches(self, document: Document) -> Iterator[str]:
+        """Fields beside the contract are checked when they are there; `final_url` must be, if redirected."""
         if document.get("status") not in self.status:
-            wrong.append(f"status is {document.get('status')!r}, expected one of {self.status}")
-        return (
-            wrong
-            + self.wrong_body(document.get("body"))
-            + self._wrong_description(document.get("description"))
-            + self._wrong_headers(document.get("headers"))
-            + self._wrong_extras(document)
-        )
+            yield f"status is {document.get('status')!r}, expected one of {self.status}"
+        yield from self.wrong_body(document.get("body"))
+        description = document.get("description")
+        if self.description is None and description is not None:
+            yield f"description is {description!r}, expected null"
+        elif self.description is not None and not re.search(self.description, description or ""):
+            yield f"description {description!r} does not match {self.description!r}"
+        found = json.loads(document.get("headers") or "{}").items()
+        stored = {name.lower(): values for name, values in found}
+        for name, values in self.headers.items():
+            if stored.get(name.lower()) != list(values):
+                yield f"header {name} is {stored.get(name.lower())!r:.120}, expected {list(values)!r:.120}"
+        size, final_url = document.get("response_size"), document.get("final_url")
+        if None not in (size, self.response_size) and size != self.response_size:
+            yield f"response_size is {size}, expected {self.response_size}"
+        is_told = None not in self.status and (final_url or self.final_url != self.url)
+        if is_told and page_url(final_url or "") != page_url(self.final_url):
+            yield f"final_url is {final_url!r}, expected {self.final_url!r}"
+        mime = (self.content_type or "").split(";")[0].strip().lower()
+        if document.get("content_type") and not str(document["content_type"]).lower().startswith(mime):
+            yield f"content_type is {document['content_type']!r}, expected {mime!r}"
 
     def wrong_body(self, body: str | None) -> list[str]:
-        """What is wrong with a stored body."""
         if self.body_pattern is not None:
             fits = re.search(self.body_pattern, body or "") is not None
             return [] if fits else [f"body {body!r:.120} does not match {self.body_pattern!r:.80}"]
         return [] if body == self.body else [f"body is {body!r:.120}, expected {self.body!r:.120}"]
-
-    def _wrong_description(self, description: str | None) -> list[str]:
-        if self.description is None:
-            return [] if description is None else [f"description is {description!r}, expected null"]
-        fits = re.search(self.description, description or "") is not None
-        return [] if fits else [f"description {description!r} does not match {self.description!r}"]
-
-    def _wrong_headers(self, headers: str | None) -> list[str]:
-        stored = {name.lower(): values for name, values in json.loads(headers or "{}").items()}
-        return [
-            f"header {name} is {stored.get(name.lower())!r:.120}, expected {list(values)!r:.120}"
-            for name, values in self.headers.items()
-            if stored.get(name.lower()) != list(values)
-        ]
-
-    def _wrong_extras(self, document: Document) -> list[str]:
-        """Fields beside the contract are checked when they are there; `final_url` must be, if redirected."""
-        wrong = []
-        size, final_url = document.get("response_size"), document.get("final_url")
-        if None not in (size, self.response_size) and size != self.response_size:
-            wrong.append(f"response_size is {size}, expected {self.response_size}")
-        is_answered, is_redirected = None not in self.status, self.final_url != self.url
-        if (
-            is_answered
-            and (final_url or is_redirected)
-            and page_url(final_url or "") != page_url(self.final_url)
-        ):
-            wrong.append(f"final_url is {final_url!r}, expected {self.final_url!r}")
-        mime = (self.content_type or "").split(";")[0].strip().lower()
-        if document.get("content_type") and not str(document["content_type"]).lower().startswith(mime):
-            wrong.append(f"content_type is {document['content_type']!r}, expected {mime!r}")
-        return wrong
 
 
 RETRIED = {408, 429, 500, 502, 503, 504, 522, 524}
@@ -137,7 +114,6 @@ REFUSED = r"(?i)^\w*(refused|connect)"
 
 
 def answer(ask: Ask) -> Answer:
-    """What the site says to a request."""
     page = PAGES.get(ask.parts[0])
     if page is None:
         return of_text(f"<p>There is nothing at {ask.target}</p>", status=404)
@@ -148,7 +124,6 @@ def answer(ask: Ask) -> Answer:
 
 
 def phrase(status: int) -> str:
-    """The usual words for a status."""
     return HTTPStatus(status).phrase if status in HTTPStatus.__members__.values() else "Unknown"
 
 
@@ -179,7 +154,6 @@ class _Walk:
         return found
 
     def moves(self, found: Answer) -> bool:
-        """Follow the redirect, if it is one that can be followed."""
         location = found.header("location")
         target = urljoin(self.url, location) if location and found.status in REDIRECTED else ""
         if not target.startswith("http://"):

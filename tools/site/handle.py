@@ -7,17 +7,17 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 from tools.site.exchange import host_name
 from tools.site.plan import PlannedSeed, plan
 
+ROOT = Path(__file__).resolve().parents[2]
+STOP_SECONDS = 60
+
 
 class Entry(NamedTuple):
-    """One request that came to the site."""
-
     time: float  # when the request was complete
     sent: float  # when the answer was, or the client was found gone
     host: str
@@ -34,25 +34,11 @@ class Entry(NamedTuple):
 
     @property
     def url(self) -> str:
-        """The URL that was asked for."""
         return f"http://{self.host}:{self.port}{self.path}"
 
 
-def read_record(path: Path) -> list[Entry]:
-    """All whole lines written so far."""
-    if not path.exists():
-        return []
-    text = path.read_text(encoding="utf-8")
-    return [Entry(**json.loads(line)) for line in text[: text.rfind("\n") + 1].splitlines()]
-
-
 def count_by_url(entries: list[Entry]) -> Counter[str]:
-    """How often each URL was asked for."""
     return Counter(entry.url for entry in entries)
-
-
-ROOT = Path(__file__).resolve().parents[2]
-STOP_SECONDS = 10
 
 
 class Site:
@@ -61,6 +47,8 @@ class Site:
     `record` is where the child appends its lines; a site started again on the same file
     and port goes on, with its counters of attempts back at zero.
     """
+
+    command = (sys.executable, "-m", "tools.site")
 
     def __init__(self, record: Path, hosts: int = 60, port: int = 0) -> None:
         self.record = record
@@ -77,18 +65,20 @@ class Site:
 
     @property
     def pid(self) -> int:
-        """The child's process id."""
         assert self._process, "the site is not running"
         return self._process.pid
 
     def start(self) -> None:
-        """Start the child and wait until it listens."""
-        self._begin([sys.executable, "-m", "tools.site"])
-
-    def _begin(self, command: Sequence[str], **options: Any) -> None:
-        options = {"cwd": ROOT, "stdout": subprocess.PIPE, "text": True, **options}
+        """Start the child, out of reach of Ctrl-C, and wait until it listens."""
         told = ["--hosts", str(self.hosts), "--port", str(self.port), "--record", str(self.record)]
-        self._process = subprocess.Popen([*command, *told], **options)
+        self._process = subprocess.Popen(
+            [*self.command, *told],
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
         assert self._process.stdout
         line = self._process.stdout.readline()
         if not line.startswith("READY "):
@@ -109,7 +99,6 @@ class Site:
                 process.stdout.close()
 
     def url(self, path: str, host: int = 0) -> str:
-        """A URL of the site."""
         return f"http://{host_name(host)}:{self.port}{path}"
 
     def seeds(
@@ -119,8 +108,9 @@ class Site:
         return plan(self.port, count, self.hosts, rng_seed, only)
 
     def entries(self) -> list[Entry]:
-        """What was asked so far; the newest may be up to 0.2 s late."""
-        return read_record(self.record)
+        """All whole lines so far; the newest may be up to 0.2 s late."""
+        text = self.record.read_text(encoding="utf-8") if self.record.exists() else ""
+        return [Entry(**json.loads(line)) for line in text[: text.rfind("\n") + 1].splitlines()]
 
     def wait_for(self, count: int, timeout_seconds: float = 10) -> list[Entry]:
         """The entries, as soon as there are `count`."""

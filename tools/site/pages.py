@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import brotli
 
-from tools.site.exchange import Answer, Ask, Fault, Framing, Lines, host_name, page
+from tools.site.exchange import PAGES, Answer, Ask, Fault, Framing, Lines, Page, host_name, page
 
 _WORDS = (  # one string: easier to read than a list of 36
     "river stone morning market paper window garden letter number season engine island "
@@ -32,18 +32,15 @@ _PARAGRAPHS = tuple(_paragraph(_RNG) for _ in range(97))
 
 
 def number(word: str) -> int:
-    """A number that depends on the word only."""
     return zlib.crc32(word.encode())
 
 
 def paragraphs(word: str, count: int) -> str:
-    """So many paragraphs, chosen by the word."""
     first = number(word)
     return "\n".join(_PARAGRAPHS[(first + 31 * index) % 97] for index in range(count))
 
 
 def html(title: str, content: str, head: str = "") -> str:
-    """A whole document around the content."""
     return (
         f"<!DOCTYPE html>\n<html>\n<head>{head}<title>{title}</title></head>\n"
         f"<body>\n<h1>{title}</h1>\n{content}\n</body>\n</html>\n"
@@ -75,37 +72,6 @@ def of_text(text: str, headers: Lines = HTML, status: int = 200, **more: Any) ->
     return Answer(**{"status": status, "headers": headers, "body": text.encode(), "text": text, **more})
 
 
-@page("page")
-@page("landed")
-@page("leaf")
-@page("disallowed")
-@page("outside")
-@page("never")
-def plain_page(ask: Ask) -> Answer:
-    """An HTML page without links."""
-    return of_text(ordinary(ask.target))
-
-
-@page("robots.txt")
-def robots(ask: Ask) -> Answer:
-    """Everything may be fetched but /disallowed/. The third host asks for a Crawl-delay."""
-    delay = "Crawl-delay: 0.5\n" if ask.host == host_name(2) else ""
-    return of_text(f"User-agent: *\nDisallow: /disallowed/\n{delay}", PLAIN)
-
-
-@page("empty")
-def empty(ask: Ask) -> Answer:
-    """Status 200 and nothing else."""
-    return of_text("")
-
-
-@page("large")
-def large(ask: Ask) -> Answer:
-    """An HTML page of 3 MB."""
-    block = paragraphs(ask.target, 97)
-    return of_text(html(f"Large {ask.identity}", "\n".join([block] * (3_000_000 // len(block) + 1))))
-
-
 @page("typed")
 def typed(ask: Ask) -> Answer:
     """Text of a type that is not HTML: /typed/json/1."""
@@ -127,39 +93,6 @@ def binary(ask: Ask) -> Answer:
     return Answer(headers=(("Content-Type", "application/octet-stream"),), body=EVERY_BYTE, text=None)
 
 
-@page("untyped")
-def untyped(ask: Ask) -> Answer:
-    """No Content-Type: /untyped/html/1, /untyped/binary/1."""
-    if ask.parts[1] == "html":
-        return of_text(ordinary(ask.target), ())
-    return Answer(body=PNG + EVERY_BYTE, text=None)
-
-
-@page("chunked")
-def chunked(ask: Ask) -> Answer:
-    """Chunked transfer encoding."""
-    return of_text(ordinary(ask.target), framing=Framing.CHUNKED)
-
-
-@page("until-close")
-def until_close(ask: Ask) -> Answer:
-    """HTTP/1.0: the body ends where the connection does."""
-    return of_text(ordinary(ask.target), framing=Framing.CLOSE, close=True, http_version="1.0")
-
-
-@page("slow")
-def slow(ask: Ask) -> Answer:
-    """The first byte comes late: /slow/MILLISECONDS/1."""
-    return of_text(ordinary(ask.target), delay_seconds=int(ask.parts[1]) / 1000)
-
-
-@page("early-hints")
-def early_hints(ask: Ask) -> Answer:
-    """A 103 goes before the answer proper."""
-    hints = b"HTTP/1.1 103 Early Hints\r\nLink: </style.css>; rel=preload\r\n\r\n"
-    return of_text(ordinary(ask.target), prelude=hints)
-
-
 @page("echo")
 def echo(ask: Ask) -> Answer:
     """Tells what came: method, body, and the header lines whose name begins with X-."""
@@ -168,12 +101,74 @@ def echo(ask: Ask) -> Answer:
     return of_text(json.dumps(told), (("Content-Type", "application/json"),))
 
 
-@page("repeated")
-def repeated(ask: Ask) -> Answer:
-    """Header lines that come more than once."""
-    lines = (("X-Part", "one"), ("Set-Cookie", "a=1; Path=/repeated/"), ("X-Part", "two, three"))
-    more = (("Set-Cookie", "b=2; Path=/repeated/; HttpOnly"), ("x-part", "four"))
-    return of_text(ordinary(ask.target), (*HTML, *lines, *more))
+def _of_word(**more: Any) -> Page:
+    """An ordinary page, sent in a special way."""
+    return lambda ask: of_text(ordinary(ask.target), **more)
+
+
+def _large(ask: Ask) -> Answer:
+    block = paragraphs(ask.target, 97)
+    return of_text(html(f"Large {ask.identity}", "\n".join([block] * (3_000_000 // len(block) + 1))))
+
+
+def _cut_off(ask: Ask) -> Answer:
+    text = ordinary(ask.target)
+    kept, closes = text[: len(text) // 2], ask.parts[1] == "close"
+    return of_text(kept, body=text.encode(), size=len(kept), declared_length=len(kept), close=closes)
+
+
+def _to(status: int, location: str, **more: Any) -> Answer:
+    text = f'<p>Moved to <a href="{location}">here</a>.</p>'
+    return of_text(text, (*HTML, ("Location", location)), status, **more)
+
+
+_HINTS = b"HTTP/1.1 103 Early Hints\r\nLink: </style.css>; rel=preload\r\n\r\n"
+_REPEATED = (
+    *(("X-Part", "one"), ("Set-Cookie", "a=1; Path=/repeated/"), ("X-Part", "two, three")),
+    *(("Set-Cookie", "b=2; Path=/repeated/; HttpOnly"), ("x-part", "four")),
+)
+PAGES.update(dict.fromkeys(("page", "landed", "leaf", "disallowed", "outside", "never"), _of_word()))
+PAGES |= {
+    # Everything may be fetched but /disallowed/. The third host asks for a Crawl-delay.
+    "robots.txt": lambda ask: of_text(
+        f"User-agent: *\nDisallow: /disallowed/\n{'Crawl-delay: 0.5' * (ask.host == host_name(2))}\n", PLAIN
+    ),
+    "empty": lambda ask: of_text(""),
+    "large": _large,  # 3 MB
+    # no Content-Type: /untyped/html/1, /untyped/binary/1
+    "untyped": lambda ask: (
+        of_text(ordinary(ask.target), ())
+        if ask.parts[1] == "html"
+        else Answer(body=PNG + EVERY_BYTE, text=None)
+    ),
+    "chunked": _of_word(framing=Framing.CHUNKED),
+    "until-close": _of_word(framing=Framing.CLOSE, close=True, http_version="1.0"),
+    "early-hints": _of_word(prelude=_HINTS),
+    "repeated": _of_word(headers=(*HTML, *_REPEATED)),
+    "slow": lambda ask: of_text(ordinary(ask.target), delay_seconds=int(ask.parts[1]) / 1000),  # milliseconds
+    "status": lambda ask: _status(ask, int(ask.parts[1])),  # always this one
+    # Content-Length is less than what comes: /cut-off/keep/x, /cut-off/close/x (says Connection: close)
+    "cut-off": _cut_off,
+    # /countdown/N/x: N hops inside the host, then a page
+    "countdown": lambda ask: (
+        _to(302, f"/countdown/{left - 1}/{ask.identity}")
+        if (left := int(ask.parts[1]))
+        else of_text(ordinary(ask.target))
+    ),
+    # /loop/a/x and /loop/b/x point at each other, /loop/self/x at itself
+    "loop": lambda ask: _to(
+        302, f"/loop/{ {'a': 'b', 'b': 'a', 'self': 'self'}[ask.parts[1]] }/{ask.identity}"
+    ),
+    # a redirect status without Location is a final answer: /nowhere/302/x
+    "nowhere": lambda ask: of_text("<p>Moved, but where?</p>", HTML, int(ask.parts[1])),
+    "to-echo": lambda ask: _to(int(ask.parts[1]), f"/echo/{ask.identity}"),
+}
+
+
+def _status(ask: Ask, code: int) -> Answer:
+    if code in (204, 304):  # no body
+        return Answer(status=code)
+    return of_text(f"<p>Status {code} for {ask.target}</p>", HTML, code)
 
 
 ODD_LINES: dict[str, Lines] = {
@@ -311,18 +306,6 @@ def cut_gzip(ask: Ask) -> Answer:
     return of_text(text, headers, body=body[: len(body) * 2 // 3], lenient=lenient)
 
 
-NO_BODY = {204, 304}
-
-
-@page("status")
-def status(ask: Ask) -> Answer:
-    """Always this status: /status/404/x."""
-    code = int(ask.parts[1])
-    if code in NO_BODY:
-        return Answer(status=code)
-    return of_text(f"<p>Status {code} for {ask.target}</p>", HTML, code)
-
-
 @page("flaky")
 def flaky(ask: Ask) -> Answer:
     """/flaky/503/2/x: that status for the first two requests, then a page. A 429 says Retry-After: 1."""
@@ -344,21 +327,7 @@ def fault(ask: Ask) -> Answer:
     return of_text(text, declared_length=longer, fault=kind, close=True)
 
 
-@page("cut-off")
-def cut_off(ask: Ask) -> Answer:
-    """Content-Length is less than what comes: /cut-off/keep/x, /cut-off/close/x (says Connection: close)."""
-    text = ordinary(ask.target)
-    kept = text[: len(text) // 2]
-    closes = ask.parts[1] == "close"
-    return of_text(kept, body=text.encode(), size=len(kept), declared_length=len(kept), close=closes)
-
-
 LOOP = r"(?i)redirect|loop|duplicate|HTTP 30\d"
-
-
-def _to(status: int, location: str, **more: Any) -> Answer:
-    text = f'<p>Moved to <a href="{location}">here</a>.</p>'
-    return of_text(text, (*HTML, ("Location", location)), status, **more)
 
 
 @page("chain")
@@ -369,22 +338,6 @@ def chain(ask: Ask) -> Answer:
     path = rest if len(codes) > 1 else f"/landed/{identity}"
     location = path if hosts[0] == "r" else ask.url(path, host_name(int(hosts[0])))
     return _to(int(codes[0]), location)
-
-
-@page("countdown")
-def countdown(ask: Ask) -> Answer:
-    """/countdown/N/x: N hops inside the host, then a page."""
-    left = int(ask.parts[1])
-    if left:
-        return _to(302, f"/countdown/{left - 1}/{ask.identity}")
-    return of_text(ordinary(ask.target))
-
-
-@page("loop")
-def loop(ask: Ask) -> Answer:
-    """/loop/a/x and /loop/b/x point at each other, /loop/self/x at itself."""
-    other = {"a": "b", "b": "a", "self": "self"}[ask.parts[1]]
-    return _to(302, f"/loop/{other}/{ask.identity}")
 
 
 @page("gate")
@@ -410,18 +363,6 @@ def leads_to(ask: Ask) -> Answer:
     body = {"body": None, "body_pattern": r"^(<p>Moved|$)"}
     lenient = {"status": (302, None), "description": r".", **body}
     return _to(302, location, lenient=lenient if ask.parts[1] != "refused" else {})
-
-
-@page("nowhere")
-def nowhere(ask: Ask) -> Answer:
-    """A redirect status without Location is a final answer: /nowhere/302/x."""
-    return of_text("<p>Moved, but where?</p>", HTML, int(ask.parts[1]))
-
-
-@page("to-echo")
-def to_echo(ask: Ask) -> Answer:
-    """/to-echo/307/x redirects with that status to /echo/x."""
-    return _to(int(ask.parts[1]), f"/echo/{ask.identity}")
 
 
 WIDTH = 3
@@ -450,13 +391,8 @@ def graph(ask: Ask) -> Answer:
     if level < LAST_LEVEL:
         below = [f"/graph/{name}/{level + 1}/{index}" for index in range(WIDTH)]
         follow.update(below)
-        anchors += [
-            _link(below[0]),
-            _link(f"../{level + 1}/1"),
-            _link(ask.url(below[2]) + "#part"),
-            _link(below[0] + "#again"),
-            _link(below[1]),
-        ]
+        spelled = (f"../{level + 1}/1", f"{ask.url(below[2])}#part", f"{below[0]}#again")
+        anchors += map(_link, (below[0], *spelled, below[1]))
     if level == 0:
         extra = {f"/status/404/{name}", f"/chain/301/r/{name}", f"/binary/png/{name}"}
         follow |= extra
@@ -464,36 +400,21 @@ def graph(ask: Ask) -> Answer:
     return _page(ask, anchors, follow)
 
 
-def _other_host(ask: Ask) -> str:
-    return "127.0.1.2" if ask.host == "127.0.1.1" else "127.0.1.1"
-
-
 @page("traps")
 def traps(ask: Ask) -> Answer:
     """/traps/x: links that must not be followed between some that must."""
     name = ask.identity
-    wanted = [
-        f"/leaf/{name}/plain",
-        f"/leaf/{name}/query?a=1&b=two",
-        f"/leaf/{name}/blanks",
-        f"/leaf/{name}/last",
-    ]
+    other = "127.0.1.2" if ask.host == "127.0.1.1" else "127.0.1.1"
+    wanted = [f"/leaf/{name}/{rest}" for rest in ("plain", "query?a=1&b=two", "blanks", "last")]
+    odd = "mailto:a@b.test javascript:void(0) tel:+4312345 data:text/html,x ftp://127.0.1.1/file http:// http://[::1"
     anchors = [
-        _link(wanted[0]),
-        _link("mailto:someone@example.test"),
-        _link("javascript:void(0)"),
-        _link("tel:+4312345"),
-        _link("data:text/html,hello"),
-        _link("ftp://127.0.1.1/file"),
-        _link("http://"),
-        _link("http://[::1"),
-        _link(""),
+        *map(_link, (wanted[0], *odd.split(), "")),
         "<a>no href</a>",
         "<a name='anchor' href>empty href</a>",
         _link(wanted[1].replace("&", "&amp;")),
         _link(f"  {wanted[2]}\n"),
-        _link(ask.url(f"/outside/{name}", _other_host(ask))),
-        _link(f"//{_other_host(ask)}:{ask.port}/outside/{name}-2"),
+        _link(ask.url(f"/outside/{name}", other)),
+        _link(f"//{other}:{ask.port}/outside/{name}-2"),
         f"<!-- {_link(f'/never/{name}/comment')} -->",
         _link(f"/leaf/{name}/nofollow", 'rel="nofollow"'),
         f"<A HREF='{wanted[3]}'>upper case, single quotes</A>",

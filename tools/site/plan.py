@@ -27,7 +27,6 @@ ECHO_BODIES = [
 
 
 def _fixed(*templates: str, **fields: Any) -> Kind:
-    """One of the paths, with the identity in place of {}."""
     return lambda rng, hosts, identity: (rng.choice(templates).format(identity), fields)
 
 
@@ -149,15 +148,12 @@ _EXTRA_META: list[dict[str, Any]] = [
 
 @dataclass(frozen=True)
 class PlannedSeed:
-    """A seed and what it must come to."""
-
     seed: Mapping[str, Any]
     kind: str
     has_bom: bool = False
 
     @property
     def url(self) -> str:
-        """The URL as the seed writes it."""
         return str(self.seed["url"])
 
     @property
@@ -167,12 +163,10 @@ class PlannedSeed:
 
     @property
     def key(self) -> bytes:
-        """The message's key: the host."""
         return (urlsplit(self.url).hostname or "").encode()
 
     @property
     def value(self) -> bytes:
-        """The message's value."""
         return (BOM if self.has_bom else b"") + json.dumps(self.seed, ensure_ascii=False).encode()
 
     @cached_property

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import copy
+import json
 import logging
+import re
 import reprlib
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -11,8 +14,9 @@ from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from io import BytesIO
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Final, Literal, Self, TypeVar
 from urllib.parse import urlsplit
 
 from aiohttp import ClientResponse, ClientSession
@@ -24,6 +28,7 @@ from site_spider.contracts.sink import ACKNOWLEDGED, Answer, Verdict
 from site_spider.errors import ConfigError, SinkUnavailable
 from site_spider.options import SettingsView, mapping, names, text
 from site_spider.outage import Outage
+from site_spider.results.document import CHECK_FIELDS, PAGE_FIELDS
 from site_spider.secrets import without_secrets
 from site_spider.text import cut, escaped
 
@@ -153,9 +158,7 @@ def _bounded(pool: Any, method: str, target: str, **options: Any) -> Any:
         return SimpleNamespace(status=response.status, headers=response.headers, data=bytes(read))
 
 
-# --- options ---------------------------------------------------------------------------------------------
-# Reads from the settings how to reach Elasticsearch.
-
+# --- options: reads from the settings how to reach Elasticsearch -----------------------------------------
 
 C = TypeVar("C")
 
@@ -275,14 +278,11 @@ def _checked(number: int, host: str) -> str:
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
 
 
-# --- answer ----------------------------------------------------------------------------------------------
-# Reads Elasticsearch's answers: a verdict for each record, and what an error means.
-#
+# --- Reads Elasticsearch's answers: a verdict for each record, and what an error means -------------------
 # Another server or a proxy may have answered, so nothing is taken for granted. A record is acknowledged
 # only by an item that names it, and an answer that contradicts itself says nothing. A record is refused
 # only for its own sake: a status of 400 or 413 whose error speaks of the document. Everything else
 # (overload, a version conflict, a closed index, missing rights) may pass later.
-
 
 K = TypeVar("K")
 
@@ -394,3 +394,172 @@ def _is_own_fault(status: int, error: object) -> bool:
         return False
     assert isinstance(error, Mapping)
     return "no write index" not in str(error.get("reason"))  # an alias that is not ready to be written to
+
+
+# --- The index template of one index, and what becomes of it on a server without the usual text analysis -
+# Every complete Elasticsearch has the module analysis-common, with html_strip and asciifolding. A slim
+# distribution refuses a template that names them. There the index of results has a further field, body_text,
+# for the text of a page, which the sink fills.
+
+TEXT: Final = "body_text"  # the text of `body`, where the server cannot make it
+_BODY: Final = "body"
+_ANALYZERS: Final = ("page_text", "plain_text")
+_REFUSALS: Final = ("char_filter", "failed to find filter")
+# by a query that names no field
+_SEARCHED: Final = [
+    TEXT,
+    "title",
+    "text",
+    "description",
+    "url",
+    "url_id",
+    "host",
+    "task_id",
+    "reason",
+]  # unless fields are named
+
+
+class IndexTemplate:
+    """The template as it is sent."""
+
+    def __init__(self, path: Path, index: str) -> None:
+        template: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        self.name = f"site_spider-{index}"
+        self.version: int = template["version"]
+        # Two templates of one priority may not share a name. The longer name is the more
+        # specific one, and priorities that people choose themselves (100 and up) win over it.
+        self.content: dict[str, Any] = {
+            "index_patterns": [index, f"{index}-*"],
+            "priority": min(len(index), 99),
+            "version": template["version"],
+            "meta": template["_meta"],
+            "template": template["template"],
+        }
+
+    @property
+    def properties(self) -> Mapping[str, Any]:
+        """The mapping of each field."""
+        found: Mapping[str, Any] = self.content["template"]["mappings"]["properties"]
+        return found
+
+    def without_analysis(self) -> dict[str, Any]:
+        """For a server that lacks the filters of texts."""
+        content = copy.deepcopy(self.content)
+        template = content["template"]
+        template["settings"].pop("analysis")
+        _forget_analyzer(template["mappings"])
+        if _BODY in self.properties:
+            template["mappings"]["properties"][TEXT] = {"type": "text"}
+            template["settings"]["index"]["query"] = {"default_field": _SEARCHED}
+        return content
+
+
+def lacks_filters(error: ApiError) -> bool:
+    """Whether a template was refused because the server does not know its filters."""
+    return error.status_code == 400 and any(said in explained(error) for said in _REFUSALS)
+
+
+def newest(answer: object, version: int) -> Mapping[str, Any] | None:
+    """The template on the server, if it has this version or a newer one. Raises UnexpectedResponse."""
+    if not isinstance(answer, Mapping):
+        raise UnexpectedResponse("the answer about an index template is no object", answer)
+    templates = answer.get("index_templates")
+    for template in templates if isinstance(templates, list) else []:
+        found = template.get("index_template") if isinstance(template, Mapping) else None
+        its_version = found.get("version") if isinstance(found, Mapping) else None
+        if isinstance(found, Mapping) and isinstance(its_version, int) and its_version >= version:
+            return found
+    return None
+
+
+def has_text(template: Mapping[str, Any]) -> bool:
+    """Whether indices of a template have the field for texts."""
+    inner: Any = template
+    for name in ("template", "mappings", "properties"):
+        inner = inner.get(name) if isinstance(inner, Mapping) else None
+    return isinstance(inner, Mapping) and TEXT in inner
+
+
+def _forget_analyzer(mapping: Any) -> None:
+    if isinstance(mapping, dict):
+        if mapping.get("analyzer") in _ANALYZERS:
+            del mapping["analyzer"]
+        for inner in mapping.values():
+            _forget_analyzer(inner)
+    elif isinstance(mapping, list):
+        for inner in mapping:
+            _forget_analyzer(inner)
+
+
+# --- mapping: adjusts the mapping of an index that existed before ----------------------------------------
+# It gets the fields that later versions write: a strict mapping refuses no result for them, and others map
+# them as a new index does.
+#
+# And `meta` of one producer harms no other results. Elasticsearch makes a field of every new key of an
+# object, up to 1,000 in an index; beyond them it refuses whatever has a new key, whoever sends it. In an
+# index of ours `meta` is one field, whatever is in it.
+
+_CLOSED = {"false", "strict"}  # values of `dynamic` with which no field is made
+LATER = (
+    *("etag", "last_modified", "body_hash", "changed_at", "checked_at", "unchanged"),
+    "absent",
+    "reason",
+    "registered_domain",
+    TEXT,
+    *PAGE_FIELDS,
+    *("gone_at", "recrawl", *CHECK_FIELDS),
+)  # fields that earlier versions did not write
+_NOT_MAPPED = re.compile(r"strict_dynamic_mapping_exception.*?introduction of \[(\w+)\] within \[_doc\]")
+
+
+def added_fields(answer: object, wanted: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The later fields that each index, in an answer about mappings, lacks, as `wanted` maps them.
+
+    An index that is there gets no new analyzers: new texts have the one that it has for all. One whose
+    mapping ignores unknown fields stays as it is.
+    """
+    for index, mappings in _mappings(answer):
+        properties = mappings.get("properties")
+        known = properties if isinstance(properties, Mapping) else {}
+        added = {name: copy.deepcopy(wanted[name]) for name in LATER if name in wanted and name not in known}
+        _forget_analyzer(added)
+        if added and str(mappings.get("dynamic")).lower() != "false":
+            yield index, added
+
+
+def has_field(answer: object, field: str) -> bool:
+    """Whether an index, in an answer about mappings, has this field."""
+    return any(field in (mappings.get("properties") or ()) for _, mappings in _mappings(answer))
+
+
+def not_mapped(reason: str) -> str | None:
+    """The later field for which a strict mapping refused a document; None when it was for another reason."""
+    found = _NOT_MAPPED.search(reason)
+    return found[1] if found and found[1] in LATER else None
+
+
+def _mappings(answer: object) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for index, found in answer.items() if isinstance(answer, Mapping) else ():
+        mappings = found.get("mappings") if isinstance(found, Mapping) else None
+        if isinstance(mappings, Mapping):
+            yield str(index), mappings
+
+
+def closing_changes(
+    answer: object, field: str, wanted: Mapping[str, Any]
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The change to the properties of each index, in an answer about mappings, that makes fields of `field`.
+
+    `wanted` is the mapping of one that is not there yet. What is mapped already stays.
+    """
+    for index, mappings in _mappings(answer):
+        properties = mappings.get("properties")
+        now = properties.get(field) if isinstance(properties, Mapping) else None
+        # an object that says nothing does as those above it
+        said = now if isinstance(now, Mapping) and "dynamic" in now else mappings
+        if str(said.get("dynamic", "true")).lower() in _CLOSED:
+            continue
+        if now is None:
+            yield index, {field: dict(wanted)}
+        elif isinstance(now, Mapping) and (kind := now.get("type", "object")) in ("object", "nested"):
+            yield index, {field: {"type": kind, "dynamic": False}}

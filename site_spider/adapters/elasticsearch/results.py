@@ -9,6 +9,7 @@ from typing import Any, Self
 from elasticsearch import ApiError, Elasticsearch, NotFoundError, TransportError
 
 from site_spider.adapters.elasticsearch.client import (
+    TEXT,
     AnswerTooLarge,
     BoundedNode,
     ElasticsearchOptions,
@@ -17,15 +18,12 @@ from site_spider.adapters.elasticsearch.client import (
     part,
     reason_of,
 )
-from site_spider.adapters.elasticsearch.index import TEXT
 from site_spider.contracts.sink import ANY, Fields, StatusFilter
 from site_spider.options import SettingsView
 from site_spider.page.url import beginnings_of
 from site_spider.results.document import without_mark
 
-# --- query -----------------------------------------------------------------------------------------------
-# Filters of documents as a query.
-
+# --- query: filters of documents as a query --------------------------------------------------------------
 
 Query = dict[str, Any]
 
@@ -85,7 +83,6 @@ class ElasticsearchResults:
 
     @classmethod
     def from_settings(cls, settings: SettingsView) -> Self:
-        """Build without connecting. Raises ConfigError."""
         return cls(ElasticsearchOptions.from_settings(settings), index_name(settings, "SITE_RESULTS_INDEX"))
 
     @classmethod
@@ -94,7 +91,6 @@ class ElasticsearchResults:
         return cls(ElasticsearchOptions.from_settings(settings), items_index(settings), of_items=True)
 
     def get(self, url_id: str) -> dict[str, Any] | None:
-        """One document. Raises SinkUnavailable."""
         if not url_id:
             return None
         with self._options.explaining():
@@ -105,7 +101,6 @@ class ElasticsearchResults:
             return self._document(answer.body)
 
     def known(self, url_ids: Sequence[str], fields: Sequence[str]) -> dict[str, Mapping[str, Any]]:
-        """These fields of documents. Raises SinkUnavailable."""
         with self._options.explaining():
             found = self._found(url_ids, fields)
             return {part(hit, "_id", str): self._document(hit) for hit in found}
@@ -120,7 +115,6 @@ class ElasticsearchResults:
         before: Fields = ANY,
         names: Sequence[str] = (),
     ) -> Iterator[dict[str, Any]]:
-        """At most `limit` documents (None: all) that fit all filters. Raises SinkUnavailable."""
         wanted = query(status, task_id, fields, of_items=self._of_items)
         wanted["bool"]["filter"] += [  # also where there is none
             {"bool": {"must_not": [{"range": {name: {"gt": moment}}}]}} for name, moment in before.items()
@@ -138,7 +132,6 @@ class ElasticsearchResults:
                 self._client.options(ignore_status=404).close_point_in_time(id=identifier)
 
     def count(self, status: StatusFilter = None, task_id: str | None = None, fields: Fields = ANY) -> int:
-        """How many documents fit all filters. Raises SinkUnavailable."""
         wanted = query(status, task_id, fields, of_items=self._of_items)
         with self._options.explaining():
             if not self._refreshed():
@@ -147,7 +140,6 @@ class ElasticsearchResults:
             return part(answer.body, "count", int)
 
     def exchange(self, name: str, changes: Mapping[str, tuple[str | None, str]]) -> set[str]:
-        """Set a field where it still is what was read. Raises SinkUnavailable."""
         with self._options.explaining():
             lines = _conditional(self._found(list(changes), [name]), name, changes)
             if not lines:
@@ -160,7 +152,6 @@ class ElasticsearchResults:
         return {item["_id"] for item in items if item["status"] == 200}
 
     def close(self) -> None:
-        """Close the connections."""
         self._client.close()
 
     def _found(self, url_ids: Sequence[str], names: Sequence[str]) -> list[Any]:

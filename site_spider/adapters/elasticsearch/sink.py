@@ -30,28 +30,26 @@ from elasticsearch import (
 from site_spider import runtime
 from site_spider.adapters.elasticsearch.client import (
     HOSTS,
-    Action,
-    ElasticsearchOptions,
-    PiecewiseNode,
-    UnexpectedResponse,
-    explained,
-    index_name,
-    items_index,
-    refuses_content,
-    shown,
-    verdicts_of,
-)
-from site_spider.adapters.elasticsearch.index import (
     LATER,
     TEXT,
+    Action,
+    ElasticsearchOptions,
     IndexTemplate,
+    PiecewiseNode,
+    UnexpectedResponse,
     added_fields,
     closing_changes,
+    explained,
     has_field,
     has_text,
+    index_name,
+    items_index,
     lacks_filters,
     newest,
     not_mapped,
+    refuses_content,
+    shown,
+    verdicts_of,
 )
 from site_spider.contracts.sink import Answer, Record, Verdict
 from site_spider.errors import ConfigError, SinkRejected, SinkUnavailable
@@ -59,9 +57,7 @@ from site_spider.options import SettingsView
 from site_spider.resources import resource
 from site_spider.results.document import absent, encode, is_marked, looked_at, settled
 
-# --- page text -------------------------------------------------------------------------------------------
-# The words of a page without mark-up and accents, for a server that cannot make them itself.
-
+# --- page text: the words of a page without mark-up and accents, for a server that cannot make them itself
 
 MOST_CHARACTERS: Final = 200_000  # of mark-up that is looked at: about 10 ms
 _MARKUP: Final = re.compile(
@@ -77,9 +73,7 @@ def page_text(body: str) -> str:
     return text if text.isascii() else _COMBINING.sub("", unicodedata.normalize("NFKD", text))
 
 
-# --- preparation -----------------------------------------------------------------------------------------
-# Prepares an index before the first write: health of the server, template, mapping.
-
+# --- Prepares an index before the first write: health of the server, template, mapping -------------------
 
 logger = logging.getLogger(__name__)
 
@@ -223,13 +217,10 @@ class IndexPreparation:
             logger.info("The mapping of %s stays as it is: %s", self._index, explained(error))
 
 
-# --- sizes -----------------------------------------------------------------------------------------------
-# Whether a record that is refused for its size is at fault, or the server at the moment.
-#
+# --- sizes: whether a record that is refused for its size is at fault, or the server at the moment -------
 # A proxy in trouble answers 413 to requests of any size, and records would be set aside for nothing. So a
 # record is at fault when it is refused alone, twice, while a smaller request passes in between and no
 # larger one passed lately.
-
 
 _REMEMBERED_SECONDS = 60.0  # a limit may be lowered meanwhile
 
@@ -259,11 +250,8 @@ class Sizes:
         return self._last_at > moment
 
 
-# --- stored ----------------------------------------------------------------------------------------------
-# What is stored of documents already, as far as it decides which nulls are written: see results.nulls.
-#
+# --- What is stored of documents already, as far as it decides which nulls are written: see results.nulls
 # No script in the update does this, for a server may have no language for scripts, or allow none.
-
 
 _Stored = Mapping[str, Mapping[str, Any]]  # by _id
 
@@ -306,9 +294,7 @@ def id_of(record: Record) -> str:
     return record.key.encode("utf-8", "replace").decode()
 
 
-# --- updates ---------------------------------------------------------------------------------------------
-# Records as lines of a bulk request.
-
+# --- updates: records as lines of a bulk request ---------------------------------------------------------
 
 RETRY_ON_CONFLICT = 3
 
@@ -403,7 +389,6 @@ class ElasticsearchSink:
             raise
 
     async def check(self) -> str:
-        """What `open` would find. Raises SinkUnavailable, ConfigError."""
         client = self._new_client()
         try:
             return await self._preparation.check(client.options(request_timeout=OPEN_TIMEOUT_SECONDS))
@@ -423,7 +408,6 @@ class ElasticsearchSink:
         return verdicts
 
     async def close(self) -> None:
-        """Close the connections. Never raises."""
         client, self._client = self._client, None
         if client is not None:
             try:

@@ -124,9 +124,7 @@ def _says(error: BaseException, words: str) -> bool:
     return isinstance(message, bytes) and words.encode() in message
 
 
-# --- options ---------------------------------------------------------------------------------------------
-# Reads from the settings how to reach HBase's Thrift server.
-
+# --- options: reads from the settings how to reach HBase's Thrift server ---------------------------------
 
 HOST = "SITE_HBASE_HOST"
 PORT = "SITE_HBASE_PORT"

@@ -36,7 +36,6 @@ class HBaseResults:
 
     @classmethod
     def from_settings(cls, settings: SettingsView) -> Self:
-        """Build without connecting. Raises ConfigError."""
         return cls(HBaseOptions.from_settings(settings))
 
     @classmethod
@@ -78,7 +77,6 @@ class HBaseResults:
         before: Fields = ANY,
         names: Sequence[str] = (),
     ) -> Iterator[dict[str, Any]]:
-        """At most `limit` documents (None: all) that fit all filters. Raises SinkUnavailable."""
         if self._of_items:
             return islice(self._items(task_id, fields), limit)
         asked = {"url_id", "task_id", *names, *fields, *before} if names else ()
@@ -86,7 +84,6 @@ class HBaseResults:
         return self._documents(_filters(status, task_id, fields, before), limit, columns)
 
     def count(self, status: StatusFilter = None, task_id: str | None = None, fields: Fields = ANY) -> int:
-        """How many documents fit all filters. Raises SinkUnavailable."""
         if self._of_items:
             return sum(1 for _ in self._items(task_id, fields))
         filters = [*_filters(status, task_id, fields), "KeyOnlyFilter()"]

@@ -32,14 +32,11 @@ from site_spider.errors import ConfigError, SinkRejected, SinkUnavailable
 from site_spider.options import SettingsView
 from site_spider.results.document import ALWAYS, MARK, Result, encode, is_marked, kept, looked_at
 
-# --- row -------------------------------------------------------------------------------------------------
-# The layout of a document as a row of HBase.
-#
+# --- row: the layout of a document as a row of HBase -----------------------------------------------------
 # Every field is a column of the family `f`. Text stands there as UTF-8, numbers in decimal, true and false
 # as words, objects and lists as JSON. A null is an empty value: deleting the column would hide a write of
 # the same millisecond as well, and to leave it out would keep the value of an earlier write. Binary
 # content, `body_base64` in a document, stands in `body_bytes` as it is.
-
 
 FAMILY = "f"
 LONGEST_KEY_BYTES = 32_767  # HBase's own limit, met with an internal error
@@ -199,9 +196,7 @@ def _host(document: Mapping[str, Any]) -> str:
     return host or str(document.get("host") or "").lower()
 
 
-# --- nulls -----------------------------------------------------------------------------------------------
-# Which empty cells of a row are written: those that would hide a producer's value are not.
-#
+# --- Which empty cells of a row are written: those that would hide a producer's value are not ------------
 # HBase merges nothing, so what stands in these columns is asked for before the rows are put. See
 # results.nulls.
 
@@ -240,9 +235,7 @@ def _name(column: bytes) -> str:
     return column.removeprefix(PREFIX).decode("utf-8", "replace")
 
 
-# --- table -----------------------------------------------------------------------------------------------
-# Writes records to one HBase table over one Thrift connection.
-#
+# --- table: writes records to one HBase table over one Thrift connection ---------------------------------
 # Theory of operation. An object belongs to one thread, `hang_up` excepted. After any error the connection
 # is thrown away, because the client would hand out the previous answer after a timeout, and send the failed
 # request once more after a reconnect. A call that timed out may have been carried out; all writes are puts
@@ -250,7 +243,6 @@ def _name(column: bytes) -> str:
 #
 # A call is refused as a whole for one bad row in it. Then its halves are written by themselves until the
 # guilty row stands alone. Whatever does not speak of a row for certain is an outage (rule 7).
-
 
 logger = logging.getLogger(__name__)
 
@@ -299,7 +291,6 @@ class HBaseTable:
         self._guarded(lambda _connection: None)
 
     def check(self) -> str:
-        """What `open` would find. Raises SinkUnavailable."""
         options = self._options
         try:
             with closing(options.connect(OPEN_TIMEOUT_SECONDS)) as connection:
@@ -487,7 +478,6 @@ class HBaseSink:
         await self._run(HBaseTable.open)
 
     async def check(self) -> str:
-        """What `open` would find. Raises SinkUnavailable."""
         return await asyncio.to_thread(HBaseTable(self._options).check)
 
     async def write(self, records: Sequence[Record]) -> Sequence[Verdict]:

@@ -10,11 +10,13 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import Message as RawMessage
 from confluent_kafka.admin import AdminClient
 
 from site_spider import options, runtime
 from site_spider.adapters.files import LOOK_SECONDS, ReplacedFiles
-from site_spider.errors import ConfigError
+from site_spider.contracts.seed_log import Message, Partition
+from site_spider.errors import ConfigError, LogUnavailable
 from site_spider.options import SettingsView
 from site_spider.outage import Outage
 from site_spider.secrets import without_secrets
@@ -220,9 +222,7 @@ def _checked_options(given: Mapping[str, Any]) -> dict[str, Any]:
     return checked
 
 
-# --- health ----------------------------------------------------------------------------------------------
-# Logs once when the brokers stop answering, and once when they answer again.
-
+# --- health: logs once when the brokers stop answering, and once when they answer again ------------------
 
 logger = logging.getLogger(__name__)
 
@@ -240,6 +240,24 @@ _DETAILED = _SUSPICIOUS | {KafkaError._TRANSPORT}
 def is_fatal(error: KafkaError) -> bool:
     """Whether the client that reports this is of no more use."""
     return error.fatal() or error.code() == KafkaError._FATAL  # as a message, it comes without the flag
+
+
+class LastWords:
+    """Of one client: what it said last of its connections, as its `error_cb`."""
+
+    def __init__(self, brokers: str) -> None:
+        self._brokers = brokers
+        self.said = ""
+        self.code: int | None = None
+
+    def __call__(self, error: KafkaError) -> None:
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:
+            self.said, self.code = error.str(), error.code()
+
+    def unavailable(self, error: KafkaException) -> LogUnavailable:
+        """What to raise when the servers did not answer."""
+        why = self.said or error.args[0].str()
+        return LogUnavailable(f"Kafka at {self._brokers} (SITE_KAFKA_BROKERS) did not answer: {why}.")
 
 
 class BrokerHealth:
@@ -308,14 +326,11 @@ class BrokerHealth:
         return True
 
 
-# --- certificates ----------------------------------------------------------------------------------------
-# Certificates and keys of SITE_KAFKA_OPTIONS that are replaced while the process runs.
-#
+# --- Certificates and keys of SITE_KAFKA_OPTIONS that are replaced while the process runs ----------------
 # The client library reads them when a client is made, and never again (librdkafka 2.16). So what keeps a
 # client for long asks here whether to make another. The answer is yes only when the servers answer a client
 # that has read the new files: half of a pair, or an authority that the servers do not use yet, ends no
 # connection.
-
 
 _OPTIONS = (
     "ssl.ca.location",
@@ -362,16 +377,13 @@ class Certificates:
         return True
 
 
-# --- closing ---------------------------------------------------------------------------------------------
-# Closes the client of a member without hanging in it.
-#
+# --- closing: closes the client of a member without hanging in it ----------------------------------------
 # Theory of operation. An assignment that arrives while the client closes is answered from within its
 # `close`. That answer ends the membership at once. The answer to the revocation behind it may then wait for
 # ever, with Python's lock held, so that no thread of the process goes on (librdkafka, issue 4884; seen in
 # one of four closes in a rebalance). So what waits to be answered is answered first. Should an assignment
 # arrive in the moment between, the thread that closes stays in it, with the lock released: the client is
 # left as a killed process leaves its own.
-
 
 _BATCH = 10_000
 _CLOSE_ANSWER_SECONDS = 1.0  # for what waits in the client
@@ -420,3 +432,20 @@ class ClientClosing:
             logger.warning("A Kafka client closed with: %s", error)
         finally:
             self._over.set()
+
+
+# --- Messages of a Kafka client in our form --------------------------------------------------------------
+
+
+def to_message(raw: RawMessage) -> Message:
+    """Our form of a client's message that is not an error."""
+    topic, number, offset = raw.topic(), raw.partition(), raw.offset()
+    assert topic is not None
+    assert number is not None
+    assert offset is not None
+    headers = tuple(
+        (str(name), value.encode() if isinstance(value, str) else value or b"")
+        for name, value in list(raw.headers() or ())
+    )
+    timestamp_ms = max(raw.timestamp()[1], 0)  # negative when there is none
+    return Message(Partition(topic, number), offset, raw.key(), raw.value(), headers, timestamp_ms)

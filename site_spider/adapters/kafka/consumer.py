@@ -18,10 +18,9 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as RawMessage
 
 from site_spider import runtime
-from site_spider.adapters.kafka.client import BrokerHealth, Certificates, KafkaConfig, is_fatal
+from site_spider.adapters.kafka.client import BrokerHealth, Certificates, KafkaConfig, is_fatal, to_message
 from site_spider.adapters.kafka.membership import KafkaAssignment, MemberSlot, OwnerWatch, listed
 from site_spider.adapters.kafka.positions import Answered, KafkaCommits, TopicIds
-from site_spider.adapters.kafka.reader import to_message
 from site_spider.adapters.kafka.transactions import KafkaTransactions, Transactions
 from site_spider.contracts import seed_log
 from site_spider.contracts.seed_log import Listener, Message, Partition, Position
@@ -29,9 +28,7 @@ from site_spider.errors import ConfigError, LogSilent, LogUnavailable
 from site_spider.results.delivery import LogLimit
 from site_spider.results.held import Item
 
-# --- complaints ------------------------------------------------------------------------------------------
-# What the client reports about a member's topics: said once, or the end of the crawl.
-
+# --- What the client reports about a member's topics: said once, or the end of the crawl -----------------
 
 logger = logging.getLogger(__name__)
 
@@ -81,14 +78,11 @@ class Complaints:
             )
 
 
-# --- gaps ------------------------------------------------------------------------------------------------
-# Finds messages that the servers deleted before the group read them.
-#
+# --- gaps: finds messages that the servers deleted before the group read them ----------------------------
 # A client that asks for an offset below the start of the log is moved to the start, without a word. So the
 # offset that a partition hands out is compared with the one that was due. Most gaps are none of this:
 # compaction and the marks of transactions leave some. The start of the log tells, and is asked for at a
 # gap, but not often.
-
 
 _ASK_AGAIN_SECONDS = 10.0
 
@@ -146,15 +140,12 @@ def start_of(client: Consumer, partition: Partition) -> int | None:
     return None if found is None else int(found[0])
 
 
-# --- prefetch --------------------------------------------------------------------------------------------
-# Messages that the client has fetched and nobody has polled yet.
-#
+# --- prefetch: messages that the client has fetched and nobody has polled yet ----------------------------
 # A client that is paused drops what it had fetched, and after it is resumed takes up to a second to fetch
 # again (0.6 s on average, confluent-kafka 2.16). A crawl with few seeds in flight pauses after each
 # handful, and would mostly wait. So a pause is ours: the messages of a paused partition are kept here, and
 # the client is stopped only when it has given many. Each is kept with the number of the assignment that it
 # came in, and is dropped with it, for its next owner gets it again.
-
 
 MOST_MESSAGES = 500  # of a partition, before the client is stopped there
 FEW_MESSAGES = 100  # then it goes on

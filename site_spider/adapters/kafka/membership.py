@@ -41,9 +41,7 @@ from site_spider.adapters.kafka.positions import TopicIds
 from site_spider.contracts.seed_log import Listener, Partition, Position
 from site_spider.errors import GroupRebalances, LogUnavailable
 
-# --- group assignment ------------------------------------------------------------------------------------
-# Sees to it that the group gives each partition to somebody.
-#
+# --- group assignment: sees to it that the group gives each partition to somebody ------------------------
 # Theory of operation. In a cooperative rebalance a member first gives up what others are to have, and then
 # joins again, so that the others get it. A static member that is killed between the two and comes back
 # within its session gets its old assignment without a rebalance (KIP-345): what it had given up then
@@ -56,7 +54,6 @@ from site_spider.errors import GroupRebalances, LogUnavailable
 # has the fewest partitions pays; when that does not help, the next one. With the protocol `consumer` the
 # servers share the partitions out without the members' help (KIP-848); there a member only says what it
 # sees.
-
 
 logger = logging.getLogger(__name__)
 
@@ -447,14 +444,11 @@ def _begun(raw: Iterable[TopicPartition], former: Container[Partition]) -> list[
     ]
 
 
-# --- member slot -----------------------------------------------------------------------------------------
-# Gives a restarted process the same name in its group, and never the same name to two live processes.
-#
+# --- Gives a restarted process the same name in its group, and never the same name to two live processes -
 # Theory: each slot is a lock file, and a member holds the lowest free one. The kernel frees the lock when
 # the process ends, however it ends, so after kill -9 the next process takes the same slot and the group
 # hands its partitions back at once. Lock files are never removed: a process that locked a removed file
 # would share its slot with one that made a new file.
-
 
 # A cloned machine may keep its machine-id, but not the id of its last boot.
 _MACHINE_FILES = ("/etc/machine-id", "/proc/sys/kernel/random/boot_id")

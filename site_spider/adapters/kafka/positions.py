@@ -122,9 +122,7 @@ def _is_same(raw: Iterable[TopicPartition], positions: Mapping[Partition, Positi
     }
 
 
-# --- topic ids -------------------------------------------------------------------------------------------
-# Tells a topic from one that had its name before, by the ids that Kafka gives to topics.
-#
+# --- topic ids: tells a topic from one that had its name before, by the ids that Kafka gives to topics ---
 # Theory of operation. Messages are fetched and positions committed by name and offset. When a topic is
 # deleted and created again, the client goes on at its old offset as soon as the new topic reaches as far,
 # and the servers take commits of positions in the former topic (measured with confluent-kafka 2.16 and
@@ -134,7 +132,6 @@ def _is_same(raw: Iterable[TopicPartition], positions: Mapping[Partition, Positi
 #
 # The ids are no condition for work: servers may know none, may not tell, or may be too late. Then the id
 # that the commits of a topic carry counts as its own, until the servers tell another one.
-
 
 logger = logging.getLogger(__name__)
 

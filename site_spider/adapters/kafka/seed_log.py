@@ -8,6 +8,7 @@ from contextlib import closing, suppress
 from typing import Any, NamedTuple, Self, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import Message as RawMessage
 from confluent_kafka.admin import (  # type: ignore[attr-defined] # not in its stubs
     AdminClient,
     ConfigResource,
@@ -16,12 +17,11 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # not in its s
 )
 
 from site_spider import options, runtime
-from site_spider.adapters.kafka.client import KafkaConfig
+from site_spider.adapters.kafka.client import Certificates, KafkaConfig, LastWords, to_message
 from site_spider.adapters.kafka.consumer import KafkaConsumer
 from site_spider.adapters.kafka.membership import assignment_of, described
 from site_spider.adapters.kafka.positions import ask_ids, to_position
 from site_spider.adapters.kafka.producer import KafkaProducer
-from site_spider.adapters.kafka.reader import Bounds, KafkaTopicReader
 from site_spider.adapters.kafka.transactions import KafkaTransactions
 from site_spider.adapters.kafka.transactions import Topics as ItemTopics
 from site_spider.contracts.seed_log import (
@@ -34,14 +34,121 @@ from site_spider.contracts.seed_log import (
     Position,
     Right,
     SeedLog,
+    TopicReader,
     Topics,
     each_topic,
 )
 from site_spider.errors import ConfigError, LogUnavailable, TopicMissing
 
-# --- facts -----------------------------------------------------------------------------------------------
-# What Kafka knows of a topic and a group: members, retention, times of messages.
+# --- reader: reads a Kafka topic from its beginning on, without a group, and follows it ------------------
 
+_READER_BATCH = 500
+_ASK_SECONDS = 1.0  # between two questions whether there is such a topic
+
+
+Bounds = Mapping[int, tuple[int, int]]  # of partitions: the first offset, and the one behind the last
+
+
+class KafkaTopicReader(TopicReader):
+    """Partitions that are added later are not read.
+
+    With `bounds` it reads these partitions alone, from these offsets on and to those.
+    """
+
+    def __init__(self, config: KafkaConfig, topic: str, bounds: Bounds | None = None) -> None:
+        self._topic = topic
+        self.words = LastWords(config.brokers)
+        self._config = config
+        self._certificates = Certificates(config, f"the reader of {topic}")
+        self._client = self._new_client()
+        self._ends: dict[int, int] | None = None  # those not reached; None: there is no such topic yet
+        self._next: dict[int, int] = {}  # positions of partitions
+        self._ask_at = 0.0
+        if bounds is None:
+            self._begin()
+        else:
+            self._assign(bounds)
+
+    @property
+    def is_at_end(self) -> bool:
+        return not self._ends
+
+    def mark_end(self) -> None:
+        if self._ends is None:
+            self._begin()
+            return
+        try:
+            parts = self._client.assignment()
+            bounds = {
+                part.partition: self._client.get_watermark_offsets(part, timeout=_ANSWER_SECONDS)
+                for part in parts
+            }
+        except KafkaException as error:
+            raise self.words.unavailable(error) from error
+        self._ends = {
+            number: high
+            for number, (low, high) in bounds.items()
+            if high > max(low, self._next.get(number, 0))
+        }
+
+    def poll(self, timeout_seconds: float) -> list[Message]:
+        if self._certificates.are_renewed():
+            self._renew()
+        if self._ends is None:
+            self._client.poll(timeout_seconds)  # waits, and lets the client say what is wrong
+            if runtime.monotonic() >= self._ask_at:
+                self._begin()
+        if self._ends is None:
+            return []
+        first = self._client.poll(timeout_seconds)
+        if first is None:
+            return []
+        found = (first, *self._client.consume(_READER_BATCH, 0))
+        return [message for raw in found if (message := self._taken(raw))]
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _new_client(self) -> Consumer:
+        group = f"site_spider-read-{runtime.uuid4().hex}"
+        return Consumer(self._config.reader(group, self.words))
+
+    def _renew(self) -> None:
+        self._client.close()
+        self._client = self._new_client()
+        self._client.assign([TopicPartition(self._topic, *position) for position in self._next.items()])
+
+    def _begin(self) -> None:
+        self._ask_at = runtime.monotonic() + _ASK_SECONDS
+        try:
+            found = self._client.list_topics(self._topic, timeout=_ANSWER_SECONDS).topics[self._topic]
+            if found.error is not None or not found.partitions:
+                return
+            parts = [TopicPartition(self._topic, number, 0) for number in found.partitions]
+            bounds = [self._client.get_watermark_offsets(part, timeout=_ANSWER_SECONDS) for part in parts]
+        except KafkaException as error:
+            raise self.words.unavailable(error) from error
+        self._assign({part.partition: bound for part, bound in zip(parts, bounds, strict=True)})
+
+    def _assign(self, bounds: Bounds) -> None:
+        self._ends = {number: end for number, (start, end) in bounds.items() if end > start}
+        self._next = {number: start for number, (start, _) in bounds.items()}
+        self._client.assign([TopicPartition(self._topic, *position) for position in self._next.items()])
+
+    def _taken(self, raw: RawMessage) -> Message | None:
+        error = raw.error()
+        if error is not None and error.code() != KafkaError._PARTITION_EOF:
+            return None  # the client goes on by itself
+        number, offset = raw.partition() or 0, raw.offset() or 0
+        assert self._ends is not None
+        # the last offsets may hold no messages, so the end counts too
+        self._next[number] = offset if error is not None else offset + 1
+        if self._next[number] >= self._ends.get(number, 0):
+            self._ends.pop(number, None)
+        return to_message(raw) if error is None else None
+
+
+# --- What Kafka knows of a topic and a group: members, retention, times of messages ----------------------
 
 _FACTS_ANSWER_SECONDS = 5.0
 _READ_SECONDS = 3.0  # for the messages of all partitions
@@ -81,9 +188,7 @@ def _written_at(config: KafkaConfig, offsets: Mapping[Partition, int]) -> dict[P
     return found
 
 
-# --- rights ----------------------------------------------------------------------------------------------
-# What the user of a Kafka client may do, as the servers say it; nothing is joined or written.
-
+# --- rights: what the user of a Kafka client may do, as the servers say it; nothing is joined or written -
 
 _CREATE = "Create"
 _OF_GROUPS = frozenset({"READ", "DESCRIBE", "DELETE"})
@@ -210,8 +315,7 @@ class KafkaSeedLog(SeedLog):
         self._results_topic = results_topic
         self._items_topic = items_topic
         self._config = config
-        self._trouble = ""  # the client's last words
-        self._is_refused = False  # by the servers, who are there
+        self._words = LastWords(config.brokers)
         self._kept: set[str] = set()  # topics that are there, with a retention
         self._admin = self._new_admin()
 
@@ -226,14 +330,14 @@ class KafkaSeedLog(SeedLog):
             self._admin.list_topics(timeout=timeout_seconds)
         except KafkaException as error:
             self._admin.poll(0)  # lets the client say why
-            if self._is_refused:
+            if self._words.code in _REFUSALS:
                 raise ConfigError(
-                    f"Kafka at {self.address} cannot be used: {self._trouble}. Set in SITE_KAFKA_OPTIONS the "
-                    "login and the certificates (ssl.ca.location) that it accepts; see docs/security.md."
+                    f"Kafka at {self.address} cannot be used: {self._words.said}. Set in SITE_KAFKA_OPTIONS "
+                    "the login and the certificates (ssl.ca.location) that it accepts; see docs/security.md."
                 ) from error
             raise LogUnavailable(
                 f"no answer from Kafka at {self.address} within {timeout_seconds:g} s; SITE_KAFKA_BROKERS "
-                f"names it, and it must be running and reachable: {self._trouble or error.args[0].str()}"
+                f"names it, and it must be running and reachable: {self._words.said or error.args[0].str()}"
             ) from error
 
     def identity(self) -> str:
@@ -350,16 +454,11 @@ class KafkaSeedLog(SeedLog):
 
     def _new_admin(self) -> AdminClient:
         try:
-            return AdminClient(self._config.admin(self._note_trouble))
+            return AdminClient(self._config.admin(self._words))
         except (KafkaException, ValueError, TypeError) as error:
             raise self._config.refused(error) from None
 
     # --- questions -----------------------------------------------------------------------
-
-    def _note_trouble(self, error: KafkaError) -> None:
-        if error.code() != KafkaError._ALL_BROKERS_DOWN:
-            self._trouble = error.str()
-            self._is_refused = error.code() in _REFUSALS
 
     def _partitions(self, topic: str) -> list[Partition]:
         try:
@@ -384,7 +483,7 @@ class KafkaSeedLog(SeedLog):
         # not by the admin client's list_consumer_group_offsets: it crashes the process (measured with
         # confluent-kafka 2.16) while the servers have no coordinator yet, as on their first day
         wanted = [TopicPartition(*partition) for partition in partitions]
-        client = Consumer(self._config.reader(group, self._note_trouble))
+        client = Consumer(self._config.reader(group, self._words))
         try:
             found = self._asked(
                 lambda: _when_coordinated(lambda: client.committed(wanted, timeout=_ANSWER_SECONDS))
@@ -412,11 +511,11 @@ class KafkaSeedLog(SeedLog):
 
     def _unavailable(self, error: KafkaException) -> LogUnavailable:
         self._admin.poll(0)  # lets the client say why
-        why = self._trouble or error.args[0].str()
+        unavailable = self._words.unavailable(error)
         # measured: after an outage this client goes on failing at once, though the servers are back
-        self._trouble = ""
+        self._words = LastWords(self.address)
         self._admin = self._new_admin()
-        return LogUnavailable(f"Kafka at {self.address} (SITE_KAFKA_BROKERS) did not answer: {why}.")
+        return unavailable
 
     # --- reading without a group -----------------------------------------------------------
 
@@ -430,7 +529,7 @@ class KafkaSeedLog(SeedLog):
                 yield from (one for one in batch if one.offset < bounds[one.partition.number][1])
                 heard = runtime.monotonic() if batch else heard
                 if runtime.monotonic() - heard > _SILENCE_SECONDS:
-                    raise LogUnavailable(f"Kafka at {self.address} stopped sending: {reader.trouble}")
+                    raise LogUnavailable(f"Kafka at {self.address} stopped sending: {reader.words.said}")
 
 
 def _when_coordinated(question: Callable[[], R]) -> R:

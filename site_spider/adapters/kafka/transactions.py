@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from site_spider import runtime
-from site_spider.adapters.kafka.client import KafkaConfig
+from site_spider.adapters.kafka.client import KafkaConfig, LastWords
 from site_spider.adapters.kafka.positions import to_position
 from site_spider.contracts.seed_log import Partition, Position
 from site_spider.errors import CommitInDoubt, ConfigError, LogUnavailable, SinkRejected
@@ -31,9 +31,7 @@ from site_spider.results.delivery import LogLimit
 from site_spider.results.document import encode, shortened
 from site_spider.results.held import Item, Link
 
-# --- items -----------------------------------------------------------------------------------------------
-# Items of transactions as Kafka messages, and their delivery reports.
-
+# --- Items of transactions as Kafka messages, and their delivery reports ---------------------------------
 
 logger = logging.getLogger(__name__)
 
@@ -138,7 +136,7 @@ class KafkaTransactions:
         self._client: Producer | None = None
         self._in_doubt = False
         self._cut = CutBodies()
-        self._trouble = ""  # the client's last words
+        self._words = LastWords(config.brokers)
         try:
             self._ready()
         except LogUnavailable as error:
@@ -238,7 +236,7 @@ class KafkaTransactions:
     def _check(self, attempt: TransactionAttempt) -> None:
         now = runtime.monotonic()
         if now - attempt.heard > SILENCE_SECONDS or now - attempt.began > SEND_SECONDS:
-            why = self._trouble or "no answer"
+            why = self._words.said or "no answer"
             raise LogUnavailable(f"Kafka did not take results in {now - attempt.began:.0f} s: {why}.")
 
     def _after_refusal(
@@ -345,7 +343,7 @@ class KafkaTransactions:
         return self._client
 
     def _options(self) -> dict[str, Any]:
-        return self._config.producer(self._note_trouble) | {
+        return self._config.producer(self._words) | {
             "transactional.id": self._identity,
             "transaction.timeout.ms": int(TRANSACTION_SECONDS * 1000),
             "message.timeout.ms": int(TRANSACTION_SECONDS * 1000),
@@ -356,10 +354,6 @@ class KafkaTransactions:
         client, self._client = self._client, None
         if client is not None:
             client.purge()
-
-    def _note_trouble(self, error: KafkaError) -> None:
-        if error.code() != KafkaError._ALL_BROKERS_DOWN:
-            self._trouble = error.str()
 
     def _unavailable(self, what: str, error: KafkaException) -> LogUnavailable:
         said: KafkaError = error.args[0]

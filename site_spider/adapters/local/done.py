@@ -51,7 +51,6 @@ class LocalDone(DoneStore):
         self._writer.open()
 
     def known(self, fingerprints: Sequence[bytes]) -> set[bytes]:
-        """Those of them that are kept."""
         found: set[bytes] = set()
         for start in range(0, len(fingerprints), _BATCH):
             batch = fingerprints[start : start + _BATCH]
@@ -69,7 +68,6 @@ class LocalDone(DoneStore):
             connection.executemany(f"INSERT OR IGNORE INTO done VALUES ({_CRAWL}, ?)", rows)  # noqa: S608 - as above
 
     def close(self) -> None:
-        """Close the file."""
         self._reader.close()
         self._writer.close()
 

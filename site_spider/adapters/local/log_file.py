@@ -114,13 +114,10 @@ class LogFile(DatabaseFile):
             super()._prepare(connection)
 
 
-# --- forgetting ------------------------------------------------------------------------------------------
-# Forgets messages that every group has completed, some time after they were produced.
-#
+# --- Forgets messages that every group has completed, some time after they were produced -----------------
 # A group has completed what lies below its committed offset. What is complete beyond it stays until the
 # offset has passed, and so does all that a group which was given up once has not read. The freed pages of
 # the file are used again, so that it stops growing.
-
 
 _MOST_AT_ONCE = 1_000  # messages of a partition, in one transaction: others wait for it to write
 _LONGEST_PAUSE_SECONDS = 60.0
@@ -162,9 +159,7 @@ class Forgetting:
             return connection.execute(_DELETE, (*bounds, before_ms, _MOST_AT_ONCE)).rowcount
 
 
-# --- log producer ----------------------------------------------------------------------------------------
-# Appends to the embedded seed log: one thread writes what many have queued, one transaction a batch.
-
+# --- Appends to the embedded seed log: one thread writes what many have queued, one transaction a batch --
 
 MESSAGE_LIMIT_BYTES = 16_000_000
 _BATCH_MESSAGES = 1_000

@@ -22,8 +22,7 @@ from site_spider.adapters.local.log_file import LogFile
 from site_spider.contracts.seed_log import Partition, Position
 from site_spider.errors import LogUnavailable
 
-# --- fair share ------------------------------------------------------------------------------------------
-# Computes who should own which partition: evenly, and with as few moves as possible.
+# --- Computes who should own which partition: evenly, and with as few moves as possible ------------------
 
 
 def fair_share(
@@ -48,9 +47,7 @@ def fair_share(
     return target
 
 
-# --- process identity ------------------------------------------------------------------------------------
-# Tells whether a process of this machine still runs, even if its number belongs to a new one.
-
+# --- Tells whether a process of this machine still runs, even if its number belongs to a new one ---------
 
 _PROC = Path("/proc")
 _STATE, _START = 0, 19  # fields of /proc/PID/stat behind the command's name

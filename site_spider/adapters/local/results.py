@@ -22,11 +22,8 @@ from site_spider.options import SettingsView, text
 from site_spider.page.url import beginnings_of
 from site_spider.results.document import encode, settled, without_mark
 
-# --- store -----------------------------------------------------------------------------------------------
-# The SQLite file of results and statistics, in SITE_DATA_DIR.
-#
+# --- store: the SQLite file of results and statistics, in SITE_DATA_DIR ----------------------------------
 # Several processes share it (WAL). One object belongs to one thread.
-
 
 T = TypeVar("T")
 
@@ -93,7 +90,6 @@ class LocalStore(DatabaseFile):
         self._row_limit_bytes = row_limit_bytes
 
     def check(self) -> str:
-        """What `open` would find. Raises SinkUnavailable."""
         exists = self.path.exists()
         folder = next(parent for parent in self.path.absolute().parents if parent.exists())
         if not folder.is_dir() or not os.access(self.path if exists else folder, os.W_OK):
@@ -174,9 +170,7 @@ def _column(value: Any) -> Any:
     return value if isinstance(value, int | float | str) else None
 
 
-# --- filters ---------------------------------------------------------------------------------------------
-# Filters of documents as conditions of SQL. The clauses are constants, their values are bound.
-
+# --- Filters of documents as conditions of SQL. The clauses are constants, their values are bound --------
 
 # a document may be somebody else's text
 _WITHOUT_BODY = (
@@ -252,7 +246,6 @@ class LocalSink:
         return cls(_folder(settings), STATISTICS, keep_seconds=keep_seconds(settings))
 
     async def check(self) -> str:
-        """What `open` would find. Raises SinkUnavailable."""
         return await asyncio.to_thread(self._store.check)
 
     async def open(self) -> None:
@@ -269,7 +262,6 @@ class LocalSink:
         return await self._run(lambda: self._store.write(records))
 
     async def close(self) -> None:
-        """Close the file. Never raises."""
         thread, self._thread = self._thread, None  # closed twice at once, by an opening that is cancelled
         if thread is None:
             return
@@ -296,16 +288,13 @@ class LocalResults:
 
     @classmethod
     def from_settings(cls, settings: SettingsView) -> Self:
-        """The reader of the results in SITE_DATA_DIR. Raises ConfigError."""
         return cls(_folder(settings))
 
     @classmethod
     def for_items(cls, settings: SettingsView) -> Self:
-        """The reader of the items in SITE_DATA_DIR. Raises ConfigError."""
         return cls(_folder(settings), ITEMS)
 
     def get(self, url_id: str) -> dict[str, Any] | None:
-        """One document. Raises SinkUnavailable."""
         return next(self._documents(f"WHERE {self._table.key} = ?", [url_id]), None)
 
     def known(self, url_ids: Sequence[str], fields: Sequence[str]) -> dict[str, Mapping[str, Any]]:  # noqa: ARG002
@@ -324,13 +313,11 @@ class LocalResults:
         before: Fields = ANY,
         names: Sequence[str] = (),
     ) -> Iterator[dict[str, Any]]:
-        """At most `limit` documents (None: all) that fit all filters. Raises SinkUnavailable."""
         where, values = conditions(self._table, status, task_id, fields, before)
         ordered = f"{where} ORDER BY rowid LIMIT ?"
         return self._documents(ordered, [*values, -1 if limit is None else limit], has_body=not names)
 
     def count(self, status: StatusFilter = None, task_id: str | None = None, fields: Fields = ANY) -> int:
-        """How many documents fit all filters. Raises SinkUnavailable."""
         where, values = conditions(self._table, status, task_id, fields)
         return int(next(self._rows(f"SELECT count(*) FROM {self._table.name} {where}", values), [0])[0])  # noqa: S608
 

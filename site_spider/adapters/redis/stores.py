@@ -76,14 +76,11 @@ def _refused() -> ConfigError:
     )
 
 
-# --- done ------------------------------------------------------------------------------------------------
-# Marks of the dupefilter in Redis, shared by all processes of a consumer group.
-#
+# --- done: marks of the dupefilter in Redis, shared by all processes of a consumer group -----------------
 # Each is a key of its own, so that each has its own time to live and the server never has to drop a large
 # value at once. Where the server has the commands BF.*, they may be kept in its Bloom filters instead
 # (SITE_REDIS_DUPEFILTER_BLOOM). One server, or a pair with fail-over: not Redis Cluster, which refuses to
 # answer for keys of several slots at once.
-
 
 logger = logging.getLogger(__name__)
 
@@ -111,12 +108,10 @@ class Exact(NamedTuple):
     ttl_seconds: int
 
     def known(self, client: Redis, fingerprints: Sequence[bytes]) -> list[bool]:
-        """Whether each is kept."""
         values: Any = client.mget([self.prefix + fingerprint for fingerprint in fingerprints])
         return [value is not None for value in _checked(values, len(fingerprints), (None, _MARK))]
 
     def add(self, client: Redis, fingerprints: Sequence[bytes]) -> None:
-        """Keep them."""
         with client.pipeline(transaction=False) as pipeline:
             for fingerprint in fingerprints:
                 pipeline.set(self.prefix + fingerprint, _MARK, ex=self.ttl_seconds or None)
@@ -206,7 +201,6 @@ class RedisDone(DoneStore):
         return f"{self.address} answers"
 
     def known(self, fingerprints: Sequence[bytes]) -> set[bytes]:
-        """Those of them that are kept."""
         known: set[bytes] = set()
         with _explaining(self._client, self.address, DoneUnavailable):
             way = self._settled()
@@ -216,14 +210,12 @@ class RedisDone(DoneStore):
         return known
 
     def add(self, fingerprints: Sequence[bytes]) -> None:
-        """Keep them."""
         with _explaining(self._client, self.address, DoneUnavailable):
             way = self._settled()
             for batch in _batches(fingerprints):
                 way.add(self._client, batch)
 
     def close(self) -> None:
-        """Close the connections."""
         self._client.close()
 
     def _settled(self) -> Way:
@@ -260,9 +252,7 @@ def _batches(fingerprints: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
         yield fingerprints[start : start + _BATCH]
 
 
-# --- statistics ------------------------------------------------------------------------------------------
-# Statistics documents in Redis: each for a day, and a list of them by time.
-
+# --- Statistics documents in Redis: each for a day, and a list of them by time ---------------------------
 
 KEPT_SECONDS: Final = 86_400
 
@@ -314,7 +304,6 @@ class RedisStatistics:
             return await self._run(lambda: self._write(records))
 
     async def close(self) -> None:
-        """Close the connections. Never raises."""
         thread, self._thread = self._thread, None
         self._client.connection_pool.disconnect()
         if thread is not None:

@@ -10,19 +10,25 @@ document does not have is not exported.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from heapq import nlargest
-from itertools import islice
+from itertools import accumulate, islice
 from math import isfinite
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
+
+from prometheus_client.core import CounterMetricFamily, Exemplar, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.exposition import CONTENT_TYPE_LATEST as PLAIN_TYPE
+from prometheus_client.exposition import generate_latest as plain
+from prometheus_client.metrics_core import Metric as Family
+from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST as OPEN_TYPE
+from prometheus_client.openmetrics.exposition import generate_latest as openmetrics
+from prometheus_client.registry import Collector
 
 from site_spider.seed.tiers import MOST_TIERS
 
-# --- numbers ---------------------------------------------------------------------------------------------
-# Numbers out of documents that others wrote: what is missing or of another type is left out.
-
+# --- Numbers out of documents that others wrote: what is missing or of another type is left out ----------
 
 _MOST_NAMES = 1000  # of one mapping
 _LONGEST = 100  # characters of a label's value
@@ -97,14 +103,19 @@ _OUTCOMES: Final = {
 }
 
 
-def one(*path: str) -> Read:
-    """A number without labels."""
+def made(value_of: Callable[[Document], float | None]) -> Read:
+    """A number without labels, as something makes it of the document."""
 
     def read(document: Document) -> Reading:
-        if (value := number_at(document, *path)) is not None:
+        if (value := value_of(document)) is not None:
             yield (), value
 
     return read
+
+
+def one(*path: str) -> Read:
+    """A number without labels."""
+    return made(lambda document: number_at(document, *path))
 
 
 def nothing(_document: Document) -> Reading:
@@ -117,13 +128,12 @@ def own(*path: str) -> Read:
     return one(OWN, *path)
 
 
-def by_name(*path: str, most: int = 20) -> Read:
-    """Numbers by one label; those beyond `most` are left out."""
+def by_name(*path: str, most: int = 20, without: str = "") -> Read:
+    """Numbers by one label, but for the one of this name; those beyond `most` are left out."""
 
     def read(document: Document) -> Reading:
-        for count, (name, value) in enumerate(numbers(document, *path)):
-            if count < most:
-                yield (name,), value
+        found = (((name,), value) for name, value in numbers(document, *path) if name != without)
+        return islice(found, most)
 
     return read
 
@@ -166,19 +176,6 @@ def _class(status: str) -> str:
     return f"{status[0]}xx" if status[:1] in "12345" and len(status) == 3 else _OTHER
 
 
-def _hosts(document: Document) -> Reading:
-    """By reason; the sum of all is not one of them."""
-    for reason, count in numbers(document, "hosts"):
-        if reason != "waiting":
-            yield (reason,), count
-
-
-def _queues(document: Document) -> Reading:
-    for queue, length in numbers(document, "queues"):
-        if queue != "bytes":
-            yield (queue,), length
-
-
 def _paused_now(document: Document) -> Reading:
     now = at(document, "pause", "cause")
     for cause, _ in numbers(document, "paused_seconds"):
@@ -198,23 +195,13 @@ def _sinks(document: Document) -> Iterator[tuple[str, Document]]:
             yield label(sink.get("name", "")), sink
 
 
-def _of_sinks(key: str) -> Read:
+def _of_sinks(key: str, read_one: Callable[..., float | None] = number_at) -> Read:
     def read(document: Document) -> Reading:
         for name, sink in _sinks(document):
-            if (value := number_at(sink, key)) is not None:
+            if (value := read_one(sink, key)) is not None:
                 yield (name,), float(value)
 
     return read
-
-
-def _last_accepts(document: Document) -> Reading:
-    for name, sink in _sinks(document):
-        if (value := moment(sink, "last_accept_at")) is not None:
-            yield (name,), value
-
-
-def _sink_records(document: Document) -> Reading:
-    return _sink_counts(document, "acknowledged", "retried", "rejected")
 
 
 def _sink_counts(document: Document, *keys: str) -> Reading:
@@ -224,14 +211,9 @@ def _sink_counts(document: Document, *keys: str) -> Reading:
                 yield (name, key), value
 
 
-def _sink_batches(document: Document) -> Reading:
-    return ((labels[:1], value) for labels, value in _sink_counts(document, "batches"))
-
-
-def _log_is_there(document: Document) -> Reading:
+def _log_is_there(document: Document) -> float | None:
     away = at(document, "log_is_away")
-    if isinstance(away, bool):
-        yield (), float(not away)
+    return float(not away) if isinstance(away, bool) else None
 
 
 def _build(document: Document) -> Reading:
@@ -266,23 +248,12 @@ def _log_messages(document: Document) -> Reading:
             yield (label(said.get("level", "")), label(said.get("logger", ""))), value
 
 
-def _started(document: Document) -> Reading:
-    if (value := moment(document, "started_at")) is not None:
-        yield (), value
-
-
-def _last_completion(document: Document) -> Reading:
+def _last_completion(document: Document) -> float | None:
     now, since = moment(document, "at"), number_at(document, "seconds_since_completion")
-    if now is not None and since is not None:
-        yield (), now - since
-
-
-def _memory_limit(document: Document) -> Reading:
-    yield (), number_at(document, "memory", "limit_bytes") or 0.0
+    return None if now is None or since is None else now - since
 
 
 # --- table -----------------------------------------------------------------------------------------------
-
 
 PREFIX: Final = "site_spider_"
 EVERY: Final = ("group", "slot")
@@ -344,7 +315,7 @@ METRICS: Final = (
         "How long the oldest seed of a partition is in flight; of the 10 oldest",
         _oldest, "topic", "partition"),
     _gauge("partitions_assigned", "Partitions assigned to the process", own("partitions")),
-    _gauge("last_completion_timestamp_seconds", "When a seed was completed last", _last_completion),
+    _gauge("last_completion_timestamp_seconds", "When a seed was completed last", made(_last_completion)),
     _histogram("seed_duration_seconds", "From the poll of a seed to its completion",
         (0.1, 0.5, 1, 5, 10, 30, 60, 180, 600, 3600)),
     # downloads
@@ -383,9 +354,10 @@ METRICS: Final = (
     _counter("task_failures", "Failure results of a task; of the 50 largest",
         _of_tasks(lambda task: sum(value for _, value in numbers(task, "reasons"))), "task"),
     # the frontier
-    _gauge("requests_waiting", "Requests and seeds that wait, by queue", _queues, "queue"),
+    _gauge("requests_waiting", "Requests and seeds that wait, by queue",
+        by_name("queues", most=_MOST_NAMES, without="bytes"), "queue"),
     _gauge("hosts", "Hosts of which something waits, by the reason why nothing of them starts",
-        _hosts, "reason"),
+        by_name("hosts", most=_MOST_NAMES, without="waiting"), "reason"),
     _gauge("frontier_bytes", "Memory of requests, seeds in flight and spills, as estimated",
         one("frontier", "bytes")),
     _gauge("frontier_limit_bytes", "SITE_FRONTIER_MAX_BYTES", one("frontier", "max_bytes")),
@@ -395,8 +367,10 @@ METRICS: Final = (
         by_name("paused_seconds"), "cause"),
     _gauge("intake_paused", "Whether nothing is polled now, by cause", _paused_now, "cause"),
     # sinks
-    _counter("sink_records", "Answers of sinks to records", _sink_records, "sink", "outcome"),
-    _counter("sink_batches", "Batches written, answered or not", _sink_batches, "sink"),
+    _counter("sink_records", "Answers of sinks to records",
+        lambda document: _sink_counts(document, "acknowledged", "retried", "rejected"), "sink", "outcome"),
+    _counter("sink_batches", "Batches written, answered or not",
+        lambda document: ((names[:1], count) for names, count in _sink_counts(document, "batches")), "sink"),
     _histogram("sink_batch_duration_seconds", "How long a sink takes for a batch",
         (0.01, 0.05, 0.25, 1, 5, 10, 30, 60), "sink"),
     _gauge("sink_up", "Whether the sink is there", _of_sinks("available"), "sink"),
@@ -404,12 +378,12 @@ METRICS: Final = (
     _gauge("sink_backlog_bytes", "The same in bytes", _of_sinks("backlog_bytes"), "sink"),
     _gauge("sink_backlog_limit_bytes", "SITE_SINK_BACKLOG_BYTES", _of_sinks("backlog_limit_bytes"), "sink"),
     _gauge("sink_last_accept_timestamp_seconds", "When the sink acknowledged a record last",
-        _last_accepts, "sink"),
+        _of_sinks("last_accept_at", moment), "sink"),
     # Kafka
     _counter("kafka_commits", "Commits of offsets by outcome", by_name(OWN, "commits"), "outcome"),
     _counter("kafka_rebalances", "Changes of the assignment by kind: assigned, revoked or lost",
         by_name(OWN, "rebalances"), "kind"),
-    _gauge("kafka_up", "Whether the seed log answers", _log_is_there),
+    _gauge("kafka_up", "Whether the seed log answers", made(_log_is_there)),
     _gauge("last_commit_timestamp_seconds", "When offsets were committed last", own("last_commit_at")),
     # the process
     _gauge("build_info",
@@ -422,12 +396,14 @@ METRICS: Final = (
         "Restarts of this slot by crawl_spider.sh, by exit code of the process before",
         by_name(OWN, "restarts"), "exit_code"),
     _counter("process_cpu_seconds", "CPU time, user and system", own("process", "cpu_seconds")),
-    _gauge("process_start_time_seconds", "Start of the process", _started),
+    _gauge("process_start_time_seconds", "Start of the process",
+        made(lambda document: moment(document, "started_at"))),
     _gauge("process_resident_memory_bytes", "Resident memory", one("memory", "rss_bytes")),
     _gauge("process_open_fds", "Open file descriptors", own("process", "open_fds")),
     _gauge("process_max_fds", "Limit of open file descriptors", own("process", "max_fds")),
     _gauge("memory_soft_limit_bytes", "SITE_MEMORY_SOFT_BYTES; 0: none", own("soft_limit_bytes")),
-    _gauge("memory_limit_bytes", "MEMUSAGE_LIMIT_MB; 0: none", _memory_limit),
+    _gauge("memory_limit_bytes", "MEMUSAGE_LIMIT_MB; 0: none",
+        made(lambda document: number_at(document, "memory", "limit_bytes") or 0.0)),
     _histogram("event_loop_lag_seconds", "How late the event loop is, measured ten times a second",
         (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)),
     _gauge("event_loop_silent_seconds", "Time since the event loop was seen to turn",
@@ -451,6 +427,147 @@ METRICS: Final = (
 )  # fmt: skip
 
 
-def exported_names() -> set[str]:
-    """The names of all samples."""
-    return {name for metric in METRICS for name in metric.samples}
+# --- exposition ------------------------------------------------------------------------------------------
+# All metrics as text, in Prometheus' format or OpenMetrics, of one process or of all of a host. It takes some
+# 20 ms for a process, so the event loop is no place for it.
+
+Buckets = list[tuple[str, float] | tuple[str, float, Exemplar]]
+
+
+class Form(NamedTuple):
+    """How metrics are written."""
+
+    content_type: str
+    write: Callable[..., bytes]
+
+
+PLAIN: Final = Form(PLAIN_TYPE, plain)
+OPENMETRICS: Final = Form(OPEN_TYPE, openmetrics)
+
+
+def form_for(accept: str) -> Form:
+    """By the Accept header of a request."""
+    asked = [part.split(";")[0].strip() for part in accept.lower().split(",")]
+    return OPENMETRICS if "application/openmetrics-text" in asked else PLAIN
+
+
+def exposition(snapshots: Sequence[Document], form: Form = PLAIN, *, of_host: bool = False) -> bytes:
+    """All metrics of these processes; `of_host` says that they are all that answer on this host."""
+    return form.write(_Snapshots(_told_apart(snapshots), of_host=of_host))
+
+
+def _told_apart(snapshots: Sequence[Document]) -> dict[tuple[str, str], Document]:
+    """By group and slot. Where two have the same, the later one gets another: no series comes twice."""
+    found: dict[tuple[str, str], Document] = {}
+    for snapshot in snapshots:
+        if not isinstance(snapshot, Mapping):
+            continue
+        group, slot = label(snapshot.get("group", "")), label(at(snapshot, OWN, "slot") or "1")
+        names = (slot if not again else f"{slot}+{again}" for again in range(len(snapshots)))
+        found[next((group, name) for name in names if (group, name) not in found)] = snapshot
+    return found
+
+
+class _Snapshots(Collector):
+    """What prometheus_client asks for families."""
+
+    def __init__(self, documents: Mapping[tuple[str, str], Document], *, of_host: bool) -> None:
+        self._documents = documents
+        self._of_host = of_host
+
+    def collect(self) -> Iterator[Family]:
+        for metric in METRICS:
+            if metric.common != OF_A_HOST:
+                family = self._family(metric)
+            elif self._of_host:
+                family = self._family_of_host(metric)
+            else:
+                continue
+            if family.samples:
+                yield family
+
+    def _family(self, metric: Metric) -> Family:
+        made = _new(metric)
+        for place, document in self._documents.items():
+            if isinstance(made, HistogramMetricFamily):
+                for labels, measured in _measured(metric, document):
+                    _add_histogram(made, metric, (*place, *labels), measured)
+            else:
+                for labels, value in metric.read(document):
+                    made.add_metric((*place, *labels), value)
+        return made
+
+    def _family_of_host(self, metric: Metric) -> Family:
+        made = _new(metric)
+        assert isinstance(made, GaugeMetricFamily)
+        told: dict[str, list[float]] = {}
+        for (group, _), document in self._documents.items():
+            told.setdefault(group, []).append(number_at(document, OWN, "processes") or 1.0)
+        for group, processes in told.items():
+            answering = float(len(processes))
+            is_expected = metric.name == "processes_expected"
+            made.add_metric((group,), max(*processes, answering) if is_expected else answering)
+        return made
+
+
+def _new(metric: Metric) -> CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily:
+    labels = (*metric.common, *metric.labels)
+    if metric.kind == "counter":
+        return CounterMetricFamily(metric.family, metric.meaning, labels=labels)
+    if metric.kind == "gauge":
+        return GaugeMetricFamily(metric.family, metric.meaning, labels=labels)
+    return HistogramMetricFamily(metric.family, metric.meaning, labels=labels)
+
+
+# --- histograms -----------------------------------------------------------------------------------
+
+
+def _measured(metric: Metric, document: Document) -> Iterator[tuple[tuple[str, ...], Any]]:
+    found = at(document, OWN, "histograms", metric.name)
+    if not isinstance(found, Mapping):
+        return
+    if not metric.labels:
+        yield (), found
+    else:
+        for count, (name, measured) in enumerate(found.items()):
+            if count < MOST_SINKS:
+                yield (label(name),), measured
+
+
+def _add_histogram(
+    family: HistogramMetricFamily, metric: Metric, labels: Sequence[str], measured: object
+) -> None:
+    bounds, counts = at(measured, "bounds"), at(measured, "counts")
+    total = number_at(measured, "sum")
+    if not (_are_numbers(bounds) and _are_numbers(counts) and total is not None):
+        return
+    if len(counts) == len(bounds) + 1:
+        exemplars = at(measured, "exemplars")
+        family.add_metric(labels, _buckets(metric.bounds, bounds, counts, exemplars), total)
+
+
+def _are_numbers(values: object) -> bool:
+    return isinstance(values, list) and all(isinstance(value, int | float) for value in values)
+
+
+def _buckets(
+    exported: Iterable[float], bounds: Sequence[float], counts: Sequence[float], exemplars: object
+) -> Buckets:
+    """Summed up to each exported bound. A bucket's exemplar is the last one that was measured in it."""
+    wanted = {float(bound) for bound in exported}
+    found: Buckets = []
+    exemplar: Exemplar | None = None
+    given = exemplars if isinstance(exemplars, list) else []
+    for index, (bound, count) in enumerate(zip((*bounds, float("inf")), accumulate(counts), strict=True)):
+        exemplar = _exemplar(given[index] if index < len(given) else None) or exemplar
+        if bound in wanted or bound == float("inf"):
+            name = "+Inf" if bound == float("inf") else repr(float(bound))
+            found.append((name, count) if exemplar is None else (name, count, exemplar))
+            exemplar = None
+    return found
+
+
+def _exemplar(given: object) -> Exemplar | None:
+    if isinstance(given, list) and len(given) == 2 and isinstance(given[1], int | float):
+        return Exemplar({"seed": label(given[0])}, float(given[1]))
+    return None

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import os
+import re
+import socket
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, Self
 
-from site_spider import runtime
+from site_spider import options, runtime
 from site_spider.contracts.seed_log import (
     LogFacts,
     Partition,
@@ -20,14 +25,137 @@ from site_spider.contracts.seed_log import (
     Topics,
     each_topic,
 )
-from site_spider.errors import LogUnavailable, SiteSpiderError, TopicMissing
-from site_spider.observe.metrics.catalogue import OWN
+from site_spider.errors import ConfigError, LogUnavailable, SiteSpiderError, TopicMissing
+from site_spider.observe.metrics.catalogue import OWN, Form, exposition, form_for
 from site_spider.observe.metrics.readings import Pulse
-from site_spider.observe.metrics.server import Form, Reply, Route, RouteServer, exposition, form_for
 from site_spider.observe.progress import of_partition, total
 from site_spider.observe.snapshot import Snapshot
+from site_spider.options import SettingsView
 
 logger = logging.getLogger(__name__)
+
+# --- A small HTTP server in threads of its own, which answers GET while the event loop is blocked --------
+# Whoever connects costs little, whatever it sends: a few connections at a time, a few seconds for each, the
+# bounds of http.server for lines and headers, no body, one request for each connection.
+
+_MOST_CONNECTIONS = 8
+_SILENCE_SECONDS = 5.0
+_LONGEST_SECONDS = 20.0  # of a connection, however it trickles
+
+
+class Reply(NamedTuple):
+    """What is sent."""
+
+    status: HTTPStatus
+    body: bytes
+    content_type: str = "text/plain; charset=utf-8"
+
+
+Route = Callable[[str], Reply]  # of the Accept header
+
+
+class RouteServer(HTTPServer):
+    """Serves some paths from the moment it is made. Raises OSError when it cannot listen."""
+
+    request_queue_size = 16
+
+    def __init__(self, host: str, port: int, routes: Mapping[str, Route]) -> None:
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self.routes = routes
+        self._places = runtime.BoundedSemaphore(_MOST_CONNECTIONS)
+        super().__init__((host, port), _MetricsHandler)
+        self._thread = runtime.Thread(target=self.serve_forever, name="site-metrics", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Answer nobody any more."""
+        self.shutdown()
+        self.server_close()
+        self._thread.join()
+
+    def server_bind(self) -> None:
+        """As HTTPServer's, without asking a name server who we are."""
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.socket.bind(self.server_address)
+        self.server_address = self.socket.getsockname()
+        self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """In a thread, if there is a place."""
+        if not self._places.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        work = runtime.Thread(
+            target=self._process, args=(request, client_address), name="site-metrics-answer", daemon=True
+        )
+        try:
+            work.start()
+        except RuntimeError:  # no more threads
+            self._places.release()
+            raise
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - as its base
+        """Say so; the base would print it."""
+        logger.exception("A question about metrics could not be answered")
+
+    def _process(self, request: socket.socket, client_address: Any) -> None:
+        end = runtime.Timer(_LONGEST_SECONDS, _break, (request,))
+        end.name, end.daemon = "site-metrics-end", True
+        end.start()
+        try:
+            self.finish_request(request, client_address)
+        except OSError:
+            pass  # whoever asked has gone, or is too slow
+        except Exception:
+            logger.exception("A question about metrics could not be answered")
+        finally:
+            end.cancel()
+            self.shutdown_request(request)
+            self._places.release()
+
+
+def _break(connection: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
+
+
+class _MetricsHandler(BaseHTTPRequestHandler):
+    timeout = _SILENCE_SECONDS
+    server_version = "site_spider"
+    sys_version = ""
+    server: RouteServer
+    error_message_format = "%(code)d %(message)s\n"
+    error_content_type = "text/plain; charset=utf-8"
+
+    def parse_request(self) -> bool:
+        """As its base; nothing but GET passes."""
+        if not super().parse_request():
+            return False
+        if self.command != "GET":
+            self.send_error(HTTPStatus.METHOD_NOT_ALLOWED, "Only GET is answered here")
+            return False
+        return True
+
+    def do_GET(self) -> None:
+        """Answer one of the routes."""
+        route = self.server.routes.get(self.path.partition("?")[0])
+        if route is None:
+            reply = Reply(
+                HTTPStatus.NOT_FOUND, f"here are {', '.join(sorted(self.server.routes))}\n".encode()
+            )
+        else:
+            reply = route(self.headers.get("Accept", ""))
+        self.send_response(reply.status)
+        self.send_header("Content-Type", reply.content_type)
+        self.send_header("Content-Length", str(len(reply.body)))
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.end_headers()
+        self.wfile.write(reply.body)
+
+    def log_message(self, *_of_what: object) -> None:
+        """Nothing: a scrape is no event."""
+
 
 _SILENT_SECONDS: Final = 5.0  # of the event loop, beyond which the process is not healthy
 _SNAPSHOT_SECONDS: Final = 2.0  # for the event loop to take one; then the last one is shown
@@ -60,7 +188,7 @@ class Exporter:
     def port(self) -> int:
         """Where it listens."""
         assert self._server is not None, "it is not open"
-        return self._server.port
+        return self._server.server_port
 
     def show(
         self, measured: Measured, of_group: Callable[[], dict[str, Any]], unready: Callable[[], str]
@@ -152,11 +280,68 @@ def _listening(host: str, port: int, seconds: float, routes: Mapping[str, Route]
         runtime.sleep(0.1)
 
 
-# --- group -----------------------------------------------------------------------------------------------
-# What is known of the whole group: its lag, the age of the lag, members, retention and dead letters.
-#
-# Asked of the seed log only while somebody scrapes, in a thread, and at most four times a minute.
+# --- Reads SITE_METRICS_ADDRESS: where the metrics of this process are served ----------------------------
 
+_WAIT_SECONDS: Final = 5.0  # for the port: the process before this one may hold it for a moment
+NAME = "SITE_METRICS_ADDRESS"
+_HOST_AND_PORT = re.compile(
+    r"(?:\[(?P<six>[0-9A-Fa-f:.%]+)\]|(?P<host>[A-Za-z0-9._-]+)):(?P<port>[0-9]{1,5})"
+)
+_HIGHEST_PORT = 65_535
+
+
+class MetricsAddress(NamedTuple):
+    """Where this process listens."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def read(cls, settings: SettingsView, environ: Mapping[str, str] = os.environ) -> Self | None:
+        """None where it is empty. Process N of crawl_spider.sh has the N-th port. Raises ConfigError."""
+        value = options.text(settings, NAME)
+        if not value:
+            return None
+        found = _HOST_AND_PORT.fullmatch(value)
+        if found is None:
+            raise ConfigError(f"{NAME} is {value!r}, but must be host:port, such as 127.0.0.1:9410.")
+        slot = environ.get("CRAWL_SPIDER_SLOT", "1")
+        first = int(found["port"])
+        port = first + (int(slot) - 1 if slot.isdecimal() and slot != "0" else 0)
+        if first == 0 or port > _HIGHEST_PORT:
+            raise ConfigError(
+                f"{NAME} is {value!r}, which gives process {slot} port {port}, but a port is from 1 to "
+                f"{_HIGHEST_PORT}. Name another one."
+            )
+        return cls(found["six"] or found["host"], port)
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    def refused(self, error: OSError) -> ConfigError:
+        """What is said when nobody can listen there."""
+        return ConfigError(
+            f"{NAME}: {self.host} port {self.port} cannot be listened on: {error.strerror or error}. End who "
+            "listens there, or name another address. Process N of crawl_spider.sh has the N-th port."
+        )
+
+
+async def serve_metrics(settings: SettingsView) -> Exporter | None:
+    """Listen, if SITE_METRICS_ADDRESS asks for it. Raises ConfigError."""
+    address = MetricsAddress.read(settings)
+    if address is None:
+        return None
+    exporter = Exporter()
+    try:
+        await exporter.open(*address, _WAIT_SECONDS)
+    except OSError as error:
+        raise address.refused(error) from error
+    logger.info("Metrics are served at http://%s/metrics", address)
+    return exporter
+
+
+# --- What is known of the whole group: its lag, the age of the lag, members, retention and dead letters --
+# Asked of the seed log only while somebody scrapes, in a thread, and at most four times a minute.
 
 _EVERY_SECONDS: Final = 15.0
 _MOST_PARTITIONS: Final = 200  # whose first message is looked at

@@ -27,9 +27,7 @@ from site_spider.observe.metrics.catalogue import OWN
 from site_spider.observe.snapshot import Snapshot, Watched, number, snapshot, stats_of
 from site_spider.results.commits import Commits
 
-# --- pulse -----------------------------------------------------------------------------------------------
-# Whether the event loop turns, as other threads see it.
-
+# --- pulse: whether the event loop turns, as other threads see it ----------------------------------------
 
 _BEAT_SECONDS = 0.25
 
@@ -56,9 +54,7 @@ class Pulse:
         return max(0.0, runtime.monotonic() - self._beat_at - _BEAT_SECONDS)
 
 
-# --- measurements ----------------------------------------------------------------------------------------
-# What only metrics need of a process, beside its snapshot: histograms, counts by outcome, resources.
-
+# --- What only metrics need of a process, beside its snapshot: histograms, counts by outcome, resources --
 
 _BACKOFFS: Final = ("429", "503")
 _REDIRECTS: Final = ("followed", "too_many", "invalid")
@@ -101,6 +97,7 @@ class Measurements:
     def _document(self) -> dict[str, Any]:
         watched, said = self._watched, self._environ
         processes = said.get("CRAWL_SPIDER_PROCESSES", "")
+        seen = self._dupefilter.seen if isinstance(self._dupefilter, SeenDupeFilter) else None
         return {
             "slot": said.get("CRAWL_SPIDER_SLOT", "1"),
             "processes": int(processes) if processes.isdecimal() else 1,
@@ -119,8 +116,8 @@ class Measurements:
             "rebalances": dict(watched.intake.rebalances),
             "partitions": len(watched.ledger.partitions()),
             "suspected_seeds": self._quarantine.suspects,
-            "seen_bytes": self._seen_bytes(),
-            "seen_pages": self._seen_pages(),
+            "seen_bytes": 0 if seen is None else seen.size_bytes,
+            "seen_pages": None if seen is None else seen.known,
             "service": said.get("OTEL_SERVICE_NAME") or watched.identity.topic,
             "concurrency_limit": watched.crawler.settings.getint("CONCURRENT_REQUESTS"),
             "soft_limit_bytes": options.integer(watched.crawler.settings, "SITE_MEMORY_SOFT_BYTES"),
@@ -131,12 +128,6 @@ class Measurements:
             "dns_lookups": dict(LOOKUPS.outcomes),
             **self._counted_by_scrapy(),
         }
-
-    def _seen_bytes(self) -> int:
-        return self._dupefilter.seen.size_bytes if isinstance(self._dupefilter, SeenDupeFilter) else 0
-
-    def _seen_pages(self) -> int | None:
-        return self._dupefilter.seen.known if isinstance(self._dupefilter, SeenDupeFilter) else None
 
     def _histograms(self) -> dict[str, Any]:
         counted = self._watched.counted.histograms

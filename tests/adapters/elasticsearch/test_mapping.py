@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from site_spider.adapters.elasticsearch.index import closing_changes
+from site_spider.adapters.elasticsearch.client import closing_changes
 
 WANTED = {"type": "flattened"}
 CLOSED = {"type": "object", "dynamic": False}

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from site_spider.adapters.elasticsearch.index import IndexTemplate
+from site_spider.adapters.elasticsearch.client import IndexTemplate
 from site_spider.adapters.elasticsearch.sink import MOST_CHARACTERS, TEMPLATES, ElasticsearchSink, page_text
 from site_spider.contracts.sink import Answer
 from site_spider.results.document import PAGE_FIELDS, Result

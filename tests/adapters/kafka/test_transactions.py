@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from site_spider.adapters.kafka import transactions
 from site_spider.adapters.kafka.client import KafkaConfig
 from site_spider.adapters.kafka.consumer import KafkaConsumer
 from site_spider.adapters.kafka.membership import MemberSlot
@@ -60,7 +61,7 @@ class Scene:
         member = self.log.transactional_consumer(self.seeds, self.group, listener)
         self.members.append(member)
         wanted = {Partition(self.seeds, number) for number in partitions}
-        for _ in range(300):
+        for _ in range(6_000):
             for other in self.members:
                 other.poll(0.05, 10)
             if listener.owned and wanted <= listener.owned.keys():
@@ -80,7 +81,10 @@ class Scene:
 
 
 @pytest.fixture
-def scene(kafka_brokers: str) -> Iterator[Scene]:
+def scene(kafka_brokers: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
+    """One that waits out a broker that stands still, which production answers by another try."""
+    monkeypatch.setattr(transactions, "ANSWER_SECONDS", 60.0)
+    monkeypatch.setattr(transactions, "SILENCE_SECONDS", 60.0)
     scene = Scene(kafka_brokers)
     yield scene
     scene.close()

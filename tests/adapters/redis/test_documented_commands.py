@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 import pytest
 from redis import Redis
 
+from tests.acceptance.rights import block
 from tests.reader import ROOT
-from tools.deployment.rights import block
 
 pytestmark = pytest.mark.servers
 

@@ -90,7 +90,7 @@ def member_kind(member: PackedRecord) -> str:
     return member.beginning.partition(b"WARC-Type: ")[2].partition(b"\r\n")[0].decode()
 
 
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None)
 @given(
     bodies=st.lists(st.binary(max_size=60) | st.just(b"\0" * 3_000_000), max_size=5),
     cut=st.integers(0, 2_000),

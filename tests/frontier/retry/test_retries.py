@@ -26,7 +26,7 @@ from site_spider.frontier.host_queue import level_of
 from site_spider.frontier.retry import PatientRetryMiddleware
 from site_spider.frontier.waiter import Waiter
 from site_spider.frontier.waiting_room import WaitingRoom
-from site_spider.intake.seed_queue import Waiting
+from site_spider.ledger.ledger import SeedInFlight
 from site_spider.service.service import SeedService
 from site_spider.spiders.crawl_spider import SeedSpider
 from tests.in_process import engine
@@ -197,7 +197,7 @@ def test_retries_wait_behind_the_seeds_redirected_ones_too(
     put = WaitingRoom._put
 
     def noted(room: WaitingRoom, waiter: Waiter, not_before: float) -> None:
-        if not isinstance(waiter, Waiting):
+        if not isinstance(waiter, SeedInFlight):
             levels[urlsplit(waiter.url).path].append(level_of(waiter.priority))
         put(room, waiter, not_before)
 

@@ -38,6 +38,7 @@ def agents(part: int) -> list[bytes]:
     return AGENTS[: part * len(AGENTS) // 16]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "made",
     [

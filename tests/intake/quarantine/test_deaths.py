@@ -201,8 +201,8 @@ def test_a_topic_that_is_made_anew_ends_the_care_for_what_was_on_it(
         service = SeedService.of(crawler)
         assert service is not None
         ledger = service.parts.completion.ledger
-        if service.parts.completion.roots() and not is_new and ledger.in_flight == SEEDS:
-            (old,) = (root.message for root in service.parts.completion.roots()[:1])
+        if service.parts.completion.begun() and not is_new and ledger.in_flight == SEEDS:
+            (old,) = (entry.message for entry in service.parts.completion.begun()[:1])
             new = Message(old.partition, 0, None, json.dumps(seed(1_000)).encode())
             assert service.parts.seeds is not None
             service.parts.seeds.arrived([Arrival(new, parse_seed(new.value, frozenset()))])

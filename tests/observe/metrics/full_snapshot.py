@@ -6,6 +6,7 @@ from typing import Any
 
 from site_spider.histogram import Histogram
 from site_spider.observe.counters import BYTES, CAUSES, LAG_SECONDS, MOST_LOGGERS
+from site_spider.observe.metrics.catalogue import METRICS
 from site_spider.observe.metrics.readings import histogram_document, restarts_by_code
 from site_spider.results.failures import REASONS
 
@@ -119,3 +120,8 @@ def _filled(histogram: Histogram) -> Histogram:
     for bound in (*histogram.bounds, 2 * histogram.bounds[-1]):
         histogram.observe(bound)
     return histogram
+
+
+def exported_names() -> set[str]:
+    """The names of all samples."""
+    return {name for metric in METRICS for name in metric.samples}

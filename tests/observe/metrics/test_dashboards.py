@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from site_spider.observe.metrics.catalogue import exported_names
 from tests.debian import program, promtool
+from tests.observe.metrics.full_snapshot import exported_names
 from tests.observe.metrics.test_alerts import rules
 from tools.dashboards import grafana
 

@@ -18,8 +18,7 @@ from scrapy.http import Response
 
 from site_spider.errors import ConfigError
 from site_spider.observe.metrics.catalogue import METRICS, OF_A_HOST
-from site_spider.observe.metrics.exporter import Exporter
-from site_spider.service.metrics import MetricsAddress
+from site_spider.observe.metrics.exporter import Exporter, MetricsAddress
 from tests.in_process import engine, virtual_time
 from tests.in_process.engine import crawl, page
 from tests.observe.metrics.test_exposition import MOST_SERIES, samples
@@ -178,7 +177,7 @@ def test_before_the_crawl_is_open_it_is_healthy_and_not_ready() -> None:
 def test_an_address_that_is_taken_ends_the_start_with_the_setting_in_the_message(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("site_spider.service.metrics._WAIT_SECONDS", 0.1)
+    monkeypatch.setattr("site_spider.observe.metrics.exporter._WAIT_SECONDS", 0.1)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

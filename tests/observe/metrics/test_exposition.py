@@ -10,10 +10,15 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_families
 from prometheus_client.parser import text_string_to_metric_families as families
 
-from site_spider.observe.metrics.catalogue import METRICS, exported_names
-from site_spider.observe.metrics.server import OPENMETRICS, PLAIN, exposition, form_for
+from site_spider.observe.metrics.catalogue import (
+    METRICS,
+    OPENMETRICS,
+    PLAIN,
+    exposition,
+    form_for,
+)
 from tests.debian import program
-from tests.observe.metrics.full_snapshot import full_snapshot
+from tests.observe.metrics.full_snapshot import exported_names, full_snapshot
 
 MOST_SERIES = 500  # of a process: three for each of 50 tasks, and 350
 

@@ -10,8 +10,8 @@ from http import HTTPStatus
 
 import pytest
 
-from site_spider.observe.metrics import server as http_server
-from site_spider.observe.metrics.server import Reply, RouteServer
+from site_spider.observe.metrics import exporter as http_server
+from site_spider.observe.metrics.exporter import Reply, RouteServer
 
 WAIT_SECONDS = 300
 
@@ -25,7 +25,7 @@ def server() -> Iterator[RouteServer]:
 
 
 def connected(server: RouteServer) -> socket.socket:
-    connection = socket.create_connection(("127.0.0.1", server.port))
+    connection = socket.create_connection(("127.0.0.1", server.server_port))
     connection.settimeout(WAIT_SECONDS)
     return connection
 
@@ -115,4 +115,4 @@ def test_who_says_nothing_or_trickles_is_cut_off(monkeypatch: pytest.MonkeyPatch
 
 def test_an_address_that_is_taken_is_an_error(server: RouteServer) -> None:
     with pytest.raises(OSError, match="in use"):
-        RouteServer("127.0.0.1", server.port, {})
+        RouteServer("127.0.0.1", server.server_port, {})

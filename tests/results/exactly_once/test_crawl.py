@@ -13,8 +13,7 @@ from scrapy import Request
 from scrapy.http import Response
 
 from site_spider import settings as defaults
-from site_spider.adapters.local.log import LocalSeedLog
-from site_spider.adapters.local.log_consumer import LocalConsumer
+from site_spider.adapters.local.log import LocalConsumer, LocalSeedLog
 from site_spider.contracts.seed_log import Listener, Partition, Position
 from site_spider.contracts.sink import Record
 from site_spider.errors import LogUnavailable

@@ -10,7 +10,7 @@ from site_spider.contracts.seed_log import Partition, Position
 from site_spider.contracts.sink import Record
 from site_spider.errors import BatchError
 from site_spider.ledger import metadata as commit_metadata
-from site_spider.ledger.ledger import Entry, Ledger, Outcome
+from site_spider.ledger.ledger import Ledger, Outcome, SeedInFlight
 from site_spider.results.batch import BatchLimits
 from site_spider.results.held import HeldResults, Link
 
@@ -27,17 +27,17 @@ class Crawl:
         for partition in partitions or (P,):
             self.ledger.assign(partition, Position(0))
 
-    def take(self, offset: int, partition: Partition = P) -> Entry:
+    def take(self, offset: int, partition: Partition = P) -> SeedInFlight:
         entry = self.ledger.take(partition, offset)
         assert entry is not None
         return entry
 
-    def keep(self, entry: Entry, key: str = "", size_bytes: int = 100) -> None:
+    def keep(self, entry: SeedInFlight, key: str = "", size_bytes: int = 100) -> None:
         key = key or f"{entry.partition.number}/{entry.offset}"
         if self.held.keep(entry, Record(key, {}, size_bytes)):
             self.ledger.hold(entry)
 
-    def end(self, entry: Entry, now: float = 0.0) -> None:
+    def end(self, entry: SeedInFlight, now: float = 0.0) -> None:
         """The request ends: what is left is the hold for what is kept."""
         self.ledger.decide(entry, Outcome.RESULT)
         self.ledger.release(entry)

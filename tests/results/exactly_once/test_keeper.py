@@ -12,8 +12,8 @@ from scrapy import Request
 from site_spider.contracts.seed_log import Message, Partition, Position
 from site_spider.contracts.sink import Record
 from site_spider.errors import CommitInDoubt, ConfigError, LogUnavailable
-from site_spider.ledger.completion import Completion, Root, SeedListener, job_of
-from site_spider.ledger.ledger import Entry, Ledger, Outcome
+from site_spider.ledger.completion import Completion, Job, SeedListener, job_of
+from site_spider.ledger.ledger import Ledger, Outcome, SeedInFlight
 from site_spider.results.batch import BatchLimits
 from site_spider.results.commits import Member
 from site_spider.results.exactly_once import CommitLimits, ExactlyOnce, TransactionCommits, TransactionOutcome
@@ -176,14 +176,15 @@ class Crawl:
         self.given_up.append(reason)
         self.completion.hold(job.entry)
 
-    def begin(self, offset: int) -> Root:
+    def begin(self, offset: int) -> Job:
         message = Message(P, offset, None, b'{"url": "http://host.test/"}')
         seed = parse_seed(message.value, frozenset())
         entry = self.completion.take(message, seed)
         assert entry is not None
-        return Root(Request("http://host.test/"), entry, seed, message)
+        entry.reads(seed)
+        return Job(Request("http://host.test/"), entry)
 
-    def end(self, entry: Entry) -> None:
+    def end(self, entry: SeedInFlight) -> None:
         self.completion.ledger.decide(entry, Outcome.RESULT)
         self.completion.release(entry)
 
@@ -260,7 +261,7 @@ class BeginsTheNext(SeedListener):
     def __init__(self, crawl: Crawl) -> None:
         self.crawl = crawl
 
-    def ended(self, entry: Entry) -> None:
+    def ended(self, entry: SeedInFlight) -> None:
         self.crawl.together.commit_first(self.crawl.completion.positions(), lambda: None)
 
 

@@ -16,14 +16,11 @@ from scrapy.linkextractors import LinkExtractor
 
 
 def headers_of(response: Response) -> str:
-    """As JSON, like the others."""
     assert response.headers is not None
     return json.dumps(dict(response.headers.to_unicode_dict()))
 
 
 class PageSpider(Spider):
-    """Seeds from a file."""
-
     name = "pages"
 
     def __init__(self, seeds: str = "", extract: str = "", **kwargs: Any) -> None:

@@ -1,11 +1,7 @@
 """Grants the rights of docs/security.md on servers that `servers.sh start --secure` has started.
 
-    eval "$(./task_shell/servers.sh env)"
-    .venv/bin/python -m tools.deployment.rights
-
 The commands of the page are what is granted: `kafka-acls.sh` is read into requests of the admin client, the
-body of the API key is sent as it is. Topics, group and indices are those of the settings. Prints
-SITE_ELASTICSEARCH_OPTIONS with the key.
+body of the API key is sent as it is. Topics, group and indices are those of the settings.
 """
 
 from __future__ import annotations
@@ -53,7 +49,6 @@ def block(title: str) -> str:
 
 
 def renamed(text: str, settings: Mapping[str, str]) -> str:
-    """With the names of an installation."""
     for name, setting in NAMES.items():
         if value := settings.get(setting):
             text = re.sub(rf"(?<![\w.-]){name}(?![\w])", value, text)
@@ -84,7 +79,6 @@ def acls(settings: Mapping[str, str], title: str = "Kafka", without: str = "") -
 
 
 def admin(environ: Mapping[str, str] = os.environ) -> AdminClient:
-    """Of whoever may do everything."""
     options = json.loads(environ["SITE_SERVERS_KAFKA_ADMIN_OPTIONS"])
     return AdminClient({"bootstrap.servers": environ["SITE_KAFKA_BROKERS"], **options})
 
@@ -105,19 +99,8 @@ def api_key(settings: Mapping[str, str], environ: Mapping[str, str] = os.environ
 
 
 def grant_redis(settings: Mapping[str, str], environ: Mapping[str, str] = os.environ) -> None:
-    """The rights of `crawler` in Redis."""
     with redis.Redis.from_url(environ["SITE_SERVERS_REDIS_ADMIN_URL"]) as client:
         for line in renamed(block("Redis"), settings).splitlines():
             words = [word for word in shlex.split(line) if word != "redis-cli" and word[:1] != ">"]
             with suppress(redis.ResponseError if "+bf." in line else ()):  # a server without Bloom filters
                 client.execute_command(*words)
-
-
-def main() -> None:
-    grant_kafka(admin(), [*acls(os.environ)])
-    grant_redis(os.environ)
-    print(f"export SITE_ELASTICSEARCH_OPTIONS='{json.dumps(api_key(os.environ))}'")
-
-
-if __name__ == "__main__":
-    main()

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from site_spider.console.model.fleet import (
+from site_spider.console.fleet import (
     BYTES,
     CONSUMED,
     DONE,
@@ -25,13 +25,11 @@ from site_spider.console.model.fleet import (
     Weight,
     summed,
 )
-from site_spider.console.model.reading import tasks
+from site_spider.console.reading import tasks
 from site_spider.tasks.desk import TaskFacts
 from site_spider.text import plural
 
-# --- pace ------------------------------------------------------------------------------------------------
-# How fast a fleet is, and how long the rest takes.
-
+# --- pace: how fast a fleet is, and how long the rest takes ----------------------------------------------
 
 NOW_SECONDS = 60
 _UNITS = (("d", 86_400, "h", 3_600), ("h", 3_600, "min", 60), ("min", 60, "s", 1))
@@ -352,8 +350,7 @@ RULES: tuple[Callable[[Scene], Iterator[Cause]], ...] = (
 )  # fmt: skip
 
 
-# --- causes ----------------------------------------------------------------------------------------------
-# In words: why a crawl is slow, or stands.
+# --- In words: why a crawl is slow, or stands ------------------------------------------------------------
 
 
 def causes(scene: Scene) -> list[Cause]:

@@ -17,22 +17,16 @@ from site_spider.seed.seed import seed_message
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = "<script>window.owned=1</script>"
-SLOW_HOST = "127.0.0.9"
-
-_USUAL_SECONDS = 0.1
-_SLOW_SECONDS = 2.0
-_START_SECONDS = 300.0
-_END_SECONDS = 300.0
+LONGEST_SECONDS = 300.0  # for a start or an end
 
 
 class Site(BaseHTTPRequestHandler):
-    """Pages that take a while, on SLOW_HOST a long one; /fail answers 404 with mark-up in its reason."""
+    """Pages that take a while; /fail answers 404 with mark-up in its reason."""
 
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
-        is_slow = self.connection.getsockname()[0] == SLOW_HOST
-        time.sleep(_SLOW_SECONDS if is_slow else _USUAL_SECONDS)
+        time.sleep(0.1)
         body = f"<title>{SCRIPT}</title><p>{self.path}</p>".encode() + b" " * 4_000
         if self.path.startswith("/fail"):
             self.send_response(404, f"Gone {SCRIPT}")
@@ -68,13 +62,10 @@ class Scene:
         stack.callback(server.shutdown)
         self.port = server.server_address[1]
 
-    def produce(
-        self, count: int, path: str = "/page", task_id: str = "spring", hosts: tuple[str, ...] = ()
-    ) -> None:
-        """Seeds, of these hosts in turn, or of four."""
-        names = hosts or tuple(f"127.0.0.{number}" for number in range(2, 6))
+    def produce(self, count: int, path: str = "/page", task_id: str = "spring") -> None:
+        """Seeds of four hosts in turn."""
         producer = self.log.producer()
-        urls = (f"http://{names[n % len(names)]}:{self.port}{path}{n}" for n in range(count))
+        urls = (f"http://127.0.0.{2 + n % 4}:{self.port}{path}{n}" for n in range(count))
         futures = [producer.send("seeds", *seed_message(url, task_id=task_id)) for url in urls]
         for future in futures:
             future.result(30)
@@ -103,7 +94,6 @@ class Scene:
         return process
 
     def console(self, **variables: str) -> str:
-        """Its address."""
         process = self.start("console", "--port", "0", **variables)
         assert process.stdout is not None
         line = process.stdout.readline()
@@ -115,7 +105,7 @@ class Scene:
         """Another process of the group; returns when it can be asked."""
         before = len(self._sockets())
         process = self.start("crawl", spider, **variables)
-        deadline = time.monotonic() + _START_SECONDS
+        deadline = time.monotonic() + LONGEST_SECONDS
         while len(self._sockets()) <= before:
             if time.monotonic() > deadline or process.poll() is not None:
                 raise RuntimeError((self.folder / "crawl.log").read_text())
@@ -136,7 +126,7 @@ def scene(folder: Path) -> Iterator[Scene]:
 def _end(process: subprocess.Popen[str]) -> None:
     process.terminate()
     try:
-        process.communicate(timeout=_END_SECONDS)
+        process.communicate(timeout=LONGEST_SECONDS)
     except subprocess.TimeoutExpired:
         process.kill()
         process.communicate()

@@ -93,7 +93,6 @@ class LoopbackServer:
 
 
 async def send(writer: asyncio.StreamWriter, status: str, body: str, *headers: str) -> None:
-    """A whole answer."""
     content = body.encode()
     lines = [
         f"HTTP/1.1 {status}",

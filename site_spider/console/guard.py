@@ -21,9 +21,7 @@ from aiohttp.typedefs import Handler, Middleware
 from site_spider import runtime
 from site_spider.errors import ConfigError
 
-# --- listening -------------------------------------------------------------------------------------------
-# Where the console listens, and whether it may.
-
+# --- listening: where the console listens, and whether it may --------------------------------------------
 
 _SHORTEST_TOKEN = 16  # characters
 
@@ -110,12 +108,9 @@ def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
         return None
 
 
-# --- sessions --------------------------------------------------------------------------------------------
-# Sessions of the console, and the tokens of their forms.
-#
+# --- Sessions of the console, and the tokens of their forms ----------------------------------------------
 # Nothing is stored: a session is a random name with a signature of this process, so it ends with the
 # process. The signature says whether its owner has given SITE_CONSOLE_TOKEN.
-
 
 COOKIE = "site_console"
 

@@ -1,8 +1,8 @@
-"""Puts dead letters back into the topic they came from, each once.
+"""Dead letters as operators handle them: read with reason and origin, and put back, each once.
 
 Theory: `put_back` says where it is remembered. A batch is sent, waited for until it is durable, and only then
 committed: a replay that is cut short sends at most that batch again. Whoever asks what is left looks at
-the same commits.
+the same commits. Dead letters are never written here: `results/` does.
 """
 
 from __future__ import annotations
@@ -33,9 +33,7 @@ from site_spider.seed.tiers import CrawlTopics
 from site_spider.tasks.desk import PutBackTasks
 from site_spider.text import cut
 
-# --- put back --------------------------------------------------------------------------------------------
-# Which dead letters were put back already, and which are copies of one another.
-#
+# --- put back: which dead letters were put back already, and which are copies of one another -------------
 # Theory: a consumer group of its own, `<dead-letter topic>.replay`, remembers them. All below its committed
 # offset were put back, and so were the runs in the commit's metadata: those that somebody chose. What does
 # not fit into the metadata is left out from the far end, so it may be put back a second time and is never
@@ -43,7 +41,6 @@ from site_spider.text import cut
 #
 # A process that dies before its commit leaves its dead letters to be written a second time by the next one.
 # They are one dead letter: their message came from the same place of the same topic.
-
 
 _ORIGIN: Final = ("origin_topic", "origin_partition", "origin_offset", "origin_timestamp")
 
@@ -146,9 +143,7 @@ def put_back(log: SeedLog, topic: str) -> Mapping[Partition, PutBack]:
     return {part.partition: PutBack.of(part.committed) for part in log.progress(topic, group_of(topic))}
 
 
-# --- letters ---------------------------------------------------------------------------------------------
-# Dead letters with their reasons, and whether each was put back.
-
+# --- letters: dead letters with their reasons, and whether each was put back -----------------------------
 
 SUFFIX = ".dead-letters"
 

@@ -15,9 +15,7 @@ from typing import NamedTuple
 
 from site_spider.tasks.desk import TaskFacts
 
-# --- state -----------------------------------------------------------------------------------------------
-# What the console knows of one process.
-
+# --- state: what the console knows of one process --------------------------------------------------------
 
 Counts = Mapping[str, int]
 Seconds = Mapping[str, float]
@@ -115,12 +113,9 @@ class ProcessState:
         return self.consumed - self.completed - self.in_flight
 
 
-# --- curves ----------------------------------------------------------------------------------------------
-# What a fleet did in each stretch of ten seconds of the last hour.
-#
+# --- curves: what a fleet did in each stretch of ten seconds of the last hour ----------------------------
 # An increase of a counter is spread evenly over the time since the process was heard of before, so that
 # curves do not depend on how often a process speaks.
-
 
 STEP_SECONDS = 10
 _STEPS = 360
@@ -289,8 +284,9 @@ class Fleet:
 
     def _make_place(self, now: float, *, is_near: bool) -> bool:
         """Ended processes go after an hour; when there are too many, what speaks no more goes, too."""
-        for name in [name for name, seen in self._seen.items() if _is_past(seen, now)]:
-            del self._seen[name]
+        for name, seen in list(self._seen.items()):
+            if seen.state.is_ended and now - seen.at > WINDOW_SECONDS:
+                del self._seen[name]
         if len(self._seen) < MOST_PROCESSES:
             return True
         over = [
@@ -303,10 +299,6 @@ class Fleet:
             return False
         del self._seen[min(over, key=lambda name: self._seen[name].at) if over else far[-1]]
         return True
-
-
-def _is_past(seen: LastSeen, now: float) -> bool:
-    return seen.state.is_ended and now - seen.at > WINDOW_SECONDS
 
 
 def _counters(state: ProcessState) -> dict[str, float]:
@@ -333,9 +325,7 @@ def summed(counts: Iterable[Mapping[str, int]]) -> Counter[str]:
     return total
 
 
-# --- scene -----------------------------------------------------------------------------------------------
-# What the rules of `rules` look at, and what they say.
-
+# --- scene: what the rules of `rules` look at, and what they say -----------------------------------------
 
 LOOK_BACK_SECONDS = 600
 

@@ -1,8 +1,6 @@
-"""Prints how the code is built: modules, folders, lines, sizes of functions, attributes set from outside.
+"""How the code is built: modules, classes, functions, attributes set from outside.
 
-    python -m tools.measure.shape [FOLDER]
-
-FOLDER is `site_spider` unless it is given. The lines of a function go from `def` to its last.
+The lines of a function go from `def` to its last.
 
 An attribute is set from outside unless its object is `self`, was made by the function that sets it, or is a
 plain name while a class of the same module has such an attribute: a module may change its own records, but
@@ -11,13 +9,11 @@ not a part that another object holds.
 
 from __future__ import annotations
 
-import argparse
 import ast
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-LARGEST = 10  # modules and functions that are named
 _BY_NAME = frozenset(("setattr", "delattr", "__setattr__", "__delattr__"))
 _FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
 _OWN = frozenset(("self", "cls"))
@@ -36,8 +32,6 @@ class Module(NamedTuple):
 
 
 class Function(NamedTuple):
-    """A function or method."""
-
     module: str
     first_line: int
     name: str
@@ -54,14 +48,12 @@ class Setting(NamedTuple):
 
 
 def modules(folder: Path) -> list[Module]:
-    """Every file of a folder, in order."""
     files = sorted(folder.rglob("*.py"))
     texts = [(file, file.read_text(encoding="utf-8")) for file in files]
     return [Module(file.relative_to(folder).as_posix(), text, ast.parse(text)) for file, text in texts]
 
 
 def classes(module: Module) -> Iterator[ast.ClassDef]:
-    """Nested ones included."""
     return (node for node in ast.walk(module.tree) if isinstance(node, ast.ClassDef))
 
 
@@ -134,33 +126,3 @@ def _attributes(made: ast.ClassDef) -> Iterator[str]:
 
 def _is_self(node: ast.expr) -> bool:
     return isinstance(node, ast.Name) and node.id == "self"
-
-
-def described(folder: Path) -> Iterator[str]:
-    """The figures, a line each."""
-    all_modules = modules(folder)
-    all_functions = [function for module in all_modules for function in functions(module)]
-    folders = {Path(module.name).parent for module in all_modules}
-    sizes = sorted(function.lines for function in all_functions)
-    yield f"modules {len(all_modules)}, folders {len(folders)}, lines {sum(m.lines for m in all_modules):,}"
-    yield f"classes {sum(1 for module in all_modules for _ in classes(module)):,}"
-    yield f"functions {len(sizes):,}"
-    yield f"lines of a function: median {share(sizes, 0.5)}, p90 {share(sizes, 0.9)}, most {sizes[-1]}"
-    yield f"attributes set from outside {sum(1 for m in all_modules for _ in set_from_outside(m))}"
-    for module in sorted(all_modules, key=lambda module: -module.lines)[:LARGEST]:
-        yield f"  {module.lines:5} {module.name}"
-    for function in sorted(all_functions, key=lambda function: -function.lines)[:LARGEST]:
-        yield f"  {function.lines:5} {function.module}:{function.first_line} {function.name}"
-    for setting in (setting for module in all_modules for setting in set_from_outside(module)):
-        yield f"  {setting.module}:{setting.line} {setting.object}.{setting.attribute}"
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tools.measure.shape", description=__doc__)
-    parser.add_argument("folder", nargs="?", type=Path, default=Path("site_spider"))
-    for line in described(parser.parse_args().folder):
-        print(line)
-
-
-if __name__ == "__main__":
-    main()

@@ -16,23 +16,21 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from site_spider import runtime
 from site_spider.console import pages
-from site_spider.console.model.rules import duration
+from site_spider.console.guard import FORM_TOKEN, LOGIN, SESSION, Guard, Listening, Sessions
 from site_spider.console.pages import View
+from site_spider.console.rules import duration
 from site_spider.console.url_search import UrlSearch
 from site_spider.console.watch import VERBS, FleetWatch
-from site_spider.console.web.guard import FORM_TOKEN, LOGIN, SESSION, Guard, Listening, Sessions
 from site_spider.contracts.seed_log import Message, Partition, SeedLog
-from site_spider.dead_letters.replay import Letter, Replay, TasksOf, newest
+from site_spider.dead_letters import Letter, Replay, TasksOf, newest
 from site_spider.errors import ConfigError, LogUnavailable, SeedError, SiteSpiderError
 from site_spider.observe.frontier_socket import METRICS_QUESTION
-from site_spider.observe.metrics.server import exposition, form_for
+from site_spider.observe.metrics.catalogue import exposition, form_for
 from site_spider.resources import resource
 from site_spider.seed.fields import identifier
 from site_spider.text import escaped, plural
 
-# --- dead letters ----------------------------------------------------------------------------------------
-# Dead letters for the page of failures: read in a thread, kept for some seconds, one replay at a time.
-
+# --- Dead letters for the page of failures: read in a thread, kept for some seconds, one replay at a time
 
 _MOST = 200
 _FRESH_SECONDS = 5.0
@@ -79,9 +77,7 @@ class LettersAtHand:
         return f"{said}; not: {'; '.join(complaints)}" if complaints else f"{said}."
 
 
-# --- rendering -------------------------------------------------------------------------------------------
-# Pages and JSON of one document. Secrets of the settings are removed from both.
-
+# --- rendering: pages and JSON of one document. Secrets of the settings are removed from both ------------
 
 _CLOCK = len("2026-01-02 03:04:05")
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
@@ -160,9 +156,7 @@ def plain(value: object) -> str:
     return escaped(str(value))
 
 
-# --- handlers --------------------------------------------------------------------------------------------
-# What the console answers, page by page.
-
+# --- handlers: what the console answers, page by page ----------------------------------------------------
 
 logger = logging.getLogger(__name__)
 
@@ -199,9 +193,9 @@ class Handlers:
         dead_letters: LettersAtHand,
         search: UrlSearch,
         redact: Callable[[str], str],
-        check_order: Callable[[str], None] = lambda _verb: None,
+        check_close: Callable[[], None] = lambda: None,
     ) -> None:
-        """`check_order` raises ConfigError for a verb that the settings do not allow for."""
+        """`check_close` raises ConfigError where the settings do not allow to close tasks."""
         self._listening = listening
         self._watch = watch
         self._rendering = Rendering(redact)
@@ -209,7 +203,7 @@ class Handlers:
         self._guard = Guard(listening, self._sessions)
         self._dead_letters = dead_letters
         self._search = search
-        self._check_order = check_order
+        self._check_close = check_close
         self._one_order = asyncio.Lock()
         self._orders: set[asyncio.Task[str]] = set()  # under way
 
@@ -350,7 +344,8 @@ class Handlers:
         if form.get("confirmed") != "yes":
             return self._answer(request, pages.order(self._look(), verb, task_id, words))
         try:
-            self._check_order(verb)
+            if verb == "close":
+                self._check_close()
             identifier("the task's id", task_id)
             said = await self._ordered(verb, task_id, words)
         except SiteSpiderError as error:
@@ -426,10 +421,6 @@ def _query(request: web.Request, name: str) -> str:
     return request.query.get(name, "").strip()[:_LONGEST_QUERY]
 
 
-def _task(view: View, request: web.Request) -> Document:
-    return pages.task(view, request.query.get("id", "")[:_LONGEST_ID], _query(request, "said"))
-
-
 def _hosts(view: View, request: web.Request) -> Document:
     return pages.hosts(view, _query(request, "wanted"), _query(request, "reason"))
 
@@ -437,7 +428,9 @@ def _hosts(view: View, request: web.Request) -> Document:
 _SHOWN: Mapping[str, Callable[[View, web.Request], Document]] = {
     "/": lambda view, _: pages.overview(view),
     "/tasks": lambda view, request: pages.tasks(view, _query(request, "wanted")),
-    "/task": _task,
+    "/task": lambda view, request: pages.task(
+        view, request.query.get("id", "")[:_LONGEST_ID], _query(request, "said")
+    ),
     "/processes": lambda view, request: pages.processes(view, _query(request, "wanted")),
     "/sinks": lambda view, _: pages.sinks(view),
 }

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import islice
 from math import inf, isfinite
 from typing import Any
 
-from site_spider.console.model.fleet import (
+from site_spider.console.fleet import (
     Counts,
     FailureState,
     HostState,
@@ -134,28 +134,22 @@ def _held_up(document: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _fields(part: Mapping[str, Any], **readers: Callable[[Any], Any]) -> dict[str, Any]:
+    return {name: read(part.get(name)) for name, read in readers.items()}
+
+
 def _hosts(value: object) -> Iterator[HostState]:
     for host in _objects(value, MOST_HOSTS):
         until = host.get("next_in_seconds")
-        yield HostState(
-            _text(host.get("host")),
-            _count(host.get("waiting")),
-            _count(host.get("out")),
-            _text(host.get("reason")),
-            None if until is None else _number(until),
-        )
+        known = _fields(host, host=_text, waiting=_count, out=_count, reason=_text)
+        yield HostState(**known, next_in_seconds=None if until is None else _number(until))
 
 
 def _sinks(value: object) -> Iterator[SinkState]:
     for sink in _objects(value, _MOST_SINKS):
-        yield SinkState(
-            _text(sink.get("name")),
-            sink.get("available") is True,
-            _count(sink.get("backlog")),
-            _count(sink.get("backlog_bytes")),
-            _count(sink.get("backlog_limit_bytes")),
-            _moment(sink.get("last_accept_at")),
-        )
+        known = _fields(sink, name=_text, backlog=_count, backlog_bytes=_count, last_accept_at=_moment)
+        limit_bytes = _count(sink.get("backlog_limit_bytes"))
+        yield SinkState(available=sink.get("available") is True, limit_bytes=limit_bytes, **known)
 
 
 def _tasks(value: object) -> Iterator[TaskFigures]:
@@ -169,25 +163,16 @@ def _tasks(value: object) -> Iterator[TaskFigures]:
 
 def _task(task_id: str, task: Mapping[str, Any]) -> TaskFigures:
     return TaskFigures(
-        task_id,
-        _count(task.get("pages")),
-        _count(task.get("bytes")),
-        _counts(task.get("outcomes")),
-        _counts(task.get("reasons")),
+        task_id, **_fields(task, pages=_count, bytes=_count, outcomes=_counts, reasons=_counts)
     )
 
 
 def _examples(value: object) -> Iterator[FailureState]:
     for failure in _objects(value, _MOST_EXAMPLES):
-        url = _text(failure.get("url"), _LONGEST_TEXT)
-        yield FailureState(
-            _moment(failure.get("at")) or 0.0,
-            url,
-            host_of(url),
-            _text(failure.get("task_id")),
-            _text(failure.get("reason")),
-            _text(failure.get("description"), _LONGEST_TEXT),
-        )
+        url, said = (_text(failure.get(name), _LONGEST_TEXT) for name in ("url", "description"))
+        names = _fields(failure, task_id=_text, reason=_text)
+        at = _moment(failure.get("at")) or 0.0
+        yield FailureState(at=at, url=url, host=host_of(url), description=said, **names)
 
 
 # --- values ----------------------------------------------------------------------------------------
@@ -238,8 +223,7 @@ def _moment(value: object) -> float | None:
     return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
 
 
-# --- tasks -----------------------------------------------------------------------------------------------
-# The tasks of a fleet.
+# --- The tasks of a fleet --------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)

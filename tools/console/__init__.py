@@ -1,1 +1,0 @@
-"""A real crawl with a console beside it, for pictures and tests."""
