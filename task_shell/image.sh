@@ -10,11 +10,11 @@ suite=bookworm                          # the Debian whose Python is 3.11
 
 usage() {
     cat <<'END'
-Usage: image.sh [TAG]
+Usage: image.sh [TAG] [--build-arg NAME=VALUE ...]
 
-Builds the image with buildah (default TAG: site-spider), which needs no daemon. Where the base image is neither there
-nor can be pulled, a minimal Debian with its Python takes its place, made by debootstrap. On Debian, as root:
-apt-get install podman buildah runc debootstrap.
+Builds the image with buildah (default TAG: site-spider), which needs no daemon; the Dockerfile has the arguments.
+Where the base image is neither there nor can be pulled, a minimal Debian with its Python takes its place, made by
+debootstrap. On Debian, as root: apt-get install podman buildah runc debootstrap.
 END
 }
 
@@ -50,7 +50,7 @@ main() {
         certificates=(--volume "${PIP_CERT:-$bundle}:$bundle:ro" --env "PIP_CERT=$bundle")
     fi
     buildah bud --quiet --format docker --pull-never --isolation chroot --network host --layers \
-        "${certificates[@]}" --tag "${1:-site-spider}" "$project"
+        "${certificates[@]}" --tag "${1:-site-spider}" "${@:2}" "$project"
 }
 
 main "$@"
