@@ -27,6 +27,7 @@ asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
 
 # an example may take 0.2 s by default, which a busy machine turns into a failure
 settings.register_profile("project", deadline=None, max_examples=25)
+settings.register_profile("quick", deadline=None, max_examples=8)
 settings.register_profile("nightly", deadline=None, max_examples=2_000)
 
 
@@ -48,7 +49,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    settings.load_profile("nightly" if config.getoption("nightly") else "project")
+    settings.load_profile(next((name for name in ("nightly", "quick") if config.getoption(name)), "project"))
     if not hasattr(config, "workerinput"):
         NodeManager.EXIT_TIMEOUT = 60.0  # after Ctrl-C fixtures of workers stop what they have started
         begin_run()

@@ -22,11 +22,11 @@ from site_spider.results.document import MARK, Result
 from site_spider.seed.tiers import CrawlTopics
 from site_spider.service import supervisor
 from site_spider.spiders.crawl_spider import SeedSpider
-from site_spider.tasks.follower import TaskTopics
 from tests.in_process.engine import ANSWERS, crawl, page
-from tools.docs import commands, module_map
+from tools import docs
 
 ROOT = Path(__file__).resolve().parents[1]
+COMMANDS = ROOT / "docs" / "commands.md"
 DOCUMENTS = sorted(
     [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")], key=lambda path: path.relative_to(ROOT)
 )
@@ -185,32 +185,26 @@ def test_no_file_names_a_place_on_a_developers_machine() -> None:
 
 
 def test_the_map_of_modules_is_that_of_the_source() -> None:
-    """`python -m tools.docs.module_map` writes it."""
-    text = module_map.DOCUMENT.read_text(encoding="utf-8")
-    assert module_map.updated(text) == text
+    """`python -m tools.docs` writes it."""
+    assert docs.updated("modules") == (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 
 
 def test_the_reference_of_commands_is_that_of_their_help() -> None:
-    """`python -m tools.docs.commands` writes it."""
-    text = commands.DOCUMENT.read_text(encoding="utf-8")
-    assert commands.updated(text) == text
+    """`python -m tools.docs` writes it."""
+    assert docs.updated("commands") == COMMANDS.read_text(encoding="utf-8")
 
 
 def test_every_exit_code_of_the_source_is_in_the_table() -> None:
     """And the table has no others."""
-    table = set(map(int, re.findall(r"^\| (\d+) \|", commands.DOCUMENT.read_text("utf-8"), re.MULTILINE)))
-    files = [
-        *(ROOT / "site_spider" / "commands").rglob("*.py"),
-        *(ROOT / "site_spider" / "service").rglob("*.py"),
-    ]
-    named = r"^(?:EXIT_[A-Z]+|UNAVAILABLE|SOFTWARE|SETUP|CONFIG) = (\d+)"
-    found = {int(code) for path in files for code in re.findall(named, path.read_text("utf-8"), re.MULTILINE)}
+    table = set(map(int, re.findall(r"^\| (\d+) \|", COMMANDS.read_text("utf-8"), re.MULTILINE)))
+    texts = (path.read_text("utf-8") for path in (ROOT / "site_spider").rglob("*.py"))
+    found = {int(code) for text in texts for code in re.findall(r"^EXIT_[A-Z]+ = (\d+)", text, re.MULTILINE)}
     assert table == found | {0, supervisor.KILLED}
 
 
 def test_folders_say_what_they_never_do() -> None:
     """Three sentences: what it is, what it owns, what it never does."""
-    folders = [path for path in module_map.PACKAGE.rglob("__init__.py") if path.parent != module_map.PACKAGE]
+    folders = [path for path in docs.PACKAGE.rglob("__init__.py") if path.parent != docs.PACKAGE]
     said = {path.parent.name: ast.get_docstring(ast.parse(path.read_text("utf-8"))) or "" for path in folders}
     assert len(said) > 15
     assert [name for name, text in said.items() if not re.search(r"\bnever\b", text)] == []
@@ -350,8 +344,7 @@ def test_the_commands_for_other_projects_are_those_of_the_package() -> None:
 
 def test_what_remains_after_an_uninstall_names_all_topics() -> None:
     topics = CrawlTopics.of(OURS)
-    tasks = TaskTopics.of(topics)
-    names = {*topics.tiers, *topics[2:], *tasks[1:4], tasks.control, tasks.clock, tasks.pages}
+    names = {*topics.tiers, *topics[2:], topics.parked, topics.control, topics.clock, topics.pages}
     text = (ROOT / "docs" / "deploying.md").read_text(encoding="utf-8").partition("after an uninstall\n")[2]
     row = re.search(r"^\| Kafka \| the topics (.*?); the groups", text, re.MULTILINE)
     assert row is not None

@@ -39,6 +39,10 @@ _NUMBERS = re.compile(
     r"(^status|^depth|^retries|^redirects|_size|_ms|_num|_seconds|bytes|^seeds\..*|^queues\..*)$"
 )
 _BYTES = re.compile(r"(_size|bytes)$")
+_TERMS = {
+    **{"missingBucket": False, "parentFormat": {"id": "terms"}, "include": [], "exclude": []},
+    **{"includeIsRegex": False, "excludeIsRegex": False},
+}
 _EMPTY_AS_NULL = {"count", "sum", "unique_count"}
 
 
@@ -70,9 +74,6 @@ class Panel(NamedTuple):
         return f"{self.about}. Unit: {self.unit}"
 
 
-# --- the description ------------------------------------------------------------------------------
-
-
 def value(text: str, title: str) -> Value:
     """Such as `sum(interval_num)/s as Downloads`. Raises ValueError."""
     found = _VALUE.fullmatch(text)
@@ -98,25 +99,16 @@ def _panel(said: dict[str, Any], views: Mapping[str, Any]) -> Panel:
     return Panel(**said, values=figures, by=tuple(by), height=height)
 
 
-# --- columns of Lens ------------------------------------------------------------------------------
-
-
 def _of_value(value: Value, time_field: str) -> dict[str, Any]:
     params: dict[str, Any] = {"emptyAsNull": True} if value.operation in _EMPTY_AS_NULL else {}
     if value.percentile is not None:
         params["percentile"] = value.percentile
     if value.field is not None and _BYTES.search(value.field) and value.operation != "unique_count":
         params["format"] = {"id": "bytes", "params": {"decimals": 1}}
-    column: dict[str, Any] = {
-        "label": value.label,
-        "customLabel": True,
-        "dataType": "date" if value.field == time_field else "number",
-        "operationType": value.operation,
-        "isBucketed": False,
-        "scale": "ratio",
-        "sourceField": value.field or RECORDS,
-        "params": params,
-    }
+    kind = "date" if value.field == time_field else "number"
+    column: dict[str, Any] = {"label": value.label, "customLabel": True, "dataType": kind}
+    column |= {"operationType": value.operation, "isBucketed": False, "scale": "ratio"}
+    column |= {"sourceField": value.field or RECORDS, "params": params}
     if value.operation == "last_value":
         params["sortField"] = time_field
         column["filter"] = {"query": f"{json.dumps(value.field)}: *", "language": "kuery"}
@@ -137,18 +129,8 @@ def _of_group(group: str | Mapping[str, str], time_field: str, ordered: str | No
         return _bucket("Filters", "string", "filters", "ordinal", {"filters": filters})
     field, _, size = group.partition(" ")
     order = {"type": "column", "columnId": ordered} if ordered else {"type": "alphabetical", "fallback": True}
-    params = {
-        "size": int(size),
-        "orderBy": order,
-        "orderDirection": "desc" if ordered else "asc",
-        "otherBucket": ordered is not None,
-        "missingBucket": False,
-        "parentFormat": {"id": "terms"},
-        "include": [],
-        "exclude": [],
-        "includeIsRegex": False,
-        "excludeIsRegex": False,
-    }
+    params = {"size": int(size), "orderBy": order, "orderDirection": "desc" if ordered else "asc"}
+    params |= {"otherBucket": ordered is not None, **_TERMS}
     kind = "number" if _NUMBERS.search(field) else "string"
     return _bucket(field, kind, "terms", "ordinal", params, field)
 
@@ -158,9 +140,6 @@ def _bucket(
 ) -> dict[str, Any]:
     head = {"label": label, "dataType": kind, "operationType": operation, "isBucketed": True, "scale": scale}
     return {**head, **({"sourceField": field} if field else {}), "params": params}
-
-
-# --- panels of Lens, by value ---------------------------------------------------------------------
 
 
 def _lens(panel: Panel, time_field: str) -> dict[str, Any]:
@@ -198,37 +177,20 @@ def _visualization(show: str, groups: list[str], values: list[str]) -> dict[str,
         slices = {**layer, "primaryGroups": groups, "metrics": values, **looks, "nestedLegend": False}
         return {"shape": "donut", "layers": [slices]}
     series = _SERIES[show]
-    curves = {
-        **layer,
-        "seriesType": series,
-        "xAccessor": groups[0],
-        "accessors": values,
-        "position": "top",
-        "showGridlines": False,
-        **({"splitAccessor": groups[1]} if len(groups) > 1 else {}),
-    }
+    axes = {"xAccessor": groups[0], "accessors": values, "position": "top", "showGridlines": False}
+    split = {"splitAccessor": groups[1]} if len(groups) > 1 else {}
+    legend = {"isVisible": len(groups) > 1 or len(values) > 1, "position": "right"}
+    looks = {"legend": legend, "valueLabels": "hide", "fittingFunction": "None"}
     return {
-        "legend": {"isVisible": len(groups) > 1 or len(values) > 1, "position": "right"},
-        "valueLabels": "hide",
-        "fittingFunction": "None",
-        "preferredSeriesType": series,
-        "layers": [curves],
-    }
-
-
-# --- saved objects --------------------------------------------------------------------------------
+        **looks, "preferredSeriesType": series, "layers": [{**layer, "seriesType": series, **axes, **split}]
+    }  # fmt: skip
 
 
 def exported(path: Path = DESCRIPTION) -> str:
     """The file: an object a line, and a last line that counts them. Raises ValueError."""
     objects = list(_objects(yaml.safe_load(path.read_text(encoding="utf-8"))))
-    end = {
-        "excludedObjects": [],
-        "excludedObjectsCount": 0,
-        "exportedCount": len(objects),
-        "missingRefCount": 0,
-        "missingReferences": [],
-    }
+    end = {"excludedObjects": [], "excludedObjectsCount": 0, "exportedCount": len(objects)}
+    end |= {"missingRefCount": 0, "missingReferences": []}
     return "".join(f"{_json(one)}\n" for one in (*objects, end))
 
 
@@ -244,9 +206,8 @@ def _objects(said: dict[str, Any]) -> Iterator[dict[str, Any]]:
         panels = [_panel(one, views) for one in dashboard["panels"]]
         for number, panel in enumerate(panels):
             if panel.show == "search":
-                reference = {
-                    "name": _SEARCHED_INDEX, "type": "index-pattern", "id": f"{_PREFIX}{panel.of}"
-                }  # fmt: skip
+                searched = f"{_PREFIX}{panel.of}"
+                reference = {"name": _SEARCHED_INDEX, "type": "index-pattern", "id": searched}
                 attributes = _search(panel, views[panel.of]["time"])
                 yield _object("search", f"search-{name}-{number}", attributes, [reference])
         yield _object("dashboard", f"dashboard-{name}", *_dashboard(name, dashboard, panels, views))
@@ -255,30 +216,17 @@ def _objects(said: dict[str, Any]) -> Iterator[dict[str, Any]]:
 def _object(
     kind: str, name: str, attributes: dict[str, Any], references: list[dict[str, str]]
 ) -> dict[str, Any]:
-    return {
-        "attributes": attributes,
-        "coreMigrationVersion": CORE,
-        "id": f"{_PREFIX}{name}",
-        "managed": False,
-        "references": references,
-        "type": kind,
-        "typeMigrationVersion": VERSIONS[kind],
-    }
+    head = {"attributes": attributes, "coreMigrationVersion": CORE, "id": f"{_PREFIX}{name}"}
+    more = {"managed": False, "references": references, "type": kind}
+    return {**head, **more, "typeMigrationVersion": VERSIONS[kind]}
 
 
 def _search(panel: Panel, time_field: str) -> dict[str, Any]:
     source = {**_NOTHING_ASKED, "indexRefName": _SEARCHED_INDEX, "highlightAll": True, "version": True}
-    return {
-        "title": f"site_spider: {panel.title}",
-        "description": panel.description,
-        "columns": list(panel.columns),
-        "sort": [[time_field, "desc"]],
-        "grid": {},
-        "hideChart": False,
-        "isTextBasedQuery": False,
-        "timeRestore": False,
-        "kibanaSavedObjectMeta": {"searchSourceJSON": _json(source)},
-    }
+    head = {"title": f"site_spider: {panel.title}", "description": panel.description}
+    columns = {"columns": list(panel.columns), "sort": [[time_field, "desc"]], "grid": {}}
+    off = dict.fromkeys(("hideChart", "isTextBasedQuery", "timeRestore"), False)
+    return {**head, **columns, **off, "kibanaSavedObjectMeta": {"searchSourceJSON": _json(source)}}
 
 
 def _dashboard(
@@ -304,18 +252,13 @@ def _dashboard(
             references.append({**own, "name": f"{number}:{own['name']}"})
         shown.append({"gridData": place, "panelIndex": str(number), "title": panel.title, **one})
     looks = {"useMargins": True, "syncColors": True, "syncCursor": True, "syncTooltips": False}
+    head = {"title": said["title"], "description": said["about"]}
+    time = {"timeRestore": True, "timeFrom": "now-24h", "timeTo": "now"}
     return {
-        "title": said["title"],
-        "description": said["about"],
-        "timeRestore": True,
-        "timeFrom": "now-24h",
-        "timeTo": "now",
-        "refreshInterval": {"pause": False, "value": 30_000},
+        **head, **time, "refreshInterval": {"pause": False, "value": 30_000},
         "kibanaSavedObjectMeta": {"searchSourceJSON": _json(_NOTHING_ASKED)},
-        "optionsJSON": _json({**looks, "hidePanelTitles": False}),
-        "panelsJSON": _json(shown),
-        "version": 1,
-    }, references
+        "optionsJSON": _json({**looks, "hidePanelTitles": False}), "panelsJSON": _json(shown), "version": 1,
+    }, references  # fmt: skip
 
 
 def _json(value: Any) -> str:

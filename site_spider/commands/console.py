@@ -16,10 +16,10 @@ from site_spider.console.url_search import UrlSearch
 from site_spider.console.watch import FleetWatch
 from site_spider.contracts.seed_log import SeedLog
 from site_spider.dead_letters import topic_of
+from site_spider.seed.tiers import CrawlTopics
 from site_spider.service import config
 from site_spider.service.config import check_ends_are_told
 from site_spider.tasks.desk import PutBackTasks
-from site_spider.tasks.follower import TaskTopics
 
 _DEFAULT_PORT = 8787
 
@@ -65,7 +65,7 @@ class Command(SiteCommand):
         from site_spider.console.server import Handlers, LettersAtHand  # noqa: PLC0415
 
         watch = FleetWatch.read(self.options, log, opts.group, opts.topic)
-        topics = TaskTopics.read(self.options)
+        topics = CrawlTopics.beside(self.options)
         dead_letters = LettersAtHand(
             log, topic_of(self.options), lambda producer: PutBackTasks(log, producer, topics)
         )

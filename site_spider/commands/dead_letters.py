@@ -19,10 +19,9 @@ from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
 from site_spider.contracts.seed_log import Message, SeedLog
 from site_spider.dead_letters import SUFFIX, Letter, Replay, beginning, letters, topic_of
 from site_spider.errors import TopicMissing
-from site_spider.seed.tiers import Tiers
+from site_spider.seed.tiers import CrawlTopics, Tiers
 from site_spider.service import config as parts
 from site_spider.tasks.desk import PutBackTasks
-from site_spider.tasks.follower import TaskTopics
 
 __name__ = "site_spider.commands.dead-letters"  # Scrapy names the command after it
 
@@ -93,7 +92,7 @@ class Command(SiteCommand):
             )
 
     def _replay(self, log: SeedLog, topic: str) -> None:
-        topics = TaskTopics.read(self.options)
+        topics = CrawlTopics.beside(self.options)
         replay = Replay(
             log, topic, self._complain_about, lambda producer: PutBackTasks(log, producer, topics)
         )

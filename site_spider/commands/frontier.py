@@ -77,9 +77,8 @@ class Command(SiteCommand):
 
 
 def _wanted(pid: int | None) -> dict[Path, int]:
-    found = {path: process for path, process in frontier_sockets.running().items() if pid in (None, process)}
-    alive = {path: process for path, process in found.items() if not frontier_sockets.has_ended(process)}
-    if not alive:
+    found = {path: process for path, process in frontier_sockets.alive().items() if pid in (None, process)}
+    if not found:
         where = " or ".join(str(folder) for folder in frontier_sockets.folders())
         what = "no crawl runs" if pid is None else f"no crawl runs as process {pid}"
         raise SiteSpiderError(
@@ -87,7 +86,7 @@ def _wanted(pid: int | None) -> dict[Path, int]:
             "the same user and with the same XDG_RUNTIME_DIR as the crawl, which needs "
             "SITE_FRONTIER_SOCKET=true."
         )
-    return alive
+    return found
 
 
 def _asked(path: Path, hosts: int) -> dict[str, Any]:

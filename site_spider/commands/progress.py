@@ -35,11 +35,10 @@ from site_spider.observe.progress import (
     of_topics,
     total,
 )
-from site_spider.seed.tiers import Tiers
+from site_spider.seed.tiers import CrawlTopics, Tiers
 from site_spider.service import config as parts
 from site_spider.service.log_lines import processes_of
 from site_spider.tasks.desk import TaskDesk
-from site_spider.tasks.follower import TaskTopics
 from site_spider.text import cut
 
 # --- progress report: one report of `scrapy progress`, as a line and as a document -----------------------
@@ -161,7 +160,7 @@ def task_report(desk: TaskDesk, group: str, task_id: str) -> dict[str, Any]:
         "task_id": task_id,
         "state": facts.state if overview.knows(task_id) else "not declared",
         "reason": facts.reason,
-        "waiting": sum(1 for topic in topics.all_seeds for _ in in_seed_topic(log, topic, group, task_id)),
+        "waiting": sum(1 for topic in topics.tiers for _ in in_seed_topic(log, topic, group, task_id)),
         "parked": sum(1 for _ in in_parked_topic(log, topics, desk.board, task_id)),
         **facts.numbers(),
         "pages_begun": facts.pages_begun,
@@ -359,7 +358,7 @@ class Command(SiteCommand):
 
     def _show_task(self, log: SeedLog, topic: str, group: str, opts: argparse.Namespace) -> None:
         log.check(_CHECK_SECONDS)
-        topics = TaskTopics.read(self.options, topic)
+        topics = CrawlTopics.beside(self.options, topic)
         while True:
             report = task_report(TaskDesk(log, topics), group, opts.task_id)
             if opts.format == "json":

@@ -43,9 +43,9 @@ from site_spider.results.recheck import (
     Standing,
 )
 from site_spider.seed.seed import seed_message
+from site_spider.seed.tiers import CrawlTopics
 from site_spider.service import config as parts
 from site_spider.tasks.desk import PutBackTasks
-from site_spider.tasks.follower import TaskTopics
 from site_spider.tasks.record import span_seconds
 from site_spider.text import for_log
 
@@ -92,7 +92,7 @@ class Recrawl:
         plan: RecrawlPlan,
         reader: ResultReader,
         log: SeedLog,
-        topics: TaskTopics,
+        topics: CrawlTopics,
         complain: Callable[[str], None],
         step: Callable[[int], object] = lambda _pages: None,
     ) -> None:
@@ -247,7 +247,7 @@ class Recrawl:
         return (one for one in doubtful if one["url_id"] not in found)
 
     def _headers(self, since_ms: int) -> Iterator[bytes]:
-        for topic in dict.fromkeys((self._plan.topic, *self._topics.all_seeds)):
+        for topic in dict.fromkeys((self._plan.topic, *self._topics.tiers)):
             with suppress(TopicMissing):
                 for message in self._log.read(topic, since_ms=since_ms):
                     yield from (value for name, value in message.headers if name == _HEADER)
@@ -314,7 +314,7 @@ class Command(SiteCommand):
 
     def work(self, opts: argparse.Namespace) -> None:
         """Produce. Raises SiteSpiderError."""
-        topics = TaskTopics.read(self.options, opts.topic)
+        topics = CrawlTopics.beside(self.options, opts.topic)
         plan = self._plan(opts, opts.topic or topics.seeds)
         with closing(parts.reader(self.options)) as reader, closing(parts.seed_log(self.options)) as log:
             if not hasattr(reader, "exchange"):
@@ -343,7 +343,7 @@ class Command(SiteCommand):
         filters = opts.task_id, opts.host, opts.limit, opts.not_extract, opts.dry_run
         return RecrawlPlan(calendar, names, topic, *filters, waits=opts.every is None and not opts.dry_run)
 
-    def _round(self, plan: RecrawlPlan, reader: ResultReader, log: SeedLog, topics: TaskTopics) -> None:
+    def _round(self, plan: RecrawlPlan, reader: ResultReader, log: SeedLog, topics: CrawlTopics) -> None:
         log.check(_CHECK_SECONDS)
         with tqdm(desc="pages", unit="", disable=None, file=sys.stderr, leave=False) as bar:
             round_ = Recrawl(plan, reader, log, topics, _complain, bar.update)

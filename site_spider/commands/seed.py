@@ -23,10 +23,10 @@ from site_spider.intake import seed_queue
 from site_spider.observe.progress import LagGate, group_gate
 from site_spider.seed.fields import MAX_MESSAGE_BYTES
 from site_spider.seed.seed import seed_message
+from site_spider.seed.tiers import CrawlTopics
 from site_spider.service import config as parts
 from site_spider.service.config import check_ends_are_told
 from site_spider.tasks.control_log import TaskProducer
-from site_spider.tasks.follower import TaskTopics
 from site_spider.text import for_log, refused
 
 # --- seed lines: reads a file of seeds line by line, however long the file or a line of it is ------------
@@ -241,7 +241,7 @@ class Command(SiteCommand):
     def _produce(self, stream: BinaryIO, log: SeedLog, opts: argparse.Namespace) -> None:
         if opts.close or (opts.max_lag and opts.max_lag.is_of_task):
             check_ends_are_told(self.options)
-        topics = TaskTopics.read(self.options, opts.topic)
+        topics = CrawlTopics.beside(self.options, opts.topic)
         topic = opts.topic or topics.seeds
         with closing(log.producer()) as producer:
             task = TaskProducer(log, producer, topics, opts.task_id) if opts.task_id else None

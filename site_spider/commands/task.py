@@ -13,20 +13,20 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from site_spider import runtime
+from site_spider import runtime, webhook
 from site_spider.commands.output import Column, print_json, print_table, show
 from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
 from site_spider.errors import SeedError
 from site_spider.observe.progress import in_parked_topic, in_seed_topic
 from site_spider.seed.fields import identifier
+from site_spider.seed.tiers import CrawlTopics
 from site_spider.service import config as parts
 from site_spider.service.config import check_ends_are_told, guard_of, spill_keys
-from site_spider.tasks import webhook
 from site_spider.tasks.control_log import Endings, read_endings, written
 from site_spider.tasks.desk import TaskDesk, TaskFacts, TaskOrders, TaskOverview
-from site_spider.tasks.ending import Attempts, TaskEnding
+from site_spider.tasks.ending import Attempts, TaskEnding, WebhookAttempt
 from site_spider.tasks.ends import attempts_of
-from site_spider.tasks.follower import TaskTopics, TopicView
+from site_spider.tasks.follower import TopicView
 from site_spider.tasks.record import (
     MAX_RECORD_BYTES,
     BadTask,
@@ -161,7 +161,7 @@ class Command(SiteCommand):
                 self.task_id = identifier("the task's id", words[0]) or ""
             except SeedError as error:
                 raise BadTask(error.reason) from None
-        topics = TaskTopics.read(self.options)
+        topics = CrawlTopics.beside(self.options)
         with closing(parts.seed_log(self.options)) as log:
             log.check(_CHECK_SECONDS)
             self.desk = TaskDesk(log, topics)
@@ -256,14 +256,14 @@ class Command(SiteCommand):
         rules, waiting, hits = TaskRules(task), 0, 0
         examples: list[str] = []
         for seed in chain(
-            *(in_seed_topic(self.desk.log, topic, group, self.task_id) for topic in topics.all_seeds),
+            *(in_seed_topic(self.desk.log, topic, group, self.task_id) for topic in topics.tiers),
             in_parked_topic(self.desk.log, topics, self.desk.board, self.task_id),
         ):
             waiting += 1
             if not rules.takes_seed(seed.url):
                 hits += 1
                 examples += [seed.url] if len(examples) < _SHOWN else []
-        where = f"{', '.join(topics.all_seeds)} and {topics.parked}"
+        where = f"{', '.join(topics.tiers)} and {topics.parked}"
         said = f"would filter {hits} of {waiting} seeds that wait in {where}"
         self._answer(said, waiting=waiting, would_filter=hits, examples=examples)
         for url in [] if self.opts.json else examples:
@@ -375,9 +375,10 @@ class Command(SiteCommand):
         if task is None or task.webhook is None:
             raise BadTask(f"{self.task_id!r} has no webhook; say: scrapy task set {self.task_id} webhook=URL")
         sent = webhook.notice(ending.ended.event, secret, int(runtime.time()))
-        attempt = webhook.post(task.webhook, sent, guard_of(self.options))
+        at_ms = int(runtime.time() * 1000)
+        attempt = WebhookAttempt(at_ms, *webhook.post(task.webhook, sent, guard_of(self.options)))
         generation = ending.ended.generation
-        made = (*attempts_of(ending, generation), attempt)[-webhook.MOST_ATTEMPTS :]
+        made = (*attempts_of(ending), attempt)[-webhook.MOST_ATTEMPTS :]
         record = written(self.task_id, Attempts(generation, made))
         with closing(desk.log.producer()) as producer:
             producer.send(desk.topics.control, *record).result()

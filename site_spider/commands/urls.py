@@ -19,7 +19,6 @@ from site_spider.seed.tiers import CrawlTopics
 from site_spider.service import config as parts
 from site_spider.sources.url_rules import UrlRulesFile
 from site_spider.tasks.desk import TaskDesk
-from site_spider.tasks.follower import TaskTopics
 from site_spider.tasks.record import RUNNING, BadTask, Phase, TaskRules
 
 _COLUMNS = (Column("CHECK"), Column("SEED"), Column("LINK"), Column("SAYS", shrinks=True))
@@ -97,7 +96,7 @@ class Command(SiteCommand):
         if task_id is None:
             return None, RUNNING
         with closing(parts.seed_log(self.options)) as log:
-            desk = TaskDesk(log, TaskTopics.of(CrawlTopics.of(self.options)))
+            desk = TaskDesk(log, CrawlTopics.of(self.options))
             if (task := desk.board.task(task_id)) is None:
                 raise BadTask(f"nobody has declared the task {task_id!r}; leave out --task-id")
             return TaskRules(task), desk.board.phase(task_id)

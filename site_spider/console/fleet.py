@@ -7,7 +7,7 @@ within the hour. `seen_at` is the time of whoever asks, because the clocks of ma
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
@@ -136,7 +136,8 @@ class Curves:
     """Memory is bounded: steps of one hour, and names in a step."""
 
     def __init__(self) -> None:
-        self._steps: deque[Stretch] = deque()
+        self._steps: dict[int, Stretch] = {}
+        self._newest = 0
 
     def add(self, since: float, until: float, increases: Mapping[str, float]) -> None:
         """What one process did between two moments."""
@@ -160,26 +161,18 @@ class Curves:
     def between(self, since: float, until: float) -> Iterator[Stretch]:
         """The steps that lie in a time altogether, in order."""
         first, last = -(-since // STEP_SECONDS), until // STEP_SECONDS
-        return (step for step in self._steps if first <= step.number < last)
+        return (self._steps[number] for number in sorted(self._steps) if first <= number < last)
 
     def _step(self, number: int) -> Stretch | None:
         """The step of this number, made when it is new; None for one that is forgotten."""
-        steps = self._steps
-        if not steps or number > steps[-1].number:
-            steps.append(Stretch(number))
-        elif number <= steps[-1].number - _STEPS:
+        if number <= self._newest - _STEPS:
             return None
-        while steps[0].number <= steps[-1].number - _STEPS:
-            steps.popleft()
-        if steps[-1].number == number:
-            return steps[-1]
-        return self._older(number)
-
-    def _older(self, number: int) -> Stretch:
-        place = next(index for index, step in enumerate(self._steps) if step.number >= number)
-        if self._steps[place].number != number:
-            self._steps.insert(place, Stretch(number))
-        return self._steps[place]
+        if number > self._newest:
+            self._newest = number
+            self._steps = {known: step for known, step in self._steps.items() if known > number - _STEPS}
+        if number not in self._steps:
+            self._steps[number] = Stretch(number)
+        return self._steps[number]
 
 
 def _add(counts: Counter[str], increases: Mapping[str, float], share: float) -> None:

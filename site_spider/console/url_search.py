@@ -20,7 +20,8 @@ from site_spider.contracts.seed_log import (
 from site_spider.contracts.sink import ResultReader
 from site_spider.dead_letters import newest
 from site_spider.errors import SeedError, SiteSpiderError
-from site_spider.observe.progress import DoneOffsets, of_topics
+from site_spider.ledger.metadata import DoneOffsets
+from site_spider.observe.progress import of_topics
 from site_spider.page.url import canonical_url, host_of, url_id
 from site_spider.seed.seed import seed_message
 from site_spider.seed.tiers import partition_of

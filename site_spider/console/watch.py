@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -37,7 +38,7 @@ from site_spider.seed.tiers import TOPIC, CrawlTopics
 from site_spider.tasks.board import Board
 from site_spider.tasks.control_log import Endings
 from site_spider.tasks.desk import Ordered, TaskDesk, TaskFacts, TaskOrders, TaskOverview
-from site_spider.tasks.follower import TaskTopics, TopicView
+from site_spider.tasks.follower import TopicView
 from site_spider.text import for_log
 
 # --- Follows the topic of snapshots: an hour back at the start, then what is new -------------------------
@@ -196,7 +197,8 @@ class Neighbours:
 
     async def ask_all(self, question: bytes) -> Answers:
         """What those of this log answer: a number asks for a snapshot with so many of the largest hosts."""
-        paths = await asyncio.to_thread(_alive)
+        found = await asyncio.to_thread(frontier_socket.alive)
+        paths = dict(islice(found.items(), _MOST_PROCESSES))
         await self._learn_own_name()
         self._known = {path: said for path, said in self._known.items() if path in paths}
         turns = asyncio.Semaphore(_AT_ONCE)
@@ -205,9 +207,9 @@ class Neighbours:
             async with turns:
                 return await _asked(path, question) if await self._is_mine(path) else None
 
-        found = await asyncio.gather(*map(ask, paths))
+        answers = await asyncio.gather(*map(ask, paths))
         others = {path: said for path, said in self._known.items() if not said.is_of(self._own)}
-        snapshots = {path: answer for path, answer in zip(paths, found, strict=True) if answer is not None}
+        snapshots = {path: answer for path, answer in zip(paths, answers, strict=True) if answer is not None}
         silent = [pid for path, pid in paths.items() if path not in snapshots and path not in others]
         return Answers(snapshots, silent, [f"{said.name}, of another seed log" for said in others.values()])
 
@@ -246,13 +248,6 @@ class _Said(NamedTuple):
         return self.log is None or self.log.is_same(log)
 
 
-def _alive() -> dict[Path, int]:
-    found = {
-        path: pid for path, pid in frontier_socket.running().items() if not frontier_socket.has_ended(pid)
-    }
-    return dict(list(found.items())[:_MOST_PROCESSES])
-
-
 async def _asked(path: Path, question: bytes) -> dict[str, Any] | None:
     """None when there is no answer in time, or an odd one."""
     try:
@@ -282,7 +277,7 @@ VERBS = ("pause", "resume", "cancel", "close", "set")
 class TaskWatch:
     """One thread at a time looks; any may read `facts`."""
 
-    def __init__(self, log: SeedLog, topics: TaskTopics) -> None:
+    def __init__(self, log: SeedLog, topics: CrawlTopics) -> None:
         self._log = log
         self._topics = topics
         self._board = Board()
@@ -338,7 +333,7 @@ class FleetWatch:
         topics: Topics,
         statistics_topic: str,
         interval_seconds: float,
-        tasks: TaskTopics | None = None,
+        tasks: CrawlTopics | None = None,
     ) -> None:
         """`tasks` are by default those that are named after the first of `topics`."""
         self.fleet = Fleet()
@@ -347,7 +342,7 @@ class FleetWatch:
         self.topics = each_topic(topics)
         self._history = History(log, statistics_topic, interval_seconds)
         self._interval_seconds = interval_seconds
-        self.tasks = TaskWatch(log, tasks or TaskTopics.read({TOPIC: self.topics[0]}))
+        self.tasks = TaskWatch(log, tasks or CrawlTopics.beside({TOPIC: self.topics[0]}))
         self.neighbours = Neighbours(log)
         self._names: dict[Path, str] = {}
         self._log_view: LogView | None = None
@@ -357,6 +352,12 @@ class FleetWatch:
         self._hosts = _FEW_HOSTS
         self._woken = asyncio.Event()
         self._one_look_at_tasks = asyncio.Lock()
+        self._looks = (  # each with how often it is taken while somebody watches
+            (_TOPIC, self._look_at_topic, _IDLE_SECONDS),
+            (_THIS_HOST, self.look_at_this_host, _WATCHED_SECONDS),
+            (_PROGRESS, self._look_at_progress, 2 * _WATCHED_SECONDS),
+            (_TASKS, self.look_at_tasks, 2 * _WATCHED_SECONDS),
+        )
 
     @classmethod
     def read(cls, settings: BaseSettings, log: SeedLog, group: str | None, topic: str | None) -> Self:
@@ -367,20 +368,15 @@ class FleetWatch:
             group=group or options.text(settings, "SITE_CONSUMER_GROUP", required=True),
             topics=topics.tiers if topic is None else (topic,),
             statistics_topic=topics.statistics,
-            tasks=TaskTopics.of(topics),
+            tasks=topics,
             interval_seconds=options.seconds(settings, "SITE_STATS_INTERVAL_SECONDS", minimum=0.1),
         )
 
     async def run(self) -> None:
         """Until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            for name, look, watched in (
-                (_THIS_HOST, self.look_at_this_host, _WATCHED_SECONDS),
-                (_TOPIC, self._look_at_topic, _IDLE_SECONDS),
-                (_PROGRESS, self._look_at_progress, 2 * _WATCHED_SECONDS),
-                (_TASKS, self.look_at_tasks, 2 * _WATCHED_SECONDS),
-            ):
-                tasks.create_task(self._repeat(name, look, watched))
+            for name, look, watched_seconds in self._looks:
+                tasks.create_task(self._repeat(name, look, watched_seconds))
 
     def attend(self, hosts: int = _FEW_HOSTS) -> None:
         """Somebody looks: ask more often, and for so many hosts."""
@@ -406,10 +402,8 @@ class FleetWatch:
 
     async def look_once(self) -> None:
         """All sources, once."""
-        await self._guarded(_TOPIC, self._look_at_topic)
-        await self._guarded(_THIS_HOST, self.look_at_this_host)
-        await self._guarded(_PROGRESS, self._look_at_progress)
-        await self._guarded(_TASKS, self.look_at_tasks)
+        for name, look, _ in self._looks:
+            await self._guarded(name, look)
 
     async def close(self) -> None:
         """Release what was opened."""

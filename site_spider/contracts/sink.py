@@ -118,9 +118,7 @@ class StatisticsStore(DocumentStore, Protocol):
         """Build from Scrapy settings, without connecting. Raises ConfigError."""
 
 
-# --- reader ----------------------------------------------------------------------------------------------
-# The contract of reading results and items back from a store.
-
+# --- reader: the contract of reading results and items back from a store ---------------------------------
 
 StatusFilter = int | Literal["none", "failed"] | None
 """An HTTP status, or "none" (same as "failed") for results without an answer; None: any."""

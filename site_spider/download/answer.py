@@ -38,8 +38,7 @@ from site_spider.engine.guard import (
 )
 from site_spider.engine.scrapy_parts import QuickHeaders
 
-# --- answer errors ---------------------------------------------------------------------------------------
-# Why an answer cannot be read.
+# --- answer errors: why an answer cannot be read ---------------------------------------------------------
 
 
 class OddAnswer(Exception):
@@ -50,13 +49,10 @@ class NoAnswer(Exception):
     """What came is no answer at all, and no reader would make one of it."""
 
 
-# --- chunks ----------------------------------------------------------------------------------------------
-# Reads chunked bodies, with bounds on the bytes that are not content.
-#
+# --- chunks: reads chunked bodies, with bounds on the bytes that are not content -------------------------
 # llhttp reads them in C and says what it is given; it does not say where a message ended, nor how long a
 # line is. So the bytes are fed in steps that end at fixed places of the stream, and the bounds are looked
 # at there: the outcome does not depend on how the bytes came.
-
 
 _STEP_BYTES = 16_384  # about 0.3 ms of chunks of one byte
 _HEAD = b"HTTP/1.1 200 OK\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -361,8 +357,7 @@ class _HeaderLines:
         self.found.append((name, value))
 
 
-# --- response --------------------------------------------------------------------------------------------
-# Builds Scrapy's Response from a plain answer.
+# --- response: builds Scrapy's Response from a plain answer ----------------------------------------------
 
 
 def headers_of(lines: list[tuple[bytes, bytes]]) -> Headers:

@@ -153,9 +153,7 @@ class Bodies:
                 pause(is_paused)
 
 
-# --- unpacking -------------------------------------------------------------------------------------------
-# Decompresses bodies in steps and within bounds, in place of Scrapy's middleware.
-
+# --- unpacking: decompresses bodies in steps and within bounds, in place of Scrapy's middleware ----------
 
 logger = logging.getLogger(__name__)
 

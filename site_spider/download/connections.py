@@ -31,14 +31,11 @@ from site_spider.download.names import HostNames, PrivateHostError, for_connecti
 from site_spider.download.tls import TlsClient
 from site_spider.download.wire import Wire
 
-# --- places ----------------------------------------------------------------------------------------------
-# Bounds the connections to sites that are open at a time; a download without a place waits for one.
-#
+# --- Bounds the connections to sites that are open at a time; a download without a place waits for one ---
 # A connection has its place from before it is made until it is lost, so those that are kept for later have
 # one too. When all are taken, one that is kept is closed. When descriptors run out all the same, because
 # others took them, the number of places shrinks to what there was, and grows again with every connection
 # that succeeds.
-
 
 logger = logging.getLogger(__name__)
 

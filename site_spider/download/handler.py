@@ -61,9 +61,7 @@ from site_spider.ledger.completion import Unattributed, job_of
 
 logger = logging.getLogger(__name__)
 
-# --- watch -----------------------------------------------------------------------------------------------
-# Bounds one download in time and size, and pauses its reading.
-
+# --- watch: bounds one download in time and size, and pauses its reading ---------------------------------
 
 _LOOK_SECONDS = 1.0  # for a download that is paused
 

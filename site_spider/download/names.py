@@ -33,12 +33,9 @@ from site_spider.errors import ConfigError, SiteSpiderError
 from site_spider.histogram import Histogram
 from site_spider.ledger.completion import Unattributed
 
-# --- descriptors -----------------------------------------------------------------------------------------
-# File descriptors: how many this process may open, and how many of them serve connections to sites.
-#
+# --- File descriptors: how many this process may open, and how many of them serve connections to sites ---
 # Without a bound of our own the connections that are kept take all of them, and then whatever needs one
 # next fails: a connection, a name lookup, a database.
-
 
 logger = logging.getLogger(__name__)
 
@@ -133,8 +130,7 @@ def _spare(limit: int) -> int:
     return min(96, max(24, limit // 8))
 
 
-# --- lookups ---------------------------------------------------------------------------------------------
-# Counts the lookups of host names in this process, whichever thread makes them.
+# --- lookups: counts the lookups of host names in this process, whichever thread makes them --------------
 
 
 class Lookups:
@@ -160,15 +156,12 @@ class Lookups:
 LOOKUPS: Final = Lookups()  # of the process, as the resolver is
 
 
-# --- resolver --------------------------------------------------------------------------------------------
-# Resolves names to public addresses only, with a cache that expires.
-#
+# --- Resolves names to public addresses only, with a cache that expires ----------------------------------
 # Every way to write a host passes here, also literal addresses (`127.1`, `0x7f000001`,
 # `[::ffff:127.0.0.1]`), at every hop of a redirect: Twisted resolves the host of each connection by name.
 # Scrapy's own cache has no time to live.
 #
 # The addresses that were judged are the ones that are connected to: no name is looked up between.
-
 
 _TTL_SECONDS = 60.0
 _MOST_HOSTS = 10_000

@@ -95,14 +95,11 @@ def _version(settings: BaseSettings, name: str, default: int) -> int:
     return _VERSIONS[value]
 
 
-# --- tls sessions ----------------------------------------------------------------------------------------
-# Keeps TLS sessions, so that the next connection to a server needs no whole handshake.
-#
+# --- tls sessions: keeps TLS sessions, so that the next connection to a server needs no whole handshake --
 # A session is taken once: a ticket of TLS 1.3 that were sent twice would show that two connections are of
 # one client, and servers may refuse it. Where a session is resumed, no certificate is sent or verified. So
 # each has the time of the handshake that verified it, and what follows from it inherits that time: a
 # certificate counts no longer than `seconds` without being looked at again.
-
 
 Session = TypeVar("Session")
 
@@ -173,9 +170,7 @@ class TlsSessions(Generic[Session]):
             del self._of_peer[peer]
 
 
-# --- tls stream ------------------------------------------------------------------------------------------
-# The client's side of one TLS connection, between bytes of the network and bytes of the page. No I/O.
-#
+# --- The client's side of one TLS connection, between bytes of the network and bytes of the page. No I/O -
 # Theory of operation. `begin` gives the first bytes to send. What comes goes through `feed`, a piece at a
 # time, and what is to be sent is taken with `outgoing` (or with `encrypt`, behind what waits: so the end of
 # the handshake goes out together with the request). OpenSSL works in memory, so every call ends at once,
@@ -184,7 +179,6 @@ class TlsSessions(Generic[Session]):
 # - Nothing is given out before the certificate is verified.
 # - What came before an error, or before the end, is given out first.
 # - `end` is called once, when the connection is of no more use; the session is kept for the next one.
-
 
 _RECORD_BYTES = 16_384  # no more of a page is in one
 _HEADER_BYTES = 5

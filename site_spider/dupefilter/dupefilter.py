@@ -265,9 +265,7 @@ def is_elsewhere(settings: BaseSettings) -> bool:
     return store is not None and issubclass(store, DoneStore)
 
 
-# --- seed filter -----------------------------------------------------------------------------------------
-# Filters seeds whose page is done or in flight.
-#
+# --- seed filter: filters seeds whose page is done or in flight ------------------------------------------
 # Links that were sent there (`Seed.spilled`) are compared as they would have been where they were found: a
 # page that is in flight or done here is not fetched once more. Seeds of producers are compared with
 # SITE_FILTER_SEEDS only. Never sorted out: a seed with `dont_filter`, and an attempt at a page that another
@@ -275,7 +273,6 @@ def is_elsewhere(settings: BaseSettings) -> bool:
 #
 # Each seed is looked at between the seed queue and the frontier, so that one that is sorted out takes no
 # turn of its host. It ends with the outcome `filtered`, without a result.
-
 
 logger = logging.getLogger(__name__)
 
@@ -421,13 +418,10 @@ def pages_of(
     return ForeignPages(dupefilter)
 
 
-# --- lookup ----------------------------------------------------------------------------------------------
-# Looks the links of a page up in advance, for a store outside the process.
-#
+# --- lookup: looks the links of a page up in advance, for a store outside the process --------------------
 # A spider middleware, so that it works for every callback. It is the last before the engine, so that only
 # what the others let pass is looked up. What does not come this way (the output of errbacks) is compared
 # with what this process knows, and at worst fetched once more.
-
 
 _BATCH = 500  # requests held back at most: a page seldom has more links
 

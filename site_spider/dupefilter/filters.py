@@ -112,9 +112,7 @@ class Seen:
                 del self._spilled[fingerprint]
 
 
-# --- bloom -----------------------------------------------------------------------------------------------
-# Marks in a Bloom filter: few bytes each, with rare mistakes.
-#
+# --- Marks in a Bloom filter: few bytes each, with rare mistakes -----------------------------------------
 # A mistake takes a page for done that was never fetched. A Bloom filter that gets more than it was made for
 # makes more and more of them. So there are two at most: when the young one is full, it becomes the old one,
 # and what was in the old one before is forgotten and will be fetched again. At least the last `capacity`
@@ -160,8 +158,7 @@ class BloomDone:
         return Bloom(self._capacity, self.error_rate / 2)  # each of the two contributes its own errors
 
 
-# --- rolling ---------------------------------------------------------------------------------------------
-# Marks that expire: by age, by count, or by hits.
+# --- Marks that expire: by age, by count, or by hits -----------------------------------------------------
 
 
 class RollingDone:

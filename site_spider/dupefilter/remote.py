@@ -92,9 +92,7 @@ class RemoteDone:
         self._under_way = {}
 
 
-# --- courier ---------------------------------------------------------------------------------------------
-# Asks a store outside the process which pages are done, and writes marks to it.
-#
+# --- courier: asks a store outside the process which pages are done, and writes marks to it --------------
 # Theory of operation. The store's calls wait, so each runs on a thread. There is one question and one batch
 # of marks under way at a time; what is asked meanwhile goes together in the next question. Both are
 # repeated until they succeed. `close` waits for what is under way before it asks the store for more.
@@ -102,7 +100,6 @@ class RemoteDone:
 # An outage slows first and never drops. Who asks waits for the answer, up to `wait_seconds` from the
 # beginning of the outage; after that there are no answers until the store is back, and what only the store
 # knows is fetched once more. Marks wait in memory.
-
 
 logger = logging.getLogger(__name__)
 

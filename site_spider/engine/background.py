@@ -89,9 +89,7 @@ class Background:
             self._forget_threads = None
 
 
-# --- turns -----------------------------------------------------------------------------------------------
-# Shares the time of each turn of the event loop among pages and answers that are being read.
-#
+# --- turns: shares the time of each turn of the event loop among pages and answers that are being read ---
 # Theory of operation. A turn runs everything that is ready, one callback after the other, and timers,
 # signals and other sockets wait until it is over. One page is read in a few milliseconds; a hundred that
 # arrive together would hold up the loop for a second. So a turn has a budget of time. Work that finds it
@@ -102,7 +100,6 @@ class Background:
 # some waiters. The first of them goes on in any case, so none waits for ever; each other one looks whether
 # those before it have left time, and else waits on, before all that came later. Used on the event loop's
 # thread only.
-
 
 T = TypeVar("T")
 

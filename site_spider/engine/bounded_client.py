@@ -242,8 +242,7 @@ class _BoundedParser(_LenientHTTPClientParser):
         super().allHeadersReceived()  # type: ignore[no-untyped-call]
 
 
-# --- kept connections ------------------------------------------------------------------------------------
-# Scrapy's HTTP/1.1 handler with a bounded pool of idle connections and a bounded client.
+# --- Scrapy's HTTP/1.1 handler with a bounded pool of idle connections and a bounded client --------------
 
 
 class _BoundedPool(HTTPConnectionPool):

@@ -22,12 +22,9 @@ from site_spider import meta_keys
 from site_spider.ledger.completion import SeedListener
 from site_spider.ledger.ledger import SeedInFlight
 
-# --- cookie jar ------------------------------------------------------------------------------------------
-# Cookie jars with the bounds of browsers (RFC 6265, section 6.1), and a bound on all of them together.
-#
+# --- Cookie jars with the bounds of browsers (RFC 6265, section 6.1), and a bound on all of them together
 # A jar drops the cookies that were set longest ago. When all jars together are too large, the largest one
 # does, so a site that fills the jars of its own seeds takes none from others.
-
 
 _MOST_OF_DOMAIN = 50
 _MOST_OF_JAR = 3_000

@@ -61,9 +61,7 @@ from site_spider.engine.background import Turns
 from site_spider.engine.guard import is_being_cancelled
 from site_spider.engine.scrapy_parts import QuickCoreStats, forget_frames
 
-# --- signals ---------------------------------------------------------------------------------------------
-# Scrapy's signals at no cost when nobody listens, and without a task when no receiver waits.
-
+# --- signals: Scrapy's signals at no cost when nobody listens, and without a task when no receiver waits -
 
 logger = logging.getLogger(__name__)
 
@@ -125,9 +123,7 @@ class QuickSignals(SignalManager):
             return error
 
 
-# --- unchecked -------------------------------------------------------------------------------------------
-# Methods of Scrapy without their check for a `spider` argument.
-
+# --- unchecked: methods of Scrapy without their check for a `spider` argument ----------------------------
 
 # Scrapy wraps most methods of its middlewares in a function that warns of the argument: 15 calls a page
 _CHECK = _warn_spider_arg(lambda: None).__code__  # the same for all that it wraps
@@ -141,9 +137,7 @@ def unchecked(method: Callable[..., Any]) -> Callable[..., Any]:
     return MethodType(function.__wrapped__, method.__self__)  # type: ignore[union-attr, attr-defined]
 
 
-# --- steps -----------------------------------------------------------------------------------------------
-# The methods of the middlewares that a request passes on the short way.
-
+# --- steps: the methods of the middlewares that a request passes on the short way ------------------------
 
 Step = tuple[Callable[..., Any], dict[str, Any]]
 
@@ -463,9 +457,7 @@ class EngineFlow:
             await self._scrape_exception(error, response, request)
 
 
-# --- hooks -----------------------------------------------------------------------------------------------
-# Hooks into Scrapy's engine: a request has ended, a drain begins, the engine is woken.
-#
+# --- Hooks into Scrapy's engine: a request has ended, a drain begins, the engine is woken ----------------
 # Scrapy has no signal, nor set of signals, that says that a request has ended: a request dropped by a
 # downloader middleware emits nothing, a 404 without an errback ends at `response_received`.
 # `_Slot.remove_request` fires exactly once for each request given out, after all its children were enqueued

@@ -174,12 +174,9 @@ def is_being_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-# --- cancellation ----------------------------------------------------------------------------------------
-# Scrapy's downloader and item processor, with a stray CancelledError turned into an ordinary failure.
-#
+# --- Scrapy's downloader and item processor, with a stray CancelledError turned into an ordinary failure -
 # Raised by a pipeline, it makes the items that follow vanish; raised by a download handler or a downloader
 # middleware, the request never ends. See also engine.guard.
-
 
 _NO_LIMIT = 1_000_000  # downloads of a host at a time: the frontier has the say
 
@@ -266,9 +263,7 @@ class SafeItemProcessor(ItemPipelineManager):
         return item
 
 
-# --- bounds of answers -----------------------------------------------------------------------------------
-# What of an HTTP answer is no content, for both handlers; and what a socket has to read.
-
+# --- What of an HTTP answer is no content, for both handlers; and what a socket has to read --------------
 
 MAX_HEAD_BYTES = 65_536  # of all heads of an answer: interim answers (1xx) have one each
 MAX_HEAD_LINES = 4_000

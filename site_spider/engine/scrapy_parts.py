@@ -184,8 +184,7 @@ def _url_bytes(request: Request) -> int:
     return target + bool(parsed.query) + len(parsed.query) + len(parsed.hostname or "")
 
 
-# --- stats -----------------------------------------------------------------------------------------------
-# Scrapy's statistics collectors at less cost.
+# --- stats: Scrapy's statistics collectors at less cost --------------------------------------------------
 
 
 class QuickStatsCollector(MemoryStatsCollector):
@@ -207,12 +206,9 @@ class QuickCoreStats(CoreStats):
         }
 
 
-# --- log record ------------------------------------------------------------------------------------------
-# Log records without control characters, whichever handler writes them.
-#
+# --- Log records without control characters, whichever handler writes them -------------------------------
 # Every text of a record passes here: its message, with the arguments filled in, and its traceback. A
 # message of ours is one line; others, such as Scrapy's tables, keep their line ends.
-
 
 _OURS = "site_spider"
 
@@ -250,9 +246,7 @@ def install() -> None:
         logging.setLogRecordFactory(EscapedRecord)
 
 
-# --- frames ----------------------------------------------------------------------------------------------
-# The frames that an error holds: those that are shown, and freeing them after it was handled.
-
+# --- The frames that an error holds: those that are shown, and freeing them after it was handled ---------
 
 _MOST_CAUSES = 10  # of an error
 _PACKAGE: Final = Path(__file__).parents[1]
@@ -288,8 +282,7 @@ def forget_frames(error: BaseException | None) -> None:
         error = error.__cause__ or error.__context__
 
 
-# --- log format ------------------------------------------------------------------------------------------
-# Scrapy's log lines for pages, escaped, and made only where they are written.
+# --- log format: Scrapy's log lines for pages, escaped, and made only where they are written -------------
 
 
 class PageLogFormatter(LogFormatter):
@@ -323,9 +316,7 @@ class PageLogFormatter(LogFormatter):
         return super().scraped(*arguments) if self.is_verbose else None
 
 
-# --- requests --------------------------------------------------------------------------------------------
-# Scrapy's Request and its parts, with less work for what nearly every page has.
-
+# --- requests: Scrapy's Request and its parts, with less work for what nearly every page has -------------
 
 _NAMES: Final = (
     "Accept", "Accept-Encoding", "Accept-Language", "Authorization", "Content-Encoding", "Content-Length",
@@ -404,9 +395,7 @@ class QuickReferrerPolicy(DefaultReferrerPolicy):
         return super().referrer(response_url, request_url)
 
 
-# --- loading ---------------------------------------------------------------------------------------------
-# Loads the classes that settings name by dotted path.
-
+# --- loading: loads the classes that settings name by dotted path ----------------------------------------
 
 # module > what to install: the extra of this package that has it, as in pyproject.toml
 _HBASE = "'happybase>=1.3' 'thriftpy2>=0.7.1'"
@@ -429,12 +418,9 @@ def _remedy(error: Exception) -> str:
     return f" Install it with: pip install {needed}" if needed else ""
 
 
-# --- parts -----------------------------------------------------------------------------------------------
-# Serves the parts of a crawl to objects that Scrapy constructs.
-#
+# --- parts: serves the parts of a crawl to objects that Scrapy constructs --------------------------------
 # Scrapy makes these from the crawler alone. The wiring makes the parts they work with later, as the spider
 # opens, and provides them here. Everything else gets its parts by constructor.
-
 
 T = TypeVar("T")
 _PARTS: Final = "site_spider_parts"  # an attribute of the crawler: they are looked up five times a page
@@ -467,8 +453,7 @@ def part_of(crawler: Crawler, kind: type[T]) -> T | None:
     return found
 
 
-# --- remote control --------------------------------------------------------------------------------------
-# Scrapy's RemoteControl, imported only where it is switched on.
+# --- remote control: Scrapy's RemoteControl, imported only where it is switched on -----------------------
 
 
 class LateRemoteControl:
@@ -488,7 +473,6 @@ class LateRemoteControl:
 # Base classes that give private parts of Scrapy's classes public names, for subclasses in other folders.
 #
 # tests/engine/test_private_parts.py checks that no other folder uses a private part of Scrapy or Twisted.
-
 
 LookUp = Callable[..., list[Any]]
 

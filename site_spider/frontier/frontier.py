@@ -29,12 +29,9 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from site_spider.frontier.host_queue import URGENT, Flow, Flows, HostPolicy, HostQueue, HostView, Item, Lane
 
-# --- alarms ----------------------------------------------------------------------------------------------
-# A heap of moments at which something changes for a host or a lane.
-#
+# --- alarms: A heap of moments at which something changes for a host or a lane ---------------------------
 # An entry stays when its object moves on, and is void then: it carries the object's version at the time.
 # Void ones are passed over, and removed when they may be most.
-
 
 _LEAST = 64  # entries, before void ones are looked for
 

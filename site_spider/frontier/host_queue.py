@@ -15,9 +15,7 @@ from itertools import count
 from math import inf
 from typing import Any, Generic, NamedTuple, TypeVar
 
-# --- flows -----------------------------------------------------------------------------------------------
-# Start-time fair queueing: which task is served next, among those of which something may start.
-#
+# --- Start-time fair queueing: which task is served next, among those of which something may start -------
 # Theory of operation. What one task has waiting is a *flow*. Each flow has a virtual time `vt`, and the
 # flow of the lowest is served; each service moves it on by cost / weight, so flows advance side by side in
 # the ratio of their weights. `now` is the virtual time of the flow served last. A flow of which nothing may
@@ -30,7 +28,6 @@ from typing import Any, Generic, NamedTuple, TypeVar
 #
 # A flow of which nothing waits is kept while it is ahead of `now`, else it would come back without its
 # debt.
-
 
 L = TypeVar("L", bound=tuple[Any, ...])
 
@@ -463,9 +460,7 @@ class HostQueue(Generic[T]):
         return self.reason if self.next_at > now else "ready"
 
 
-# --- levels ----------------------------------------------------------------------------------------------
-# The level of a request, from its priority.
-#
+# --- The level of a request, from its priority -----------------------------------------------------------
 # A level is the negative of Scrapy's priority: the lowest level is served first. Level 0 is the seeds'
 # alone: a new request of priority 0 moves to priority 1, ahead of the seeds, so that begun work is finished
 # first; a retry that comes out at 0 (a discovered link, lowered once) moves to -1, behind the seeds, as
@@ -474,7 +469,6 @@ class HostQueue(Generic[T]):
 # A redirect raises the priority. A retry counts from the priority before: so a redirected request that is
 # retried waits behind the seeds as well, unless its seed or spider gave it a priority of its own, which it
 # keeps.
-
 
 SEED_LEVEL = 0
 PROXY_LEVEL = (

@@ -37,9 +37,7 @@ from site_spider.options import SettingsView
 from site_spider.page.url import check_url
 from site_spider.results.failures import reason_of
 
-# --- descriptions ----------------------------------------------------------------------------------------
-# Describes why a download failed: the `description` of a failure result.
-
+# --- Describes why a download failed: the `description` of a failure result ------------------------------
 
 _LONGEST = 500  # characters
 _NAMES: dict[type[BaseException], str] = {  # those of everybody's, where Scrapy has its own
@@ -121,8 +119,7 @@ def retried_exceptions(settings: BaseSettings) -> tuple[type[Exception], ...]:
     return tuple(load_object(path) for path in settings.getlist("RETRY_EXCEPTIONS"))
 
 
-# --- hosts -----------------------------------------------------------------------------------------------
-# The interface by which answers report an overloaded host.
+# --- hosts: the interface by which answers report an overloaded host -------------------------------------
 
 
 class HostAnswers(ABC):
@@ -137,9 +134,7 @@ class HostAnswers(ABC):
         """The host has answered this request well."""
 
 
-# --- rules -----------------------------------------------------------------------------------------------
-# Whether and when a request is retried: limits by reason, growing pauses, Retry-After.
-
+# --- Whether and when a request is retried: limits by reason, growing pauses, Retry-After ----------------
 
 _LONGEST_DOUBLINGS = 30
 _MOST_RETRIES = 100
@@ -212,13 +207,10 @@ def _limit(name: str, key: str, value: object) -> int:
     return value
 
 
-# --- middleware ------------------------------------------------------------------------------------------
-# Scrapy's retry middleware, with retries that wait in the frontier and limits by reason.
-#
+# --- middleware: Scrapy's retry middleware, with retries that wait in the frontier and limits by reason --
 # Scrapy's own middleware decides what is retried (RETRY_TIMES, RETRY_HTTP_CODES, RETRY_EXCEPTIONS); this
 # one adds limits by reason and the moment, and keeps the reasons for the final description. A host that
 # says it is overloaded is left alone as a whole.
-
 
 _OVERLOADED = frozenset({429, 503})
 _NO_LIMIT = 1_000_000
@@ -322,9 +314,7 @@ class PatientRetryMiddleware(RetryBase):
             hosts.host_answered(request)
 
 
-# --- redirect --------------------------------------------------------------------------------------------
-# Scrapy's redirect middleware, which leaves a redirect to an invalid URL as it is and says why.
-
+# --- Scrapy's redirect middleware, which leaves a redirect to an invalid URL as it is and says why -------
 
 REDIRECTS_COUNTED = "redirects/"  # stands before what became of a redirect in the statistics
 
@@ -363,9 +353,7 @@ def _leave_slot(redirected: Request, request: Request) -> None:
         del redirected.meta[meta_keys.DOWNLOAD_SLOT]
 
 
-# --- backoff ---------------------------------------------------------------------------------------------
-# How long a host that answers 429 or 503 is left alone.
-#
+# --- backoff: how long a host that answers 429 or 503 is left alone --------------------------------------
 # Theory of operation. Each overload is a *step*: the host is left alone for a pause that doubles from step
 # to step. Only a request that began after the last step makes a new one, so answers to requests that were
 # out together count once. A step is forgiven when the host has been quiet for as long as that step's pause,
@@ -377,7 +365,6 @@ def _leave_slot(redirected: Request, request: Request) -> None:
 # host, which is left alone for another pause of the same length.
 #
 # Time comes in as an argument, in seconds of any clock that does not go backwards.
-
 
 _MOST_HOSTS = 10_000
 

@@ -34,9 +34,7 @@ from site_spider.frontier.frontier import Frontier
 from site_spider.frontier.retry import describe_exception, describe_status, pause_seconds, retried_exceptions
 from site_spider.ledger import completion
 
-# --- cache -----------------------------------------------------------------------------------------------
-# The cache of robots.txt rules, and what they allow (RFC 9309).
-#
+# --- The cache of robots.txt rules, and what they allow (RFC 9309) ---------------------------------------
 # Theory of operation. An origin (scheme, host, port) is
 #
 # - *unknown*: its robots.txt has to be fetched, once, however many requests ask;
@@ -50,7 +48,6 @@ from site_spider.ledger import completion
 #
 # The origins asked for least recently are forgotten first, beyond a count and a size. Time comes in as an
 # argument.
-
 
 R = TypeVar("R")
 
@@ -173,13 +170,10 @@ class RobotsCache(Generic[R]):
             self._size_bytes -= self._origins.pop(oldest).size_bytes
 
 
-# --- text ------------------------------------------------------------------------------------------------
-# Bounds the text of a robots.txt before it is parsed.
-#
+# --- text: bounds the text of a robots.txt before it is parsed -------------------------------------------
 # Parsers keep each rule once for every user agent of its group: of half a megabyte, the first half names of
 # agents and the second half rules, they make hundreds of millions. And a rule with `*` is tried on every
 # URL.
-
 
 LARGEST_BYTES = 500 * 1024  # RFC 9309: at least so much is to be parsed
 _MOST_RULES = 100_000  # counted once for every agent of the group
@@ -214,13 +208,10 @@ def _bearable(lines: list[str]) -> int:
     return len(lines)
 
 
-# --- fetcher ---------------------------------------------------------------------------------------------
-# Fetches robots.txt once for each origin and decides what a request may do.
-#
+# --- Fetches robots.txt once for each origin and decides what a request may do ---------------------------
 # The file is asked for past the frontier: it belongs to no seed, and no seed waits for its end. It goes
 # through the downloader as every request does, so the guard against private hosts, the limits of time and
 # size and the redirects count for it.
-
 
 logger = logging.getLogger(__name__)
 
@@ -439,8 +430,7 @@ def _resolve(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-# --- gate ------------------------------------------------------------------------------------------------
-# Keeps requests waiting in the frontier until the robots.txt of their origin is known.
+# --- gate: keeps requests waiting in the frontier until the robots.txt of their origin is known ----------
 
 
 class RobotsGate:
@@ -501,8 +491,7 @@ class RobotsGate:
         self._wake()
 
 
-# --- middleware ------------------------------------------------------------------------------------------
-# Scrapy's robots.txt middleware, which drops what the rules forbid.
+# --- middleware: Scrapy's robots.txt middleware, which drops what the rules forbid -----------------------
 
 
 class FrontierRobotsMiddleware(RobotsTxtMiddleware):

@@ -30,9 +30,7 @@ from site_spider.ledger.completion import Completion, Job
 from site_spider.ledger.ledger import SeedInFlight
 from site_spider.results.results import DeadLetters, Results
 
-# --- queues ----------------------------------------------------------------------------------------------
-# Everything that waits in a crawl: frontier, seed queue, requests being spilled.
-
+# --- Everything that waits in a crawl: frontier, seed queue, requests being spilled ----------------------
 
 logger = logging.getLogger(__name__)
 
@@ -127,8 +125,7 @@ class Queues:
                 await turns.time()
 
 
-# --- dispatcher ------------------------------------------------------------------------------------------
-# Enqueues requests and gives out the next one: the scheduler's work for seeds.
+# --- Enqueues requests and gives out the next one: the scheduler's work for seeds ------------------------
 
 
 class Pages(Protocol):

@@ -45,13 +45,10 @@ from site_spider.seed.seed import DIRECTIVES, moved_headers, parse_seed
 from site_spider.seed.spilled import Spilled, signed
 from site_spider.seed.tiers import partition_of
 
-# --- hosts -----------------------------------------------------------------------------------------------
-# Which process owns which host, when seeds are keyed by host (SITE_HOST_OWNERSHIP).
-#
+# --- hosts: which process owns which host, when seeds are keyed by host (SITE_HOST_OWNERSHIP) ------------
 # A host belongs to the partition where a seed with its key goes, and to whichever process that partition is
 # assigned to. With several tiers it has one in each. What is polled from a partition is crawled here all
 # the same, whatever its key says, so nothing goes to and fro.
-
 
 _number_of = lru_cache(maxsize=10_000)(partition_of)
 
@@ -75,8 +72,7 @@ class Ownership:
         return before != found
 
 
-# --- others ----------------------------------------------------------------------------------------------
-# What spilling goes by, and who else has to know of a request that leaves.
+# --- others: what spilling goes by, and who else has to know of a request that leaves --------------------
 
 
 @runtime_checkable
@@ -120,9 +116,7 @@ class SpillRules:
     all_links: bool
 
 
-# --- writer ----------------------------------------------------------------------------------------------
-# Writes a request as the message of a seed.
-
+# --- writer: writes a request as the message of a seed ---------------------------------------------------
 
 CookiesOf = Callable[[Request, SeedInFlight], dict[str, str]]
 
@@ -271,9 +265,7 @@ def _hops(job: Job) -> int:
     return 0 if before is None else before.hops + 1
 
 
-# --- spill -----------------------------------------------------------------------------------------------
-# Decides which requests go back to the seed topic of their seed, and sends them.
-#
+# --- spill: decides which requests go back to the seed topic of their seed, and sends them ---------------
 # Theory of operation. Eight reasons:
 #
 # - a seed whose tree is open for longer than SITE_SEED_MAX_OPEN_SECONDS is overdue: its links
@@ -293,7 +285,6 @@ def _hops(job: Job) -> int:
 # repeats it rather than loses it. What a seed cannot say (SeedWriter), and what the topic
 # refuses, is crawled here. A page that left is neither in flight nor done in this process
 # (dupefilter.filters): it is compared where it arrives.
-
 
 logger = logging.getLogger(__name__)
 

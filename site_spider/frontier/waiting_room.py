@@ -40,7 +40,6 @@ from site_spider.sources.library import Library
 # --- politeness ------------------------------------------------------------------------------------------
 # When a host may be asked, as the settings say: the frontier's policy of hosts, back-off and robots.txt.
 
-
 _NONE = Library({})
 
 

@@ -31,8 +31,7 @@ from site_spider.results.failures import NameCounts
 from site_spider.results.results import DeadLetters, Sinks
 from site_spider.seed.seed import Seed
 
-# --- loop calls ------------------------------------------------------------------------------------------
-# Calls functions on the event loop's thread from other threads.
+# --- loop calls: calls functions on the event loop's thread from other threads ---------------------------
 
 
 class LoopCalls:
@@ -272,15 +271,12 @@ def _said(partitions: Mapping[Partition, object] | Sequence[Partition]) -> str:
     return ", ".join(f"{partition.topic}/{partition.number}" for partition in sorted(partitions)) or "nothing"
 
 
-# --- handover --------------------------------------------------------------------------------------------
-# Lets downloads and sinks finish before partitions are revoked.
-#
+# --- handover: lets downloads and sinks finish before partitions are revoked -----------------------------
 # When the group asks for partitions back, their next owner repeats whatever is not committed. So nothing
 # new is begun, the downloads of these partitions get a few seconds to end, and then the sinks as long as
 # they need to take the results: a page that was fetched is not fetched again because its result waits for a
 # slow sink, or for an index that is just being created. What is complete then is committed. Downloads that
 # take longer are repeated, and so is what a sink that is away does not take.
-
 
 SINK_SECONDS = 30.0  # for sinks to take results; one that needs longer is as good as away
 COUNT_SECONDS = 3.0  # for the log to take dead letters and counts of tasks; the rest is repeated
@@ -336,8 +332,7 @@ class Handover:
         return any(job is not None and job.entry.live and job.entry.partition in partitions for job in jobs)
 
 
-# --- seeds -----------------------------------------------------------------------------------------------
-# Takes polled messages into the ledger and the seed queue, and answers rebalances.
+# --- seeds: takes polled messages into the ledger and the seed queue, and answers rebalances -------------
 
 
 class Seeds:

@@ -17,9 +17,7 @@ from site_spider.results.results import Sinks
 from site_spider.seed.fields import MAX_MESSAGE_BYTES
 from site_spider.seed.seed import Seed, seed_bytes
 
-# --- load ------------------------------------------------------------------------------------------------
-# How much a crawl holds in memory, against its limits.
-#
+# --- load: how much a crawl holds in memory, against its limits ------------------------------------------
 # Three things count: requests that wait, seeds in flight (their messages stay in memory until they are
 # complete), and what is on its way to the seed topic and not acknowledged there.
 #
@@ -28,7 +26,6 @@ from site_spider.seed.seed import Seed, seed_bytes
 # until a quarter is free again, and when the topic takes no links, no more pages are asked for
 # (`may_download`). What waits is served all the while, so a process whose whole memory is links of open
 # seeds makes progress.
-
 
 MAX_SEED_BYTES = 3 * MAX_MESSAGE_BYTES  # a message, and its body in an encoding that takes twice as much
 
@@ -119,15 +116,12 @@ class Load:
         self.spilling_bytes -= size_bytes
 
 
-# --- poll limit ------------------------------------------------------------------------------------------
-# How many seeds may be in flight now.
-#
+# --- poll limit: how many seeds may be in flight now -----------------------------------------------------
 # Few are enough while there is always one that can be downloaded, and few are quickly repeated or handed
 # over. But seeds wait for their hosts: when nothing of what was polled can be served, those of other hosts
 # may lie behind them. And tasks share only what was polled: while there are tasks, seeds of another may lie
 # behind those that fill the limit. So it goes up a step whenever either is said, as far as the setting
 # allows, and comes down as seeds complete.
-
 
 STEP = 1_000  # seeds
 
@@ -148,14 +142,11 @@ class PollLimit:
         self.now = max(self._least, min(self.now, in_flight + STEP))
 
 
-# --- shares ----------------------------------------------------------------------------------------------
-# Which partitions have more than their share of the seeds in flight.
-#
+# --- shares: which partitions have more than their share of the seeds in flight --------------------------
 # Seeds are keyed by host, so a slow host is one partition's. Were seeds polled wherever there are some, its
 # seeds would fill the memory sooner or later, and the other partitions stand still at its pace. So once all
 # that may be in flight is taken but for a reserve, a partition with more than its share is left alone, and
 # the reserve is for the others.
-
 
 _RESERVE_SHARE = 1 / 4  # of what may be in flight
 _MOST_RESERVED = 1_000  # seeds
@@ -194,14 +185,11 @@ def _is_over(count: int, limit: float, *, was: bool) -> bool:
     return count > (limit * _RESUME_SHARE if was else limit)
 
 
-# --- tier shares -----------------------------------------------------------------------------------------
-# How many seeds of each tier may be in flight.
-#
+# --- tier shares: how many seeds of each tier may be in flight -------------------------------------------
 # Seeds are in flight long after they were polled, and cannot be given back. Were they polled wherever there
 # are some, the tier with the largest backlog would take all that may be in flight, and the others wait for
 # it. So each tier has a share by its weight, of those of which this process has partitions. Half of what a
 # tier leaves unused is lent to the others; the other half stays free, so that it can begin at once.
-
 
 _LENT_SHARE = 1 / 2
 _TIER_RESUME_SHARE = 1 / 4  # of its own share free again, before a tier goes on
@@ -347,12 +335,9 @@ class PollRoom:
         return frozenset(partition for partition in in_flight if not room[partition.topic])
 
 
-# --- soft limit ------------------------------------------------------------------------------------------
-# The soft limit of memory: intake pauses above it, so that the hard one is not reached.
-#
+# --- The soft limit of memory: intake pauses above it, so that the hard one is not reached ---------------
 # What is in flight goes on, and memory falls as it completes. With nothing in flight waiting would not
 # help: then seeds are polled all the same, a few at a time.
-
 
 _FREE_SHARE = 0.05  # of the limit, before seeds are polled again
 
@@ -388,8 +373,7 @@ class SoftLimit:
         return bool(self._over) and self._in_flight() > 0
 
 
-# --- back pressure ---------------------------------------------------------------------------------------
-# Whether downloads, seeds and polls may begin.
+# --- back pressure: whether downloads, seeds and polls may begin -----------------------------------------
 
 
 class BackPressure:

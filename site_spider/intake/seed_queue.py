@@ -143,12 +143,9 @@ def _attempts(spilled: Spilled) -> dict[str, Any]:
     return meta
 
 
-# --- own requests ----------------------------------------------------------------------------------------
-# Requests that a spider makes of seeds itself: of a forum's number, say, instead of a URL.
-#
+# --- Requests that a spider makes of seeds itself: of a forum's number, say, instead of a URL ------------
 # A spider that has `request_from_seed` gets each message that has `meta` and no `url`. The URL of its
 # request is checked as that of a seed is, and the request passes the same guards as any other.
-
 
 METHOD = "request_from_seed"
 
@@ -201,9 +198,7 @@ class OwnRequests:
         return known, request
 
 
-# --- topic partitions ------------------------------------------------------------------------------------
-# How many partitions each seed topic has, and this process' share of them.
-
+# --- topic partitions: how many partitions each seed topic has, and this process' share of them ----------
 
 logger = logging.getLogger(__name__)
 

@@ -21,13 +21,10 @@ from site_spider.ledger.metadata import DEATHS_ALONE, DEATHS_TO_ISOLATE
 from site_spider.page.url import host_of
 from site_spider.results.results import DeadLetters
 
-# --- fair line -------------------------------------------------------------------------------------------
-# A line of suspected seeds: few are admitted at a time, and few of one host.
-#
+# --- A line of suspected seeds: few are admitted at a time, and few of one host --------------------------
 # Hosts have their turn one after the other, and the seeds of a host theirs in the order in which they
 # joined. A host has at most a quarter of those that are admitted, so that a slow one does not keep the
 # others waiting.
-
 
 T = TypeVar("T")
 _SHARES = 4  # hosts that together may have all
@@ -93,12 +90,9 @@ class CarefulLine(Generic[T]):
         return item
 
 
-# --- few at a time ---------------------------------------------------------------------------------------
-# Suspected seeds begin a few at a time, each committed before it begins.
-#
+# --- few at a time: suspected seeds begin a few at a time, each committed before it begins ---------------
 # So the next death counts for these alone, and few are under suspicion after the third (see
 # ledger.metadata). Seeds that were never under way at a death do not wait for them.
-
 
 _FEWEST = 16  # under way while some have been at two deaths: so many would be done one by one
 _MOST = 128  # at one death: so many are named in a commit
@@ -181,14 +175,11 @@ class Care(SeedListener):
         return _FEWEST if any(each.twice or each.thrice for each in suspicions) else _MOST
 
 
-# --- one by one ------------------------------------------------------------------------------------------
-# Seeds of three or more deaths are tried one by one, with nothing else under way.
-#
+# --- one by one: seeds of three or more deaths are tried one by one, with nothing else under way ---------
 # See ledger.metadata for how deaths are counted over restarts. Which seed is done alone is committed
 # before it begins, so that the next owner knows if it was the last thing that this process did; and that it
 # has ended is committed before anything else begins, which may kill the process in its turn. The same holds
 # for a culprit's dead letter.
-
 
 logger = logging.getLogger(__name__)
 

@@ -23,14 +23,11 @@ from site_spider.ledger.ledger import Ledger, Outcome, Repeats, SeedInFlight
 from site_spider.page.url import url_id
 from site_spider.seed.seed import Seed
 
-# --- lineage ---------------------------------------------------------------------------------------------
-# Which seed and which document a request serves.
-#
+# --- lineage: which seed and which document a request serves ---------------------------------------------
 # A job is one document to be written: a seed's own, or a discovered link's. Retries and redirects serve the
 # job of the request they came from; a link begins a job of its own. The job travels in `request.meta`,
 # which Scrapy copies on retry and redirect; where a new request carries none (errback output bypasses
 # spider middlewares), the request that is being worked on in this context is its parent.
-
 
 _REDIRECT_BYTES = 65_536  # of a body; a longer one is no part of an archive
 
@@ -187,9 +184,7 @@ def _is_child(request: Request, origin: Request, is_being_scraped: Callable[[Req
     return all(request.meta.get(count) == origin.meta.get(count) for count in counts)
 
 
-# --- lifecycle -------------------------------------------------------------------------------------------
-# The life-cycle of a seed, and the listeners that follow it.
-#
+# --- lifecycle: the life-cycle of a seed, and the listeners that follow it -------------------------------
 #     arrived -> may begin -> began -> last hold -> ended (complete, with an outcome) -> committed
 #                                               or fenced (its partition is another process's)
 #

@@ -40,8 +40,7 @@ from site_spider.ledger.metadata import NO_SUSPICION, Ahead, Run, Suspicion
 from site_spider.page.url import host_of
 from site_spider.seed.seed import Seed
 
-# --- seed in flight --------------------------------------------------------------------------------------
-# One seed in flight, and the outcomes of a seed.
+# --- seed in flight: one seed in flight, and the outcomes of a seed --------------------------------------
 
 
 class Outcome(Enum):
@@ -134,9 +133,7 @@ class SeedInFlight:
 Entry: TypeAlias = SeedInFlight  # in folders that have not been renamed
 
 
-# --- books -----------------------------------------------------------------------------------------------
-# The books of one partition: seeds taken, seeds in flight, and the position to commit.
-
+# --- The books of one partition: seeds taken, seeds in flight, and the position to commit ----------------
 
 NOTHING: frozenset[int] = frozenset()
 
@@ -429,9 +426,7 @@ class Ledger:
             raise LedgerError(f"{partition} is not assigned") from None
 
 
-# --- repeats ---------------------------------------------------------------------------------------------
-# Completes a repeated seed by what this process already did for it.
-#
+# --- repeats: completes a repeated seed by what this process already did for it --------------------------
 # Theory of operation. A partition can leave this process and come back to it: an outage of the broker that
 # outlasts the session takes it away, and the group gives it back. Its next epoch begins at the offset that
 # was committed, so seeds are polled again that were complete here when no commit was possible, or whose
@@ -445,7 +440,6 @@ class Ledger:
 # A message is known again by its place and its mark (time and bytes), so that a topic made anew is none of
 # our memory. What lies below a committed offset never comes again, and is forgotten. Nothing here completes
 # a seed or commits: that is the ledger's, in the epoch of the repeat.
-
 
 MOST_KEPT = 100_000  # seeds that are done, of partitions that left; each takes about 300 bytes
 

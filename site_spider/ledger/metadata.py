@@ -23,8 +23,11 @@ import base64
 import binascii
 import re
 import zlib
+from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
+
+from site_spider.contracts.seed_log import Position
 
 # --- varints ---------------------------------------------------------------------------------------------
 # Variable-length integers: LEB128, as in Protocol Buffers.
@@ -333,3 +336,17 @@ def _runs_of_bitmap(watermark: int, raw: bytes) -> Iterator[Run]:
     digits = f"{int.from_bytes(raw, 'little'):b}"[::-1]
     for ones in _ONES.finditer(digits):
         yield watermark + ones.start(), watermark + ones.end()
+
+
+class DoneOffsets:
+    """The offsets of a partition that are done, by what its group has committed."""
+
+    def __init__(self, committed: Position | None) -> None:
+        self.watermark, metadata = committed or (0, "")
+        ahead = decode(self.watermark, metadata)
+        self.position, self._runs = ahead.position, ahead.complete
+
+    def __contains__(self, offset: int) -> bool:
+        """Whether it lies below the watermark, or in a complete run."""
+        last = bisect_right(self._runs, offset, key=lambda run: run[0]) - 1
+        return offset < self.watermark or (last >= 0 and offset < self._runs[last][1])

@@ -72,6 +72,11 @@ def running() -> dict[Path, int]:
     return found
 
 
+def alive() -> dict[Path, int]:
+    """Those of processes that run."""
+    return {path: pid for path, pid in running().items() if not has_ended(pid)}
+
+
 def remove_stale() -> None:
     """Remove the sockets of processes that have ended, which a killed one leaves behind."""
     for path, pid in running().items():

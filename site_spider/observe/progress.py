@@ -9,26 +9,25 @@ asked for first, and the group does not wait for us.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import heappush, heappushpop
 from typing import Any, Final, NamedTuple
 
 from site_spider import runtime
-from site_spider.contracts.seed_log import PartitionProgress, Position, SeedLog, Topics, each_topic
+from site_spider.contracts.seed_log import PartitionProgress, SeedLog, Topics, each_topic
 from site_spider.errors import TopicMissing
 from site_spider.frontier.host_queue import HostView
 from site_spider.histogram import Histogram
 from site_spider.ledger.completion import Job
 from site_spider.ledger.ledger import Entry
-from site_spider.ledger.metadata import Run, decode
+from site_spider.ledger.metadata import DoneOffsets, Run, decode
 from site_spider.observe.counters import TaskCounts, TaskSums, iso
 from site_spider.results.failures import REASONS, NameCounts, failure_name, reason_of
 from site_spider.seed.seed import Seed
+from site_spider.seed.tiers import CrawlTopics
 from site_spider.tasks.board import Board
 from site_spider.tasks.control_log import seed_of
-from site_spider.tasks.follower import TaskTopics
 
 
 class Progress(NamedTuple):
@@ -68,20 +67,6 @@ def of_partition(progress: PartitionProgress) -> Progress:
     in_flight = position - watermark - _count(ahead.complete, watermark, position)
     deleted = max(0, watermark - offset - _count(ahead.complete, offset, watermark))
     return Progress(watermark - start + complete, in_flight, end - watermark - complete, end, deleted)
-
-
-class DoneOffsets:
-    """The offsets of a partition that are done, by what its group has committed."""
-
-    def __init__(self, committed: Position | None) -> None:
-        self.watermark, metadata = committed or (0, "")
-        ahead = decode(self.watermark, metadata)
-        self.position, self._runs = ahead.position, ahead.complete
-
-    def __contains__(self, offset: int) -> bool:
-        """Whether it lies below the watermark, or in a complete run."""
-        last = bisect_right(self._runs, offset, key=lambda run: run[0]) - 1
-        return offset < self.watermark or (last >= 0 and offset < self._runs[last][1])
 
 
 def of_topics(log: SeedLog, topics: Topics, group: str) -> list[PartitionProgress]:
@@ -156,7 +141,7 @@ def in_seed_topic(log: SeedLog, topic: str, group: str, task_id: str) -> Iterato
             yield seed
 
 
-def in_parked_topic(log: SeedLog, topics: TaskTopics, board: Board, task_id: str) -> Iterator[Seed]:
+def in_parked_topic(log: SeedLog, topics: CrawlTopics, board: Board, task_id: str) -> Iterator[Seed]:
     """Those that were not put back. Raises LogUnavailable."""
     offsets = board.returned(task_id).offsets
     try:

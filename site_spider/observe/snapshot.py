@@ -360,21 +360,14 @@ def memory(settings: BaseSettings) -> dict[str, Any]:
 # --- watched: the parts of a crawl whose numbers are shown -----------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
 class Counted:
-    """What is counted while a crawl goes on."""
+    """What is counted while a crawl goes on; nothing yet."""
 
-    histograms: Histograms
-    tasks: TaskSums
-    pages: PageTally
-    seed_times: SeedTimes
-
-    @classmethod
-    def new(cls) -> Counted:
-        """With nothing counted yet."""
-        histograms, tasks = Histograms(), TaskSums()
-        tally = PageTally(tasks, histograms.response_bytes)
-        return cls(histograms, tasks, tally, SeedTimes(tasks, histograms.seed_seconds))
+    def __init__(self) -> None:
+        self.histograms = Histograms()
+        self.tasks = TaskSums()
+        self.pages = PageTally(self.tasks, self.histograms.response_bytes)
+        self.seed_times = SeedTimes(self.tasks, self.histograms.seed_seconds)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,18 +13,27 @@ import asyncio
 import contextlib
 import json
 import logging
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from site_spider import runtime
+from site_spider import options, runtime
 from site_spider.contracts.seed_log import Producer, SeedLog
 from site_spider.contracts.sink import Answer, Record, Verdict
 from site_spider.engine.background import Background
-from site_spider.errors import SinkRejected, SiteSpiderError
-from site_spider.observe.snapshot import Made, Series, Snapshot, Watched, snapshot, stats_of, without_names
+from site_spider.errors import ConfigError, SinkRejected, SiteSpiderError
+from site_spider.observe.snapshot import (
+    MOMENTS,
+    Made,
+    Series,
+    Snapshot,
+    Watched,
+    snapshot,
+    stats_of,
+    without_names,
+)
+from site_spider.options import SettingsView
 from site_spider.outage import Outage
 from site_spider.results.delivery import Delivery
 from site_spider.results.document import encode
@@ -130,20 +139,27 @@ def _close(producer: Producer) -> None:
         logger.exception("The producer of statistics could not be closed")
 
 
+_WHEN: Final = "SITE_STATS_WHEN"
+_ALWAYS: Final = frozenset({"interval", "close"})  # for the topic: a console shows each process, and its end
 _CLOSE_SECONDS = 5.0
 _MOST_WAITING = 1_000  # documents kept for a store that is away
 _MOST_WAITING_BYTES = 16_000_000
 _LOOK_SECONDS = 1.0  # whether the crawl has fallen idle
 
 
-@dataclass(frozen=True, slots=True)
 class StatisticsPlan:
-    """What is written when; see the settings SITE_STATS_*."""
+    """What is written when, as SITE_STATS_* say. Raises ConfigError."""
 
-    statistics_id: str
-    interval_seconds: float
-    moments: Set[str]  # of document.MOMENTS, for the stores
-    topic_moments: Set[str]
+    def __init__(self, settings: SettingsView, statistics_id: str) -> None:
+        self.statistics_id = statistics_id
+        self.interval_seconds = options.seconds(settings, "SITE_STATS_INTERVAL_SECONDS", minimum=0.1)
+        self.moments = frozenset(options.names(settings, _WHEN))  # for the stores
+        if not self.moments or not self.moments.issubset(MOMENTS):
+            raise ConfigError(
+                f"{_WHEN} is {settings.get(_WHEN)!r}, but must name one or several of {', '.join(MOMENTS)}."
+            )
+        has_topic = "kafka" in options.names(settings, "SITE_STATS_TO")  # at more moments
+        self.topic_moments = _ALWAYS | self.moments if has_topic else _ALWAYS
 
 
 class Statistics:

@@ -37,12 +37,9 @@ from site_spider.page.decode import (
 from site_spider.page.markup import MAX_PAGE_CHARS, tags, unescape
 from site_spider.page.url import MAX_HOST_CHARACTERS, MAX_URL_BYTES, USUAL_PORT, check_url
 
-# --- link base -------------------------------------------------------------------------------------------
-# Joins the links of a page to URLs as browsers do.
-#
+# --- link base: joins the links of a page to URLs as browsers do -----------------------------------------
 # Most links are plain: for them joining is one concatenation. The rest goes the way the URL standard
 # describes, and both give the same result for a plain link.
-
 
 _SHORT = 300  # characters of a link, and of the folder it is in: its URL is kept, for links repeat
 _BLANK = "".join(map(chr, range(0x21)))  # what browsers strip around a URL
@@ -345,14 +342,11 @@ def _met_new_host(url: str | None, hosts: set[str]) -> bool:
     return True
 
 
-# --- reading ---------------------------------------------------------------------------------------------
-# Reads a body: decodes it, finds its links, cuts it.
-#
+# --- Reads a body: decodes it, finds its links, cuts it --------------------------------------------------
 # Theory of operation. Reading is a generator that yields after each step of some milliseconds at most, so
 # that whoever runs it can do other things in between. A small body that is sound is one step. Of
 # another one, text is decoded only as far as it is kept or read for links: a body of 31 MB can be
 # 124 MB of text, and nobody asks for the end of it.
-
 
 _BLOCK_CHARS = 500_000  # many small texts would leave the memory in pieces
 

@@ -104,13 +104,10 @@ class Commits(Protocol):
         """Store what is ready; returns how many seeds are left, which are repeated."""
 
 
-# --- silence ---------------------------------------------------------------------------------------------
-# How long a commit has waited for an answer of the seed log.
-#
+# --- silence: how long a commit has waited for an answer of the seed log ---------------------------------
 # When a group does not hear of a member for a session's length, others take its partitions over, and the
 # member cannot know. So it begins nothing new from shortly before then: hosts would be asked by two
 # processes, and what it fetched could not be committed.
-
 
 _SAID_SECONDS = 3.0
 _FORGOTTEN_SECONDS = 60.0
@@ -170,8 +167,7 @@ class Silence:
         self._is_said = False
 
 
-# --- tally -----------------------------------------------------------------------------------------------
-# Counts commits, for metrics.
+# --- tally: counts commits, for metrics ------------------------------------------------------------------
 
 
 class CommitTally:
@@ -191,16 +187,13 @@ class CommitTally:
         self.outcomes["failed"] += 1
 
 
-# --- at least once ---------------------------------------------------------------------------------------
-# Commits an offset after every sink has acknowledged the results of its seed.
-#
+# --- at least once: commits an offset after every sink has acknowledged the results of its seed ----------
 # A crash in between repeats seeds, which leaves the same documents. One object is both halves of
 # `results.commits`; `is_awaited`, `join`, `look` and `forget` belong to the intake's thread.
 #
 # The loop says what is wanted, and may not have heard yet that partitions have left. One of them can be
 # back by then, and another process may have committed more meanwhile. So both sides count the leaves, and
 # what the loop wanted is committed only when it had heard of all of them.
-
 
 logger = logging.getLogger(__name__)
 
@@ -399,8 +392,7 @@ class OffsetCommits:
         self._failed = True
 
 
-# --- urgency ---------------------------------------------------------------------------------------------
-# Whether results are sent at once instead of waiting for a full batch.
+# --- urgency: whether results are sent at once instead of waiting for a full batch -----------------------
 
 
 class Urgency:

@@ -28,8 +28,7 @@ from site_spider.histogram import Histogram
 from site_spider.results.batch import Batch, Batcher, BatchLimits
 from site_spider.text import up_to
 
-# --- log limit -------------------------------------------------------------------------------------------
-# Bounds how many similar lines are logged in a minute.
+# --- log limit: bounds how many similar lines are logged in a minute -------------------------------------
 
 
 class LogLimit:
@@ -59,9 +58,7 @@ class LogLimit:
         return held_back
 
 
-# --- delivery log ----------------------------------------------------------------------------------------
-# Log lines of a delivery: an outage once, refusals a few at a time.
-
+# --- Log lines of a delivery: an outage once, refusals a few at a time -----------------------------------
 
 logger = logging.getLogger(__name__)
 
@@ -106,9 +103,7 @@ def _shortened(reason: str) -> str:
     return line if len(line) <= LONGEST_REASON else line[: LONGEST_REASON - 1] + "…"
 
 
-# --- hearing ---------------------------------------------------------------------------------------------
-# When a sink was heard of last: one with writes under way and no answer to any of them is silent.
-
+# --- When a sink was heard of last: one with writes under way and no answer to any of them is silent -----
 
 SILENT_SECONDS = 10.0
 
@@ -144,9 +139,7 @@ class Hearing:
         self._on_silence()
 
 
-# --- opening ---------------------------------------------------------------------------------------------
-# Opens a sink, and waits for one that is away.
-
+# --- opening: opens a sink, and waits for one that is away -----------------------------------------------
 
 _SHORTEST_PAUSE_SECONDS = 0.25
 _LONGEST_PAUSE_SECONDS = 5.0
@@ -185,9 +178,7 @@ async def _try_open(sink: Sink, timeout_seconds: float) -> SinkUnavailable | Non
     return None
 
 
-# --- tally -----------------------------------------------------------------------------------------------
-# Counts what a sink answered, for metrics.
-
+# --- tally: counts what a sink answered, for metrics -----------------------------------------------------
 
 _NAMES = {Answer.ACKNOWLEDGED: "acknowledged", Answer.RETRY: "retried", Answer.REJECTED: "rejected"}
 

@@ -35,8 +35,7 @@ from site_spider.ledger.completion import Job, job_of
 from site_spider.options import SettingsView
 from site_spider.page.url import url_id
 
-# --- result ----------------------------------------------------------------------------------------------
-# The result of one URL.
+# --- The result of one URL -------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -216,13 +215,10 @@ def shortened(document: Mapping[str, Any], halvings: int) -> Mapping[str, Any] |
     return {**document, field: body[:length], "body_truncated": True}
 
 
-# --- nulls -----------------------------------------------------------------------------------------------
-# Whose a field is that a result has no value for: a producer's value is never replaced by null.
-#
+# --- Whose a field is that a result has no value for: a producer's value is never replaced by null -------
 # A stored document has a field MARK: the names of those that our last result had no value for, with commas
 # between them. What has a value all the same is the producer's; what has one and is not among them was
 # written by us. The fields of the contract are always written.
-
 
 MARK: Final = "absent"
 ALWAYS: Final = frozenset({"url_id", "status", "headers", "body", "description"})
@@ -274,9 +270,7 @@ def without_mark(document: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in document.items() if name != MARK}
 
 
-# --- fields ----------------------------------------------------------------------------------------------
-# Which fields of a result are written, and under which names: SITE_RESULT_FIELDS.
-
+# --- Which fields of a result are written, and under which names: SITE_RESULT_FIELDS ---------------------
 
 SETTING: Final = "SITE_RESULT_FIELDS"
 Fields = Mapping[str, str]  # to their names in a document; empty: all as they are
@@ -327,9 +321,7 @@ def written(document: Mapping[str, Any], names: Fields) -> dict[str, Any]:
     return {names.get(name, name): value for name, value in document.items() if name not in dropped}
 
 
-# --- page of ---------------------------------------------------------------------------------------------
-# What is known of a page besides its response: the seed it belongs to, and where it stands in its tree.
-
+# --- What is known of a page besides its response: the seed it belongs to, and where it stands in its tree
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
@@ -376,13 +368,10 @@ def page_of_job(job: Job) -> SeedPage:
     )
 
 
-# --- json values -----------------------------------------------------------------------------------------
-# What spiders put into items as values that JSON has words for, within bounds.
-#
+# --- json values: what spiders put into items as values that JSON has words for, within bounds -----------
 # Text, numbers, true, false, null, lists and objects stay as they are. Dates and times become ISO 8601,
 # Decimal and UUID text, sets sorted lists; dataclasses, attrs, pydantic and Scrapy items become objects.
 # Anything else is refused with the name of its field, and so is what is nested without end.
-
 
 MAX_BYTES: Final = 16_000_000  # of one item, about: what a Kafka client takes as one message
 MAX_VALUES: Final = 100_000  # each takes about a microsecond of the event loop
@@ -495,12 +484,9 @@ def _refused(where: str, why: str) -> SinkRejected:
     return SinkRejected(f"field {_shown(where)} of the item {why}")
 
 
-# --- items -----------------------------------------------------------------------------------------------
-# Items of spiders on their way to the sinks: each is a document of its own.
-#
+# --- Items of spiders on their way to the sinks: each is a document of its own ---------------------------
 # It is stored under its `item_id`, or else under its page's url_id and its place there, so doing a seed
 # again leaves the same documents. What cannot be stored makes the seed a dead letter that names the page.
-
 
 PAGE = "_page"
 _OVERHEAD_BYTES = 600  # of a record besides its document's text

@@ -33,14 +33,11 @@ from site_spider.results.document import refusal_of
 from site_spider.results.held import HeldResults, Item, Link, Transaction, Tree
 from site_spider.results.results import DeadLetters
 
-# --- commits ---------------------------------------------------------------------------------------------
-# Passes transactions to the intake's thread, and their outcome back.
-#
+# --- commits: passes transactions to the intake's thread, and their outcome back -------------------------
 # Theory. Transactions run on the thread that polls, so none runs while partitions come or go. One that was
 # put together before a partition left must not run after that: its positions are those of an earlier epoch.
 # The loop may put such a one into the queue until it has heard of the leave, so `forget` has it put a mark
 # there, and all that stands before the mark is refused.
-
 
 logger = logging.getLogger(__name__)
 
@@ -152,13 +149,10 @@ class TransactionCommits:
         self._to_loop(self._settled, outcome)
 
 
-# --- keeper ----------------------------------------------------------------------------------------------
-# Stores results and the offsets of their seeds in one transaction.
-#
+# --- keeper: stores results and the offsets of their seeds in one transaction ----------------------------
 # The rules stand in results.exactly_once.held. Here they meet the crawl: a seed whose results are kept has
 # one hold, so it is complete when its transaction is committed. Every commit goes this way while it is on,
 # those that isolate a suspect included, so that no commit of an older state can undo a later one.
-
 
 _COMMIT_SECONDS = 0.5  # between commits that carry no results
 _RETRY_SECONDS = 1.0  # when the servers could not be had

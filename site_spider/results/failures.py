@@ -89,12 +89,9 @@ def reason_of(description: str) -> str:
     return next((reason for words, reason in _BY_WORDS if words in said), "other")
 
 
-# --- failure name ----------------------------------------------------------------------------------------
-# The kind of a failure, from its description: few values, fit to be counted and grouped by.
-#
+# --- The kind of a failure, from its description: few values, fit to be counted and grouped by -----------
 # A description begins with the kind and goes on with what differs from page to page. What others write,
 # such as a middleware of one's own, may name a host or a number anywhere.
-
 
 _FAILURE_NAME_LOOKED_AT: Final = 500  # characters
 _MOST_CHARACTERS: Final = 80
@@ -120,8 +117,7 @@ def _name(description: str) -> str:
     return kind[:_MOST_CHARACTERS].strip() or _OTHER
 
 
-# --- mishaps ---------------------------------------------------------------------------------------------
-# Remembers what went wrong after a download, for the failure result.
+# --- mishaps: remembers what went wrong after a download, for the failure result -------------------------
 
 
 class Mishaps:
@@ -165,9 +161,7 @@ def _note(error: str, response: object, item: object = None) -> None:
         job.answer = response
 
 
-# --- name counts -----------------------------------------------------------------------------------------
-# Counts names that come from outside, with a bound on how many.
-
+# --- name counts: counts names that come from outside, with a bound on how many --------------------------
 
 _MOST_NAMES = 100  # distinct ones: each becomes a field of the index
 _LONGEST_NAME = 80  # characters

@@ -119,7 +119,6 @@ async def _later(item: Any, sinks: Sinks) -> Any:
 # its end. The result of a page whose callback raises is prepared as well: it says what is known of the
 # page, and the reason.
 
-
 _GIVES_RESULT = "gives_page_result"
 Prepare = Callable[[Any], Awaitable[Any]]
 

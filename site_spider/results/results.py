@@ -30,9 +30,7 @@ from site_spider.results.failures import failure_name
 from site_spider.seed.seed import object_bytes
 from site_spider.text import escaped
 
-# --- dead letters ----------------------------------------------------------------------------------------
-# Writes dead letters, with reason and origin.
-
+# --- dead letters: writes dead letters, with reason and origin -------------------------------------------
 
 logger = logging.getLogger(__name__)
 
@@ -360,8 +358,7 @@ def _long_body_bytes(body: str) -> int:
     return getsizeof(body) - len(body) + escaped * len(body) // _SAMPLE
 
 
-# --- sinks -----------------------------------------------------------------------------------------------
-# All sinks of a crawl, one delivery each.
+# --- sinks: all sinks of a crawl, one delivery each ------------------------------------------------------
 
 
 class Sinks:

@@ -160,7 +160,7 @@ class CrawlTopics(NamedTuple):
         return found
 
     @classmethod
-    def beside(cls, settings: SettingsView, seeds: str | None) -> Self:
+    def beside(cls, settings: SettingsView, seeds: str | None = None) -> Self:
         """Of the crawl that reads `seeds`: this one, or another with the same settings else."""
         if seeds is None or seeds in Tiers.of(settings).topics:
             return cls.of(settings)

@@ -23,13 +23,13 @@ from site_spider.errors import (
     exit_code_of,
 )
 from site_spider.observe.snapshot import Identity, statistics_id
+from site_spider.observe.statistics import StatisticsPlan
 from site_spider.secrets import Redaction, masked, secrets_of
 from site_spider.service import config as plugins
 from site_spider.service import environment
 from site_spider.service.config import ServiceSettings
 from site_spider.service.environment import ENVIRONMENT_PRIORITY
 from site_spider.service.notices import sender
-from site_spider.service.parts import statistics_plan
 from site_spider.sources.url_rules import UrlRulesFile
 
 _ESSENTIAL: Final = (
@@ -77,13 +77,13 @@ def check_crawl(settings: Settings, spider: type[Spider]) -> None:
     check_takes_seeds(spider)
     crawler = Crawler(spider, settings)
     spider.from_crawler(crawler)
-    config = ServiceSettings.read(crawler.settings)
+    config = ServiceSettings(crawler.settings)
     UrlRulesFile.open(crawler.settings)
     sender(crawler.settings, config.spill_keys)
     plugins.sinks(crawler.settings)
     plugins.statistics_stores(crawler.settings)
     identity = Identity(spider.name, config.consumer_group, config.tiers.main, str)
-    statistics_plan(crawler.settings, statistics_id(crawler.settings, identity))
+    StatisticsPlan(crawler.settings, statistics_id(crawler.settings, identity))
 
 
 def needed_rights(config: ServiceSettings, settings: BaseSettings) -> list[Right]:
@@ -151,7 +151,7 @@ def examine(settings: Settings, spider: type[Spider]) -> Iterator[Finding]:
     """What a crawl would find. No group is joined, and nothing is written or created."""
     try:
         check_crawl(settings, spider)
-        config = ServiceSettings.read(settings)
+        config = ServiceSettings(settings)
         store = store_class(settings)
         done = (
             store.from_settings(settings) if store is not None and hasattr(store, "from_settings") else None

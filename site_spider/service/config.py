@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, Self, cast
+from typing import Any, cast
 
 from scrapy.settings import BaseSettings
 
@@ -21,83 +20,53 @@ from site_spider.results.held import LONGEST_SPAN_OFFSETS
 from site_spider.results.results import OnDemand
 from site_spider.seed.seed import FORBIDDEN_META
 from site_spider.seed.tiers import CrawlTopics, Tiers
-from site_spider.tasks.follower import TaskTopics
-from site_spider.tasks.webhook import MayReach
+from site_spider.webhook import MayReach
 
 EXACTLY_ONCE = "SITE_KAFKA_EXACTLY_ONCE"
 STATS_TO = "SITE_STATS_TO"
-SEED_HEADERS = "headers"  # in SITE_SEED_META_KEYS: the seed's own, not a key of its meta
 KAFKA = "kafka"  # in SITE_STATS_TO: the topic of statistics, at more moments
+SEED_HEADERS = "headers"  # in SITE_SEED_META_KEYS: the seed's own, not a key of its meta
 _IDLE_SHARE = 5  # a sink with nothing to do gets its next batch so many times sooner
 _SHORTEST_KEY_BYTES = 16
 
 
-@dataclass(frozen=True, slots=True)
 class ServiceSettings:
-    """What SeedService works by; the names follow the settings."""
+    """What SeedService works by, named after the settings. Raises ConfigError for the first of no use."""
 
-    tiers: Tiers
-    consumer_group: str
-    dead_letter_topic: str
-    stats_topic: str
-    task_topics: TaskTopics
-    cancelled_results: bool
-    limits: SeedLimits
-    spill: SpillRules
-    host_ownership: bool
-    by_task: bool  # pages are compared within their task
-    batch: BatchLimits
-    backlog_bytes: int
-    bodies_bytes: int
-    memory_soft_bytes: int  # 0: no limit
-    startup_wait_seconds: float
-    stop_grace_seconds: float
-    idle_close_seconds: float  # 0: never
-    revoke_grace_seconds: float
-    callback_timeout_seconds: float
-    exactly_once: bool
-    seed_meta_keys: tuple[str, ...]
-    spill_keys: tuple[bytes, ...] = field(repr=False)  # the first signs, each is accepted
+    def __init__(self, settings: SettingsView) -> None:
+        topics = CrawlTopics.of(settings)
+        self.tiers = Tiers.of(settings)
+        self.consumer_group = options.text(settings, "SITE_CONSUMER_GROUP", required=True)
+        self.dead_letter_topic = topics.dead_letters
+        self.stats_topic = topics.statistics
+        self.task_topics = topics
+        self.cancelled_results = options.boolean(settings, "SITE_CANCELLED_RESULTS")
+        self.limits = _limits(settings)
+        self.spill = SpillRules(
+            open_seconds=options.seconds(settings, "SITE_SEED_MAX_OPEN_SECONDS", minimum=0.001),
+            tree_pages=options.integer(settings, "SITE_TREE_MAX_PAGES", minimum=1),
+            all_links=options.choice(settings, "SITE_LINKS_TO", ("memory", "kafka")) == "kafka",
+        )
+        self.host_ownership = options.boolean(settings, "SITE_HOST_OWNERSHIP")
+        # pages are compared within their task
+        self.by_task = options.choice(settings, "SITE_DUPEFILTER_SCOPE", ("task", "group")) == "task"
+        self.batch = _batch(settings)
+        self.backlog_bytes = options.integer(settings, "SITE_SINK_BACKLOG_BYTES", minimum=1)
+        self.bodies_bytes = options.integer(settings, "SITE_BODIES_MAX_BYTES", minimum=1)
+        self.memory_soft_bytes = options.integer(settings, "SITE_MEMORY_SOFT_BYTES")  # 0: no limit
+        self.startup_wait_seconds = options.seconds(settings, "SITE_STARTUP_WAIT_SECONDS")
+        self.stop_grace_seconds = options.seconds(settings, "SITE_STOP_GRACE_SECONDS")
+        self.idle_close_seconds = options.seconds(settings, "SITE_IDLE_CLOSE_SECONDS")  # 0: never
+        self.revoke_grace_seconds = options.seconds(settings, "SITE_REVOKE_GRACE_SECONDS")
+        self.callback_timeout_seconds = options.seconds(settings, "SITE_CALLBACK_TIMEOUT_SECONDS", 0.001)
+        self.exactly_once = exactly_once(settings)
+        self.seed_meta_keys = _seed_meta_keys(settings)
+        self.spill_keys = spill_keys(settings)  # the first signs, each is accepted
 
     @property
     def tells_ends(self) -> bool:
         """Whether the end of tasks is told: not where links leave before their offsets are known."""
         return not self.exactly_once
-
-    @classmethod
-    def read(cls, settings: SettingsView) -> Self:
-        """Raises ConfigError for the first that cannot be used."""
-        topics = CrawlTopics.of(settings)
-        return cls(
-            tiers=Tiers.of(settings),
-            consumer_group=options.text(settings, "SITE_CONSUMER_GROUP", required=True),
-            dead_letter_topic=topics.dead_letters,
-            stats_topic=topics.statistics,
-            task_topics=TaskTopics.of(topics),
-            cancelled_results=options.boolean(settings, "SITE_CANCELLED_RESULTS"),
-            limits=_limits(settings),
-            spill=SpillRules(
-                open_seconds=options.seconds(settings, "SITE_SEED_MAX_OPEN_SECONDS", minimum=0.001),
-                tree_pages=options.integer(settings, "SITE_TREE_MAX_PAGES", minimum=1),
-                all_links=options.choice(settings, "SITE_LINKS_TO", ("memory", "kafka")) == "kafka",
-            ),
-            host_ownership=options.boolean(settings, "SITE_HOST_OWNERSHIP"),
-            by_task=options.choice(settings, "SITE_DUPEFILTER_SCOPE", ("task", "group")) == "task",
-            batch=_batch(settings),
-            backlog_bytes=options.integer(settings, "SITE_SINK_BACKLOG_BYTES", minimum=1),
-            bodies_bytes=options.integer(settings, "SITE_BODIES_MAX_BYTES", minimum=1),
-            memory_soft_bytes=options.integer(settings, "SITE_MEMORY_SOFT_BYTES"),
-            startup_wait_seconds=options.seconds(settings, "SITE_STARTUP_WAIT_SECONDS"),
-            stop_grace_seconds=options.seconds(settings, "SITE_STOP_GRACE_SECONDS"),
-            idle_close_seconds=options.seconds(settings, "SITE_IDLE_CLOSE_SECONDS"),
-            revoke_grace_seconds=options.seconds(settings, "SITE_REVOKE_GRACE_SECONDS"),
-            callback_timeout_seconds=options.seconds(
-                settings, "SITE_CALLBACK_TIMEOUT_SECONDS", minimum=0.001
-            ),
-            exactly_once=exactly_once(settings),
-            seed_meta_keys=_seed_meta_keys(settings),
-            spill_keys=spill_keys(settings),
-        )
 
 
 def check_ends_are_told(settings: SettingsView) -> None:

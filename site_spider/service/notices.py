@@ -20,14 +20,13 @@ from urllib.parse import unquote
 
 from scrapy.settings import BaseSettings
 
-from site_spider import options, runtime
+from site_spider import options, runtime, webhook
 from site_spider.engine.background import Background
 from site_spider.errors import ConfigError, SeedError
 from site_spider.observe.snapshot import number, stats_of
 from site_spider.page.url import check_url
 from site_spider.service.config import guard_of
 from site_spider.service.wiring import Parts
-from site_spider.tasks import webhook
 
 logger = logging.getLogger(__name__)
 

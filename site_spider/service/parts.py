@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import sys
 from collections.abc import Callable, Collection, Sequence
@@ -14,11 +15,11 @@ from scrapy.crawler import Crawler
 from scrapy.exceptions import CloseSpider
 from scrapy.settings import BaseSettings
 
-from site_spider import options
+from site_spider import options, webhook
 from site_spider.contracts.seed_log import LogName, Partition, Producer, SeedLog
 from site_spider.contracts.sink import Sink, StatisticsStore
 from site_spider.engine.background import Background
-from site_spider.errors import EXIT_SETUP, EXIT_SOFTWARE, ConfigError, exit_code_of
+from site_spider.errors import EXIT_SETUP, EXIT_SOFTWARE, exit_code_of
 from site_spider.frontier.frontier import Frontier
 from site_spider.frontier.scheduler import Queues
 from site_spider.frontier.waiter import TaskFlow, TaskRates, Waiter
@@ -26,25 +27,24 @@ from site_spider.intake.intake import LoopCalls
 from site_spider.ledger.completion import Completion
 from site_spider.observe.frontier_socket import FrontierServer
 from site_spider.observe.metrics.readings import Measurements
-from site_spider.observe.snapshot import MOMENTS, Watched, statistics_id
+from site_spider.observe.snapshot import Watched, statistics_id
 from site_spider.observe.statistics import Statistics, StatisticsPlan, StatsTopic
-from site_spider.options import SettingsView
 from site_spider.results.delivery import Delivery
 from site_spider.secrets import Redaction, secrets_of
-from site_spider.service.config import KAFKA, STATS_TO, ServiceSettings, guard_of
+from site_spider.service.config import ServiceSettings, guard_of
 from site_spider.sources.library import SourceFolder
 from site_spider.sources.url_rules import UrlRulesFile
-from site_spider.tasks import webhook
 from site_spider.tasks.board import Board, BrokerClock, PastUsage, TimeLimits
-from site_spider.tasks.control import Control
 from site_spider.tasks.control_log import Endings
-from site_spider.tasks.ends import Notices, OverTasks, TaskEnds, Tracker
+from site_spider.tasks.ends import Group, Notices, OverTasks, ReturnWatch, Teller
 from site_spider.tasks.follower import BadRecords, Follower, TopicView
+from site_spider.tasks.gate import TaskGate
 from site_spider.tasks.moving import Parking
 from site_spider.tasks.page_counts import PageLog
-from site_spider.tasks.rates import GroupRates, KnownTasks, Overtaking, Window
+from site_spider.tasks.rates import TELL_SECONDS, GroupRates, Overtaking
 from site_spider.tasks.states import TaskStates
-from site_spider.tasks.tasks import ReturnWatch, TaskGate, Tasks, Teller, process_name
+from site_spider.tasks.tasks import Duty, Looking, Tasks, process_name
+from site_spider.tasks.tracker import Control, Tracker
 from site_spider.text import for_log
 
 # --- How a crawl that cannot start or go on ends: the exit code, and the reason in the log ---------------
@@ -116,9 +116,6 @@ class Ending:
 
 # --- What shows a crawl to others: statistics and the socket of `scrapy frontier` ------------------------
 
-_WHEN = "SITE_STATS_WHEN"
-_ALWAYS = frozenset({"interval", "close"})  # for the topic: a console shows each process, and its end
-
 
 class Observers:
     """All of them take their numbers from `observe.snapshot`. None holds up the crawl."""
@@ -138,7 +135,7 @@ class Observers:
         self._log = measurements.log
         # made as a sink is, but by another class method: nothing else differs
         deliveries = [Delivery(cast(Sink, store)) for store in stores]
-        plan = statistics_plan(settings, statistics_id(settings, watched.identity))
+        plan = StatisticsPlan(settings, statistics_id(settings, watched.identity))
         topic = StatsTopic(log, config.stats_topic)
         self._statistics = Statistics(watched, deliveries, topic, plan, ending.background)
         has_socket = options.boolean(settings, "SITE_FRONTIER_SOCKET")
@@ -159,22 +156,6 @@ class Observers:
         await self._statistics.close()
         self._watched.loop_lag.stop()
         self._log.close()
-
-
-def statistics_plan(settings: SettingsView, own_id: str) -> StatisticsPlan:
-    """What SITE_STATS_* say. Raises ConfigError."""
-    moments = frozenset(options.names(settings, _WHEN))
-    if not moments or not moments.issubset(MOMENTS):
-        raise ConfigError(
-            f"{_WHEN} is {settings.get(_WHEN)!r}, but must name one or several of {', '.join(MOMENTS)}."
-        )
-    has_topic = KAFKA in options.names(settings, STATS_TO)
-    return StatisticsPlan(
-        own_id,
-        options.seconds(settings, "SITE_STATS_INTERVAL_SECONDS", minimum=0.1),
-        moments,
-        _ALWAYS | moments if has_topic else _ALWAYS,
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +186,7 @@ class TaskParts:
         tell: LoopCalls,
         background: Background,
         count: Callable[[str], None],
+        partitions: Callable[[], Collection[Partition]],  # of this process
     ) -> None:
         self._config, self._log, self._producer, self._tell = config, log, producer, tell
         self._background, self._count_in_stats = background, count
@@ -214,14 +196,14 @@ class TaskParts:
         self.states = TaskStates(self.board, process_name(), self._send, background)
         self._endings = Endings()
         view = TopicView(log, topics.control, self._endings.take, count)
-        follower = Follower(view, tell, lambda _task_ids: None)
-        self.control = Control(
-            producer, topics.control, self.states.process, self._endings, follower, background
-        )
+        self.control = Control(view, tell, self._endings, producer, self.states.process, background)
         self.highs = self.control if config.tells_ends else None  # None: the end of tasks is not told
         self.parking = Parking(producer, topics, self.states, background, self.highs)
         self.pages = PageLog(log, producer, topics.pages, background)
         self.clock = BrokerClock(log, producer, topics.clock)
+        has_first = lambda: Partition(topics.seeds, 0) in partitions()  # noqa: E731
+        self._group = Group(log, producer, topics, self.board, self.control, has_first, background)
+        self.over = OverTasks(self._group)
 
     def shares(self, frontier: Frontier[Waiter]) -> bool:
         """Whether there are tasks that share what is polled: here, declared, or named by a producer."""
@@ -231,42 +213,72 @@ class TaskParts:
             or self._endings.have_seeds()
         )
 
-    def overtaking(self, window: Window, queues: Queues, completion: Completion) -> Overtaking | None:
+    def overtaking(
+        self,
+        is_full: Callable[[], bool],
+        may_poll: Callable[[], bool],
+        queues: Queues,
+        completion: Completion,
+    ) -> Overtaking | None:
         """None with exactly-once: a seed that leaves would not be part of a transaction."""
         if self._config.exactly_once:
             return None
-        known = KnownTasks(self.board, self._endings, self.highs)
-        of_log = self._log, self._config.consumer_group, self._producer
-        return Overtaking(window, known, queues, completion, *of_log, self._background)
+        return Overtaking(
+            is_full,
+            may_poll,
+            self.board,
+            self.control,
+            queues=queues,
+            completion=completion,
+            log=self._log,
+            group=self._config.consumer_group,
+            producer=self._producer,
+            background=self._background,
+        )
+
+    def _duties(self, looks: Sequence[Looking], rates: GroupRates) -> dict[Duty, float]:
+        measured = itertools.count()  # Tasks.open measures, too
+
+        def measure() -> None:
+            if next(measured):
+                self._background.start(asyncio.to_thread(self.clock.measure), "the broker's time")
+
+        share = lambda: rates.look(asyncio.get_running_loop().time())  # noqa: E731
+        duties = [*((each.every_seconds, each.look) for each in looks), (TELL_SECONDS, share)]
+        return dict.fromkeys([*duties, (BrokerClock.every_seconds, measure)], 0.0)
 
     def tasks(
         self,
+        settings: BaseSettings,
+        tracker: Tracker,
         gate: TaskGate,
-        partitions: Callable[[], Collection[Partition]],
         rates: TaskRates,
         overtaking: Overtaking | None,
     ) -> Tasks:
-        """All of it, to be opened and driven."""
-        log, topics, board, producer = self._log, self.topics, self.board, self._producer
-        watch = ReturnWatch(log, topics, board, partitions, self._endings, self._background)
+        """All of it, to be opened and driven. Raises ConfigError."""
+        topics, board, group, config = self.topics, self.board, self._group, self._config
+        watch = ReturnWatch(group)
         group_rates = GroupRates(board, rates, self.states.process, self._send)
-        has_first = lambda: Partition(topics.seeds, 0) in partitions()  # noqa: E731
-        limits = TimeLimits(board, self.clock, topics.tasks, producer, has_first, self._background)
-        past = PastUsage(board, topics.tasks, producer, has_first)
-        view = TopicView(log, topics.tasks, board.take, self._count_in_stats)
-        follower = partial(Follower, view, self._tell)
-        looks = [past.look] if overtaking is None else [past.look, overtaking.look]
-        return Tasks(self.states, self.parking, gate, watch, limits, group_rates, looks, follower)
-
-    def ends(
-        self, settings: BaseSettings, tracker: Tracker, partitions: Callable[[], Collection[Partition]]
-    ) -> TaskEnds:
-        """What finds and tells it; `partitions` are those of this process. Raises ConfigError."""
-        has_first = lambda: Partition(self._config.tiers.main, 0) in partitions()  # noqa: E731
-        of_log, board, control = (self._log, self._producer, self.topics), self.board, self.control
-        pages = BadRecords(self.topics.pages, self._count_in_stats)
-        teller = Teller(*of_log, control, board, has_first, self._background, pages)
-        over = OverTasks(*of_log, board, control, has_first, self._background)
-        secret = webhook.secret_of(self._config.spill_keys)
-        notices = Notices(board, control, secret, guard_of(settings), has_first, self._background)
-        return TaskEnds(control, tracker, teller, over, notices, is_on=self._config.tells_ends)
+        limits = TimeLimits(board, self.clock, topics.tasks, group.producer, group.has_first)
+        past = PastUsage(board, topics.tasks, group.producer, group.has_first)
+        teller = Teller(group, BadRecords(topics.pages, self._count_in_stats))
+        notices = Notices(group, webhook.secret_of(config.spill_keys), guard_of(settings))
+        ends: list[Looking] = [self.over, notices] if config.tells_ends else []
+        looks: list[Looking] = [self.states, limits, watch, past, *ends]
+        looks += [] if overtaking is None else [overtaking]
+        view = TopicView(self._log, topics.tasks, board.take, self._count_in_stats)
+        return Tasks(
+            states=self.states,
+            parking=self.parking,
+            gate=gate,
+            watch=watch,
+            limits=limits,
+            rates=group_rates,
+            control=self.control,
+            tracker=tracker,
+            teller=teller,
+            over=self.over,
+            duties=self._duties(looks, group_rates),
+            follow=partial(Follower, view, self._tell),
+            tells_ends=config.tells_ends,
+        )

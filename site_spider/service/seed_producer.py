@@ -17,11 +17,11 @@ from site_spider.contracts.seed_log import MessagePlace
 from site_spider.errors import ConfigError
 from site_spider.observe.progress import LagGate, group_gate
 from site_spider.seed.seed import seed_message
+from site_spider.seed.tiers import CrawlTopics
 from site_spider.service import config
 from site_spider.service.config import check_ends_are_told
 from site_spider.service.environment import apply_environment
 from site_spider.tasks.control_log import TaskProducer
-from site_spider.tasks.follower import TaskTopics
 from site_spider.text import refused
 
 _MOST_UNDER_WAY = 5_000
@@ -56,7 +56,7 @@ class SeedProducer:
         _check_limits({"max_lag": max_lag, "max_task_lag": max_task_lag})
         self.produced = 0
         known = _settings(settings)
-        self._topics = TaskTopics.read(known, topic)
+        self._topics = CrawlTopics.beside(known, topic)
         self._topic = topic or self._topics.seeds
         self._task_id = task_id
         self._closes = closes_task

@@ -243,7 +243,7 @@ class SeedService:
         settings, ending = self._crawler.settings, self._ending
         names.raise_limit()
         give_back_large_blocks(beside_large_bodies=False)
-        config = ServiceSettings.read(settings)
+        config = ServiceSettings(settings)
         say_what_has_no_effect(settings)
         assert self._crawler.spider is not None
         say_starts_without_seeds(self._crawler.spider)
@@ -266,7 +266,6 @@ class SeedService:
         await parts.partitions.ask()
         names.check_limit(settings)
         await asyncio.to_thread(parts.tasks.open, max(config.startup_wait_seconds, 5.0))
-        await asyncio.to_thread(parts.ends.open)
         await self._start(parts)
         logger.info(
             "Taking seeds from %s of %s as a member of %s; results go to %s; site_spider is %s",
@@ -295,7 +294,6 @@ class SeedService:
         await parts.observers.open()
         background = self._ending.background
         parts.tasks.start()
-        parts.ends.start()
         parts.intake.start()
         settings = self._crawler.settings
         self._notifier = build_notifier(self._send, parts, settings, background, rss_bytes)
@@ -311,7 +309,7 @@ class SeedService:
         )
 
         def commit() -> None:
-            parts.ends.look()
+            parts.tasks.count()
             parts.commits.tick()
 
         ticking = tick(looks, parts.queues.look, commit)
@@ -368,7 +366,7 @@ class SeedService:
         await self._leave_group(parts, stop)
         if (marks := parts.dupefilter.close(reason)) is not None:
             await maybe_deferred_to_future(marks)
-        for client in (parts.tasks, parts.ends, parts.producer, parts.log):
+        for client in (parts.tasks, parts.producer, parts.log):
             await asyncio.to_thread(client.close)
         self._ending.background.forget_threads()
 

@@ -60,11 +60,9 @@ from site_spider.service.parts import (
 )
 from site_spider.service.stop import IdleClose, Stop
 from site_spider.sources.extractor import Extractor
-from site_spider.tasks.ends import Tracker
+from site_spider.tasks.gate import TaskGate, Traps, WantedPages, with_source
 from site_spider.tasks.moving import Leaving
-from site_spider.tasks.pages import Traps, WantedPages
-from site_spider.tasks.rates import Window
-from site_spider.tasks.tasks import TaskGate, with_source
+from site_spider.tasks.tracker import Tracker
 
 _ANSWER_SECONDS = 10.0  # for the loop to answer a rebalance, beyond the grace
 
@@ -115,7 +113,7 @@ class Parts:
         else:
             commits = OffsetCommits(completion, producer, member, tell)
         self.commits = commits
-        counted = Counted.new()
+        counted = Counted()
         nulls = dict.fromkeys(PAGE_FIELDS) if getattr(spider, "page_texts", None) is not None else {}
         deletes = options.choice(settings, "SITE_GONE", ("mark", "delete")) == "delete"
         describe = getattr(spider, "describe_answer", None)
@@ -124,13 +122,9 @@ class Parts:
         self.results = results = Results(of_results, of_items, commits, completion, dead_letters, *told)
 
         # tasks
-        records = TaskParts(config, stores.log, producer, tell, background, stats.inc_value)
-
-        def is_counted(task_id: str) -> bool:
-            return ends.is_counted(task_id)
-
-        tracker = Tracker(completion, records.control, records.pages, is_counted)
-        self.ends = ends = records.ends(settings, tracker, ledger.partitions)
+        count = stats.inc_value
+        records = TaskParts(config, stores.log, producer, tell, background, count, ledger.partitions)
+        tracker = Tracker(completion, records.control, records.pages, records.over.is_declared)
 
         # bodies in memory
         self.bodies = bodies = Bodies(
@@ -144,7 +138,10 @@ class Parts:
 
         # intake
         load = build_load(settings)
-        is_telling = lambda: ends.is_counting() or dead_letters.under_way > 0  # noqa: E731
+
+        def is_telling() -> bool:
+            return tasks.is_counting() or dead_letters.under_way > 0
+
         self.handover = handover = Handover(engine, sinks, config.revoke_grace_seconds, is_telling)
         soft = SoftLimit(config.memory_soft_bytes, rss_bytes, lambda: ledger.in_flight)
         is_stopping, has_memory = _asking(stop, "has_begun"), _asking(bodies, "has_room")
@@ -228,8 +225,8 @@ class Parts:
             writes_cancelled=config.cancelled_results,
         )
         gate = TaskGate(records.states, queues, leaving, background)
-        overtaking = records.overtaking(Window(poll_room.is_full, back_pressure.may_poll), queues, completion)
-        self.tasks = records.tasks(gate, ledger.partitions, rates, overtaking)
+        overtaking = records.overtaking(poll_room.is_full, back_pressure.may_poll, queues, completion)
+        self.tasks = tasks = records.tasks(settings, tracker, gate, rates, overtaking)
         callbacks = Callbacks(spider, config.callback_timeout_seconds)
         self.dispatcher = Dispatcher(
             CrawlParts(engine, spider, stats),
@@ -312,7 +309,7 @@ class Parts:
 
     def idle(self) -> IdleClose:
         """What looks whether there is anything to do. An outage, a full memory or a full sink is no rest."""
-        ledger, tells = self.completion.ledger, self.ends.is_counting
+        ledger, tells = self.completion.ledger, self.tasks.is_counting
 
         def is_busy() -> bool:
             waits = ledger.in_flight or len(self.room) or self.intake.is_away or tells()

@@ -14,7 +14,6 @@ beside that of the task, so that no later record of the task, and no compaction,
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -22,7 +21,7 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from functools import partial
+from heapq import heappop, heappush
 from itertools import islice
 from typing import TypeVar
 
@@ -30,7 +29,6 @@ from pydantic import AwareDatetime, ValidationError
 
 from site_spider import runtime
 from site_spider.contracts.seed_log import Message, MessagePlace, Producer, SeedLog
-from site_spider.engine.background import Background
 from site_spider.errors import SiteSpiderError
 from site_spider.outage import Outage
 from site_spider.sources.model import Part
@@ -44,6 +42,7 @@ from site_spider.tasks.record import (
     Phase,
     Returned,
     Task,
+    TaskRecord,
     TaskTimes,
     Total,
     Usage,
@@ -65,11 +64,13 @@ MOST_TASKS = 100_000
 _MOST_LOOKED_AT = 1_000
 
 _NOTHING_RETURNED = Returned()
+_NO_TOTAL = Total()  # nothing is added to it
 
+V = TypeVar("V")
 K = TypeVar("K", Usage, Past, Returned, Pace, TaskTimes, "Cancelled")
 
 
-class Cancelled(Part):
+class Cancelled(TaskRecord):
     """The declaration with this start, and any before it, is cancelled."""
 
     started_at: AwareDatetime | None = None
@@ -117,32 +118,28 @@ class Board:
 
     def weight_of(self, task_id: str | None) -> float:
         """Its share beside others; 1 for a task that was not declared."""
-        task = None if task_id is None else self.tasks.get(task_id)
+        task = self.task(task_id)
         return 1.0 if task is None else task.weight
 
     def rate_of(self, task_id: str | None) -> float | None:
         """Pages a second of the whole group; None without a limit."""
-        task = None if task_id is None else self.tasks.get(task_id)
+        task = self.task(task_id)
         return None if task is None else task.rate
+
+    def _total(self, task_id: str) -> Total:
+        return self._totals.get(task_id, _NO_TOTAL)
 
     def used(self, task_id: str) -> Usage:
         """By all processes; hosts apart."""
-        total = self._totals.get(task_id)
-        return NOTHING if total is None else total.used
+        return self._total(task_id).used
 
     def hosts(self, task_id: str) -> Mapping[str, int]:
         """Pages claimed of hosts, by all processes; it changes as they tell."""
-        total = self._totals.get(task_id)
-        return {} if total is None else total.hosts
-
-    def traps(self, task_id: str) -> Mapping[str, int]:
-        """Links that no process has followed, by the pattern of the trap."""
-        return self.used(task_id).traps
+        return self._total(task_id).hosts
 
     def usage(self, task_id: str, process: str) -> Usage | None:
         """By one process."""
-        total = self._totals.get(task_id)
-        return None if total is None else total.of.get(process)
+        return self._total(task_id).of.get(process)
 
     def past(self, task_id: str) -> Past:
         """By processes that are gone."""
@@ -170,8 +167,7 @@ class Board:
 
     def waiting(self, task_id: str) -> int:
         """How many messages were ever parked, and not sent on at once."""
-        total = self._totals.get(task_id)
-        return 0 if total is None else total.waiting
+        return self._total(task_id).waiting
 
     def parked(self, task_id: str) -> int:
         """How many messages were parked and not put back, as far as is known; some may be missing."""
@@ -180,8 +176,7 @@ class Board:
 
     def was_parked(self, task_id: str) -> bool:
         """Whether a message may be in the parked topic, put back or not."""
-        total = self._totals.get(task_id)
-        return task_id in self._returned or (total is not None and total.used.parked > 0)
+        return task_id in self._returned or self.used(task_id).parked > 0
 
     def has_parked(self, task_id: str) -> bool:
         """Whether messages were parked that nobody has looked for."""
@@ -222,17 +217,20 @@ class Board:
         if not separator:
             self._take_task(task_id, message)
         elif name == RETURNED:
-            self._take_returned(task_id, value)
+            self._keep(self._returned, task_id, _read(Returned, value))
         elif name.startswith(_PACE):
-            self._take_pace(task_id, name.removeprefix(_PACE), value)
+            self._take_pace(task_id, name.removeprefix(_PACE), _read(Pace, value))
         elif name == CANCELLED:
-            self._take_cancelled(task_id, value)
+            self._keep(self._cancelled, task_id, _read(Cancelled, value))
+            self._merge(task_id)
         elif name == TIMES:
-            self._take_times(task_id, value)
+            self._keep(self._times, task_id, _read(TaskTimes, value))
         elif name == PAST:
-            self._take_past(task_id, value)
+            self._take_past(task_id, _read(Past, value))
         else:
-            self._take_usage(task_id, name, value)
+            usage = _read(Usage, value)
+            if name not in self._folded.get(task_id, ()):
+                self._use(task_id, name, usage)
         return task_id
 
     def _take_task(self, task_id: str, message: Message) -> None:
@@ -247,9 +245,8 @@ class Board:
         task = read_task(message.value)
         if task.task_id != task_id:
             raise BadTask(f"its key is {task_id[:100]!r}, but it is about {task.task_id[:100]!r}")
-        self._check_room(self.tasks, task_id)
+        self._keep(self.tasks, task_id, task)
         self._versions[task_id] = self.version(task_id) if version is None else version
-        self.tasks[task_id] = task
         if task.state == "cancelled" and not self._is_cancelled(task):
             self._cancelled[task_id] = Cancelled(started_at=task.started_at)
         self._merge(task_id)
@@ -263,25 +260,7 @@ class Board:
         if task is not None and task.state != "cancelled" and self._is_cancelled(task):
             self.tasks[task_id] = task.model_copy(update={"state": "cancelled"})
 
-    def _take_cancelled(self, task_id: str, value: bytes | None) -> None:
-        if value is None:
-            self._cancelled.pop(task_id, None)
-        else:
-            cancelled = _read(Cancelled, value)
-            self._check_room(self._cancelled, task_id)
-            self._cancelled[task_id] = cancelled
-            self._merge(task_id)
-
-    def _take_times(self, task_id: str, value: bytes | None) -> None:
-        if value is None:
-            self._times.pop(task_id, None)
-        else:
-            times = _read(TaskTimes, value)
-            self._check_room(self._times, task_id)
-            self._times[task_id] = times
-
-    def _take_past(self, task_id: str, value: bytes | None) -> None:
-        past = None if value is None else _read(Past, value)
+    def _take_past(self, task_id: str, past: Past | None) -> None:
         self._use(task_id, PAST, past)
         self._folded.pop(task_id, None)
         if past is not None and past.folded:
@@ -289,17 +268,12 @@ class Board:
             for name in past.folded:
                 self._use(task_id, name, None)
 
-    def _take_usage(self, task_id: str, name: str, value: bytes | None) -> None:
-        usage = None if value is None else _read(Usage, value)
-        if name not in self._folded.get(task_id, ()):
-            self._use(task_id, name, usage)
-
     def _use(self, task_id: str, name: str, usage: Usage | None) -> None:
         if (total := self._totals.get(task_id)) is None:
             if usage is None:
                 return
-            self._check_room(self._totals, task_id)
-            total = self._totals[task_id] = Total()
+            total = Total()
+            self._keep(self._totals, task_id, total)
         claimed = total.of.get(name, NOTHING).claimed
         total.take(name, usage)
         if usage is not None and usage.claimed > claimed and name != PAST:
@@ -308,10 +282,9 @@ class Board:
             del self._totals[task_id]
             self._last_claimers.pop(task_id, None)
 
-    def _take_pace(self, task_id: str, process: str, value: bytes | None) -> None:
-        pace = None if value is None else _read(Pace, value)
-        self._check_room(self._paces, task_id)
-        paces = self._paces.setdefault(task_id, {})
+    def _take_pace(self, task_id: str, process: str, pace: Pace | None) -> None:
+        paces = self._paces.get(task_id, {})
+        self._keep(self._paces, task_id, paces)
         paces.pop(process, None)
         if pace is not None:
             paces[process] = pace
@@ -320,18 +293,14 @@ class Board:
         elif not paces:
             del self._paces[task_id]
 
-    def _take_returned(self, task_id: str, value: bytes | None) -> None:
-        if value is None:
-            self._returned.pop(task_id, None)
-            return
-        returned = _read(Returned, value)
-        self._check_room(self._returned, task_id)
-        self._returned[task_id] = returned
-
     @staticmethod
-    def _check_room(known: Collection[str], task_id: str) -> None:
-        if len(known) >= MOST_TASKS and task_id not in known:
+    def _keep(known: dict[str, V], task_id: str, value: V | None) -> None:
+        if value is None:
+            known.pop(task_id, None)
+        elif len(known) >= MOST_TASKS and task_id not in known:
             raise BadTask(f"there are {MOST_TASKS} tasks already")
+        else:
+            known[task_id] = value
 
 
 def _version(message: Message) -> int | None:
@@ -340,9 +309,9 @@ def _version(message: Message) -> int | None:
     return int(text) if text.isdigit() and len(text) <= _LONGEST_VERSION else None
 
 
-def _read(kind: type[K], value: bytes) -> K:
+def _read(kind: type[K], value: bytes | None) -> K | None:
     try:
-        return kind.model_validate_json(value)
+        return None if value is None else kind.model_validate_json(value)
     except ValidationError as error:
         raise BadTask(f"it is no {kind.__name__.lower()}: {error.errors()[0]['msg']}") from None
 
@@ -367,20 +336,18 @@ _MOST_FOLDED = 500
 class PastUsage:
     """On the event loop's thread only."""
 
+    every_seconds = REFRESH_SECONDS
+
     def __init__(self, board: Board, topic: str, producer: Producer, has_first: Callable[[], bool]) -> None:
         self._board = board
         self._topic = topic
         self._producer = producer
         self._has_first = has_first  # the first partition of the seed topic
         self._since: dict[tuple[str, str, type], tuple[Part, float]] = {}  # when what was told was new
-        self._look_at = 0.0
 
     def look(self) -> None:
-        """To be called now and then."""
+        """To be called now and then, as `every_seconds` says."""
         now = runtime.monotonic()
-        if now < self._look_at:
-            return
-        self._look_at = now + REFRESH_SECONDS
         before, self._since = self._since, {}
         silent: dict[str, list[str]] = {}
         for task_id, name, told in self._board.told():
@@ -406,7 +373,7 @@ class PastUsage:
         gone = {name: usage for name, usage in usages if usage is not None}
         gone = dict(islice(gone.items(), _MOST_FOLDED))
         if gone or past.folded:
-            self._send(task_id, PAST, Past.of(past, gone).model_dump_json(exclude_defaults=True).encode())
+            self._send(task_id, PAST, Past.of(past, gone).value())
 
     def _send(self, task_id: str, name: str, value: bytes | None) -> None:
         with suppress(SiteSpiderError):  # it is done the next time
@@ -431,14 +398,14 @@ logger = logging.getLogger(__name__)
 MOST_SECONDS = 10.0  # that a clock may differ without a word
 _ANSWER_SECONDS = 5.0
 _SURE_SECONDS = 1.0  # an answer that took longer says too little of the time
-_MEASURE_SECONDS = 60.0
-_JUDGE_SECONDS = 1.0
 _LONGEST_SECONDS = 10_000 * 86_400  # that a span of time is compared with
 _KEY = b"clock"
 
 
 class BrokerClock:
     """How far the clock of this machine is ahead of the broker's, as measured last."""
+
+    every_seconds = 60.0
 
     def __init__(self, log: SeedLog, producer: Producer, topic: str) -> None:
         self.ahead_seconds = 0.0  # negative when it is behind
@@ -494,29 +461,27 @@ class BrokerClock:
 
 
 class TimeLimits:
-    """Writes which limits of time have passed. On the event loop's thread, but for `open`, which blocks."""
+    """Writes which limits of time have passed. On the event loop's thread, but for `open`, which blocks.
+
+    A task is judged when its next moment is due, so tasks without a limit, or long before it, cost nothing.
+    """
+
+    every_seconds = 1.0
 
     def __init__(
-        self,
-        board: Board,
-        clock: BrokerClock,
-        topic: str,
-        producer: Producer,
-        has_first: Callable[[], bool],
-        background: Background,
+        self, board: Board, clock: BrokerClock, topic: str, producer: Producer, has_first: Callable[[], bool]
     ) -> None:
         self._board = board
         self._clock = clock
         self._topic = topic
         self._producer = producer
         self._has_first = has_first  # the first partition of the seed topic
-        self._background = background
-        self._sent: dict[str, TaskTimes] = {}  # that were not read back
-        self._measure_at = self._judge_at = 0.0
+        self._due: dict[str, float] = {}  # Unix times by the broker's clock
+        self._line: list[tuple[float, str]] = []  # a heap of them, and of some that are others by now
+        self._sent: dict[str, Future[MessagePlace]] = {}
 
     def open(self) -> None:
         """Judge what has expired before any seed is polled. Raises LogUnavailable."""
-        self._measure_at = runtime.monotonic() + _MEASURE_SECONDS
         self._clock.measure()
         now = datetime.fromtimestamp(self._clock.now(), UTC)
         for task in self._board:
@@ -524,31 +489,54 @@ class TimeLimits:
             if times.expired != self._board.times(task.task_id).expired:
                 place = self._send(task, times).result(_ANSWER_SECONDS)
                 self._board.take(Message(place.partition, place.offset, *_record(task, times)))
+            self._plan(task.task_id)
+
+    def heard(self, task_ids: Collection[str]) -> None:
+        """Records of these tasks have come."""
+        for task_id in task_ids:
+            self._plan(task_id)
 
     def look(self) -> None:
-        """To be called now and then."""
-        now = runtime.monotonic()
-        if now >= self._measure_at:
-            self._measure_at = now + _MEASURE_SECONDS
-            self._background.start(asyncio.to_thread(self._clock.measure), "the broker's time")
-        if now >= self._judge_at and self._has_first():
-            self._judge_at = now + _JUDGE_SECONDS
-            self._judge(datetime.fromtimestamp(self._clock.now(), UTC))
+        """To be called now and then, as `every_seconds` says."""
+        now, has_first = self._clock.now(), self._has_first()
+        while self._line and self._line[0][0] <= now:
+            due, task_id = self._line[0]
+            is_due = self._due.get(task_id) == due
+            if is_due and not has_first:
+                return
+            heappop(self._line)
+            if is_due:
+                self._judge(task_id, now)
+                self._plan(task_id, now + self.every_seconds)
 
-    def _judge(self, now: datetime) -> None:
-        for task in self._board:
-            known = self._board.times(task.task_id)
-            times = passed(task, known, now, has_begun=self._board.used(task.task_id).begun > 0)
-            if times == known:
-                self._sent.pop(task.task_id, None)
-            elif self._sent.get(task.task_id) != times:
-                self._sent[task.task_id] = times
-                self._send(task, times).add_done_callback(partial(self._settled, task.task_id))
-
-    def _settled(self, task_id: str, sent: Future[MessagePlace]) -> None:
-        """On any thread. What did not arrive is sent again."""
-        if sent.exception() is not None:
+    def _plan(self, task_id: str, earliest: float = 0.0) -> None:
+        due = self._next_moment(task_id)
+        if due is None:
+            self._due.pop(task_id, None)
             self._sent.pop(task_id, None)
+        elif self._due.get(task_id) != max(due, earliest):
+            self._due[task_id] = max(due, earliest)
+            heappush(self._line, (self._due[task_id], task_id))
+
+    def _next_moment(self, task_id: str) -> float | None:
+        """When there is news of a task, if nothing else comes; 0 when there is some now."""
+        if (task := self._board.task(task_id)) is None:
+            return None
+        times, moments = self._board.times(task_id).of(task), []
+        if times.first_at is None and self._board.used(task_id).begun:
+            moments.append(0.0)
+        elif times.first_at is not None and (task.max_seconds or 0) > (times.spent_seconds or 0):
+            moments.append(times.first_at.timestamp() + min(task.max_seconds or 0, _LONGEST_SECONDS))
+        if task.expires_at is not None and _is_later(task.expires_at, times.expired):
+            moments.append(task.expires_at.timestamp())
+        return min(moments, default=None)
+
+    def _judge(self, task_id: str, now: float) -> None:
+        task, known, sent = self._board.tasks[task_id], self._board.times(task_id), self._sent.get(task_id)
+        has_begun = self._board.used(task_id).begun > 0
+        times = passed(task, known, datetime.fromtimestamp(now, UTC), has_begun=has_begun)
+        if times != known and (sent is None or sent.done()):
+            self._sent[task_id] = self._send(task, times)  # what does not arrive is sent again
 
     def _send(self, task: Task, times: TaskTimes) -> Future[MessagePlace]:
         return self._producer.send(self._topic, *_record(task, times))
@@ -576,4 +564,4 @@ def _is_later(moment: datetime, known: datetime | None) -> bool:
 
 
 def _record(task: Task, times: TaskTimes) -> tuple[bytes, bytes]:
-    return note_key(task.task_id, TIMES), times.model_dump_json(exclude_defaults=True).encode()
+    return note_key(task.task_id, TIMES), times.value()

@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from contextlib import closing
 from datetime import datetime
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 from site_spider import runtime
 from site_spider.contracts.seed_log import Headers, Message, MessagePlace, Partition, Producer, SeedLog
@@ -24,6 +24,7 @@ from site_spider.errors import ConfigError, LogUnavailable, SeedError, SiteSpide
 from site_spider.ledger.metadata import ascending_from_text, ascending_to_text
 from site_spider.seed.fields import MAX_ID_BYTES, read_object
 from site_spider.seed.seed import Seed, parse_seed
+from site_spider.seed.tiers import CrawlTopics
 from site_spider.tasks.ending import (
     ALL_PRODUCERS,
     LAST_VERSION,
@@ -42,7 +43,7 @@ from site_spider.tasks.ending import (
     WebhookAttempt,
     prefix_of,
 )
-from site_spider.tasks.follower import TaskTopics, TopicView
+from site_spider.tasks.follower import TopicView
 
 MOST_TASKS = 100_000  # that have not ended
 MOST_HOLES = 200_000  # of a tally: seeds in flight
@@ -62,19 +63,12 @@ class BadRecord(SiteSpiderError):
     """A record of the control log that this version did not write."""
 
 
-class Written(NamedTuple):
-    """A record of the log."""
-
-    key: bytes
-    value: bytes | None
-
-
-def written(task_id: str, fact: Fact) -> Written:
-    """The record for a fact about a task; one that was taken back has no value."""
+def written(task_id: str, fact: Fact) -> tuple[bytes, bytes | None]:
+    """Key and value of the record for a fact about a task; one that was taken back has no value."""
     key = _SEPARATOR.join((task_id, *_owner(fact))).encode()
     if isinstance(fact, TakenBack):
-        return Written(key, None)
-    return Written(key, json.dumps(_fields(fact), ensure_ascii=False, separators=(",", ":")).encode())
+        return key, None
+    return key, json.dumps(_fields(fact), ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def headers_of(fact: Fact) -> Headers:
@@ -134,7 +128,7 @@ def read(message: Message) -> tuple[str, Fact]:
     try:
         task_id, kind, *owner = (message.key or b"").decode().split(_SEPARATOR)
         is_gone = message.value is None and any(name == TAKEN_BACK for name, _ in message.headers)
-        fact = _gone(kind, owner) if is_gone else _READERS[kind](task_id, owner, read_object(message.value))
+        fact = _gone(kind, *owner) if is_gone else _fact(task_id, kind, owner, read_object(message.value))
     except SiteSpiderError as error:
         raise BadRecord(f"it is no record of a task: {error}") from None
     except Exception as error:  # noqa: BLE001 - the one place where a record is taken apart
@@ -150,12 +144,10 @@ _OWNERS = {
 }  # fmt: skip
 
 
-def _gone(kind: str, owner: list[str]) -> TakenBack:
-    if kind == "tally":
-        partition, writer = owner
-        return TakenBack(writer, _partition(partition))
-    [name] = owner
-    if kind not in ("producing", "producer"):
+def _gone(kind: str, name: str, writer: str | None = None) -> TakenBack:
+    if kind == "tally" and writer is not None:
+        return TakenBack(writer, _partition(name))
+    if kind not in ("producing", "producer") or writer is not None:
         raise ValueError(f"{kind!r:.40} is not taken back")
     return TakenBack(name, None, kind == "producing")
 
@@ -171,50 +163,51 @@ def _deleted(key: bytes) -> str:
     return task_id
 
 
-def _producing(_task_id: str, owner: list[str], said: Any) -> Producing:
-    [name] = owner
+def _fact(task_id: str, kind: str, owner: list[str], said: dict[str, Any]) -> Fact:  # noqa: PLR0911 - a kind each
+    if len(owner) != _OWNERS[kind]:
+        raise ValueError(f"its key names {len(owner)} of {_OWNERS[kind]}")
+    match kind:
+        case "producing" | "producer":
+            return _producing(owner[0], said)
+        case "tally":
+            return _tally(_partition(owner[0]), owner[1], said)
+        case "moved":
+            return Moved(_read_highs(said["passed"]), _read_highs(said["highs"]))
+        case "uncounted":
+            return Uncounted(_number(said["seeds"]))
+        case "ended":
+            return _ended(task_id, said)
+        case "noticed":
+            return Noticed(_number(said["generation"]))
+        case "attempts":
+            return _attempts(said)
+    # As releases before wrote, of messages that were spilled or put back, or of seeds that nobody counted.
+    if uncounted := _number(said.get("uncounted", 0)) if kind == "high" else 0:
+        return Uncounted(uncounted)
+    position = {_partition(owner[0]): _number(said["position"])}
+    return Moved(highs=position) if kind == "high" else Moved(position)
+
+
+def _producing(name: str, said: dict[str, Any]) -> Producing:
     found = said.get("messages", 0)
     messages = UNKNOWN if found == UNKNOWN else _number(found)
     highs, closed = _read_highs(said["highs"]), _number(said.get("closed", 0))
     return Producing(name, _flag(said["open"]), _flag(said["closes"]), highs, messages, closed)
 
 
-def _high(_task_id: str, owner: list[str], said: Any) -> Moved | Uncounted:
-    """As releases before wrote: of one message that was spilled, or of seeds that nobody counted."""
-    partition, _ = owner
-    highs, uncounted = _number(said["position"]), _number(said.get("uncounted", 0))
-    return Uncounted(uncounted) if uncounted else Moved(highs={_partition(partition): highs})
-
-
-def _passed(_task_id: str, owner: list[str], said: Any) -> Moved:
-    """The same, of parked messages."""
-    partition, _ = owner
-    return Moved({_partition(partition): _number(said["position"])})
-
-
-def _moved(_task_id: str, _owner: list[str], said: Any) -> Moved:
-    return Moved(_read_highs(said["passed"]), _read_highs(said["highs"]))
-
-
-def _uncounted(_task_id: str, _owner: list[str], said: Any) -> Uncounted:
-    return Uncounted(_number(said["seeds"]))
-
-
-def _tally(_task_id: str, owner: list[str], said: Any) -> Tally:
-    partition, writer = owner
+def _tally(partition: Partition, writer: str, said: dict[str, Any]) -> Tally:
     passed, counts = _number(said["passed"]), said["counts"]
-    holes, left = _offsets(said["holes"], passed), _offsets(said.get("left", ""), 0)
     times = [_number(counts[name], LAST_MS) for name in ("first", "last")]
     sizes = [_number(counts.get(name, 0)) for name in ("pages", "bytes")]
     return Tally(
-        _partition(partition),
+        partition,
         writer,
         _number(said["version"], LAST_VERSION),
         passed,
         _number(said["top"]),
-        holes,
+        _offsets(said["holes"], passed),
         Counts(_counts(counts["seeds"]), *times, *sizes),
-        left,
+        _offsets(said.get("left", ""), 0),
         _read_highs(said.get("highs", {})),
     )
 
@@ -226,7 +219,7 @@ def _offsets(text: str, least: int) -> frozenset[int]:
     return found
 
 
-def _ended(task_id: str, _owner: list[str], said: Any) -> EndTold:
+def _ended(task_id: str, said: dict[str, Any]) -> EndTold:
     numbers = [_number(said.get(name, 0)) for name in ("generation", "upto", "pages_upto")]
     event = _event(task_id, numbers[0], said["event"])
     return EndTold(numbers[0], numbers[1], event, numbers[2], _counts(said.get("came_back", {})))
@@ -248,23 +241,12 @@ def _event(task_id: str, generation: int, event: dict[str, Any]) -> dict[str, An
     return event
 
 
-def _noticed(_task_id: str, _owner: list[str], said: Any) -> Noticed:
-    return Noticed(_number(said["generation"]))
-
-
-def _attempts(_task_id: str, _owner: list[str], said: Any) -> Attempts:
+def _attempts(said: dict[str, Any]) -> Attempts:
     made = tuple(
         WebhookAttempt(_number(at_ms, LAST_MS), _number(status), _line(error) if error != "" else "")
         for at_ms, status, error in said["made"]
     )
     return Attempts(_number(said["generation"]), made)
-
-
-_READERS: Mapping[str, Callable[[str, list[str], Any], Fact]] = {
-    "producing": _producing, "producer": _producing, "tally": _tally, "moved": _moved,
-    "uncounted": _uncounted, "ended": _ended, "noticed": _noticed, "attempts": _attempts,
-    "high": _high, "passed": _passed,
-}  # fmt: skip
 
 
 def _number(value: object, most: int = _LARGEST) -> int:
@@ -417,7 +399,7 @@ class Endings:
 # A task that is known there is counted. So a producer says that it begins before it sends. Whoever closes
 # the task for all producers says so before it looks for the ends of the topic: a request that is spilled
 # meanwhile either lies below those ends, or its process has read that the task is known, and waits for its
-# `High` (tasks.control).
+# next tally (tasks.tracker).
 
 
 _ANSWER_SECONDS = 60.0
@@ -425,7 +407,7 @@ _COUNT_SECONDS = 10.0
 _POLICY = "so that all processes see its records in one order"
 
 
-def make_control_log(log: SeedLog, topics: TaskTopics) -> None:
+def make_control_log(log: SeedLog, topics: CrawlTopics) -> None:
     """Make the topic, unless it is there. Raises ConfigError, LogUnavailable."""
     log.make_topic(topics.control, 1, compacted=True)
     partitions = log.partitions(topics.control)
@@ -436,7 +418,7 @@ def make_control_log(log: SeedLog, topics: TaskTopics) -> None:
         )
 
 
-def read_endings(log: SeedLog, topics: TaskTopics, only: str | None = None) -> Endings:
+def read_endings(log: SeedLog, topics: CrawlTopics, only: str | None = None) -> Endings:
     """What the control log says at this moment, of all tasks or one. Raises LogUnavailable."""
     endings = Endings(only)
     with closing(TopicView(log, topics.control, endings.take)) as view:
@@ -447,7 +429,7 @@ def read_endings(log: SeedLog, topics: TaskTopics, only: str | None = None) -> E
 class TaskProducer:
     """One producer of a task's seeds; its name is new each time. All methods block."""
 
-    def __init__(self, log: SeedLog, producer: Producer, topics: TaskTopics, task_id: str) -> None:
+    def __init__(self, log: SeedLog, producer: Producer, topics: CrawlTopics, task_id: str) -> None:
         self._log = log
         self._producer = producer
         self._topics = topics
@@ -491,11 +473,10 @@ class TaskProducer:
         _say(self._log, self._producer, self._topics, [(self._task_id, fact) for fact in gone])
 
     def close_for_all(self, has_parked: Callable[[], bool], *, counts: bool = True) -> None:
-        """No producer sends more seeds of the task; what is in the topic now is all of it.
+        """As the function says, of this task alone. Blocks.
 
-        `has_parked` is asked when the processes know the task: whether messages of it are parked. A process
-        that parks one later says so in the control log. `counts`: its seeds are counted in the topics, for
-        some seconds at most, so that the end can say whether some were done before the processes knew it.
+        `counts`: its seeds are counted in the topics, for some seconds at most, so that the end can say
+        whether some were done before the processes knew it.
         """
         task_id = self._task_id
         parked = lambda: [task_id] if has_parked() else []  # noqa: E731
@@ -505,7 +486,7 @@ class TaskProducer:
 
     def _count_messages(self, *, is_new: bool) -> int:
         deadline, count = runtime.monotonic() + _COUNT_SECONDS, 0
-        for topic in self._topics.all_seeds:
+        for topic in self._topics.tiers:
             try:
                 for message in self._log.read(topic):
                     seed = seed_of(message, self._task_id)
@@ -523,18 +504,22 @@ class TaskProducer:
 def close_for_all(
     log: SeedLog,
     producer: Producer,
-    topics: TaskTopics,
+    topics: CrawlTopics,
     task_ids: Collection[str],
     parked: Callable[[], Collection[str]],
     count: Callable[[], int] = lambda: 0,
 ) -> None:
-    """The same for several tasks; `parked` names those of which messages are parked, `count` their seeds."""
+    """No producer sends more seeds of these tasks; what is in the topics now is all of it.
+
+    `parked` is asked when the processes know the tasks, and names those of which messages are parked. A
+    process that parks one later says so in the control log. `count` gives the number of their seeds.
+    """
     make_control_log(log, topics)
     begins = Producing(ALL_PRODUCERS, is_open=True)
     _say(log, producer, topics, [(task_id, begins) for task_id in task_ids])
     endings = read_endings(log, topics)
     with_parked = parked()
-    highs = {part: end for topic in topics.all_seeds for part, end in _ends(log, topic) if end}
+    highs = {part: end for topic in topics.tiers for part, end in _ends(log, topic) if end}
     all_highs = highs | ({part: end for part, end in _ends(log, topics.parked) if end} if with_parked else {})
     messages = count()
     known = {task_id: endings.get(task_id) or TaskEnding() for task_id in task_ids}
@@ -550,7 +535,7 @@ def close_for_all(
     _say(log, producer, topics, [(task_id, fact) for task_id, facts in gone for fact in facts])
 
 
-def _say(log: SeedLog, producer: Producer, topics: TaskTopics, facts: Iterable[tuple[str, Fact]]) -> None:
+def _say(log: SeedLog, producer: Producer, topics: CrawlTopics, facts: Iterable[tuple[str, Fact]]) -> None:
     """Durable when it returns."""
     sent = [send(producer, topics.control, task_id, fact) for task_id, fact in facts]
     deadline = runtime.monotonic() + _ANSWER_SECONDS

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from site_spider import runtime
 from site_spider.contracts.seed_log import MessagePlace, Producer, SeedLog
 from site_spider.errors import ConfigError, TopicMissing
+from site_spider.seed.tiers import CrawlTopics
 from site_spider.tasks.board import (
     CANCELLED,
     SEPARATOR,
@@ -23,7 +24,7 @@ from site_spider.tasks.board import (
 )
 from site_spider.tasks.control_log import Endings, TaskProducer, read_endings
 from site_spider.tasks.ending import SeedCounts, TaskEnding
-from site_spider.tasks.follower import TaskTopics, read_board
+from site_spider.tasks.follower import read_board
 from site_spider.tasks.record import BadTask, Phase, Task, changed, in_state, usual_task
 
 # --- put back --------------------------------------------------------------------------------------------
@@ -33,20 +34,15 @@ from site_spider.tasks.record import BadTask, Phase, Task, changed, in_state, us
 # the topic, if it was closed before.
 
 
-class _Going(NamedTuple):
-    producer: TaskProducer
-    was_closed: bool
-
-
 class PutBackTasks:
     """Of one run of the command. Blocks."""
 
-    def __init__(self, log: SeedLog, producer: Producer, topics: TaskTopics) -> None:
+    def __init__(self, log: SeedLog, producer: Producer, topics: CrawlTopics) -> None:
         self._log = log
         self._producer = producer
         self._topics = topics
         self._endings = read_endings(log, topics)
-        self._going: dict[str, _Going] = {}
+        self._going: dict[str, TaskProducer] = {}
 
     def takes_seeds(self, task_id: str) -> bool:
         """Not if it was cancelled or has expired: its seeds would be cancelled as well."""
@@ -56,24 +52,24 @@ class PutBackTasks:
 
     def before(self, topic: str, value: bytes | None) -> str | None:
         """A message is about to be sent; its task, if that is known."""
-        task_id = _task_of(value) if topic in self._topics.all_seeds else None
-        if task_id is None or (ending := self._endings.get(task_id)) is None:
+        task_id = _task_of(value) if topic in self._topics.tiers else None
+        if task_id is None or self._endings.get(task_id) is None:
             return None
         if task_id not in self._going:
-            producer = TaskProducer(self._log, self._producer, self._topics, task_id)
-            producer.begin()
-            self._going[task_id] = _Going(producer, ending.is_closed or ending.is_told)
+            self._going[task_id] = TaskProducer(self._log, self._producer, self._topics, task_id)
+            self._going[task_id].begin()
         return task_id
 
     def sent(self, task_id: str | None, place: MessagePlace) -> None:
         """It is durable there."""
         if task_id is not None:
-            self._going[task_id].producer.sent(place)
+            self._going[task_id].sent(place)
 
     def end(self) -> None:
         """All of them are."""
-        for going in self._going.values():
-            going.producer.end(closes=going.was_closed)
+        for task_id, producer in self._going.items():
+            ending = self._endings.get(task_id)
+            producer.end(closes=ending is not None and ending.is_ending)
         self._going.clear()
 
 
@@ -245,13 +241,12 @@ def _number(value: object) -> int:
 
 
 _MOST_TRIES = 20
-_LOOK_SECONDS = 0.2
 
 
 class TaskDesk:
     """With all that the topic says at the moment in which it was opened. Raises LogUnavailable."""
 
-    def __init__(self, log: SeedLog, topics: TaskTopics) -> None:
+    def __init__(self, log: SeedLog, topics: CrawlTopics) -> None:
         self.log = log
         self.topics = topics
         self.board = Board()
@@ -279,23 +274,20 @@ class TaskDesk:
         """
         for _ in range(_MOST_TRIES):
             task = change(self.board.task(task_id))
-            offset = self._write(task, self.board.version(task_id) + 1)
+            offset = self.write(task, self.board.version(task_id) + 1)
             self.read()
             if offset not in self.board.void:
                 return task
         raise BadTask(f"{task_id!r} is being changed by others all the time; try again")
 
-    def write(self, task: Task) -> None:
-        """Write a record over whatever is there. Durable when it returns."""
-        self._write(task)
-
-    def _write(self, task: Task, version: int = 0) -> int:
+    def write(self, task: Task, version: int = 0) -> int:
+        """Write a record; without a version over whatever is there. Durable when it returns; its offset."""
         self._make_topics()
         headers = [(VERSION_HEADER, str(version).encode())] if version else []
         with closing(self.log.producer()) as producer:
             sent = producer.send(self.topics.tasks, task.key, task.value(), headers)
             if task.state == "cancelled":
-                value = Cancelled(started_at=task.started_at).model_dump_json().encode()
+                value = Cancelled(started_at=task.started_at).value()
                 producer.send(self.topics.tasks, note_key(task.task_id, CANCELLED), value).result()
             return sent.result().offset
 
@@ -305,16 +297,11 @@ class TaskDesk:
             forget_tasks(self.log, producer, self.topics, [task_id])
 
     def make_known(self, task_id: str) -> None:
-        """From now on its seeds are counted, see tasks.closing. It is a new generation, if it has ended."""
+        """From now on its seeds are counted. It is a new generation, if it has ended."""
         with closing(self.log.producer()) as producer:
             declaring = TaskProducer(self.log, producer, self.topics, task_id)
             declaring.begin()
             declaring.end(closes=False)
-
-    def send(self, key: bytes, value: bytes | None) -> None:
-        """Write any record of the task topic. Durable when it returns."""
-        with closing(self.log.producer()) as producer:
-            producer.send(self.topics.tasks, key, value).result()
 
     def put_back(self, task_id: str) -> int:
         """Put the parked messages of a task back; how many. To be called when its new state is written."""
@@ -323,16 +310,6 @@ class TaskDesk:
         count = put_back(self.log, self.topics, [task_id])
         self.read()
         return count
-
-    def watch(self, is_enough: Callable[[Board], bool], timeout_seconds: float) -> bool:
-        """Read again and again until it is enough; False when it is not in time."""
-        deadline = runtime.monotonic() + timeout_seconds
-        while not is_enough(self.board):
-            if runtime.monotonic() > deadline:
-                return False
-            runtime.sleep(_LOOK_SECONDS)
-            self.read()
-        return True
 
     def _make_topics(self) -> None:
         self.log.make_topic(self.topics.tasks, 1, compacted=True)
@@ -345,7 +322,7 @@ class TaskDesk:
         self.log.make_topic(self.topics.parked, self.log.partitions(self.topics.seeds), compacted=False)
 
 
-def forget_tasks(log: SeedLog, producer: Producer, topics: TaskTopics, task_ids: Collection[str]) -> None:
+def forget_tasks(log: SeedLog, producer: Producer, topics: CrawlTopics, task_ids: Collection[str]) -> None:
     """Delete all records of tasks. Blocks. Raises LogUnavailable."""
     wanted = {task_id.encode() for task_id in task_ids}
     for topic in (topics.tasks, topics.pages, topics.control):

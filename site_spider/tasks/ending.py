@@ -76,16 +76,9 @@ class Counts:
         )
 
     def fields(self) -> dict[str, Any]:
-        """For JSON; `read` is the inverse."""
+        """For JSON."""
         fields = {"seeds": dict(self.seeds), "first": self.first_ms, "last": self.last_ms}
         return {**fields, "pages": self.pages, "bytes": self.size_bytes}
-
-    @classmethod
-    def read(cls, given: Mapping[str, Any]) -> Self:
-        """From JSON. Raises KeyError, TypeError, ValueError for anything else."""
-        seeds = {str(name): int(count) for name, count in dict(given["seeds"]).items()}
-        pages, size_bytes = (int(given.get(name, 0)) for name in ("pages", "bytes"))
-        return cls(seeds, int(given["first"]), int(given["last"]), pages, size_bytes)
 
     @property
     def as_sent(self) -> int:
@@ -220,7 +213,7 @@ class Noticed(NamedTuple):
 
 
 class WebhookAttempt(NamedTuple):
-    """One attempt to send a webhook; `error` is empty when it was taken, `status` 0 when nothing answered."""
+    """One attempt to send a webhook; status and error are those of webhook.Posted."""
 
     at_ms: int
     status: int

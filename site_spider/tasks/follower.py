@@ -6,15 +6,16 @@ import logging
 from collections.abc import Callable, Collection, Iterable
 from contextlib import closing
 from queue import SimpleQueue
-from typing import NamedTuple, Self, TypeVar
+from typing import TypeVar
 
 from site_spider import runtime
 from site_spider.contracts.seed_log import Message, SeedLog, TopicReader
 from site_spider.errors import LogUnavailable, SiteSpiderError
-from site_spider.options import SettingsView
 from site_spider.outage import Outage
-from site_spider.seed.tiers import CrawlTopics
 from site_spider.tasks.board import Board
+
+TASK_HEADER = "task_id"  # of a parked message
+ORIGIN_HEADER = "origin_topic"  # of a parked message: the seed topic that it comes back to
 
 # --- bad records -----------------------------------------------------------------------------------------
 # What becomes of a record that cannot be taken: it is counted, said and skipped, and ends nothing.
@@ -190,51 +191,3 @@ def read_board(log: SeedLog, topic: str) -> Board:
     with closing(TopicView(log, topic, board.take)) as view:
         view.read_on()
     return board
-
-
-# --- topics ----------------------------------------------------------------------------------------------
-# The topics of tasks beside a seed topic.
-
-
-TASK_HEADER = "task_id"  # of a parked message
-ORIGIN_HEADER = "origin_topic"  # of a parked message: the seed topic that it comes back to
-
-
-class TaskTopics(NamedTuple):
-    """Their names, and that of the seed topic."""
-
-    seeds: str
-    tasks: str
-    parked: str
-    events: str = "task-events"
-    tiers: tuple[str, ...] = ()  # all seed topics; empty: `seeds` alone
-
-    @property
-    def all_seeds(self) -> tuple[str, ...]:
-        """Each topic that seeds of a task may be in."""
-        return self.tiers or (self.seeds,)
-
-    @property
-    def control(self) -> str:
-        """Of the log that tells the end of tasks."""
-        return f"{self.tasks}.control"
-
-    @property
-    def clock(self) -> str:
-        """Of records that tell the broker's time."""
-        return f"{self.tasks}.clock"
-
-    @property
-    def pages(self) -> str:
-        """Of the pages that the end of a task counts."""
-        return f"{self.tasks}.pages"
-
-    @classmethod
-    def read(cls, settings: SettingsView, seeds: str | None = None) -> Self:
-        """Of the crawl that reads `seeds`; by default that of the settings. Raises ConfigError."""
-        return cls.of(CrawlTopics.beside(settings, seeds))
-
-    @classmethod
-    def of(cls, topics: CrawlTopics) -> Self:
-        """Those of them that are of tasks."""
-        return cls(topics.seeds, topics.tasks, topics.parked, topics.events, topics.tiers)

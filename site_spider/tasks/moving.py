@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
@@ -26,13 +27,14 @@ from site_spider.ledger.ledger import Outcome, SeedInFlight
 from site_spider.page.url import host_of
 from site_spider.results.results import DeadLetters, Results
 from site_spider.seed.seed import MOVED, carried, moved_headers
+from site_spider.seed.tiers import CrawlTopics
 from site_spider.tasks.board import RETURNED, Board, note_key
-from site_spider.tasks.control import Control
 from site_spider.tasks.control_log import make_control_log, read_endings, written
 from site_spider.tasks.ending import Moved, TaskEnding
-from site_spider.tasks.follower import ORIGIN_HEADER, TASK_HEADER, TaskTopics, read_board
+from site_spider.tasks.follower import ORIGIN_HEADER, TASK_HEADER, read_board
 from site_spider.tasks.record import Returned, Task
 from site_spider.tasks.states import CANCELLED, TaskState, TaskStates
+from site_spider.tasks.tracker import Control
 
 # --- parking ---------------------------------------------------------------------------------------------
 # Parks messages of paused tasks, so that none is lost to a task that goes on at the same moment.
@@ -72,7 +74,7 @@ class Parking:
     def __init__(
         self,
         producer: Producer,
-        topics: TaskTopics,
+        topics: CrawlTopics,
         states: TaskStates,
         background: Background,
         highs: Highs | None = None,
@@ -105,7 +107,7 @@ class Parking:
         if state is None:  # it was forgotten meanwhile
             self._send_on(parked)
             return
-        numbered = parked._replace(number=state.count_parked(), place=sent.result())
+        numbered = parked._replace(number=state.count("parked"), place=sent.result())
         self._unproved.setdefault(parked.task_id, deque()).append(numbered)
         self._states.tell_soon()
 
@@ -123,7 +125,7 @@ class Parking:
                     self._finish(parked, parked.place)
                 else:
                     if state is not None:
-                        state.count_sent_on()
+                        state.count("sent_on")
                     self._send_on(parked)
             if not waiting:
                 del self._unproved[task_id]
@@ -148,6 +150,12 @@ class Parking:
 
 
 logger = logging.getLogger(__name__)
+
+
+def key_of(waiting: SeedInFlight) -> bytes | None:
+    """The key with which a seed leaves: its own, or its host."""
+    key = waiting.message.key
+    return key if key is not None else host_of(waiting.seed.url).encode() or None
 
 
 class Leaving:
@@ -200,11 +208,11 @@ class Leaving:
             self._room.put_request(request)
 
     def _park_seed(self, waiting: SeedInFlight, task_id: str) -> None:
-        message = waiting.message
-        key = message.key if message.key is not None else host_of(waiting.seed.url).encode() or None
+        message, headers = waiting.message, moved_headers(waiting.seed, waiting.message)
         self._completion.leaves(waiting)
-        headers = moved_headers(waiting.seed, message)
-        future = self._parking.send(task_id, message.partition.topic, key, message.value or b"", headers)
+        future = self._parking.send(
+            task_id, message.partition.topic, key_of(waiting), message.value or b"", headers
+        )
         future.add_done_callback(
             lambda done: self._loop.call_soon_threadsafe(self._guarded(self._parked), done, waiting)
         )
@@ -224,7 +232,7 @@ class Leaving:
     def cancel(self, waiter: Waiter, state: TaskState) -> None:
         """It ends here, and is counted."""
         if not isinstance(waiter, SeedInFlight):
-            state.count_cancelled_link()
+            state.count("links_cancelled")
         if not self._writes_cancelled:
             self._end(waiter, Outcome.CANCELLED, "")
         elif self._control is None:
@@ -322,7 +330,7 @@ _LOOK_SECONDS = 0.5
 _HEARD_SECONDS = 1.0  # in which processes hear of a new state; else they park again what comes back
 
 
-def put_back(log: SeedLog, topics: TaskTopics, task_ids: Collection[str]) -> int:
+def put_back(log: SeedLog, topics: CrawlTopics, task_ids: Collection[str]) -> int:
     """Put back what is parked of these tasks; how many messages. Blocks; raises LogUnavailable.
 
     To be called when their new state is written.
@@ -335,7 +343,7 @@ def put_back(log: SeedLog, topics: TaskTopics, task_ids: Collection[str]) -> int
         returning = _Returning(log, producer, topics)
         while left:
             mine = returning.claim(left)
-            count += returning.put_back(mine)
+            count += returning.put_back() if mine else 0
             left -= mine
     return count
 
@@ -343,31 +351,23 @@ def put_back(log: SeedLog, topics: TaskTopics, task_ids: Collection[str]) -> int
 class _Work:
     """One task: how many messages wait, and how far they are put back."""
 
-    def __init__(
-        self,
-        task_id: str,
-        board: Board,
-        ending: TaskEnding,
-        parked: str,
-        ends: Mapping[int, int],
-        topic_id: str,
-    ) -> None:
+    def __init__(self, task_id: str, board: Board, ending: TaskEnding, parked: str) -> None:
         self.task_id = task_id
         self.before = board.returned(task_id)
         self.waiting = board.waiting(task_id)
-        self.starts = {int(number): offset for number, offset in self.before.offsets.items()}
         self.count = self.refused = 0
         self.highs: dict[Partition, int] = {}  # of what was put back
         self._parked, self._ending = parked, ending
-        for (
-            part,
-            passed,
-        ) in ending.moved.passed.items():  # a later word is gone: decision 0025
+        self.starts = {int(number): offset for number, offset in self.before.offsets.items()}
+        for part, passed in ending.moved.passed.items():  # a later word is gone: decision 0025
             if part.topic == parked and part.number in self.starts:
                 self.starts[part.number] = min(passed, self.starts[part.number])
-        is_other = bool(topic_id and self.before.topic_id) and topic_id != self.before.topic_id
+
+    def begin_at(self, ends: Mapping[int, int], topic_id: str) -> None:
+        """Forget the offsets if they are not of the topic that is there."""
+        is_other = topic_id and self.before.topic_id and topic_id != self.before.topic_id
         if is_other or any(offset > ends.get(number, 0) for number, offset in self.starts.items()):
-            logger.warning("The topic of parked messages of task %s was made anew: read anew", task_id)
+            logger.warning("The topic of parked messages of task %s was made anew: read anew", self.task_id)
             self.starts = {}
 
     @property
@@ -377,12 +377,10 @@ class _Work:
 
     def offsets(self, read_to: Mapping[int, int]) -> dict[int, int]:
         """Of each partition: the first that was not looked at."""
-        return {
-            number: max(read_to.get(number, 0), self.starts.get(number, 0))
-            for number in read_to.keys() | self.starts.keys()
-        }
+        numbers = read_to.keys() | self.starts.keys()
+        return {number: max(read_to.get(number, 0), self.starts.get(number, 0)) for number in numbers}
 
-    def told(self, read_to: Mapping[int, int]) -> Moved:
+    def moved(self, read_to: Mapping[int, int]) -> Moved:
         """How far it is, and where its messages are: with what those before have said."""
         told = TaskEnding(moved=self._ending.moved)
         passed = {Partition(self._parked, number): at for number, at in self.offsets(read_to).items() if at}
@@ -390,16 +388,30 @@ class _Work:
         ahead = {part: high for part, high in told.moved.highs.items() if high > self._ending.tallied(part)}
         return told.moved._replace(highs=ahead)
 
+    def returned(self, read_to: Mapping[int, int], by: str, topic_id: str, *, is_last: bool) -> Returned:
+        """The same for the task topic; the last one has looked for everything."""
+        update: dict[str, Any] = {
+            "found": self.before.found + self.count,
+            "offsets": {str(number): offset for number, offset in self.offsets(read_to).items()},
+            "topic_id": topic_id,
+            "by": by,
+        }
+        if is_last:
+            missing = self.before.missing + self.missing
+            waited = max(0, self.waiting - missing)
+            update |= {"found": 0, "missing": missing, "waited": waited, "parked": {}}
+        return self.before.model_copy(update=update)
+
 
 class _Returning:
     """Works for several tasks at once, so that the topic is read once."""
 
-    def __init__(self, log: SeedLog, producer: Producer, topics: TaskTopics) -> None:
+    def __init__(self, log: SeedLog, producer: Producer, topics: CrawlTopics) -> None:
         self._log = log
         self._producer = producer
         self._topics = topics
         self._name = runtime.token_hex(6)
-        self._notes = 0
+        self._numbers = itertools.count(1)  # of its notes
         self._works: dict[bytes, _Work] = {}  # by the header of their messages
         self._under_way: deque[tuple[Message, _Work, Future[MessagePlace]]] = deque()
         self._read_to: dict[int, int] = {}  # of each partition: the first that was not looked at
@@ -414,31 +426,31 @@ class _Returning:
         board, free = self._free(task_ids)
         claims = {task_id: board.returned(task_id).model_copy(update={"by": self._by()}) for task_id in free}
         self._write_notes(claims)
-        runtime.sleep(
-            _HEARD_SECONDS
-        )  # who has claimed it at the same moment has done so by then: the last one has it
+        # who has claimed it at the same moment has done so by then: the last one has it
+        runtime.sleep(_HEARD_SECONDS)
         board = read_board(self._log, self._topics.tasks)
         mine = {task_id for task_id in free if board.returned(task_id).by.startswith(self._name)}
         self._begin(mine, board)
         return mine
 
     def _free(self, task_ids: Collection[str]) -> tuple[Board, set[str]]:
-        before, still_at = None, runtime.monotonic() + _STILL_SECONDS
+        before: dict[str, str] = {}
+        still_at = 0.0
         while True:
             board = read_board(self._log, self._topics.tasks)
             at_work = {task_id: board.returned(task_id).by for task_id in task_ids}
-            before = at_work if before is None else before
             free = {task_id for task_id, by in at_work.items() if not by}
-            if not free and runtime.monotonic() > still_at:
+            is_still = bool(before) and runtime.monotonic() > still_at
+            if not free and is_still:
                 free = {task_id for task_id, by in at_work.items() if by == before[task_id]}
-                before, still_at = None, runtime.monotonic() + _STILL_SECONDS
             if free:
                 return board, free
+            if not before or is_still:
+                before, still_at = at_work, runtime.monotonic() + _STILL_SECONDS
             runtime.sleep(_LOOK_SECONDS)
 
     def _by(self) -> str:
-        self._notes += 1
-        return f"{self._name}.{self._notes}"
+        return f"{self._name}.{next(self._numbers)}"
 
     # --- the work -----------------------------------------------------------------------------
 
@@ -447,27 +459,26 @@ class _Returning:
         self._topic_id = self._log.topic_id(parked)
         ends = {part.partition.number: part.end for part in self._log.progress(parked, f"{parked}.ends")}
         endings = read_endings(self._log, self._topics)
-        works = [
-            _Work(task_id, board, endings.get(task_id) or TaskEnding(), parked, ends, self._topic_id)
-            for task_id in task_ids
-        ]
+        works = [_Work(each, board, endings.get(each) or TaskEnding(), parked) for each in task_ids]
+        for work in works:
+            work.begin_at(ends, self._topic_id)
         self._works = {work.task_id.encode(): work for work in works}
-        self._read_to = {
-            number: min(work.starts.get(number, 0) for work in works) for number in ends if works
-        }
+        self._read_to = {n: min(work.starts.get(n, 0) for work in works) for n in ends if works}
         self._note_at = runtime.monotonic() + _NOTE_SECONDS
 
-    def put_back(self, task_ids: Collection[str]) -> int:
-        """Do it for tasks that were claimed."""
-        works = list(self._works.values()) if task_ids else []
+    def put_back(self) -> int:
+        """Do it for the tasks that were claimed; how many messages."""
+        works = list(self._works.values())
         try:
             self._read(works, is_again=False)
-            self._read(
-                [work for work in works if work.missing > work.refused and any(work.starts.values())],
-                is_again=True,
-            )
-            self._tell_ends()
-            self._write_notes({work.task_id: self._last_note(work) for work in works})
+            again = [work for work in works if work.missing > work.refused and any(work.starts.values())]
+            for work in again:
+                logger.warning(
+                    "%d parked messages of task %s were not found where they should be: the topic is read "
+                    "from its start, and some may come back twice", work.missing, work.task_id,
+                )  # fmt: skip
+            self._read(again, is_again=True)
+            self._note(by="", is_last=True)
         except BaseException:
             with suppress(SiteSpiderError):  # others need not wait
                 self._note(by="")
@@ -482,20 +493,8 @@ class _Returning:
 
     def _read(self, works: Collection[_Work], *, is_again: bool) -> None:
         """From where each was read to; or again, what lies before that."""
-        if not works:
-            return
-        for each in works if is_again else ():
-            logger.warning(
-                "%d parked messages of task %s were not found where they should be: the topic is read "
-                "from its start, and some may come back twice",
-                each.missing,
-                each.task_id,
-            )
-        starts = {} if is_again else self._read_to
-        parked = self._topics.parked
-        for message in self._log.read(
-            parked, {Partition(parked, number): at for number, at in starts.items()}
-        ):
+        starts = {Partition(self._topics.parked, number): at for number, at in self._read_to.items()}
+        for message in self._log.read(self._topics.parked, {} if is_again else starts) if works else ():
             number = message.partition.number
             work = self._works.get(dict(message.headers).get(TASK_HEADER, b""))
             if (
@@ -508,72 +507,48 @@ class _Returning:
                 self._read_to[number] = message.offset + 1
             if self._unnoted >= _NOTE_EVERY or runtime.monotonic() >= self._note_at:
                 self._note(by=self._by())
-        self._settle_all()
+        self._settle(most=0)
 
     def _send(self, message: Message, work: _Work) -> None:
         """Back to where it was; releases before did not say where."""
         origin = dict(message.headers).get(ORIGIN_HEADER, b"").decode(errors="replace")
-        topic = origin if origin in self._topics.all_seeds else self._topics.seeds
+        topic = origin if origin in self._topics.tiers else self._topics.seeds
         headers = ((MOVED, b""), *carried(message.headers))
-        self._under_way.append(
-            (message, work, self._producer.send(topic, message.key, message.value, headers))
-        )
-        if len(self._under_way) >= _MOST_UNDER_WAY:
-            self._settle()
+        sent = self._producer.send(topic, message.key, message.value, headers)
+        self._under_way.append((message, work, sent))
+        self._settle(most=_MOST_UNDER_WAY)
 
-    def _settle_all(self) -> None:
-        while self._under_way:
-            self._settle()
-
-    def _settle(self) -> None:
-        """Wait for the oldest."""
-        message, work, future = self._under_way.popleft()
-        try:
-            place = future.result()
-        except SinkRejected as error:
-            where = f"{message.partition.topic}/{message.partition.number} offset {message.offset}"
-            logger.error("%s cannot be put back, and stays there: %s", where, error)  # noqa: TRY400
-            work.refused += 1
-            return
-        work.count += 1
-        self._unnoted += 1
-        work.highs[place.partition] = max(place.offset + 1, work.highs.get(place.partition, 0))
+    def _settle(self, most: int) -> None:
+        """Wait for the oldest, until so many are under way at most."""
+        while len(self._under_way) > most:
+            message, work, future = self._under_way.popleft()
+            try:
+                place = future.result()
+            except SinkRejected as error:
+                where = f"{message.partition.topic}/{message.partition.number} offset {message.offset}"
+                logger.error("%s cannot be put back, and stays there: %s", where, error)  # noqa: TRY400
+                work.refused += 1
+            else:
+                work.count += 1
+                self._unnoted += 1
+                work.highs[place.partition] = max(place.offset + 1, work.highs.get(place.partition, 0))
 
     # --- what is told -------------------------------------------------------------------------
 
-    def _note(self, by: str) -> None:
-        self._settle_all()
-        self._tell_ends()
-        self._write_notes({work.task_id: self._next_note(work, by) for work in self._works.values()})
+    def _note(self, by: str, *, is_last: bool = False) -> None:
+        """The ends of tasks wait for these seeds where they are now, and no more for where they were."""
+        self._settle(most=0)
+        make_control_log(self._log, self._topics)
+        works, read_to = self._works.values(), self._read_to
+        self._write(self._topics.control, (written(work.task_id, work.moved(read_to)) for work in works))
+        self._write_notes({
+            work.task_id: work.returned(read_to, by, self._topic_id, is_last=is_last) for work in works
+        })  # fmt: skip
         self._note_at, self._unnoted = runtime.monotonic() + _NOTE_SECONDS, 0
 
-    def _next_note(self, work: _Work, by: str) -> Returned:
-        offsets = {str(number): offset for number, offset in work.offsets(self._read_to).items()}
-        found = work.before.found + work.count
-        return work.before.model_copy(
-            update={"found": found, "offsets": offsets, "topic_id": self._topic_id, "by": by}
-        )
-
-    def _last_note(self, work: _Work) -> Returned:
-        missing = work.before.missing + work.missing
-        waited = max(0, work.waiting - missing)
-        update = {"found": 0, "missing": missing, "waited": waited, "parked": {}}
-        return self._next_note(work, by="").model_copy(update=update)
-
     def _write_notes(self, notes: Mapping[str, Returned]) -> None:
-        self._write(
-            self._topics.tasks,
-            (
-                (note_key(task_id, RETURNED), note.model_dump_json(exclude_defaults=True).encode())
-                for task_id, note in notes.items()
-            ),
-        )
-
-    def _tell_ends(self) -> None:
-        """The ends of tasks wait for these seeds where they are now, and no more for where they were."""
-        make_control_log(self._log, self._topics)
-        topic, works = self._topics.control, self._works.values()
-        self._write(topic, (written(work.task_id, work.told(self._read_to)) for work in works))
+        said = ((note_key(task_id, RETURNED), note.value()) for task_id, note in notes.items())
+        self._write(self._topics.tasks, said)
 
     def _write(self, topic: str, records: Iterable[tuple[bytes, bytes | None]]) -> None:
         for sent in [self._producer.send(topic, key, value) for key, value in records]:

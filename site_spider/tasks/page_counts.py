@@ -11,9 +11,9 @@ import asyncio
 import json
 import logging
 import sqlite3
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, NamedTuple, Self
 
@@ -51,36 +51,15 @@ class CountedPage(NamedTuple):
     is_answered: bool
     reason: str | None
 
-
-class PageFact(NamedTuple):
-    """What is kept of a document until its seed is counted; `url` is None where `url_id` names the page."""
-
-    url: str | None
-    scope: str | None
-    url_id: str
-    size_bytes: int
-    is_answered: bool
-    description: str | None
-
     @classmethod
-    def of(cls, job: Job, document: Mapping[str, Any]) -> PageFact:
+    def of(cls, job: Job, document: Mapping[str, Any]) -> Self:
         """From the document of a job."""
         url_id, description = str(document["url_id"]), document.get("description")
         is_its_page = url_id == job.url_id and job.method in _WITHOUT_BODY
-        return cls(
-            job.url if is_its_page else None,
-            job.seed.page_scope,
-            url_id,
-            document.get("response_size") or 0,
-            document.get("status") is not None,
-            None if description is None else str(description),
-        )
-
-    def counted(self) -> CountedPage:
-        """For the page log."""
-        named = self.url_id if self.url is None else id_of_page(self.url, self.scope)
-        reason = None if self.description is None else _reason(self.description)
-        return CountedPage(_number(named), self.size_bytes, self.is_answered, reason)
+        named = id_of_page(job.url, job.seed.page_scope) if is_its_page else url_id
+        reason = None if description is None else _reason(str(description))
+        size_bytes = document.get("response_size") or 0
+        return cls(_number(named), size_bytes, document.get("status") is not None, reason)
 
 
 class CountedSeed(NamedTuple):
@@ -378,13 +357,7 @@ _PAUSE_SECONDS = 0.5  # while the log does not answer
 Then = Callable[[], None]
 
 
-@dataclass(slots=True)
-class _Unwritten:
-    """What waits of one task."""
-
-    pages: dict[int, CountedPage] = field(default_factory=dict)
-    seeds: dict[CountedSeed, None] = field(default_factory=dict)
-    thens: list[Then] = field(default_factory=list)
+Waiting = tuple[dict[object, Counted], list[Then]]  # of one task: what is to be written, of a page once
 
 
 class PageLog:
@@ -399,7 +372,7 @@ class PageLog:
         self._records = 0
         self._has_topic = False
         self._is_writing = False
-        self._waiting: dict[str, _Unwritten] = {}
+        self._waiting: defaultdict[str, Waiting] = defaultdict(lambda: ({}, []))
         self._away = Outage(logger, "The log of pages takes no records, trying again", "It takes them again")
 
     @property
@@ -408,21 +381,16 @@ class PageLog:
         return self._is_writing or bool(self._waiting)
 
     def add(
-        self,
-        task_id: str,
-        pages: Collection[CountedPage],
-        then: Then,
-        seed: CountedSeed | None = None,
+        self, task_id: str, pages: Collection[CountedPage], then: Then, seed: CountedSeed | None = None
     ) -> None:
         """Write these pages, and what is said of a seed; `then` is called when they are durable."""
         if not pages and seed is None:
             then()
             return
-        batch = self._waiting.setdefault(task_id, _Unwritten())
-        batch.pages.update((page.page, page) for page in pages)
-        if seed is not None:
-            batch.seeds[seed] = None
-        batch.thens.append(then)
+        told, thens = self._waiting[task_id]
+        told.update((page.page, page) for page in pages)
+        told.update({} if seed is None else {seed: seed})
+        thens.append(then)
 
     def look(self) -> None:
         """Write what waits; to be called often."""
@@ -431,25 +399,21 @@ class PageLog:
             self._background.start(self._write(), "log of pages")
 
     async def _write(self) -> None:
-        batches, self._waiting = self._waiting, {}
+        batches, self._waiting = self._waiting, defaultdict(lambda: ({}, []))
         try:
             if not self._has_topic:
                 await asyncio.to_thread(self._log.make_topic, self._topic, 1, compacted=True)
                 self._has_topic = True
-            await asyncio.gather(
-                *(
-                    self._send(task_id, [*batch.pages.values(), *batch.seeds])
-                    for task_id, batch in batches.items()
-                )
-            )
+            sends = (self._send(task_id, [*told.values()]) for task_id, (told, _) in batches.items())
+            await asyncio.gather(*sends)
         except SiteSpiderError as error:
             self._away.goes_on(error)
             await asyncio.sleep(_PAUSE_SECONDS)
             self._put_back(batches)
         else:
             self._away.is_over()
-            for batch in batches.values():
-                for then in batch.thens:
+            for _, thens in batches.values():
+                for then in thens:
                     then()
         finally:
             self._is_writing = False
@@ -461,11 +425,9 @@ class PageLog:
             value = written(told[start : start + _MOST_PAGES])
             await asyncio.wrap_future(self._producer.send(self._topic, key, value))
 
-    def _put_back(self, batches: dict[str, _Unwritten]) -> None:
+    def _put_back(self, batches: defaultdict[str, Waiting]) -> None:
         """Pages that came meanwhile are newer."""
-        for task_id, newer in self._waiting.items():
-            older = batches.setdefault(task_id, _Unwritten())
-            older.pages.update(newer.pages)
-            older.seeds |= newer.seeds
-            older.thens += newer.thens
+        for task_id, (told, thens) in self._waiting.items():
+            batches[task_id][0].update(told)
+            batches[task_id][1].extend(thens)
         self._waiting = batches

@@ -15,7 +15,6 @@ import logging
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -24,15 +23,14 @@ from site_spider.contracts.seed_log import MessagePlace, Partition, Producer, Se
 from site_spider.engine.background import Background, Turns
 from site_spider.errors import SiteSpiderError
 from site_spider.frontier.scheduler import Queues
-from site_spider.frontier.spill import Highs
 from site_spider.frontier.waiter import TaskFlow, TaskRates, Waiter, flow_of, is_fenced
 from site_spider.ledger.completion import Completion
 from site_spider.ledger.ledger import Outcome, SeedInFlight
-from site_spider.page.url import host_of
 from site_spider.seed.seed import moved_headers
 from site_spider.tasks.board import Board, pace_key
-from site_spider.tasks.control_log import Endings
+from site_spider.tasks.moving import key_of
 from site_spider.tasks.record import Pace
+from site_spider.tasks.tracker import Control
 
 TELL_SECONDS = 1.0
 _STALE_SECONDS = 4.0  # without a word, a process is gone, or this one does not hear
@@ -89,13 +87,9 @@ class GroupRates:
         self._process = process
         self._send = send
         self._here: dict[str, _Here] = {}
-        self._look_at = 0.0
 
     def look(self, now: float) -> None:
-        """To be called now and then."""
-        if now < self._look_at:
-            return
-        self._look_at = now + TELL_SECONDS
+        """To be called every second (`TELL_SECONDS`), at a time of the event loop."""
         active = dict(islice(self._active(now), _MOST_TASKS))
         for task_id in self._here.keys() - active.keys():
             self._leave(task_id)
@@ -122,7 +116,7 @@ class GroupRates:
         here = self._here.setdefault(task_id, _Here())
         use = self._rates.use(task_id)
         pace = here.pace(now, use.begun, rate, is_held=now - use.held_at < _HELD_SECONDS)
-        self._send(pace_key(task_id, self._process), pace.model_dump_json().encode())
+        self._send(pace_key(task_id, self._process), pace.value())
         others = here.fresh(self._board.paces(task_id), now)
         if others.pop(self._process, None) is None:
             here.known_at = None
@@ -159,30 +153,18 @@ _MOST_LOOKED_AT = 1_000  # tasks, those declared or named last
 _KEPT_SHARE = 1 / 2  # of its share, that a task keeps: so many more are polled in one go
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
-    """What may be in flight."""
-
-    is_full: Callable[[], bool]
-    may_poll: Callable[[], bool]  # false also when the crawl stops
-
-
-@dataclass(frozen=True, slots=True)
-class KnownTasks:
-    """Who tells of tasks."""
-
-    board: Board
-    endings: Endings
-    highs: Highs | None  # None: the ends of tasks are not told
-
-
 class Overtaking:
     """On the event loop's thread only."""
 
-    def __init__(
+    every_seconds = 0.0
+
+    def __init__(  # noqa: PLR0913 - by name
         self,
-        window: Window,
-        tasks: KnownTasks,
+        is_full: Callable[[], bool],  # what may be in flight
+        may_poll: Callable[[], bool],  # false also when the crawl stops
+        board: Board,
+        control: Control,
+        *,
         queues: Queues,
         completion: Completion,
         log: SeedLog,
@@ -190,8 +172,11 @@ class Overtaking:
         producer: Producer,
         background: Background,
     ) -> None:
-        self._window = window
-        self._tasks = tasks
+        self._is_full = is_full
+        self._may_poll = may_poll
+        self._board = board
+        self._endings = control.endings
+        self._put = control.put
         self._queues = queues
         self._completion = completion
         self._ledger = completion.ledger
@@ -207,7 +192,7 @@ class Overtaking:
 
     def look(self) -> None:
         """To be called now and then."""
-        if not self._window.is_full() or (self._work is not None and not self._work.done()):
+        if not self._is_full() or (self._work is not None and not self._work.done()):
             return
         if self._loop.time() < self._look_at:
             return
@@ -220,8 +205,8 @@ class Overtaking:
 
     def _awaited(self) -> Iterator[str]:
         """Those of which something is to come, and nothing is here."""
-        board, endings = self._tasks.board, self._tasks.endings
-        named, declared = list(endings)[-_MOST_LOOKED_AT:], islice(reversed(board.tasks), _MOST_LOOKED_AT)
+        named = list(self._endings)[-_MOST_LOOKED_AT:]
+        declared = islice(reversed(self._board.tasks), _MOST_LOOKED_AT)
         for task_id in {**dict.fromkeys(reversed(named)), **dict.fromkeys(declared)}:
             is_news = self._is_certain(task_id) or self._looked_for.get(task_id) != self._known_of(task_id)
             if is_news and self._is_awaited(task_id):
@@ -229,11 +214,11 @@ class Overtaking:
 
     def _is_certain(self, task_id: str) -> bool:
         """Whether its producers have said that seeds of it are to be polled here."""
-        ending = self._tasks.endings.get(task_id)
+        ending = self._endings.get(task_id)
         return ending is not None and not ending.is_told and self._is_below(ending.highs)
 
     def _is_awaited(self, task_id: str) -> bool:
-        board, ending = self._tasks.board, self._tasks.endings.get(task_id)
+        board, ending = self._board, self._endings.get(task_id)
         if board.phase(task_id).name != "running" or self._is_here(task_id):
             return False
         if self._is_certain(task_id):
@@ -244,8 +229,8 @@ class Overtaking:
         return is_unknown and board.task(task_id) is not None and not board.used(task_id).seeds
 
     def _known_of(self, task_id: str) -> object:
-        ending = self._tasks.endings.get(task_id)
-        return self._tasks.board.task(task_id), {} if ending is None else dict(ending.highs)
+        ending = self._endings.get(task_id)
+        return self._board.task(task_id), {} if ending is None else dict(ending.highs)
 
     def _is_here(self, task_id: str) -> bool:
         return self._queues.room.frontier.has_flow(
@@ -274,8 +259,8 @@ class Overtaking:
             logger.debug("The ends of the seed topics are not known now: %s", error)
             return
         awaited, moved = {each: self._known_of(each) for each in self._awaited()}, 0
-        while self._window.may_poll() and self._is_awaited(task_id) and self._is_below(ends):
-            if self._window.is_full():
+        while self._may_poll() and self._is_awaited(task_id) and self._is_below(ends):
+            if self._is_full():
                 count = await self._move(task_id)
                 moved += count
                 if not count:
@@ -319,7 +304,7 @@ class Overtaking:
         deadline = self._loop.time() + _SEND_SECONDS  # then they stay in flight, and are repeated
         # counted where seeds end, in many ways
         while (  # noqa: ASYNC110
-            self._left < left + count and self._loop.time() < deadline and self._window.may_poll()
+            self._left < left + count and self._loop.time() < deadline and self._may_poll()
         ):
             await asyncio.sleep(_PAUSE_SECONDS)
         return count
@@ -363,12 +348,9 @@ class Overtaking:
         if is_fenced(waiting):
             self._queues.room.drop(waiting)
             return
-        message, key = waiting.message, waiting.message.key
-        if key is None:
-            key = host_of(waiting.seed.url).encode() or None
+        message, headers = waiting.message, moved_headers(waiting.seed, waiting.message)
         self._completion.leaves(waiting)
-        headers = moved_headers(waiting.seed, message)
-        sent = self._producer.send(message.partition.topic, key, message.value, headers)
+        sent = self._producer.send(message.partition.topic, key_of(waiting), message.value, headers)
         guarded = self._background.guarded(self._sent)
         sent.add_done_callback(lambda done: self._loop.call_soon_threadsafe(guarded, done, waiting))
 
@@ -380,6 +362,6 @@ class Overtaking:
                 self._queues.room.put_back(waiting)
             return
         place: MessagePlace | None = sent.result()
-        if place is not None and task_id is not None and self._tasks.highs is not None:
-            self._tasks.highs.put(task_id, place)
+        if place is not None and task_id is not None:
+            self._put(task_id, place)
         self._completion.end_as(waiting, Outcome.SPILLED)

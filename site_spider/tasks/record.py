@@ -10,14 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal, NamedTuple
 
 import re2
-from pydantic import (
-    AfterValidator,
-    AwareDatetime,
-    BeforeValidator,
-    Field,
-    StringConstraints,
-    ValidationError,
-)
+from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, StringConstraints, ValidationError
 
 from site_spider.errors import SeedError, SiteSpiderError
 from site_spider.page.sitemap import is_listing
@@ -83,7 +76,15 @@ Patterns = Annotated[list[str], Field(max_length=MOST_PATTERNS), AfterValidator(
 Count = Annotated[int, Field(ge=1, le=MOST)]
 
 
-class Task(Part):
+class TaskRecord(Part):
+    """What the task topic has, as JSON."""
+
+    def value(self) -> bytes:
+        """Without what is as usual."""
+        return self.model_dump_json(exclude_defaults=True).encode()
+
+
+class Task(TaskRecord):
     """One task. What is null is as the settings of the crawl say, or has no limit."""
 
     task_id: TaskId = Field(description="what seeds name in meta.task_id")
@@ -110,10 +111,6 @@ class Task(Part):
         None, description="links that differ in these parameters alone are one page; else SITE_DROP_PARAMS"
     )
     webhook: Annotated[str, AfterValidator(_url)] | None = Field(None, description="is told of its end")
-
-    def value(self) -> bytes:
-        """As the value of its record."""
-        return self.model_dump_json(exclude_defaults=True).encode()
 
     @property
     def key(self) -> bytes:
@@ -182,7 +179,7 @@ def changed(task: Task, words: Sequence[str], now: datetime) -> Task:
             given[name] += [text] if text else []
         else:
             given[name] = _value(name, text)
-    fields = json.loads(task.model_dump_json(exclude_defaults=True)) | _long_forms(given, now)
+    fields = json.loads(task.value()) | _long_forms(given, now)
     return _read({name: value for name, value in fields.items() if value is not None})
 
 
@@ -292,7 +289,7 @@ Numbers = Annotated[dict[Name, Number], Field(max_length=_MOST_NAMES)]
 PartitionNumber = Annotated[str, Field(pattern=r"^\d{1,9}$")]
 
 
-class Usage(Part):
+class Usage(TaskRecord):
     """Of one process and task."""
 
     claimed: Number = 0  # pages of the budget that nobody else may take
@@ -330,7 +327,7 @@ class Past(Usage):
         return cls(**counts, seeds=total.used.seeds, hosts=hosts, traps=traps, folded=list(gone))
 
 
-class Pace(Part):
+class Pace(TaskRecord):
     """How fast one process is with a task that has a rate."""
 
     used: Number = 0  # thousandths of a request a second
@@ -347,7 +344,7 @@ class Pace(Part):
         return self.used / 1_000
 
 
-class Returned(Part):
+class Returned(TaskRecord):
     """How far the parked messages of a task were put back; counts are of messages."""
 
     waited: Number = 0  # that processes had told of when all of them were last put back
@@ -409,7 +406,7 @@ def _moved(sums: dict[str, int], before: dict[str, int], after: dict[str, int]) 
 
 
 # --- phase -----------------------------------------------------------------------------------------------
-# What is to be done with the seeds of a task at a moment. No clock is asked: see tasks.clock.
+# What is to be done with the seeds of a task at a moment. No clock is asked: see tasks.board.
 
 
 class Phase(NamedTuple):
@@ -427,7 +424,7 @@ class Phase(NamedTuple):
 RUNNING = Phase("running")
 
 
-class TaskTimes(Part):
+class TaskTimes(TaskRecord):
     """Which limits of time have passed, by the broker's clock: one record, written by one process."""
 
     started_at: AwareDatetime | None = None  # of the declaration that this is about

@@ -27,7 +27,7 @@ from site_spider.seed.seed import Seed
 from site_spider.tasks import record
 from site_spider.tasks.board import REFRESH_SECONDS, Board, note_key
 from site_spider.tasks.ending import prefix_of
-from site_spider.tasks.record import NOTHING, RUNNING, Phase, Task, TaskRules, Usage, phase_of
+from site_spider.tasks.record import MOST, NOTHING, RUNNING, Phase, Task, TaskRules, Usage, phase_of
 
 # --- state -----------------------------------------------------------------------------------------------
 # One declared task in this process: its rules, its phase, and what was counted for it here.
@@ -45,8 +45,7 @@ class TaskState:
         self.phase: Phase = RUNNING
         self.open_seeds = 0
         self.idle_since = 0.0
-        self.begun = self.pages = self.bytes = 0
-        self.parked = self.sent_on = self.links_filtered = self.links_cancelled = 0
+        self.counts: Counter[str] = Counter()  # numbers of Usage, by name
         self.seeds: Counter[str] = Counter()
         self.traps: Counter[str] = Counter()
         self.is_news = False  # that the others were not told
@@ -67,29 +66,19 @@ class TaskState:
     def is_told(self, board: Board) -> bool:
         """Whether all of it was told, and what waits for that has read it back."""
         told = board.usage(self.task.task_id, self.process) or NOTHING
-        return not self.is_news and told.parked >= self.parked
-
-    def declare(self, task: Task) -> None:
-        """It was changed."""
-        self.rules = TaskRules(task)
+        return not self.is_news and told.parked >= self.counts["parked"]
 
     def heard(self, board: Board) -> None:
         """Processes have told what they did, this one included."""
-        task_id = self.task.task_id
+        task_id, budget = self.task.task_id, self.task.max_pages
         mine = board.usage(task_id, self.process) or NOTHING
         self._claimed = mine.claimed
         self._claimed_by_others = board.used(task_id).claimed - mine.claimed
         if self.task.max_pages_host is not None:
             self._hosts_told, self._hosts_of_all = mine.hosts, board.hosts(task_id)
-        if board.last_claimer(self.task.task_id) == self.process:
-            self._yield()
-
-    def _yield(self) -> None:
-        if self.task.max_pages is None or self._claimed != self.claim:
-            return
-        lower = record.lowered(self.task.max_pages, self._claimed_by_others, self.claim, self.begun)
-        if lower < self.claim:
-            self.claim, self.is_news = lower, True
+        if budget is not None and board.last_claimer(task_id) == self.process and self._claimed == self.claim:
+            lower = record.lowered(budget, self._claimed_by_others, self.claim, self.counts["begun"])
+            self._claim(min(lower, self.claim))
 
     def look(self, board: Board) -> bool:
         """Find out its phase; True when that has changed."""
@@ -102,44 +91,32 @@ class TaskState:
     @property
     def left(self) -> int:
         """How many pages may begin."""
-        if self.task.max_pages is None:
-            return 0
-        return record.left(self.task.max_pages, self._claimed_by_others, self._claimed, self.begun)
-
-    @property
-    def has_no_budget(self) -> bool:
-        """Whether any number of pages may begin."""
-        return self.task.max_pages is None
-
-    @property
-    def may_begin(self) -> bool:
-        """Whether one more page may."""
-        return self.has_no_budget or self.left > 0
+        budget, begun = self.task.max_pages, self.counts["begun"]
+        return MOST if budget is None else record.left(budget, self._claimed_by_others, self._claimed, begun)
 
     def claim_more(self) -> bool:
         """Claim the next pages; True when there is something to tell at once."""
-        if self.task.max_pages is None:
+        budget, begun = self.task.max_pages, self.counts["begun"]
+        if budget is None or self.claim - begun > record.block(budget):
             return False
-        want = record.wanted(self.task.max_pages, self._claimed_by_others, self.begun)
-        if self.claim - self.begun > record.block(self.task.max_pages) or want <= self.claim:
-            return False
-        self.claim, self.is_news = want, True
-        return True
+        return self._claim(max(self.claim, record.wanted(budget, self._claimed_by_others, begun)))
 
     def give_back(self) -> None:
         """Nothing of it is here: others may have what was claimed."""
-        if self.claim > self.begun:
-            self.claim, self.is_news = self.begun, True
+        self._claim(min(self.claim, self.counts["begun"]))
+
+    def _claim(self, pages: int) -> bool:
+        is_other = pages != self.claim
+        self.claim, self.is_news = pages, self.is_news or is_other
+        return is_other
 
     # --- counts -----------------------------------------------------------------------------------
 
     def has_room_on(self, host: str) -> bool:
         """Whether the budget of a host allows for one more link."""
         most = self.task.max_pages_host
-        if most is None:
-            return True
         of_others = self._hosts_of_all.get(host, 0) - self._hosts_told.get(host, 0)
-        return self._hosts[host] + of_others < most
+        return most is None or self._hosts[host] + of_others < most
 
     def count_host(self, host: str) -> None:
         """One more page of it is to be fetched."""
@@ -147,83 +124,35 @@ class TaskState:
             self._hosts[host] += 1
             self.is_news = True
 
-    def count_begun(self) -> None:
-        """A first attempt is given out."""
-        self.begun += 1
+    def count(self, name: str, number: int = 1) -> int:
+        """Add to a number of Usage; returns the sum."""
         self.is_news = True
+        self.counts[name] += number
+        return self.counts[name]
 
     def count_page(self, document: Mapping[str, Any]) -> bool:
         """A document is written; True when the budget of bytes is spent here alone."""
-        self.pages += document.get("status") is not None  # as the event of its end counts them
-        self.bytes += document.get("response_size") or 0
-        self.is_news = True
-        return self.task.max_bytes is not None and self.bytes >= self.task.max_bytes
-
-    def count_parked(self) -> int:
-        """A message is durable in the parked topic; the how manyth."""
-        self.parked += 1
-        self.is_news = True
-        return self.parked
-
-    def count_sent_on(self) -> None:
-        """A parked message is in the seed topic as well."""
-        self.sent_on += 1
-        self.is_news = True
+        self.count("pages", document.get("status") is not None)  # as the event of its end counts them
+        size_bytes = self.count("bytes", document.get("response_size") or 0)
+        return self.task.max_bytes is not None and size_bytes >= self.task.max_bytes
 
     def count_filtered_link(self, trap: str | None = None) -> None:
         """By a rule, the budget of its host, or as it leads into a trap."""
-        self.links_filtered += 1
+        self.count("links_filtered")
         if trap is not None:
             self.traps[trap if trap in self.traps or len(self.traps) < _MOST_TRAPS else "other"] += 1
-        self.is_news = True
-
-    def count_cancelled_link(self) -> None:
-        """It waited, or was found, when the task was over."""
-        self.links_cancelled += 1
-        self.is_news = True
-
-    def seed_came(self) -> None:
-        """One more is in flight."""
-        self.open_seeds += 1
-
-    def seed_left(self, now: float) -> None:
-        """One less, at a time of the event loop."""
-        self.open_seeds -= 1
-        self.idle_since = now
 
     def told(self) -> Usage:
         """What the others are to know; they are being told."""
         self.is_news = False
-        return self.usage()
-
-    def count_ended(self, name: str) -> None:
-        """A seed has ended here; the name is one of tasks.counts."""
-        self.seeds[name] += 1
-        self.is_news = True
-
-    def usage(self) -> Usage:
-        """What the others are to know."""
         half = (self.task.max_pages_host or 0) // 2
-        hosts = [(host, count) for host, count in self._hosts.most_common(_MOST_HOSTS_TOLD) if count >= half]
-        return Usage(
-            claimed=self.claim,
-            begun=self.begun,
-            pages=self.pages,
-            bytes=self.bytes,
-            parked=self.parked,
-            sent_on=self.sent_on,
-            links_filtered=self.links_filtered,
-            links_cancelled=self.links_cancelled,
-            seeds=dict(self.seeds),
-            traps=dict(self.traps),
-            hosts=dict(hosts),
-        )
+        hosts = {host: count for host, count in self._hosts.most_common(_MOST_HOSTS_TOLD) if count >= half}
+        return Usage(claimed=self.claim, seeds=self.seeds, traps=self.traps, hosts=hosts, **self.counts)
 
 
 logger = logging.getLogger(__name__)
 
 CANCELLED = "CancelledError: "  # begins the description of what was never fetched
-_TELL_SECONDS = 1.0
 _SOON_SECONDS = 0.03
 _MOST_TOLD = 200  # tasks in one go
 _IDLE_SECONDS = 2.0  # then claims are given back
@@ -242,6 +171,8 @@ def rules_of(crawler: Crawler, job: Job | None) -> TaskRules | None:
 class TaskStates(SeedListener):
     """On the event loop's thread only. Of a task that was not declared it has nothing."""
 
+    every_seconds = 1.0
+
     def __init__(self, board: Board, process: str, send: Send, background: Background) -> None:
         self.board = board
         self.process = process
@@ -251,7 +182,6 @@ class TaskStates(SeedListener):
         self._declared = board.tasks
         self._born = 0  # states
         self._of: dict[Entry, tuple[TaskState, str]] = {}  # with the prefix of its counts
-        self._tell_at = 0.0
         self._soon: asyncio.Handle | None = None
         self._loop = asyncio.get_running_loop()
 
@@ -298,18 +228,18 @@ class TaskStates(SeedListener):
             return is_stopped and self.of(task_id) is not None
         is_other = task != state.task
         if is_other:
-            state.declare(task)
+            state.rules = TaskRules(task)
         state.heard(self.board)
         return state.look(self.board) or is_other
 
     def look(self) -> None:
-        """Tell the others; to be called now and then."""
-        if self._loop.time() >= self._tell_at:
-            self._tell_at = self._loop.time() + _TELL_SECONDS
-            self._give_back_claims()
-            self._refresh()
-            self._tell()
-            self._forget_idle()
+        """Tell the others; to be called now and then, as `every_seconds` says."""
+        self._give_back_claims()
+        before = self._loop.time() - REFRESH_SECONDS
+        for state in self.by_id.values():  # what nobody tells of for long is that of a process that is gone
+            state.is_news = state.is_news or (state.told_at < before and state.open_seeds > 0)
+        self._tell()
+        self._forget_idle()
 
     def tell_soon(self) -> None:
         """Something waits for the others to know."""
@@ -328,7 +258,7 @@ class TaskStates(SeedListener):
         news = [state for state in self.by_id.values() if state.is_news]
         for state in news[:_MOST_TOLD]:
             key, state.told_at = note_key(state.task.task_id, state.process), self._loop.time()
-            self._send(key, state.told().model_dump_json(exclude_defaults=True).encode())
+            self._send(key, state.told().value())
         if len(news) > _MOST_TOLD:
             self.tell_soon()
 
@@ -338,17 +268,9 @@ class TaskStates(SeedListener):
             if state.open_seeds == 0 and now - state.idle_since >= idle_seconds:
                 state.give_back()
 
-    def _refresh(self) -> None:
-        """What nobody has told for a while counts as that of a process that is gone (board.PastUsage)."""
-        before = self._loop.time() - REFRESH_SECONDS
-        for state in self.by_id.values():
-            if state.told_at < before and state.open_seeds:
-                state.is_news = True
-
     def _forget_idle(self) -> None:
         """What was told of it stays; if its seeds come again, they are told under another name."""
-        most = 0.0 if len(self.by_id) > _MOST_STATES else REFRESH_SECONDS
-        before = self._loop.time() - most
+        before = self._loop.time() - (0.0 if len(self.by_id) > _MOST_STATES else REFRESH_SECONDS)
         for state in list(self.by_id.values()):
             is_idle = not state.open_seeds and max(state.told_at, state.idle_since) <= before
             if is_idle and state.is_told(self.board):
@@ -366,7 +288,7 @@ class TaskStates(SeedListener):
         state = self.of(seed.task_id)
         if state is not None and entry not in self._of:
             self._of[entry] = state, prefix_of(seed, headers)
-            state.seed_came()
+            state.open_seeds += 1
 
     def began(self, job: Job) -> None:
         """As in SeedListener."""
@@ -383,16 +305,20 @@ class TaskStates(SeedListener):
 
     def ended(self, entry: Entry) -> None:
         """As in SeedListener."""
-        if self._of and (found := self._of.pop(entry, None)) is not None:
+        if self._of and (found := self._left(entry)) is not None and entry.outcome is not None:
             state, prefix = found
-            if entry.outcome is not None:
-                state.count_ended(prefix + entry.outcome.value)
-            state.seed_left(self._loop.time())
+            state.seeds[prefix + entry.outcome.value] += 1
+            state.is_news = True
 
     def fenced(self, entry: Entry) -> None:
         """As in SeedListener."""
+        self._left(entry)
+
+    def _left(self, entry: Entry) -> tuple[TaskState, str] | None:
         if (found := self._of.pop(entry, None)) is not None:
-            found[0].seed_left(self._loop.time())
+            state = found[0]
+            state.open_seeds, state.idle_since = state.open_seeds - 1, self._loop.time()
+        return found
 
 
 # --- depth -----------------------------------------------------------------------------------------------

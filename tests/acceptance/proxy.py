@@ -1,15 +1,14 @@
-"""A forward proxy on loopback, for http and, by CONNECT, for https; and a site that wants one.
-
-Both run on a loop of their own in a thread, so that tests can start crawlers as processes.
-"""
+"""A forward proxy on loopback, for http and, by CONNECT, for https; and a site that wants one."""
 
 from __future__ import annotations
 
-import asyncio
+import socket
 import ssl
 import threading
 from base64 import b64encode
-from collections.abc import Coroutine
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler
+from socketserver import ThreadingTCPServer
 from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
@@ -25,140 +24,111 @@ class Seen(NamedTuple):
     peer: str
 
 
-class LoopbackServer:
+class LoopbackServer(ThreadingTCPServer):
     """Listens in a thread, as a context manager."""
 
-    def __init__(self, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None) -> None:
-        self.host = host
-        self.port = 0
+    daemon_threads = True
+    request_queue_size = 100
+
+    def __init__(self, handler: Any, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None) -> None:
+        super().__init__((host, 0), handler)
+        self.port = self.server_address[1]
         self.seen: list[Seen] = []
-        self._tls = tls
-        self._writers: set[asyncio.StreamWriter] = set()
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        if tls is not None:  # the handshake waits for the thread of the connection
+            self.socket = tls.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
 
     def __enter__(self) -> Self:
-        self._thread.start()
-        self._run(self._listen())
+        threading.Thread(target=self.serve_forever, args=[0.05], daemon=True).start()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._run(self._end())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
-        self._loop.close()
+    def __exit__(self, *_error: object) -> None:
+        self.shutdown()
+        self.server_close()
 
-    def _run(self, work: Coroutine[Any, Any, None]) -> None:
-        asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that has gone is no error."""
 
-    async def _listen(self) -> None:
-        self._server = await asyncio.start_server(self._serve, self.host, self.port, ssl=self._tls)
-        self.port = self._server.sockets[0].getsockname()[1]
 
-    async def _end(self) -> None:
-        self._server.close()
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
-        for writer in self._writers:
-            writer.transport.abort()
-        await asyncio.sleep(0.02)  # lets them close
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Any
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._writers.add(writer)
-        try:
-            while (seen := await self._head(reader, writer)) is not None:
-                self.seen.append(seen)
-                if not await self.answer(seen, reader, writer):
-                    break
-        except (OSError, asyncio.IncompleteReadError):
+    def parse_request(self) -> bool:
+        if not super().parse_request():
+            return False
+        said = self.headers.get("Proxy-Authorization")
+        self.server.seen.append(Seen(self.command, self.path, said, self.client_address[0]))
+        return True
+
+    def tell(self, status: int, body: str, **headers: str) -> None:
+        self.send_response(status)
+        for name, value in {"Content-Type": "text/html", "Content-Length": str(len(body)), **headers}.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.end_headers()
+        self.wfile.write(body.encode())
+
+    def log_message(self, *_said: object) -> None:
+        """Silent."""
+
+
+class ShyHandler(Handler):
+    def do_GET(self) -> None:
+        if self.client_address[0] == OUTGOING:
+            self.tell(200, f"<p>{self.path}")
+        else:
+            self.tell(403, "<p>who are you?")
+
+
+class ProxyHandler(Handler):
+    def do_GET(self) -> None:
+        fault, self.close_connection = self.server.fault, True
+        if fault == "silent":
+            self.connection.recv(1)  # until the client has gone
+        elif fault == "closes":
             pass
-        finally:
-            writer.close()
+        elif self.headers.get("Proxy-Authorization") != self.server.wanted:
+            self.tell(407, "<p>who?", Proxy_Authenticate='Basic realm="x"')
+        elif self.command == "CONNECT" and fault == "no tunnel":
+            self.tell(403, f"<p>you sent {self.headers.get('Proxy-Authorization')}")
+        else:
+            self.forward()
 
-    async def _head(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Seen | None:
-        try:
-            head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-        except asyncio.IncompleteReadError:
-            return None
-        first, *lines = head.strip().split("\r\n")
-        fields = {name.strip().lower(): value.strip() for name, _, value in (x.partition(":") for x in lines)}
-        method, target, _ = first.split(" ")
-        return Seen(method, target, fields.get("proxy-authorization"), writer.get_extra_info("peername")[0])
+    def do_CONNECT(self) -> None:
+        self.do_GET()
 
-    async def answer(self, seen: Seen, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """Answer one request; True when another may follow on the connection."""
-        raise NotImplementedError
-
-
-async def send(writer: asyncio.StreamWriter, status: str, body: str, *headers: str) -> None:
-    content = body.encode()
-    lines = [
-        f"HTTP/1.1 {status}",
-        "Content-Type: text/html",
-        f"Content-Length: {len(content)}",
-        *headers,
-        "",
-        "",
-    ]
-    writer.write("\r\n".join(lines).encode() + content)
-    await writer.drain()
+    def forward(self) -> None:
+        is_tunnel = self.command == "CONNECT"
+        parts = urlsplit(f"//{self.path}" if is_tunnel else self.path)
+        place = str(parts.hostname), parts.port or 80
+        with socket.create_connection(place, source_address=(OUTGOING, 0)) as going:
+            if is_tunnel:
+                self.wfile.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            else:
+                head = f"GET {parts.path} HTTP/1.1\r\nHost: {parts.netloc}\r\nConnection: close\r\n\r\n"
+                going.sendall(head.encode())
+            threading.Thread(target=_pass_on, args=(self.connection, going), daemon=True).start()
+            _pass_on(going, self.connection)
 
 
 class ShySite(LoopbackServer):
     """403 for whoever comes directly, a page for whoever comes through a proxy."""
 
-    async def answer(self, seen: Seen, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        if seen.peer == OUTGOING:
-            await send(writer, "200 OK", f"<p>{seen.target}")
-        else:
-            await send(writer, "403 Forbidden", "<p>who are you?")
-        return seen.peer != OUTGOING or self._tls is not None  # a proxy asks for the end of its connections
+    def __init__(self, host: str, tls: ssl.SSLContext | None = None) -> None:
+        super().__init__(ShyHandler, host, tls)
 
 
 class LocalProxy(LoopbackServer):
     """Wants credentials, if it was given any; `fault` makes it fail."""
 
     def __init__(self, credentials: str = "", fault: str = "") -> None:
-        super().__init__()
-        self._wanted = f"Basic {b64encode(credentials.encode()).decode()}" if credentials else None
+        super().__init__(ProxyHandler)
+        self.wanted = f"Basic {b64encode(credentials.encode()).decode()}" if credentials else None
         self.fault = fault  # no tunnel, silent, or closes
 
-    async def answer(self, seen: Seen, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        if self.fault == "silent":
-            await asyncio.Event().wait()
-        if self.fault == "closes":
-            return False
-        if seen.authorization != self._wanted:
-            await send(
-                writer, "407 Proxy Authentication Required", "<p>who?", 'Proxy-Authenticate: Basic realm="x"'
-            )
-        elif seen.method == "CONNECT" and self.fault == "no tunnel":
-            await send(writer, "403 Forbidden", f"<p>you sent {seen.authorization}")
-        else:
-            await self._forward(seen, reader, writer)
-        return False
 
-    async def _forward(self, seen: Seen, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        is_tunnel = seen.method == "CONNECT"
-        parts = urlsplit(f"//{seen.target}" if is_tunnel else seen.target)
-        coming, going = await asyncio.open_connection(parts.hostname, parts.port, local_addr=(OUTGOING, 0))
-        self._writers.add(going)
-        if is_tunnel:
-            writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
-        else:
-            head = f"{seen.method} {parts.path} HTTP/1.1\r\nHost: {parts.netloc}\r\nConnection: close\r\n\r\n"
-            going.write(head.encode())
-        sending = asyncio.ensure_future(_pass_on(reader, going))
-        try:
-            await _pass_on(coming, writer)
-        finally:
-            sending.cancel()
-            going.close()
-
-
-async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    while data := await reader.read(65536):
-        writer.write(data)
-        await writer.drain()
+def _pass_on(source: socket.socket, target: socket.socket) -> None:
+    with suppress(OSError):
+        while data := source.recv(65_536):
+            target.sendall(data)
+    with suppress(OSError):
+        target.shutdown(socket.SHUT_RDWR)

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from site_spider.observe.snapshot import is_conserved
+from site_spider.seed.tiers import CrawlTopics
 from site_spider.tasks.desk import TaskDesk
-from site_spider.tasks.follower import TaskTopics
 from site_spider.tasks.record import block, declared, in_state
 from tests.acceptance.test_deaths import crawlers
 from tools.deployment.deployment import Deployment, opened, wait_until
@@ -66,7 +66,7 @@ def seeds(site: Site, task: str, count: int) -> list[tuple[bytes | None, bytes |
 
 def desk(deployment: Deployment) -> TaskDesk:
     topic = deployment.topic
-    return TaskDesk(deployment.log, TaskTopics(topic, f"{topic}.tasks", f"{topic}.parked"))
+    return TaskDesk(deployment.log, CrawlTopics.beside({"SITE_SEED_TOPIC": topic}))
 
 
 def write(deployment: Deployment, task: str, state: str = "running", **fields: Any) -> TaskDesk:

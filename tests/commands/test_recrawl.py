@@ -21,7 +21,7 @@ from site_spider.contracts.sink import Record
 from site_spider.errors import LogUnavailable, SinkUnavailable, TopicMissing
 from site_spider.results.recheck import LEASE_SECONDS, Calendar, CheckRules
 from site_spider.seed.seed import parse_seed
-from site_spider.tasks.follower import TaskTopics
+from site_spider.seed.tiers import CrawlTopics
 from tests.commands.project import Project
 from tests.in_process.engine import ANSWERS, crawl
 from tests.in_process.engine import page as html
@@ -65,7 +65,7 @@ class Desk:
 
     def __init__(self, folder: Path, log: SeedLog | None = None) -> None:
         self.folder, self.log = folder, log or LocalSeedLog(folder)
-        self.topics = TaskTopics.read({"SITE_SEED_TOPIC": "seeds"})
+        self.topics = CrawlTopics.beside({"SITE_SEED_TOPIC": "seeds"})
 
     def run(self, reader: LocalResults | None = None, log: SeedLog | None = None, **fields: Any) -> Recrawl:
         made = Recrawl(

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from site_spider.console.fleet import FailureState, HostState, SinkState, TaskFigures
 from site_spider.console.reading import (
     LARGEST_BYTES,
     NO_TASK,
@@ -50,9 +51,11 @@ def test_what_a_process_says_is_read() -> None:
     assert (state.consumed, state.completed, state.in_flight, state.missing) == (100, 75, 25, 0)
     assert state.outcomes == {"result": 50, "failure": 20, "filtered": 3, "dead_letter": 1, "cancelled": 1}
     assert (state.at, state.pages, state.bytes) == (NOW, 80, 800_000)
-    assert state.examples[0].host == "h.test"
+    assert state.examples == (FailureState(NOW, "http://h.test/a", "h.test", "t", "dns", "no address"),)
+    assert state.hosts == (HostState("slow.test", 9, 8, "busy", None),)
     assert [found.task_id for found in state.tasks] == ["t", NO_TASK, OTHER_TASKS]
-    assert (state.sinks[0].available, state.sinks[0].backlog) == (False, 7)
+    assert state.tasks[0] == TaskFigures("t", 6, 5000, {"result": 5, "failure": 1}, {"dns": 1})
+    assert state.sinks == (SinkState("elasticsearch", False, 7, 7000, 64_000_000, NOW - 5),)
     assert (state.pausing, state.paused) == (("sink",), {"sink": 12.5})
     assert state.partitions == ("seeds/1",)
 

@@ -14,15 +14,15 @@ from site_spider.commands.top import lines
 from site_spider.console.fleet import Scene
 from site_spider.console.pages import overview
 from site_spider.console.rules import causes, verdict
+from site_spider.seed.tiers import CrawlTopics
 from site_spider.tasks.board import note_key
 from site_spider.tasks.control_log import TaskProducer
 from site_spider.tasks.desk import TaskDesk
-from site_spider.tasks.follower import TaskTopics
 from site_spider.tasks.record import Usage, usual_task
 from tests.console.consoles import Client, Console, form_token
 from tests.console.snapshots import snapshot, task
 
-TOPICS = TaskTopics.read({"SITE_SEED_TOPIC": "seeds"})
+TOPICS = CrawlTopics.beside({"SITE_SEED_TOPIC": "seeds"})
 EVIL = "\"><script>alert(1)</script>'{{7*7}}"
 
 
@@ -33,7 +33,7 @@ def console(tmp_path: Path) -> Console:
     desk = TaskDesk(console.log, TOPICS)
     desk.write(usual_task("spring").model_copy(update={"state": "paused", "weight": 5.0, "max_pages": 100}))
     usage = Usage(pages=3, begun=3, bytes=900, seeds={"result": 3}, parked=1_600, traps={EVIL: 1_234})
-    desk.send(note_key("spring", "a-process"), usage.model_dump_json().encode())
+    send(desk, note_key("spring", "a-process"), usage.model_dump_json().encode())
     desk.write(usual_task(EVIL))
     producer = console.log.producer()
     closer = TaskProducer(console.log, producer, TOPICS, "autumn")
@@ -41,6 +41,13 @@ def console(tmp_path: Path) -> Console:
     closer.end(closes=True)
     producer.close()
     return console
+
+
+def send(desk: TaskDesk, key: bytes, value: bytes) -> None:
+    """Any record of the task topic."""
+    producer = desk.log.producer()
+    producer.send(TOPICS.tasks, key, value).result()
+    producer.close()
 
 
 async def document(client: Client, path: str) -> dict[str, Any]:
@@ -182,7 +189,7 @@ def test_parked_seeds_are_something_left_to_do(console: Console) -> None:
 def test_records_that_are_none_of_tasks_are_counted_and_skipped(console: Console) -> None:
     desk = TaskDesk(console.log, TOPICS)
     for number in range(50):
-        desk.send(b"forged-%d" % number, b'{"task_id": 7}')
+        send(desk, b"forged-%d" % number, b'{"task_id": 7}')
     asyncio.run(console.watch.look_once())
     asyncio.run(console.watch.look_once())
     view = console.watch.view()

@@ -8,8 +8,8 @@ import time
 
 from site_spider.console.watch import FleetWatch, TaskWatch
 from site_spider.contracts.seed_log import name_of
+from site_spider.seed.tiers import CrawlTopics
 from site_spider.tasks.desk import TaskDesk
-from site_spider.tasks.follower import TaskTopics
 from site_spider.tasks.record import usual_task
 from tests.console.snapshots import snapshot
 from tests.contracts.seed_logs import PATIENCE_SECONDS, Case, case, kafka_producer
@@ -51,7 +51,7 @@ def test_a_log_has_one_name_for_all_who_use_it(case: Case) -> None:
 
 def test_tasks_are_followed_and_ordered(case: Case) -> None:
     case.make_topic(case.topic, 1)
-    topics = TaskTopics.read({"SITE_SEED_TOPIC": case.topic})
+    topics = CrawlTopics.beside({"SITE_SEED_TOPIC": case.topic})
     TaskDesk(case.log, topics).write(usual_task("spring"))
     watch = TaskWatch(case.log, topics)
     try:

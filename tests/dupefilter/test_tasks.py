@@ -104,4 +104,4 @@ def test_a_link_with_another_method_is_within_its_task_as_well(tmp_path: Path, s
 
 def test_another_word_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"SITE_DUPEFILTER_SCOPE is 'host', .* one of: task, group"):
-        ServiceSettings.read({**vars(settings_module), "SITE_DUPEFILTER_SCOPE": "host"})
+        ServiceSettings({**vars(settings_module), "SITE_DUPEFILTER_SCOPE": "host"})

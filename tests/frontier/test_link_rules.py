@@ -19,8 +19,8 @@ from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.ledger.completion import Job
 from site_spider.service.seed_producer import SeedProducer
 from site_spider.sources import url_rules
-from site_spider.tasks import pages as link_rules
-from site_spider.tasks.pages import Traps
+from site_spider.tasks import gate as link_rules
+from site_spider.tasks.gate import Traps
 from tests.in_process import engine
 from tests.in_process.engine import Crawled, crawl, page, produce, settings_for
 from tests.tasks.test_control import declare, desk

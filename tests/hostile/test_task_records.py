@@ -14,8 +14,9 @@ from scrapy.crawler import Crawler
 
 from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.contracts.seed_log import Message, Partition, SeedLog
+from site_spider.seed.tiers import CrawlTopics
 from site_spider.service.service import SeedService
-from site_spider.tasks import moving, tasks
+from site_spider.tasks import ends, moving
 from site_spider.tasks.board import Board, Cancelled, note_key
 from site_spider.tasks.control_log import BadRecord, Endings, TaskProducer, read_endings, written
 from site_spider.tasks.control_log import read as read_control
@@ -31,7 +32,7 @@ from site_spider.tasks.ending import (
     Uncounted,
     WebhookAttempt,
 )
-from site_spider.tasks.follower import ORIGIN_HEADER, TASK_HEADER, TaskTopics
+from site_spider.tasks.follower import ORIGIN_HEADER, TASK_HEADER
 from site_spider.tasks.page_counts import BadPages, CountedPage, key_of, task_of
 from site_spider.tasks.page_counts import read as read_pages
 from site_spider.tasks.page_counts import written as written_pages
@@ -40,7 +41,7 @@ from tests.in_process.engine import crawl
 
 EACH = 200  # mutated records of each kind
 IDS = ("t", "u", "paused", "ended")
-TOPICS = TaskTopics("seeds", "seeds.tasks", "seeds.parked", "seeds.task-events")
+TOPICS = CrawlTopics.beside({"SITE_SEED_TOPIC": "seeds"})
 PARKED = {"parked": (b"h.test", b'{"url": "http://h.test/1", "meta": {"task_id": "paused"}}')}
 PLACE = Partition("seeds", 0)
 EVENT = {
@@ -217,7 +218,7 @@ def _write(log: SeedLog, topic: str, kinds: dict[str, Record], headers: Any = ()
 @pytest.fixture
 def attacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder whose topics are full of them."""
-    monkeypatch.setattr(tasks, "_QUIET_SECONDS", 0.1)
+    monkeypatch.setattr(ends, "_QUIET_SECONDS", 0.1)
     monkeypatch.setattr(moving, "_HEARD_SECONDS", 0.1)
     monkeypatch.setattr(moving, "_STILL_SECONDS", 0.3)
     log = LocalSeedLog(tmp_path)
@@ -236,7 +237,7 @@ def attacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def _ends_of(crawler: Crawler) -> Callable[[str], bool]:
     service = SeedService.of(crawler)
     assert service is not None
-    endings = service.parts.ends._control.endings
+    endings = service.parts.tasks.control.endings
 
     def has_ended(task_id: str) -> bool:
         ending = endings.get(task_id)

@@ -32,10 +32,6 @@ def test_quantiles_are_near_those_of_the_values() -> None:
     assert found["max"] == pytest.approx(max(values), abs=1e-6)
 
 
-def test_without_values_there_are_no_quantiles() -> None:
-    assert Histogram().document()["p50"] is None
-
-
 def test_two_states_subtract() -> None:
     """What an interval added, whatever was before."""
     histogram = Histogram((1.0, 10.0))

@@ -32,8 +32,8 @@ from site_spider.observe.counters import (
     field_name,
 )
 from site_spider.observe.snapshot import Identity, statistics_id, without_names
-from site_spider.observe.statistics import LARGEST_STATISTICS_BYTES, bounded
-from site_spider.service import config, parts
+from site_spider.observe.statistics import LARGEST_STATISTICS_BYTES, StatisticsPlan, bounded
+from site_spider.service import config
 from site_spider.spiders.crawl_spider import SeedSpider
 from tests.in_process import engine
 from tests.in_process.engine import Crawled, page, settings_for
@@ -231,7 +231,7 @@ def test_documents_are_written_at_the_moments_that_are_named(
 @pytest.mark.parametrize("when", ["", "never", "interval,sometimes"])
 def test_a_moment_that_there_is_not_is_refused(when: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"SITE_STATS_WHEN .* interval, idle, close"):
-        parts.statistics_plan(settings_for(tmp_path, SITE_STATS_WHEN=when), "id")
+        StatisticsPlan(settings_for(tmp_path, SITE_STATS_WHEN=when), "id")
 
 
 def test_stores_are_those_that_are_named(tmp_path: Path) -> None:
@@ -417,7 +417,7 @@ def test_a_topic_that_is_taken_is_refused(tmp_path: Path, topic: str) -> None:
     from site_spider.service.config import ServiceSettings
 
     with pytest.raises(ConfigError, match="SITE_STATS_TOPIC"):
-        ServiceSettings.read(settings_for(tmp_path, SITE_STATS_TOPIC=topic))
+        ServiceSettings(settings_for(tmp_path, SITE_STATS_TOPIC=topic))
 
 
 class Forbidding(LocalSeedLog):

@@ -11,7 +11,7 @@ from scrapy import Spider
 
 from site_spider.contracts.seed_log import Headers, Message, Partition
 from site_spider.engine.background import Background
-from site_spider.errors import LogUnavailable, SinkRejected
+from site_spider.errors import LogUnavailable, SeedError, SinkRejected
 from site_spider.intake.seed_queue import seed_request
 from site_spider.ledger.completion import Completion, SeedListener
 from site_spider.ledger.ledger import Ledger, Outcome, SeedInFlight
@@ -148,16 +148,15 @@ def test_a_message_that_is_too_large_with_its_headers_is_cut(
     """Value and key: else it would be tried for ever, and the watermark would stand."""
 
     async def scenario() -> Message:
-        ledger = Ledger()
-        ledger.assign(P, None)
-        entry = ledger.take(P, 0)
-        assert entry is not None
         durable: asyncio.Future[SeedInFlight] = asyncio.get_running_loop().create_future()
         failures: list[BaseException] = []
-        log = NarrowLog(limit_bytes)
-        completion = Completion(ledger, Ended(durable))
+        log, message = NarrowLog(limit_bytes), Message(P, 0, key, value)
+        completion = Completion(Ledger(), Ended(durable))
+        completion.assigned({P: None})
+        entry = completion.take(message, SeedError("why"))
+        assert entry is not None
         letters = DeadLetters(log, "dead", completion, Background(failures.append))
-        letters.set_aside(Message(P, 0, key, value), "why " * 5_000, entry)
+        letters.set_aside(message, "why " * 5_000, entry)
         assert await asyncio.wait_for(durable, 300) is entry
         assert letters.under_way == 0
         assert failures == []
@@ -193,17 +192,17 @@ def test_an_outage_is_said_once_when_it_begins_and_once_when_it_is_over(
             return sent
 
     async def scenario() -> None:
-        ledger = Ledger()
-        ledger.assign(P, None)
+        completion = Completion(Ledger())
+        completion.assigned({P: None})
         log, failures = Away(1_000_000), list[BaseException]()
-        letters = DeadLetters(log, "dead", Completion(ledger, SeedListener()), Background(failures.append))
+        letters = DeadLetters(log, "dead", completion, Background(failures.append))
         for offset in range(20):
-            entry = ledger.take(P, offset)
-            assert entry is not None
-            letters.set_aside(Message(P, offset, b"k", b"v"), "why", entry)
+            message = Message(P, offset, b"k", b"v")
+            if (entry := completion.take(message, SeedError("why"))) is not None:
+                letters.set_aside(message, "why", entry)
         while letters.under_way:
             await asyncio.sleep(0.01)
-        assert (len(log.taken), failures, ledger.in_flight) == (20, [], 0)
+        assert (len(log.taken), failures, completion.ledger.in_flight) == (20, [], 0)
 
     asyncio.run(asyncio.wait_for(scenario(), 300))
     said = [record.message for record in caplog.records if not record.message.startswith("Dead letter from")]

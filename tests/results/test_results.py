@@ -52,7 +52,7 @@ class Crawl:
         self.letters = Letters(completion)
         commits = OffsetCommits(completion, None, Member("seeds", "group"), lambda call, *rest: call(*rest))  # type: ignore[arg-type]
         self.results = Results(
-            deliveries, (), commits, completion, self.letters, Counted.new().pages, lambda: False
+            deliveries, (), commits, completion, self.letters, Counted().pages, lambda: False
         )
         completion.add(self.results)
         message = Message(P, 0, None, b'{"url": "http://h.test/", "meta": {"url_id": "a"}}')

@@ -9,7 +9,6 @@ import pytest
 from site_spider.dead_letters import topic_of
 from site_spider.errors import ConfigError
 from site_spider.seed.tiers import CrawlTopics
-from site_spider.tasks.follower import TaskTopics
 
 TIERS = {"SITE_SEED_TOPICS": "urgent:8,seeds:4,bulk:1", "SITE_SEED_TOPIC": "urgent"}
 NAMED = {
@@ -35,7 +34,6 @@ def test_all_names_follow_from_the_main_tier() -> None:
 @pytest.mark.parametrize("topic", [None, "urgent", "bulk"])
 def test_a_tier_has_the_topics_of_its_crawl(topic: str | None) -> None:
     assert CrawlTopics.beside(TIERS, topic) == CrawlTopics.of(TIERS)
-    assert TaskTopics.read(TIERS, topic) == TaskTopics.read(TIERS)
     assert topic_of(TIERS, topic) == "urgent.dead-letters"
 
 

@@ -85,7 +85,7 @@ def test_a_seed_that_comes_as_it_closes_is_crawled_or_stays(tmp_path: Path, wait
 def test_a_wrong_setting_is_named(tmp_path: Path) -> None:
     for wrong in ("soon", -1):
         with pytest.raises(ConfigError, match="SITE_IDLE_CLOSE_SECONDS"):
-            ServiceSettings.read(settings_for(tmp_path, SITE_IDLE_CLOSE_SECONDS=wrong))
+            ServiceSettings(settings_for(tmp_path, SITE_IDLE_CLOSE_SECONDS=wrong))
 
 
 def supervise(

@@ -83,10 +83,10 @@ def test_with_a_key_links_go_by_the_topic_and_forged_ones_are_dead_letters(
 def test_a_short_key_is_refused_and_not_shown(tmp_path: Path) -> None:
     """Nor does the object of settings show a long one."""
     with pytest.raises(ConfigError) as caught:
-        ServiceSettings.read(settings_for(tmp_path, SITE_SPILL_KEY=f"{KEY},hunter2"))
+        ServiceSettings(settings_for(tmp_path, SITE_SPILL_KEY=f"{KEY},hunter2"))
     assert "SITE_SPILL_KEY" in str(caught.value)
     assert "hunter2" not in str(caught.value)
-    assert KEY not in repr(ServiceSettings.read(settings_for(tmp_path, SITE_SPILL_KEY=KEY)))
+    assert KEY not in repr(ServiceSettings(settings_for(tmp_path, SITE_SPILL_KEY=KEY)))
 
 
 def test_what_was_sent_on_too_often_is_crawled_where_it_is(

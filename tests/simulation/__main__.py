@@ -15,6 +15,7 @@ import argparse
 import logging
 import random
 from contextlib import nullcontext
+from itertools import count
 
 from tests.simulation.mutants import MUTANTS, planted
 from tests.simulation.run import Outcome, run, shrunk
@@ -30,7 +31,7 @@ def main() -> int:
     logging.getLogger().handlers[:] = [logging.NullHandler()]
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     if options.mutants is not None:
-        return try_mutants(options.mutants, options.seed or 1)
+        return try_mutants(options.mutants, (options.seed or [1])[0])
     with planted(options.plant) if options.plant else nullcontext():
         return search(options)
 
@@ -38,23 +39,12 @@ def main() -> int:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     add = parser.add_argument
-    add("--seed", type=int, metavar="N", help="run this number (the first of --count)")
+    add("--seed", type=int, nargs="+", metavar="N", help="run these numbers, or --count from N on")
     add("--count", type=int, default=1, metavar="C", help="so many numbers from N on")
-    add(
-        "--minutes",
-        type=float,
-        metavar="M",
-        help="numbers for so many minutes of CPU time, by default new ones",
-    )
+    add("--minutes", type=float, metavar="M", help="numbers, by default new ones, for so much CPU time")
     add("--only", default="", metavar="KINDS", help=f"comma list of {', '.join([*GROUPS, *ACTS])}")
     add("--troubles", metavar="PLACES", help="only these of a number's troubles, as a failure prints them")
-    add(
-        "--mutants",
-        nargs="?",
-        const="",
-        metavar="NAME",
-        help="look for planted faults: all, or those so named",
-    )
+    add("--mutants", nargs="?", const="", metavar="NAME", help="look for planted faults: all, or these")
     add("--plant", choices=[*MUTANTS], metavar="NAME", help="run with this fault")
     add("--trace", action="store_true", help="print all that happens")
     options = parser.parse_args()
@@ -66,10 +56,12 @@ def _options() -> argparse.Namespace:
 
 def search(options: argparse.Namespace) -> int:
     """1 when a number fails."""
-    first = options.seed if options.seed is not None else _entropy.randrange(10**9)
-    until = virtual.cpu_seconds() + 60 * options.minutes if options.minutes else None
-    failed, pages, done, number = 0, 0, 0, first
-    while (virtual.cpu_seconds() < until) if until else (done < options.count):
+    given = options.seed or [_entropy.randrange(10**9)]
+    numbers = given if len(given) > 1 else range(given[0], given[0] + options.count)
+    failed, pages, done = 0, 0, 0
+    for number in count(given[0]) if options.minutes else numbers:
+        if options.minutes and virtual.cpu_seconds() > 60 * options.minutes:
+            break
         troubles = _chosen(options, number)
         outcome = run(number, troubles, keeps_trace=options.trace)
         done, pages = done + 1, pages + outcome.pages
@@ -78,11 +70,10 @@ def search(options: argparse.Namespace) -> int:
         if outcome.violations:
             failed += 1
             report(outcome, troubles, options)
-        elif options.count <= 10 and not until:
-            print(said(outcome))
-        number += 1
+        elif options.count <= 10 and not options.minutes:
+            print(outcome, flush=True)
     rate = done / virtual.cpu_seconds()
-    print(f"{done} runs from {first} on, {failed} failed, {pages} pages, {rate:.2f} runs a second of CPU")
+    print(f"{done} runs from {given[0]} on, {failed} failed, {pages} pages, {rate:.2f} runs a second of CPU")
     return 1 if failed else 0
 
 
@@ -110,16 +101,9 @@ def try_mutants(name: str, first: int) -> int:
     return missed
 
 
-def said(outcome: Outcome) -> str:
-    return (
-        f"{outcome.number}: {outcome.digest} {outcome.pages} pages, {outcome.steps} steps, "
-        f"{outcome.virtual_seconds:.0f} virtual seconds in {outcome.cpu_seconds:.2f} s of CPU"
-    )
-
-
 def report(outcome: Outcome, troubles: list[Trouble], options: argparse.Namespace) -> None:
     """What failed, and the least that makes it fail."""
-    print(said(outcome))
+    print(outcome)
     for kind, what in outcome.violations[:6]:
         print(f"    {kind}: {what}")
     least = shrunk(outcome.number, troubles)

@@ -6,12 +6,9 @@
 from __future__ import annotations
 
 import contextvars
-import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from types import SimpleNamespace
-from typing import Any
 
 from tests.simulation.virtual import PROCESS, Machine, VirtualLoop, VirtualThread
 
@@ -20,17 +17,18 @@ from _pytest.runner import runtestprotocol
 
 from tests.contracts.seed_logs import PARTITIONS, Case
 from tests.simulation.log import Broker, SimSeedLog
+from tests.simulation.world import Plan, Process, World
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
-    """A test, its fixtures included, is a thread of the loop."""
+    """A test, its fixtures included, is a thread of the loop, in a process whose name is not static."""
     loop = Machine.loop = VirtualLoop(lambda: 0.001)
     ended = loop.create_future()
-    process = SimpleNamespace(
-        name="p1", member_name="", consumers=[], is_dead=False, is_frozen=False, is_late=False, kept=[],
-        clock_error=0.0,
-    )  # fmt: skip
+    world = World(Plan(0))
+    process = Process(world, 1, 1)
+    process.member_name = ""
+    SimSeedLog.broker = Broker(world.rng("network"), world, PARTITIONS)
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
 
     def work() -> None:
@@ -49,13 +47,9 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 @contextmanager
 def simulated_case() -> Iterator[Case]:
     """As those of the other logs."""
-    nobody: Any = lambda *_what: None  # noqa: E731
-    truth = SimpleNamespace(appended=nobody, committing=nobody)
-    world = SimpleNamespace(trace=nobody, truth=truth)
-    SimSeedLog.broker = broker = Broker(random.Random(0), world, PARTITIONS)
     log = SimSeedLog()
     producer = log.producer()
-    made = Case("simulated", log, partial(broker.topic), producer)
+    made = Case("simulated", log, partial(log.broker.topic), producer)
     yield made
     made.close()
     producer.close()

@@ -11,87 +11,60 @@ predecessor without one (KIP-345). The predecessor is fenced.
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from site_spider.contracts.seed_log import Partition, Position
 from site_spider.errors import GroupRebalances, LogUnavailable
+
+if TYPE_CHECKING:
+    from tests.simulation.log import Broker, SimConsumer
 
 SESSION_SECONDS = 10.0
 HEARTBEAT_SECONDS = 0.5
 
 
-class Client(Protocol):
-    """A member's own side; the coordinator calls these as messages arrive."""
-
-    name: str  # its static name; empty: a dynamic member
-    topics: tuple[str, ...]
-    owned: dict[Partition, int]
-    can_answer: bool  # its process lives and does not stand still
-
-    def hear_rebalance(self) -> None: ...
-
-    def hear_assignment(self, generation: int, assignment: frozenset[Partition]) -> None: ...
-
-    def hear_end(self, why: str) -> None: ...
-
-
 @dataclass
 class Member:
-    """What the coordinator knows of one."""
+    """What the coordinator knows of one; its client hears of what becomes of it."""
 
     number: int
-    client: Client
+    client: SimConsumer
     claimed: frozenset[Partition] = frozenset()  # what it had when it joined
     assignment: frozenset[Partition] = frozenset()
     has_joined: bool = True
     silence: int = 0  # changes whenever it is heard of
 
 
-@dataclass
-class Network:
-    """How messages travel: `at` calls after a while, `partitions` tells how many a topic has."""
-
-    rng: random.Random
-    at: Callable[..., None]
-    partitions: Callable[[str], int]
-    is_down: Callable[[], bool]
-
-
-@dataclass
 class Group:
     """One group; numbers of members are given in order, so that nothing depends on hashes."""
 
-    network: Network
-    trace: Callable[..., None]
-    committed: dict[Partition, Position] = field(default_factory=dict)
-    members: dict[int, Member] = field(default_factory=dict)
-    generation: int = 0
-    state: str = "stable"  # or preparing, completing
-    _last: int = 0
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self.committed: dict[Partition, Position] = {}
+        self.members: dict[int, Member] = {}
+        self.generation = 0
+        self.state = "stable"  # or preparing, completing
+        self._last = 0
 
-    def join(self, client: Client, number: int) -> int:
+    def join(self, client: SimConsumer, number: int) -> int:
         """The number of this member from now on; its assignment is heard later."""
         member = self.members.get(number)
         if member is None:
-            former = next(
-                (m for m in self.members.values() if m.client.name and m.client.name == client.name), None
-            )
+            namesakes = [one for one in self.members.values() if one.client.member_name == client.member_name]
+            former = namesakes[0] if namesakes and client.member_name else None
             self._last += 1
-            member = Member(self._last, client)
+            self.members[self._last] = member = Member(self._last, client)
             if former is not None:
                 del self.members[former.number]
-                former.client.hear_end("fenced by another one of its name")
+                former.client.hear(former.client.is_out, former.client.number)
                 member.assignment = former.assignment
-            self.members[member.number] = member
-            if former is not None and self.state == "stable":
-                member.has_joined = True
-                client.hear_assignment(self.generation, member.assignment)
-                return member.number
+                if self.state == "stable":
+                    client.hear(client.is_assigned, self.generation, member.assignment)
+                    return member.number
         member.claimed = frozenset(client.owned)
-        self._prepare()
+        self.rebalance()
         member.has_joined = True
         self._complete_if_all_joined()
         return member.number
@@ -99,27 +72,23 @@ class Group:
     def leave(self, number: int) -> None:
         """It goes, or is taken for dead."""
         if self.members.pop(number, None) is not None:
-            if self.state == "stable":
-                self._prepare()
-            elif self.state == "completing":
-                self.state = "stable"
-                self._prepare()
+            self.rebalance()
             self._complete_if_all_joined()
 
-    def lost_sight(self, client: Client) -> None:
+    def lost_sight(self, client: SimConsumer) -> None:
         """No heartbeat comes any more; after the session it is no member."""
         for member in list(self.members.values()):
             if member.client is client:
                 member.silence += 1
-                self.network.at(SESSION_SECONDS, self._expire, member, member.silence)
+                self._broker.at(SESSION_SECONDS, self._expire, member, member.silence)
 
-    def heard_of(self, client: Client) -> None:
+    def heard_of(self, client: SimConsumer) -> None:
         """Heartbeats come again."""
         for member in self.members.values():
             if member.client is client:
                 member.silence += 1
                 if self.state == "preparing" and not member.has_joined:
-                    client.hear_rebalance()
+                    client.hear(client.rebalances)
 
     def refusal(self, number: int, generation: int) -> LogUnavailable | None:
         """Why a commit of this member is refused."""
@@ -134,37 +103,42 @@ class Group:
         every = frozenset(one for topic in topics for one in self._partitions(topic))
         return every.difference(*(member.assignment for member in self.members.values()))
 
+    def is_settled(self, topics: Iterable[str]) -> bool:
+        """Whether nothing is owed: each partition has an owner, and no rebalance is under way."""
+        return self.state == "stable" and not self.unowned(topics)
+
     def topics_have_changed(self) -> None:
         """Members hear of new partitions with their metadata, and join again."""
         if self.members:
-            self.network.at(self.network.rng.uniform(0.5, 5.0), self._prepare)
+            self._broker.at(self._broker.rng.uniform(0.5, 5.0), self.rebalance)
 
-    def _partitions(self, topic: str) -> list[Partition]:
-        return [Partition(topic, number) for number in range(self.network.partitions(topic))]
-
-    def _expire(self, member: Member, silence: int) -> None:
-        if self.network.is_down():
-            self.network.at(SESSION_SECONDS, self._expire, member, silence)
-        elif member.silence == silence and self.members.get(member.number) is member:
-            self.trace("expelled", member.number)
-            member.client.hear_end("its session ended")
-            self.leave(member.number)
-
-    def _prepare(self) -> None:
+    def rebalance(self) -> None:
+        """Every member is to join again."""
         if self.state == "preparing":
             return
         self.state = "preparing"
         for member in self.members.values():
             member.has_joined = False
-            delay = self.network.rng.uniform(0.001, HEARTBEAT_SECONDS)
-            self.network.at(delay, self._tell_rebalance, member)
+            delay = self._broker.rng.uniform(0.001, HEARTBEAT_SECONDS)
+            self._broker.at(delay, self._tell_rebalance, member)
+
+    def _partitions(self, topic: str) -> list[Partition]:
+        return [Partition(topic, number) for number in range(len(self._broker.topics.get(topic, ())))]
+
+    def _expire(self, member: Member, silence: int) -> None:
+        if self._broker.is_down:
+            self._broker.at(SESSION_SECONDS, self._expire, member, silence)
+        elif member.silence == silence and self.members.get(member.number) is member:
+            self._broker.world.trace("expelled", member.number)
+            member.client.hear(member.client.is_out, member.client.number)
+            self.leave(member.number)
 
     def _tell_rebalance(self, member: Member) -> None:
         if self.members.get(member.number) is member and self.state == "preparing" and not member.has_joined:
-            if self.network.is_down():
-                self.network.at(HEARTBEAT_SECONDS, self._tell_rebalance, member)
+            if self._broker.is_down:
+                self._broker.at(HEARTBEAT_SECONDS, self._tell_rebalance, member)
             else:
-                member.client.hear_rebalance()
+                member.client.hear(member.client.rebalances)
 
     def _complete_if_all_joined(self) -> None:
         if self.state != "preparing" or not all(member.has_joined for member in self.members.values()):
@@ -172,24 +146,23 @@ class Group:
         self.generation += 1
         self.state = "completing" if self.members else "stable"
         if self.members:
-            self.network.at(self.network.rng.uniform(0.001, 0.05), self._sync, self.generation)
+            self._broker.at(self._broker.rng.uniform(0.001, 0.05), self._sync, self.generation)
 
     def _sync(self, generation: int) -> None:
         """The leader shares the partitions out; while it is silent the group waits for its session to end."""
         if generation != self.generation or self.state != "completing":
             return
-        if self.network.is_down() or not next(iter(self.members.values())).client.can_answer:
-            self.network.at(HEARTBEAT_SECONDS, self._sync, generation)
+        if self._broker.is_down or not next(iter(self.members.values())).client.can_answer:
+            self._broker.at(HEARTBEAT_SECONDS, self._sync, generation)
             return
         self.state = "stable"
         target = self._target()
         claims = {one: number for number, member in self.members.items() for one in sorted(member.claimed)}
         for number, member in self.members.items():
             member.assignment = frozenset(one for one in target[number] if claims.get(one, number) == number)
-            member.client.hear_assignment(generation, member.assignment)
-        self.trace(
-            "generation", generation, [sorted(p.number for p in m.assignment) for m in self.members.values()]
-        )
+            member.client.hear(member.client.is_assigned, generation, member.assignment)
+        shared = [sorted(one.number for one in member.assignment) for member in self.members.values()]
+        self._broker.world.trace("generation", generation, shared)
 
     def _target(self) -> dict[int, set[Partition]]:
         """Even shares, of which each member keeps what it had as far as may be."""
@@ -205,11 +178,5 @@ class Group:
             target[number].update(mine[: share + is_larger])
             free -= target[number]
         for one in sorted(free):
-            fewest = min(target, key=lambda number: (len(target[number]), number))
-            target[fewest].add(one)
+            target[min(target, key=lambda number: (len(target[number]), number))].add(one)
         return target
-
-
-def is_settled(group: Group, topics: Any) -> bool:
-    """Whether nothing is owed: each partition has an owner, and no rebalance is under way."""
-    return group.state == "stable" and not group.unowned(topics)

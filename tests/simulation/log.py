@@ -12,22 +12,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from tests.simulation.group import SESSION_SECONDS, Group, Network, is_settled
+from tests.simulation.group import SESSION_SECONDS, Group
 from tests.simulation.virtual import EPOCH, NETWORK, PROCESS, Line, Machine, sleep
 
-from site_spider.contracts.seed_log import (
-    Granted,
-    Listener,
-    LogFacts,
-    Message,
-    MessagePlace,
-    Partition,
-    PartitionProgress,
-    Position,
-    Right,
-    Topics,
-    each_topic,
-)
+from site_spider.contracts.seed_log import Granted, Listener, LogFacts, Message, MessagePlace, Partition
+from site_spider.contracts.seed_log import PartitionProgress, Position, Right, Topics, each_topic
 from site_spider.contracts.sink import Record
 from site_spider.errors import CommitInDoubt, LogSilent, LogUnavailable, TopicMissing
 from site_spider.results.held import Item
@@ -67,28 +56,18 @@ class Broker:
         is_slow = self.slow and self.rng.random() < self.slow
         return self.rng.uniform(0.3, 3.0) if is_slow else self.rng.uniform(0.0005, 0.01)
 
-    def topic(self, name: str, partitions: int = 0) -> list[list[Message]]:
-        """Made when it is asked for first."""
-        if name not in self.topics:
+    def topic(self, name: str, partitions: int = 0, *, more: int = 0) -> list[list[Message]]:
+        """Made when it is asked for first; it gets so many partitions more."""
+        if is_new := name not in self.topics:
             self.topics[name] = [[] for _ in range(partitions or self._partitions)]
-            self._topics_have_changed(name)
-        return self.topics[name]
-
-    def add_partition(self, name: str) -> None:
-        self.topics[name].append([])
-        self._topics_have_changed(name)
-
-    def _topics_have_changed(self, name: str) -> None:
-        for group in self.groups.values():
+        self.topics[name] += [[] for _ in range(more)]
+        for group in self.groups.values() if is_new or more else ():
             if any(name in member.client.topics for member in group.members.values()):
                 group.topics_have_changed()
+        return self.topics[name]
 
     def group(self, name: str) -> Group:
-        if name not in self.groups:
-            count = lambda topic: len(self.topics.get(topic, ()))  # noqa: E731
-            network = Network(self.rng, self.at, count, lambda: self.is_down)
-            self.groups[name] = Group(network, self.world.trace)
-        return self.groups[name]
+        return self.groups.setdefault(name, Group(self))
 
     def append(self, topic: str, key: bytes | None, value: bytes | None, headers: Any) -> MessagePlace:
         parts = self.topic(topic)
@@ -139,14 +118,20 @@ class _Polled:
         """At this client, if its process lives then."""
         Machine.running().call_later(seconds, call, *args, context=self.context)
 
-    def wait(self, seconds: float) -> None:
-        self.line.wait(lambda: self._is_poked, seconds)
-        self._is_poked = False
+    def poll_until(self, seconds: float, take: Callable[[], list[Message]]) -> list[Message]:
+        deadline = Machine.now() + seconds
+        while not (found := take()) and Machine.now() < deadline:
+            self.line.wait(lambda: self._is_poked, deadline - Machine.now())
+            self._is_poked = False
+        return found
 
     def forget(self) -> None:
         for topic in self.topics:
             if self in self.broker.readers.get(topic, ()):
                 self.broker.readers[topic].remove(self)
+
+
+Answered = Callable[[LogUnavailable | None], None]
 
 
 class _Commit:
@@ -161,7 +146,7 @@ class _Commit:
         self.refused: dict[int, str] = {}  # items
         self.is_answered = False
         self.answer: LogUnavailable | None = None
-        self.answered: Callable[[LogUnavailable | None], None] | None = None
+        self.answered: Answered = lambda _answer: None
 
     def apply(self) -> None:
         """At the servers."""
@@ -182,7 +167,7 @@ class _Commit:
     def _store(self) -> None:
         group, world = self.consumer.group, self.consumer.broker.world
         urls = {at: str(one.document["url"]) for at, one in enumerate(self.items) if isinstance(one, Record)}
-        self.refused = {at: "refused by the sink" for at, url in urls.items() if world.refuses(url)}
+        self.refused = {at: "refused by the sink" for at, url in urls.items() if url in world.sites.refused}
         if self.refused:
             return
         for item in self.items:
@@ -191,7 +176,7 @@ class _Commit:
             else:
                 self.consumer.broker.append(item.topic or world.topics.seeds, item.key, item.value, ())
         for partition, position in self.positions.items():
-            world.truth.committing(self.consumer, partition, position, group.committed.get(partition))
+            world.truth.committing(self.consumer, partition, position)
             group.committed[partition] = Position(*position)
 
     def hear(self, answer: LogUnavailable | None) -> None:
@@ -205,26 +190,19 @@ class SimConsumer(_Polled):
     session_seconds = SESSION_SECONDS
 
     def __init__(
-        self,
-        broker: Broker,
-        topics: Topics,
-        group: str,
-        listener: Listener,
-        *,
-        is_transactional: bool = False,
+        self, broker: Broker, topics: Topics, group: str, listener: Listener, *, is_transactional: bool
     ) -> None:
         super().__init__(broker, each_topic(topics))
         self._is_transactional = is_transactional
         self._doubtful: _Commit | None = None
-        self.name: str = self.process.member_name
+        self.member_name: str = self.process.member_name
         self.group = broker.group(group)
         self.listener = listener
         self.owned: dict[Partition, int] = {}  # with the next offset to hand out
         self.number, self.generation = 0, -1  # as a member
         self.has_given_up = False  # and has not joined again
-        self.is_joining = self._owes_join = self._rebalances = self._is_closed = False
+        self.is_joining = self._owes_join = self._rebalances = self._is_out = self._is_closed = False
         self._assignment: frozenset[Partition] | None = None  # heard, and not dealt with
-        self._end = ""
         self._paused: set[Partition] = set()
         self._ends: dict[Partition, int] = {}
         self._pending: _Commit | None = None
@@ -238,21 +216,15 @@ class SimConsumer(_Polled):
     def can_answer(self) -> bool:
         return not (self.process.is_dead or self.process.is_frozen or self._is_closed)
 
-    def hear_rebalance(self) -> None:
-        self.arrive(self.broker.latency(), self._note_rebalance)
+    def hear(self, what: Callable[..., None], *args: Any) -> None:
+        self.arrive(self.broker.latency(), what, *args)
 
-    def hear_assignment(self, generation: int, assignment: frozenset[Partition]) -> None:
-        self.arrive(self.broker.latency(), self._note_assignment, generation, assignment)
-
-    def hear_end(self, why: str) -> None:
-        self.arrive(self.broker.latency(), self._note_end, why, self.number)
-
-    def _note_rebalance(self) -> None:
+    def rebalances(self) -> None:
         self.is_joining = False  # what it waited for will not come
         self._rebalances = True
         self.poke()
 
-    def _note_assignment(self, generation: int, assignment: frozenset[Partition]) -> None:
+    def is_assigned(self, generation: int, assignment: frozenset[Partition]) -> None:
         if generation < self.generation:
             return  # overtaken by a later one; on a connection it could not be
         self.is_joining = False
@@ -260,13 +232,13 @@ class SimConsumer(_Polled):
         self._assignment = assignment
         self.poke()
 
-    def _note_end(self, why: str, number: int) -> None:
+    def is_out(self, number: int) -> None:
         if number == self.number:
-            self._end = why
+            self._is_out = True
             self.poke()
 
     def _join(self) -> None:
-        self.is_joining, self._rebalances, self._end = True, False, ""
+        self.is_joining, self._rebalances, self._is_out = True, False, False
         self.broker.at(self.broker.latency(), self._arrive_at_group)
 
     def _arrive_at_group(self) -> None:
@@ -276,18 +248,14 @@ class SimConsumer(_Polled):
             self.broker.at(0.25, self._arrive_at_group)
             return
         if self.number not in self.group.members:
-            is_known = any(member.client.name == self.name for member in self.group.members.values())
-            self._owes_join = bool(self.name) and is_known and not is_settled(self.group, self.topics)
+            is_known = self.member_name in [one.client.member_name for one in self.group.members.values()]
+            self._owes_join = self.member_name != "" and is_known and not self.group.is_settled(self.topics)
         self.has_given_up = False
         self.number = self.group.join(self, self.number)
         if self.process.is_frozen:
             self.group.lost_sight(self)
 
     # --- polling --------------------------------------------------------------------------------
-
-    @property
-    def member_name(self) -> str:
-        return self.name
 
     @property
     def is_member(self) -> bool:
@@ -298,30 +266,25 @@ class SimConsumer(_Polled):
         return self.broker.is_down
 
     def poll(self, timeout_seconds: float, limit: int) -> list[Message]:
-        deadline = Machine.now() + timeout_seconds
-        while True:
-            self._serve()
-            batch = self._take(limit)
-            if batch or Machine.now() >= deadline:
-                return batch
-            self.wait(deadline - Machine.now())
+        return self.poll_until(timeout_seconds, lambda: self._serve() or self._take(limit))
 
-    def _serve(self) -> None:
+    def _serve(self) -> list[Message]:
+        """Nothing, but what has been heard is dealt with."""
         if self._pending is not None and self._pending.is_answered:
             self._answer(self._pending.answer)
         since = self.broker.down_since
-        if self._end or (since is not None and Machine.now() - since > SESSION_SECONDS and self.owned):
+        if self._is_out or (since is not None and Machine.now() - since > SESSION_SECONDS and self.owned):
             self._lose_all()
-        if self.broker.is_down:
-            return
-        if self._assignment is not None:
-            self._take_assignment(self._assignment)
-        if self._rebalances and not self.is_joining and not self._end:
-            self._join()
+        if not self.broker.is_down:
+            if self._assignment is not None:
+                self._take_assignment(self._assignment)
+            if self._rebalances and not self.is_joining and not self._is_out:
+                self._join()
+        return []
 
     def _answer(self, answer: LogUnavailable | None) -> None:
         pending, self._pending = self._pending, None
-        if pending is not None and pending.answered is not None:
+        if pending is not None:
             pending.answered(answer)
 
     def _lose_all(self) -> None:
@@ -334,6 +297,9 @@ class SimConsumer(_Polled):
             self.broker.world.trace("lost", self.process.name, len(gone))
             self.listener.lost(gone)
         self.broker.at(0, self.group.leave, self.number)
+        self._join_anew()
+
+    def _join_anew(self) -> None:
         self.number = 0
         self._join()
 
@@ -343,23 +309,22 @@ class SimConsumer(_Polled):
             self._owes_join = False
             self.broker.world.trace("pays", self.process.name)
             self.group.leave(self.number)
-            self.number = 0
-            self._join()
-            return
+            return self._join_anew()
         if leaving := sorted(set(self.owned) - assignment):
             self._give_up(leaving)
             self.has_given_up = True
         if coming := sorted(assignment - set(self.owned)):
             sleep(self.broker.latency())
-            if self._end or self._assignment is not None:
+            if self._is_out or self._assignment is not None:
                 self._rebalances = self._rebalances or bool(leaving)
-                return  # what is newer counts
+                return None  # what is newer counts
             positions = {one: self.group.committed.get(one) for one in coming}
             self.owned |= {one: position.offset if position else 0 for one, position in positions.items()}
             told = [(*one, at.offset if at else None) for one, at in positions.items()]
             self.broker.world.trace("assigned", self.process.name, told)
             self.listener.assigned(positions)
         self._rebalances = self._rebalances or bool(leaving)
+        return None
 
     def _give_up(self, leaving: list[Partition]) -> None:
         self.broker.world.trace("revoking", self.process.name, [one.number for one in leaving])
@@ -383,11 +348,8 @@ class SimConsumer(_Polled):
         if self.broker.is_down:
             return batch
         self._turn += 1
-        owned = sorted(self.owned)
-        for index in range(len(owned)):
-            one = owned[(index + self._turn) % len(owned)]
-            if one in self._paused:
-                continue
+        owned, turn = sorted(self.owned), self._turn % max(1, len(self.owned))
+        for one in [one for one in owned[turn:] + owned[:turn] if one not in self._paused]:
             part, at = self.broker.topics[one.topic][one.number], self.owned[one]
             found = part[at : at + limit - len(batch)]
             batch += found
@@ -446,7 +408,7 @@ class SimConsumer(_Polled):
         if self._doubtful is not None:
             self._doubtful.is_void, self._doubtful = True, None
 
-    def begin_commit(self, positions: Positions, answered: Callable[[LogUnavailable | None], None]) -> None:
+    def begin_commit(self, positions: Positions, answered: Answered) -> None:
         try:
             self._check(positions)
             if self._is_transactional:
@@ -469,7 +431,7 @@ class SimConsumer(_Polled):
         if self.owned:
             self._give_up(sorted(self.owned))
         self._is_closed = True
-        if for_good or not self.name:
+        if for_good or not self.member_name:
             self.group.leave(self.number)
         else:
             self.group.lost_sight(self)
@@ -490,9 +452,7 @@ class SimProducer:
         self._times = [0.0, 0.0, 0.0]
         self._is_closed = False
 
-    def send(
-        self, topic: str, key: bytes | None, value: bytes | None, headers: Any = ()
-    ) -> Future[MessagePlace]:
+    def send(self, topic: str, key: Any, value: Any, headers: Any = ()) -> Future[MessagePlace]:
         future: Future[MessagePlace] = Future()
         future.set_running_or_notify_cancel()
         if self._is_closed:
@@ -503,9 +463,7 @@ class SimProducer:
         self._next(0, self._context, self._leave, (topic, key, value, headers), future)
         return future
 
-    def _next(
-        self, stage: int, context: contextvars.Context, call: Callable[..., object], *args: Any
-    ) -> None:
+    def _next(self, stage: int, context: contextvars.Context, call: Any, *args: Any) -> None:
         self._times[stage] = max(self._times[stage] + 1e-6, Machine.now() + self.broker.latency() / 2)
         Machine.running().call_at(self._times[stage], call, *args, context=context)
 
@@ -542,28 +500,27 @@ class SimReader(_Polled):
         self._ends: dict[int, int] = {}
         self.mark_end()
 
+    def _parts(self) -> Sequence[list[Message]]:
+        return self.broker.topics.get(self.topics[0], ())
+
     def mark_end(self) -> None:
         if self.broker.is_down:
             raise LogUnavailable("the log does not answer")
-        self._ends = {
-            number: len(part) for number, part in enumerate(self.broker.topics.get(self.topics[0], ()))
-        }
+        self._ends = {number: len(part) for number, part in enumerate(self._parts())}
 
     @property
     def is_at_end(self) -> bool:
         return all(self._next.get(number, 0) >= end for number, end in self._ends.items())
 
     def poll(self, timeout_seconds: float) -> list[Message]:
-        deadline = Machine.now() + timeout_seconds
-        while True:
-            found: list[Message] = []
-            if not self.broker.is_down:
-                for number, part in enumerate(self.broker.topics.get(self.topics[0], ())):
-                    found += part[self._next.get(number, 0) :]
-                    self._next[number] = len(part)
-            if found or Machine.now() >= deadline:
-                return found
-            self.wait(deadline - Machine.now())
+        return self.poll_until(timeout_seconds, self._take)
+
+    def _take(self) -> list[Message]:
+        found: list[Message] = []
+        for number, part in enumerate(self._parts() if not self.broker.is_down else ()):
+            found += part[self._next.get(number, 0) :]
+            self._next[number] = len(part)
+        return found
 
     def close(self) -> None:
         self.forget()
@@ -593,7 +550,7 @@ class SimSeedLog:
         return [Granted(right, ()) for right in rights]
 
     def consumer(self, topics: Topics, group: str, listener: Listener) -> SimConsumer:
-        return SimConsumer(self.broker, topics, group, listener)
+        return SimConsumer(self.broker, topics, group, listener, is_transactional=False)
 
     def transactional_consumer(self, topics: Topics, group: str, listener: Listener) -> SimConsumer:
         return SimConsumer(self.broker, topics, group, listener, is_transactional=True)
@@ -609,9 +566,8 @@ class SimSeedLog:
         self.broker.ask()
         committed = self.broker.group(group).committed
         return [
-            PartitionProgress(one, 0, len(part), committed.get(one))
+            PartitionProgress(one := Partition(topic, number), 0, len(part), committed.get(one))
             for number, part in enumerate(self._parts(topic))
-            for one in [Partition(topic, number)]
         ]
 
     def make_topic(self, topic: str, partitions: int, *, compacted: bool, dated: bool = False) -> None:
@@ -625,8 +581,8 @@ class SimSeedLog:
     def facts(self, topic: str, group: str, offsets: Mapping[Partition, int]) -> LogFacts:
         self.broker.ask()
         parts = self._parts(topic)
-        known = {one: at for one, at in offsets.items() if at < len(parts[one.number])}
-        times = {one: parts[one.number][at].timestamp_ms / 1000 for one, at in known.items()}
+        known = [(one, parts[one.number][at:]) for one, at in offsets.items()]
+        times = {one: left[0].timestamp_ms / 1000 for one, left in known if left}
         return LogFacts(len(self.broker.group(group).members), None, times)
 
     def unowned(self, topics: Topics, group: str) -> frozenset[Partition] | None:

@@ -10,14 +10,12 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tests.simulation import virtual
-from tests.simulation.group import is_settled
 from tests.simulation.log import SimSeedLog
-from tests.simulation.operators import Operator
 from tests.simulation.sites import SimSink
-from tests.simulation.troubles import Trouble, happen, troubles_of
+from tests.simulation.troubles import Operator, Trouble, happen, troubles_of
 from tests.simulation.virtual import Machine
 from tests.simulation.world import Listener, Plan, World, loop_of
 
@@ -28,22 +26,27 @@ MOST_VIOLATIONS = 20
 SHRINK_SECONDS = 120.0
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     """What became of a run."""
 
     number: int
     digest: str  # of all that has happened, in order
-    violations: tuple[tuple[str, str], ...]
+    violations: list[tuple[str, str]]
     pages: int
     steps: int
     virtual_seconds: float
     cpu_seconds: float
-    lines: tuple[str, ...]
+    lines: list[str]
 
     @property
     def kinds(self) -> set[str]:
         return {kind for kind, _ in self.violations}
+
+    def __str__(self) -> str:
+        return (
+            f"{self.number}: {self.digest} {self.pages} pages, {self.steps} steps, "
+            f"{self.virtual_seconds:.0f} virtual seconds in {self.cpu_seconds:.2f} s of CPU"
+        )
 
 
 def run(number: int, troubles: Sequence[Trouble] | None = None, *, keeps_trace: bool = False) -> Outcome:
@@ -53,7 +56,7 @@ def run(number: int, troubles: Sequence[Trouble] | None = None, *, keeps_trace: 
     random.seed(number)
     Machine.random = random.Random(f"{number}:product")
     Machine.clock_error = 0.0
-    world = World(Plan.of(number), keeps_trace=keeps_trace)
+    world = World(Plan(number), keeps_trace=keeps_trace)
     SimSeedLog.broker, SimSink.world = world.broker, world
     loop = loop_of(world)
     world.owned_at = loop.now
@@ -71,16 +74,8 @@ def run(number: int, troubles: Sequence[Trouble] | None = None, *, keeps_trace: 
         logging.getLogger().removeHandler(listener)
     seconds = loop.now - 1_000.0
     _bury(world)
-    return Outcome(
-        number=number,
-        digest=world.digest,
-        violations=tuple(world.violations),
-        pages=world.fetched,
-        steps=loop.steps,
-        virtual_seconds=seconds,
-        cpu_seconds=virtual.cpu_seconds() - began,
-        lines=tuple(world.lines or ()),
-    )
+    took, what = virtual.cpu_seconds() - began, (world.violations, world.fetched, loop.steps)
+    return Outcome(number, world.digest, *what, seconds, took, world.lines or [])
 
 
 def shrunk(number: int, troubles: Sequence[Trouble]) -> list[Trouble]:
@@ -153,7 +148,7 @@ async def _supervise(world: World) -> None:
     for process in world.alive:
         if process.has_ended and not process.is_stopping:
             if process.exit_code == 0:
-                world.violation("a process ended by itself", process.name)
+                world.violation("a process ended by itself", f"{process.name} {process.failure()!r}")
             world.ended(process)
             await asyncio.sleep(1.0)
             world.start(process.slot)
@@ -162,7 +157,7 @@ async def _supervise(world: World) -> None:
         if wrong := process.unbalanced():
             world.violation("conservation", f"{process.name}: {wrong}")
     group, topics = world.group, world.topics.tiers
-    if world.is_disturbed or is_settled(group, topics):
+    if world.is_disturbed or group.is_settled(topics):
         world.owned_at = Machine.now()
     elif Machine.now() - world.owned_at > OWNED_SECONDS:
         nobodys = [tuple(one) for one in sorted(group.unowned(topics))]
@@ -173,7 +168,7 @@ async def _check_rest(world: World) -> None:
     """A process that has nothing to do holds nothing."""
     deadline = Machine.now() + 120
     while True:
-        left = {one.name: one.left() for one in world.alive if one.is_open}
+        left = {one.name: one.left() for one in world.alive}
         if not any(count for held in left.values() for count in held.values()):
             return
         if Machine.now() > deadline:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -42,10 +42,6 @@ class Page:
         if self.status is None:
             return None
         return "".join(f'<a href="{link}">x</a>' for link in self.links) + f"<p>{self.url}</p>"
-
-    @property
-    def host(self) -> str:
-        return self.url.split("/")[2]
 
 
 class Sites:
@@ -106,7 +102,9 @@ class Web(BaseDownloadHandler):
         process: Process = PROCESS.get()
         world, host = process.world, request.url.split("/")[2]
         process.downloads[host] += 1
-        world.check_politeness(process, host)
+        limit = world.plan.settings["CONCURRENT_REQUESTS_PER_DOMAIN"]
+        if process.downloads[host] > limit:
+            world.violation("politeness", f"{process.downloads[host]} at {host} at once, not {limit}")
         try:
             return await self._answer(world, request.url)
         finally:
@@ -158,68 +156,42 @@ class SimSink:
 
     async def write(self, records: Sequence[Record]) -> Sequence[Verdict]:
         loop, rng, world = Machine.running(), self.world.rng(self.name), self.world
+        process, mode = PROCESS.get(), world.sinks[self.name]
         ended: asyncio.Future[Sequence[Verdict]] = loop.create_future()
-        process: Process = PROCESS.get()
         world.truth.writing(process, records)
 
-        def arrive(answer: Sequence[Verdict] | Exception) -> None:
-            if ended.done():
-                return
-            if isinstance(answer, Exception):
-                ended.set_exception(answer)
-            else:
-                ended.set_result(answer)
+        def answer(tell: Callable[[Any], None], what: object, seconds: float) -> None:
+            loop.call_later(seconds, lambda: ended.done() or tell(what), context=self._context)
+
+        def written(record: Record) -> Verdict:
+            if "partial" in mode and rng.random() < 0.3:
+                return Verdict(Answer.RETRY, "overloaded")
+            if record.document.get("url") in world.sites.refused:
+                return Verdict(Answer.REJECTED, "refused by the sink")
+            world.truth.store(self.name, record, process.name)
+            return ACKNOWLEDGED
 
         def apply() -> None:
-            mode = world.sinks[self.name]
             if "away" in mode:
                 if rng.random() > 0.2:  # else nobody ever answers
-                    answer(SinkUnavailable("refused"), 0.01)
+                    answer(ended.set_exception, SinkUnavailable("refused"), 0.01)
                 return
-            verdicts = [self._written(process, record, rng, "partial" in mode) for record in records]
-            if "mute" in mode and rng.random() < 0.5:
-                answer(SinkUnavailable("reset by peer"), 0.01)  # written, and nobody hears of it
+            verdicts = list(map(written, records))
+            if "mute" in mode and rng.random() < 0.5:  # written, and nobody hears of it
+                answer(ended.set_exception, SinkUnavailable("reset by peer"), 0.01)
             else:
-                answer(verdicts, rng.uniform(0, 6) if "slow" in mode else rng.uniform(0.001, 0.02))
-
-        def answer(what: Sequence[Verdict] | Exception, seconds: float) -> None:
-            loop.call_later(seconds, arrive, what, context=self._context)
+                seconds = rng.uniform(0, 6) if "slow" in mode else rng.uniform(0.001, 0.02)
+                answer(ended.set_result, verdicts, seconds)
 
         loop.call_later(rng.uniform(0.001, 0.02), apply, context=NETWORK)
         return await ended
 
-    def _written(
-        self,
-        process: Process,
-        record: Record,
-        rng: random.Random,
-        is_partial: bool,
-    ) -> Verdict:
-        if is_partial and rng.random() < 0.3:
-            return Verdict(Answer.RETRY, "overloaded")
-        if record.document.get("url") in self.world.sites.refused:
-            return Verdict(Answer.REJECTED, "refused by the sink")
-        self.world.truth.store(self.name, record, process.name)
-        return ACKNOWLEDGED
-
-    async def close(self) -> None:
-        pass
+    async def close(self) -> None: ...
 
 
-class SecondSink(SimSink):
-    name = "second"
-
-
-class ThirdSink(SimSink):
-    name = "third"
-
-
-class LogSink(SimSink):
-    """What transactions store."""
-
-    name = "kafka"
-
-
+SecondSink = type("SecondSink", (SimSink,), {"name": "second"})
+ThirdSink = type("ThirdSink", (SimSink,), {"name": "third"})
+LogSink = type("LogSink", (SimSink,), {"name": "kafka"})  # what transactions store
 SINKS = (SimSink, SecondSink, ThirdSink)
 
 
@@ -232,11 +204,9 @@ class NoStatistics:
     def for_statistics(cls, _settings: Any) -> NoStatistics:
         return cls()
 
-    async def open(self) -> None:
-        pass
+    async def open(self) -> None: ...
 
     async def write(self, records: Sequence[Any]) -> Sequence[Verdict]:
         return [ACKNOWLEDGED] * len(records)
 
-    async def close(self) -> None:
-        pass
+    async def close(self) -> None: ...

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-FIXED = range(1, 89, 11)  # the first numbers of shares of eleven: some 90 s of CPU in all
+FIXED = range(1, 31, 10)  # the first numbers of shares of ten: with FOUND some 90 s of CPU
 NEW_MINUTES = 1 / 3  # of CPU, three times
 FOUND = (
     270691224,  # exactly once stood still when the partition had left whose transaction had failed
@@ -20,6 +20,7 @@ FOUND = (
     275214009,  # a seed that was put back was taken for a duplicate of itself, which was about to leave
     644848858,  # an end waited for a parked message that its process had sent on
     644848725,  # a commit in doubt, as partitions left, kept back all later transactions
+    880148853,  # who stood still as it began cannot start, and says so: the check took that for an error
 )
 PATIENCE_SECONDS = 1_800
 
@@ -40,9 +41,8 @@ def test_no_storm_of_a_fixed_number_loses_or_spoils_anything(first: int) -> None
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
-@pytest.mark.parametrize("number", FOUND)
-def test_what_a_storm_has_found_is_mended(number: int) -> None:
-    ran = simulate("--seed", str(number))
+def test_what_storms_have_found_is_mended() -> None:
+    ran = simulate("--seed", *map(str, FOUND))
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 

@@ -1,31 +1,42 @@
-"""What goes wrong in a run: a list made before it begins, so that it can be shortened.
+"""What goes wrong in a run: a list made before it begins, so that it can be shortened; and its people.
 
-Each trouble has a generator of its own. Whatever it breaks it mends before it ends.
+Each trouble has a generator of its own. Whatever it breaks it mends before it ends. One operator produces
+the seeds, and two give orders at the same time.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from contextlib import asynccontextmanager, closing
 from functools import partial
+from typing import Any, NamedTuple
 
-from tests.simulation.virtual import Machine
+from tests.simulation.log import SimSeedLog
+from tests.simulation.virtual import Machine, sleep
 from tests.simulation.world import Process, World
 
+from site_spider.contracts.seed_log import SeedLog
+from site_spider.dead_letters import Replay
+from site_spider.errors import LogUnavailable
+from site_spider.seed.seed import seed_message
+from site_spider.tasks.control_log import TaskProducer
+from site_spider.tasks.desk import PutBackTasks, TaskDesk, TaskOrders
+from site_spider.seed.tiers import CrawlTopics
+from site_spider.tasks.record import BadTask, Task
 
-@dataclass(frozen=True)
-class Trouble:
-    """One, by its place in the whole list."""
+SETTLE_SECONDS = 600.0
 
-    place: int
+
+class Trouble(NamedTuple):
+    place: int  # in the whole list
     kind: str
     after_seconds: float  # from the beginning
 
 
-Act = Callable[[World, random.Random], Awaitable[None]]
+Act = Callable[[World, random.Random], Awaitable[object]]
 
 
 def troubles_of(number: int, kinds: Iterable[str] = ()) -> list[Trouble]:
@@ -50,18 +61,16 @@ async def happen(world: World, trouble: Trouble) -> None:
 def _take(world: World, rng: random.Random) -> Process | None:
     """A process that no other trouble has."""
     free = [one for one in world.alive if not (one.is_taken or one.is_stopping or one.has_ended)]
-    if not free:
-        return None
-    process = rng.choice(free)
-    process.is_taken = True
+    process = rng.choice(free) if free else None
+    if process is not None:
+        process.is_taken = True
     return process
 
 
-async def _die(world: World, process: Process | None, rng: random.Random, steps: int = 400) -> None:
+async def _die(world: World, process: Process | None, rng: random.Random) -> None:
     """Before any step; the same, or another, takes its place at once or later."""
     if process is None:
         return
-    process.is_taken = True
     died = asyncio.Event()
 
     def die() -> None:
@@ -70,7 +79,7 @@ async def _die(world: World, process: Process | None, rng: random.Random, steps:
 
     world.deaths += 1
     loop = Machine.running()
-    loop.at_step(loop.steps + rng.randrange(steps), die)
+    loop.at_step(loop.steps + rng.randrange(400), die)
     await died.wait()
     await asyncio.sleep(rng.choice([0.2, 0.5, 2, 15]))
     world.start(process.slot if rng.random() < 0.8 else 100 + len(world.processes))
@@ -83,16 +92,11 @@ async def _guest(world: World, rng: random.Random, *stays: float) -> AsyncIterat
     process.is_taken = True
     yield
     await asyncio.sleep(rng.uniform(*stays))
-    await _go(world, process)
+    await world.stop(process)
 
 
-async def _go(world: World, process: Process) -> None:
-    if not process.has_ended:
-        await world.stop(process)
-
-
-async def _until(seconds: float, is_so: Callable[[], object]) -> None:
-    deadline = Machine.now() + seconds
+async def _until(is_so: Callable[[], object]) -> None:
+    deadline = Machine.now() + 20
     while not is_so() and Machine.now() < deadline:
         await asyncio.sleep(0.001)
 
@@ -104,7 +108,7 @@ async def _kill(world: World, rng: random.Random) -> None:
 async def _kill_in_rebalance(world: World, rng: random.Random) -> None:
     """Somebody joins, and a member dies some steps after its group has begun to share out anew."""
     async with _guest(world, rng, 0, 5):
-        await _until(20, lambda: world.group.state != "stable")
+        await _until(lambda: world.group.state != "stable")
         await _die(world, _take(world, rng), rng)
 
 
@@ -116,7 +120,7 @@ async def _kill_in_revocation(world: World, rng: random.Random) -> None:
         return next((one for one in owe if not (one.is_taken or one.is_stopping)), None)
 
     async with _guest(world, rng, 0, 90):
-        await _until(20, owing)
+        await _until(owing)
         if (process := owing()) is not None:
             process.is_taken = True
             world.deaths += 1
@@ -128,10 +132,10 @@ async def _kill_in_revocation(world: World, rng: random.Random) -> None:
 async def _stop_in_rebalance(world: World, rng: random.Random) -> None:
     async with _guest(world, rng, 0, 5):
         process = _take(world, rng)
-        await _until(20, lambda: world.group.state != "stable")
+        await _until(lambda: world.group.state != "stable")
         if process is not None:
             await asyncio.sleep(rng.uniform(0, 0.5))
-            await _go(world, process)
+            await world.stop(process)
             world.start(process.slot)
 
 
@@ -154,11 +158,10 @@ async def _hold_up(world: World, rng: random.Random, state: str, seconds: Sequen
 
 async def _stop(world: World, rng: random.Random) -> None:
     """SIGTERM, and another start."""
-    if (process := _take(world, rng)) is None:
-        return
-    await world.stop(process)
-    await asyncio.sleep(rng.choice([0, 1, 12]))
-    world.start(process.slot)
+    if (process := _take(world, rng)) is not None:
+        await world.stop(process)
+        await asyncio.sleep(rng.choice([0, 1, 12]))
+        world.start(process.slot)
 
 
 async def _join(world: World, rng: random.Random) -> None:
@@ -171,35 +174,32 @@ async def _expel(world: World, rng: random.Random) -> None:
     members = list(world.group.members.values())
     world.deaths += 1
     for member in rng.sample(members, min(len(members), rng.choice([1, 1, 2]))):
-        member.client.hear_end("its heartbeats were lost")
+        member.client.hear(member.client.is_out, member.client.number)
         world.group.leave(member.number)
 
 
 async def _rebalance(world: World, rng: random.Random) -> None:
     """Without a reason."""
     for _ in range(rng.randrange(1, 4)):
-        world.group._prepare()
+        world.group.rebalance()
         await asyncio.sleep(rng.uniform(0, 3))
 
 
 async def _broker_away(world: World, rng: random.Random) -> None:
-    broker = world.broker
-    if broker.is_down:
-        return
-    broker.down_since = Machine.now()
-    await asyncio.sleep(rng.choice([0.5, 3, 9, 15]))
-    broker.down_since = None
+    if not world.broker.is_down:
+        world.broker.down_since = Machine.now()
+        await asyncio.sleep(rng.choice([0.5, 3, 9, 15]))
+        world.broker.down_since = None
 
 
 async def _leaders_away(world: World, rng: random.Random) -> None:
     """No message is taken, but commits are; a process may die meanwhile."""
-    broker = world.broker
-    broker.takes_messages = False
+    world.broker.takes_messages = False
     seconds = rng.uniform(1, 12)
     await asyncio.sleep(seconds / 2)
     death = asyncio.create_task(_die(world, _take(world, rng) if rng.random() < 0.7 else None, rng))
     await asyncio.sleep(seconds / 2)
-    broker.takes_messages = True
+    world.broker.takes_messages = True
     await death
 
 
@@ -230,8 +230,7 @@ async def _clock(world: World, rng: random.Random) -> None:
 
 async def _partitions(world: World, rng: random.Random) -> None:
     """One more."""
-    world.were_partitions_added = True
-    world.broker.add_partition(rng.choice(world.topics.tiers))
+    world.broker.topic(rng.choice(world.topics.tiers), more=1)
 
 
 async def _order(world: World, rng: random.Random, verb: str) -> None:
@@ -270,3 +269,119 @@ GROUPS = {
     "letters": ("replay",),
     "clocks": ("clock",),
 }
+
+
+class Operator:
+    """A person at a machine of its own; what it does blocks a thread there."""
+
+    def __init__(self, world: World, number: int) -> None:
+        self.world = world
+        self.topics = CrawlTopics.beside(world.settings)
+        self._process = Process(world, number, number)
+        self._process.member_name = ""
+
+    def start(self, call: Callable[..., Any], *args: Any) -> asyncio.Task[Any]:
+        return self._process.run(asyncio.to_thread(call, *args))
+
+    def _give(self, task_id: str, verb: str, *what: Any) -> None:
+        try:
+            desk = TaskDesk(SimSeedLog(), self.topics)
+            getattr(TaskOrders(desk, task_id, may_be_new=True), verb)(*what)
+        except BadTask as error:
+            self.world.trace("refused", verb, task_id, str(error)[:60])
+
+    # --- producing --------------------------------------------------------------------------------
+
+    def produce(self) -> None:
+        """All seeds, and some messages that are none; tasks are declared, and closed by their producer."""
+        world, log, rng = self.world, SimSeedLog(), self.world.rng("producer")
+        with closing(log.producer()) as producer:
+            tasks = {task_id: self._declared(log, producer, task_id, rng) for task_id in world.task_ids}
+            sent = []
+            for number, (key, value, task_id) in enumerate(messages(world)):
+                sent.append((task_id, producer.send(rng.choice(world.topics.tiers), key, value)))
+                if number % 20 == 19:
+                    sleep(rng.uniform(0, 0.5))
+            world.truth.produced.update(task_id for task_id, _future in sent if task_id is not None)
+            for task_id, future in sent:
+                place = future.result()
+                if task_id is not None and tasks[task_id] is not None:
+                    tasks[task_id].sent(place)
+            for task in tasks.values():
+                if task is not None:
+                    self._insist(lambda task=task: task.end(closes=rng.random() < 0.7))
+        world.is_produced = True
+
+    def _declared(self, log: SeedLog, producer: Any, task_id: str, rng: random.Random) -> Any:
+        fields = rng.choice([{}, {}, {"max_pages": rng.randrange(1, 20)}, {"weight": 5}, {"rate": 20.0}])
+        if rng.random() < 0.7:
+            self._insist(lambda: self._declare(Task(task_id=task_id, **fields)))
+        if not self.world.tells_ends:
+            return None
+        task = TaskProducer(log, producer, self.topics, task_id)
+        self._insist(task.begin)
+        return task
+
+    def _declare(self, task: Task) -> None:
+        TaskDesk(SimSeedLog(), self.topics).order(task.task_id, lambda _before: task)
+
+    def _insist(self, call: Callable[[], object]) -> object:
+        deadline, why = Machine.now() + SETTLE_SECONDS, ""
+        while Machine.now() < deadline:
+            try:
+                return call()
+            except LogUnavailable as error:
+                why = str(error)
+            sleep(1.0)
+        return self.world.violation("an order is not taken", why)
+
+    # --- orders -----------------------------------------------------------------------------------
+
+    def order(self, verb: str, task_id: str) -> None:
+        """One that may come too late, or fail."""
+        world = self.world
+        if verb == "cancel":
+            world.truth.cancelled.add(task_id)
+        if verb == "close" and not (world.tells_ends and world.is_produced):
+            return  # it says that all producers have ended
+        try:
+            if verb == "budget":
+                self._give(task_id, "change", [f"max_pages={world.rng('budgets').randrange(1, 30)}"])
+            else:
+                self._give(task_id, verb)
+        except LogUnavailable as error:
+            world.trace("refused", verb, task_id, str(error)[:60])
+
+    def replay(self) -> None:
+        """Dead letters are put back; what the sinks refused passes now."""
+        self.world.truth.was_replayed = True
+        self.world.sites.refused.clear()
+        log, dead_letters = SimSeedLog(), self.world.topics.dead_letters
+        tasks_of = lambda producer: PutBackTasks(log, producer, self.topics)  # noqa: E731
+        self.world.truth.replayed_at = Machine.now()
+        self._insist(lambda: Replay(log, dead_letters, lambda _message, _reason: None, tasks_of).run())
+
+    def settle(self) -> None:
+        """Every task goes on to its end, but for those that are cancelled."""
+        for task_id in self.world.task_ids:
+            self._insist(lambda task_id=task_id: self._finish(task_id))
+
+    def _finish(self, task_id: str) -> None:
+        self._give(task_id, "change", ["max_pages="])
+        self._give(task_id, "resume")
+        if self.world.tells_ends:
+            self._give(task_id, "close")
+
+
+def messages(world: World) -> list[tuple[bytes | None, bytes, str | None]]:
+    """Key, value and task of what producers send, some of it no seeds."""
+    rng = world.rng("messages")
+    made: list[tuple[bytes | None, bytes, str | None]] = []
+    for number, url in enumerate(world.sites.seeds):
+        meta: dict[str, Any] = {"url_id": f"id{number}"} if rng.random() < 0.2 else {}
+        task_id = rng.choice([None, *world.task_ids]) if world.task_ids else None
+        meta |= {"task_id": task_id} if task_id is not None else {}
+        made.append((*seed_message(json.dumps({"url": url, "meta": meta})), task_id))
+    for bad in (b"{no seed", b'{"url": "nothing"}'):
+        made.insert(rng.randrange(len(made) + 1), (b"x", bad, None))
+    return made

@@ -26,12 +26,14 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 from greenlet import getcurrent, greenlet
 
 cpu_seconds = time.process_time
 wall_seconds = time.perf_counter
+_real_ident = threading.get_ident
 EPOCH = 1_790_000_000.0
 TURN_SECONDS = 2e-6
 MOST_STEPS = 3_000_000  # of a run: what does not end is told, and not waited for
@@ -50,7 +52,6 @@ class Machine:
     loop: VirtualLoop | None = None
     clock_error = 0.0
     random = random.Random(0)
-    _thread = threading.current_thread
 
     @classmethod
     def now(cls) -> float:
@@ -135,58 +136,31 @@ def sleep(seconds: float) -> None:
     Line().wait(lambda: False, seconds)
 
 
-class Lock:
-    """As threading.Lock; `owner` is a greenlet."""
-
-    is_reentrant = False
+class Lock(Line):
+    """As threading.Lock, of which threading makes everything else."""
 
     def __init__(self) -> None:
-        self.depth = 0
-        self.owner: Any = None
-        self.line = Line()
+        super().__init__()
+        self._is_held = False
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        me = getcurrent()
-        if not (self.is_reentrant and self.owner is me):
-            seconds = 0.0 if not blocking else None if timeout < 0 else timeout
-            if not self.line.wait(lambda: not self.depth, seconds):
-                return False
-        self.depth += 1
-        self.owner = me
+        seconds = 0.0 if not blocking else None if timeout < 0 else timeout
+        if not self.wait(lambda: not self._is_held, seconds):
+            return False
+        self._is_held = True
         return True
 
     def release(self) -> None:
-        self.depth -= 1
-        if not self.depth:
-            self.owner = None
-            self.line.notify()
+        self._is_held = False
+        self.notify()
 
     def locked(self) -> bool:
-        return bool(self.depth)
+        return self._is_held
 
-    def __enter__(self) -> bool:
-        return self.acquire()
+    __enter__ = acquire
 
     def __exit__(self, *_error: object) -> None:
         self.release()
-
-
-class RLock(Lock):
-    """As threading.RLock, with what threading.Condition asks of it."""
-
-    is_reentrant = True
-
-    def _is_owned(self) -> bool:
-        return bool(self.depth) and self.owner is getcurrent()
-
-    def _release_save(self) -> int:
-        depth, self.depth = self.depth, 1
-        self.release()
-        return depth
-
-    def _acquire_restore(self, depth: int) -> None:
-        self.acquire()
-        self.depth = depth
 
 
 class Thread:
@@ -194,21 +168,17 @@ class Thread:
 
     ident: int | None = None
 
-    def __init__(
-        self, *, target: Any, name: str = "", args: Any = (), kwargs: Any = None, daemon: Any = None
-    ) -> None:
-        self._call = (target, args, kwargs or {})
-        self.name, self.daemon = name, daemon
+    def __init__(self, *, target: Any, name: str = "", args: Any = (), daemon: Any = None) -> None:
+        self._target, self._args, self.name, self.daemon = target, args, name, daemon
         self._over = threading.Event()
 
     def start(self) -> None:
-        self.ident = Machine.running().next_number()
+        self.ident = next(Machine.running().numbers)
         VirtualThread(self._run, self)
 
     def _run(self) -> None:
-        target, args, kwargs = self._call
         try:
-            target(*args, **kwargs)
+            self._target(*self._args)
         except Exception as error:  # noqa: BLE001 - as threading does
             failure = threading.ExceptHookArgs((type(error), error, error.__traceback__, self))  # type: ignore[arg-type]
             tell = Machine.running().watchers.get(PROCESS.get())
@@ -224,10 +194,16 @@ class Thread:
         return self.ident is not None and not self._over.is_set()
 
 
+def get_ident() -> int:
+    """As threading.get_ident: its reentrant lock asks, and in the main thread the end of the process."""
+    me = getcurrent()
+    return id(me) if isinstance(me, VirtualThread) else _real_ident()
+
+
 def current_thread() -> Any:
     """As threading.current_thread."""
     me = getcurrent()
-    return me.thread if isinstance(me, VirtualThread) and me.thread else Machine._thread()
+    return me.thread if isinstance(me, VirtualThread) and me.thread else threading.main_thread()
 
 
 class VirtualDatetime(datetime.datetime):
@@ -249,18 +225,14 @@ class VirtualLoop(asyncio.base_events.BaseEventLoop):
         self.watchers: dict[Any, Callable[[Any], bool]] = {}  # process -> who is told of threads that failed
         self._worker_delay = worker_delay
         self._at_steps: list[tuple[int, int, Callable[[], None]]] = []
-        self._numbers = 0
-
-    def next_number(self) -> int:
-        self._numbers += 1
-        return self._numbers
+        self.numbers = count(1)
 
     def time(self) -> float:
         return self.now
 
     def at_step(self, step: int, call: Callable[[], None]) -> None:
         """Call it before the step of any process that has this number, counted over all of them."""
-        heapq.heappush(self._at_steps, (step, self.next_number(), call))
+        heapq.heappush(self._at_steps, (step, next(self.numbers), call))
 
     def thaw(self, process: Any) -> None:
         """Its callbacks that were kept are ready."""
@@ -285,11 +257,9 @@ class VirtualLoop(asyncio.base_events.BaseEventLoop):
     def call_soon_threadsafe(self, callback: Any, *args: Any, context: Any = None) -> Any:
         return self.call_soon(callback, *args, context=context)
 
-    def _write_to_self(self) -> None:
-        pass
+    def _write_to_self(self) -> None: ...
 
-    def _process_events(self, event_list: Any) -> None:
-        pass
+    def _process_events(self, event_list: Any) -> None: ...
 
     def _run_once(self) -> None:
         ready, scheduled = self._ready, self._scheduled
@@ -343,11 +313,7 @@ def watch_threads(tell: Callable[[Any], bool]) -> Callable[[], None]:
     """As in site_spider.runtime, for the threads of the running process."""
     process, watchers = PROCESS.get(), Machine.running().watchers
     watchers[process] = tell
-
-    def forget() -> None:
-        watchers.pop(process, None)
-
-    return forget
+    return lambda: watchers.pop(process, None) and None
 
 
 def install() -> None:
@@ -358,9 +324,10 @@ def install() -> None:
     time.monotonic_ns = time.perf_counter_ns = lambda: int(Machine.now() * 1e9)
     time.sleep = sleep
     datetime.datetime = VirtualDatetime  # type: ignore[misc]
-    for part in (Thread, Lock, RLock):  # of which threading makes its events and conditions
-        setattr(threading, part.__name__, part)
-    threading._allocate_lock = Lock  # type: ignore[attr-defined]
+    threading.Thread = Thread  # type: ignore[assignment, misc]
+    threading.Lock = threading._allocate_lock = Lock  # type: ignore[attr-defined, assignment, misc]
+    threading.RLock = threading._RLock  # type: ignore[attr-defined, assignment, misc]
+    threading.get_ident = get_ident
     threading._time = queue.time = Machine.now  # type: ignore[attr-defined]
     threading.current_thread = current_thread
     secrets.token_hex = lambda nbytes=None: Machine.random.randbytes(nbytes or 32).hex()

@@ -148,10 +148,10 @@ def test_what_releases_before_told_of_a_task_still_counts() -> None:
     told = b'{"pages": 7, "traps": [{"pattern": "h.test/calendar/N", "pages": 900, "texts": 1}]}'
     board.take(message(note_key("t", "a"), told))
     assert board.used("t").pages == 7
-    assert board.traps("t") == {}
+    assert board.used("t").traps == {}
     board.take(message(note_key("t", "a"), b'{"traps": {"h.test/N": 2}}'))
     board.take(message(note_key("t", "b"), b'{"traps": {"h.test/N": 3}}'))
-    assert board.traps("t") == {"h.test/N": 5}
+    assert board.used("t").traps == {"h.test/N": 5}
 
 
 # --- processes that are gone --------------------------------------------------------------------------
@@ -210,7 +210,7 @@ def test_what_was_told_by_processes_that_are_gone_is_added_up(topic: Topic) -> N
     for board in (topic.board, topic.read()):
         assert board.used("t").begun == before.begun + 10
         assert (board.waiting("t"), board.hosts("t")) == (3, {"h": 10, "g": 2})
-        assert board.traps("t") == {"h/N": 3}
+        assert board.used("t").traps == {"h/N": 3}
     topic.wait(140)
     assert sorted(topic.records) == [note_key("t", "c"), note_key("t", PAST)]
     assert topic.read().used("t").begun == topic.board.used("t").begun == before.begun + 10

@@ -37,7 +37,7 @@ class Process:
     def work(self) -> bool:
         self.state.claim_more()
         if self.state.left > 0:
-            self.state.count_begun()
+            self.state.count("begun")
             return True
         return False
 
@@ -53,14 +53,14 @@ def test_no_more_pages_begin_than_the_budget_says(number: int) -> None:
     for _ in range(2_000):
         each = chance.choice(processes)
         chance.choice([each.tell, each.work, each.work, lambda each=each: each.hear(chance.randint(1, 5))])()
-        assert sum(process.state.begun for process in processes) <= budget
+        assert sum(process.state.counts["begun"] for process in processes) <= budget
     for _ in range(300):
         for each in processes:
             each.tell()
             each.hear(len(topic))
             if not each.work() and chance.random() < 0.2:
                 each.state.give_back()
-    assert sum(process.state.begun for process in processes) == budget
+    assert sum(process.state.counts["begun"] for process in processes) == budget
 
 
 def test_what_a_dead_process_has_claimed_counts_as_spent() -> None:
@@ -75,6 +75,6 @@ def test_what_a_dead_process_has_claimed_counts_as_spent() -> None:
         process.hear(5)
         process.work()
         process.tell()
-    assert process.state.begun == 90
+    assert process.state.counts["begun"] == 90
     assert process.state.look(process.board)
     assert process.state.phase.reason == "page_budget"

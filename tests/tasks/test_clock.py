@@ -14,11 +14,12 @@ import pytest
 from scrapy.crawler import Crawler
 
 from site_spider.adapters.local.log import LocalSeedLog
-from site_spider.contracts.seed_log import MessagePlace, SeedLog
+from site_spider.contracts.seed_log import Message, MessagePlace, Partition, SeedLog
+from site_spider.errors import LogUnavailable
 from site_spider.service import config
 from site_spider.tasks import board
-from site_spider.tasks.board import BrokerClock, passed
-from site_spider.tasks.record import NO_TIMES, NOTHING, Task, TaskTimes, changed, declared, phase_of
+from site_spider.tasks.board import Board, BrokerClock, TimeLimits, note_key, passed
+from site_spider.tasks.record import NO_TIMES, NOTHING, Task, TaskTimes, Usage, changed, declared, phase_of
 from tests.in_process.engine import crawl, settings_for
 from tests.tasks.test_control import declare, desk, seeds
 
@@ -143,3 +144,114 @@ def test_kafka_tells_its_time(kafka_brokers: str, caplog: pytest.LogCaptureFixtu
     with closing(config.seed_log(settings)) as log, caplog.at_level(logging.WARNING):
         assert abs(measured(log, f"clock-{uuid.uuid4().hex}").ahead_seconds) < 2
     assert not caplog.records
+
+
+class Kept:
+    """A producer whose records come at once."""
+
+    def __init__(self, known: Board) -> None:
+        self.known = known
+        self.sent = 0
+
+    def send(self, _topic: str, key: bytes, value: bytes) -> Future[MessagePlace]:
+        self.sent += 1
+        self.known.take(Message(PLACE, 0, key, value))
+        done: Future[MessagePlace] = Future()
+        done.set_result(MessagePlace(PLACE, 0))
+        return done
+
+
+PLACE = Partition("seeds.tasks", 0)
+
+
+class Clock:
+    seconds = NOW.timestamp()
+
+    def now(self) -> float:
+        return self.seconds
+
+    def measure(self) -> None:
+        pass
+
+
+@pytest.fixture
+def judged(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The ids of tasks that were judged."""
+    found: list[str] = []
+
+    def count(of: Task, *arguments: Any, **how: Any) -> TaskTimes:
+        found.append(of.task_id)
+        return passed(of, *arguments, **how)
+
+    monkeypatch.setattr(board, "passed", count)
+    return found
+
+
+def limits_of(tasks: list[Task]) -> tuple[TimeLimits, Board, Clock, Kept]:
+    known, clock = Board(), Clock()
+    for each in tasks:
+        known.take(Message(PLACE, 0, each.key, each.value()))
+    producer = Kept(known)
+    made: Any = TimeLimits
+    limits = made(known, clock, "seeds.tasks", producer, lambda: True)
+    limits.open()
+    return limits, known, clock, producer
+
+
+def test_only_tasks_near_a_limit_are_judged(judged: list[str]) -> None:
+    """However many are declared."""
+    far = [declared(f"far{number}", {"expires": "1h"}, NOW) for number in range(5_000)]
+    free = [declared(f"free{number}", {}, NOW) for number in range(5_000)]
+    limits, known, clock, producer = limits_of([*far, *free, task(expires="15m")])
+    judged.clear()
+    for _ in range(900):
+        clock.seconds += 1
+        limits.look()
+        limits.heard(["free7", "far7"])
+    assert (judged, producer.sent, known.phase("t").name) == (["t"], 1, "expired")
+
+
+def test_a_limit_that_is_changed_or_deleted_is_heard(judged: list[str]) -> None:
+    limits, known, clock, producer = limits_of([task(max_time="15s")])
+    usage = Usage(begun=1).model_dump_json().encode()
+    known.take(Message(PLACE, 0, note_key("t", "p"), usage))
+    for _ in range(20):
+        limits.heard(["t"])
+        clock.seconds += 1
+        limits.look()
+    assert (producer.sent, known.phase("t").reason) == (
+        2,
+        "time_budget",
+    )
+    known.take(Message(PLACE, 0, b"t", changed(task(), ["max_time=30s"], NOW).value()))
+    limits.heard(["t"])
+    assert known.phase("t").name == "running"
+    for _ in range(20):
+        clock.seconds += 1
+        limits.look()
+        limits.heard(["t"])
+    assert known.phase("t").reason == "time_budget"
+    judged.clear()
+    known.take(Message(PLACE, 0, b"t", task(expires="1h").value()))
+    limits.heard(["t"])
+    known.take(Message(PLACE, 0, b"t", None))
+    limits.heard(["t"])
+    clock.seconds += 4_000
+    limits.look()
+    assert judged == []
+
+
+def test_what_was_not_taken_is_sent_again(judged: list[str]) -> None:
+    limits, known, clock, producer = limits_of([task(expires="1s")])
+    refused: Future[MessagePlace] = Future()
+    right, producer.send = producer.send, lambda *_record: refused  # type: ignore[method-assign]
+    clock.seconds += 2
+    limits.look()
+    clock.seconds += 2
+    limits.look()
+    refused.set_exception(LogUnavailable("away"))
+    producer.send = right  # type: ignore[method-assign]
+    assert known.phase("t").name == "running"
+    clock.seconds += 2
+    limits.look()
+    assert (known.phase("t").name, len(judged)) == ("expired", 4)

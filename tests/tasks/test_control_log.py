@@ -62,9 +62,9 @@ def test_what_is_taken_back_has_the_key_of_its_record() -> None:
     """Compaction keeps the last word of each writer, until another one carries it on."""
     facts = [Tally(PLACE, "a", 1, 1), Tally(PLACE, "b", 1, 1), FACTS[0], FACTS[2]]
     gone = [TakenBack("a", PLACE), TakenBack("b", PLACE), TakenBack("p", is_open=True), TakenBack("p")]
-    keys = [written("t", fact).key for fact in facts]
+    keys = [written("t", fact)[0] for fact in facts]
     assert len(set(keys)) == 4
-    assert [written("t", one).key for one in gone] == keys
+    assert [written("t", one)[0] for one in gone] == keys
     for key, one in zip(keys, gone, strict=True):
         assert read(Message(LOG, 0, key, None, tuple(headers_of(one)))) == ("t", one)
 
@@ -87,7 +87,7 @@ def test_what_is_taken_back_is_not_forgotten() -> None:
     endings.take(message(*written("t", FACTS[3])))
     key, _ = written("t", TakenBack("w", PLACE))
     endings.take(Message(LOG, 1, key, None, ((TAKEN_BACK, b""),)))
-    endings.take(Message(LOG, 2, written("u", FACTS[3]).key, None, ((TAKEN_BACK, b""),)))
+    endings.take(Message(LOG, 2, written("u", FACTS[3])[0], None, ((TAKEN_BACK, b""),)))
     ending = endings.get("t")
     assert ending is not None
     assert (ending.tallies[PLACE], ending.writers[PLACE], ending.read_to) == (FACTS[3], set(), 2)
@@ -197,7 +197,7 @@ def test_a_task_whose_records_are_deleted_is_told_to_who_counts() -> None:
             endings.take(message(*record, offset=at))
     assert not endings.deleted
     for at, record in enumerate(written_as):
-        endings.take(message(record.key, None, 100 + at))
+        endings.take(message(record[0], None, 100 + at))
     assert endings.deleted == {"t"}
     assert endings.get("t") is None
 

@@ -398,7 +398,7 @@ class Log:
         self.end = 0
 
     def append(self, fact: Fact) -> None:
-        key = written("t", fact).key
+        key = written("t", fact)[0]
         self.records.pop(key, None)
         if not isinstance(fact, TakenBack):
             self.records[key] = self.end, fact
@@ -414,7 +414,7 @@ class Log:
     @property
     def size_bytes(self) -> int:
         values = (written("t", fact) for _, fact in self.records.values())
-        return sum(len(record.key) + len(record.value or b"") for record in values)
+        return sum(len(key) + len(value or b"") for key, value in values)
 
 
 def grown(starts: int) -> Log:

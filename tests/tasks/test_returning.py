@@ -11,15 +11,16 @@ import pytest
 
 from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.contracts.seed_log import Message, Partition
+from site_spider.seed.tiers import CrawlTopics
 from site_spider.tasks import moving
 from site_spider.tasks.board import RETURNED, note_key
 from site_spider.tasks.desk import TaskDesk
-from site_spider.tasks.follower import ORIGIN_HEADER, TASK_HEADER, TaskTopics
+from site_spider.tasks.follower import ORIGIN_HEADER, TASK_HEADER
 from site_spider.tasks.record import Returned, Task, Usage
 from tests.in_process.engine import crawl
 
 TIERS = ("urgent", "seeds", "bulk")
-TOPICS = TaskTopics("seeds", "seeds.tasks", "seeds.parked", "seeds.task-events", TIERS)
+TOPICS = CrawlTopics.beside({"SITE_SEED_TOPIC": "seeds", "SITE_SEED_TOPICS": "urgent:8,seeds:4,bulk:1"})
 
 
 class Log(LocalSeedLog):

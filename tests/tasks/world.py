@@ -522,7 +522,7 @@ class World:
 
     def _append(self, fact: Fact) -> None:
         self.truth.read(len(self.log), fact)
-        self.log.append((written("t", fact).key, fact))
+        self.log.append((written("t", fact)[0], fact))
         for process in self.processes if self.reads_at_once else ():
             self._do_read(process.name)
 

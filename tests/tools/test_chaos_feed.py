@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from site_spider.errors import TopicMissing
+from site_spider.seed.tiers import CrawlTopics
 from site_spider.tasks.control_log import read_endings
-from site_spider.tasks.follower import TaskTopics
 from tools.chaos.feed import ChaosTask, Feed, TaskCommands, Workload
 from tools.chaos.plan import read_options
 from tools.deployment.deployment import Deployment, opened, wait_until
@@ -55,7 +55,7 @@ def test_every_second_task_is_closed_behind_its_last_seed(
     assert produced(deployment) == [f"seed-{seed:06d}" for seed in range(SEEDS)]
     assert [task.seeds for task in tasks.values()] == [list(range(n, n + 10)) for n in range(0, SEEDS, 10)]
     assert all(task.is_complete for task in tasks.values())
-    endings = read_endings(deployment.log, TaskTopics.read(deployment.scrapy_settings))
+    endings = read_endings(deployment.log, CrawlTopics.beside(deployment.scrapy_settings))
     closed = [name for name in tasks if (ending := endings.get(name)) is not None and ending.is_closed]
     assert closed == ["chaos-000", "chaos-002"]
     assert [task.name for task in to_close] == ["chaos-001", "chaos-003"]  # scrapy task close

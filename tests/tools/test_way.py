@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+
+import pytest
+from scrapy.crawler import AsyncCrawlerRunner
+
+from tools.measure import way
+from tools.site.handle import Site
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -42,3 +50,16 @@ def test_the_calls_of_a_page_are_counted_by_owner() -> None:
     assert 100 < int(counted[2]) < int(counted[1]) < 1_500
     assert "site_spider/engine " in told
     assert len(told.splitlines()) <= 40
+
+
+def test_a_crawl_that_ends_by_an_error_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Broken(AsyncCrawlerRunner):
+        def create_crawler(self, *_arguments: Any) -> Any:
+            raise OSError("no crawl today")
+
+    monkeypatch.setattr(way, "AsyncCrawlerRunner", Broken)
+    site = Site(tmp_path / "record.jsonl", port=80)  # nobody asks it for anything
+    with pytest.raises(OSError, match="no crawl today"):
+        asyncio.run(way.called(tmp_path, site, 1))

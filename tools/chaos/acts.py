@@ -41,9 +41,6 @@ def chosen(candidates: Sequence[T], victim: float) -> T | None:
     return candidates[min(int(victim * len(candidates)), len(candidates) - 1)] if candidates else None
 
 
-# --- processes ------------------------------------------------------------------------------------
-
-
 def _crawler(stage: Stage, event: Event, number: signal.Signals) -> tuple[ChaosRun, Process] | None:
     """One that has got this signal."""
     victim = chosen(stage.crew.crawlers(), event.victim)
@@ -85,9 +82,6 @@ def terminate(stage: Stage, event: Event) -> str | None:
 
 def join(stage: Stage, _event: Event) -> str | None:
     return f"{stage.crew.start(1).name} joins"
-
-
-# --- servers and the network ----------------------------------------------------------------------
 
 
 def outage(name: str) -> Happen:
@@ -133,9 +127,6 @@ def disturb(stage: Stage, event: Event) -> str | None:
 
     stage.later(event.seconds, heal)
     return f"the {name} {fault.value} for {event.seconds:.1f} s"
-
-
-# --- tasks ----------------------------------------------------------------------------------------
 
 
 def _task(stage: Stage, event: Event, fits: Callable[[ChaosTask], bool]) -> ChaosTask | None:

@@ -222,9 +222,6 @@ def _wrong_time(
             yield f"it was told {fetched - end.when:.3f} s before {url} was fetched"
 
 
-# --- what is stored -------------------------------------------------------------------------------
-
-
 def stored(deployment: Deployment, *, of_items: bool) -> Iterator[Stored]:
     """Results or items, as often as they are there; of topics as a reader of committed messages sees them."""
     if deployment.settings["SITE_SINKS"] == "kafka":

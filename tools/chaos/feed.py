@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 from site_spider.contracts.seed_log import Producer
 from site_spider.errors import TopicMissing
 from site_spider.page.url import url_id
+from site_spider.seed.tiers import CrawlTopics
 from site_spider.tasks.control_log import TaskProducer
-from site_spider.tasks.follower import TaskTopics
 from tools.chaos.pages import paths_of
 from tools.deployment.deployment import ROOT, Deployment
 from tools.site.exchange import host_name
@@ -116,7 +116,7 @@ class Feed:
     ) -> None:
         self.count = 0  # seeds that are durable
         self._workload = workload
-        self._topics = TaskTopics.read(deployment.scrapy_settings)
+        self._topics = CrawlTopics.beside(deployment.scrapy_settings)
         self._log = deployment.log
         self._tasks = tasks
         self._producer: Producer = deployment.log.producer()
@@ -273,5 +273,5 @@ class ToldEnd(NamedTuple):
 def told_ends(deployment: Deployment) -> Iterator[ToldEnd]:
     """All records of that topic. Raises LogUnavailable."""
     with suppress(TopicMissing):
-        for message in deployment.log.read(TaskTopics.read(deployment.scrapy_settings).events):
+        for message in deployment.log.read(CrawlTopics.beside(deployment.scrapy_settings).events):
             yield ToldEnd(message.timestamp_ms / 1000, message.value or b"")

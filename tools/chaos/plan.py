@@ -29,7 +29,7 @@ Exit code: 0 nothing lost and nothing wrong, 1 otherwise, 2 a wrong option, 130 
 """
 FIRST_SHARE, LAST_SHARE = 0.04, 0.85
 SHARE_TIED = 0.5  # of the outages get an event of another kind into their middle
-STUCK_SECONDS = 600.0  # after which a crawl has failed, and the time of a soak
+STUCK_SECONDS = 600.0  # after which, and after the time of a soak, a crawl has failed
 
 
 def _setting(text: str) -> tuple[str, str]:
@@ -45,13 +45,13 @@ def _parser() -> argparse.ArgumentParser:
     add("--seeds", type=within(int, 1, 1_000_000), default=2000, metavar="N", help="how many (2000)")
     add("--tree", type=within(int, 1, LARGEST_TREE), default=1, metavar="N", help="pages of each seed (1)")
     add("--processes", type=within(int, 1, 64), default=2, metavar="P", help="crawler processes (2)")
-    add("--concurrency", type=within(int, 1, 1000), default=8, metavar="C", help="of a process (8)")
+    add("--concurrency", type=within(int, 1, 1000), default=8, metavar="C", help="downloads of a process (8)")
     add("--embedded", action="store_true", help="the SQLite seed log and local sink, no servers")
     add("--sink", choices=("elasticsearch", "kafka"), help="where results go (elasticsearch)")
     add("--exactly-once", action="store_true", help="SITE_KAFKA_EXACTLY_ONCE; needs --sink kafka")
     add("--items", action="store_true", help="a spider that yields items; each has to be there once")
     add("--topics", action="store_true", help="two tiers of seeds (SITE_SEED_TOPICS)")
-    add("--tasks", type=within(int, 0, 500), metavar="N", help="of N tasks, all of which are closed (0)")
+    add("--tasks", type=within(int, 0, 500), metavar="N", help="seeds belong to N tasks; all are closed (0)")
     add("--set", type=_setting, action="append", default=[], metavar="NAME=VALUE", help="for the crawlers")
     add = parser.add_argument_group("what happens to it").add_argument
     for act in (act for act in ACTS.values() if act.help):

@@ -10,12 +10,14 @@ seeds a second beside them. Documents are asked for by id, which does not wait f
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import sys
 import tempfile
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 from statistics import quantiles
 
@@ -31,86 +33,70 @@ WARM_UP = 10  # seeds that are not counted: the index is made, names and connect
 LONGEST_SECONDS = 60
 
 
-class Feed:
-    def __init__(self, deployment: Deployment, site: Site) -> None:
-        self._deployment, self._site = deployment, site
-        self._producer: Producer = deployment.log.producer()
-        self._stopping = threading.Event()
-
-    def send(self, name: str) -> None:
-        """One seed, whose url_id is its name; the broker has it when this returns."""
-        seed = {
-            "url": self._site.url("/leaf/latency/0"),
-            "meta": {"url_id": name, "NotExtract": True},
-            "dont_filter": True,
-        }
-        self._producer.send(self._deployment.topic, name.encode(), json.dumps(seed).encode()).result(
-            LONGEST_SECONDS
-        )
-
-    def send_many(self, rate: float) -> None:
-        number = 0
-        while not self._stopping.wait(1 / rate):
-            self.send(f"load-{number}")
-            number += 1
-
-    def stop(self) -> None:
-        self._stopping.set()
+def send(deployment: Deployment, producer: Producer, site: Site, name: str) -> None:
+    """One seed, whose url_id is its name; the broker has it when this returns."""
+    meta = {"url_id": name, "NotExtract": True}
+    seed = {"url": site.url("/leaf/latency/0"), "meta": meta, "dont_filter": True}
+    future = producer.send(deployment.topic, name.encode(), json.dumps(seed).encode())
+    future.result(LONGEST_SECONDS)
 
 
-def measured(deployment: Deployment, feed: Feed, client: Elasticsearch, count: int) -> list[float]:
-    index, found = deployment.settings["SITE_RESULTS_INDEX"], []
-    for number in range(WARM_UP + count):
-        name = f"seed-{number}"
-        feed.send(name)
-        began = time.perf_counter()
-        while not _is_there(client, index, name):
-            if time.perf_counter() - began > LONGEST_SECONDS:
-                raise TimeoutError(
-                    f"{name} has no document after {LONGEST_SECONDS} s; see {deployment.folder}"
-                )
-            time.sleep(0.002)
-        found.append((time.perf_counter() - began) * 1000)
-        time.sleep(0.05)
+def measured(deployment: Deployment, site: Site, count: int, rate: float) -> list[float]:
+    """Milliseconds of each seed; so many others a second are sent beside them."""
+    producer, stopping, found = deployment.log.producer(), threading.Event(), []
+    index, options = deployment.settings["SITE_RESULTS_INDEX"], deployment.scrapy_settings
+    client = ElasticsearchOptions.from_settings(options).client(Elasticsearch)
+
+    def is_there(name: str) -> bool:
+        try:
+            return bool(client.exists(index=index, id=name))
+        except ApiError:  # its shard is being made
+            return False
+
+    def send_many() -> None:
+        for number in itertools.takewhile(lambda _: not stopping.wait(1 / rate), itertools.count()):
+            send(deployment, producer, site, f"load-{number}")
+
+    send(deployment, producer, site, "first")
+    deployment.start().wait_assigned()
+    wait_until(lambda: is_there("first"), LONGEST_SECONDS, "the first document")
+    load = threading.Thread(target=send_many)
+    if rate:
+        load.start()
+    try:
+        for number in range(WARM_UP + count):
+            send(deployment, producer, site, f"seed-{number}")
+            began = time.perf_counter()
+            while not is_there(f"seed-{number}"):
+                if time.perf_counter() - began > LONGEST_SECONDS:
+                    raise TimeoutError(f"no document after {LONGEST_SECONDS} s; see {deployment.folder}")
+                time.sleep(0.002)
+            found.append((time.perf_counter() - began) * 1000)
+            time.sleep(0.05)
+    finally:
+        stopping.set()
+        if rate:
+            load.join()
+        producer.close()
+        client.close()
     return found[WARM_UP:]
 
 
-def _is_there(client: Elasticsearch, index: str, name: str) -> bool:
-    try:
-        return bool(client.exists(index=index, id=name))
-    except ApiError:  # its shard is being made
-        return False
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    kind = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=kind)
     parser.add_argument("--seeds", type=int, default=100)
     parser.add_argument("--rate", type=float, default=0)
     options = parser.parse_args()
     if missing := [name for name in SERVERS if not os.environ.get(name)]:
         sys.exit(f'Set {" and ".join(missing)}, for example with: eval "$(./task_shell/servers.sh env)"')
+    settings = {name: os.environ[name] for name in SERVERS} | {"SITE_SINKS": "elasticsearch"}
     with tempfile.TemporaryDirectory() as folder, Site(Path(folder) / "record.jsonl") as site:
-        settings = {name: os.environ[name] for name in SERVERS} | {"SITE_SINKS": "elasticsearch"}
-        deployment = Deployment(Path(folder), settings)
-        feed = Feed(deployment, site)
-        try:
-            feed.send("first")
-            deployment.start().wait_assigned()
-            with ElasticsearchOptions.from_settings(deployment.scrapy_settings).client(
-                Elasticsearch
-            ) as client:
-                index = deployment.settings["SITE_RESULTS_INDEX"]
-                wait_until(lambda: _is_there(client, index, "first"), LONGEST_SECONDS, "the first document")
-                if options.rate:
-                    threading.Thread(target=feed.send_many, args=(options.rate,), daemon=True).start()
-                cuts = quantiles(measured(deployment, feed, client, options.seeds), n=100, method="inclusive")
-            others = f"{options.seeds} seeds, {options.rate:g} others a second"
-            print(f"{others}: p50 {cuts[49]:.0f} ms, p99 {cuts[98]:.0f} ms")
-        finally:
-            feed.stop()
-            deployment.close()
+        with closing(Deployment(Path(folder), settings)) as deployment:
+            found = measured(deployment, site, options.seeds, options.rate)
+        cuts = quantiles(found, n=100, method="inclusive")
+        others = f"{options.seeds} seeds, {options.rate:g} others a second"
+        print(f"{others}: p50 {cuts[49]:.0f} ms, p99 {cuts[98]:.0f} ms")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@
 
 The ways are `plain` (a page without links), `link` (one link), `retry` (one answer of 503), `pause` (its task
 is paused, so the seed is parked) and `resume` (it comes back and is crawled). The crawl runs in this process,
-on the embedded log and sink, with a site on loopback; three seeds go each way, one after the other, and what
+on the embedded log and sink, with the test site; three seeds go each way, one after the other, and what
 all of them pass counts, so that timers do not. Of the ways behind `plain` only what they add is printed.
 
 `--calls` counts calls of Python functions a page instead (a coroutine that goes on is one), in all threads of
@@ -24,6 +24,7 @@ import tempfile
 import threading
 from collections import Counter as Sums
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import repeat, zip_longest
@@ -40,12 +41,13 @@ from scrapy.settings import Settings
 import site_spider
 from site_spider import runtime
 from site_spider.contracts.seed_log import SeedLog
+from site_spider.seed.tiers import CrawlTopics
 from site_spider.service import config as parts
 from site_spider.service import service
 from site_spider.spiders.crawl_spider import SeedSpider
 from site_spider.tasks.desk import TaskDesk
-from site_spider.tasks.follower import TaskTopics
 from site_spider.tasks.record import declared, in_state
+from tools.site.handle import Site
 
 WAYS = ("plain", "link", "retry", "pause", "resume")
 PACKAGE = f"{Path(site_spider.__file__).parent}/"
@@ -109,25 +111,20 @@ def counting() -> Iterator[Counter]:
         threading.setprofile(None)  # type: ignore[arg-type]
 
 
-class Profiles:
-    """A profile of each thread that begins within it."""
+@contextmanager
+def profiling() -> Iterator[Callable[[], list[Calls]]]:
+    """Profiles each thread that begins within it; the function tells what each has called until now."""
+    made: list[cProfile.Profile] = []
 
-    def __init__(self) -> None:
-        self._made: list[cProfile.Profile] = []
+    def begin(*_: object) -> None:
+        made.append(cProfile.Profile(builtins=False))
+        made[-1].enable()  # in the place of this function
 
-    def __enter__(self) -> Profiles:
-        threading.setprofile(self._begin)
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    threading.setprofile(begin)
+    try:
+        yield lambda: [_calls(profile) for profile in list(made)]
+    finally:
         threading.setprofile(None)  # type: ignore[arg-type]
-
-    def _begin(self, *_: object) -> None:
-        self._made.append(cProfile.Profile(builtins=False))
-        self._made[-1].enable()  # in the place of this function
-
-    def taken(self) -> list[Calls]:
-        return [_calls(profile) for profile in list(self._made)]
 
 
 def _calls(profile: cProfile.Profile) -> Calls:
@@ -145,34 +142,19 @@ def _without_timers(busy: Calls, idle: Calls) -> Calls:
     return busy - Sums({name: round(count * times) for name, count in idle.items()})
 
 
-class Site:
-    """Pages of `/link` have one link, those of `/retry` fail once."""
-
-    def __init__(self) -> None:
-        self._failed: set[bytes] = set()
-
-    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while head := await reader.readline():
-            while (await reader.readline()).strip():
-                pass
-            path = head.split()[1]
-            fails = path.startswith(b"/retry") and path not in self._failed
-            self._failed.add(path)
-            body = b'<a href="/linked%b">x</a>' % path if path.startswith(b"/link/") else b"<p>page" * 128
-            status = b"503 Busy" if fails else b"200 OK"
-            fields = b"Content-Type: text/html; charset=utf-8\r\nContent-Length: %d" % len(body)
-            writer.write(b"HTTP/1.1 %b\r\n%b\r\n\r\n%b" % (status, fields, body))
-        writer.close()
+PATHS = {"link": "/crossing/1/1/{}", "retry": "/flaky/503/1/{}"}  # of the test site
+PATH = "/status/200/{}"
 
 
 class Crawl:
     """One crawl that goes on, and the ways of its seeds."""
 
-    def __init__(self, log: SeedLog, settings: Settings, port: int, counter: Counter) -> None:
-        self._log, self._counter = log, counter
+    def __init__(
+        self, log: SeedLog, settings: Settings, site: Site, counter: Counter, crawling: asyncio.Future[Any]
+    ) -> None:
+        self._log, self._counter, self._site, self._crawling = log, counter, site, crawling
         self._settings = settings
-        self._tasks = TaskTopics.read(settings)
-        self._url = f"http://127.0.0.1:{port}"
+        self._tasks = CrawlTopics.beside(settings)
 
     async def way(self, name: str, number: int) -> Passed:
         """From before the seed is produced to the commit behind it."""
@@ -185,7 +167,8 @@ class Crawl:
         if name == "resume":
             await asyncio.to_thread(self._unseen, lambda: self._put_back(task))
         else:
-            await asyncio.to_thread(self._unseen, lambda: self._produce(f"{name}/{number}", task))
+            url = self._site.url(PATHS.get(name, PATH).format(f"{name}-{number}"))
+            await asyncio.to_thread(self._unseen, lambda: self._produce(url, task))
         await self._idle()
         self._counter.is_on = False
         return self._counter.taken()
@@ -193,6 +176,7 @@ class Crawl:
     async def _idle(self) -> None:
         await asyncio.sleep(0.1)
         while await asyncio.to_thread(self._unseen, lambda: _lag(self._log, self._settings)):
+            _goes_on(self._crawling)
             await asyncio.sleep(0.02)
 
     def _unseen(self, act: Callable[[], Any]) -> Any:
@@ -205,10 +189,10 @@ class Crawl:
             threading.setprofile(self._counter)
             sys.setprofile(self._counter)
 
-    def _produce(self, path: str, task: str) -> None:
+    def _produce(self, url: str, task: str) -> None:
         producer = self._log.producer()
-        value = orjson.dumps({"url": f"{self._url}/{path}", "meta": {"task_id": task} if task else {}})
-        producer.send(self._settings["SITE_SEED_TOPIC"], b"127.0.0.1", value).result(30)
+        value = orjson.dumps({"url": url, "meta": {"task_id": task} if task else {}})
+        producer.send(self._settings["SITE_SEED_TOPIC"], b"127.0.1.1", value).result(30)
         producer.close()
 
     def _in_state(self, task: str, state: str) -> None:
@@ -233,15 +217,21 @@ def _lag(log: SeedLog, settings: Settings) -> int:
     return sum(one.end - (one.committed.offset if one.committed else one.start) for one in found)
 
 
-async def passed(folder: Path) -> dict[str, Passed]:
+def _goes_on(crawling: asyncio.Future[Any] | Future[Any]) -> None:
+    """Raises the error of a crawl that has ended too soon."""
+    if crawling.done():
+        crawling.result()
+        raise RuntimeError("the crawl has ended before its seeds were committed")
+
+
+async def passed(folder: Path, site: Site) -> dict[str, Passed]:
     with counting() as counter:
-        server = await asyncio.start_server(Site().answer, "127.0.0.1", 0)
         settings = _settings(folder, SITE_RETRY_PAUSE_SECONDS=0.1)
         log = parts.seed_log(settings)
-        crawl = Crawl(log, settings, server.sockets[0].getsockname()[1], counter)
         runner = AsyncCrawlerRunner(settings)
         crawler = runner.create_crawler(SeedSpider)
         crawling = runner.crawl(crawler)
+        crawl = Crawl(log, settings, site, counter, crawling)
         try:
             await crawl.way("first", 0)  # what is made once is no part of the way
             ways = {name: [await crawl.way(name, number) for number in range(ROUNDS)] for name in WAYS}
@@ -249,13 +239,11 @@ async def passed(folder: Path) -> dict[str, Passed]:
         finally:
             await crawler.stop_async()
             await crawling
-            server.close()
             log.close()
 
 
-async def called(folder: Path, pages: int) -> Calls:
-    """The calls of a crawl of so many pages; it has a thread of its own, unlike the site."""
-    server = await asyncio.start_server(Site().answer, "0.0.0.0", 0)
+async def called(folder: Path, site: Site, pages: int) -> Calls:
+    """The calls of a crawl of so many pages, which has a thread of its own."""
     name = f"way.{runtime.token_hex(4)}"
     brokers = os.environ.get("SITE_KAFKA_BROKERS", "")
     own = {"SITE_KAFKA_BROKERS": brokers, "SITE_SINKS": "kafka" if brokers else "local"}
@@ -274,39 +262,38 @@ async def called(folder: Path, pages: int) -> Calls:
         await crawler.stop_async()
         await crawling
 
-    port, producer = server.sockets[0].getsockname()[1], log.producer()
+    producer = log.producer()
 
     def produce(count: int) -> None:
         for number in range(count):
-            host = f"127.1.0.{1 + number % HOSTS}"
-            seed = {"url": f"http://{host}:{port}/{count}/{number}.html", "meta": {"NotExtract": True}}
-            producer.send(name, host.encode(), orjson.dumps(seed))
+            url = site.url(PATH.format(f"{count}-{number}"), number % HOSTS)
+            seed = {"url": url, "meta": {"NotExtract": True}}
+            producer.send(name, b"%d" % (number % HOSTS), orjson.dumps(seed))
         producer.flush(30)
 
     async def committed() -> None:
         while _lag(log, settings):
+            _goes_on(crawling)
             await asyncio.sleep(0.1)
 
     produce(WARM_PAGES)  # its thread begins here, and is none of the crawl
     # turns of the event loop never end: how many pages are read in one is a question of the machine
-    with Profiles() as profiles, patch.object(runtime, "perf_counter", repeat(0.0).__next__):
-        thread = threading.Thread(target=uvloop.run, args=(crawl(),))
-        thread.start()
+    frozen = patch.object(runtime, "perf_counter", repeat(0.0).__next__)
+    with profiling() as taken, frozen, ThreadPoolExecutor(1) as thread:
+        crawling = thread.submit(lambda: uvloop.run(crawl()))
         try:
             await committed()
-            before = profiles.taken()
+            before = taken()
             produce(pages)
             await committed()
-            after = profiles.taken()
+            after = taken()
             await asyncio.sleep(IDLE_SECONDS)
-            threads = zip_longest(before, after, profiles.taken(), fillvalue=Sums[tuple[str, str]]())
+            threads = zip_longest(before, after, taken(), fillvalue=Sums[tuple[str, str]]())
             found = (_without_timers(then - first, now - then) for first, then, now in threads)
             return sum(found, start=Sums())
         finally:
             ends.set()
-            await asyncio.to_thread(thread.join)
-            await asyncio.sleep(0.1)  # until the site has seen the ends of its connections
-            server.close()
+            await asyncio.to_thread(wait, [crawling])
             producer.close()
             log.close()
 
@@ -323,17 +310,13 @@ def main() -> None:
     options = parser.parse_args()
     if unknown := set(options.ways) - set(WAYS):
         parser.error(f"{' '.join(unknown)} is none of {', '.join(WAYS)}")
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as name, Site(Path(name) / "record.jsonl", HOSTS) as site:
+        folder = Path(name)
         if options.calls:
-            print(
-                "\n".join(
-                    counted(
-                        asyncio.run(called(Path(folder), options.calls)), options.calls, options.functions
-                    )
-                )
-            )
+            calls = asyncio.run(called(folder, site, options.calls))
+            print("\n".join(counted(calls, options.calls, options.functions)))
             return
-        found = asyncio.run(passed(Path(folder)))
+        found = asyncio.run(passed(folder, site))
     for name in options.ways or WAYS:
         print("\n".join(described(name, found, names_all=options.functions)))
 

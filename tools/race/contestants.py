@@ -150,9 +150,6 @@ class Stock(FileContestant):
         ]
 
 
-# --- programs in other languages ------------------------------------------------------------------
-
-
 class ToolchainMissing(RuntimeError):
     """No compiler: says where it was looked for and what to install."""
 
@@ -251,8 +248,6 @@ class Spider(Compiled):
     sources = PEERS / "spider"
     program = "release/spider-peer"
 
-
-# --- this project ---------------------------------------------------------------------------------
 
 PARTITIONS = 16
 PRODUCED_TOGETHER = 100_000  # seeds, of which the last is acknowledged before there are more

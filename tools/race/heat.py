@@ -55,8 +55,6 @@ class Cores:
         return sum(sum(row[:3]) + sum(row[5:8]) for row in rows) / _TICKS_PER_SECOND
 
 
-# --- figures --------------------------------------------------------------------------------------
-
 WARM_PART = 0.05  # of the pages, before which nothing is measured: imports, connections, the start
 
 
@@ -164,8 +162,6 @@ class Meter:
         )
 
 
-# --- the turn -------------------------------------------------------------------------------------
-
 EAGER_SECONDS = 0.004  # until the warm moment: few pages may be over soon after it
 LOOK_SECONDS = 0.02
 LONGEST_SECONDS = 300  # and as much again for every LONGEST_PAGES
@@ -245,7 +241,7 @@ def run(contestant: Contestant, cores: Cores, servers: Sequence[int] = ()) -> Fi
         except BaseException:
             running.kill()
             raise
-        state = heat.track.last_state()
+        state = heat.track.state()
         latencies = _checked(contestant, state)
     finally:
         contestant.close()

@@ -87,19 +87,9 @@ class Site:
         return b"%b%d\r\n\r\n%b" % (_CLOSED if self.workload.tls else _OK, len(body), body)
 
     def state(self) -> dict[str, Any]:
-        """Counts, and when the first and the last page were served."""
-        times = self.served.values()
-        return {
-            "asked": self.asked,
-            "missing": self.missing,
-            "served": len(self.served),
-            "connections": self.connections,
-            "last": max(times, default=0.0) if self.is_quiet() else 0.0,
-        }
-
-    def is_quiet(self) -> bool:
-        """Whether nothing was served for a moment: only then is it worth looking for the last time."""
-        return bool(self.served) and time.time() - next(reversed(self.served.values())) > 0.05
+        """Counts, and when the last page was served."""
+        counts = {"asked": self.asked, "missing": self.missing, "connections": self.connections}
+        return {**counts, "served": len(self.served), "last": next(reversed(self.served.values()), 0.0)}
 
     def control(self, path: bytes) -> bytes:
         url = urlsplit(path.decode())
@@ -176,7 +166,7 @@ class State(NamedTuple):
     missing: int
     served: int  # different pages
     connections: int
-    last: float  # when the last page was served; 0 while pages are being served
+    last: float  # when the last page was served
 
 
 class Track:
@@ -213,11 +203,6 @@ class Track:
 
     def state(self) -> State:
         return State(**self._ask("state"))
-
-    def last_state(self) -> State:
-        while not (state := self.state()).last and state.served:
-            time.sleep(0.02)
-        return state
 
     def times(self) -> dict[str, float]:
         found: dict[str, float] = self._ask("times")

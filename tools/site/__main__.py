@@ -170,9 +170,6 @@ def _head(found: Answer) -> bytes:
     return found.prelude + ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
 
 
-# --- the process ----------------------------------------------------------------------------------
-
-
 def listen(hosts: list[str], port: int, tries: int = 50) -> list[socket.socket]:
     """One socket for each host, all on one port; without a given one, on one that is free on all hosts."""
     sockets: list[socket.socket] = []

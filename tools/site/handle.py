@@ -63,11 +63,6 @@ class Site:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    @property
-    def pid(self) -> int:
-        assert self._process, "the site is not running"
-        return self._process.pid
-
     def start(self) -> None:
         """Start the child, out of reach of Ctrl-C, and wait until it listens."""
         told = ["--hosts", str(self.hosts), "--port", str(self.port), "--record", str(self.record)]

@@ -246,13 +246,10 @@ class ProxyPool:
         return sum(health.rests_until > now for health in self._health.values())
 
 
-# --- patterns --------------------------------------------------------------------------------------------
-# Regular expressions that are searched in pages, checked so that none can block the event loop.
-#
+# --- Regular expressions that are searched in pages, checked so that none can block the event loop -------
 # Python's `re` tries one way of matching after the other. `(a+)+b` has exponentially many ways, `.*a.*b` as
 # many as the text is long, squared, from each place. So the ways are counted beforehand, from above, and a
 # pattern that has too many is refused.
-
 
 SEARCHED_BYTES = 8192  # of the beginning of a page
 _MOST_STEPS = 4 * SEARCHED_BYTES**2  # one repeat without limit from each place, and a little choice
@@ -312,12 +309,9 @@ def _repeat_ways(least: Any, most: Any, items: Any) -> float:
     return log(most - least + 1) + (most * inner if (inner := _ways(items)) else 0.0)
 
 
-# --- targets ---------------------------------------------------------------------------------------------
-# Refuses private hosts before a proxy is asked for them.
-#
+# --- targets: refuses private hosts before a proxy is asked for them -------------------------------------
 # A proxy resolves the name by itself, out of our sight. So we resolve it first, and refuse a host that has
 # any private address. A proxy that sees other addresses than we do is not caught by this.
-
 
 _TTL_SECONDS = 60.0
 _MOST_HOSTS = 10_000

@@ -223,9 +223,7 @@ def _said(error: ProxyError | OSError | ValueError) -> str:
     return f"it cannot be read: {error.strerror if isinstance(error, OSError) else 'it is no path'}"
 
 
-# --- middlewares -----------------------------------------------------------------------------------------
-# Downloader middlewares that try a failed page again through a proxy.
-#
+# --- middlewares: downloader middlewares that try a failed page again through a proxy --------------------
 # Two downloader middlewares. `ProxyLevelMiddleware` sees an answer when the retries have let it pass. It
 # sends the request to the level of the proxies, where it waits like any other, for its host and, when all
 # proxies rest, for the first of them. `ProxyRouteMiddleware` stands next to the downloader: it chooses the
@@ -235,7 +233,6 @@ def _said(error: ProxyError | OSError | ValueError) -> str:
 # From then on the page is fetched through proxies alone: its redirects too, and RETRY_TIMES does not count.
 # A link found on it begins without one. Another attempt serves the same job, so the seed is not complete
 # before the last of them.
-
 
 _PROXY, _DONT_RETRY, _AUTHORIZATION = "proxy", "dont_retry", b"Proxy-Authorization"  # as in Scrapy
 _PROXY_WANTS_CREDENTIALS = 407

@@ -103,7 +103,7 @@ _OUTCOMES: Final = {
 }
 
 
-def made(value_of: Callable[[Document], float | None]) -> Read:
+def computed(value_of: Callable[[Document], float | None]) -> Read:
     """A number without labels, as something makes it of the document."""
 
     def read(document: Document) -> Reading:
@@ -115,7 +115,7 @@ def made(value_of: Callable[[Document], float | None]) -> Read:
 
 def one(*path: str) -> Read:
     """A number without labels."""
-    return made(lambda document: number_at(document, *path))
+    return computed(lambda document: number_at(document, *path))
 
 
 def nothing(_document: Document) -> Reading:
@@ -315,7 +315,7 @@ METRICS: Final = (
         "How long the oldest seed of a partition is in flight; of the 10 oldest",
         _oldest, "topic", "partition"),
     _gauge("partitions_assigned", "Partitions assigned to the process", own("partitions")),
-    _gauge("last_completion_timestamp_seconds", "When a seed was completed last", made(_last_completion)),
+    _gauge("last_completion_timestamp_seconds", "When a seed was completed last", computed(_last_completion)),
     _histogram("seed_duration_seconds", "From the poll of a seed to its completion",
         (0.1, 0.5, 1, 5, 10, 30, 60, 180, 600, 3600)),
     # downloads
@@ -383,7 +383,7 @@ METRICS: Final = (
     _counter("kafka_commits", "Commits of offsets by outcome", by_name(OWN, "commits"), "outcome"),
     _counter("kafka_rebalances", "Changes of the assignment by kind: assigned, revoked or lost",
         by_name(OWN, "rebalances"), "kind"),
-    _gauge("kafka_up", "Whether the seed log answers", made(_log_is_there)),
+    _gauge("kafka_up", "Whether the seed log answers", computed(_log_is_there)),
     _gauge("last_commit_timestamp_seconds", "When offsets were committed last", own("last_commit_at")),
     # the process
     _gauge("build_info",
@@ -397,13 +397,13 @@ METRICS: Final = (
         by_name(OWN, "restarts"), "exit_code"),
     _counter("process_cpu_seconds", "CPU time, user and system", own("process", "cpu_seconds")),
     _gauge("process_start_time_seconds", "Start of the process",
-        made(lambda document: moment(document, "started_at"))),
+        computed(lambda document: moment(document, "started_at"))),
     _gauge("process_resident_memory_bytes", "Resident memory", one("memory", "rss_bytes")),
     _gauge("process_open_fds", "Open file descriptors", own("process", "open_fds")),
     _gauge("process_max_fds", "Limit of open file descriptors", own("process", "max_fds")),
     _gauge("memory_soft_limit_bytes", "SITE_MEMORY_SOFT_BYTES; 0: none", own("soft_limit_bytes")),
     _gauge("memory_limit_bytes", "MEMUSAGE_LIMIT_MB; 0: none",
-        made(lambda document: number_at(document, "memory", "limit_bytes") or 0.0)),
+        computed(lambda document: number_at(document, "memory", "limit_bytes") or 0.0)),
     _histogram("event_loop_lag_seconds", "How late the event loop is, measured ten times a second",
         (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)),
     _gauge("event_loop_silent_seconds", "Time since the event loop was seen to turn",

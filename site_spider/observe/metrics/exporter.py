@@ -11,6 +11,7 @@ import socket
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import suppress
+from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from itertools import islice
@@ -31,6 +32,7 @@ from site_spider.observe.metrics.readings import Pulse
 from site_spider.observe.progress import of_partition, total
 from site_spider.observe.snapshot import Snapshot
 from site_spider.options import SettingsView
+from site_spider.outage import Outage, until_there
 
 logger = logging.getLogger(__name__)
 
@@ -181,7 +183,9 @@ class Exporter:
     async def open(self, host: str, port: int, wait_seconds: float) -> None:
         """Listen, waiting so long for the port. Raises OSError."""
         routes = {"/metrics": self._metrics, "/healthz": self._healthz, "/readyz": self._readyz}
-        self._server = await asyncio.to_thread(_listening, host, port, wait_seconds, routes)
+        taken = Outage(logger, f"Port {port} is taken", f"Port {port} is free", logging.DEBUG)
+        listen = partial(asyncio.to_thread, RouteServer, host, port, routes)
+        self._server = await until_there(listen, OSError, wait_seconds, taken)
         self._pulse.start()
 
     @property
@@ -266,18 +270,6 @@ class Exporter:
         except (TimeoutError, CancelledError):
             asked.cancel()
             return None
-
-
-def _listening(host: str, port: int, seconds: float, routes: Mapping[str, Route]) -> RouteServer:
-    """A process that ends may hold the port for a moment still."""
-    deadline = runtime.monotonic() + seconds
-    while True:
-        try:
-            return RouteServer(host, port, routes)
-        except OSError:
-            if runtime.monotonic() >= deadline:
-                raise
-        runtime.sleep(0.1)
 
 
 # --- Reads SITE_METRICS_ADDRESS: where the metrics of this process are served ----------------------------

@@ -26,7 +26,7 @@ from site_spider.page.url import url_id
 from site_spider.service.config import ServiceSettings
 from site_spider.service.service import SeedService
 from site_spider.spiders.crawl_spider import SeedSpider
-from site_spider.tasks import pages as link_rules
+from site_spider.tasks import gate as link_rules
 from tests.in_process import engine
 from tests.in_process.engine import crawl, page, settings_for
 from tests.in_process.linked_site import HOST, Site, seed, site
@@ -491,6 +491,6 @@ def test_a_setting_that_cannot_be_used_ends_the_process(tmp_path: Path, name: st
 
 
 async def _read(settings: Settings) -> None:
-    ServiceSettings.read(settings)
+    ServiceSettings(settings)
     build_load(settings)
     build_politeness(Crawler(SeedSpider, settings), build_frontier(settings), lambda: None)

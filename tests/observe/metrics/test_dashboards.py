@@ -15,7 +15,7 @@ import yaml
 from tests.debian import program, promtool
 from tests.observe.metrics.full_snapshot import exported_names
 from tests.observe.metrics.test_alerts import rules
-from tools.dashboards import grafana
+from tools import dashboards as grafana
 
 ROOT = Path(__file__).resolve().parents[3]
 PACKAGES = ROOT / ".servers" / "npm"

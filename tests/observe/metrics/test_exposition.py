@@ -119,6 +119,10 @@ def test_values_are_those_of_the_snapshot() -> None:
     assert value(text, "site_spider_oldest_in_flight_seconds", topic="seeds", partition="499") == 499
     assert value(text, "site_spider_seed_duration_seconds_count") == 17
     assert value(text, "site_spider_seed_duration_seconds_bucket", le="0.1") == 5
+    assert value(text, "site_spider_sink_batches_total", sink="local") == 4
+    assert value(text, "site_spider_last_completion_timestamp_seconds") == 1_795_337_997.5
+    sums = {("reason", "waiting"), ("queue", "bytes")}  # over hosts and queues: none of them
+    assert [labels for _, labels in samples(text) if labels & sums] == []
 
 
 def test_rare_statuses_count_as_their_class() -> None:

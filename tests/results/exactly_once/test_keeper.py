@@ -383,8 +383,8 @@ def test_a_seed_whose_kept_results_are_dropped_is_done_anew_when_its_partition_c
         crawl.completion.assigned({P: Position(0)})
         for root in roots:
             replays = crawl.completion.repeats
-            assert replays.outcome(root.message) is None
-            assert not replays.wait(root.message, lambda _outcome: None)
+            assert replays.outcome(root.entry.message) is None
+            assert not replays.wait(root.entry.message, lambda _outcome: None)
 
     in_a_loop(scenario)
 
@@ -427,5 +427,5 @@ def test_where_it_cannot_be_had_the_crawl_does_not_start(
 ) -> None:
     """The message names the setting and the remedy."""
     with pytest.raises(ConfigError, match="SITE_KAFKA_EXACTLY_ONCE") as caught:
-        ServiceSettings.read(settings_for(tmp_path, SITE_KAFKA_EXACTLY_ONCE="true", **settings))
+        ServiceSettings(settings_for(tmp_path, SITE_KAFKA_EXACTLY_ONCE="true", **settings))
     assert remedy in str(caught.value)

@@ -1,11 +1,13 @@
-"""Writes the reference of commands and scripts into docs/commands.md, from what their --help is made of.
+"""Writes the parts of the documents that follow from the source: python -m tools.docs
 
-python -m tools.docs.commands
+These are the reference of commands and scripts, from what their --help is made of; the table of metrics, from
+the catalogue; and the map of folders, from the first sentences of their docstrings.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import re
 import subprocess
 import textwrap
@@ -17,14 +19,17 @@ from inspect import getdoc
 from itertools import takewhile
 from pathlib import Path
 from pkgutil import iter_modules
+from typing import Any
 
 from scrapy import commands as scrapys
 from scrapy.commands import ScrapyCommand
 from scrapy.settings import Settings
 
-ROOT = Path(__file__).resolve().parents[2]
-DOCUMENT = ROOT / "docs" / "commands.md"
-BEGIN = "<!-- commands: written by `python -m tools.docs.commands` -->"
+from site_spider.observe.metrics.catalogue import METRICS, Metric
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "site_spider"
+_MARKS = "<!-- {}: written by `python -m tools.docs` -->", "<!-- end of {} -->"
 _OF_ALL = {"--help", "--spider", "--format"}  # described once, at the top of the page
 _FOR_USERS = ("crawl_spider.sh",)
 _OF_A_START = "start: "  # so begin the options of `scrapy task start` that are fields of a task
@@ -32,12 +37,24 @@ _EXIT_CODES = re.compile(r" ?\bThe exit code is [^.]*\.")  # they have a table o
 _ELSEWHERE = re.compile(r"Exit code|Environment:|options:")
 
 
-def updated(text: str) -> str:
-    """The document with the reference below its marker. Raises ValueError when that is missing."""
-    before, begin, _ = text.partition(BEGIN)
-    if not begin:
-        raise ValueError(f"{DOCUMENT} needs the marker {BEGIN!r}")
-    return f"{before}{begin}\n\n{reference()}\n"
+def updated(name: str) -> str:
+    """The document with the part of that name between its marks. Raises ValueError when one is missing."""
+    document, write = PARTS[name]
+    begin, end = (mark.format(name) for mark in _MARKS)
+    before, found, rest = document.read_text(encoding="utf-8").partition(begin)
+    _, ended, after = rest.partition(end)
+    if not found or not ended:
+        raise ValueError(f"{document} needs the marks {begin!r} and {end!r}")
+    return f"{before}{begin}\n\n{write()}\n\n{end}{after}"
+
+
+def wrapped(text: str, indent: str = "", first: str = "") -> str:
+    kept = {"break_on_hyphens": False, "break_long_words": False}
+    return textwrap.fill(text, 120, initial_indent=first, subsequent_indent=indent, **kept)
+
+
+def _project() -> dict[str, Any]:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
 def reference() -> str:
@@ -47,7 +64,8 @@ def reference() -> str:
     ours = [_section(name, command) for name, command in commands.items() if name not in of_scrapy]
     changed = defaultdict(list)
     for name in of_scrapy & commands.keys():
-        changed[_difference(commands[name])].append(f"`{name}`")
+        said = (getdoc(commands[name]) or "").partition("\n\n")[0]
+        changed[" ".join(said.split())].append(f"`{name}`")
     rows = sorted(f"| {', '.join(sorted(names))} | {said} |" for said, names in changed.items())
     helps = {path.name: _help(path) for path in sorted((ROOT / "task_shell").glob("*.sh"))}
     others = [f"| `{name}` | {_in_short(said)} |" for name, said in helps.items() if name not in _FOR_USERS]
@@ -65,8 +83,7 @@ def reference() -> str:
 
 
 def _commands() -> Iterator[tuple[str, ScrapyCommand]]:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    for name, place in project["entry-points"]["scrapy.commands"].items():
+    for name, place in _project()["project"]["entry-points"]["scrapy.commands"].items():
         module, _, attribute = place.partition(":")
         yield name, getattr(import_module(module), attribute)()
 
@@ -101,14 +118,6 @@ def _named(action: argparse.Action) -> str:
     return f"`{', '.join(action.option_strings)}{value}`"
 
 
-def wrapped(text: str, indent: str = "") -> str:
-    return textwrap.fill(text, 120, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False)
-
-
-def _difference(command: ScrapyCommand) -> str:
-    return " ".join((getdoc(command) or "").partition("\n\n")[0].split())
-
-
 def _help(path: Path) -> str:
     """What --help prints up to what has another place: exit codes, the environment, many options."""
     shown = subprocess.run([path, "--help"], capture_output=True, text=True, check=True).stdout
@@ -121,5 +130,40 @@ def _in_short(said: str) -> str:
     return re.split(r"[,.]? \(|[,.](?:\s|$)", " ".join(paragraph.split()))[0]
 
 
+def metrics() -> str:
+    """A row for each metric: its name tells counters, and its meaning histograms."""
+    return "\n".join(["| metric | meaning |", "|---|---|", *map(_row, METRICS)])
+
+
+def _row(metric: Metric) -> str:
+    total = "_total" if metric.kind == "counter" else ""
+    labels = f"{{{', '.join(metric.labels)}}}" if metric.labels else ""
+    kind = " (histogram)" if metric.kind == "histogram" else ""
+    return f"| `{metric.family}{total}{labels}` | {metric.meaning}{kind} |"
+
+
+def modules() -> str:
+    """The layers and all folders, in the order of import-linter's layers."""
+    contracts = _project()["tool"]["importlinter"]["contracts"]
+    layers = next(contract["layers"] for contract in contracts if contract["type"] == "layers")
+    order = [*(name for layer in layers for name in layer.split(" | ")), "adapters"]  # nobody imports these
+    folders = sorted(PACKAGE.glob("*/__init__.py"), key=lambda file: order.index(file.parent.name))
+    rows = [wrapped(f"- **`{file.parent.name}/`** {_first_sentence(file)}", "  ") for file in folders]
+    told = " > ".join(layer.replace(" | ", ", ") for layer in layers)
+    return "\n".join(["Imports run down in this order:", "", wrapped(told, "    ", "    "), "", *rows])
+
+
+def _first_sentence(file: Path) -> str:
+    said = " ".join((ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or "").split())
+    return said.partition(". ")[0].rstrip(".") + "."
+
+
+PARTS = {
+    "commands": (ROOT / "docs" / "commands.md", reference),
+    "metrics": (ROOT / "docs" / "observability.md", metrics),
+    "modules": (ROOT / "docs" / "architecture.md", modules),
+}
+
 if __name__ == "__main__":
-    DOCUMENT.write_text(updated(DOCUMENT.read_text(encoding="utf-8")), encoding="utf-8")
+    for part, (file, _) in PARTS.items():
+        file.write_text(updated(part), encoding="utf-8")

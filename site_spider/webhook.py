@@ -1,4 +1,4 @@
-"""Sends the event of a task's end to a URL, once; whether, when and how often is decided in tasks.notices.
+"""Sends an event to a URL, once; whether, when and how often is decided by who has it.
 
 The request is one POST without redirects, to the first address of the host that passes the guard: that which
 was judged. Of the answer the first line is read, up to a deadline.
@@ -17,7 +17,6 @@ from urllib.parse import urlsplit
 from w3lib.url import safe_url_string
 
 from site_spider import runtime
-from site_spider.tasks.ending import WebhookAttempt
 
 MOST_ATTEMPTS = 12
 _FIRST_PAUSE_SECONDS = 60.0
@@ -32,6 +31,13 @@ class Notice(NamedTuple):
 
     body: bytes
     headers: Mapping[str, str]
+
+
+class Posted(NamedTuple):
+    """`error` is empty when it was taken, `status` 0 when nothing answered."""
+
+    status: int
+    error: str
 
 
 MayReach = Callable[[str, str], bool]  # a host, and one of its addresses
@@ -62,14 +68,14 @@ def notice(event: Mapping[str, Any], secret: bytes, now_seconds: int, event_id: 
     return Notice(body, headers)
 
 
-def post(url: str, sent: Notice, may_reach: MayReach) -> WebhookAttempt:
+def post(url: str, sent: Notice, may_reach: MayReach) -> Posted:
     """Try once. Blocks for some seconds at most, and never raises."""
-    at_ms, deadline = int(runtime.time() * 1000), runtime.monotonic() + _SECONDS
+    deadline = runtime.monotonic() + _SECONDS
     try:
         status = _status(_exchange(url, sent, may_reach, deadline))
     except (OSError, ValueError) as error:
-        return WebhookAttempt(at_ms, 0, f"{type(error).__name__}: {error}"[:_LONGEST_ERROR])
-    return WebhookAttempt(at_ms, status, "" if 200 <= status < 300 else f"HTTP {status}")
+        return Posted(0, f"{type(error).__name__}: {error}"[:_LONGEST_ERROR])
+    return Posted(status, "" if 200 <= status < 300 else f"HTTP {status}")
 
 
 def _exchange(url: str, sent: Notice, may_reach: MayReach, deadline: float) -> bytes:

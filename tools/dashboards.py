@@ -1,4 +1,4 @@
-"""Dashboards of Grafana, made of dashboards.yaml."""
+"""Writes the dashboards of resources/grafana, made of dashboards.yaml: python -m tools.dashboards"""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import yaml
 
-FOLDER: Final = Path(__file__).resolve().parents[2] / "resources" / "grafana"
-DESCRIPTION: Final = Path(__file__).with_name("dashboards.yaml")
+FOLDER: Final = Path(__file__).resolve().parents[1] / "resources" / "grafana"
+DESCRIPTION: Final = Path(__file__).with_suffix(".yaml")
 
 _COLUMNS: Final = 24
 _WIDTH: Final = 8
@@ -51,18 +51,9 @@ def _dashboard(name: str, about: Json) -> Json:
 
 
 def _link(name: str) -> Json:
-    return {
-        "title": name,
-        "type": "link",
-        "url": f"/d/site-spider-{name}",
-        "icon": "external link",
-        "tooltip": "",
-        "tags": [],
-        "asDropdown": False,
-        "includeVars": True,
-        "keepTime": True,
-        "targetBlank": False,
-    }
+    head = {"title": name, "type": "link", "url": f"/d/site-spider-{name}", "icon": "external link"}
+    kept = {"asDropdown": False, "includeVars": True, "keepTime": True, "targetBlank": False}
+    return {**head, "tooltip": "", "tags": [], **kept}
 
 
 def _source_variable() -> Json:
@@ -74,28 +65,16 @@ def _variables(names: list[str]) -> Iterator[Json]:
     for index, name in enumerate(names):
         matchers = ", ".join(_MATCHERS[before] for before in names[:index])
         query = f"label_values(site_spider_build_info{{{matchers}}}, {name})"
-        yield {
-            "name": name,
-            "label": name.capitalize(),
-            "type": "query",
-            "datasource": _SOURCE,
-            "query": {"query": query, "refId": name},
-            "refresh": 2,
-            "sort": 1,
-        }
+        head = {"name": name, "label": name.capitalize(), "type": "query", "datasource": _SOURCE}
+        yield {**head, "query": {"query": query, "refId": name}, "refresh": 2, "sort": 1}
 
 
 def _placed(rows: list[Json]) -> Iterator[Json]:
     """Rows, and panels from left to right in them."""
     y = 0
     for row in rows:
-        yield {
-            "type": "row",
-            "title": row["title"],
-            "collapsed": False,
-            "panels": [],
-            "gridPos": {"x": 0, "y": y, "w": _COLUMNS, "h": 1},
-        }
+        place = {"x": 0, "y": y, "w": _COLUMNS, "h": 1}
+        yield {"type": "row", "title": row["title"], "collapsed": False, "panels": [], "gridPos": place}
         x, y, line = 0, y + 1, 0
         for panel in row["panels"]:
             kind, width = panel.get("kind", "timeseries"), panel.get("wide", _WIDTH)
@@ -132,10 +111,8 @@ def _field(about: Json) -> Json:
 
 def _options(kind: str) -> Json:
     if kind == "stat":
-        return {
-            "reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": False},
-            "colorMode": "value",
-        }
+        reduced = {"calcs": ["lastNotNull"], "fields": "", "values": False}
+        return {"reduceOptions": reduced, "colorMode": "value"}
     if kind == "timeseries":
         legend = {"displayMode": "list", "placement": "bottom", "showLegend": True, "calcs": []}
         return {"legend": legend, "tooltip": {"mode": "multi", "sort": "desc"}}
@@ -154,3 +131,9 @@ def _targets(given: str | Mapping[str, str], kind: str) -> Iterator[Json]:
             "instant": kind == "table",
             "range": kind != "table",
         }
+
+
+if __name__ == "__main__":
+    FOLDER.mkdir(exist_ok=True)
+    for name, dashboard in dashboards().items():
+        (FOLDER / f"{name}.json").write_text(written(dashboard), encoding="utf-8")

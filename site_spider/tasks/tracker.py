@@ -1,0 +1,412 @@
+"""Counts the seeds of tasks in the control log, and says how far each task is complete and committed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager
+from functools import partial
+from itertools import count, islice
+from typing import Any
+
+from site_spider import runtime
+from site_spider.bounded_dict import BoundedDict
+from site_spider.contracts.seed_log import Message, MessagePlace, Partition, Position, Producer
+from site_spider.engine.background import Background
+from site_spider.errors import SeedError
+from site_spider.ledger.completion import Completion, Job, SeedListener
+from site_spider.ledger.ledger import Entry
+from site_spider.ledger.metadata import DoneOffsets
+from site_spider.outage import Outage
+from site_spider.seed.seed import Seed, first_place
+from site_spider.tasks.control_log import Endings, headers_of, read, send, written
+from site_spider.tasks.ending import (
+    SPILLED,
+    Counting,
+    Counts,
+    Fact,
+    TakenBack,
+    TaskEnding,
+    Uncounted,
+    prefix_of,
+)
+from site_spider.tasks.follower import Follower, Tell, TopicView
+from site_spider.tasks.page_counts import CountedPage, CountedSeed, PageLog
+
+logger = logging.getLogger(__name__)
+
+# --- control ---------------------------------------------------------------------------------------------
+# What the control log says in a crawl, and what this process writes to it.
+
+
+_MOST_KNOWN = 20_000  # tasks of which messages are known
+_MOST_LOOKED_AT = 1_000
+
+
+class Control(Follower):
+    """On the event loop's thread only.
+
+    A task that the log does not name costs nothing but that: when something depends on it, the log is read
+    up to its present end first.
+    """
+
+    def __init__(
+        self,
+        view: TopicView,
+        tell: Tell,
+        endings: Endings,
+        producer: Producer,
+        writer: str,
+        background: Background,
+    ) -> None:
+        super().__init__(view, tell, lambda _task_ids: None)
+        self.writer = writer  # the name of this process in the log
+        self.endings = endings  # that the view fills
+        self._topic = view.topic
+        self._producer = producer
+        self._guarded = background.guarded
+        self._loop = asyncio.get_running_loop()
+        self._refused = Outage(
+            logger, "The control log of tasks takes no records, trying again", "It takes them again"
+        )
+        self._known: dict[str, dict[Partition, int]] = {}  # by task, the one that is told of last at the end
+
+    def get(self, task_id: str) -> TaskEnding | None:
+        """What is known of a task; None when the log does not name it."""
+        return self.endings.get(task_id)
+
+    @contextmanager
+    def guarded(self, task_id: str) -> Iterator[None]:
+        """Work for one task: what it raises sets the task aside, and ends nothing."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - said, with a traceback
+            self.set_aside(task_id, error)
+
+    def set_aside(self, task_id: str, error: BaseException) -> None:
+        """Its seeds are crawled as those of a task that the log does not name."""
+        self.endings.set_aside(task_id)
+        logger.error(
+            "Task %s is set aside: its seeds are not counted and its end is not told by this process: %r",
+            task_id, error, exc_info=error,
+        )  # fmt: skip
+
+    def take_back(self, task_id: str, facts: Iterable[TakenBack]) -> None:
+        """Take back records that others carry on. What is lost on the way is taken back by the next owner."""
+        for fact in facts:
+            self.write(task_id, fact, lambda _is_durable: None)
+
+    def write(self, task_id: str, fact: Fact, done: Callable[[bool], None]) -> None:
+        """Append a record; `done` hears whether it is durable. Raises BadRecord: nobody could read it."""
+        read(Message(Partition(self._topic, 0), 0, *written(task_id, fact), headers=tuple(headers_of(fact))))
+
+        def heard(error: BaseException | None) -> None:
+            if error is None:
+                self._refused.is_over()
+            else:
+                self._refused.goes_on(error)
+            done(error is None)
+
+        def answered(future: Future[MessagePlace]) -> None:
+            try:
+                self._loop.call_soon_threadsafe(self._guarded(heard), future.exception())
+            except RuntimeError:
+                return  # the loop has closed: the process is ending
+
+        send(self._producer, self._topic, task_id, fact).add_done_callback(answered)
+
+    def put(self, task_id: str, place: MessagePlace) -> None:
+        """As in Highs of frontier.spill."""
+        known = self._known.pop(task_id, {})
+        known[place.partition] = max(place.offset + 1, known.get(place.partition, 0))
+        self._known[task_id] = known
+        if len(self._known) > _MOST_KNOWN:
+            self._forget_one()
+
+    def known(self, task_id: str) -> Mapping[Partition, int]:
+        """The highest position of a message of the task that this process knows of, by partition.
+
+        What tallies have passed is left out.
+        """
+        known, ending = self._known.get(task_id, {}), self.get(task_id)
+        for partition in [each for each in known if ending and ending.tallied(each) >= known[each]]:
+            del known[partition]
+        return known
+
+    def _forget_one(self) -> None:
+        """A task that the log does not name: who closes it looks for its messages. Or one that has ended."""
+        for task_id in list(islice(self._known, _MOST_LOOKED_AT)):
+            ending, known = self.get(task_id), self._known.pop(task_id)
+            if ending is None or ending.is_told:
+                return
+            self._known[task_id] = known
+
+
+# --- tracker ---------------------------------------------------------------------------------------------
+# Counts the seeds of tasks, and says how far each task is complete and committed in each partition.
+#
+# Each seed of a task has one hold of the tracker. When it is the last one, the seed's pages go to the page
+# log (tasks.page_counts), then the seed is counted in the control log (tasks.ending), and then released. A
+# seed of a task that the log does not name is released when the log was read up to its present end, and is
+# not counted.
+#
+# A tally names highs of all messages of its task that this process knows of: those that it has sent, and
+# those that have come here as links. For a process may die behind the message of a link. Its seed repeats,
+# and drops the link if the message has come to the same process meanwhile.
+
+
+_MOST_LEFT = 20_000  # seeds whose partition went away while they were under way
+_MOST_UNCOUNTED = 20_000  # tasks that nobody has named yet
+
+Share = tuple[str, Partition]  # one task in one partition
+
+
+class Tracked:
+    """A seed of a task, and its pages so far."""
+
+    __slots__ = ("_first", "_prefix", "began", "first_ms", "pages", "task_id")
+
+    def __init__(self, task_id: str, prefix: str, first: str) -> None:
+        self.task_id = task_id
+        self._prefix = prefix  # of the names of its counts
+        self._first = first  # where its producer's message is, if it has moved
+        self.began = False
+        self.first_ms = int(runtime.time() * 1000)
+        self.pages: dict[int, CountedPage] = {}  # of one page the last document counts
+
+    def seed(self, outcome: str) -> CountedSeed | None:
+        """How one that has moved has ended."""
+        return CountedSeed.at(self._first, outcome) if self._first and outcome != SPILLED else None
+
+    def counts(self, outcome: str) -> Counts:
+        """With how the seed has ended."""
+        pages, now_ms = self.pages.values(), int(runtime.time() * 1000)
+        answered, size_bytes = sum(page.is_answered for page in pages), sum(page.size_bytes for page in pages)
+        return Counts({self._prefix + outcome: 1}, self.first_ms, now_ms, answered, size_bytes)
+
+
+class Tracker(SeedListener):
+    """On the event loop's thread only."""
+
+    def __init__(
+        self, completion: Completion, control: Control, pages: PageLog, is_declared: Callable[[str], bool]
+    ) -> None:
+        self._completion = completion
+        self._is_declared = is_declared  # then its seeds are counted, before the log names it
+        self._ledger = completion.ledger
+        self._control = control
+        self._pages = pages
+        self._tracked: dict[Entry, Tracked] = {}
+        self._entries: dict[tuple[Partition, int], Entry] = {}  # those that wait to be counted
+        self._left: BoundedDict[tuple[Partition, int], Tracked] = BoundedDict(_MOST_LEFT)
+        self._countings: dict[Share, Counting] = {}
+        self._epochs: dict[Partition, int | None] = {}
+        self._ready: set[Share] = set()  # something waits to be counted
+        self._unsure: list[Entry] = []
+        self._uncounted: BoundedDict[str, int] = BoundedDict(_MOST_UNCOUNTED)  # seeds, by task
+        self._numbers = count()  # of keys in the log
+
+    # --- SeedListener -----------------------------------------------------------------------------
+
+    def arrived(self, entry: Entry, message: Message, seed: Seed | SeedError) -> None:
+        """As in SeedListener."""
+        if isinstance(seed, SeedError) or seed.task_id is None:
+            return
+        prefix, place = prefix_of(seed, message.headers), MessagePlace(entry.partition, entry.offset)
+        first = "".join(
+            at.decode(errors="replace") for _, at in first_place(message.headers) if not seed.is_link
+        )
+        self._tracked[entry] = Tracked(seed.task_id, prefix, first)
+        if prefix:
+            self._control.put(seed.task_id, place)
+        self._counting((seed.task_id, entry.partition)).arrived(entry.offset)
+        self._completion.hold_to_close(entry)
+
+    def began(self, job: Job) -> None:
+        """As in SeedListener."""
+        if (tracked := self._tracked.get(job.entry)) is not None:
+            tracked.began = True
+
+    def written(self, job: Job, document: Mapping[str, Any]) -> None:
+        """As in SeedListener."""
+        entry = job.entry
+        tracked = self._tracked.get(entry)
+        if tracked is None and not entry.live:
+            tracked = self._left.get((entry.partition, entry.offset))
+        if tracked is not None:
+            page = CountedPage.of(job, document)
+            tracked.pages[page.page] = page
+
+    def last_hold(self, entry: Entry) -> None:
+        """As in SeedListener: all is done but for the counting."""
+        if (tracked := self._tracked.get(entry)) is None or not entry.live:
+            return
+        if not self._is_known(tracked.task_id):
+            self._unsure.append(entry)
+            if len(self._unsure) == 1:
+                self._control.when_read(self._decide)
+        else:
+            self._done(entry, tracked)
+
+    def ended(self, entry: Entry) -> None:
+        """As in SeedListener."""
+        self._tracked.pop(entry, None)
+
+    def fenced(self, entry: Entry) -> None:
+        """As in SeedListener. What goes on is counted for the repeat that it completes."""
+        if (tracked := self._tracked.pop(entry, None)) is not None:
+            self._left[entry.partition, entry.offset] = tracked
+            self._entries.pop((entry.partition, entry.offset), None)
+            self._completion.release(entry)
+
+    def committed(self, positions: Mapping[Partition, Position | None]) -> None:
+        """As in SeedListener."""
+        known = {partition: DoneOffsets(position) for partition, position in positions.items() if position}
+        for (task_id, partition), counting in list(self._countings.items()):
+            if partition in known:
+                counting.committed(known[partition].__contains__)
+                if counting.is_empty and (task_id, partition) not in self._ready:
+                    del self._countings[task_id, partition]
+
+    # --- the control log --------------------------------------------------------------------------
+
+    def look(self) -> None:
+        """Write what has changed; to be called often."""
+        self._forget_lost()
+        self._tell_deleted_anew()
+        self._pages.look()
+        for share in list(self._ready):
+            with self._control.guarded(share[0]):
+                self._count(share)
+        for task_id in list(self._control.endings.unfinished):
+            with self._control.guarded(task_id):
+                self._tell_uncounted(task_id)
+                self._tell_passed(task_id)
+
+    @property
+    def is_counting(self) -> bool:
+        """Whether a seed waits to be counted."""
+        return bool(self._ready or self._unsure or self._pages.is_writing)
+
+    def _decide(self) -> None:
+        """The log is read: which of them belong to a task that it names."""
+        unsure, self._unsure = self._unsure, []
+        for entry in unsure:
+            tracked = self._tracked.get(entry)
+            if tracked is None or not entry.live:
+                continue
+            if self._is_known(tracked.task_id):
+                self._done(entry, tracked)
+            else:
+                self._counting((tracked.task_id, entry.partition)).skipped(entry.offset)
+                self._uncounted[tracked.task_id] = self._uncounted.get(tracked.task_id, 0) + 1
+                self._completion.release(entry)
+
+    def _is_known(self, task_id: str) -> bool:
+        return self._control.get(task_id) is not None or self._is_declared(task_id)
+
+    def _done(self, entry: Entry, tracked: Tracked) -> None:
+        if not tracked.began:  # what an earlier epoch did of it completes it
+            tracked = self._left.get((entry.partition, entry.offset), tracked)
+        counted, seed = partial(self._pages_written, entry, tracked), tracked.seed(_outcome(entry))
+        self._pages.add(tracked.task_id, tracked.pages.values(), counted, seed)
+
+    def _pages_written(self, entry: Entry, tracked: Tracked) -> None:
+        if entry not in self._tracked or not entry.live:
+            return  # its partition has left meanwhile
+        share = tracked.task_id, entry.partition
+        self._entries[entry.partition, entry.offset] = entry
+        self._counting(share).done(entry.offset, tracked.counts(_outcome(entry)))
+        self._ready.add(share)
+
+    def _count(self, share: Share) -> None:
+        task_id, partition = share
+        ending = self._control.get(task_id) or TaskEnding()
+        if (counting := self._countings.get(share)) is None:
+            self._ready.discard(share)
+            return
+        if self._control.endings.is_aside(task_id):
+            self._ready.discard(share)
+            self._release(partition, counting.skip_all())
+            return
+        counted, tally = counting.read(ending), ending.tallies.get(partition)
+        left = tally.left.intersection(counted) if tally is not None else frozenset()
+        self._release(partition, (offset for offset in counted if offset not in left))
+        for entry in self._waiting(partition, left):  # its outcome is that of the message as which it went on
+            seed = CountedSeed.at(f"{partition.topic}/{partition.number}/{entry.offset}")
+            self._pages.add(task_id, (), partial(self._left_written, entry), seed)
+        self._control.take_back(task_id, (TakenBack(name, partition) for name in counting.stale(ending)))
+        if not counting.is_waiting:
+            self._ready.discard(share)
+        self._write(share, ending, counting, tells_passed=False)
+
+    def _waiting(self, partition: Partition, offsets: Iterable[int]) -> list[Entry]:
+        found = (self._entries.pop((partition, offset), None) for offset in offsets)
+        return [entry for entry in found if entry is not None]
+
+    def _release(self, partition: Partition, offsets: Iterable[int]) -> None:
+        for entry in self._waiting(partition, offsets):
+            self._completion.release(entry)
+
+    def _left_written(self, entry: Entry) -> None:
+        if entry in self._tracked and entry.live:
+            self._completion.release(entry)
+
+    def _tell_uncounted(self, task_id: str) -> None:
+        """Before `passed`: the end waits for that, and comes behind this in the log."""
+        found, ending = self._uncounted.pop(task_id, None), self._control.get(task_id)
+        if found is not None and ending is not None and not ending.lacks_some:
+            self._control.write(task_id, Uncounted(found), lambda _is_durable: None)
+
+    def _tell_passed(self, task_id: str) -> None:
+        ending = self._control.get(task_id)
+        if ending is None or ending.is_told:
+            return
+        for partition, high in ending.highs.items():
+            if ending.passed(partition) < high and self._ledger.epoch(partition) is not None:
+                counting = self._counting((task_id, partition))
+                if counting.passed(self._ledger.next_offset(partition) or 0) >= high:
+                    self._write((task_id, partition), ending, counting, tells_passed=True)
+
+    def _write(self, share: Share, ending: TaskEnding, counting: Counting, *, tells_passed: bool) -> None:
+        task_id, partition = share
+        position = self._ledger.next_offset(partition) or 0
+        known = self._control.known(task_id)
+        tally = counting.next_tally(ending, position, known, tells_passed=tells_passed)
+        if tally is not None:
+            self._ready.add(share)
+            self._control.write(task_id, tally, lambda is_durable: None if is_durable else counting.failed())
+
+    def _counting(self, share: Share) -> Counting:
+        epoch = self._ledger.epoch(share[1])
+        if self._epochs.get(share[1]) != epoch:
+            self._forget_lost()
+            self._epochs[share[1]] = epoch
+        if (counting := self._countings.get(share)) is None:
+            name = f"{self._control.writer}.{epoch}"
+            counting = self._countings[share] = Counting(share[1], name, self._numbers)
+        return counting
+
+    def _tell_deleted_anew(self) -> None:
+        """Records of these tasks are gone: no tally that was on its way comes back."""
+        deleted = self._control.endings.deleted
+        for (task_id, _), counting in self._countings.items() if deleted else ():
+            if task_id in deleted:
+                counting.failed()
+        deleted.clear()
+
+    def _forget_lost(self) -> None:
+        """Partitions that have left, or have left and come back: their seeds were fenced."""
+        lost = {part for part, epoch in self._epochs.items() if self._ledger.epoch(part) != epoch}
+        if not lost:
+            return
+        for part in lost:
+            del self._epochs[part]
+        self._countings = {share: of for share, of in self._countings.items() if share[1] not in lost}
+        self._ready = {share for share in self._ready if share[1] not in lost}
+
+
+def _outcome(entry: Entry) -> str:
+    return "result" if entry.outcome is None else entry.outcome.value

@@ -1,1 +1,0 @@
-"""Writes the parts of the documents that follow from the source."""
