@@ -301,12 +301,9 @@ class Command(SiteCommand):
         """As Scrapy asks."""
         super().add_options(parser)
         which = parser.add_mutually_exclusive_group()
-        older, adaptive = (
-            "pages that were checked longer ago, such as 7d",
-            "pages whose next_at is over (default)",
-        )
+        older = "pages that were checked longer ago, such as 7d"
         which.add_argument("--older-than", metavar="T", type=_span, help=older)
-        which.add_argument("--adaptive", action="store_true", help=adaptive)
+        which.add_argument("--adaptive", action="store_true", help="pages whose next_at is over (default)")
         parser.add_argument("--task-id", metavar="ID", help="only pages of this task")
         parser.add_argument("--host", metavar="H", type=str.lower, help="only pages of this host")
         parser.add_argument("--limit", metavar="N", type=_limit, default=sys.maxsize, help="pages at most")

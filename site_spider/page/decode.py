@@ -22,9 +22,7 @@ from typing import Any, NamedTuple
 from chardetng_py import EncodingDetector
 from webencodings.labels import LABELS
 
-# --- codec -----------------------------------------------------------------------------------------------
-# Decodes bytes of a known encoding in slices.
-#
+# --- codec: decodes bytes of a known encoding in slices -------------------------------------------------
 # Theory of operation. A codec runs in C and lets no other thread run meanwhile, so a call works on one
 # slice. The decoders are incremental: what a slice ends in the middle of is kept for the next one, and the
 # slices together are what one call for the whole body gives. A body that is sound and small is decoded in
@@ -34,7 +32,6 @@ from webencodings.labels import LABELS
 #   first `MAX_FAULTS` of them nothing is decoded: such a body is no text.
 # - `iso2022_jp_ext` gives up when more than eight bytes wait for the end of an escape sequence, so a slice
 #   ends before the last of these.
-
 
 AT_ONCE_BYTES = 200_000  # a sound body up to here takes one call: 1 ms at most
 SLICE_BYTES = 16_384  # 2 ms at most, when all of it is faults
@@ -87,9 +84,7 @@ class Decoding:
 
     def pieces(self) -> Iterator[str]:
         """To be iterated once."""
-        if self._encoding in _MULTI_BYTE:
-            return self._of_multi_byte()
-        return self._of_single_byte()
+        return self._of_multi_byte() if self._encoding in _MULTI_BYTE else self._of_single_byte()
 
     def _of_single_byte(self) -> Iterator[str]:
         table = _byte_table(self._encoding)
@@ -389,9 +384,7 @@ def _detected(sample: bytes, whole: bool) -> str:
     return _named(detector.guess(tld=None, allow_utf8=False)) or "windows-1252"
 
 
-# --- body ------------------------------------------------------------------------------------------------
-# Cuts a body to what is kept: text, or on request the bytes of binary content.
-
+# --- body: cuts a body to what is kept: text, or on request the bytes of binary content -----------------
 
 LONGEST_CHARACTER_BYTES = 4  # in UTF-8
 _SLICE_BYTES = 49_152  # encoded in one call; a multiple of three

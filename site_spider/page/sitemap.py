@@ -62,15 +62,9 @@ _MONTH: Final = re.compile(r"\d{4}(-\d\d)?")
 _PERIODS: Final = {4: timedelta(366), 7: timedelta(31), 10: timedelta(1)}  # that a date of this length names
 _ENTRIES: Final = {"urlset": "url", "sitemapindex": "sitemap", "rss": "item", "RDF": "item", "feed": "entry"}
 _FIELDS: Final = {
-    "loc": "loc",
-    "link": "loc",
-    "guid": "guid",
-    "lastmod": "lastmod",
-    "pubDate": "lastmod",
-    "date": "lastmod",  # dc:date
-    "updated": "lastmod",
-    "priority": "priority",
-    "changefreq": "changefreq",
+    **{name: name for name in ("guid", "lastmod", "priority", "changefreq")},
+    **dict.fromkeys(("loc", "link"), "loc"),
+    **dict.fromkeys(("pubDate", "date", "updated"), "lastmod"),  # date: dc:date
 }
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import sys
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import brotli  # type: ignore[import-untyped] # it has no types
@@ -221,11 +221,5 @@ def _zstd(pieces: Pieces) -> Pieces:
     raise CodingError(f"the body has more than {MAX_MEMBERS} zstd frames")
 
 
-_CODINGS: dict[str, Callable[[Pieces], Pieces]] = {
-    "gzip": _gzip,
-    "x-gzip": _gzip,
-    "deflate": _deflate,
-    "br": _br,
-    "zstd": _zstd,
-}
+_CODINGS = {"gzip": _gzip, "x-gzip": _gzip, "deflate": _deflate, "br": _br, "zstd": _zstd}
 CODINGS = frozenset(_CODINGS)

@@ -285,9 +285,7 @@ def _with_short_labels(host: str) -> str:
     return host
 
 
-# --- plain url -------------------------------------------------------------------------------------------
-# What there is to know of a URL in its usual form, without parsing it.
-
+# --- plain url: what there is to know of a URL in its usual form, without parsing it --------------------
 
 _USUAL = re.compile(r"https?://([a-z0-9._-]+)(?::[0-9]+)?(/[^;?#]*(?:\?[^#]+)?)")
 _SAFE = re.compile(
@@ -314,13 +312,10 @@ def is_safe(url: str) -> bool:
     return _SAFE.fullmatch(url) is not None
 
 
-# --- fingerprint -----------------------------------------------------------------------------------------
-# The fingerprint of a page, for a plain GET of a URL.
-#
+# --- fingerprint: the fingerprint of a page, for a plain GET of a URL -----------------------------------
 # The same bytes as those of Scrapy's own fingerprinter for such a request, so that both can be mixed, at a
 # fraction of its time: no Request is needed, and links repeat, so the last ones are kept. Within a scope,
 # such as a task, the same page has a fingerprint of its own.
-
 
 _KEPT = 16_384  # fingerprints by URL: about 5 MB
 
@@ -344,12 +339,9 @@ def scoped(fingerprint: bytes, scope: str | None) -> bytes:
     return hashlib.sha1(b"%b\n%b" % (prefix, fingerprint), usedforsecurity=False).digest()
 
 
-# --- form ------------------------------------------------------------------------------------------------
-# What links are compared as: their canonical URL without what tells no two pages apart.
-#
+# --- form: what links are compared as: their canonical URL without what tells no two pages apart --------
 # Left out are parameters of trackers, session ids, and the name of an index page. A URL is never fetched, nor
 # stored, in this form.
-
 
 TRACKING, NONE = "tracking", "none"  # words in a list of parameters
 LONGEST_NAME, MOST_NAMES = 100, 200

@@ -70,9 +70,7 @@ from site_spider.spiders.sitemaps import (
 )
 from site_spider.tasks.states import rules_of
 
-# --- by source -------------------------------------------------------------------------------------------
-# What a source makes of a page: items, and requests for the links that its rules find.
-
+# --- by source: what a source makes of a page: items, and requests for the links that its rules find ----
 
 _LONGEST = 1_000  # characters of a description
 
@@ -117,8 +115,7 @@ def _request(source: Source, link: FoundLink, response: Response) -> Request | N
     return Request(link.url, meta={meta_keys.TO_TOPIC: rule.to, meta_keys.LEAF: rule.not_extract})
 
 
-# --- page result -----------------------------------------------------------------------------------------
-# What the result of a page says of the answer.
+# --- page result: what the result of a page says of the answer ------------------------------------------
 
 
 def describe_response(result: Result, response: Response, page: Page) -> None:

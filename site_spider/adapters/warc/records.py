@@ -126,7 +126,11 @@ def _of_document(
         found.append(_made("resource", headers, (content[1],), new_id))
     for last in [*found, *made[-2:]][:1]:  # of an exchange the response, not its request
         about["WARC-Concurrent-To"] = last.headers["WARC-Record-ID"]
-    headers = {**about, "Content-Type": "application/json"}
+    headers = {
+        **about,
+        "WARC-Target-URI": f"urn:metadata:{about['WARC-Target-URI']}",
+    }  # no capture of the page
+    headers["Content-Type"] = "application/json"
     return [*found, _made("metadata", headers, (encode(document),), new_id)]
 
 
@@ -205,8 +209,7 @@ def _date_of(document: dict[str, Any], now: float) -> str:
         return date_of(now)
 
 
-# --- reading ---------------------------------------------------------------------------------------------
-# What is whole in a file, and the index of it.
+# --- reading: what is whole in a file, and the index of it ----------------------------------------------
 
 
 class PackedRecord(NamedTuple):
