@@ -174,7 +174,7 @@ class KafkaProducer(seed_log.Producer):
                 self._renew()
             elif self._is_stuck():
                 logger.warning(
-                    "Kafka's client has sent nothing for %.0f s though servers answer it; a new one takes over.",
+                    "Kafka's client sent nothing for %.0f s though servers answer it; a new one takes over.",
                     _SILENT_SECONDS,
                 )
                 with self._lock:
