@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,31 @@ def document(folder: Path, path: str = "/page") -> dict[str, Any]:
 async def never(_path: str = "") -> str:
     await asyncio.Event().wait()
     return ""
+
+
+def paused_at(
+    folder: Path, site: Site, count: int, answer: Callable[[str], str], **task: Any
+) -> Callable[[Crawler], bool]:
+    """Pauses the task at so many requests; says whether nothing of it is in flight any more."""
+    is_paused = asyncio.Event()
+
+    async def pausing(path: str) -> str:
+        if len(site.asked) == count:
+            await asyncio.to_thread(declare, folder, state="paused", **task)
+            await is_paused.wait()
+        return answer(path)
+
+    def is_done(crawler: Crawler) -> bool:
+        states, service = part_of(crawler, TaskStates), SeedService.of(crawler)
+        assert states is not None
+        assert service is not None
+        state = states.of("t")
+        if state is not None and state.phase.name == "paused":
+            is_paused.set()
+        return is_paused.is_set() and not service.parts.completion.ledger.in_flight
+
+    site.pages["*"] = pausing
+    return is_done
 
 
 # --- if_changed ---
@@ -233,24 +259,7 @@ def test_a_trap_ends_with_exactly_once_and_its_links_are_counted_once(
 def test_links_out_of_a_trap_are_counted_and_not_parked(tmp_path: Path, site: Site) -> None:
     """What waits when its task is paused is fetched when that goes on, and leads no deeper."""
     declare(tmp_path)
-    is_paused = asyncio.Event()
-
-    async def pausing(path: str) -> str:
-        if len(site.asked) == 55:  # the trap is known, and links wait
-            await asyncio.to_thread(declare, tmp_path, state="paused")
-            await is_paused.wait()
-        return day(path)
-
-    def is_done(crawler: Crawler) -> bool:
-        states, service = part_of(crawler, TaskStates), SeedService.of(crawler)
-        assert states is not None
-        assert service is not None
-        state = states.of("t")
-        if state is not None and state.phase.name == "paused":
-            is_paused.set()
-        return is_paused.is_set() and not service.parts.completion.ledger.in_flight
-
-    site.pages["*"] = pausing
+    is_done = paused_at(tmp_path, site, 55, day)  # the trap is known, and links wait
     first = engine.crawl(tmp_path, [DAY], until=is_done, **OF_TRAPS)
     parked = first.stats["spill/sent"]
     assert (first.lag, trapped(first) > 0) == (0, True)
@@ -285,7 +294,9 @@ def test_a_trap_is_found_anew_after_a_kill_and_what_was_counted_stays(tmp_path: 
     again = engine.crawl(tmp_path, [], until=told(tmp_path), **OF_TRAPS)
     assert (again.lag, trapped(again) > 0) == (0, True)
     assert shown(tmp_path) == {TRAP: counted[0] + trapped(again)}
-    assert events(tmp_path)[0]["reasons"] == {f"trap {TRAP}": counted[0] + trapped(again)}
+    assert (
+        0 < events(tmp_path)[0]["reasons"][f"trap {TRAP}"] <= counted[0] + trapped(again)
+    )  # as told by then
 
 
 # --- parameters that are not compared ---
@@ -318,15 +329,9 @@ def test_pages_of_one_form_are_fetched_once_though_their_links_are_spilled(
 def test_pages_of_one_form_are_fetched_once_though_their_task_was_paused(tmp_path: Path, site: Site) -> None:
     """Links that were parked come back after others of their form, or before."""
     declare(tmp_path, drop_params=["x"])
-
-    async def pausing(path: str) -> str:
-        if len(site.asked) == 5:
-            await asyncio.to_thread(declare, tmp_path, state="paused", drop_params=["x"])
-        return forms(path)
-
-    site.pages["*"] = pausing
+    is_done = paused_at(tmp_path, site, 5, forms, drop_params=["x"])
     settings: dict[str, Any] = {"DEPTH_LIMIT": 0, "CONCURRENT_REQUESTS": 1, "SITE_DUPEFILTER": "local"}
-    engine.crawl(tmp_path, [ROOT], **settings)
+    engine.crawl(tmp_path, [ROOT], until=is_done, **settings)
     assert 5 <= len(site.asked) < 23
     declare(tmp_path, drop_params=["x"])
     assert desk(tmp_path).put_back("t") > 0
