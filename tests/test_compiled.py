@@ -18,6 +18,12 @@ pytestmark = [pytest.mark.timeout(TIMEOUT_SECONDS), pytest.mark.xdist_group("com
 LEVEL = {"COMPILE_LEVEL": "0"}  # the same code, in a third of the time
 
 FOLDERS = ("ledger", "seed", "page", "frontier", "intake", "dupefilter", "results", "engine", "service")
+PURE = (
+    *("tests/ledger", "tests/seed", "tests/page/test_links.py", "tests/page/test_url.py"),
+    *("tests/page/test_decode.py", "tests/frontier/test_frontier_model.py", "tests/results/test_batch.py"),
+    *("tests/results/test_fields.py", "tests/dupefilter/test_dupefilter.py"),
+)
+CRAWLS = ("tests/frontier/test_link_slices.py", "tests/intake/test_repeats.py")
 # The first reads sources by inspect; the others replace methods, which compiled code does not look up.
 WITHOUT = (
     "tests/engine/test_private_parts.py::test_no_private_part_is_used_outside_the_engine_folder",
@@ -73,6 +79,11 @@ def passes(folder: Path, *tests: str) -> None:
     assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-1000:]
 
 
+def test_pure_tests_and_crawls_pass(folder: Path) -> None:
+    passes(folder, *PURE, *CRAWLS)
+
+
+@pytest.mark.nightly
 def test_all_tests_of_the_folders_pass(folder: Path) -> None:
     passes(folder, *(f"tests/{name}" for name in FOLDERS))
 

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from site_spider.adapters.kafka.seed_log import KafkaSeedLog
@@ -209,11 +210,20 @@ def kafka_producer(kafka_brokers: str) -> Iterator[Producer]:
 
 
 def make_kafka_topic(brokers: str, topic: str, partitions: int, **config: str) -> None:
-    """Make the topic unless it is there."""
+    """Make the topic unless it is there; a broker lists a new one only after a while."""
     admin = AdminClient({"bootstrap.servers": brokers, "allow.auto.create.topics": "false"})
-    found = admin.list_topics(topic, timeout=PATIENCE_SECONDS).topics[topic]
-    if found.error is not None:
+    if is_listed(admin, topic):
+        return
+    try:
         admin.create_topics([NewTopic(topic, partitions, 1, config=config)])[topic].result(PATIENCE_SECONDS)
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+            raise
+    wait_until(lambda: is_listed(admin, topic))
+
+
+def is_listed(admin: AdminClient, topic: str) -> bool:
+    return admin.list_topics(topic, timeout=PATIENCE_SECONDS).topics[topic].error is None
 
 
 SIMULATION = (

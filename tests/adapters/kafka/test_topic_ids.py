@@ -19,10 +19,12 @@ from site_spider.contracts.seed_log import Partition, Position, Producer
 from tests.contracts.seed_logs import (
     PATIENCE_SECONDS,
     Case,
+    is_listed,
     kafka_case,
     kafka_producer,
     make_kafka_topic,
     poll_until,
+    wait_until,
 )
 
 __all__ = ["kafka_producer"]
@@ -50,6 +52,7 @@ def create_again(case: Case, brokers: str) -> list[bytes]:
     values = [b"new-%d" % number for number in range(NEW)]
     for future in [case.producer.send(case.topic, None, value) for value in values]:
         future.result(PATIENCE_SECONDS)
+    wait_until(lambda: is_listed(admin, case.topic))
     return values
 
 
