@@ -139,11 +139,13 @@ class FrontierServer:
         try:
             await asyncio.to_thread(remove_stale)
             path = await asyncio.to_thread(new_path)
+            # nobody listens before this is known here: the start may be cancelled wherever it waits
             self._server = await asyncio.start_unix_server(
-                self._connected, path, limit=_LONGEST_QUESTION_BYTES
+                self._connected, path, limit=_LONGEST_QUESTION_BYTES, start_serving=False
             )
             self._path = path
             await asyncio.to_thread(path.chmod, 0o600)
+            await self._server.start_serving()
         except OSError as error:
             logger.warning("scrapy frontier cannot ask this process: %s", error)
 

@@ -63,6 +63,36 @@ def while_crawling(
     return answers[0], crawled
 
 
+@pytest.mark.parametrize("loop", [None, asyncio.SelectorEventLoop], ids=["of crawls", "of virtual time"])
+def test_a_crawl_that_fails_as_it_opens_leaves_nobody_listening(
+    sockets: Path, monkeypatch: pytest.MonkeyPatch, loop: Callable[[], asyncio.AbstractEventLoop] | None
+) -> None:
+    """Wherever its start is cancelled; the test fails by itself for what is left."""
+
+    async def at_once(call: Callable[..., Any], *arguments: Any) -> Any:
+        return call(*arguments)
+
+    async def scenario() -> bool:
+        """Whether it was cancelled at each step, up to the last."""
+        for steps in range(100):
+            server = FrontierServer(SimpleNamespace(), at_once)  # type: ignore[arg-type]
+            opening = asyncio.create_task(server.open())
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            is_open = opening.done()
+            opening.cancel()
+            await asyncio.gather(opening, return_exceptions=True)
+            await server.close()
+            assert list(sockets.glob("*")) == []
+            if is_open:
+                return steps > 0
+        return False
+
+    monkeypatch.setattr(frontier_sockets.asyncio, "to_thread", at_once)
+    with asyncio.Runner(loop_factory=loop) as runner:
+        assert runner.run(scenario())
+
+
 def asked(question: bytes = b"5\n") -> bytes:
     (path,) = frontier_sockets.running()
     with socket.socket(socket.AF_UNIX) as connection:
