@@ -96,7 +96,9 @@ start_servers() {
     done
     if ((${#started[@]} == 0)); then return; fi
     mkdir -p "$servers_folder"
-    servers start "${started[@]}" </dev/null >"$servers_folder/start.log" 2>&1 &
+    # as in tests/real_servers.py: no broker is shut out because the machine stands still
+    SITE_SERVERS_KAFKA_PROPERTIES=broker.session.timeout.ms=60000 \
+        servers start "${started[@]}" </dev/null >"$servers_folder/start.log" 2>&1 &
     starter=$!
 }
 
@@ -151,7 +153,8 @@ run_tests() {
 
 # stop_tests: as Ctrl-C does, and not before their fixtures are through; a second Ctrl-C ends the patience
 stop_tests() {
-    if [[ -z $tests ]]; then return; fi
+    # in a trap a bare return has the status of what ended the script, which would end the trap as well
+    if [[ -z $tests ]]; then return 0; fi
     kill -INT -- "-$tests" 2>/dev/null || true
     timeout --foreground "$clean_up_seconds" tail --pid="$tests" -f /dev/null || true
     kill -KILL -- "-$tests" 2>/dev/null || true
