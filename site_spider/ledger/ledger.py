@@ -130,9 +130,6 @@ class SeedInFlight:
         return f"<seed {self.position} {state} {self.holds} holds>"
 
 
-Entry: TypeAlias = SeedInFlight  # in folders that have not been renamed
-
-
 # --- The books of one partition: seeds taken, seeds in flight, and the position to commit ----------------
 
 NOTHING: frozenset[int] = frozenset()

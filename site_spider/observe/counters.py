@@ -27,7 +27,7 @@ from site_spider.intake.intake import Seeds
 from site_spider.intake.room import BackPressure
 from site_spider.intake.suspects import Quarantine
 from site_spider.ledger.completion import SeedListener
-from site_spider.ledger.ledger import Entry
+from site_spider.ledger.ledger import SeedInFlight
 from site_spider.results.results import Sinks
 from site_spider.seed.seed import Seed
 
@@ -332,7 +332,7 @@ def _size(item: tuple[str | None, TaskCounts]) -> tuple[int, int]:
 
 
 class SeedTimes(SeedListener):
-    """From the poll to the completion. The exemplar of a duration is the Entry of its seed."""
+    """From the poll to the completion. The exemplar of a duration is its seed."""
 
     def __init__(
         self, tasks: TaskSums, durations: Histogram, clock: Callable[[], float] | None = None
@@ -340,14 +340,14 @@ class SeedTimes(SeedListener):
         self._tasks = tasks
         self._durations = durations
         self._clock = clock or runtime.monotonic
-        self._open: dict[Entry, tuple[float, str | None]] = {}
+        self._open: dict[SeedInFlight, tuple[float, str | None]] = {}
         self.last_completion_at: float | None = None  # of the clock
 
-    def arrived(self, entry: Entry, message: Message, seed: Seed | SeedError) -> None:  # noqa: ARG002
+    def arrived(self, entry: SeedInFlight, message: Message, seed: Seed | SeedError) -> None:  # noqa: ARG002
         """As in SeedListener."""
         self._open[entry] = self._clock(), None if isinstance(seed, SeedError) else seed.task_id
 
-    def ended(self, entry: Entry) -> None:
+    def ended(self, entry: SeedInFlight) -> None:
         """As in SeedListener."""
         now = self.last_completion_at = self._clock()
         began, task_id = self._open.pop(entry, (now, None))
@@ -357,11 +357,11 @@ class SeedTimes(SeedListener):
                 entry.outcome.value
             )  # the same as `value`, in a quarter of the time
 
-    def fenced(self, entry: Entry) -> None:
+    def fenced(self, entry: SeedInFlight) -> None:
         """As in SeedListener."""
         self._open.pop(entry, None)
 
-    def seconds_open(self, entry: Entry | None) -> float:
+    def seconds_open(self, entry: SeedInFlight | None) -> float:
         """For how long a seed is in flight; 0 for one that is not."""
         found = None if entry is None else self._open.get(entry)
         return 0.0 if found is None else self._clock() - found[0]

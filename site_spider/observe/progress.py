@@ -20,7 +20,7 @@ from site_spider.errors import TopicMissing
 from site_spider.frontier.host_queue import HostView
 from site_spider.histogram import Histogram
 from site_spider.ledger.completion import Job
-from site_spider.ledger.ledger import Entry
+from site_spider.ledger.ledger import SeedInFlight
 from site_spider.ledger.metadata import DoneOffsets, Run, decode
 from site_spider.observe.counters import TaskCounts, TaskSums, iso
 from site_spider.results.failures import REASONS, NameCounts, failure_name, reason_of
@@ -172,7 +172,7 @@ class FailedPage(NamedTuple):
     description: str
     at: float  # Unix time
     task_id: str | None
-    seed: Entry | None
+    seed: SeedInFlight | None
 
     def document(self) -> dict[str, Any]:
         """As JSON."""

@@ -25,7 +25,7 @@ from site_spider.contracts.seed_log import (
 from site_spider.contracts.sink import Record
 from site_spider.errors import CommitInDoubt, LogUnavailable
 from site_spider.ledger.completion import Completion, Job, SeedListener
-from site_spider.ledger.ledger import Entry
+from site_spider.ledger.ledger import SeedInFlight
 from site_spider.outage import Outage
 from site_spider.results.batch import BatchLimits
 from site_spider.results.commits import CommitTally, Member, Silence, Tell
@@ -258,33 +258,33 @@ class ExactlyOnce(SeedListener):
         elif self._held.keep(job.entry, item, job):
             self._completion.hold_to_close(job.entry)
 
-    def _forget(self, entry: Entry) -> None:
+    def _forget(self, entry: SeedInFlight) -> None:
         """The partition of a seed has left, or it is complete and nothing is kept of it."""
         if self._held.forget(entry):
             self._drop([entry])
 
     # --- SeedListener ---------------------------------------------------------------------------
 
-    def last_hold(self, entry: Entry) -> None:
+    def last_hold(self, entry: SeedInFlight) -> None:
         """The results of its tree are all that is left: they can go."""
         self._ended(entry)
 
-    def ended(self, entry: Entry) -> None:
+    def ended(self, entry: SeedInFlight) -> None:
         """It was set aside, or nothing was kept of it."""
         self._forget(entry)
 
-    def fenced(self, entry: Entry) -> None:
+    def fenced(self, entry: SeedInFlight) -> None:
         """Its next owner stores its results."""
         self._forget(entry)
 
     # --- what becomes of trees --------------------------------------------------------------------
 
-    def _drop(self, entries: Sequence[Entry]) -> None:
+    def _drop(self, entries: Sequence[SeedInFlight]) -> None:
         for entry in entries:
             self._completion.repeats.broken(entry)  # should it come back, it has to be done anew
             self._completion.release(entry)
 
-    def _ended(self, entry: Entry) -> None:
+    def _ended(self, entry: SeedInFlight) -> None:
         if entry.live and self._held.is_open(entry):
             self._held.end(entry, self._loop.time())
             self._look()

@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 from site_spider.contracts.seed_log import Partition, Position
 from site_spider.contracts.sink import Record
 from site_spider.errors import BatchError
-from site_spider.ledger.ledger import NOTHING, Entry, Ledger
+from site_spider.ledger.ledger import NOTHING, Ledger, SeedInFlight
 from site_spider.results.batch import BatchLimits
 
 # A bitmap of the text of a commit reaches 18,000 offsets and more; the rest is for what is polled meanwhile.
@@ -61,7 +61,7 @@ class Tree:
 
     __slots__ = ("entry", "is_ready", "items", "origin", "ready_since", "size_bytes")
 
-    def __init__(self, entry: Entry | None, origin: Any) -> None:
+    def __init__(self, entry: SeedInFlight | None, origin: Any) -> None:
         self.entry = entry
         self.origin = origin
         self.items: list[Item] = []
@@ -93,7 +93,7 @@ class HeldResults:
     def __init__(self, ledger: Ledger, limits: BatchLimits) -> None:
         self._ledger = ledger
         self._limits = limits
-        self._trees: dict[Entry, Tree] = {}
+        self._trees: dict[SeedInFlight, Tree] = {}
         self._ready: deque[Tree] = deque()
         self._committed: dict[Partition, Position] = {}
         self.under_way: Transaction | None = None
@@ -105,12 +105,12 @@ class HeldResults:
         """Trees that wait for a transaction."""
         return len(self._ready)
 
-    def is_open(self, entry: Entry) -> bool:
+    def is_open(self, entry: SeedInFlight) -> bool:
         """Whether something is kept of a tree that has not ended."""
         tree = self._trees.get(entry)
         return tree is not None and not tree.is_ready
 
-    def keep(self, entry: Entry, item: Item, origin: Any = None) -> bool:
+    def keep(self, entry: SeedInFlight, item: Item, origin: Any = None) -> bool:
         """Keep an item of an open tree; True for the first of it.
 
         Raises BatchError when the tree is not open any more.
@@ -134,7 +134,7 @@ class HeldResults:
         self.size_bytes += item.size_bytes
         self._make_ready(tree, now)
 
-    def end(self, entry: Entry, now: float) -> None:
+    def end(self, entry: SeedInFlight, now: float) -> None:
         """Nothing else of this tree is left: it is ready. Raises BatchError when it is so already."""
         tree = self._trees[entry]
         if tree.is_ready:
@@ -183,14 +183,14 @@ class HeldResults:
             self._drop(tree)
         return transaction.trees
 
-    def not_committed(self) -> list[Entry]:
+    def not_committed(self) -> list[SeedInFlight]:
         """Nothing of the transaction is stored: its trees wait in front again.
 
         Returns the seeds of those that are dropped, because their partition has left.
         """
         return self._put_back(self._answered().trees)
 
-    def refused(self, numbers: Collection[int]) -> tuple[list[Tree], list[Entry]]:
+    def refused(self, numbers: Collection[int]) -> tuple[list[Tree], list[SeedInFlight]]:
         """The server refuses these items of the transaction under way, by number; nothing of it is stored.
 
         They are dropped. Their trees, which are returned, are open again, so that something can be
@@ -207,7 +207,7 @@ class HeldResults:
                 opened.append(tree)
         return opened, self._put_back([tree for tree in trees if tree not in opened])
 
-    def forget(self, entry: Entry) -> bool:
+    def forget(self, entry: SeedInFlight) -> bool:
         """The seed is complete or another process's: nothing of it is kept, but for what is under way.
 
         True when something was.
@@ -252,8 +252,8 @@ class HeldResults:
         self._put_back(left_out)
         return [tree for tree in trees if tree not in left_out]
 
-    def _put_back(self, trees: Collection[Tree]) -> list[Entry]:
-        dropped: list[Entry] = []
+    def _put_back(self, trees: Collection[Tree]) -> list[SeedInFlight]:
+        dropped: list[SeedInFlight] = []
         for tree in reversed(tuple(trees)):
             if tree.entry is None or tree.entry.live:
                 self._ready.appendleft(tree)

@@ -20,7 +20,7 @@ from site_spider.contracts.sink import Answer, Record, Sink, Verdict
 from site_spider.engine.background import Background
 from site_spider.errors import SinkRejected, SinkUnavailable
 from site_spider.ledger.completion import Completion, Job, SeedListener
-from site_spider.ledger.ledger import Entry, Outcome
+from site_spider.ledger.ledger import Outcome, SeedInFlight
 from site_spider.outage import Outage
 from site_spider.page.url import host_of, site_of
 from site_spider.results.commits import Commits
@@ -61,7 +61,7 @@ class DeadLetters:
             f"Dead letters are written to {topic} again",
         )
 
-    def set_aside(self, message: Message, reason: str, entry: Entry) -> None:
+    def set_aside(self, message: Message, reason: str, entry: SeedInFlight) -> None:
         """Queue a dead letter; when it is durable, one hold of the seed is given back."""
         where = f"{message.partition.topic}/{message.partition.number} offset {message.offset}"
         logger.warning("Dead letter from %s: %s", where, reason)
@@ -78,7 +78,7 @@ class DeadLetters:
             entry.is_set_aside = True
             self._completion.at_last(entry, partial(self.set_aside, entry.message, reason, entry))
 
-    def _send(self, message: Message, headers: list[tuple[str, bytes]], entry: Entry) -> None:
+    def _send(self, message: Message, headers: list[tuple[str, bytes]], entry: SeedInFlight) -> None:
         future = self._producer.send(self._topic, message.key, message.value, headers)
 
         def done(future: Future[MessagePlace]) -> None:
@@ -87,7 +87,11 @@ class DeadLetters:
         future.add_done_callback(done)
 
     def _sent(
-        self, future: Future[MessagePlace], message: Message, headers: list[tuple[str, bytes]], entry: Entry
+        self,
+        future: Future[MessagePlace],
+        message: Message,
+        headers: list[tuple[str, bytes]],
+        entry: SeedInFlight,
     ) -> None:
         error = future.exception()
         if error is None:

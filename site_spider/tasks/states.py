@@ -21,7 +21,7 @@ from site_spider.engine.background import Background
 from site_spider.engine.scrapy_parts import part_of
 from site_spider.errors import SeedError
 from site_spider.ledger.completion import Job, SeedListener, job_of
-from site_spider.ledger.ledger import Entry
+from site_spider.ledger.ledger import SeedInFlight
 from site_spider.page.url import UrlForm
 from site_spider.seed.seed import Seed
 from site_spider.tasks import record
@@ -181,7 +181,7 @@ class TaskStates(SeedListener):
         self.by_id: dict[str, TaskState] = {}  # to be read only
         self._declared = board.tasks
         self._born = 0  # states
-        self._of: dict[Entry, tuple[TaskState, str]] = {}  # with the prefix of its counts
+        self._of: dict[SeedInFlight, tuple[TaskState, str]] = {}  # with the prefix of its counts
         self._soon: asyncio.Handle | None = None
         self._loop = asyncio.get_running_loop()
 
@@ -278,12 +278,12 @@ class TaskStates(SeedListener):
 
     # --- SeedListener -------------------------------------------------------------------------------
 
-    def arrived(self, entry: Entry, message: Message, seed: Seed | SeedError) -> None:
+    def arrived(self, entry: SeedInFlight, message: Message, seed: Seed | SeedError) -> None:
         """As in SeedListener."""
         if self._declared and not isinstance(seed, SeedError) and seed.task_id is not None:
             self.adopt(entry, seed, message.headers)
 
-    def adopt(self, entry: Entry, seed: Seed, headers: Headers = ()) -> None:
+    def adopt(self, entry: SeedInFlight, seed: Seed, headers: Headers = ()) -> None:
         """A seed is counted, if its task is declared; no matter if it was before."""
         state = self.of(seed.task_id)
         if state is not None and entry not in self._of:
@@ -303,18 +303,18 @@ class TaskStates(SeedListener):
         if state.count_page(document):
             self.tell_soon()
 
-    def ended(self, entry: Entry) -> None:
+    def ended(self, entry: SeedInFlight) -> None:
         """As in SeedListener."""
         if self._of and (found := self._left(entry)) is not None and entry.outcome is not None:
             state, prefix = found
             state.seeds[prefix + entry.outcome.value] += 1
             state.is_news = True
 
-    def fenced(self, entry: Entry) -> None:
+    def fenced(self, entry: SeedInFlight) -> None:
         """As in SeedListener."""
         self._left(entry)
 
-    def _left(self, entry: Entry) -> tuple[TaskState, str] | None:
+    def _left(self, entry: SeedInFlight) -> tuple[TaskState, str] | None:
         if (found := self._of.pop(entry, None)) is not None:
             state = found[0]
             state.open_seeds, state.idle_since = state.open_seeds - 1, self._loop.time()

@@ -17,7 +17,7 @@ from site_spider.contracts.seed_log import Message, MessagePlace, Partition, Pos
 from site_spider.engine.background import Background
 from site_spider.errors import SeedError
 from site_spider.ledger.completion import Completion, Job, SeedListener
-from site_spider.ledger.ledger import Entry
+from site_spider.ledger.ledger import SeedInFlight
 from site_spider.ledger.metadata import DoneOffsets
 from site_spider.outage import Outage
 from site_spider.seed.seed import Seed, first_place
@@ -198,19 +198,19 @@ class Tracker(SeedListener):
         self._ledger = completion.ledger
         self._control = control
         self._pages = pages
-        self._tracked: dict[Entry, Tracked] = {}
-        self._entries: dict[tuple[Partition, int], Entry] = {}  # those that wait to be counted
+        self._tracked: dict[SeedInFlight, Tracked] = {}
+        self._entries: dict[tuple[Partition, int], SeedInFlight] = {}  # those that wait to be counted
         self._left: BoundedDict[tuple[Partition, int], Tracked] = BoundedDict(_MOST_LEFT)
         self._countings: dict[Share, Counting] = {}
         self._epochs: dict[Partition, int | None] = {}
         self._ready: set[Share] = set()  # something waits to be counted
-        self._unsure: list[Entry] = []
+        self._unsure: list[SeedInFlight] = []
         self._uncounted: BoundedDict[str, int] = BoundedDict(_MOST_UNCOUNTED)  # seeds, by task
         self._numbers = count()  # of keys in the log
 
     # --- SeedListener -----------------------------------------------------------------------------
 
-    def arrived(self, entry: Entry, message: Message, seed: Seed | SeedError) -> None:
+    def arrived(self, entry: SeedInFlight, message: Message, seed: Seed | SeedError) -> None:
         """As in SeedListener."""
         if isinstance(seed, SeedError) or seed.task_id is None:
             return
@@ -239,7 +239,7 @@ class Tracker(SeedListener):
             page = CountedPage.of(job, document)
             tracked.pages[page.page] = page
 
-    def last_hold(self, entry: Entry) -> None:
+    def last_hold(self, entry: SeedInFlight) -> None:
         """As in SeedListener: all is done but for the counting."""
         if (tracked := self._tracked.get(entry)) is None or not entry.live:
             return
@@ -250,11 +250,11 @@ class Tracker(SeedListener):
         else:
             self._done(entry, tracked)
 
-    def ended(self, entry: Entry) -> None:
+    def ended(self, entry: SeedInFlight) -> None:
         """As in SeedListener."""
         self._tracked.pop(entry, None)
 
-    def fenced(self, entry: Entry) -> None:
+    def fenced(self, entry: SeedInFlight) -> None:
         """As in SeedListener. What goes on is counted for the repeat that it completes."""
         if (tracked := self._tracked.pop(entry, None)) is not None:
             self._left[entry.partition, entry.offset] = tracked
@@ -307,13 +307,13 @@ class Tracker(SeedListener):
     def _is_known(self, task_id: str) -> bool:
         return self._control.get(task_id) is not None or self._is_declared(task_id)
 
-    def _done(self, entry: Entry, tracked: Tracked) -> None:
+    def _done(self, entry: SeedInFlight, tracked: Tracked) -> None:
         if not tracked.began:  # what an earlier epoch did of it completes it
             tracked = self._left.get((entry.partition, entry.offset), tracked)
         counted, seed = partial(self._pages_written, entry, tracked), tracked.seed(_outcome(entry))
         self._pages.add(tracked.task_id, tracked.pages.values(), counted, seed)
 
-    def _pages_written(self, entry: Entry, tracked: Tracked) -> None:
+    def _pages_written(self, entry: SeedInFlight, tracked: Tracked) -> None:
         if entry not in self._tracked or not entry.live:
             return  # its partition has left meanwhile
         share = tracked.task_id, entry.partition
@@ -342,7 +342,7 @@ class Tracker(SeedListener):
             self._ready.discard(share)
         self._write(share, ending, counting, tells_passed=False)
 
-    def _waiting(self, partition: Partition, offsets: Iterable[int]) -> list[Entry]:
+    def _waiting(self, partition: Partition, offsets: Iterable[int]) -> list[SeedInFlight]:
         found = (self._entries.pop((partition, offset), None) for offset in offsets)
         return [entry for entry in found if entry is not None]
 
@@ -350,7 +350,7 @@ class Tracker(SeedListener):
         for entry in self._waiting(partition, offsets):
             self._completion.release(entry)
 
-    def _left_written(self, entry: Entry) -> None:
+    def _left_written(self, entry: SeedInFlight) -> None:
         if entry in self._tracked and entry.live:
             self._completion.release(entry)
 
@@ -408,5 +408,5 @@ class Tracker(SeedListener):
         self._ready = {share for share in self._ready if share[1] not in lost}
 
 
-def _outcome(entry: Entry) -> str:
+def _outcome(entry: SeedInFlight) -> str:
     return "result" if entry.outcome is None else entry.outcome.value

@@ -11,7 +11,7 @@ import pytest
 
 from site_spider.contracts.seed_log import Partition
 from site_spider.histogram import Histogram
-from site_spider.ledger.ledger import Entry, Outcome
+from site_spider.ledger.ledger import Outcome, SeedInFlight
 from site_spider.observe.counters import CAUSES, LoopLag, Pauses, SeedTimes, TaskSums
 from site_spider.observe.progress import PageTally
 from tests.in_process import virtual_time
@@ -107,7 +107,7 @@ def test_a_blocked_event_loop_is_seen() -> None:
 def test_seeds_that_left_are_not_timed() -> None:
     durations, now = Histogram(), [100.0]
     times = SeedTimes(TaskSums(), durations, lambda: now[0])
-    done, left = (Entry(Partition("seeds", 0), offset, 1) for offset in (7, 8))
+    done, left = (SeedInFlight(Partition("seeds", 0), offset, 1) for offset in (7, 8))
     seed: Any = SimpleNamespace(task_id="t")
     message: Any = None
     for entry in (done, left):

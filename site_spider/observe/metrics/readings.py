@@ -21,7 +21,7 @@ from site_spider.engine.scrapy_parts import ROBOTS_COUNTED
 from site_spider.frontier.retry import BACKOFFS_COUNTED, REDIRECTS_COUNTED
 from site_spider.histogram import Histogram
 from site_spider.intake.suspects import Quarantine
-from site_spider.ledger.ledger import Entry
+from site_spider.ledger.ledger import SeedInFlight
 from site_spider.observe.counters import LogTally
 from site_spider.observe.metrics.catalogue import OWN
 from site_spider.observe.snapshot import Snapshot, Watched, number, snapshot, stats_of
@@ -169,7 +169,7 @@ def histogram_document(measured: Histogram) -> dict[str, Any]:
 
 
 def _seed(of_whom: object) -> str:
-    return of_whom.position if isinstance(of_whom, Entry) else ""
+    return of_whom.position if isinstance(of_whom, SeedInFlight) else ""
 
 
 def _process() -> dict[str, Any]:
