@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import tracemalloc
 from collections.abc import Callable
 from typing import Any
@@ -24,29 +23,13 @@ from tests.adapters.elasticsearch.odd_answers import (
     settings_for,
 )
 from tests.adapters.raw_server import Asked, Said, answering, said
+from tests.contracts.trials import written
 
 
-async def opened(address: str, make: Callable[..., ElasticsearchSink]) -> ElasticsearchSink:
-    sink = make(settings_for(address))
-    await sink.open()
-    return sink
-
-
-def write_to(
-    answer: Callable[[Asked], Said],
-    make: Callable[..., ElasticsearchSink] = ElasticsearchSink.from_settings,
-) -> list[Verdict]:
+def write_to(answer: Callable[[Asked], Said]) -> list[Verdict]:
     """What the sink makes of one batch."""
-
-    async def scenario(address: str) -> list[Verdict]:
-        sink = await opened(address, make)
-        try:
-            return list(await sink.write(RECORDS))
-        finally:
-            await sink.close()
-
     with answering(answer) as address:
-        return asyncio.run(scenario(address))
+        return written(ElasticsearchSink.from_settings(settings_for(address)), RECORDS)
 
 
 def to_bulk(answer: Said) -> Callable[[Asked], Said]:
@@ -61,12 +44,6 @@ def test_an_odd_answer_is_an_outage_that_says_what_came(name: str) -> None:
         write_to(to_bulk(odd(name)))
     assert str(caught.value).isprintable()
     assert len(str(caught.value)) < 1000
-
-
-def test_statistics_are_kept_in_the_same_way() -> None:
-    """They have the same sink."""
-    with pytest.raises(SinkUnavailable):
-        write_to(to_bulk(odd("list")), ElasticsearchSink.for_statistics)
 
 
 def test_what_came_stands_in_the_error() -> None:

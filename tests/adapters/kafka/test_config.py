@@ -94,15 +94,6 @@ def test_the_group_protocol_is_chosen_by_its_setting() -> None:
         config(SITE_KAFKA_GROUP_PROTOCOL="newest")
 
 
-def test_a_member_fetches_few_small_seeds_in_advance() -> None:
-    """Each takes 0.6 KB of it, and a fetched megabyte of compressed ones is ten or twenty of them.
-
-    With these, 25,000 of 100,000 small ones wait in the client at most; with its own values all of them do.
-    """
-    member = config().member("group", "instance", print)
-    assert (member["queued.min.messages"], member["max.partition.fetch.bytes"]) == (1_000, 32_768)
-
-
 # --- health --------------------------------------------------------------------------------
 
 

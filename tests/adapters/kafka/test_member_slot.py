@@ -110,9 +110,8 @@ def test_the_folder_belongs_to_the_user_alone(tmp_path: Path, monkeypatch: pytes
     assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
 
 
-@pytest.mark.parametrize("kind", ["a link", "open to all"])
 def test_a_folder_that_another_user_made_first_is_not_used(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its name in the folder for temporary files can be guessed."""
     home = tmp_path / "home"
@@ -121,15 +120,35 @@ def test_a_folder_that_another_user_made_first_is_not_used(
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
     theirs = tmp_path / f"site_spider-{os.getuid()}"
     (tmp_path / "elsewhere").mkdir()
-    if kind == "a link":
-        theirs.symlink_to(tmp_path / "elsewhere")
-    else:
-        theirs.mkdir()
-        theirs.chmod(0o777)
+    theirs.symlink_to(tmp_path / "elsewhere")
     slot = MemberSlot.claim("group")
     slot.release()
     assert slot.path.parent == home / ".local" / "state" / "site_spider"
     assert not list((tmp_path / "elsewhere").iterdir())
+
+
+def test_a_slot_is_not_taken_in_a_folder_that_others_may_write_to(tmp_path: Path) -> None:
+    """They could take all slots, or put links in the place of lock files; nor behind a link, or in a file."""
+    for name in ("slots", "real"):
+        (tmp_path / name).mkdir(mode=0o700)
+    (tmp_path / "slots").chmod(0o777)
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    (tmp_path / "file").touch()
+    for name in ("slots", "link", "file"):
+        with pytest.raises(OSError, match=name) as refused:
+            MemberSlot.claim("group", tmp_path / name)
+        assert name == "file" or isinstance(refused.value, PermissionError)
+
+
+def test_a_lock_file_that_is_a_link_is_refused(tmp_path: Path) -> None:
+    """What it leads to stays as it is."""
+    slot = MemberSlot.claim("group", tmp_path)
+    slot.release()
+    slot.path.unlink()
+    (tmp_path / "elsewhere").write_text("kept")
+    slot.path.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError, match="symbolic"):
+        MemberSlot.claim("group", tmp_path)
 
 
 def test_a_folder_of_somebody_else_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

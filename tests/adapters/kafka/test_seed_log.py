@@ -6,7 +6,7 @@ import threading
 import uuid
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import Producer as KafkaClient
 from confluent_kafka.admin import AdminClient, ConfigResource
 
@@ -193,27 +193,6 @@ def test_the_end_is_told_behind_the_marks_of_a_transaction(case: Case, kafka_bro
     assert member.values == [b"value"]
     assert [message.value for message in case.log.read(case.topic)] == [b"value"]
     assert case.log.progress(case.topic, case.group)[0].end == 4
-
-
-@pytest.mark.servers
-def test_a_committed_offset_that_was_deleted_continues_at_the_earliest(
-    case: Case, kafka_brokers: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Retention may overtake a group; it is said, and what is left is read."""
-    make_kafka_topic(kafka_brokers, case.topic, 1)
-    case.send([(b"key", b"%d" % number) for number in range(20)])
-    first = case.member()
-    first.take(20)
-    first.consumer.commit({Partition(case.topic, 0): Position(5)})
-    case.leave(first)
-    admin = AdminClient({"bootstrap.servers": kafka_brokers})
-    for deleted in admin.delete_records([TopicPartition(case.topic, 0, 12)]).values():
-        deleted.result(PATIENCE_SECONDS)
-    second = case.member()
-    second.take(8)
-    assert [message.offset for message in second.taken] == list(range(12, 20))
-    assert "offset 5" in caplog.text
-    assert case.log.progress(case.topic, case.group)[0].start == 12
 
 
 @pytest.mark.servers
