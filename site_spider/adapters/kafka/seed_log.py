@@ -321,7 +321,7 @@ class KafkaSeedLog(SeedLog):
 
     @classmethod
     def from_settings(cls, settings: Any) -> Self:
-        """Read SITE_KAFKA_BROKERS, SITE_KAFKA_OPTIONS and SITE_KAFKA_GROUP_PROTOCOL. Raises ConfigError."""
+        """Read SITE_KAFKA_BROKERS and SITE_KAFKA_OPTIONS. Raises ConfigError."""
         topics = (options.text(settings, name) for name in ("SITE_RESULTS_TOPIC", "SITE_ITEMS_TOPIC"))
         return cls(KafkaConfig.from_settings(settings), *topics)
 
@@ -382,8 +382,7 @@ class KafkaSeedLog(SeedLog):
 
     def facts(self, topic: str, group: str, offsets: Mapping[Partition, int]) -> LogFacts:
         self._partitions(topic)
-        is_classic = self._config.group_protocol == "classic"
-        found = described(self._admin, group, _FACTS_ANSWER_SECONDS) if is_classic else None
+        found = described(self._admin, group, _FACTS_ANSWER_SECONDS)
         # a right that is missing leaves one of them unknown
         return LogFacts(
             None if found is None else len(found.members),
@@ -392,8 +391,6 @@ class KafkaSeedLog(SeedLog):
         )
 
     def unowned(self, topics: Topics, group: str) -> frozenset[Partition] | None:
-        if self._config.group_protocol != "classic":
-            return None
         found = assignment_of(self._admin, group, each_topic(topics), _ANSWER_SECONDS)
         return None if found is None or (found.owned and not found.is_settled) else found.unowned
 

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource
 from site_spider.adapters.kafka.client import KafkaConfig
 from site_spider.adapters.kafka.membership import MemberSlot
 from site_spider.adapters.kafka.seed_log import KafkaSeedLog
-from site_spider.contracts.seed_log import Partition, Position, Producer
+from site_spider.contracts.seed_log import Partition, Position
 from site_spider.errors import LogUnavailable
 from tests.adapters.kafka.cases import case, lock_folder
 from tests.adapters.seed_log_process import process
@@ -21,7 +21,6 @@ from tests.contracts.seed_logs import (
     PATIENCE_SECONDS,
     QUICK_KAFKA,
     Case,
-    kafka_case,
     kafka_producer,
     make_kafka_topic,
     poll_until,
@@ -104,28 +103,6 @@ def test_a_member_that_leaves_in_the_middle_of_a_rebalance_commits(case: Case) -
     wait_until(lambda: [holding_up.poll(), not closing.is_alive()][1], "the end of the member")
     committed = {p.partition: p.committed for p in case.log.progress(case.topic, case.group)}
     assert {part: committed[part] for part in kept} == leaving.next_positions(kept)
-
-
-@pytest.mark.servers
-def test_the_new_group_protocol_works_too(kafka_producer: Producer, kafka_brokers: str) -> None:
-    """Members share the partitions, hand them over and commit."""
-    settings = {"SITE_KAFKA_GROUP_PROTOCOL": "consumer", "SITE_KAFKA_OPTIONS": {}}
-    with kafka_case(kafka_producer, kafka_brokers, **settings) as case:
-        share_and_commit(case)
-
-
-def share_and_commit(case: Case) -> None:
-    values = case.produce(40)
-    first = case.member()
-    first.commit_when_leaving()
-    first.take(40)
-    second = case.member()
-    second.commit_when_leaving()
-    poll_until([first, second], lambda: len(first.owned) == len(second.owned) == 2)
-    values += case.produce(40, first=40)
-    poll_until([first, second], lambda: len(first.taken) + len(second.taken) >= 80)
-    assert sorted(value or b"" for value in first.values + second.values) == sorted(values)
-    first.consumer.commit(first.next_positions(sorted(first.owned)))
 
 
 @pytest.mark.servers
