@@ -27,9 +27,7 @@ P = Partition(TOPIC, 0)
 
 @pytest.fixture
 def log(tmp_path: Path) -> LocalSeedLog:
-    log = LocalSeedLog(tmp_path, 1)
-    log.forget_after(KEEP_SECONDS)
-    return log
+    return LocalSeedLog(tmp_path, 1, KEEP_SECONDS)
 
 
 @pytest.fixture
@@ -83,8 +81,7 @@ def test_what_another_group_has_not_read_is_kept(log: LocalSeedLog, member: Memb
 
 
 def test_what_is_young_is_kept_and_a_group_goes_on_where_it_was(tmp_path: Path) -> None:
-    log = LocalSeedLog(tmp_path, 1)
-    log.forget_after(3600)
+    log = LocalSeedLog(tmp_path, 1, 3600)
     produce(log, 5)
     member = Member(log, TOPIC, GROUP)
     member.take(5)
