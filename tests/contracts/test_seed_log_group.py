@@ -6,10 +6,10 @@ import pytest
 
 from site_spider.contracts.seed_log import Partition, Position
 from site_spider.errors import LogUnavailable
-from tests.contracts.partitions import by_partition
 from tests.contracts.seed_logs import (
     PARTITIONS,
     Case,
+    by_partition,
     case,
     kafka_producer,
     poll_until,
