@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from site_spider.adapters.elasticsearch import sink
 from site_spider.adapters.elasticsearch.sink import ElasticsearchSink, Sizes
 from site_spider.contracts.sink import Answer, Record
 from tests.adapters.elasticsearch.odd_answers import bulk, good, item, settings_for
@@ -57,7 +58,10 @@ def test_only_the_record_that_is_larger_than_those_that_pass_is_rejected(count: 
     assert found == [*[Answer.ACKNOWLEDGED] * (count - 1), Answer.REJECTED]
 
 
-def test_a_record_that_is_smaller_than_what_has_passed_lately_is_tried_again() -> None:
+def test_a_record_that_is_smaller_than_what_has_passed_lately_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sink, "_REMEMBERED_SECONDS", 3600.0)  # of a machine that stands still
     refusals = itertools.count()
 
     def answer(asked: Asked) -> Said:
