@@ -115,7 +115,11 @@ _NEARLY = 0.9  # the same: a letter that lacks or is too many
 _LONG = 12  # characters: a shorter variable of the environment may be another program's
 _SCRAPYS = frozenset(name for name in dir(default_settings) if name.isupper())
 _UNUSUAL = frozenset({"CONCURRENT_REQUESTS_PER_IP"})  # Scrapy reads them, and has no default
-_GONE = {"SITE_TRACE_EVERY": "nothing is sent over OTLP: let a collector scrape SITE_METRICS_ADDRESS"}
+_GONE = {
+    "SITE_TRACE_EVERY": "nothing is sent over OTLP: let a collector scrape SITE_METRICS_ADDRESS",
+    "SITE_KAFKA_GROUP_PROTOCOL": "members speak the classic protocol. Remove it, and stop a group of another "
+    "protocol as a whole before the first of these processes starts",
+}
 _CLASSES = ("SITE_SEED_LOG_CLASSES", "SITE_SINK_CLASSES", "SITE_READER_CLASSES", "SITE_DUPEFILTER_CLASSES")
 
 

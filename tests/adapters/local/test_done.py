@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -12,22 +11,6 @@ import pytest
 from site_spider.adapters.local import done as local_done
 from site_spider.adapters.local.done import LocalDone
 from site_spider.contracts.done_store import DoneUnavailable
-
-PAGES = [b"page %d" % number for number in range(2500)]
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[LocalDone]:
-    store = LocalDone(tmp_path / "data", "group")
-    yield store
-    store.close()
-
-
-def test_pages_are_kept_in_the_file(store: LocalDone) -> None:
-    """More than one statement takes; twice is as good as once."""
-    store.add(PAGES)
-    store.add(PAGES[:10])
-    assert store.known([*PAGES, b"other"]) == set(PAGES)
 
 
 def test_reading_goes_on_while_another_process_holds_the_lock(
