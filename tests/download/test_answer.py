@@ -16,6 +16,8 @@ HEAD = b"HTTP/1.1 200 OK\r\n"
 ANSWERS = {
     "length": HEAD + b"A: b\r\nContent-Length: 5\r\n\r\nhello",
     "chunks": HEAD + b"Transfer-Encoding: chunked\r\n\r\n2;x=y\r\nhe\r\n3\r\nllo\r\n0\r\nT: u\r\n\r\n",
+    "no reason": b"HTTP/1.1 200\r\nContent-Length: 5\r\n\r\nhello",
+    "reason of its own": b"HTTP/1.1 200 \xff\xfe :(\r\nContent-Length: 5\r\n\r\nhello",
     "hints": b"HTTP/1.1 103 Hints\r\nL: x\r\n\r\n" + HEAD + b"Content-Length: 5\r\n\r\nhello",
 }
 

@@ -135,22 +135,6 @@ def test_a_bug_after_a_record_was_accepted_is_told_to_the_owner_and_not_to_its_s
     run(scenario())
 
 
-def test_never_more_than_two_writes_are_under_way() -> None:
-    """A slow sink gets two batches, the rest waits."""
-
-    async def scenario() -> None:
-        sink = ScriptedSink()
-        sink.hold = asyncio.Event()
-        async with opened(sink) as delivery:
-            answers = submit(delivery, *(str(number) for number in range(95)))
-            await until(lambda: sink.attempts == 2)
-            sink.hold.set()
-            await until(lambda: len(answers) == 95)
-            assert sink.most_under_way == 2
-
-    run(scenario())
-
-
 def test_an_outage_is_told_once_and_nothing_is_lost(caplog: pytest.LogCaptureFixture) -> None:
     """One WARNING when the sink goes away, one INFO when it is back, every record answered once."""
     caplog.set_level(logging.INFO)
@@ -271,24 +255,6 @@ def test_rejected_records_are_final_and_their_lines_limited(caplog: pytest.LogCa
     warnings = lines(caplog, logging.WARNING)
     assert len(warnings) == 10
     assert all(len(line) < 400 and "\n" not in line for line in warnings)
-
-
-def test_a_busy_record_is_written_again() -> None:
-    """RETRY for one record does not hold up the others, nor lose it."""
-
-    async def scenario() -> None:
-        sink = ScriptedSink()
-        busy = {"b"}
-        sink.answer = lambda record: Verdict(Answer.RETRY, "429") if record.key in busy else ACKNOWLEDGED
-        async with opened(sink) as delivery:
-            answers = submit(delivery, "a", "b", "c")
-            await until(lambda: len(answers) == 2)
-            assert delivery.available
-            busy.clear()
-            await until(lambda: len(answers) == 3)
-        assert sink.written == [["a", "b", "c"], ["b"]]
-
-    run(scenario())
 
 
 def test_a_record_does_not_wait_for_the_pause_of_a_busy_one() -> None:
