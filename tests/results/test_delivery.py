@@ -14,7 +14,7 @@ from site_spider.contracts.sink import ACKNOWLEDGED, Answer, Record, Verdict
 from site_spider.errors import ConfigError, SinkUnavailable
 from site_spider.results import delivery as hearing
 from site_spider.results.batch import BatchLimits
-from site_spider.results.delivery import Delivery
+from site_spider.results.delivery import Delivery, LogLimit
 from tests.in_process import virtual_time
 from tests.in_process.scripted_sink import ScriptedSink
 
@@ -419,3 +419,12 @@ def test_open_passes_a_wrong_setting_on_at_once() -> None:
             await Delivery(Misconfigured()).open(60)
 
     run(scenario())
+
+
+def test_a_period_has_so_many_lines_and_the_rest_is_counted() -> None:
+    """Two in ten seconds; what was held back is told once."""
+    limit = LogLimit(count=2, period_seconds=10)
+    assert [limit.admit(now) for now in (0, 1, 2, 9.9)] == [True, True, False, False]
+    assert limit.admit(10)
+    assert limit.take_held_back() == 2
+    assert limit.take_held_back() == 0
