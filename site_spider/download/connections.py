@@ -140,11 +140,6 @@ class Server(NamedTuple):
     port: int
 
 
-class _Idle(NamedTuple):
-    server: Server
-    since: float
-
-
 class _SessionRefused(Exception):
     """A server ended the handshake although its session was offered: it may take a whole one."""
 
@@ -160,7 +155,7 @@ class Wires:
         self._allow_private = allow_private
         self._most_idle_of_server = max(1, most_idle_of_server)
         self._idle: dict[Server, list[Wire]] = {}
-        self._idle_order: OrderedDict[Wire, _Idle] = OrderedDict()  # the longest idle first
+        self._idle_order: OrderedDict[Wire, float] = OrderedDict()  # since when; the longest idle first
         self._open: dict[Wire, Server] = {}
         self._without_sessions: BoundedDict[Server, None] = BoundedDict(_MOST_REMEMBERED)
         self._surplus_of: BoundedDict[str, float] = BoundedDict(_MOST_REMEMBERED)  # when it was seen, by host
@@ -180,7 +175,7 @@ class Wires:
         now = runtime.monotonic()
         for wire in reversed(kept):
             if wire.rests_until <= now:
-                self._forget_idle(wire)
+                self._forget_idle(wire, server)
                 return wire
         return None
 
@@ -194,7 +189,7 @@ class Wires:
         kept = self._idle.setdefault(server, [])
         kept.append(wire)
         loop = asyncio.get_running_loop()
-        self._idle_order[wire] = _Idle(server, loop.time())
+        self._idle_order[wire] = loop.time()
         if len(kept) > self._most_idle_of_server:  # of those that rest the first ones are ready first
             kept[-1 if wire.rests_until else 0].abort()
         if len(self._idle_order) > _MOST_IDLE:
@@ -284,17 +279,18 @@ class Wires:
 
     def _lost(self, wire: Wire) -> None:
         server = self._open.pop(wire, None)
-        if server is not None:
-            asyncio.get_running_loop().call_soon(self.places.give_back)  # by then its descriptor is closed
+        if server is None:
+            return
+        asyncio.get_running_loop().call_soon(self.places.give_back)  # by then its descriptor is closed
         if wire in self._idle_order:
-            self._forget_idle(wire)
-        if server is not None and wire.had_surplus:
+            self._forget_idle(wire, server)
+        if wire.had_surplus:
             self._distrust(server, wire.unvouched)
 
     def _distrust(self, server: Server, unvouched: int) -> None:
         was_kept = self.keeps(server)
         self._surplus_of[server.host] = runtime.monotonic()
-        for other in [other for other, idle in self._idle_order.items() if idle.server.host == server.host]:
+        for other in [other for other in self._idle_order if self._open[other].host == server.host]:
             other.abort()
         for other, its in self._open.items():
             if its.host == server.host:
@@ -308,8 +304,8 @@ class Wires:
                 f"the last {unvouched} of that connection" if unvouched else "none",
             )
 
-    def _forget_idle(self, wire: Wire) -> None:
-        server = self._idle_order.pop(wire).server
+    def _forget_idle(self, wire: Wire, server: Server) -> None:
+        del self._idle_order[wire]
         kept = self._idle[server]
         kept.remove(wire)
         if not kept:
@@ -318,7 +314,7 @@ class Wires:
     def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
         before = loop.time() - _IDLE_SECONDS
-        for wire in [wire for wire, idle in self._idle_order.items() if idle.since <= before]:
+        for wire in [wire for wire, since in self._idle_order.items() if since <= before]:
             wire.abort()
         self._sweeper = loop.call_later(_SWEEP_SECONDS, self._sweep) if self._idle_order else None
 

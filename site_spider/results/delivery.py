@@ -160,8 +160,9 @@ class SinkTally:
 
     def answered(self, verdicts: Iterable[Verdict]) -> None:
         """What the sink said of each record."""
-        for verdict in verdicts:
-            self.answers[_NAMES[verdict.answer]] += 1
+        answers = [verdict.answer for verdict in verdicts]
+        for answer, name in _NAMES.items():
+            self.answers[name] += answers.count(answer)
 
 
 OnVerdict = Callable[[Verdict], None]
