@@ -25,7 +25,7 @@ from site_spider.commands.output import (
 )
 from site_spider.commands.site_command import SiteCommand
 from site_spider.contracts.seed_log import Partition, SeedLog, Topics, each_topic
-from site_spider.errors import EXIT_CONFIG, ConfigError, LogUnavailable
+from site_spider.errors import LogUnavailable
 from site_spider.observe.progress import (
     Progress,
     Rate,
@@ -343,14 +343,9 @@ class Command(SiteCommand):
             if opts.until_done:
                 # of crawl_spider.sh: nothing is done by a crawl that cannot start
                 if processes_of() and self.spider_class is not Spider:
-                    try:
-                        from site_spider.service.check import check_crawl  # noqa: PLC0415 - it imports the whole crawl
+                    from site_spider.service.check import check_crawl  # noqa: PLC0415 - it imports the whole crawl
 
-                        check_crawl(self.options, self.spider_class)
-                    except ConfigError as error:
-                        self.complain(str(error))
-                        self.exitcode = EXIT_CONFIG
-                        return
+                    check_crawl(self.options, self.spider_class)
                 Watch(look, self.complain, _voice(opts.format), owners=owners).run()
             else:
                 log.check(_CHECK_SECONDS)

@@ -112,5 +112,5 @@ def test_a_reader_that_leaves_early_is_no_error(stored: Project) -> None:
 def test_a_sink_that_cannot_be_read_is_said(project: Project) -> None:
     """The setting and the remedy."""
     ran = project.scrapy("results", SITE_SINKS="kafka")
-    assert ran.returncode == 1
+    assert ran.returncode == 78
     assert ran.stderr.startswith("scrapy results: SITE_SINKS is 'kafka'")
