@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,16 +18,19 @@ from site_spider.console.fleet import (
     PAGES,
     STEP_SECONDS,
     WINDOW_SECONDS,
-    HostState,
     Life,
-    ProcessState,
-    SinkState,
-    TaskFigures,
     View,
     Weight,
     summed,
 )
-from site_spider.console.reading import NO_TASK, OTHER_TASKS
+from site_spider.console.reading import (
+    NO_TASK,
+    OTHER_TASKS,
+    HostState,
+    ProcessState,
+    SinkState,
+    TaskFigures,
+)
 from site_spider.console.reading import tasks as tasks_of
 from site_spider.console.rules import causes, verdict
 from site_spider.dead_letters import Letter, beginning
@@ -85,7 +89,7 @@ def failures(
         "reason": reason,
         "wanted": wanted,
         "reasons": {name: count for name, count in summed(s.failures for s in states).most_common() if count},
-        "examples": [example._asdict() | {"at": moment(example.at)} for example in examples[:_MOST_EXAMPLES]],
+        "examples": [asdict(example) | {"at": moment(example.at)} for example in examples[:_MOST_EXAMPLES]],
         "dead_letter_topic": topic,
         "dead_letters": [_letter(letter) for letter in dead_letters],
     }
@@ -365,7 +369,7 @@ def _process(state: ProcessState) -> Document:
         "partitions": list(state.partitions),
         "memory_bytes": state.memory_bytes,
         "loop_lag_seconds": state.loop_lag_seconds,
-        "pause": state.pause_said or ", ".join(state.pausing),
+        "pause": state.pause_said or state.pausing,
         "paused_seconds": {cause: spent for cause, spent in state.paused.items() if spent},
         "log_is_away": state.log_is_away,
     }

@@ -19,13 +19,11 @@ from site_spider.console.fleet import (
     Cause,
     Curves,
     Life,
-    ProcessState,
-    TaskFigures,
     View,
     Weight,
     summed,
 )
-from site_spider.console.reading import tasks
+from site_spider.console.reading import ProcessState, TaskFigures, tasks
 from site_spider.tasks.desk import TaskFacts
 from site_spider.text import plural
 
@@ -166,7 +164,7 @@ def _sinks(view: View) -> Iterator[Cause]:
 
 def _pauses(view: View) -> Iterator[Cause]:
     is_away = any(not sink.available for state in view.living for sink in state.sinks)
-    pausing = summed(dict.fromkeys(state.pausing, 1) for state in view.living)
+    pausing = Counter(state.pausing for state in view.living)
     for cause, share in _pause_shares(view).items():
         if share < _LEAST_PAUSE_SHARE or (cause == "sink" and is_away):
             continue
