@@ -123,13 +123,13 @@ def said(read: Callable[[Any], Any], *path: str) -> Any:
 
 
 @cache
-def _table(kind: type) -> tuple[tuple[str, str, tuple[str, ...], Callable[[Any], Any]], ...]:
+def _table(kind: Any) -> tuple[tuple[str, str, tuple[str, ...], Callable[[Any], Any]], ...]:
     rows = ((row.name, row.metadata) for row in fields(kind) if row.metadata)
     paths = ((name, row["path"] or (name,), row["read"]) for name, row in rows)
     return tuple((name, path[0], path[1:], read) for name, path, read in paths)
 
 
-def _read(kind: type[S], document: Mapping[str, Any], **more: Any) -> S:
+def _read(kind: Callable[..., S], document: Mapping[str, Any], **more: Any) -> S:
     for name, first, rest, read in _table(kind):
         value = document.get(first)
         for key in rest:
@@ -138,7 +138,7 @@ def _read(kind: type[S], document: Mapping[str, Any], **more: Any) -> S:
     return kind(**more)
 
 
-def _all(kind: type[S], most: int) -> Callable[[Any], tuple[S, ...]]:
+def _all(kind: Callable[..., S], most: int) -> Callable[[Any], tuple[S, ...]]:
     return lambda value: tuple(_read(kind, each) for each in _objects(value, most))
 
 

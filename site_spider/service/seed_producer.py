@@ -142,7 +142,7 @@ class SeedProducer:
         self._log = config.seed_log(known)
         self._log.check(_CHECK_SECONDS)
         self._producer = self._log.producer()
-        self._task = None
+        self._task: TaskProducer | None = None
         if task_id is not None:
             self._task = TaskProducer(self._log, self._producer, topics, task_id)
         topic = topic or topics.seeds

@@ -457,9 +457,9 @@ def exposition(snapshots: Sequence[Document], form: Form = PLAIN, *, of_host: bo
     return form.write(_Snapshots(_told_apart(snapshots), of_host=of_host))
 
 
-def _told_apart(snapshots: Sequence[Document]) -> dict[tuple[str, str], Document]:
+def _told_apart(snapshots: Sequence[Document]) -> dict[tuple[str, ...], Document]:
     """By group and slot. Where two have the same, the later one gets another: no series comes twice."""
-    found: dict[tuple[str, str], Document] = {}
+    found: dict[tuple[str, ...], Document] = {}
     for snapshot in snapshots:
         if not isinstance(snapshot, Mapping):
             continue
@@ -472,8 +472,8 @@ def _told_apart(snapshots: Sequence[Document]) -> dict[tuple[str, str], Document
 class _Snapshots(Collector):
     """What prometheus_client asks for families."""
 
-    def __init__(self, documents: Mapping[tuple[str, str], Document], *, of_host: bool) -> None:
-        self._documents: Mapping[tuple[str, ...], Document] = {**documents}
+    def __init__(self, documents: Mapping[tuple[str, ...], Document], *, of_host: bool) -> None:
+        self._documents = documents
         self._hosts: Mapping[tuple[str, ...], Document] = _hosts(documents) if of_host else {}
 
     def collect(self) -> Iterator[Family]:
@@ -483,11 +483,11 @@ class _Snapshots(Collector):
                 yield family
 
 
-def _hosts(documents: Mapping[tuple[str, str], Document]) -> dict[tuple[str, ...], dict[str, float]]:
+def _hosts(documents: Mapping[tuple[str, ...], Document]) -> dict[tuple[str, ...], dict[str, float]]:
     """What is known of the processes of each group on this host."""
     found: dict[tuple[str, ...], dict[str, float]] = {}
-    for (group, _), document in documents.items():
-        host = found.setdefault((group,), {"answering": 0.0, "expected": 0.0})
+    for place, document in documents.items():
+        host = found.setdefault(place[:1], {"answering": 0.0, "expected": 0.0})
         host["answering"] += 1.0
         told = number_at(document, OWN, "processes") or 1.0
         host["expected"] = max(host["expected"], host["answering"], told)
