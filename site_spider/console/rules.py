@@ -24,6 +24,7 @@ from site_spider.console.fleet import (
     summed,
 )
 from site_spider.console.reading import ProcessState, TaskFigures, tasks
+from site_spider.observe.counters import PAUSES_SAID
 from site_spider.tasks.desk import TaskFacts
 from site_spider.text import plural
 
@@ -107,17 +108,10 @@ _MOST_TASKS = 5
 CALLBACK = "callback"
 FAILED = ("failure", "dead_letter")
 
-PAUSES = {
+PAUSES = PAUSES_SAID | {
     "sink": "a sink is away, or too many results wait for it (SITE_SINK_BACKLOG_BYTES)",
-    "frontier": (
-        "as many seeds are in flight as may be (SITE_MAX_SEEDS_IN_FLIGHT), or memory is full "
-        "(SITE_FRONTIER_MAX_REQUESTS, SITE_FRONTIER_MAX_BYTES)"
-    ),
     "span": "a slow seed holds its partition (SITE_MAX_SPAN_OFFSETS)",
     "suspicion": "seeds that may have killed a process are crawled one by one",
-    "kafka": "the seed topic does not take what is sent to it",
-    "memory": "memory is full (SITE_BODIES_MAX_BYTES, SITE_MEMORY_SOFT_BYTES)",
-    "stop": "the crawl stops, or partitions leave",
 }
 _HARMLESS = ("frontier", "stop")  # a frontier with enough to do is no trouble by itself
 
