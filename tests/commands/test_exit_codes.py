@@ -37,11 +37,23 @@ def test_an_unknown_name_and_a_wrong_type_end_each_command(project: Project, nam
 
 
 @pytest.mark.parametrize("name", ["results", "items", "recrawl"])
-def test_an_address_that_cannot_be_one_ends_what_uses_it(project: Project, name: str) -> None:
-    wrong = {"SITE_SINKS": "elasticsearch", "SITE_ELASTICSEARCH_HOSTS": "nowhere:x"}
-    ran = project.within(name, **wrong)
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            {"SITE_SINKS": "elasticsearch", "SITE_ELASTICSEARCH_HOSTS": "nowhere:x"},
+            "SITE_ELASTICSEARCH_HOSTS cannot be used: ",
+        ),
+        ({"SITE_SINKS": "kafka"}, "SITE_SINKS is 'kafka', but results can be read back from "),
+    ],
+)
+def test_a_store_that_cannot_be_read_ends_what_uses_it(
+    project: Project, name: str, given: dict[str, str], said: str
+) -> None:
+    """Also when the environment names it."""
+    ran = project.within(name, **given)
     assert (ran.returncode, ran.stdout) == (78, ""), ran.stderr
-    assert ran.stderr.startswith(f"scrapy {name}: SITE_ELASTICSEARCH_HOSTS cannot be used: ")
+    assert ran.stderr.startswith(f"scrapy {name}: {said}")
 
 
 def test_every_command_is_here() -> None:
