@@ -126,7 +126,7 @@ _CLASSES = ("SITE_SEED_LOG_CLASSES", "SITE_SINK_CLASSES", "SITE_READER_CLASSES",
 def check_names(settings: BaseSettings, environ: Mapping[str, str] = os.environ) -> None:
     """Raise ConfigError that names every unknown one, given in whatever way, and the nearest known.
 
-    Also for a file with a secret that cannot be read.
+    Also for a value of another type than the default's, and for a file with a secret that cannot be read.
     """
     check(settings, environ)
     given = {name for name in environ if not name.startswith(_OF_SERVERS)} | set(settings)
@@ -139,9 +139,11 @@ def check_names(settings: BaseSettings, environ: Mapping[str, str] = os.environ)
         raise ConfigError(
             " ".join(f"{name} is not a setting: did you mean {near}?" for name, near in misspelt.items())
         )
-    for name, default in vars(ours).items():
+    for name, default in vars(ours).items():  # also of what is not used now
         if isinstance(default, dict):
-            options.mapping(settings, name)  # also of what is not used now
+            options.mapping(settings, name)
+        elif isinstance(default, bool | int | float) and name.startswith(_PREFIX) and name in given:
+            _check(settings, name, default)
 
 
 def _misspelt(settings: BaseSettings, environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
@@ -234,7 +236,7 @@ def _check(settings: SettingsView, name: str, default: float) -> None:
     if name == "TELNETCONSOLE_ENABLED":  # true or false, but 1 by default
         return
     lowest = _LOWEST if name in _MAY_BE_NEGATIVE else 0
-    if isinstance(default, int) and not name.endswith(("_TIMEOUT", "_DELAY", "_INTERVAL")):
+    if isinstance(default, int) and not name.endswith(("_TIMEOUT", "_DELAY", "_INTERVAL", "_SECONDS")):
         options.integer(settings, name, lowest)
     else:
         options.seconds(settings, name, lowest)
