@@ -277,12 +277,17 @@ class OverTasks(GroupWork):
         if not self._has_first():
             return
         news, self._news = self._news, self._news & self._busy
-        if over := [each for each in news - self._busy if self._board.phase(each).is_over]:
+        over = [each for each in news - self._busy if self._board.phase(each).is_over]
+        if over := [each for each in over if not self._is_ending(each)]:
             self._busy.update(over)
             self._control.when_read(partial(self._begin, over))  # another process may have closed them
         if max(len(self._board), len(self._control.endings)) > _MOST_KEPT and not self._is_forgetting:
             self._is_forgetting = True
             self._background.start(self._forget(), "forgetting tasks that have ended")
+
+    def _is_ending(self, task_id: str) -> bool:
+        ending = self._control.get(task_id)
+        return ending is not None and ending.is_ending
 
     async def _make_log(self) -> None:
         try:
@@ -291,8 +296,7 @@ class OverTasks(GroupWork):
             logger.warning("The control log of tasks cannot be made now, trying again: %s", error)
 
     def _begin(self, task_ids: list[str]) -> None:
-        endings = ((task_id, self._control.get(task_id)) for task_id in task_ids)
-        open_ones = [task_id for task_id, ending in endings if not (ending and ending.is_ending)]
+        open_ones = [task_id for task_id in task_ids if not self._is_ending(task_id)]
         self._busy.difference_update(task_ids)
         self._busy.update(open_ones)
         if open_ones:

@@ -7,7 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -52,12 +52,6 @@ def test_cancelled_seeds_have_documents_where_that_is_wanted(tmp_path: Path) -> 
     assert found.seeds["cancelled"] == 5
     assert {doc["description"] for doc in found.documents.values()} == {"CancelledError: task t is cancelled"}
     assert all(doc["fetched_at"] and doc["spider"] == "crawl_spider" for doc in found.documents.values())
-
-
-def test_an_expired_task_is_cancelled(tmp_path: Path, fetched: Counter[str]) -> None:
-    declare(tmp_path, expires_at=(datetime.now(UTC) - timedelta(seconds=1)).isoformat())
-    found = crawl(tmp_path, seeds(5))
-    assert (found.seeds["cancelled"], not fetched) == (5, True)
 
 
 @pytest.mark.parametrize("has_links", [False, True])

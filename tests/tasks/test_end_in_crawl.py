@@ -20,7 +20,7 @@ from site_spider.contracts.seed_log import Message
 from site_spider.dead_letters import Replay
 from site_spider.errors import ConfigError, LogUnavailable, SeedError
 from site_spider.observe.snapshot import is_conserved
-from site_spider.seed.seed import FIRST_PLACE, MOVED
+from site_spider.seed.seed import MOVED
 from site_spider.seed.tiers import CrawlTopics
 from site_spider.service.seed_producer import SeedProducer
 from site_spider.tasks import ends, moving
@@ -190,20 +190,6 @@ def test_what_is_put_back_is_cut_short_and_counts_once(
     [event] = events(tmp_path)
     assert event["seeds"] == {"result": 12, "total": 12}
     assert event["moved"]["returned"] >= 12
-
-
-def test_a_seed_whose_process_died_when_it_had_parked_it_counts_once(tmp_path: Path) -> None:
-    """It is crawled where it was, and comes back from the parked topic as well."""
-    produce(tmp_path, count=1)
-    log = LocalSeedLog(tmp_path)
-    [first], headers = log.read("seeds"), [(MOVED, b""), (FIRST_PLACE, b"seeds/0/0")]
-    with closing(log.producer()) as producer:
-        for _ in range(2):
-            producer.send("seeds", first.key, first.value, headers).result()
-        TaskProducer(log, producer, TOPICS, "t").close_for_all(lambda: False)
-    crawl(tmp_path, [], until=told(tmp_path))
-    [event] = events(tmp_path)
-    assert (event["seeds"], event["moved"]) == ({"result": 1, "total": 1}, {"returned": 2})
 
 
 def test_an_end_waits_for_a_link_whose_process_died_before_it_told_of_it(tmp_path: Path) -> None:
