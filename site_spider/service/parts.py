@@ -222,7 +222,7 @@ class TaskParts:
             states=self.states,
             parking=self.parking,
             gate=gate,
-            watch=watch,
+            hear=(watch.heard, limits.heard, self.over.heard, notices.heard),
             limits=limits,
             rates=group_rates,
             control=self.control,

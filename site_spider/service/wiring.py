@@ -237,7 +237,7 @@ class Parts:
             completion,
             results,
             dead_letters,
-            WantedPages(pages, rules, traps, gate, records.topics.parked, stats.inc_value),
+            WantedPages(pages, rules, traps, gate, tracker.trapped, records.topics.parked, stats.inc_value),
             back_pressure,
             Preparation(callbacks, config.seed_meta_keys, library, gate.begins, headers),
         )

@@ -71,8 +71,11 @@ def test_sums_are_of_all_processes_and_tombstones_take_back() -> None:
     assert board.phase("t").reason == "page_budget"
     board.take(message(note_key("t", "a"), None))
     assert board.used("t").pages == 3
-    board.take(message(b"t", None))
-    assert board.phase("t").name == "running"
+    board.take(message(note_key("t", "returned"), Returned(waited=1).model_dump_json().encode()))
+    for key in (b"t", note_key("t", "b"), note_key("t", "returned")):
+        board.take(message(key, None))
+    assert (len(board), board.used("t"), board.last_claimer("t")) == (0, Usage(), "")
+    assert (board.phase("t").name, board.was_parked("t")) == ("running", False)
 
 
 def calls_of(board: Board, taken: Message) -> int:
@@ -117,17 +120,6 @@ def test_sums_may_be_larger_than_what_one_process_may_tell() -> None:
         board.take(message(note_key("t", name), value.model_dump_json().encode()))
     assert board.used("t").pages == 3 * MOST
     assert len(board.used("t").seeds) == 3_000
-
-
-def test_all_that_is_said_of_a_task_is_taken_back_by_its_tombstones() -> None:
-    board = Board()
-    board.take(message(b"t", Task(task_id="t").value()))
-    board.take(message(note_key("t", "a"), Usage(claimed=3).model_dump_json().encode()))
-    board.take(message(note_key("t", "returned"), Returned(waited=1).model_dump_json().encode()))
-    for key in (b"t", note_key("t", "a"), note_key("t", "returned")):
-        board.take(message(key, None))
-    assert (len(board), board.used("t"), board.last_claimer("t")) == (0, Usage(), "")
-    assert not board.was_parked("t")
 
 
 def test_what_was_parked_after_the_look_is_still_to_be_put_back() -> None:

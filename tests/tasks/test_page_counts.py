@@ -17,6 +17,7 @@ from site_spider.contracts.seed_log import Message, Partition
 from site_spider.engine.background import Background
 from site_spider.errors import LogUnavailable
 from site_spider.tasks import page_counts
+from site_spider.tasks.ending import bounded
 from site_spider.tasks.page_counts import (
     BadPages,
     CountedPage,
@@ -24,7 +25,6 @@ from site_spider.tasks.page_counts import (
     PageCounts,
     PageLog,
     PageTable,
-    bounded,
     key_of,
     read,
     task_of,
