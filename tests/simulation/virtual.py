@@ -316,6 +316,8 @@ def install() -> None:
     """Replace clock, threads and randomness for this process, for good."""
     time.time = Machine.unix
     time.monotonic = time.perf_counter = threading._time = queue.time = Machine.now  # type: ignore[attr-defined]
+    time.time_ns = lambda: int(Machine.unix() * 1e9)
+    time.monotonic_ns = time.perf_counter_ns = lambda: int(Machine.now() * 1e9)
     time.sleep = sleep
     threading.Thread = Thread  # type: ignore[assignment, misc]
     threading.Lock = threading._allocate_lock = Lock  # type: ignore[attr-defined, assignment, misc]
