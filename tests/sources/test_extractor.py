@@ -25,6 +25,11 @@ SLOW = b"match: {hosts: [shop.test]}\nitems: [{fields: {a: {css: 'div ~ div ~ di
 URL = "http://shop.test/"
 
 
+@pytest.fixture(autouse=True)
+def _machine_may_stand_still(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "_WALL_SECONDS", 300.0)
+
+
 def test_it_finds_and_goes_on_after_pages_that_kill_it() -> None:
     """The page that took too long fails alone, soon, and with the loop free meanwhile."""
     source, slow = parse_source(SOURCE, Path("a.yaml")), parse_source(SLOW, Path("b.yaml"))
