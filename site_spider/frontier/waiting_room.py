@@ -125,7 +125,7 @@ def _ignore(_seconds: float, _of_whom: object = None) -> None:
 
 
 class Times(NamedTuple):
-    """Who hears, in seconds and with the seed, how long a request was out, or was kept from a free host."""
+    """Who hears how many seconds a request was out, or was kept from a free host; and the seed's place."""
 
     out: Callable[[float, object], object] = _ignore
     kept: Callable[[float, object], object] = _ignore
@@ -262,7 +262,7 @@ class WaitingRoom(HostAnswers):
             self.frontier.slow_down(self._politeness.throttled_delay(host), self._loop.time())
         seed = seed_entry(waiter)
         self._out[request] = host, self.frontier.last_flow, self._loop.time(), seed
-        self._times.kept(self.frontier.delay_seconds, seed)
+        self._times.kept(self.frontier.delay_seconds, seed and (seed.partition, seed.offset))
         return request
 
     def _ask(self, waiter: Waiter, host: str) -> State:
@@ -293,7 +293,7 @@ class WaitingRoom(HostAnswers):
             host, flow, began, seed = out
             now = self._loop.time()
             self.frontier.release(host, now, flow, cost=now - began)
-            self._times.out(now - began, seed)
+            self._times.out(now - began, seed and (seed.partition, seed.offset))
 
     def host_overloaded(self, request: Request, asked_seconds: float) -> None:
         """As in HostAnswers."""

@@ -351,7 +351,7 @@ class SeedTimes(SeedListener):
         """As in SeedListener."""
         now = self.last_completion_at = self._clock()
         began, task_id = self._open.pop(entry, (now, None))
-        self._durations.observe(now - began, entry)
+        self._durations.observe(now - began, (entry.partition, entry.offset))
         if entry.outcome is not None:
             self._tasks.of(task_id).ended(
                 entry.outcome.value

@@ -14,6 +14,7 @@ from typing import Any, Final
 from scrapy import __version__ as scrapy_version
 
 from site_spider import options, runtime
+from site_spider.contracts.seed_log import Partition
 from site_spider.download.names import LOOKUPS
 from site_spider.download.proxies.service import ProxyService
 from site_spider.dupefilter.dupefilter import SeenDupeFilter
@@ -21,7 +22,6 @@ from site_spider.engine.scrapy_parts import ROBOTS_COUNTED
 from site_spider.frontier.retry import BACKOFFS_COUNTED, REDIRECTS_COUNTED
 from site_spider.histogram import Histogram
 from site_spider.intake.suspects import Quarantine
-from site_spider.ledger.ledger import SeedInFlight
 from site_spider.observe.counters import LogTally
 from site_spider.observe.metrics.catalogue import OWN
 from site_spider.observe.snapshot import Snapshot, Watched, number, snapshot, stats_of
@@ -164,12 +164,12 @@ def histogram_document(measured: Histogram) -> dict[str, Any]:
         "bounds": list(measured.bounds),
         "counts": list(measured.counts),
         "sum": measured.sum,
-        "exemplars": [None if each is None else [_seed(each[0]), each[1]] for each in measured.exemplars],
+        "exemplars": [each and [_seed(*each[0]), each[1]] for each in measured.exemplars],
     }
 
 
-def _seed(of_whom: object) -> str:
-    return of_whom.position if isinstance(of_whom, SeedInFlight) else ""
+def _seed(partition: Partition, offset: int) -> str:
+    return f"{partition.topic}/{partition.number}@{offset}"
 
 
 def _process() -> dict[str, Any]:

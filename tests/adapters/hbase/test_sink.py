@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import closing, nullcontext
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import closing, nullcontext, suppress
+from typing import Any, TypeVar
 
 import pytest
 
@@ -20,11 +20,22 @@ from tests.contracts.trials import (
     written,
 )
 
+T = TypeVar("T")
+
 NOWHERE = "127.0.0.1:9"
 
 
 def write(settings: dict[str, Any], *records: Record) -> list[Verdict]:
     return written(HBaseSink.from_settings(settings), records)
+
+
+async def patiently(action: Callable[[], Awaitable[T]]) -> T:
+    """As a crawl does it: while the server of tests is busy, it fails to make or list tables."""
+    for _ in range(60):
+        with suppress(SinkUnavailable):
+            return await action()
+        await asyncio.sleep(1)
+    return await action()
 
 
 @pytest.fixture
@@ -104,11 +115,11 @@ def test_a_table_that_somebody_dropped_is_made_again(settings: dict[str, Any]) -
 
     async def scenario() -> list[Answer]:
         sink = HBaseSink.from_settings(settings)
-        await sink.open()
+        await patiently(sink.open)
         drop_table(settings)
         with pytest.raises(SinkUnavailable):
             await sink.write([record("a", {"status": 200})])
-        again = answers(await sink.write([record("a", {"status": 200})]))
+        again = answers(await patiently(lambda: sink.write([record("a", {"status": 200})])))
         await sink.close()
         return again
 
