@@ -59,6 +59,22 @@ def keys(items: list[Record | Link]) -> list[str]:
     return [item.key for item in items if isinstance(item, Record)]
 
 
+def test_positions_tell_just_of_the_trees_that_go_with_them() -> None:
+    """Of two that are ready and do not fit into one transaction, the second is not complete yet."""
+    crawl = Crawl()
+    for offset in (0, 1):
+        entry = crawl.take(offset)
+        crawl.keep(entry, size_bytes=900)
+        crawl.end(entry)
+    first = crawl.held.commit(with_trees=True)
+    assert first is not None
+    assert (len(first.trees), complete_offsets(first.positions[P], 2)) == (1, {0})
+    crawl.store()
+    second = crawl.held.commit(with_trees=True)
+    assert second is not None
+    assert complete_offsets(second.positions[P], 2) == {0, 1}
+
+
 def test_one_transaction_at_a_time() -> None:
     """The positions of the next one depend on the answer to this one."""
     crawl = Crawl()
