@@ -14,10 +14,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import replace
+from datetime import datetime
 from itertools import islice
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from pydantic import TypeAdapter
+from pydantic import AfterValidator, BaseModel, TypeAdapter
 
 from site_spider import runtime
 from site_spider.contracts.seed_log import Headers, Message, MessagePlace, Partition, Producer, SeedLog
@@ -32,8 +33,11 @@ from site_spider.tasks.ending import (
     Attempts,
     EndTold,
     Fact,
+    Line,
     Moved,
     Noticed,
+    Number,
+    Numbers,
     Place,
     Producing,
     TakenBack,
@@ -69,6 +73,27 @@ _BEFORE = ("high", "passed")  # kinds of releases before: of messages that were 
 
 class BadRecord(SiteSpiderError):
     """A record of the control log that this version did not write."""
+
+
+def _moment(text: str) -> str:
+    datetime.fromisoformat(text)
+    return text
+
+
+class _Event(BaseModel):
+    """What is told of an end: sent on and shown as it is, so all of it is looked at."""
+
+    task_id: str
+    generation: Number
+    event: Literal["done", "cancelled", "expired"]
+    pages: Number = 0
+    failures: Number = 0
+    bytes: Number = 0
+    seeds: Numbers = {}
+    moved: Numbers = {}
+    reasons: Numbers = {}
+    first_at: Annotated[Line, AfterValidator(_moment)] | None = None
+    last_at: Annotated[Line, AfterValidator(_moment)] | None = None
 
 
 def written(task_id: str, fact: Fact) -> tuple[bytes, bytes | None]:
@@ -107,18 +132,22 @@ def read(message: Message) -> tuple[str, Fact]:
         task_id, kind, *owner = (message.key or b"").decode().split(_SEPARATOR)
         is_gone = message.value is None and any(name == TAKEN_BACK for name, _ in message.headers)
         fact = _gone(kind, *owner) if is_gone else _fact(kind, owner, read_object(message.value))
+        if isinstance(fact, EndTold):
+            _look_at(fact, task_id)
     except SiteSpiderError as error:
         raise BadRecord(f"it is no record of a task: {error}") from None
     except Exception as error:  # noqa: BLE001 - the one place where a record is taken apart
         raise BadRecord(f"it is no record of a task: {error!r:.300}") from None
     if not task_id or len(task_id.encode()) > MAX_ID_BYTES:
         raise BadRecord("its key names no task")
-    if isinstance(fact, EndTold) and (fact.event["task_id"], fact.event["generation"]) != (
-        task_id,
-        fact.generation,
-    ):
-        raise BadRecord("its event is that of another task or generation")
     return task_id, fact
+
+
+def _look_at(end: EndTold, task_id: str) -> None:
+    """The event stays as it was written: whoever sends it once more sends the same bytes."""
+    event = _Event.model_validate(end.event)
+    if (event.task_id, event.generation) != (task_id, end.generation):
+        raise BadRecord("its event is that of another task or generation")
 
 
 def _gone(kind: str, name: str, writer: str | None = None) -> TakenBack:

@@ -34,13 +34,10 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from itertools import islice
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from typing import Annotated, Any, NamedTuple, Self
 
 from pydantic import (
-    AfterValidator,
-    BaseModel,
     BeforeValidator,
     Field,
     PlainSerializer,
@@ -52,6 +49,7 @@ from site_spider.contracts.seed_log import Headers, Partition
 from site_spider.ledger.ledger import Outcome
 from site_spider.ledger.metadata import ascending_from_text, ascending_to_text
 from site_spider.seed.seed import MOVED, Seed, first_place
+from site_spider.tasks.record import bounded
 
 # --- what a record may hold ------------------------------------------------------------------------------
 
@@ -79,11 +77,6 @@ def _offsets(said: object, info: ValidationInfo) -> frozenset[int]:
     return found
 
 
-def _moment(text: str) -> str:
-    datetime.fromisoformat(text)
-    return text
-
-
 Number = Annotated[int, Field(strict=True, ge=0, le=2**62)]
 Milliseconds = Annotated[int, Field(strict=True, ge=0, le=LAST_MS)]
 Line = Annotated[str, Field(min_length=1, max_length=1_000)]
@@ -100,28 +93,6 @@ Offsets = Annotated[
 ]
 
 
-class _Event(BaseModel):
-    """What is told of an end: sent on and shown as it is, so all of it is looked at."""
-
-    task_id: str
-    generation: Number
-    event: Literal["done", "cancelled", "expired"]
-    pages: Number = 0
-    failures: Number = 0
-    bytes: Number = 0
-    seeds: Numbers = {}
-    moved: Numbers = {}
-    reasons: Numbers = {}
-    first_at: Annotated[Line, AfterValidator(_moment)] | None = None
-    last_at: Annotated[Line, AfterValidator(_moment)] | None = None
-
-
-def _looked_at(event: Mapping[str, Any]) -> Mapping[str, Any]:
-    """As it was written, in its order: whoever sends it once more sends the same bytes."""
-    _Event.model_validate(event)
-    return event
-
-
 # --- counts ----------------------------------------------------------------------------------------------
 # How the messages of a task have ended: counts that can be added up, and what they say of its seeds.
 #
@@ -134,19 +105,6 @@ def _looked_at(event: Mapping[str, Any]) -> Mapping[str, Any]:
 
 _LINK, _AGAIN, _MOVED = "link:", "again:", "moved:"
 SPILLED = Outcome.SPILLED.value
-
-
-_MOST_REASONS = 50
-_OTHER = "other"
-
-
-def bounded(reasons: Mapping[str, int]) -> dict[str, int]:
-    """The most frequent names; the others count as one."""
-    if len(reasons) <= _MOST_REASONS:
-        return dict(reasons)
-    ranked = sorted(reasons, key=lambda name: (name == _OTHER, -reasons[name], name))
-    kept = {name: reasons[name] for name in ranked[: _MOST_REASONS - 1] if name != _OTHER}
-    return {**kept, _OTHER: sum(reasons.values()) - sum(kept.values())}
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,7 +246,7 @@ class EndTold:
 
     generation: Number
     upto: Number
-    event: Annotated[Mapping[str, Any], AfterValidator(_looked_at)]
+    event: Mapping[str, Any]
     pages_upto: Number = 0
     came_back: Numbers = field(default_factory=dict)  # seeds that had left, by outcome
 

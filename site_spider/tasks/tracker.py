@@ -31,11 +31,11 @@ from site_spider.tasks.ending import (
     TakenBack,
     TaskEnding,
     Uncounted,
-    bounded,
     prefix_of,
 )
 from site_spider.tasks.follower import Follower, Tell, TopicView
 from site_spider.tasks.page_counts import CountedPage, CountedSeed, PageLog
+from site_spider.tasks.record import bounded
 
 logger = logging.getLogger(__name__)
 
