@@ -451,6 +451,17 @@ def test_a_budget_counts_checks_and_no_page_is_produced_again_while_its_seed_is_
     assert recrawl(project) == "produced 1, refused 0\n"  # the one that was checked
 
 
+def test_a_page_whose_seed_is_a_dead_letter_is_not_produced_again(project: Project) -> None:
+    """It waits there, to be put back."""
+    sources = project.data / "sources"
+    sources.mkdir(parents=True)
+    (sources / "shop.yaml").write_text("match: {hosts: [shop.test]}")
+    write(project.data, page(1, meta={"source": "gone"}))
+    assert recrawl(project) == "produced 1, refused 0\n"
+    assert len(crawl(project.data, [], SITE_SOURCES_DIR=str(sources)).dead_letters) == 1
+    assert recrawl(project) == "produced 0, refused 0\n"
+
+
 def test_pages_go_to_another_tier_by_choice(project: Project) -> None:
     write(project.data, page(1))
     project.log.make_topic("seeds", 1, compacted=False)
