@@ -16,7 +16,7 @@ import asyncio
 import logging
 import socket
 import ssl
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable
 from contextvars import Context
 from typing import Any, NamedTuple, TypeVar
@@ -34,7 +34,8 @@ from site_spider.download.wire import Wire
 # --- Bounds the connections to sites that are open at a time; a download without a place waits for one ---
 # A connection has its place from before it is made until it is lost, so those that are kept for later have
 # one too. When all are taken, one that is kept is closed. When descriptors run out all the same, because
-# others took them, all that are kept are closed, and nothing is opened for a moment.
+# others took them, the number of places shrinks to what there was, and grows again with every connection
+# that succeeds.
 
 logger = logging.getLogger(__name__)
 
@@ -51,44 +52,40 @@ class Places:
         """`count` is asked once, when the first place is taken; `close_idle` closes one connection."""
         self._count = count
         self._close_idle = close_idle
-        self._free: asyncio.Semaphore | None = None
+        self._usual = 0
+        self._now = 0
         self._taken = 0
-        self._waiting = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
         self._pause = _PAUSE_SECONDS
         self._closed_until = 0.0
         self._has_said = False
 
     async def take(self) -> float:
         """Take a place. Returns the seconds that it was waited for."""
-        if self._free is None:
-            self._free = asyncio.Semaphore(max(_FEWEST, self._count()))
+        if not self._usual:
+            self._usual = self._now = max(_FEWEST, self._count())
         loop = asyncio.get_running_loop()
         began = loop.time()
-        if (pause := self._closed_until - began) > 0:
-            await asyncio.sleep(pause)
-        if self._free.locked():
-            self._close_idle()
-        self._waiting += 1
-        try:
-            await self._free.acquire()
-        finally:
-            self._waiting -= 1
+        while (pause := self._closed_until - loop.time()) > 0 or self._taken >= self._now:
+            await self._changed(pause)
         self._taken += 1
         return loop.time() - began
 
     @property
     def are_wanted(self) -> bool:
         """Whether a download waits, so that no connection is to be kept."""
-        return self._waiting > 0
+        return bool(self._waiting)
 
     def give_back(self) -> None:
         """A connection is gone."""
-        assert self._free is not None
         self._taken -= 1
-        self._free.release()
+        self._wake_one()
 
     def succeeded(self) -> None:
         """A connection was made."""
+        if self._now < self._usual:
+            self._now += 1
+            self._wake_one()
         self._pause = _PAUSE_SECONDS
 
     def ran_out(self) -> None:
@@ -100,12 +97,10 @@ class Places:
                 "downloads wait. Raise the limit (ulimit -n). This is logged once",
                 self._taken,
             )
-        while self._close_idle():
-            pass
-        now = asyncio.get_running_loop().time()
-        if now >= self._closed_until:  # else it is the same shortage
-            self._closed_until = now + self._pause
-            self._pause = min(_LONGEST_PAUSE_SECONDS, 2 * self._pause)
+        closed = sum(1 for _ in iter(self._close_idle, False))
+        self._now = max(_FEWEST, min(self._now, self._taken - closed))
+        self._closed_until = asyncio.get_running_loop().time() + self._pause
+        self._pause = min(_LONGEST_PAUSE_SECONDS, 2 * self._pause)
 
     async def lend(self, download: Callable[[], Awaitable[_Result]]) -> _Result:
         """What `download` returns; it is called again for as long as descriptors run out."""
@@ -122,6 +117,27 @@ class Places:
                 return result
             finally:
                 self.give_back()
+
+    async def _changed(self, pause_seconds: float) -> None:
+        if pause_seconds > 0:
+            await asyncio.sleep(pause_seconds)
+            return
+        self._close_idle()
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiter)
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled():
+                self._wake_one()  # it was this one's turn
+            raise
+
+    def _wake_one(self) -> None:
+        while self._waiting:
+            waiter = self._waiting.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
 
 
 _IDLE_SECONDS = 75.0  # a connection is kept; servers close theirs after 5 to 75
