@@ -142,7 +142,7 @@ def check_names(settings: BaseSettings, environ: Mapping[str, str] = os.environ)
     for name, default in vars(ours).items():  # also of what is not used now
         if isinstance(default, dict):
             options.mapping(settings, name)
-        elif isinstance(default, bool | int | float) and name.startswith(_PREFIX) and name in given:
+        elif isinstance(default, bool | int | float) and name.startswith(_PREFIX) and name in settings:
             _check(settings, name, default)
 
 

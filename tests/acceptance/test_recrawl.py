@@ -20,7 +20,7 @@ from tools.deployment.deployment import Deployment, wait_until
 pytestmark = pytest.mark.servers
 
 CHANGED, MAPS = 100, 4
-FIRST = 10  # pages that a run of the command claims first
+FIRST = 1  # pages that a run of the command claims first
 # killed where it is worst: a batch is durable in the seed log, and nobody has noted that
 KILLED = """
 import os, signal, sys
