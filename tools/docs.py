@@ -1,6 +1,6 @@
 """Writes the parts of the documents that follow from the source: python -m tools.docs
 
-These are the reference of commands and scripts, from what their --help is made of; the table of metrics, from
+These are the reference of commands and scripts, from what their --help is made of; the list of metrics, from
 the catalogue; and the map of folders, from the first sentences of their docstrings.
 """
 
@@ -131,15 +131,15 @@ def _in_short(said: str) -> str:
 
 
 def metrics() -> str:
-    """A row for each metric: its name tells counters, and its meaning histograms."""
-    return "\n".join(["| metric | meaning |", "|---|---|", *map(_row, METRICS)])
+    """A line for each metric: its name tells counters, and its meaning histograms."""
+    return "\n".join(map(_line, METRICS))
 
 
-def _row(metric: Metric) -> str:
+def _line(metric: Metric) -> str:
     total = "_total" if metric.kind == "counter" else ""
     labels = f"{{{', '.join(metric.labels)}}}" if metric.labels else ""
     kind = " (histogram)" if metric.kind == "histogram" else ""
-    return f"| `{metric.family}{total}{labels}` | {metric.meaning}{kind} |"
+    return wrapped(f"- `{metric.family}{total}{labels}`: {metric.meaning}{kind}", "  ")
 
 
 def modules() -> str:
