@@ -66,18 +66,18 @@ def reference() -> str:
     for name in of_scrapy & commands.keys():
         said = (getdoc(commands[name]) or "").partition("\n\n")[0]
         changed[" ".join(said.split())].append(f"`{name}`")
-    rows = sorted(f"| {', '.join(sorted(names))} | {said} |" for said, names in changed.items())
+    rows = sorted(f"- {', '.join(sorted(names))}: {said}" for said, names in changed.items())
     helps = {path.name: _help(path) for path in sorted((ROOT / "task_shell").glob("*.sh"))}
-    others = [f"| `{name}` | {_in_short(said)} |" for name, said in helps.items() if name not in _FOR_USERS]
+    others = [f"- `{name}`: {_in_short(said)}" for name, said in helps.items() if name not in _FOR_USERS]
     return "\n\n".join(
         [
             "## Commands of site_spider",
             *ours,
             "## Commands of Scrapy",
-            "\n".join(["| command | difference |", "|---|---|", *rows]),
+            "\n".join(rows),
             "## Scripts",
-            *(f"### {name}\n\n```text\n{helps[name]}\n```" for name in _FOR_USERS),
-            "\n".join(["| other script | meaning |", "|---|---|", *others]),
+            *(f"### {name}\n\n```text\n{_usage(helps[name])}\n```" for name in _FOR_USERS),
+            "\n".join(["Others:", "", *others]),
         ]
     )
 
@@ -123,6 +123,10 @@ def _help(path: Path) -> str:
     shown = subprocess.run([path, "--help"], capture_output=True, text=True, check=True).stdout
     paragraphs = [part.strip("\n") for part in shown.split("\n\n") if not part.startswith("usage:")]
     return "\n\n".join(takewhile(lambda part: not _ELSEWHERE.match(part), paragraphs))
+
+
+def _usage(said: str) -> str:
+    return said.partition("\n\n")[0]
 
 
 def _in_short(said: str) -> str:
