@@ -24,11 +24,11 @@ class Histogram:
     def __init__(self, bounds: Sequence[float] = SECONDS) -> None:
         self.bounds = tuple(bounds)
         self.counts = [0] * (len(self.bounds) + 1)  # in each bucket alone, not summed up
-        self.exemplars: list[tuple[object, float] | None] = [None] * len(self.counts)
+        self.exemplars: list[tuple[Any, float] | None] = [None] * len(self.counts)
         self.sum = 0.0
         self.largest = 0.0
 
-    def observe(self, value: float, exemplar: object = None) -> None:
+    def observe(self, value: float, exemplar: Any = None) -> None:
         """Count a value. `exemplar` is kept as the latest of its bucket, with the value."""
         index = bisect_left(self.bounds, value)
         self.counts[index] += 1

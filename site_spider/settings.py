@@ -96,9 +96,6 @@ DOWNLOAD_VERIFY_CERTIFICATES = True  # a wrong certificate is a failure result; 
 SITE_KAFKA_BROKERS = ""  # host:port,...; empty: the embedded seed log in SITE_DATA_DIR
 SITE_KAFKA_OPTIONS: dict[str, object] = {}  # JSON, passed to the Kafka client as is (TLS, SASL, ...)
 SITE_MEMBER_NAME = ""  # the machine and folder tell members apart; a container has new ones at each start
-SITE_KAFKA_GROUP_PROTOCOL = (
-    "classic"  # or consumer (KIP-848): joins faster, 45 s until a restart has its partitions
-)
 SITE_SEED_TOPIC = "seeds"
 SITE_SEED_TOPICS = ""  # urgent:8,seeds:4,bulk:1: tiers, with weights; empty: SITE_SEED_TOPIC alone
 SITE_CONSUMER_GROUP = "site_spider"

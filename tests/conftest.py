@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import uvloop
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from scrapy.utils.log import _uninstall_scrapy_root_handler, get_scrapy_root_handler
 from xdist.workermanage import NodeManager
 
@@ -26,9 +26,10 @@ from tests.real_servers import address, begin_run, end_run, revivals, run_with_s
 asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
 
 # an example may take 0.2 s by default, which a busy machine turns into a failure
-settings.register_profile("project", deadline=None, max_examples=25)
-settings.register_profile("quick", deadline=None, max_examples=8)
-settings.register_profile("nightly", deadline=None, max_examples=2_000)
+PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # machines may stand still
+settings.register_profile("project", PATIENT, max_examples=25)
+settings.register_profile("quick", PATIENT, max_examples=8)
+settings.register_profile("nightly", PATIENT, max_examples=2_000)
 
 
 DEAREST_TIMEOUT_SECONDS = 1800  # of slow.toml and the night; others have what test.sh gives them

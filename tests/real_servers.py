@@ -87,14 +87,19 @@ def end_run() -> None:
 
 
 def address(name: str, server: str) -> Iterator[str]:
-    """Where a server is: what the environment says, or one that is started for these tests."""
+    """Where a server is: what the environment says, or one that the first worker who asks starts for all."""
     if given := os.environ.get(name):
         yield given
         return
-    if "already running" not in servers(SHARED_FOLDER, "start", server, **PATIENT):
-        _note("started", server)
+    with _locked():
+        known = dict(line.split(" ", 1) for line in _lines(Path(os.environ[_RUN]) / "addresses"))
+        if name not in known:
+            if "already running" not in servers(SHARED_FOLDER, "start", server, **PATIENT):
+                _note("started", server)
+            known[name] = variable(SHARED_FOLDER, name, server)
+            _note("addresses", f"{name} {known[name]}")
     _shared.add(server)
-    yield variable(SHARED_FOLDER, name, server)
+    yield known[name]
 
 
 def run_with_shared_servers(item: pytest.Item, nextitem: pytest.Item | None) -> None:

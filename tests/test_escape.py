@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from functools import partial
+from math import inf
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from site_spider.text import LONGEST_LINE, LONGEST_TEXT, escaped, escaped_json, escaped_lines, for_log
+from site_spider.text import LONGEST_LINE, LONGEST_TEXT, escaped, escaped_json, escaped_lines, for_log, up_to
 from tests.growth import CONSTANT, assert_grows
 
 # CSI, OSC, C1, DEL, bidi override and isolate, line and paragraph separator, tag, half a surrogate pair
@@ -55,3 +56,11 @@ def test_what_is_long_is_cut_and_says_so() -> None:
             read = partial(for_log, one_line=one_line)
             assert_grows(lambda n, read=read, text=text: partial(read, text[:n]), 200_000, CONSTANT)  # type: ignore[misc]
     assert for_log("x" * 5_000, one_line=True).endswith("... (5000 long)")
+
+
+# --- durations in sentences -----------------------------------------------------------------------
+
+
+def test_no_bound_is_not_said() -> None:
+    assert f"Waiting{up_to(30)}: x" == "Waiting up to 30 s: x"
+    assert f"Waiting{up_to(inf)}: x" == "Waiting: x"

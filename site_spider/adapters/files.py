@@ -1,50 +1,40 @@
 """Creates files and folders that only this user may read, whatever the umask.
 
-What was left open to others is closed when it is met, and said. Left as it is: what belongs to another
-user, and folders that are not for our data alone (the system's, a home, the project's); the files in them
-are closed all the same.
+What was there stays as it is: a folder may not be for our data alone, and modes are somebody's choice.
 """
 
 from __future__ import annotations
 
-import logging
 import os
 import stat
 from collections.abc import Iterable
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 
 from site_spider import runtime
 
-logger = logging.getLogger(__name__)
-
 _FILE, _FOLDER = 0o600, 0o700
-_BESIDE = ("", "-wal", "-shm", "-journal")  # what SQLite makes beside a file, with its mode
-_SYSTEM_DEPTH = 2  # parts of /data: a folder of the system, or a volume
 
 
 def private_folder(folder: Path) -> None:
-    """Make it and what is missing above it, or close it to others. Raises OSError."""
+    """Make it and what is missing above it. Raises OSError."""
     missing = [one for one in (folder, *folder.parents) if not one.exists()]
     for one in reversed(missing):
         with suppress(FileExistsError):  # another process was faster
             one.mkdir(mode=_FOLDER)
             one.chmod(_FOLDER)  # the umask may have taken our own rights
-    if not missing and folder.is_dir() and not _is_for_more(folder):
-        _close(folder, _FOLDER)
 
 
 def private_database(path: Path) -> None:
-    """Make an empty file for SQLite, its folder included, or close those that are there. Raises OSError."""
+    """Make an empty file for SQLite, its folder included; what SQLite makes beside has its mode.
+
+    Raises OSError.
+    """
     private_folder(path.parent)
     with suppress(FileExistsError):
         # Never opened here: closing it would release the locks of every connection of this process.
         os.mknod(path, _FILE | stat.S_IFREG)
         path.chmod(_FILE)
-        return
-    for suffix in _BESIDE:
-        _close(path.with_name(path.name + suffix), _FILE)
 
 
 def check_own_folder(folder: Path) -> None:
@@ -55,32 +45,6 @@ def check_own_folder(folder: Path) -> None:
             f"{folder} is no folder, belongs to another user, or can be written to by others; "
             "remove it or set TMPDIR."
         )
-
-
-def _close(path: Path, mode: int) -> None:
-    with suppress(FileNotFoundError):
-        before = stat.S_IMODE(path.stat().st_mode)
-        if path.stat().st_uid != os.getuid() or not before & 0o077:
-            return
-        with suppress(OSError):  # of a read-only disk, or one that knows no modes
-            path.chmod(mode)
-        after = stat.S_IMODE(path.stat().st_mode)
-        if after & 0o077:
-            _say_once(f"{path} can be read by others (mode {after:04o}), and that could not be changed.")
-        else:
-            _say_once(f"{path} could be read by others (mode {before:04o}); it is this user's alone now.")
-
-
-@cache
-def _say_once(words: str) -> None:
-    logger.warning("SITE_DATA_DIR: %s", words)
-
-
-def _is_for_more(folder: Path) -> bool:
-    path = folder.resolve()
-    others = (Path("~").expanduser(), Path.cwd(), *Path.cwd().parents)
-    is_temporary = path.stat().st_mode & stat.S_ISVTX
-    return bool(path in others or len(path.parts) <= _SYSTEM_DEPTH or is_temporary)
 
 
 # --- Notices that files were replaced while the process runs: certificates and keys ----------------------

@@ -14,11 +14,10 @@ from typing import Any, Final
 from urllib.parse import quote, unquote, urlsplit
 
 import urllib3
-from urllib3 import exceptions
 from urllib3.exceptions import HTTPError, NameResolutionError, NewConnectionError, SSLError
 from urllib3.filepost import encode_multipart_formdata
 
-from site_spider import options, runtime
+from site_spider import options
 from site_spider.commands.output import show
 from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
 from site_spider.errors import ConfigError, SinkUnavailable
@@ -29,13 +28,9 @@ from site_spider.text import cut
 
 # --- kibana import: sends saved objects to a Kibana, and reads what it says of each ----------------------
 
-OLDEST: Final = (8, 9)  # the objects are of this version
-_VERSION: Final = re.compile(r"(\d{1,4})\.(\d{1,4})(?!\d)")
 _NAME: Final = "site_spider.ndjson"
 _TIMEOUT: Final = urllib3.Timeout(connect=10, read=60)
-_ALL_SECONDS: Final = 120.0
-_MOST_BYTES: Final = 4_000_000  # of an answer
-_PIECE_BYTES: Final = 65_536
+_MOST_BYTES: Final = 4_000_000  # of an answer; a longer one is not Kibana's
 _SHOWN: Final = 300  # characters of what a server says
 _MOST_SHOWN: Final = 100  # objects that failed
 
@@ -52,20 +47,32 @@ class Kibana:
     def send(self, objects: bytes) -> tuple[int, list[str]]:
         """How many objects were imported, and which were not and why. Raises SinkUnavailable."""
         body, kind = encode_multipart_formdata({"file": (_NAME, objects, "application/ndjson")})
-        status, headers, answer = self._ask("POST", "/api/saved_objects/_import?overwrite=true", body, kind)
-        said = _json(answer)
+        try:
+            context = ssl.create_default_context(cafile=self.ca_cert)
+            with urllib3.PoolManager(timeout=_TIMEOUT, retries=False, ssl_context=context) as pool:
+                answer = pool.request(
+                    "POST",
+                    f"{self.address}{self._prefix}/api/saved_objects/_import?overwrite=true",
+                    body=body,
+                    headers={"kbn-xsrf": "site_spider", "Content-Type": kind, **self.headers},
+                    redirect=False,
+                    preload_content=False,
+                )
+                read = answer.read(_MOST_BYTES)
+                answer.close()
+        except (HTTPError, OSError, ValueError) as error:
+            raise SinkUnavailable(f"{self.address} cannot be asked: {_explained(error)}") from error
+        said = _json(read)
         count, is_success = said.get("successCount"), said.get("success")
-        if status == 200 and isinstance(count, int) and isinstance(is_success, bool):
+        if answer.status == 200 and isinstance(count, int) and isinstance(is_success, bool):
             refusals = list(_refusals(said.get("errors")))
-            if refusals or not is_success:
-                refusals += self._age()
             if not refusals and not is_success:
                 refusals = ["the import: failed without a reason; look into the log of Kibana"]
             return count, refusals
         reason = said.get("message")
         detail = f" ({cut(reason, _SHOWN)})" if isinstance(reason, str) else ""
-        remedy = self._remedy(status, headers, said)
-        raise SinkUnavailable(f"{self.address} answers HTTP {status}{detail}: {remedy}")
+        remedy = self._remedy(answer.status, answer.headers, said)
+        raise SinkUnavailable(f"{self.address} answers HTTP {answer.status}{detail}: {remedy}")
 
     def link(self, dashboard: str) -> str:
         """Where a browser shows it."""
@@ -74,26 +81,6 @@ class Kibana:
     @property
     def _prefix(self) -> str:
         return f"/s/{self.space}" if self.space else ""
-
-    def _ask(
-        self, method: str, path: str, body: bytes | None = None, kind: str = "application/json"
-    ) -> tuple[int, Mapping[str, str], bytes]:
-        headers = {"kbn-xsrf": "site_spider", "Content-Type": kind, **self.headers}
-        deadline = runtime.monotonic() + _ALL_SECONDS
-        try:
-            context = ssl.create_default_context(cafile=self.ca_cert)
-            with urllib3.PoolManager(timeout=_TIMEOUT, retries=False, ssl_context=context) as pool:
-                response = pool.request(
-                    method,
-                    f"{self.address}{self._prefix}{path}",
-                    body=body,
-                    headers=headers,
-                    redirect=False,
-                    preload_content=False,
-                )
-                return response.status, response.headers, _read_answer(response, deadline)
-        except (HTTPError, OSError, ValueError) as error:
-            raise SinkUnavailable(f"{self.address} cannot be asked: {_explained(error)}") from error
 
     def _remedy(self, status: int, headers: Mapping[str, str], said: Mapping[str, Any]) -> str:
         if status in _REMEDIES:
@@ -107,36 +94,13 @@ class Kibana:
             return "look into the log of Kibana"
         return "that is not Kibana; --url is its address, usually with port 5601, and its path if it has one"
 
-    def _age(self) -> list[str]:
-        """What else there is to say when it is older than the objects."""
-        try:
-            _, _, answer = self._ask("GET", "/api/status")
-        except SinkUnavailable:
-            return []
-        found = _VERSION.match(str(at(_json(answer), "version", "number")))
-        if found is None or tuple(map(int, found.groups())) >= OLDEST:
-            return []
-        return [f"Kibana {found[0]}: is too old: {'.'.join(map(str, OLDEST))} or newer is needed"]
-
 
 _REMEDIES: Final = {
     401: "give --api-key KEY or --user NAME:PASSWORD that it accepts",
     403: "the user needs the privilege Saved Objects Management (all) in this space",
     413: "raise savedObjects.maxImportPayloadBytes, and the limit of a proxy before it",
-    429: "it has too much to do; try again later",
-    502: "a proxy does not reach Kibana; try again later",
     503: "Kibana is not ready; try again later",
 }
-
-
-def _read_answer(response: urllib3.BaseHTTPResponse, deadline: float) -> bytes:
-    """All of an answer. Raises ValueError for one that has no end."""
-    read = bytearray()
-    while piece := response.read1(_PIECE_BYTES):
-        read += piece
-        if len(read) > _MOST_BYTES or runtime.monotonic() > deadline:
-            raise ValueError(f"its answer has no end within {_MOST_BYTES} bytes and {_ALL_SECONDS:g} s")
-    return bytes(read)
 
 
 def _json(answer: bytes) -> Mapping[str, Any]:
@@ -169,20 +133,13 @@ def _text(value: object) -> str:
 
 
 def _explained(error: Exception) -> str:
-    if isinstance(error, NameResolutionError):
-        return "its host name has no address"
-    if isinstance(error, NewConnectionError):
-        return "it refuses connections, or no Kibana runs there (it usually has port 5601)"
-    if isinstance(error, exceptions.TimeoutError):
-        return "it does not answer in time"
-    if isinstance(error, SSLError):
-        return f"TLS fails: {_short(error)}; give its certificate authority with --ca-cert FILE, or http://"
-    return _short(error)
-
-
-def _short(error: Exception) -> str:
     text = str(error).rpartition("): ")[2] if isinstance(error, HTTPError) else str(error)
-    return cut(text or type(error).__name__, _SHOWN)
+    short = cut(text or type(error).__name__, _SHOWN)
+    if isinstance(error, NewConnectionError) and not isinstance(error, NameResolutionError):
+        return "it refuses connections, or no Kibana runs there (it usually has port 5601)"
+    if isinstance(error, SSLError):
+        return f"TLS fails: {short}; give its certificate authority with --ca-cert FILE, or http://"
+    return short
 
 
 _FILE: Final = "kibana/site_spider.ndjson"

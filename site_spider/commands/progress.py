@@ -25,7 +25,7 @@ from site_spider.commands.output import (
 )
 from site_spider.commands.site_command import SiteCommand
 from site_spider.contracts.seed_log import Partition, SeedLog, Topics, each_topic
-from site_spider.errors import EXIT_CONFIG, ConfigError, LogUnavailable
+from site_spider.errors import LogUnavailable
 from site_spider.observe.progress import (
     Progress,
     Rate,
@@ -51,42 +51,30 @@ class Report:
     topic: str  # or several, with commas between
     group: str
     address: str
-    partitions: tuple[tuple[int | Partition, Progress], ...]  # by number, or by name too
+    partitions: Mapping[Partition, Progress]
     rate: float | None
     seconds_left: float | None
-    unowned: frozenset[Partition] | None = (
-        None  # partitions that no process has; None: not asked, or not known
-    )
+    unowned: frozenset[Partition] | None = None  # that no process has; None: not asked, or not known
 
     @classmethod
     def taken(cls, log: SeedLog, topics: Topics, group: str, rate: Rate) -> Report:
         """Ask the log; `rate` takes part in the measurement. Raises LogUnavailable, TopicMissing."""
         names = each_topic(topics)
-        found = of_topics(log, names, group)
-        is_one = len(names) == 1
-        partitions = tuple(
-            (part.partition.number if is_one else part.partition, of_partition(part)) for part in found
-        )
-        whole = total(part for _, part in partitions)
+        parts = {part.partition: of_partition(part) for part in of_topics(log, names, group)}
+        whole = total(parts.values())
         rate.add(runtime.monotonic(), whole.passed)
-        return cls(
-            topic=",".join(names),
-            group=group,
-            address=log.address,
-            partitions=partitions,
-            rate=rate.per_second,
-            seconds_left=rate.seconds_left(whole.lag),
-        )
+        left = rate.seconds_left(whole.lag)
+        return cls(",".join(names), group, log.address, parts, rate.per_second, left)
 
     @property
     def total(self) -> Progress:
         """The sum over partitions."""
-        return total(part for _, part in self.partitions)
+        return total(self.partitions.values())
 
     @property
     def ends(self) -> tuple[int, ...]:
         """The next offset of each partition."""
-        return tuple(part.end for _, part in self.partitions)
+        return tuple(part.end for part in self.partitions.values())
 
 
 def line(report: Report) -> str:
@@ -116,37 +104,26 @@ def without_owner(report: Report) -> str:
 
 def document(report: Report) -> dict[str, Any]:
     """All of it for programs; what is not known is null."""
-    whole = report.total
+    rate, left, unowned = report.rate, report.seconds_left, report.unowned
+    parts = [{**_named(each), **_numbers(found)} for each, found in report.partitions.items()]
     return {
         "topic": report.topic,
         "group": report.group,
-        "done": whole.done,
-        "in_flight": whole.in_flight,
-        "lag": whole.lag,
-        "deleted_unread": whole.deleted,
-        "rate": None if report.rate is None else round(report.rate, 3),
-        "seconds_left": None if report.seconds_left is None else round(report.seconds_left, 1),
-        "partitions_without_owner": None
-        if report.unowned is None
-        else [{"topic": one.topic, "partition": one.number} for one in sorted(report.unowned)],
-        "partitions": [
-            {
-                **_named(which),
-                "done": p.done,
-                "in_flight": p.in_flight,
-                "lag": p.lag,
-                "end": p.end,
-                "deleted_unread": p.deleted,
-            }
-            for which, p in report.partitions
-        ],
+        **_numbers(report.total),
+        "rate": None if rate is None else round(rate, 3),
+        "seconds_left": None if left is None else round(left, 1),
+        "partitions_without_owner": None if unowned is None else [_named(each) for each in sorted(unowned)],
+        "partitions": parts,
     }
 
 
-def _named(which: int | Partition) -> dict[str, Any]:
-    if isinstance(which, Partition):
-        return {"topic": which.topic, "partition": which.number}
-    return {"partition": which}
+def _named(partition: Partition) -> dict[str, Any]:
+    return {"topic": partition.topic, "partition": partition.number}
+
+
+def _numbers(part: Progress) -> dict[str, int]:
+    counts = {"done": part.done, "in_flight": part.in_flight, "lag": part.lag, "end": part.end}
+    return {**counts, "deleted_unread": part.deleted}
 
 
 def task_report(desk: TaskDesk, group: str, task_id: str) -> dict[str, Any]:
@@ -343,14 +320,9 @@ class Command(SiteCommand):
             if opts.until_done:
                 # of crawl_spider.sh: nothing is done by a crawl that cannot start
                 if processes_of() and self.spider_class is not Spider:
-                    try:
-                        from site_spider.service.check import check_crawl  # noqa: PLC0415 - it imports the whole crawl
+                    from site_spider.service.check import check_crawl  # noqa: PLC0415 - it imports the whole crawl
 
-                        check_crawl(self.options, self.spider_class)
-                    except ConfigError as error:
-                        self.complain(str(error))
-                        self.exitcode = EXIT_CONFIG
-                        return
+                    check_crawl(self.options, self.spider_class)
                 Watch(look, self.complain, _voice(opts.format), owners=owners).run()
             else:
                 log.check(_CHECK_SECONDS)
@@ -382,9 +354,10 @@ class Command(SiteCommand):
             print_json(document(report))
             return
         show(f"Group {report.group} on topic {report.topic} at {report.address}")
-        names = [one if isinstance(one, int) else f"{one.topic}/{one.number}" for one, _ in report.partitions]
-        parts = zip(names, (p for _, p in report.partitions), strict=True)
-        rows = [[name, p.done, p.in_flight, p.lag, p.end] for name, p in parts]
+        rows = [
+            [f"{each.topic}/{each.number}", p.done, p.in_flight, p.lag, p.end]
+            for each, p in report.partitions.items()
+        ]
         whole = report.total
         print_table(_COLUMNS, [*rows, ["total", whole.done, whole.in_flight, whole.lag, None]])
         print(line(report))

@@ -52,8 +52,7 @@ from site_spider.text import for_log
 logger = logging.getLogger(__name__)
 
 _CHECK_SECONDS = 10.0
-_MOST_AT_ONCE = 200  # pages that are claimed with one question
-_FIRST_AT_ONCE = 10  # by a run that does not know yet how long the store takes
+_MOST_AT_ONCE = 200  # pages that are claimed with one question; the first is about one
 _QUICK_SECONDS, _SLOW_SECONDS = 2.0, LEASE_SECONDS / 8  # of claiming: more at once next time, or fewer
 _LOOK_SECONDS = 1.0  # between looks at pages that another run has claimed
 _SKEW_MS = 600_000  # of the clocks of two machines
@@ -99,7 +98,7 @@ class Recrawl:
         self._plan, self._reader, self._log, self._topics = plan, reader, log, topics
         self._complain, self._step = complain, step
         self.produced = self.refused = 0
-        self._at_once = _FIRST_AT_ONCE
+        self._at_once = 1
         self.left_out: Counter[str] = Counter()  # pages by reason
 
     def run(self) -> None:
@@ -200,9 +199,11 @@ class Recrawl:
                 sent[url_id] = self._producer.send(self._plan.topic, *seeds[url_id], headers)
         self._producer.flush(max(0.0, deadline - runtime.monotonic()))
         error = self._settle({url_id: (future, tasks[url_id]) for url_id, future in sent.items()}, claims)
-        if error is not None or len(sent) < len(won):
-            why = str(error or "") or f"{self._log.address} does not take seeds in time"
+        if error is not None:
+            why = str(error) or f"{self._log.address} does not take seeds in time"
             raise LogUnavailable(f"{why}; a later run produces what is missing")
+        if len(sent) < len(won):
+            raise SinkUnavailable(f"{self._reader.address} took too long for claims; a later run goes on")
         return [url_id for url_id in seeds if url_id not in won]
 
     def _learn(self, claiming_seconds: float) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import closing
 from functools import partial
@@ -15,17 +14,17 @@ from typing import BinaryIO, NamedTuple, NoReturn
 
 from tqdm import tqdm
 
-from site_spider import options
 from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
 from site_spider.contracts.seed_log import MessagePlace, Producer, SeedLog
 from site_spider.errors import LogUnavailable, SeedError, SinkRejected
 from site_spider.intake import seed_queue
-from site_spider.observe.progress import LagGate, group_gate
+from site_spider.observe.progress import LagGate
 from site_spider.seed.fields import MAX_MESSAGE_BYTES
 from site_spider.seed.seed import seed_message
 from site_spider.seed.tiers import CrawlTopics
 from site_spider.service import config as parts
 from site_spider.service.config import check_ends_are_told
+from site_spider.service.seed_producer import SeedStream, gates_of
 from site_spider.tasks.control_log import TaskProducer
 from site_spider.text import for_log, refused
 
@@ -77,81 +76,39 @@ def _skip_line(stream: BinaryIO) -> int:
     return skipped
 
 
-# --- seeding: produces seeds from lines, with a bounded number under way, and counts them ----------------
-
-MOST_UNDER_WAY = 5_000
-MOST_BYTES_UNDER_WAY = 32_000_000
+# --- seeding: produces seeds from lines ------------------------------------------------------------------
 
 
-class _Sent(NamedTuple):
-    number: int
-    size_bytes: int
-    future: Future[MessagePlace]
-
-
-class Seeding:
+class Seeding(SeedStream):
     """Takes lines, one after another. `complain(number, reason)` hears of every line that was refused,
-    and once of each field that was moved into meta.
+    and once of each field that was moved into meta. `message` makes the message of a line.
 
-    When the log gives up on a line, `take` and `finish` raise LogUnavailable, which names it.
+    When the log gives up on a line, `take` and `flush` raise LogUnavailable, which names it.
     """
 
-    def __init__(  # noqa: PLR0913 - what lines leave out
+    def __init__(
         self,
         producer: Producer,
         topic: str,
         complain: Callable[[int, str], None],
-        *,
-        task_id: str | None = None,
-        method: str | None = None,
-        not_extract: bool = False,
-        needs_url: bool = True,
+        message: Callable[..., tuple[bytes, bytes]] = seed_message,
         settled: Callable[[MessagePlace], None] | None = None,
-        before: Callable[[], None] | None = None,
+        gates: Iterable[LagGate] = (),
     ) -> None:
-        self._settled = settled or (lambda _place: None)  # hears where each seed is
-        self._before = before  # is called before each seed is sent
-        self.produced = 0
+        super().__init__(producer, topic, settled, gates)
         self.refused = 0
-        self._send = partial(producer.send, topic)
         self._complain = complain
-        self._message = partial(
-            seed_message, task_id=task_id, method=method, not_extract=not_extract, needs_url=needs_url
-        )
+        self._message = message
         self._moved: set[str] = set()
-        self._under_way: deque[_Sent] = deque()
-        self._bytes = 0
 
     def take(self, line: Line) -> None:
-        """Produce the seed of a line; waits while too many are under way."""
+        """Produce the seed of a line."""
         try:
             key, value = self._message(line.text(), moved=partial(self._say_moved, line.number))
         except SeedError as error:
             self._refuse(line.number, error.reason)
-            return
-        if self._before is not None:
-            self._before()
-        self._under_way.append(_Sent(line.number, len(value), self._send(key, value)))
-        self._bytes += len(value)
-        while self._under_way and (self._is_full() or self._under_way[0].future.done()):
-            self._settle()
-
-    def finish(self) -> None:
-        """Wait until the log has answered to all that is under way."""
-        while self._under_way:
-            self._settle()
-
-    def abandon(self, timeout_seconds: float) -> None:
-        """Count what is durable after all, once something went wrong."""
-        while self._under_way:
-            future = self._under_way.popleft().future
-            try:
-                error = future.exception(timeout_seconds)
-            except TimeoutError:
-                return
-            if error is None:
-                self.produced += 1
-                self._settled(future.result())
+        else:
+            self.send(key, value, line.number)
 
     def _say_moved(self, number: int, names: list[str]) -> None:
         for name in names:
@@ -161,22 +118,13 @@ class Seeding:
                     number, f"{name} stands beside the URL; it is taken as meta.{name}, here and below"
                 )
 
-    def _is_full(self) -> bool:
-        return len(self._under_way) > MOST_UNDER_WAY or self._bytes > MOST_BYTES_UNDER_WAY
-
-    def _settle(self) -> None:
-        """Wait for the oldest."""
-        sent = self._under_way.popleft()
-        self._bytes -= sent.size_bytes
+    def _answered(self, number: int, future: Future[MessagePlace]) -> None:
         try:
-            place = sent.future.result()
+            super()._answered(number, future)
         except SinkRejected as error:
-            self._refuse(sent.number, str(error))
+            self._refuse(number, str(error))
         except LogUnavailable as error:
-            raise LogUnavailable(f"line {sent.number} could not be produced: {error}") from error
-        else:
-            self.produced += 1
-            self._settled(place)
+            raise LogUnavailable(f"line {number} could not be produced: {error}") from error
 
     def _refuse(self, number: int, reason: str) -> None:
         self.refused += 1
@@ -220,7 +168,7 @@ class Command(SiteCommand):
             "wait while more than N messages wait for the group; task:N: more than N of those that this "
             "command has produced for --task-id"
         )
-        parser.add_argument("--max-lag", type=_lag, metavar="N|task:N", help=said)
+        parser.add_argument("--max-lag", type=_lag, default=_Lag(), metavar="N|task:N", help=said)
         parser.add_argument("--method", metavar="M", help="the HTTP method (default: GET)")
         parser.add_argument("--not-extract", action="store_true", help="do not follow links")
 
@@ -228,7 +176,7 @@ class Command(SiteCommand):
         name = opts.args[0] if opts.args else "-"
         if opts.close and not opts.task_id:
             self.refuse("--close needs --task-id, which names the task")
-        if opts.max_lag and opts.max_lag.is_of_task and not opts.task_id:
+        if opts.max_lag.task and not opts.task_id:
             self.refuse("--max-lag task:N needs --task-id, which names the task")
         try:
             with _opened(name) as stream, closing(parts.seed_log(self.options)) as log:
@@ -239,7 +187,7 @@ class Command(SiteCommand):
             self.exitcode = EXIT_FAILED
 
     def _produce(self, stream: BinaryIO, log: SeedLog, opts: argparse.Namespace) -> None:
-        if opts.close or (opts.max_lag and opts.max_lag.is_of_task):
+        if opts.close or opts.max_lag.task:
             check_ends_are_told(self.options)
         topics = CrawlTopics.beside(self.options, opts.topic)
         topic = opts.topic or topics.seeds
@@ -247,24 +195,23 @@ class Command(SiteCommand):
             task = TaskProducer(log, producer, topics, opts.task_id) if opts.task_id else None
             if task is not None:
                 task.begin()
-            seeding = Seeding(
-                producer,
-                topic,
-                _complain,
+            message = partial(
+                seed_message,
                 task_id=opts.task_id,
                 method=opts.method,
                 not_extract=opts.not_extract,
                 needs_url=not hasattr(self.spider_class, seed_queue.METHOD),
-                settled=None if task is None else task.sent,
-                before=self._gate(log, topic, opts.max_lag, task, lambda: seeding.finish()),  # noqa: PLW0108 - made below
             )
+            gates = gates_of(self.options, log, topic, task, opts.max_lag.group, opts.max_lag.task, _say)
+            settled = None if task is None else task.sent
+            seeding = Seeding(producer, topic, _complain, message, settled, gates)
             is_whole = False
             try:
                 with _bar(stream) as bar:
                     for line in seed_lines(stream):
                         seeding.take(line)
                         bar.update(line.size_bytes)
-                    seeding.finish()
+                    seeding.flush()
                 is_whole = True
             finally:
                 seeding.abandon(_LAST_CHANCE_SECONDS)
@@ -285,29 +232,6 @@ class Command(SiteCommand):
         others = [f"{name} reads {', '.join(read)}" for name, read in topics.items() if topic not in read]
         said = f"Topic {topic} is read by {', '.join(readers) or 'no spider'}"
         _say(f"{said}; {'; '.join(others)} (scrapy seed --spider NAME)." if others else f"{said}.")
-
-    def _gate(
-        self,
-        log: SeedLog,
-        topic: str,
-        lag: _Lag | None,
-        task: TaskProducer | None,
-        finish: Callable[[], None],
-    ) -> Callable[[], None] | None:
-        if lag is None:
-            return None
-        if lag.is_of_task and task is not None:
-            gate = LagGate(task.waiting, lag.most, "seeds of the task wait", _say)
-        else:
-            group = options.text(self.options, "SITE_CONSUMER_GROUP", required=True)
-            gate = group_gate(log, topic, group, lag.most, _say)
-
-        def wait() -> None:
-            if gate.is_shut:
-                finish()  # what is under way counts as well
-            gate.wait()
-
-        return wait
 
 
 @contextlib.contextmanager
@@ -336,15 +260,15 @@ def _bar(stream: BinaryIO) -> tqdm[NoReturn]:
 
 
 class _Lag(NamedTuple):
-    most: int
-    is_of_task: bool
+    group: int | None = None
+    task: int | None = None
 
 
 def _lag(text: str) -> _Lag:
     number = text.removeprefix("task:")
     if not number.isdecimal() or int(number) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is no number above 0, nor one behind task:")
-    return _Lag(int(number), number != text)
+    return _Lag(group=int(number)) if number == text else _Lag(task=int(number))
 
 
 def _say(line: str) -> None:

@@ -15,7 +15,7 @@ from scrapy import Spider
 
 from site_spider.commands.output import Column, add_format_option, print_json, print_table, show
 from site_spider.commands.site_command import SiteCommand
-from site_spider.errors import EXIT_CONFIG, ConfigError
+from site_spider.errors import ConfigError
 from site_spider.seed.tiers import Tiers
 from site_spider.service import supervisor
 from site_spider.service.check import check_crawl, examine, origins
@@ -83,20 +83,12 @@ class Command(SiteCommand):
         if opts.check and self.spider_class is not Spider:
             self._show_check(opts.format)
             return
-        try:
-            self._check(is_started=opts.scale is None)
-        except ConfigError as error:
-            self.complain(str(error))
-            self.exitcode = EXIT_CONFIG
-            return
-        sys.stdout.flush()
-        become_supervisor([*self._supervision(opts), "--", *_crawl_options(opts)])
-
-    def _check(self, *, is_started: bool) -> None:
         if self.spider_class is Spider:
             raise ConfigError("No spider takes seeds, or several do: name one, as `scrapy list` shows them.")
-        if is_started:
+        if opts.scale is None:
             check_crawl(self.options, self.spider_class)
+        sys.stdout.flush()
+        become_supervisor([*self._supervision(opts), "--", *_crawl_options(opts)])
 
     def _show_check(self, form: str) -> None:
         known = [*origins(self.options, self.spider_class)]

@@ -139,24 +139,19 @@ class SiteCommand(ScrapyCommand):
         return found
 
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
-        """Work, and say an error in one line on stderr (exit code 1; 78 for a setting nobody knows)."""
+        """Work, and say an error in one line on stderr (exit code 1; 78 for a wrong setting)."""
         configure_logging(self.options)
         self._redaction = redact_logs(self.options)
         if isinstance(sys.stdout, io.TextIOWrapper):  # whatever the locale, and half a surrogate pair
             sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
         try:
             check_names(self.options)
-        except ConfigError as error:
-            self.complain(str(error))
-            self.exitcode = EXIT_CONFIG
-            return
-        try:
             opts.args = args
             self.work(opts)
             sys.stdout.flush()
         except SiteSpiderError as error:
             self.complain(str(error))
-            self.exitcode = EXIT_FAILED
+            self.exitcode = EXIT_CONFIG if isinstance(error, ConfigError) else EXIT_FAILED
         except KeyboardInterrupt:
             self.exitcode = EXIT_INTERRUPTED
         except BrokenPipeError:  # whoever read the output has seen enough
@@ -229,7 +224,13 @@ class Trial(ScrapyCommand):
         if name in loader.list():
             loader.load(name).update_settings(self.settings)
         apply_environment(self.settings)
-        redact_logs(self.settings)
+        redaction = redact_logs(self.settings)
+        try:
+            if environment.has_our_settings(self.settings):
+                check_names(self.settings)
+        except ConfigError as error:
+            complain(redaction(f"scrapy {self.__module__.rpartition('.')[2]}: {error}"))
+            sys.exit(EXIT_CONFIG)
 
 
 def trial(module: str) -> type[ScrapyCommand]:

@@ -21,7 +21,7 @@ from site_spider.errors import SeedError, SiteSpiderError
 from site_spider.frontier.retry import describe_exception, describe_status
 from site_spider.page.url import check_url, host_of
 from site_spider.sources.extraction import NEXT_PAGE, Extracted, FoundLink
-from site_spider.sources.extractor import Extractor, NotExtracted, PageBody
+from site_spider.sources.extractor import Extractor, PageBody
 from site_spider.sources.library import BadSource, Library, read_source, source_files
 from site_spider.sources.model import Source
 
@@ -179,8 +179,6 @@ async def _extracted(source: Source, page: PageBody) -> Extracted:
     extractor = Extractor()
     try:
         return await extractor.extract(source, page)
-    except NotExtracted as error:
-        return Extracted(lost=[str(error)])
     finally:
         await extractor.close()
 

@@ -22,10 +22,10 @@ from site_spider.seed.fields import identifier
 from site_spider.seed.tiers import CrawlTopics
 from site_spider.service import config as parts
 from site_spider.service.config import check_ends_are_told, guard_of, spill_keys
-from site_spider.tasks.control_log import Endings, read_endings, written
+from site_spider.tasks.control_log import Endings, read_endings, send
 from site_spider.tasks.desk import TaskDesk, TaskFacts, TaskOrders, TaskOverview
-from site_spider.tasks.ending import Attempts, TaskEnding, WebhookAttempt
-from site_spider.tasks.ends import attempts_of
+from site_spider.tasks.ending import TaskEnding
+from site_spider.tasks.ends import attempts_of, tried
 from site_spider.tasks.follower import TopicView
 from site_spider.tasks.record import (
     MAX_RECORD_BYTES,
@@ -374,20 +374,16 @@ class Command(SiteCommand):
             raise BadTask(f"{self.task_id!r} has not ended, so there is nothing to send")
         if task is None or task.webhook is None:
             raise BadTask(f"{self.task_id!r} has no webhook; say: scrapy task set {self.task_id} webhook=URL")
-        sent = webhook.notice(ending.ended.event, secret, int(runtime.time()))
-        at_ms = int(runtime.time() * 1000)
-        attempt = WebhookAttempt(at_ms, *webhook.post(task.webhook, sent, guard_of(self.options)))
-        generation = ending.ended.generation
-        made = (*attempts_of(ending), attempt)[-webhook.MOST_ATTEMPTS :]
-        record = written(self.task_id, Attempts(generation, made))
+        attempts = tried(task.webhook, ending.ended, attempts_of(ending), secret, guard_of(self.options))
         with closing(desk.log.producer()) as producer:
-            producer.send(desk.topics.control, *record).result()
+            send(producer, desk.topics.control, self.task_id, attempts).result()
+        made, error = attempts.made, attempts.made[-1].error
         self._answer(
-            f"task {self.task_id}: {attempt.error or 'the webhook was taken'}; attempts: {len(made)}",
-            taken=not attempt.error,
-            attempts=[{"at_ms": each.at_ms, "status": each.status, "error": each.error} for each in made],
+            f"task {self.task_id}: {error or 'the webhook was taken'}; attempts: {len(made)}",
+            taken=not error,
+            attempts=[each._asdict() for each in made],
         )
-        if attempt.error:
+        if error:
             self.exitcode = EXIT_FAILED
 
 

@@ -12,7 +12,7 @@ from site_spider import options
 from site_spider.commands.output import Column, add_format_option, print_json, print_table
 from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
 from site_spider.dupefilter.dupefilter import usual_form
-from site_spider.errors import EXIT_CONFIG, ConfigError, SeedError
+from site_spider.errors import SeedError
 from site_spider.page.links import LinkBase, trimmed
 from site_spider.page.url import SCOPES, canonical_url, check_url, host_of, pattern_of, same_scope, url_id
 from site_spider.seed.tiers import CrawlTopics
@@ -67,13 +67,6 @@ class Command(SiteCommand):
 
     def work(self, opts: argparse.Namespace) -> None:
         """Show. Raises SiteSpiderError."""
-        try:
-            self._explain(opts)
-        except ConfigError as error:  # 1 says that the link would not be followed
-            self.complain(str(error))
-            self.exitcode = EXIT_CONFIG
-
-    def _explain(self, opts: argparse.Namespace) -> None:
         if len(opts.args) != 2 or opts.args[0] != "explain":
             self.refuse("use it as: scrapy urls explain URL")
         rules, phase = self._task(opts.task_id)

@@ -13,105 +13,10 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
 from typing import NamedTuple
 
+from site_spider.console.reading import ProcessState
+from site_spider.contracts.seed_log import Partition
+from site_spider.observe.progress import Progress, total
 from site_spider.tasks.desk import TaskFacts
-
-# --- state: what the console knows of one process --------------------------------------------------------
-
-Counts = Mapping[str, int]
-Seconds = Mapping[str, float]
-
-
-class HostState(NamedTuple):
-    """A host of which something waits."""
-
-    host: str
-    waiting: int
-    out: int
-    reason: str
-    next_in_seconds: float | None
-
-
-class SinkState(NamedTuple):
-    """A sink as one process sees it."""
-
-    name: str
-    available: bool
-    backlog: int
-    backlog_bytes: int
-    limit_bytes: int
-    last_accept_at: float | None
-
-
-class TaskFigures(NamedTuple):
-    """What one process did for a task; `outcomes` and `reasons` count its seeds and failures."""
-
-    task_id: str
-    pages: int
-    bytes: int
-    outcomes: Counts
-    reasons: Counts
-
-
-class FailureState(NamedTuple):
-    """One page that failed."""
-
-    at: float
-    url: str
-    host: str
-    task_id: str
-    reason: str
-    description: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessState:
-    """One snapshot, read and checked. Counts are totals since the start; times are Unix times."""
-
-    name: str
-    at: float
-    started_at: float
-    machine: str = ""
-    pid: int = 0
-    slot: str = ""
-    group: str = ""
-    topic: str = ""
-    spider: str = ""
-    interval_seconds: float = 10.0
-    is_ended: bool = False  # the last snapshot of a process that has closed
-    consumed: int = 0
-    in_flight: int = 0
-    handed_back: int = 0
-    outcomes: Counts = field(default_factory=dict)
-    pages: int = 0
-    bytes: int = 0
-    failures: Counts = field(default_factory=dict)  # pages by reason
-    queues: Counts = field(default_factory=dict)
-    waiting: int = 0  # requests
-    host_reasons: Counts = field(default_factory=dict)
-    hosts: tuple[HostState, ...] = ()
-    paused: Seconds = field(default_factory=dict)  # by cause
-    pausing: tuple[str, ...] = ()  # the causes that hold it now
-    pause_said: str = ""
-    log_is_away: bool = False
-    sinks: tuple[SinkState, ...] = ()
-    tasks: tuple[TaskFigures, ...] = ()
-    examples: tuple[FailureState, ...] = ()
-    partitions: tuple[str, ...] = ()  # topic/number
-    requests_out: int = 0
-    memory_bytes: int = 0
-    loop_lag_seconds: float = 0.0
-    clock_ahead_seconds: float = 0.0  # of the broker's clock; negative when it is behind
-
-    @property
-    def completed(self) -> int:
-        """Seeds that ended, in whatever way."""
-        return sum(self.outcomes.values())
-
-    @property
-    def missing(self) -> int:
-        """Seeds consumed and nowhere to be found: 0 unless there is a bug (rule 10)."""
-        return self.consumed - self.completed - self.in_flight
-
 
 # --- curves: what a fleet did in each stretch of ten seconds of the last hour ----------------------------
 # An increase of a counter is spread evenly over the time since the process was heard of before, so that
@@ -312,13 +217,13 @@ def _increases(before: Mapping[str, float], after: Mapping[str, float]) -> dict[
 
 def summed(counts: Iterable[Mapping[str, int]]) -> Counter[str]:
     """The sum of counts by name."""
-    total: Counter[str] = Counter()
+    found: Counter[str] = Counter()
     for each in counts:
-        total.update(each)
-    return total
+        found.update(each)
+    return found
 
 
-# --- scene: what the rules of `rules` look at, and what they say -----------------------------------------
+# --- view: what all pages and the rules of `rules` are made of ---------------------------------------------
 
 LOOK_BACK_SECONDS = 600
 
@@ -341,31 +246,71 @@ class Cause(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
-    """What the rules look at; `lag` and `partitions` are None while the log does not answer."""
+class LogView:
+    """What the seed log said of the group, and when."""
+
+    at: float
+    partitions: tuple[tuple[Partition, Progress], ...]
+    unowned: frozenset[Partition] | None = None  # that no process has; None while that is not known
+
+    @property
+    def tiers(self) -> dict[str, Progress]:
+        """Of each topic."""
+        parts: dict[str, list[Progress]] = {}
+        for partition, progress in self.partitions:
+            parts.setdefault(partition.topic, []).append(progress)
+        return {topic: total(found) for topic, found in parts.items()}
+
+    @property
+    def total(self) -> Progress:
+        """The sum over partitions."""
+        return total(part for _, part in self.partitions)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The fleet at one moment; `log` is None until the seed log has answered."""
 
     fleet: Fleet
     now: float
-    until: float  # up to when the curves are complete
-    lag: int | None = None
-    partitions: int | None = None
-    unowned: tuple[str, ...] | None = None  # partitions, topic/number; None: the log cannot tell
+    group: str
+    topic: str
+    address: str
+    log: LogView | None = None
     tasks: tuple[TaskFacts, ...] = ()
-
-    @property
-    def parked(self) -> int:
-        """Seeds that wait until their task goes on."""
-        return sum(task.parked for task in self.tasks)
+    troubles: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()  # processes of this host in other groups
 
     @property
     def living(self) -> list[ProcessState]:
         """Processes that run."""
         return self.fleet.living(self.now)
 
+    @property
+    def until(self) -> float:
+        """Up to when the curves are complete: processes speak once in an interval."""
+        interval = max((state.interval_seconds for state in self.living), default=0.0)
+        return (self.now - interval) // STEP_SECONDS * STEP_SECONDS
+
+    @property
+    def lag(self) -> int | None:
+        """None while the log does not answer."""
+        return None if self.log is None else self.log.total.lag
+
+    @property
+    def parked(self) -> int:
+        """Seeds that wait until their task goes on."""
+        return sum(task.parked for task in self.tasks)
+
+    def of_late(self) -> list[Stretch]:
+        """The steps of the last ten minutes."""
+        until = self.until
+        return list(self.fleet.curves.between(until - LOOK_BACK_SECONDS, until))
+
     def counted(self, prefix: str) -> Counter[str]:
         """What happened in the last ten minutes, by name."""
         counts: Counter[str] = Counter()
-        for step in self.fleet.curves.between(self.until - LOOK_BACK_SECONDS, self.until):
+        for step in self.of_late():
             for name, count in step.counts.items():
                 if name.startswith(prefix):
                     counts[name.removeprefix(prefix)] += count

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,92 +18,39 @@ from site_spider.console.fleet import (
     PAGES,
     STEP_SECONDS,
     WINDOW_SECONDS,
-    Fleet,
-    HostState,
     Life,
-    ProcessState,
-    Scene,
-    SinkState,
-    TaskFigures,
+    View,
     Weight,
     summed,
 )
-from site_spider.console.reading import NO_TASK, OTHER_TASKS
+from site_spider.console.reading import (
+    NO_TASK,
+    OTHER_TASKS,
+    HostState,
+    ProcessState,
+    SinkState,
+    TaskFigures,
+)
 from site_spider.console.reading import tasks as tasks_of
-from site_spider.console.rules import causes, settled, verdict
-from site_spider.contracts.seed_log import Partition
+from site_spider.console.rules import causes, verdict
 from site_spider.dead_letters import Letter, beginning
-from site_spider.observe.progress import Progress, total
+from site_spider.observe.progress import Progress
 from site_spider.tasks.desk import TaskFacts
 from site_spider.tasks.record import SETTABLE
-
-# --- view: what all pages are made of --------------------------------------------------------------------
 
 Document = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class LogView:
-    """What the seed log said of the group, and when."""
-
-    at: float
-    partitions: tuple[tuple[Partition, Progress], ...]
-    unowned: frozenset[Partition] | None = None  # that no process has; None while that is not known
-
-    @property
-    def tiers(self) -> dict[str, Progress]:
-        """Of each topic."""
-        parts: dict[str, list[Progress]] = {}
-        for partition, progress in self.partitions:
-            parts.setdefault(partition.topic, []).append(progress)
-        return {topic: total(found) for topic, found in parts.items()}
-
-    @property
-    def total(self) -> Progress:
-        """The sum over partitions."""
-        return total(part for _, part in self.partitions)
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """The fleet at one moment; `log` is None until the seed log has answered."""
-
-    fleet: Fleet
-    now: float
-    group: str
-    topic: str
-    address: str
-    log: LogView | None = None
-    tasks: tuple[TaskFacts, ...] = ()
-    troubles: tuple[str, ...] = ()
-    others: tuple[str, ...] = ()  # processes of this host in other groups
-
-    @property
-    def until(self) -> float:
-        """Up to when the curves are complete."""
-        living = self.fleet.living(self.now)
-        return settled(self.now, max((state.interval_seconds for state in living), default=0.0))
-
-    @property
-    def scene(self) -> Scene:
-        """What the causes are looked for in."""
-        if self.log is None:
-            return Scene(self.fleet, self.now, self.until, tasks=self.tasks)
-        unowned = self.log.unowned
-        names = None if unowned is None else tuple(f"{each.topic}/{each.number}" for each in sorted(unowned))
-        lag, partitions = self.log.total.lag, len(self.log.partitions)
-        return Scene(self.fleet, self.now, self.until, lag, partitions, names, self.tasks)
-
-    def heading(self, page: str) -> Document:
-        """What each document begins with."""
-        return {
-            "page": page,
-            "at": moment(self.now),
-            "group": self.group,
-            "topic": self.topic,
-            "log": self.address,
-            "troubles": list(self.troubles),
-        }
+def heading(view: View, page: str) -> Document:
+    """What each document begins with."""
+    return {
+        "page": page,
+        "at": moment(view.now),
+        "group": view.group,
+        "topic": view.topic,
+        "log": view.address,
+        "troubles": list(view.troubles),
+    }
 
 
 def moment(at: float | None) -> str | None:
@@ -138,11 +85,11 @@ def failures(
         and matches(wanted, example.url, example.task_id, example.description)
     ]
     examples.sort(key=lambda example: -example.at)
-    return view.heading("failures") | {
+    return heading(view, "failures") | {
         "reason": reason,
         "wanted": wanted,
         "reasons": {name: count for name, count in summed(s.failures for s in states).most_common() if count},
-        "examples": [example._asdict() | {"at": moment(example.at)} for example in examples[:_MOST_EXAMPLES]],
+        "examples": [asdict(example) | {"at": moment(example.at)} for example in examples[:_MOST_EXAMPLES]],
         "dead_letter_topic": topic,
         "dead_letters": [_letter(letter) for letter in dead_letters],
     }
@@ -188,7 +135,7 @@ def tasks(view: View, wanted: str = "") -> Document:
         for each in figures.values()
         if each.task_id not in named and matches(wanted, each.task_id)
     ]
-    return view.heading("tasks") | {
+    return heading(view, "tasks") | {
         "wanted": wanted,
         "count": len(rows),
         "states": states(view.tasks),
@@ -202,7 +149,7 @@ def task(view: View, task_id: str, said: str = "") -> Document:
     found = next((task for task in view.tasks if task.task_id == task_id), None)
     figures = next((each for each in _named(view) if each.task_id == task_id), _NO_TASKS)
     shown = None if found is None else found.document()
-    return view.heading("task") | {
+    return heading(view, "task") | {
         "task_id": task_id,
         "said": said,
         "task": shown,
@@ -216,7 +163,7 @@ def task(view: View, task_id: str, said: str = "") -> Document:
 def order(view: View, verb: str, task_id: str, words: Sequence[str]) -> Document:
     """What is asked before it is done."""
     found = next((task for task in view.tasks if task.task_id == task_id), None)
-    return view.heading("order") | {
+    return heading(view, "order") | {
         "task_id": task_id,
         "verb": verb,
         "words": list(words),
@@ -301,12 +248,11 @@ _NOTHING = Progress(0, 0, 0, 0)  # of a topic that does not exist yet
 
 def overview(view: View) -> Document:
     """The document."""
-    scene = view.scene
-    found = causes(scene)
+    found = causes(view)
     return {
-        **view.heading("overview"),
+        **heading(view, "overview"),
         "conservation": conservation(view),
-        "verdict": verdict(scene, found),
+        "verdict": verdict(view, found),
         "causes": [
             {"weight": Weight(cause.weight).name.lower(), "text": cause.text, "page": cause.page}
             for cause in found[:_MOST_CAUSES]
@@ -314,7 +260,7 @@ def overview(view: View) -> Document:
         "progress": _progress(view),
         "rates": _rates(view),
         "processes": lives(view),
-        "tasks": {"count": len(view.tasks), "states": states(view.tasks), "parked": scene.parked},
+        "tasks": {"count": len(view.tasks), "states": states(view.tasks), "parked": view.parked},
         "other_groups": list(view.others),
         "curves": curves(view),
     }
@@ -397,7 +343,7 @@ def processes(view: View, wanted: str = "") -> Document:
         }
         for seen in found[:MOST_ROWS]
     ]
-    return view.heading("processes") | {
+    return heading(view, "processes") | {
         "wanted": wanted,
         "count": len(found),
         "lives": lives(view),
@@ -423,7 +369,7 @@ def _process(state: ProcessState) -> Document:
         "partitions": list(state.partitions),
         "memory_bytes": state.memory_bytes,
         "loop_lag_seconds": state.loop_lag_seconds,
-        "pause": state.pause_said or ", ".join(state.pausing),
+        "pause": state.pause_said or state.pausing,
         "paused_seconds": {cause: spent for cause, spent in state.paused.items() if spent},
         "log_is_away": state.log_is_away,
     }
@@ -431,7 +377,7 @@ def _process(state: ProcessState) -> Document:
 
 def hosts(view: View, wanted: str = "", reason: str = "") -> Document:
     """The largest hosts over all running processes."""
-    living = view.fleet.living(view.now)
+    living = view.living
     by_name: dict[str, list[tuple[ProcessState, HostState]]] = defaultdict(list)
     for state in living:
         for host in state.hosts:
@@ -442,7 +388,7 @@ def hosts(view: View, wanted: str = "", reason: str = "") -> Document:
     whole: Counter[str] = Counter()
     for state in living:
         whole.update(state.host_reasons)
-    return view.heading("hosts") | {
+    return heading(view, "hosts") | {
         "wanted": wanted,
         "reason": reason,
         "reasons": dict(whole),
@@ -468,11 +414,11 @@ def _host(name: str, found: list[tuple[ProcessState, HostState]]) -> Document:
 def sinks(view: View) -> Document:
     """Each sink with what its processes say."""
     by_name: dict[str, list[tuple[ProcessState, SinkState]]] = defaultdict(list)
-    for state in view.fleet.living(view.now):
+    for state in view.living:
         for sink in state.sinks:
             by_name[sink.name].append((state, sink))
     rows = [_sink(name, found) for name, found in sorted(by_name.items())]
-    return view.heading("sinks") | {"sinks": rows}
+    return heading(view, "sinks") | {"sinks": rows}
 
 
 def _sink(name: str, found: list[tuple[ProcessState, SinkState]]) -> Document:

@@ -1,4 +1,4 @@
-"""Reads the snapshot of a process, which comes from a topic or a socket, into a ProcessState.
+"""What a snapshot of a process, which comes from a topic or a socket, says: each field with how it is read.
 
 Whoever may write to the topic may write anything, and other releases leave fields out or add some. So every
 value is checked and bounded; what is missing or odd counts as empty. Only a document without a name or
@@ -10,31 +10,23 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
+from functools import cache, partial
 from itertools import islice
 from math import inf, isfinite
-from typing import Any
+from typing import Any, TypeVar
 
-from site_spider.console.fleet import (
-    Counts,
-    FailureState,
-    HostState,
-    ProcessState,
-    Seconds,
-    SinkState,
-    TaskFigures,
-)
 from site_spider.errors import SiteSpiderError
 from site_spider.page.url import host_of
 
 LARGEST_BYTES = 2_000_000  # of one snapshot as JSON
-MOST_HOSTS = 1_000
 OTHER_TASKS = "(other tasks)"
 NO_TASK = "(no task)"
 _MOST_NAMES = 200  # of a mapping
 _MOST_TASKS = 201
 _MOST_PARTITIONS = 1_000
+_MOST_HOSTS = 1_000
 _MOST_EXAMPLES = 100
 _MOST_SINKS = 50
 _LONGEST_NAME = 300
@@ -49,133 +41,16 @@ _OUTCOMES = {
     "dead_lettered": "dead_letter",
 }
 
+Counts = Mapping[str, int]
+Seconds = Mapping[str, float]
+S = TypeVar("S")
+
 
 class OddSnapshot(SiteSpiderError):
     """What came is no snapshot of a process."""
 
 
-def parsed(raw: bytes) -> dict[str, Any]:
-    """The document in these bytes. Raises OddSnapshot."""
-    if len(raw) > LARGEST_BYTES:
-        raise OddSnapshot(f"a snapshot has {len(raw)} bytes, but must have at most {LARGEST_BYTES}")
-    try:
-        document = json.loads(raw)
-    except (ValueError, RecursionError) as error:
-        raise OddSnapshot("a snapshot cannot be read as JSON") from error
-    if not isinstance(document, dict):
-        raise OddSnapshot("a snapshot is no JSON object")
-    return document
-
-
-def state_of(
-    document: Mapping[str, Any], interval_seconds: float = _USUAL_INTERVAL_SECONDS, now: float = inf
-) -> ProcessState:
-    """The state that a snapshot tells of, which was taken up to now. Raises OddSnapshot."""
-    name, at = _text(document.get("process")), _moment(document.get("at"))
-    if not name or at is None:
-        raise OddSnapshot("a snapshot has no fields process and at")
-    if at > now + _MOST_AHEAD_SECONDS:
-        raise OddSnapshot("its field at is no time up to now")
-    return ProcessState(
-        name=name,
-        at=at,
-        started_at=_moment(document.get("started_at")) or at,
-        interval_seconds=_number(document.get("interval_seconds")) or interval_seconds,
-        is_ended=document.get("moment") == "close",
-        machine=_text(document.get("host_name")),
-        pid=_count(document.get("pid")),
-        slot=_text(document.get("slot")),
-        group=_text(document.get("group")),
-        topic=_text(document.get("topic")),
-        spider=_text(document.get("spider")),
-        **_done(document),
-        **_waiting(document),
-        **_held_up(document),
-    )
-
-
-def _done(document: Mapping[str, Any]) -> dict[str, Any]:
-    seeds = _counts(document.get("seeds"))
-    page = _mapping(_mapping(document.get("downloads")).get("page"))
-    return {
-        **{name: seeds.get(name, 0) for name in ("consumed", "in_flight", "handed_back")},
-        "outcomes": {_OUTCOMES.get(key, key): n for key, n in seeds.items() if key not in _NO_OUTCOMES},
-        "pages": _count(page.get("answers")),
-        "bytes": _count(page.get("response_bytes")),
-        "failures": _counts(document.get("reasons")),
-        "tasks": tuple(_tasks(document.get("tasks"))),
-        "examples": tuple(_examples(document.get("newest_failures"))),
-    }
-
-
-def _waiting(document: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "queues": _counts(document.get("queues")),
-        "waiting": _count(document.get("waiting")),
-        "host_reasons": _counts(document.get("hosts")),
-        "hosts": tuple(_hosts(document.get("largest_hosts"))),
-        "partitions": tuple(islice(map(_text, _mapping(document.get("seeds_in_flight"))), _MOST_PARTITIONS)),
-        "requests_out": _count(document.get("requests_out")),
-    }
-
-
-def _held_up(document: Mapping[str, Any]) -> dict[str, Any]:
-    pause = _mapping(document.get("pause"))
-    cause = _text(pause.get("cause"))
-    return {
-        "paused": _seconds(document.get("paused_seconds")),
-        "pausing": (cause,) if cause else (),
-        "pause_said": _text(pause.get("said"), _LONGEST_TEXT),
-        "log_is_away": document.get("log_is_away") is True,
-        "sinks": tuple(_sinks(document.get("sinks"))),
-        "memory_bytes": _count(_mapping(document.get("memory")).get("rss_bytes")),
-        "loop_lag_seconds": _number(document.get("loop_lag_max_seconds")),
-        "clock_ahead_seconds": _number(document.get("clock_ahead_seconds"), least=-_LARGEST),
-    }
-
-
-def _fields(part: Mapping[str, Any], **readers: Callable[[Any], Any]) -> dict[str, Any]:
-    return {name: read(part.get(name)) for name, read in readers.items()}
-
-
-def _hosts(value: object) -> Iterator[HostState]:
-    for host in _objects(value, MOST_HOSTS):
-        until = host.get("next_in_seconds")
-        known = _fields(host, host=_text, waiting=_count, out=_count, reason=_text)
-        yield HostState(**known, next_in_seconds=None if until is None else _number(until))
-
-
-def _sinks(value: object) -> Iterator[SinkState]:
-    for sink in _objects(value, _MOST_SINKS):
-        known = _fields(sink, name=_text, backlog=_count, backlog_bytes=_count, last_accept_at=_moment)
-        limit_bytes = _count(sink.get("backlog_limit_bytes"))
-        yield SinkState(available=sink.get("available") is True, limit_bytes=limit_bytes, **known)
-
-
-def _tasks(value: object) -> Iterator[TaskFigures]:
-    tasks = _mapping(value)
-    for task in _objects(tasks.get("largest"), _MOST_TASKS):
-        yield _task(_text(task.get("task_id")) or NO_TASK, task)
-    others = _mapping(tasks.get("others"))
-    if _count(others.get("tasks")):
-        yield _task(OTHER_TASKS, others)
-
-
-def _task(task_id: str, task: Mapping[str, Any]) -> TaskFigures:
-    return TaskFigures(
-        task_id, **_fields(task, pages=_count, bytes=_count, outcomes=_counts, reasons=_counts)
-    )
-
-
-def _examples(value: object) -> Iterator[FailureState]:
-    for failure in _objects(value, _MOST_EXAMPLES):
-        url, said = (_text(failure.get(name), _LONGEST_TEXT) for name in ("url", "description"))
-        names = _fields(failure, task_id=_text, reason=_text)
-        at = _moment(failure.get("at")) or 0.0
-        yield FailureState(at=at, url=url, host=host_of(url), description=said, **names)
-
-
-# --- values ----------------------------------------------------------------------------------------
+# --- values ----------------------------------------------------------------------------------------------
 
 
 def _mapping(value: object) -> Mapping[str, Any]:
@@ -191,6 +66,18 @@ def _text(value: object, longest: int = _LONGEST_NAME) -> str:
     if not isinstance(value, str):
         return ""
     return value[:longest].encode("utf-8", "backslashreplace").decode()
+
+
+def _long(value: object) -> str:
+    return _text(value, _LONGEST_TEXT)
+
+
+def _names(value: object) -> tuple[str, ...]:
+    return tuple(islice(map(_text, _mapping(value)), _MOST_PARTITIONS))
+
+
+def _flag(value: object) -> bool:
+    return value is True
 
 
 def _number(value: object, least: float = 0) -> float:
@@ -221,6 +108,168 @@ def _moment(value: object) -> float | None:
     if found is None or not 1970 < found.year < 9000:
         return None
     return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+
+
+def _outcomes(value: object) -> Counts:
+    return {_OUTCOMES.get(name, name): n for name, n in _counts(value).items() if name not in _NO_OUTCOMES}
+
+
+# --- fields: where each lies in a document, and how it is read -------------------------------------------
+
+
+def said(read: Callable[[Any], Any], *path: str) -> Any:
+    """A field that lies there; by default under its own name."""
+    return field(metadata={"read": read, "path": path})
+
+
+@cache
+def _table(kind: Any) -> tuple[tuple[str, str, tuple[str, ...], Callable[[Any], Any]], ...]:
+    rows = ((row.name, row.metadata) for row in fields(kind) if row.metadata)
+    paths = ((name, row["path"] or (name,), row["read"]) for name, row in rows)
+    return tuple((name, path[0], path[1:], read) for name, path, read in paths)
+
+
+def _read(kind: Callable[..., S], document: Mapping[str, Any], **more: Any) -> S:
+    for name, first, rest, read in _table(kind):
+        value = document.get(first)
+        for key in rest:
+            value = _mapping(value).get(key)
+        more[name] = read(value)
+    return kind(**more)
+
+
+def _all(kind: Callable[..., S], most: int) -> Callable[[Any], tuple[S, ...]]:
+    return lambda value: tuple(_read(kind, each) for each in _objects(value, most))
+
+
+@dataclass(frozen=True, slots=True)
+class HostState:
+    """A host of which something waits."""
+
+    host: str = said(_text)
+    waiting: int = said(_count)
+    out: int = said(_count)
+    reason: str = said(_text)
+    next_in_seconds: float | None = said(lambda value: None if value is None else _number(value))
+
+
+@dataclass(frozen=True, slots=True)
+class SinkState:
+    """A sink as one process sees it."""
+
+    name: str = said(_text)
+    available: bool = said(_flag)
+    backlog: int = said(_count)
+    backlog_bytes: int = said(_count)
+    limit_bytes: int = said(_count, "backlog_limit_bytes")
+    last_accept_at: float | None = said(_moment)
+
+
+@dataclass(frozen=True, slots=True)
+class FailureState:
+    """One page that failed."""
+
+    at: float = said(lambda value: _moment(value) or 0.0)
+    url: str = said(_long)
+    host: str = said(lambda value: host_of(_long(value)), "url")
+    task_id: str = said(_text)
+    reason: str = said(_text)
+    description: str = said(_long)
+
+
+@dataclass(slots=True)
+class TaskFigures:
+    """What one process did for a task; `outcomes` and `reasons` count its seeds and failures."""
+
+    task_id: str
+    pages: int = said(_count)
+    bytes: int = said(_count)
+    outcomes: Mapping[str, int] = said(_counts)
+    reasons: Mapping[str, int] = said(_counts)
+
+
+def _tasks(value: object) -> tuple[TaskFigures, ...]:
+    found, others = _mapping(value), _mapping(_mapping(value).get("others"))
+    largest = _objects(found.get("largest"), _MOST_TASKS)
+    tasks = [_read(TaskFigures, each, task_id=_text(each.get("task_id")) or NO_TASK) for each in largest]
+    if _count(others.get("tasks")):
+        tasks.append(_read(TaskFigures, others, task_id=OTHER_TASKS))
+    return tuple(tasks)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessState:
+    """One snapshot. Counts are totals since the start; times are Unix times."""
+
+    name: str = said(_text, "process")
+    at: float
+    started_at: float
+    interval_seconds: float
+    is_ended: bool = said(lambda value: value == "close", "moment")  # of a process that has closed
+    machine: str = said(_text, "host_name")
+    pid: int = said(_count)
+    slot: str = said(_text)
+    group: str = said(_text)
+    topic: str = said(_text)
+    spider: str = said(_text)
+    consumed: int = said(_count, "seeds", "consumed")
+    in_flight: int = said(_count, "seeds", "in_flight")
+    outcomes: Mapping[str, int] = said(_outcomes, "seeds")
+    pages: int = said(_count, "downloads", "page", "answers")
+    bytes: int = said(_count, "downloads", "page", "response_bytes")
+    failures: Mapping[str, int] = said(_counts, "reasons")  # pages by reason
+    waiting: int = said(_count)  # requests
+    host_reasons: Mapping[str, int] = said(_counts, "hosts")
+    hosts: tuple[HostState, ...] = said(_all(HostState, _MOST_HOSTS), "largest_hosts")
+    paused: Mapping[str, float] = said(_seconds, "paused_seconds")  # by cause
+    pausing: str = said(_text, "pause", "cause")  # what holds it now
+    pause_said: str = said(_long, "pause", "said")
+    log_is_away: bool = said(_flag)
+    sinks: tuple[SinkState, ...] = said(_all(SinkState, _MOST_SINKS))
+    tasks: tuple[TaskFigures, ...] = said(_tasks)
+    examples: tuple[FailureState, ...] = said(_all(FailureState, _MOST_EXAMPLES), "newest_failures")
+    partitions: tuple[str, ...] = said(_names, "seeds_in_flight")  # topic/number
+    requests_out: int = said(_count)
+    memory_bytes: int = said(_count, "memory", "rss_bytes")
+    loop_lag_seconds: float = said(_number, "loop_lag_max_seconds")
+    clock_ahead_seconds: float = said(partial(_number, least=-_LARGEST))  # of the broker's; negative: behind
+
+    @property
+    def completed(self) -> int:
+        """Seeds that ended, in whatever way."""
+        return sum(self.outcomes.values())
+
+    @property
+    def missing(self) -> int:
+        """Seeds consumed and nowhere to be found: 0 unless there is a bug (rule 10)."""
+        return self.consumed - self.completed - self.in_flight
+
+
+def parsed(raw: bytes) -> dict[str, Any]:
+    """The document in these bytes. Raises OddSnapshot."""
+    if len(raw) > LARGEST_BYTES:
+        raise OddSnapshot(f"a snapshot has {len(raw)} bytes, but must have at most {LARGEST_BYTES}")
+    try:
+        document = json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        raise OddSnapshot("a snapshot cannot be read as JSON") from error
+    if not isinstance(document, dict):
+        raise OddSnapshot("a snapshot is no JSON object")
+    return document
+
+
+def state_of(
+    document: Mapping[str, Any], interval_seconds: float = _USUAL_INTERVAL_SECONDS, now: float = inf
+) -> ProcessState:
+    """The state that a snapshot tells of, which was taken up to now. Raises OddSnapshot."""
+    at = _moment(document.get("at"))
+    if not _text(document.get("process")) or at is None:
+        raise OddSnapshot("a snapshot has no fields process and at")
+    if at > now + _MOST_AHEAD_SECONDS:
+        raise OddSnapshot("its field at is no time up to now")
+    started_at = _moment(document.get("started_at")) or at
+    interval_seconds = _number(document.get("interval_seconds")) or interval_seconds
+    return _read(ProcessState, document, at=at, started_at=started_at, interval_seconds=interval_seconds)
 
 
 # --- The tasks of a fleet --------------------------------------------------------------------------------

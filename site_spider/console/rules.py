@@ -19,13 +19,12 @@ from site_spider.console.fleet import (
     Cause,
     Curves,
     Life,
-    ProcessState,
-    Scene,
-    TaskFigures,
+    View,
     Weight,
     summed,
 )
-from site_spider.console.reading import tasks
+from site_spider.console.reading import ProcessState, TaskFigures, tasks
+from site_spider.observe.counters import PAUSES_SAID
 from site_spider.tasks.desk import TaskFacts
 from site_spider.text import plural
 
@@ -50,11 +49,6 @@ class Range(NamedTuple):
 
     shortest: float
     longest: float
-
-
-def settled(now: float, interval_seconds: float) -> float:
-    """Up to when the curves are complete: processes speak once in an interval."""
-    return (now - interval_seconds) // STEP_SECONDS * STEP_SECONDS
 
 
 def rates(curves: Curves, until: float, seconds: float) -> PaceRates | None:
@@ -114,46 +108,39 @@ _MOST_TASKS = 5
 CALLBACK = "callback"
 FAILED = ("failure", "dead_letter")
 
-PAUSES = {
+PAUSES = PAUSES_SAID | {
     "sink": "a sink is away, or too many results wait for it (SITE_SINK_BACKLOG_BYTES)",
-    "frontier": (
-        "as many seeds are in flight as may be (SITE_MAX_SEEDS_IN_FLIGHT), or memory is full "
-        "(SITE_FRONTIER_MAX_REQUESTS, SITE_FRONTIER_MAX_BYTES)"
-    ),
     "span": "a slow seed holds its partition (SITE_MAX_SPAN_OFFSETS)",
     "suspicion": "seeds that may have killed a process are crawled one by one",
-    "kafka": "the seed topic does not take what is sent to it",
-    "memory": "memory is full (SITE_BODIES_MAX_BYTES, SITE_MEMORY_SOFT_BYTES)",
-    "stop": "the crawl stops, or partitions leave",
 }
 _HARMLESS = ("frontier", "stop")  # a frontier with enough to do is no trouble by itself
 
 
-def _lost(scene: Scene) -> Iterator[Cause]:
-    for seen in scene.fleet.seen.values():
+def _lost(view: View) -> Iterator[Cause]:
+    for seen in view.fleet.seen.values():
         if seen.state.missing:
             text = f"Process {seen.state.name} cannot account for {seen.state.missing} of its seeds: a bug."
             yield Cause(Weight.BUG, text, "processes")
 
 
-def _nobody(scene: Scene) -> Iterator[Cause]:
-    if not scene.living and scene.lag != 0:
-        waiting = "" if scene.lag is None else f"; lag {scene.lag:,}"
+def _nobody(view: View) -> Iterator[Cause]:
+    if not view.living and view.lag != 0:
+        waiting = "" if view.lag is None else f"; lag {view.lag:,}"
         yield Cause(Weight.STOP, f"No process of the group runs{waiting}.", "processes")
 
 
-def _silent(scene: Scene) -> Iterator[Cause]:
-    silent = [seen for seen in scene.fleet.seen.values() if seen.life(scene.now) is Life.SILENT]
+def _silent(view: View) -> Iterator[Cause]:
+    silent = [seen for seen in view.fleet.seen.values() if seen.life(view.now) is Life.SILENT]
     if silent:
-        last = duration(scene.now - max(seen.at for seen in silent))
+        last = duration(view.now - max(seen.at for seen in silent))
         names = _listed([seen.state.name for seen in silent])
         are = "is" if len(silent) == 1 else "are"
         text = f"{plural(len(silent), 'process')} {are} silent: {names}, last heard of {last} ago."
         yield Cause(Weight.SLOW, text, "processes")
 
 
-def _sinks(scene: Scene) -> Iterator[Cause]:
-    living = scene.living
+def _sinks(view: View) -> Iterator[Cause]:
+    living = view.living
     away: dict[str, list[ProcessState]] = defaultdict(list)
     for state in living:
         for sink in state.sinks:
@@ -161,7 +148,7 @@ def _sinks(scene: Scene) -> Iterator[Cause]:
                 away[sink.name].append(state)
     for name, states in away.items():
         backlog = sum(sink.backlog for state in states for sink in state.sinks if sink.name == name)
-        paused = _paused_words(scene, "sink") or "New seeds wait"
+        paused = _paused_words(view, "sink") or "New seeds wait"
         whole, say = plural(len(living), "process"), "says" if len(living) == 1 else "say"
         text = (
             f"{paused}: sink {name} away, as {len(states)} of {whole} {say}; {backlog:,} results wait for it."
@@ -169,43 +156,40 @@ def _sinks(scene: Scene) -> Iterator[Cause]:
         yield Cause(Weight.STOP, text, "sinks")
 
 
-def _pauses(scene: Scene) -> Iterator[Cause]:
-    is_away = any(not sink.available for state in scene.living for sink in state.sinks)
-    pausing = summed(dict.fromkeys(state.pausing, 1) for state in scene.living)
-    for cause, share in _pause_shares(scene).items():
+def _pauses(view: View) -> Iterator[Cause]:
+    is_away = any(not sink.available for state in view.living for sink in state.sinks)
+    pausing = Counter(state.pausing for state in view.living)
+    for cause, share in _pause_shares(view).items():
         if share < _LEAST_PAUSE_SHARE or (cause == "sink" and is_away):
             continue
         still = f"; {plural(pausing[cause], 'process')} now" if pausing[cause] else ""
-        text = f"{_paused_words(scene, cause)}: {PAUSES.get(cause, cause)}{still}."
+        text = f"{_paused_words(view, cause)}: {PAUSES.get(cause, cause)}{still}."
         yield Cause(Weight.NOTE if cause in _HARMLESS else Weight.SLOW, text, "processes")
 
 
-def _pause_shares(scene: Scene) -> dict[str, float]:
+def _pause_shares(view: View) -> dict[str, float]:
     """Of the time of all processes in the last ten minutes, the share of each cause."""
-    steps = list(scene.fleet.curves.between(scene.until - LOOK_BACK_SECONDS, scene.until))
-    time = sum(step.process_seconds for step in steps)
-    sums = scene.counted(PAUSE)
-    return {cause: min(1.0, seconds / time) for cause, seconds in sums.items()} if time else {}
+    time = sum(step.process_seconds for step in view.of_late())
+    return {cause: min(1.0, seconds / time) for cause, seconds in view.counted(PAUSE).items()} if time else {}
 
 
-def _paused_words(scene: Scene, cause: str) -> str:
-    steps = list(scene.fleet.curves.between(scene.until - LOOK_BACK_SECONDS, scene.until))
-    share = _pause_shares(scene).get(cause, 0.0)
+def _paused_words(view: View, cause: str) -> str:
+    steps, share = view.of_late(), _pause_shares(view).get(cause, 0.0)
     if not steps or not share:
         return ""
-    covered = scene.until - steps[0].number * 10
+    covered = view.until - steps[0].number * STEP_SECONDS
     return f"Paused {share * covered:.0f} of the last {covered:.0f} s"
 
 
-def _hosts(scene: Scene) -> Iterator[Cause]:
+def _hosts(view: View) -> Iterator[Cause]:
     waiting, reasons = Counter[str](), dict[str, str]()
     out = Counter[str]()
-    for state in scene.living:
+    for state in view.living:
         for host in state.hosts:
             waiting[host.host] += host.waiting
             out[host.host] += host.out
             reasons[host.host] = host.reason
-    whole = max(sum(state.waiting for state in scene.living), sum(waiting.values()))
+    whole = max(sum(state.waiting for state in view.living), sum(waiting.values()))
     if whole < _LEAST_WAITING:
         return
     name, most = waiting.most_common(1)[0] if waiting else ("", 0)
@@ -218,18 +202,18 @@ def _hosts(scene: Scene) -> Iterator[Cause]:
         yield Cause(Weight.SLOW, text, "hosts")
 
 
-def _backing_off(scene: Scene) -> Iterator[Cause]:
-    reasons = summed(state.host_reasons for state in scene.living)
+def _backing_off(view: View) -> Iterator[Cause]:
+    reasons = summed(state.host_reasons for state in view.living)
     hosts, resting = reasons["waiting"], reasons["back-off"]
     if resting and resting >= _LEAST_HOST_SHARE * hosts:
         text = f"{resting:,} of {hosts:,} waiting hosts asked for a pause (back-off after 429 or 503)."
         yield Cause(Weight.SLOW, text, "hosts")
 
 
-def _busy(scene: Scene) -> Iterator[Cause]:
-    reasons = summed(state.host_reasons for state in scene.living)
+def _busy(view: View) -> Iterator[Cause]:
+    reasons = summed(state.host_reasons for state in view.living)
     hosts, busy = reasons["waiting"], reasons["busy"] + reasons["delay"]
-    if busy and busy >= _BUSY_SHARE * hosts and sum(s.waiting for s in scene.living) >= _LEAST_WAITING:
+    if busy and busy >= _BUSY_SHARE * hosts and sum(s.waiting for s in view.living) >= _LEAST_WAITING:
         text = (
             f"{busy:,} of {hosts:,} waiting hosts have as many requests as they may have "
             "(CONCURRENT_REQUESTS_PER_DOMAIN, DOWNLOAD_DELAY): more processes would not be faster."
@@ -237,19 +221,19 @@ def _busy(scene: Scene) -> Iterator[Cause]:
         yield Cause(Weight.NOTE, text, "hosts")
 
 
-def _failures(scene: Scene) -> Iterator[Cause]:
-    outcomes = scene.counted(OUTCOME)
+def _failures(view: View) -> Iterator[Cause]:
+    outcomes = view.counted(OUTCOME)
     ended, failed = sum(outcomes.values()), sum(outcomes[name] for name in FAILED)
     if failed >= 1 and failed >= _LEAST_FAILURE_SHARE * ended:
         text = (
             f"{_percent(failed, ended)} of the seeds of the last {duration(LOOK_BACK_SECONDS)} failed"
-            f"{_reasons(scene.counted(FAILURE))}."
+            f"{_reasons(view.counted(FAILURE))}."
         )
         yield Cause(Weight.SLOW, text, "failures")
 
 
-def _tasks(scene: Scene) -> Iterator[Cause]:
-    worst = sorted(tasks(scene.living), key=lambda task: -_failed(task))
+def _tasks(view: View) -> Iterator[Cause]:
+    worst = sorted(tasks(view.living), key=lambda task: -_failed(task))
     failing = [task for task in worst if _fails(task)]
     for task in failing[:_MOST_TASKS]:
         ended = sum(task.outcomes.values())
@@ -261,11 +245,11 @@ def _tasks(scene: Scene) -> Iterator[Cause]:
         yield Cause(Weight.SLOW, text, "tasks")
 
 
-def _parked(scene: Scene) -> Iterator[Cause]:
+def _parked(view: View) -> Iterator[Cause]:
     """Seeds that nobody crawls until somebody says so."""
-    waiting = sorted((task for task in scene.tasks if task.parked), key=lambda task: -task.parked)
+    waiting = sorted((task for task in view.tasks if task.parked), key=lambda task: -task.parked)
     if waiting:
-        whole, names = scene.parked, _listed([_called(task) for task in waiting])
+        whole, names = view.parked, _listed([_called(task) for task in waiting])
         are = "seed is" if whole == 1 else "seeds are"
         text = f"{whole:,} {are} parked of {plural(len(waiting), 'task')}: {names}."
         yield Cause(Weight.SLOW, text, "tasks")
@@ -286,8 +270,8 @@ def _failed(task: TaskFigures) -> int:
     return max(sum(task.outcomes.get(name, 0) for name in FAILED), task.reasons.get(CALLBACK, 0))
 
 
-def _loops(scene: Scene) -> Iterator[Cause]:
-    slow = [state for state in scene.living if state.loop_lag_seconds >= _SLOW_LOOP_SECONDS]
+def _loops(view: View) -> Iterator[Cause]:
+    slow = [state for state in view.living if state.loop_lag_seconds >= _SLOW_LOOP_SECONDS]
     if slow:
         worst = max(slow, key=lambda state: state.loop_lag_seconds)
         text = (
@@ -297,22 +281,22 @@ def _loops(scene: Scene) -> Iterator[Cause]:
         yield Cause(Weight.SLOW, text, "processes")
 
 
-def _log_away(scene: Scene) -> Iterator[Cause]:
-    away = [state for state in scene.living if state.log_is_away]
+def _log_away(view: View) -> Iterator[Cause]:
+    away = [state for state in view.living if state.log_is_away]
     if away:
-        text = f"Kafka does not answer {len(away)} of {plural(len(scene.living), 'process')}."
+        text = f"Kafka does not answer {len(away)} of {plural(len(view.living), 'process')}."
         yield Cause(Weight.STOP, text, "processes")
 
 
-def _unowned(scene: Scene) -> Iterator[Cause]:
+def _unowned(view: View) -> Iterator[Cause]:
     """As the log says, else as far as processes say which partitions they have."""
-    owned = {partition for state in scene.living for partition in state.partitions}
-    if not (scene.partitions and scene.lag and scene.living and (owned or scene.unowned)):
+    log, owned = view.log, {partition for state in view.living for partition in state.partitions}
+    if log is None or not (log.partitions and view.lag and view.living and (owned or log.unowned)):
         return
-    missing = scene.partitions - len(owned) if scene.unowned is None else len(scene.unowned)
+    missing = len(log.partitions) - len(owned) if log.unowned is None else len(log.unowned)
     if missing > 0:
-        named = f": {_listed(scene.unowned)}" if scene.unowned else ""
-        text = f"{missing} of {scene.partitions} partitions have no owner now{named}."
+        named = f": {_listed([f'{each.topic}/{each.number}' for each in log.unowned])}" if log.unowned else ""
+        text = f"{missing} of {len(log.partitions)} partitions have no owner now{named}."
         yield Cause(Weight.SLOW, text, "processes")
 
 
@@ -334,8 +318,8 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(sorted(names)[:_MOST_NAMES]) + more
 
 
-def _clocks(scene: Scene) -> Iterator[Cause]:
-    for state in scene.living:
+def _clocks(view: View) -> Iterator[Cause]:
+    for state in view.living:
         seconds = state.clock_ahead_seconds
         if abs(seconds) > _CLOCK_SECONDS:
             which = "ahead of" if seconds > 0 else "behind"
@@ -344,7 +328,7 @@ def _clocks(scene: Scene) -> Iterator[Cause]:
             yield Cause(Weight.SLOW, text, "processes")
 
 
-RULES: tuple[Callable[[Scene], Iterator[Cause]], ...] = (
+RULES: tuple[Callable[[View], Iterator[Cause]], ...] = (
     _lost, _nobody, _log_away, _sinks, _pauses, _tasks, _parked, _failures, _hosts, _backing_off, _silent,
     _loops, _clocks, _unowned, _busy,
 )  # fmt: skip
@@ -353,22 +337,22 @@ RULES: tuple[Callable[[Scene], Iterator[Cause]], ...] = (
 # --- In words: why a crawl is slow, or stands ------------------------------------------------------------
 
 
-def causes(scene: Scene) -> list[Cause]:
+def causes(view: View) -> list[Cause]:
     """All that slow the crawl, the worst first."""
-    found = [cause for rule in RULES for cause in rule(scene)]
+    found = [cause for rule in RULES for cause in rule(view)]
     return sorted(found, key=lambda cause: cause.weight)
 
 
-def verdict(scene: Scene, found: Sequence[Cause]) -> str:
+def verdict(view: View, found: Sequence[Cause]) -> str:
     """The whole in one sentence."""
     if any(cause.weight <= Weight.STOP for cause in found):
         return "The crawl is held up."
-    if scene.lag == 0:
-        seeds = "seed" if scene.parked == 1 else "seeds"
-        parked = f" but {scene.parked:,} parked {seeds} of tasks that do not go on" if scene.parked else ""
+    if view.lag == 0:
+        seeds = "seed" if view.parked == 1 else "seeds"
+        parked = f" but {view.parked:,} parked {seeds} of tasks that do not go on" if view.parked else ""
         return f"Nothing is left to do{parked}."
     if any(cause.weight is Weight.SLOW for cause in found):
         return "Something slows or harms the crawl."
-    if not scene.living:
+    if not view.living:
         return "No process runs."
     return "Nothing is seen that slows the crawl."

@@ -16,8 +16,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from site_spider import runtime
 from site_spider.console import pages
+from site_spider.console.fleet import View
 from site_spider.console.guard import FORM_TOKEN, LOGIN, SESSION, Guard, Listening, Sessions
-from site_spider.console.pages import View
 from site_spider.console.rules import duration
 from site_spider.console.url_search import UrlSearch
 from site_spider.console.watch import VERBS, FleetWatch
@@ -281,7 +281,7 @@ class Handlers:
         """Where one URL is."""
         url = request.query.get("url", "").strip()[:_LONGEST_URL]
         task_id = _query(request, "task_id")
-        document: dict[str, Any] = self._look().heading("url") | {
+        document: dict[str, Any] = pages.heading(self._look(), "url") | {
             "url": url, "task_id": task_id, "found": None, "owners": [], "refused": None
         }  # fmt: skip
         if url:
@@ -295,7 +295,7 @@ class Handlers:
         return self._answer(request, document)
 
     def _owners(self, partition: str | None) -> list[str]:
-        living = self._watch.view().scene.living
+        living = self._watch.view().living
         return [state.name for state in living if partition is not None and partition in state.partitions]
 
     def _look(self, hosts: int = 100) -> View:

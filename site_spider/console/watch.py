@@ -17,9 +17,8 @@ from typing import Any, NamedTuple, Self
 from scrapy.settings import BaseSettings
 
 from site_spider import options, runtime
-from site_spider.console.fleet import MOST_PROCESSES, WINDOW_SECONDS, Fleet, ProcessState
-from site_spider.console.pages import LogView, View
-from site_spider.console.reading import LARGEST_BYTES, OddSnapshot, parsed, state_of
+from site_spider.console.fleet import MOST_PROCESSES, WINDOW_SECONDS, Fleet, LogView, View
+from site_spider.console.reading import LARGEST_BYTES, OddSnapshot, ProcessState, parsed, state_of
 from site_spider.contracts.seed_log import (
     LogName,
     Message,

@@ -16,7 +16,7 @@ import asyncio
 import logging
 import socket
 import ssl
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from contextvars import Context
 from typing import Any, NamedTuple, TypeVar
@@ -34,8 +34,7 @@ from site_spider.download.wire import Wire
 # --- Bounds the connections to sites that are open at a time; a download without a place waits for one ---
 # A connection has its place from before it is made until it is lost, so those that are kept for later have
 # one too. When all are taken, one that is kept is closed. When descriptors run out all the same, because
-# others took them, the number of places shrinks to what there was, and grows again with every connection
-# that succeeds.
+# others took them, all that are kept are closed, and nothing is opened for a moment.
 
 logger = logging.getLogger(__name__)
 
@@ -52,40 +51,44 @@ class Places:
         """`count` is asked once, when the first place is taken; `close_idle` closes one connection."""
         self._count = count
         self._close_idle = close_idle
-        self._usual = 0
-        self._now = 0
+        self._free: asyncio.Semaphore | None = None
         self._taken = 0
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._waiting = 0
         self._pause = _PAUSE_SECONDS
         self._closed_until = 0.0
         self._has_said = False
 
     async def take(self) -> float:
         """Take a place. Returns the seconds that it was waited for."""
-        if not self._usual:
-            self._usual = self._now = max(_FEWEST, self._count())
+        if self._free is None:
+            self._free = asyncio.Semaphore(max(_FEWEST, self._count()))
         loop = asyncio.get_running_loop()
         began = loop.time()
-        while (pause := self._closed_until - loop.time()) > 0 or self._taken >= self._now:
-            await self._changed(pause)
+        if (pause := self._closed_until - began) > 0:
+            await asyncio.sleep(pause)
+        if self._free.locked():
+            self._close_idle()
+        self._waiting += 1
+        try:
+            await self._free.acquire()
+        finally:
+            self._waiting -= 1
         self._taken += 1
         return loop.time() - began
 
     @property
     def are_wanted(self) -> bool:
         """Whether a download waits, so that no connection is to be kept."""
-        return bool(self._waiting)
+        return self._waiting > 0
 
     def give_back(self) -> None:
         """A connection is gone."""
+        assert self._free is not None
         self._taken -= 1
-        self._wake_one()
+        self._free.release()
 
     def succeeded(self) -> None:
         """A connection was made."""
-        if self._now < self._usual:
-            self._now += 1
-            self._wake_one()
         self._pause = _PAUSE_SECONDS
 
     def ran_out(self) -> None:
@@ -97,10 +100,12 @@ class Places:
                 "downloads wait. Raise the limit (ulimit -n). This is logged once",
                 self._taken,
             )
-        closed = sum(1 for _ in iter(self._close_idle, False))
-        self._now = max(_FEWEST, min(self._now, self._taken - closed))
-        self._closed_until = asyncio.get_running_loop().time() + self._pause
-        self._pause = min(_LONGEST_PAUSE_SECONDS, 2 * self._pause)
+        while self._close_idle():
+            pass
+        now = asyncio.get_running_loop().time()
+        if now >= self._closed_until:  # else it is the same shortage
+            self._closed_until = now + self._pause
+            self._pause = min(_LONGEST_PAUSE_SECONDS, 2 * self._pause)
 
     async def lend(self, download: Callable[[], Awaitable[_Result]]) -> _Result:
         """What `download` returns; it is called again for as long as descriptors run out."""
@@ -117,27 +122,6 @@ class Places:
                 return result
             finally:
                 self.give_back()
-
-    async def _changed(self, pause_seconds: float) -> None:
-        if pause_seconds > 0:
-            await asyncio.sleep(pause_seconds)
-            return
-        self._close_idle()
-        waiter = asyncio.get_running_loop().create_future()
-        self._waiting.append(waiter)
-        try:
-            await waiter
-        except asyncio.CancelledError:
-            if waiter.done() and not waiter.cancelled():
-                self._wake_one()  # it was this one's turn
-            raise
-
-    def _wake_one(self) -> None:
-        while self._waiting:
-            waiter = self._waiting.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
-                return
 
 
 _IDLE_SECONDS = 75.0  # a connection is kept; servers close theirs after 5 to 75
@@ -156,11 +140,6 @@ class Server(NamedTuple):
     port: int
 
 
-class _Idle(NamedTuple):
-    server: Server
-    since: float
-
-
 class _SessionRefused(Exception):
     """A server ended the handshake although its session was offered: it may take a whole one."""
 
@@ -176,7 +155,7 @@ class Wires:
         self._allow_private = allow_private
         self._most_idle_of_server = max(1, most_idle_of_server)
         self._idle: dict[Server, list[Wire]] = {}
-        self._idle_order: OrderedDict[Wire, _Idle] = OrderedDict()  # the longest idle first
+        self._idle_order: OrderedDict[Wire, float] = OrderedDict()  # since when; the longest idle first
         self._open: dict[Wire, Server] = {}
         self._without_sessions: BoundedDict[Server, None] = BoundedDict(_MOST_REMEMBERED)
         self._surplus_of: BoundedDict[str, float] = BoundedDict(_MOST_REMEMBERED)  # when it was seen, by host
@@ -196,7 +175,7 @@ class Wires:
         now = runtime.monotonic()
         for wire in reversed(kept):
             if wire.rests_until <= now:
-                self._forget_idle(wire)
+                self._forget_idle(wire, server)
                 return wire
         return None
 
@@ -210,7 +189,7 @@ class Wires:
         kept = self._idle.setdefault(server, [])
         kept.append(wire)
         loop = asyncio.get_running_loop()
-        self._idle_order[wire] = _Idle(server, loop.time())
+        self._idle_order[wire] = loop.time()
         if len(kept) > self._most_idle_of_server:  # of those that rest the first ones are ready first
             kept[-1 if wire.rests_until else 0].abort()
         if len(self._idle_order) > _MOST_IDLE:
@@ -300,17 +279,18 @@ class Wires:
 
     def _lost(self, wire: Wire) -> None:
         server = self._open.pop(wire, None)
-        if server is not None:
-            asyncio.get_running_loop().call_soon(self.places.give_back)  # by then its descriptor is closed
+        if server is None:
+            return
+        asyncio.get_running_loop().call_soon(self.places.give_back)  # by then its descriptor is closed
         if wire in self._idle_order:
-            self._forget_idle(wire)
-        if server is not None and wire.had_surplus:
+            self._forget_idle(wire, server)
+        if wire.had_surplus:
             self._distrust(server, wire.unvouched)
 
     def _distrust(self, server: Server, unvouched: int) -> None:
         was_kept = self.keeps(server)
         self._surplus_of[server.host] = runtime.monotonic()
-        for other in [other for other, idle in self._idle_order.items() if idle.server.host == server.host]:
+        for other in [other for other in self._idle_order if self._open[other].host == server.host]:
             other.abort()
         for other, its in self._open.items():
             if its.host == server.host:
@@ -324,8 +304,8 @@ class Wires:
                 f"the last {unvouched} of that connection" if unvouched else "none",
             )
 
-    def _forget_idle(self, wire: Wire) -> None:
-        server = self._idle_order.pop(wire).server
+    def _forget_idle(self, wire: Wire, server: Server) -> None:
+        del self._idle_order[wire]
         kept = self._idle[server]
         kept.remove(wire)
         if not kept:
@@ -334,7 +314,7 @@ class Wires:
     def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
         before = loop.time() - _IDLE_SECONDS
-        for wire in [wire for wire, idle in self._idle_order.items() if idle.since <= before]:
+        for wire in [wire for wire, since in self._idle_order.items() if since <= before]:
             wire.abort()
         self._sweeper = loop.call_later(_SWEEP_SECONDS, self._sweep) if self._idle_order else None
 

@@ -22,7 +22,6 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import os
-import select
 import socket
 import ssl
 import sys
@@ -39,6 +38,7 @@ from site_spider import runtime
 from site_spider.download.answer import HttpAnswer, NoAnswer
 from site_spider.download.tls import TlsStream
 from site_spider.engine.background import Turns
+from site_spider.engine.guard import has_input
 
 _STEP_BYTES = 16_384  # of the network; as records of a byte each, they take 3 ms
 _MOST_WAITING_BYTES = 65_536  # of what TLS says by itself, to a server that does not listen
@@ -120,7 +120,6 @@ class Wire(asyncio.Protocol):
         self._withheld: HttpAnswer | None = None  # whole, and may be that of another request
         self._vouching: asyncio.TimerHandle | None = None
         self._fileno = 0
-        self._poll: select.poll | None = None  # for its input
         self.address: IPv4Address | IPv6Address  # of the server
         self._certificate: Certificate | None = None
         self._secured: asyncio.Future[None] | None = None
@@ -367,11 +366,8 @@ class Wire(asyncio.Protocol):
     def _has_input(self) -> bool:
         if self._unread or (self.tls is not None and not self.tls.is_between_records):
             return True
-        if self._poll is None:
-            self._fileno = self._transport.get_extra_info("socket").fileno()
-            self._poll = select.poll()
-            self._poll.register(self._fileno, select.POLLIN)
-        return bool(self._poll.poll(0))
+        self._fileno = self._fileno or self._transport.get_extra_info("socket").fileno()
+        return has_input(self._fileno)
 
     def _read_input(self) -> None:
         """What is in the socket, before the event loop does."""

@@ -220,10 +220,10 @@ class Pauses:
         if self._back_pressure.is_cut_off or self._is_log_away():
             return Pause("kafka", "the seed log does not answer, so other members may own the partitions")
         cause = self._back_pressure.cause() or ("frontier" if self._seeds.room() <= 0 else "")
-        return Pause(cause, _SAID[cause]) if cause else _NONE
+        return Pause(cause, PAUSES_SAID[cause]) if cause else _NONE
 
 
-_SAID: Final = {
+PAUSES_SAID: Final = {
     "sink": "too many results wait for a sink (SITE_SINK_BACKLOG_BYTES)",
     "kafka": "the seed topic does not take what is sent to it",
     "memory": "memory is short (SITE_BODIES_MAX_BYTES, SITE_MEMORY_SOFT_BYTES)",

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from heapq import heappush, heappushpop
 from typing import Any, Final, NamedTuple
 
@@ -84,6 +85,14 @@ def of_topics(log: SeedLog, topics: Topics, group: str) -> list[PartitionProgres
     if missing is not None and not found:
         raise missing
     return found
+
+
+def lag_of(log: SeedLog, topics: Topics, group: str) -> int:
+    """Messages that are not done; a topic that does not exist has none. Raises LogUnavailable."""
+    try:
+        return total(map(of_partition, of_topics(log, topics, group))).lag
+    except TopicMissing:
+        return 0
 
 
 def total(parts: Iterable[Progress]) -> Progress:
@@ -275,14 +284,7 @@ class LagGate:
 
 def group_gate(log: SeedLog, topic: str, group: str, most: int, say: Callable[[str], None]) -> LagGate:
     """A gate by the lag of a consumer group."""
-
-    def lag() -> int:
-        try:
-            return total(map(of_partition, log.progress(topic, group))).lag
-        except TopicMissing:
-            return 0
-
-    return LagGate(lag, most, f"messages wait for group {group}", say)
+    return LagGate(partial(lag_of, log, topic, group), most, f"messages wait for group {group}", say)
 
 
 # --- survey: counts of what waits in the frontier by reason, and the hosts with the longest queues -------

@@ -175,25 +175,24 @@ _NAMED_BY_OTHERS: Final = frozenset({"failures", "responses", "unknown_fields", 
 
 def seed_counts(ledger: Ledger) -> dict[str, int]:
     """Where every seed of this process is (rule 10)."""
-    counts = {f"completed_with_{outcome.value}": ledger.outcomes[outcome] for outcome in _COMPLETED}
     return {
         "consumed": ledger.consumed,
         "completed": sum(ledger.outcomes.values()),
-        **counts,
-        "filtered": ledger.outcomes[Outcome.FILTERED],
-        "dead_lettered": ledger.outcomes[Outcome.DEAD_LETTER],
-        "spilled": ledger.outcomes[Outcome.SPILLED],
-        "cancelled": ledger.outcomes[Outcome.CANCELLED],
+        **{name: ledger.outcomes[outcome] for name, outcome in _ENDED.items()},
         "in_flight": ledger.in_flight,
         "handed_back": ledger.handed_back,
     }
 
 
 _SUMS: Final = {"num": "answers", "response_size": "response_bytes", "request_size": "request_bytes"}
-_COMPLETED = (Outcome.RESULT, Outcome.FAILURE)
-_ENDED = (
-    "completed_with_result", "completed_with_failure", "filtered", "dead_lettered", "spilled", "cancelled",
-)  # fmt: skip
+_ENDED: Final = {
+    "completed_with_result": Outcome.RESULT,
+    "completed_with_failure": Outcome.FAILURE,
+    "filtered": Outcome.FILTERED,
+    "dead_lettered": Outcome.DEAD_LETTER,
+    "spilled": Outcome.SPILLED,
+    "cancelled": Outcome.CANCELLED,
+}
 
 
 def is_conserved(seeds: Mapping[str, int]) -> bool:

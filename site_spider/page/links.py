@@ -215,59 +215,29 @@ NEW_HOST_FACTOR = 100  # so many times its length an international host costs wh
 _LINK_ATTRIBUTE = {"a": "href", "area": "href", "frame": "src", "iframe": "src"}
 
 
-class Links(NamedTuple):
-    """Absolute http and https URLs without fragment, each once, in the order of the page.
-
-    `dropped` counts the links, distinct as written, that a limit left out.
-    """
-
-    urls: list[str]
-    dropped: int
-
-
-Slices = Generator[list[str], None, int]
-
-
-def extract_links(
-    text: str,
-    base_url: str,
-    *,
-    encoding: str = "utf-8",
-    follow_nofollow: bool = False,
-    limit: int = MAX_LINKS,
-) -> Links:
-    """All links of a page in one go; see `link_slices`."""
-    slices = link_slices(text, base_url, encoding=encoding, follow_nofollow=follow_nofollow, limit=limit)
-    urls: list[str] = []
-    while True:
-        try:
-            urls += next(slices)
-        except StopIteration as end:
-            return Links(urls, end.value)
-
-
 def link_slices(
     text: str,
     base_url: str,
     *,
     encoding: str = "utf-8",
     follow_nofollow: bool = False,
-    limit: int = MAX_LINKS,
-) -> Slices:
+) -> Iterator[list[str]]:
     """The links of an HTML page that was found at `base_url`, some at a time; some slices are empty.
 
-    `encoding` is the page's (as `decode_body` names it): queries are percent-encoded in
+    They are absolute http and https URLs without fragment, each once, in the order of the page.
+
+    `encoding` is the page's: queries are percent-encoded in
     it, as browsers do. Links that the page marks nofollow, one by one or with a robots
     meta tag for all, are left out unless `follow_nofollow`. Malformed links, and those that
     `check_url` would refuse in a seed (too long, with a password), are passed over. Never
-    raises. Returns `Links.dropped`.
+    raises.
     """
     hrefs, base_href = yield from _read(text, follow_nofollow)
     codec = python_codec(encoding)
     page = LinkBase.parse(base_url, codec)
     if base_href is not None and (href := trimmed(base_href)) and (based := page.join(href)):
         page = LinkBase.parse(based, codec)
-    return (yield from _joined(hrefs, page, limit))
+    yield from _joined(hrefs, page)
 
 
 def _read(text: str, follow_nofollow: bool) -> Generator[list[str], None, tuple[Collection[str], str | None]]:
@@ -304,20 +274,19 @@ def _forbids_following(meta: Mapping[str, str]) -> bool:
     return "nofollow" in words or "none" in words
 
 
-def _joined(hrefs: Collection[str], page: LinkBase, limit: int) -> Slices:
+def _joined(hrefs: Collection[str], page: LinkBase) -> Iterator[list[str]]:
     urls: dict[str, None] = {}
     seen: set[str] = set()
     hosts: set[str] = set()
     chars = MAX_TOTAL_CHARS
     given, until_links, until_chars = 0, SLICE_LINKS, chars - SLICE_CHARS
-    for index, written in enumerate(hrefs):
+    for written in hrefs:
         # Counted by attempts, not by results: malformed links are the slow ones.
         if len(seen) >= until_links or chars <= until_chars:
             yield list(islice(urls, given, None))
             given, until_links, until_chars = len(urls), len(seen) + SLICE_LINKS, chars - SLICE_CHARS
-        if len(seen) >= limit or chars <= 0:
-            yield list(islice(urls, given, None))
-            return len(hrefs) - index
+        if len(seen) >= MAX_LINKS or chars <= 0:
+            break
         chars -= len(written)
         short = page.find_short(written)
         href = trimmed(written) if short is None else short[0]
@@ -330,7 +299,6 @@ def _joined(hrefs: Collection[str], page: LinkBase, limit: int) -> Slices:
             if short is None and not href.isascii() and _met_new_host(url, hosts):
                 chars -= NEW_HOST_FACTOR * min(len(href), MAX_HOST_CHARACTERS)
     yield list(islice(urls, given, None))
-    return 0
 
 
 def _met_new_host(url: str | None, hosts: set[str]) -> bool:

@@ -16,7 +16,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from itertools import chain, islice
-from sys import getsizeof, intern
+from sys import getsizeof
 from typing import Any, Final, NamedTuple
 from urllib.parse import urljoin
 from xml.parsers.expat import ExpatError, ParserCreate
@@ -29,12 +29,14 @@ from site_spider.page.unpack import CodingError, CodingTooLarge, unpacked
 MOST_ENTRIES: Final = 50_000  # of one file, as sitemaps.org has it
 DEEPEST_INDEX: Final = 5  # indexes that lead to each other
 MOST_BYTES: Final = 52_428_800  # of one file, unpacked, likewise
-_MOST_URL_BYTES: Final = 30_000_000  # of all URLs of a file, in memory
-_MOST_PARTS: Final = 2_000_000  # elements, or signs of JSON: two seconds of CPU time
+_MOST_URL_BYTES: Final = 25_000_000  # of all URLs of a file and what is said of them, in memory
+_MOST_PARTS: Final = 2_000_000  # elements and attributes, or signs of JSON: two seconds of CPU time
+_MOST_NAMES: Final = 10_000  # of elements and attributes, which expat keeps: 200 bytes each
 _LONGEST_TAG: Final = 65_536  # which expat looks at anew with each piece
 _MOST_ROBOTS_BYTES: Final = 512_000  # of a robots.txt, as RFC 9309 has it
 _SEARCHED: Final = 2_000_000  # bytes that may stand before a JSON Feed says to be one
 _BEGINNING_BYTES: Final = 4_096  # in which the root element stands, behind comments
+_ENTRY_BYTES: Final = 100  # of a dict
 _PIECE_BYTES: Final = 4_096  # between two looks at the clock: some milliseconds at most
 _LONGEST: Final = 8_192  # characters of a value, as of a URL
 _LONGEST_WORD: Final = 64  # characters of what is said beside a URL
@@ -59,7 +61,7 @@ _SITEMAP_LINE: Final = re.compile(
 )
 _MOST_NAMED: Final = 1_000  # sitemaps in one robots.txt
 _MONTH: Final = re.compile(r"\d{4}(-\d\d)?")
-_PERIODS: Final = {4: timedelta(366), 7: timedelta(31), 10: timedelta(1)}  # that a date of this length names
+_PERIODS: Final = {4: timedelta(366), 7: timedelta(31)}  # that a date of this length names
 _ENTRIES: Final = {"urlset": "url", "sitemapindex": "sitemap", "rss": "item", "RDF": "item", "feed": "entry"}
 _FIELDS: Final = {
     **{name: name for name in ("guid", "lastmod", "priority", "changefreq")},
@@ -206,6 +208,7 @@ class _Entries:
 
     def __init__(self, since: datetime | None) -> None:
         self.pages: list[ListedPage] = []
+        self._words: dict[str, str] = {}  # most entries have the same
         self._parts_left = _MOST_PARTS
         self._since = since
         self._room_bytes = _MOST_URL_BYTES
@@ -228,21 +231,30 @@ class _Entries:
             return
         if _HTTP.match(url) and len(url) <= _LONGEST:
             self._room_bytes -= getsizeof(url)
+            words = (word and self._once(word) for word in entry[1:])
+            self.pages.append(ListedPage(url, *words))
             if self._room_bytes < 0:
-                raise _Fault(f"its URLs take more than {_MOST_URL_BYTES} bytes")
-            self.pages.append(entry._replace(url=url))
+                raise _Fault(f"its URLs and dates take more than {_MOST_URL_BYTES} bytes")
+
+    def _once(self, word: str) -> str:
+        known = self._words.setdefault(word, word)
+        if known is word:
+            self._room_bytes -= getsizeof(word) + _ENTRY_BYTES
+        return known
 
 
 def _is_before(since: datetime, lastmod: str | None) -> bool:
     """Whether all of the day, month or year is that it names; of a time, whether that is."""
-    at = parse_lastmod(lastmod)
-    return at is not None and since - at >= _PERIODS.get(len(lastmod or ""), timedelta.resolution)
+    if lastmod is None or (at := parse_lastmod(lastmod)) is None:
+        return False
+    usual = timedelta.resolution if ":" in lastmod else timedelta(1)
+    return since - at >= _PERIODS.get(len(lastmod), usual)
 
 
 def _read_text(body: bytes, url: str, found: _Entries) -> Generator[None, None, None]:
     rest = b""
     for piece in chain(_pieces(body), [b"\n"]):
-        *lines, rest = (rest + piece).split(b"\n")
+        *lines, rest = (rest + piece.replace(b"\r", b"\n")).split(b"\n")
         found.looked_at(len(lines))
         for line in lines:
             text = line.removeprefix(b"\xef\xbb\xbf").strip()
@@ -383,7 +395,7 @@ class _XmlReader:
         self._text: list[str] = []
         self._length = 0
         self._fed = 0  # bytes
-        self._elements = 0  # of the last piece
+        self._parts = 0  # of the last piece
         self._parser = parser = ParserCreate("utf-8")  # whatever it declares
         parser.buffer_text = True
         parser.StartDoctypeDeclHandler = self._doctype
@@ -392,22 +404,24 @@ class _XmlReader:
         parser.CharacterDataHandler = self._characters
 
     def feed(self, piece: bytes, *, is_last: bool = False) -> int:
-        """Returns how many elements it has. Raises ExpatError and _Fault."""
-        self._elements = 0
+        """Returns how many elements and attributes it has. Raises ExpatError and _Fault."""
+        self._parts = 0
         if not self._fed:
             piece = _LEAD.sub(b"", piece, count=1)
         self._fed += len(piece)
         self._parser.Parse(piece, is_last)
         if self._fed - self._parser.CurrentByteIndex > _LONGEST_TAG:
             raise _Fault(f"it has a tag of more than {_LONGEST_TAG} bytes")
-        return self._elements
+        if len(self._parser.intern) > _MOST_NAMES:
+            raise _Fault(f"it has more than {_MOST_NAMES} names")
+        return self._parts
 
     def _doctype(self, *_said: object) -> None:
         raise _Fault("it has a DOCTYPE, which is not read")
 
     def _start(self, tag: str, attributes: dict[str, str]) -> None:
         self._depth += 1
-        self._elements += 1
+        self._parts += 1 + len(attributes)
         if self._depth > _DEEPEST:
             raise _Fault(f"its elements are nested deeper than {_DEEPEST}")
         self._bases.append(_joined(self._bases[-1], attributes.get("xml:base", "")))
@@ -452,9 +466,7 @@ class _XmlReader:
         said = self._fields
         loc = said.get("loc") or said.get("guid")
         if loc:
-            words = (said.get(name) for name in LISTED[:3])
-            entry = ListedPage(loc, *(word and intern(word) for word in words))  # most have the same
-            self._found.add(entry, base)
+            self._found.add(ListedPage(loc, *(said.get(name) for name in LISTED[:3])), base)
 
 
 def _joined(base: str, url: str) -> str:

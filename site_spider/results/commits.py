@@ -1,13 +1,14 @@
-"""The interface of commits: plain, or with results in one transaction.
+"""Commits: plain, or with results in one transaction.
 
 `Commits` is the event loop's half, `ThreadCommits` that of the intake's thread. There are two
-implementations, between which the wiring chooses: `at_least_once`, where sinks acknowledge results
-and offsets follow, and `exactly_once.keeper`, where Kafka stores both in one transaction.
+implementations, between which the wiring chooses: `OffsetCommits`, where sinks acknowledge results
+and offsets follow, and `ExactlyOnce`, where Kafka stores both in one transaction.
 """
 
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence, Set
 from concurrent.futures import Future
 from functools import partial
@@ -59,49 +60,55 @@ class ThreadCommits(Protocol):
         """These have left, and the loop is being told."""
 
 
-class Commits(Protocol):
-    """All of it on the event loop's thread; any thread may ask `is_taking` and `is_cut_off`."""
+class Commits(ABC):
+    """All of it on the event loop's thread; any thread may ask `is_taking` and `is_cut_off`.
+
+    What is said here of results is so where sinks store them.
+    """
+
+    tally: CommitTally  # any thread may read it
+    stores_records = False  # whether `keep` stores what it is given, so that no sink need do it
 
     @property
-    def tally(self) -> CommitTally:
-        """How many commits there were. Any thread may read it."""
-
-    @property
+    @abstractmethod
     def thread(self) -> ThreadCommits:
         """The other half."""
 
+    @abstractmethod
     def tick(self) -> None:
         """Look what is safe to commit; to be called now and then."""
 
+    @abstractmethod
     def commit_first(self, positions: Mapping[Partition, Position], then: Callable[[], None]) -> None:
         """Commit now, and call `then` when that is done; retried for as long as it takes."""
 
-    def keep(self, job: Job | None, record: Record) -> None:
+    def keep(self, job: Job | None, record: Record) -> None:  # noqa: B027 - sinks have stored it
         """A result has been acknowledged by every sink."""
 
+    @abstractmethod
     def spill(self, job: Job, key: bytes | None, value: bytes, topic: str | None = None) -> Future[Any]:
         """Send a request of this job to a seed topic (None: its own); done once durable or kept for its tree.
 
         The result is its place, if it has one already.
         """
 
-    @property
-    def stores_records(self) -> bool:
-        """Whether `keep` stores what it is given, so that no sink need do it."""
-
     def is_taking(self) -> bool:
         """False while results cannot be stored, or too many wait for that."""
+        return True
 
     @property
+    @abstractmethod
     def is_cut_off(self) -> bool:
         """Whether the seed log has not answered for so long that others may own our partitions."""
 
     @property
     def is_crowded(self) -> bool:
         """Whether seeds that are not complete hold so many results that no other may begin."""
+        return False
 
-    async def close(self, timeout_seconds: float) -> int:
+    async def close(self, timeout_seconds: float) -> int:  # noqa: ARG002
         """Store what is ready; returns how many seeds are left, which are repeated."""
+        return 0  # the intake commits when it leaves
 
 
 # --- silence: how long a commit has waited for an answer of the seed log ---------------------------------
@@ -217,11 +224,8 @@ class _Wanted(NamedTuple):
     leaves: int
 
 
-class OffsetCommits:
+class OffsetCommits(Commits):
     """Commits what is wanted and differs from what was committed last, some times a second."""
-
-    stores_records = False  # sinks do that
-    is_crowded = False  # results do not wait for their tree
 
     def __init__(self, completion: Completion, producer: Producer, member: Member, tell: Tell) -> None:
         self._completion = completion
@@ -238,14 +242,9 @@ class OffsetCommits:
         self._firsts: SimpleQueue[_First] = SimpleQueue()
         self._first: _First | None = None
         self._commit_at = 0.0
-        self._tally = CommitTally()
+        self.tally = CommitTally()
 
     # --- on the event loop's thread ---------------------------------------------------------------
-
-    @property
-    def tally(self) -> CommitTally:
-        """As in Commits."""
-        return self._tally
 
     @property
     def thread(self) -> ThreadCommits:
@@ -262,9 +261,6 @@ class OffsetCommits:
         self._wanted = self._wanted._replace(positions={**self._wanted.positions, **positions})
         self._firsts.put(_First(frozenset(positions), then))
 
-    def keep(self, job: Job | None, record: Record) -> None:
-        """Nothing: it is stored."""
-
     def spill(
         self,
         job: Job,
@@ -276,18 +272,10 @@ class OffsetCommits:
         headers = moved_headers(job.seed, job.entry.message) if job.parent is None else ()
         return self._producer.send(topic or job.entry.partition.topic, key, value, headers)
 
-    def is_taking(self) -> bool:
-        """As in Commits: the sinks say that."""
-        return True
-
     @property
     def is_cut_off(self) -> bool:
         """As in Commits."""
         return self._silence.is_long
-
-    async def close(self, timeout_seconds: float) -> int:  # noqa: ARG002
-        """As in Commits: the intake commits when it leaves."""
-        return 0
 
     # --- on the intake's thread -------------------------------------------------------------------
 
@@ -374,7 +362,7 @@ class OffsetCommits:
     def _note_committed(self, positions: Mapping[Partition, Position]) -> None:
         self._committed.update(positions)
         self._refused_since = 0.0
-        self._tally.succeeded()
+        self.tally.succeeded()
         self._tell(self._completion.committed, positions)
         if self._failed:
             logger.info("Offsets are committed again")
@@ -386,7 +374,7 @@ class OffsetCommits:
         # a rebalance is no trouble, unless it does not end
         if isinstance(error, GroupRebalances) and now - self._refused_since < _REBALANCE_SECONDS:
             return
-        self._tally.failed()
+        self.tally.failed()
         if not self._failed:
             logger.warning("Offsets cannot be committed for now, trying again: %s", error)
         self._failed = True

@@ -25,6 +25,7 @@ from site_spider import runtime
 from site_spider.contracts.sink import Answer, Record, Sink, Verdict
 from site_spider.errors import BatchError, ConfigError, SinkUnavailable
 from site_spider.histogram import Histogram
+from site_spider.outage import Outage, until_there
 from site_spider.results.batch import Batch, Batcher, BatchLimits
 from site_spider.text import up_to
 
@@ -139,45 +140,6 @@ class Hearing:
         self._on_silence()
 
 
-# --- opening: opens a sink, and waits for one that is away -----------------------------------------------
-
-_SHORTEST_PAUSE_SECONDS = 0.25
-_LONGEST_PAUSE_SECONDS = 5.0
-_ATTEMPT_SECONDS = 15.0  # what one attempt is granted even when the whole wait is shorter
-
-
-async def open_sink(sink: Sink, wait_seconds: float) -> None:
-    """Raises SinkUnavailable when it stays away for so long, and ConfigError at once."""
-    now = asyncio.get_running_loop().time
-    deadline = now() + wait_seconds
-    pause = _SHORTEST_PAUSE_SECONDS
-    warned = False
-    while True:
-        failure = await _try_open(sink, max(deadline - now(), _ATTEMPT_SECONDS))
-        if failure is None:
-            break
-        if now() + pause >= deadline:
-            raise failure
-        if not warned:
-            logger.warning("Sink %s is away, waiting%s: %s", sink.name, up_to(wait_seconds), failure)
-            warned = True
-        await asyncio.sleep(pause)
-        pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
-    if warned:
-        logger.info("Sink %s is there.", sink.name)
-
-
-async def _try_open(sink: Sink, timeout_seconds: float) -> SinkUnavailable | None:
-    try:
-        async with asyncio.timeout(timeout_seconds):
-            await sink.open()
-    except SinkUnavailable as error:
-        return error
-    except TimeoutError:
-        return SinkUnavailable(f"{sink.name}: no answer within {timeout_seconds:.0f} s.")
-    return None
-
-
 # --- tally: counts what a sink answered, for metrics -----------------------------------------------------
 
 _NAMES = {Answer.ACKNOWLEDGED: "acknowledged", Answer.RETRY: "retried", Answer.REJECTED: "rejected"}
@@ -198,13 +160,15 @@ class SinkTally:
 
     def answered(self, verdicts: Iterable[Verdict]) -> None:
         """What the sink said of each record."""
-        for verdict in verdicts:
-            self.answers[_NAMES[verdict.answer]] += 1
+        answers = [verdict.answer for verdict in verdicts]
+        for answer, name in _NAMES.items():
+            self.answers[name] += answers.count(answer)
 
 
 OnVerdict = Callable[[Verdict], None]
 
 CLOSE_SINK_SECONDS = 5.0
+_ATTEMPT_SECONDS = 15.0  # what an attempt to open is granted even when the whole wait is shorter
 
 
 class Delivery:
@@ -273,8 +237,11 @@ class Delivery:
 
         Raises SinkUnavailable after that, and ConfigError at once.
         """
+        name = self.sink.name
+        away = Outage(logger, f"Sink {name} is away, waiting{up_to(wait_seconds)}", f"Sink {name} is there")
         try:
-            await open_sink(self.sink, wait_seconds)
+            attempt = partial(self._open_once, max(wait_seconds, _ATTEMPT_SECONDS))
+            await until_there(attempt, SinkUnavailable, wait_seconds, away)
         except BaseException:
             await self._close_sink()
             raise
@@ -324,6 +291,13 @@ class Delivery:
         logger.error("The delivery to sink %s failed.", self.sink.name, exc_info=error)
 
     # --- Opening and closing ---
+
+    async def _open_once(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self.sink.open()
+        except TimeoutError:
+            raise SinkUnavailable(f"{self.sink.name}: no answer within {seconds:.0f} s.") from None
 
     async def _drain(self, timeout_seconds: float) -> None:
         if not self._writing:

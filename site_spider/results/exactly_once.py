@@ -28,7 +28,7 @@ from site_spider.ledger.completion import Completion, Job, SeedListener
 from site_spider.ledger.ledger import SeedInFlight
 from site_spider.outage import Outage
 from site_spider.results.batch import BatchLimits
-from site_spider.results.commits import CommitTally, Member, Silence, Tell
+from site_spider.results.commits import Commits, CommitTally, Member, Silence, Tell
 from site_spider.results.document import refusal_of
 from site_spider.results.held import HeldResults, Item, Link, Transaction, Tree
 from site_spider.results.results import DeadLetters
@@ -169,11 +169,10 @@ class CommitLimits(NamedTuple):
     backlog_bytes: int
 
 
-class ExactlyOnce(SeedListener):
-    """Commits (see results.commits) that keep results until their seeds are complete.
+class ExactlyOnce(SeedListener, Commits):
+    """Keeps results until their seeds are complete."""
 
-    On the event loop's thread only.
-    """
+    stores_records = True
 
     def __init__(
         self,
@@ -198,16 +197,11 @@ class ExactlyOnce(SeedListener):
         self._loop = asyncio.get_running_loop()
         self._not_before = 0.0
         self._commit_at = 0.0
-        self._tally = CommitTally()
+        self.tally = CommitTally()
         self._hurried = False
         self._is_settling = False
 
     # --- what is kept -------------------------------------------------------------------------
-
-    @property
-    def tally(self) -> CommitTally:
-        """As in Commits."""
-        return self._tally
 
     @property
     def thread(self) -> TransactionCommits:
@@ -218,11 +212,6 @@ class ExactlyOnce(SeedListener):
     def available(self) -> bool:
         """False while Kafka takes no transactions."""
         return not self._outage
-
-    @property
-    def stores_records(self) -> bool:
-        """As in Commits."""
-        return True
 
     def is_taking(self) -> bool:
         """As in Commits."""
@@ -336,10 +325,10 @@ class ExactlyOnce(SeedListener):
         self._is_settling = True
         try:
             if outcome.committed:
-                self._tally.succeeded()
+                self.tally.succeeded()
                 self._committed()
             else:
-                self._tally.failed()
+                self.tally.failed()
                 self._not_committed(outcome)
         finally:
             self._is_settling = False

@@ -112,11 +112,6 @@ def exactly_once(settings: SettingsView) -> bool:
             f"{EXACTLY_ONCE} is true, but SITE_SINKS is {','.join(sinks)!r}: only the sink kafka has part in "
             f"transactions. Add kafka, or set {EXACTLY_ONCE} to false."
         )
-    if options.text(settings, "SITE_KAFKA_GROUP_PROTOCOL").lower() == "consumer":
-        raise ConfigError(
-            f"{EXACTLY_ONCE} is true, but SITE_KAFKA_GROUP_PROTOCOL is 'consumer', with which it was never "
-            "shown to hold. Set SITE_KAFKA_GROUP_PROTOCOL to classic."
-        )
     return True
 
 

@@ -115,14 +115,18 @@ _NEARLY = 0.9  # the same: a letter that lacks or is too many
 _LONG = 12  # characters: a shorter variable of the environment may be another program's
 _SCRAPYS = frozenset(name for name in dir(default_settings) if name.isupper())
 _UNUSUAL = frozenset({"CONCURRENT_REQUESTS_PER_IP"})  # Scrapy reads them, and has no default
-_GONE = {"SITE_TRACE_EVERY": "nothing is sent over OTLP: let a collector scrape SITE_METRICS_ADDRESS"}
+_GONE = {
+    "SITE_TRACE_EVERY": "nothing is sent over OTLP: let a collector scrape SITE_METRICS_ADDRESS",
+    "SITE_KAFKA_GROUP_PROTOCOL": "members speak the classic protocol. Remove it, and stop a group of another "
+    "protocol as a whole before the first of these processes starts",
+}
 _CLASSES = ("SITE_SEED_LOG_CLASSES", "SITE_SINK_CLASSES", "SITE_READER_CLASSES", "SITE_DUPEFILTER_CLASSES")
 
 
 def check_names(settings: BaseSettings, environ: Mapping[str, str] = os.environ) -> None:
     """Raise ConfigError that names every unknown one, given in whatever way, and the nearest known.
 
-    Also for a file with a secret that cannot be read.
+    Also for a value of another type than the default's, and for a file with a secret that cannot be read.
     """
     check(settings, environ)
     given = {name for name in environ if not name.startswith(_OF_SERVERS)} | set(settings)
@@ -135,9 +139,11 @@ def check_names(settings: BaseSettings, environ: Mapping[str, str] = os.environ)
         raise ConfigError(
             " ".join(f"{name} is not a setting: did you mean {near}?" for name, near in misspelt.items())
         )
-    for name, default in vars(ours).items():
+    for name, default in vars(ours).items():  # also of what is not used now
         if isinstance(default, dict):
-            options.mapping(settings, name)  # also of what is not used now
+            options.mapping(settings, name)
+        elif isinstance(default, bool | int | float) and name.startswith(_PREFIX) and name in given:
+            _check(settings, name, default)
 
 
 def _misspelt(settings: BaseSettings, environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
@@ -230,7 +236,7 @@ def _check(settings: SettingsView, name: str, default: float) -> None:
     if name == "TELNETCONSOLE_ENABLED":  # true or false, but 1 by default
         return
     lowest = _LOWEST if name in _MAY_BE_NEGATIVE else 0
-    if isinstance(default, int) and not name.endswith(("_TIMEOUT", "_DELAY", "_INTERVAL")):
+    if isinstance(default, int) and not name.endswith(("_TIMEOUT", "_DELAY", "_INTERVAL", "_SECONDS")):
         options.integer(settings, name, lowest)
     else:
         options.seconds(settings, name, lowest)

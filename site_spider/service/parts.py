@@ -1,4 +1,4 @@
-"""Parts that the wiring builds in steps: the end of a crawl, what shows it, tasks."""
+"""Parts that the wiring builds in steps: the end of a crawl, and tasks."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import sys
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NoReturn, cast
+from typing import NoReturn
 
 from scrapy.crawler import Crawler
 from scrapy.exceptions import CloseSpider
 from scrapy.settings import BaseSettings
 
-from site_spider import options, webhook
+from site_spider import webhook
 from site_spider.contracts.seed_log import LogName, Partition, Producer, SeedLog
 from site_spider.contracts.sink import Sink, StatisticsStore
 from site_spider.engine.background import Background
@@ -25,11 +25,6 @@ from site_spider.frontier.scheduler import Queues
 from site_spider.frontier.waiter import TaskFlow, TaskRates, Waiter
 from site_spider.intake.intake import LoopCalls
 from site_spider.ledger.completion import Completion
-from site_spider.observe.frontier_socket import FrontierServer
-from site_spider.observe.metrics.readings import Measurements
-from site_spider.observe.snapshot import Watched, statistics_id
-from site_spider.observe.statistics import Statistics, StatisticsPlan, StatsTopic
-from site_spider.results.delivery import Delivery
 from site_spider.secrets import Redaction, secrets_of
 from site_spider.service.config import ServiceSettings, guard_of
 from site_spider.sources.library import SourceFolder
@@ -112,50 +107,6 @@ class Ending:
     def _set_exit_code(self, code: int) -> None:
         assert self._crawler.spider is not None
         self._crawler.spider.exit_code = code  # type: ignore[attr-defined]
-
-
-# --- What shows a crawl to others: statistics and the socket of `scrapy frontier` ------------------------
-
-
-class Observers:
-    """All of them take their numbers from `observe.snapshot`. None holds up the crawl."""
-
-    def __init__(
-        self,
-        watched: Watched,
-        measurements: Measurements,
-        stores: Sequence[StatisticsStore],
-        log: SeedLog,
-        log_name: LogName,
-        config: ServiceSettings,
-        ending: Ending,
-    ) -> None:
-        settings = watched.crawler.settings
-        self._watched = watched
-        self._log = measurements.log
-        # made as a sink is, but by another class method: nothing else differs
-        deliveries = [Delivery(cast(Sink, store)) for store in stores]
-        plan = StatisticsPlan(settings, statistics_id(settings, watched.identity))
-        topic = StatsTopic(log, config.stats_topic)
-        self._statistics = Statistics(watched, deliveries, topic, plan, ending.background)
-        has_socket = options.boolean(settings, "SITE_FRONTIER_SOCKET")
-        self._server = FrontierServer(watched, measurements.measured, log_name) if has_socket else None
-
-    async def open(self) -> None:
-        """Show from now on."""
-        self._log.open()
-        self._watched.loop_lag.start()
-        self._statistics.start()
-        if self._server is not None:
-            await self._server.open()
-
-    async def close(self) -> None:
-        """Write the last statistics, and show nothing any more."""
-        if self._server is not None:
-            await self._server.close()
-        await self._statistics.close()
-        self._watched.loop_lag.stop()
-        self._log.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +222,7 @@ class TaskParts:
             states=self.states,
             parking=self.parking,
             gate=gate,
-            watch=watch,
+            hear=(watch.heard, limits.heard, self.over.heard, notices.heard),
             limits=limits,
             rates=group_rates,
             control=self.control,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -13,7 +14,7 @@ from scrapy.settings import BaseSettings, Settings
 from scrapy.utils.project import get_project_settings
 
 from site_spider import options
-from site_spider.contracts.seed_log import MessagePlace
+from site_spider.contracts.seed_log import MessagePlace, Producer, SeedLog
 from site_spider.errors import ConfigError
 from site_spider.observe.progress import LagGate, group_gate
 from site_spider.seed.seed import seed_message
@@ -24,9 +25,89 @@ from site_spider.service.environment import apply_environment
 from site_spider.tasks.control_log import TaskProducer
 from site_spider.text import refused
 
-_MOST_UNDER_WAY = 5_000
-_MOST_BYTES_UNDER_WAY = 32_000_000
+MOST_UNDER_WAY = 5_000
+MOST_BYTES_UNDER_WAY = 32_000_000
 _CHECK_SECONDS = 10.0
+
+
+class SeedStream:
+    """Sends seeds to a topic, a bounded number at a time, and counts those that are durable.
+
+    `settled` hears where each is. Before a seed is sent the gates let it pass.
+    """
+
+    def __init__(
+        self,
+        producer: Producer,
+        topic: str,
+        settled: Callable[[MessagePlace], None] | None = None,
+        gates: Iterable[LagGate] = (),
+    ) -> None:
+        self.produced = 0
+        self._settled = settled or (lambda _place: None)
+        self._gates = tuple(gates)
+        self._send = partial(producer.send, topic)
+        self._under_way: deque[tuple[int, int, Future[MessagePlace]]] = deque()  # with number and size
+        self._bytes = 0
+
+    def send(self, key: bytes, value: bytes, number: int = 0) -> None:
+        """Waits while too many are under way, or the gates are shut. `number` is for `_answered`."""
+        for gate in self._gates:
+            if gate.is_shut:
+                self.flush()  # what is under way counts as well
+            gate.wait()
+        self._under_way.append((number, len(value), self._send(key, value)))
+        self._bytes += len(value)
+        while self._under_way and (self._is_full() or self._under_way[0][2].done()):
+            self._settle()
+
+    def flush(self) -> None:
+        """Return when all that was sent is durable."""
+        while self._under_way:
+            self._settle()
+
+    def abandon(self, timeout_seconds: float) -> None:
+        """Count what is durable after all, once something went wrong."""
+        while self._under_way:
+            future = self._under_way.popleft()[2]
+            try:
+                error = future.exception(timeout_seconds)
+            except TimeoutError:
+                return
+            if error is None:
+                self._answered(0, future)
+
+    def _is_full(self) -> bool:
+        return len(self._under_way) > MOST_UNDER_WAY or self._bytes > MOST_BYTES_UNDER_WAY
+
+    def _settle(self) -> None:
+        """Wait for the oldest."""
+        number, size_bytes, future = self._under_way.popleft()
+        self._bytes -= size_bytes
+        self._answered(number, future)
+
+    def _answered(self, number: int, future: Future[MessagePlace]) -> None:  # noqa: ARG002 - for those with lines
+        place = future.result()
+        self.produced += 1
+        self._settled(place)
+
+
+def gates_of(
+    settings: BaseSettings,
+    log: SeedLog,
+    topic: str,
+    task: TaskProducer | None,
+    max_lag: int | None,
+    max_task_lag: int | None,
+    say: Callable[[str], None],
+) -> Iterator[LagGate]:
+    """What keeps a producer from running too far ahead. Raises ConfigError."""
+    if max_lag is not None:
+        group = options.text(settings, "SITE_CONSUMER_GROUP", required=True)
+        yield group_gate(log, topic, group, max_lag, say)
+    if max_task_lag is not None and task is not None:
+        check_ends_are_told(settings)
+        yield LagGate(task.waiting, max_task_lag, "seeds of the task wait", say)
 
 
 class SeedProducer:
@@ -54,34 +135,28 @@ class SeedProducer:
     ) -> None:
         _check(task_id, {"closes_task": closes_task or None, "max_task_lag": max_task_lag})
         _check_limits({"max_lag": max_lag, "max_task_lag": max_task_lag})
-        self.produced = 0
         known = _settings(settings)
-        self._topics = CrawlTopics.beside(known, topic)
-        self._topic = topic or self._topics.seeds
+        topics = CrawlTopics.beside(known, topic)
         self._task_id = task_id
         self._closes = closes_task
-        self._under_way: deque[tuple[int, Future[MessagePlace]]] = deque()
-        self._bytes = 0
         self._log = config.seed_log(known)
         self._log.check(_CHECK_SECONDS)
         self._producer = self._log.producer()
-        self._task = (
-            None if task_id is None else TaskProducer(self._log, self._producer, self._topics, task_id)
-        )
-        self._gates = list(self._gates_of(known, max_lag, max_task_lag))
+        self._task: TaskProducer | None = None
+        if task_id is not None:
+            self._task = TaskProducer(self._log, self._producer, topics, task_id)
+        topic = topic or topics.seeds
+        gates = gates_of(known, self._log, topic, self._task, max_lag, max_task_lag, lambda _line: None)
+        settled = None if self._task is None else self._task.sent
+        self._stream = SeedStream(self._producer, topic, settled, gates)
         self._is_closed = False
         if self._task is not None:
             self._task.begin()
 
-    def _gates_of(
-        self, settings: Settings, max_lag: int | None, max_task_lag: int | None
-    ) -> Iterator[LagGate]:
-        group = options.text(settings, "SITE_CONSUMER_GROUP", required=True)
-        if max_lag is not None:
-            yield group_gate(self._log, self._topic, group, max_lag, lambda _line: None)
-        if max_task_lag is not None and self._task is not None:
-            check_ends_are_told(settings)
-            yield LagGate(self._task.waiting, max_task_lag, "seeds wait", lambda _line: None)
+    @property
+    def produced(self) -> int:
+        """How many seeds are durable."""
+        return self._stream.produced
 
     def send(self, seed: str | Mapping[str, Any]) -> None:
         """Send a URL or a seed (see docs/seeds-and-results.md). Waits while too much is under way or waits.
@@ -90,20 +165,11 @@ class SeedProducer:
         """
         if self._is_closed:
             raise ConfigError("The SeedProducer is closed. Make another one.")
-        key, value = seed_message(_line(seed), task_id=self._task_id)
-        for gate in self._gates:
-            if gate.is_shut:
-                self.flush()
-            gate.wait()
-        self._under_way.append((len(value), self._producer.send(self._topic, key, value)))
-        self._bytes += len(value)
-        while self._under_way and (self._is_full() or self._under_way[0][1].done()):
-            self._settle()
+        self._stream.send(*seed_message(_line(seed), task_id=self._task_id))
 
     def flush(self) -> None:
         """Return when all that was sent is durable."""
-        while self._under_way:
-            self._settle()
+        self._stream.flush()
 
     def close(self) -> None:
         """Flush, say that this producer has ended, and close the task if that was asked for."""
@@ -130,17 +196,6 @@ class SeedProducer:
         finally:
             self._producer.close()
             self._log.close()
-
-    def _is_full(self) -> bool:
-        return len(self._under_way) > _MOST_UNDER_WAY or self._bytes > _MOST_BYTES_UNDER_WAY
-
-    def _settle(self) -> None:
-        size_bytes, future = self._under_way.popleft()
-        self._bytes -= size_bytes
-        place = future.result()
-        self.produced += 1
-        if self._task is not None:
-            self._task.sent(place)
 
 
 def _check(task_id: str | None, given: Mapping[str, object]) -> None:

@@ -291,7 +291,7 @@ class SeedService:
         )
 
     async def _start(self, parts: Parts) -> None:
-        await parts.observers.open()
+        await parts.show()
         background = self._ending.background
         parts.tasks.start()
         parts.intake.start()
@@ -407,7 +407,7 @@ class SeedService:
     async def _spider_closed(self) -> None:
         if self._parts is not None:
             await self._parts.extractor.close()
-            await self._parts.observers.close()
+            await self._parts.hide()
         if self._metrics is not None:
             await self._metrics.close()
 

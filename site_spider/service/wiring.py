@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from operator import attrgetter
+from typing import cast
 
 from scrapy.crawler import Crawler
 from scrapy.dupefilters import BaseDupeFilter
 
 from site_spider import options, runtime
+from site_spider.contracts.sink import Sink
 from site_spider.download.bodies import Bodies
 from site_spider.dupefilter.dupefilter import SeenDupeFilter, SeenMarks, TaskForms, pages_of
 from site_spider.engine import flow as engine_hooks
@@ -39,9 +41,11 @@ from site_spider.intake.suspects import Quarantine
 from site_spider.ledger.completion import Completion
 from site_spider.ledger.ledger import Ledger
 from site_spider.observe.counters import LoopLag, Pauses
+from site_spider.observe.frontier_socket import FrontierServer
 from site_spider.observe.metrics.exporter import GroupWatch
 from site_spider.observe.metrics.readings import Measurements
-from site_spider.observe.snapshot import Counted, Identity, Watched, rss_bytes
+from site_spider.observe.snapshot import Counted, Identity, Watched, rss_bytes, statistics_id
+from site_spider.observe.statistics import Statistics, StatisticsPlan, StatsTopic
 from site_spider.results.commits import Commits, Member, OffsetCommits, Urgency
 from site_spider.results.delivery import Delivery
 from site_spider.results.document import PAGE_FIELDS, result_fields
@@ -54,7 +58,6 @@ from site_spider.service.config import SEED_HEADERS, ServiceSettings
 from site_spider.service.log_lines import slot_name
 from site_spider.service.parts import (
     Ending,
-    Observers,
     Stores,
     TaskParts,
 )
@@ -234,7 +237,7 @@ class Parts:
             completion,
             results,
             dead_letters,
-            WantedPages(pages, rules, traps, gate, records.topics.parked, stats.inc_value),
+            WantedPages(pages, rules, traps, gate, tracker.trapped, records.topics.parked, stats.inc_value),
             back_pressure,
             Preparation(callbacks, config.seed_meta_keys, library, gate.begins, headers),
         )
@@ -290,9 +293,13 @@ class Parts:
             counted,
         )
         self.measurements = measurements = Measurements(watched, commits, quarantine, dupefilter)
-        self.observers = Observers(
-            watched, measurements, stores.statistics, stores.log, stores.log_name, config, ending
-        )
+        # made as a sink is, but by another class method: nothing else differs
+        deliveries = [Delivery(cast(Sink, store)) for store in stores.statistics]
+        topic = StatsTopic(stores.log, config.stats_topic)
+        plan = StatisticsPlan(settings, statistics_id(settings, identity))
+        self.statistics = Statistics(watched, deliveries, topic, plan, background)
+        has_socket = options.boolean(settings, "SITE_FRONTIER_SOCKET")
+        self.server = FrontierServer(watched, measurements.measured, stores.log_name) if has_socket else None
 
         # what Scrapy has constructed and works with them
         gates = () if politeness.gate is None else (politeness.gate,)
@@ -306,6 +313,22 @@ class Parts:
         engine_hooks.on_downloaded(engine, room.came_back)
         engine_hooks.shorten(engine, room.came_back, completion.broken_off, background.start)
         self.mishaps = Mishaps(crawler.signals)  # kept: Scrapy refers to its listeners weakly
+
+    async def show(self) -> None:
+        """Show the crawl to others from now on. None of these parts holds it up."""
+        self.measurements.log.open()
+        self.watched.loop_lag.start()
+        self.statistics.start()
+        if self.server is not None:
+            await self.server.open()
+
+    async def hide(self) -> None:
+        """Write the last statistics, and show nothing any more."""
+        if self.server is not None:
+            await self.server.close()
+        await self.statistics.close()
+        self.watched.loop_lag.stop()
+        self.measurements.log.close()
 
     def idle(self) -> IdleClose:
         """What looks whether there is anything to do. An outage, a full memory or a full sink is no rest."""

@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from functools import cached_property
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 from lxml import etree
 
 from site_spider.page.decode import python_codec
-from site_spider.page.links import MAX_LINKS, LinkBase, extract_links, trimmed
+from site_spider.page.links import MAX_LINKS, LinkBase, link_slices, trimmed
 from site_spider.sources import model
 from site_spider.sources.model import (
     ItemField,
@@ -312,9 +312,9 @@ class SourcePage:
     @cached_property
     def links(self) -> list[str]:
         """All that it links to."""
-        return extract_links(
-            self.text, self.url, encoding=self._encoding, follow_nofollow=self._follow_nofollow
-        ).urls
+        follow = self._follow_nofollow
+        slices = link_slices(self.text, self.url, encoding=self._encoding, follow_nofollow=follow)
+        return [*chain.from_iterable(slices)]
 
 
 class Scripts:

@@ -167,9 +167,12 @@ class Extractor:
         self._slow: BoundedDict[str, list[float]] = BoundedDict(1_000)  # by host: when it had pages too slow
 
     async def extract(self, source: Source, page: PageBody) -> Extracted:
-        """What a source finds in a page. Raises NotExtracted."""
+        """What a source finds in a page; one that takes too much has nothing but the reason."""
         said = f"the source {source.name} could not be applied"
-        return await self._in_turn(said, lambda process: process.extract(source, page, self._cpu_seconds))
+        try:
+            return await self._in_turn(said, lambda process: process.extract(source, page, self._cpu_seconds))
+        except NotExtracted as error:
+            return Extracted(lost=[str(error)])
 
     async def read(self, page: PageBody, mode: str) -> dict[str, Any]:
         """Fields of a result (page/text.py); `mode` is plain, main or robots. Raises NotExtracted."""

@@ -47,7 +47,7 @@ from site_spider.service.environment import (
     check_scrapy_settings,
 )
 from site_spider.sources.extraction import NEXT_PAGE, Extracted, FoundLink
-from site_spider.sources.extractor import Extractor, NotExtracted, PageBody
+from site_spider.sources.extractor import Extractor, PageBody
 from site_spider.sources.library import SourceFolder
 from site_spider.sources.model import Source
 from site_spider.spiders.conditional import describe_check, describe_next_check
@@ -73,14 +73,6 @@ from site_spider.tasks.states import rules_of
 # --- by source: what a source makes of a page: items, and requests for the links that its rules find ----
 
 _LONGEST = 1_000  # characters of a description
-
-
-async def extracted(extractor: Extractor, source: Source, page: PageBody) -> Extracted:
-    """What the source finds; a page that takes too long has nothing but the reason."""
-    try:
-        return await extractor.extract(source, page)
-    except NotExtracted as error:
-        return Extracted(lost=[str(error)])
 
 
 def describe(found: Extracted) -> str | None:
@@ -314,7 +306,7 @@ class SeedSpider(Spider):
             return Extracted()
         kind = content_type_of(response)
         page = PageBody(response.url, response.body, kind, wants_links, self.follow_nofollow)
-        found = await extracted(extractor, source, page)
+        found = await extractor.extract(source, page)
         for said in found.notes:
             self.logger.debug("%s: %s", response.url, said)
         ends_early = source.pagination is not None and source.pagination.stop_when_known

@@ -9,66 +9,111 @@ So the number of keys is that of partitions, whatever number of processes have w
 from __future__ import annotations
 
 import json
-import re
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import closing
+from dataclasses import replace
 from datetime import datetime
 from itertools import islice
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, TypeAdapter
 
 from site_spider import runtime
 from site_spider.contracts.seed_log import Headers, Message, MessagePlace, Partition, Producer, SeedLog
 from site_spider.errors import ConfigError, LogUnavailable, SeedError, SiteSpiderError, TopicMissing
-from site_spider.ledger.metadata import ascending_from_text, ascending_to_text
+from site_spider.ledger.metadata import ascending_to_text
 from site_spider.seed.fields import MAX_ID_BYTES, read_object
 from site_spider.seed.seed import Seed, parse_seed
 from site_spider.seed.tiers import CrawlTopics
 from site_spider.tasks.ending import (
     ALL_PRODUCERS,
-    LAST_VERSION,
     UNKNOWN,
     Attempts,
-    Counts,
     EndTold,
     Fact,
+    Line,
     Moved,
     Noticed,
+    Number,
+    Numbers,
+    Place,
     Producing,
     TakenBack,
     Tally,
     TaskEnding,
     Uncounted,
-    WebhookAttempt,
     prefix_of,
 )
 from site_spider.tasks.follower import TopicView
 
 MOST_TASKS = 100_000  # that have not ended
-MOST_HOLES = 200_000  # of a tally: seeds in flight
-LAST_MS = 253_402_300_799_999  # of the year 9999
 _MOST_LOOKED_AT = 1_000
 _SEPARATOR = "\x1f"
-_LARGEST = 2**62
-_EVENTS = ("done", "cancelled", "expired")
-_LONGEST_LINE = 1_000
-_MOST_NAMES = 1_000
 _MOST_PARTITIONS = 5_000
 TAKEN_BACK = "taken_back"  # a header
-_PARTITION = re.compile(r"([A-Za-z0-9._-]{1,249})/([0-9]{1,9})")
+# of each kind, as keys name it: what it is read as, and who says it of what, which the key names, too
+_KINDS: Mapping[str, tuple[type[Fact], tuple[str, ...]]] = {
+    "producing": (Producing, ("producer",)),
+    "producer": (Producing, ("producer",)),
+    "tally": (Tally, ("partition", "writer")),
+    "moved": (Moved, ()),
+    "uncounted": (Uncounted, ()),
+    "ended": (EndTold, ()),
+    "noticed": (Noticed, ()),
+    "attempts": (Attempts, ()),
+}
+_PLACES: TypeAdapter[Partition] = TypeAdapter(Place)
+_OF_FACTS: Mapping[type[Fact], tuple[str, tuple[str, ...], TypeAdapter[Any]]] = {
+    fact: (kind, owner, TypeAdapter(fact)) for kind, (fact, owner) in _KINDS.items()
+}
+_BEFORE = ("high", "passed")  # kinds of releases before: of messages that were spilled or put back
 
 
 class BadRecord(SiteSpiderError):
     """A record of the control log that this version did not write."""
 
 
+def _moment(text: str) -> str:
+    datetime.fromisoformat(text)
+    return text
+
+
+class _Event(BaseModel):
+    """What is told of an end: sent on and shown as it is, so all of it is looked at."""
+
+    task_id: str
+    generation: Number
+    event: Literal["done", "cancelled", "expired"]
+    pages: Number = 0
+    failures: Number = 0
+    bytes: Number = 0
+    seeds: Numbers = {}
+    moved: Numbers = {}
+    reasons: Numbers = {}
+    first_at: Annotated[Line, AfterValidator(_moment)] | None = None
+    last_at: Annotated[Line, AfterValidator(_moment)] | None = None
+
+
 def written(task_id: str, fact: Fact) -> tuple[bytes, bytes | None]:
     """Key and value of the record for a fact about a task; one that was taken back has no value."""
-    key = _SEPARATOR.join((task_id, *_owner(fact))).encode()
+    said: Any = None
     if isinstance(fact, TakenBack):
-        return key, None
-    return key, json.dumps(_fields(fact), ensure_ascii=False, separators=(",", ":")).encode()
+        part = fact.partition
+        kind, owner = (
+            ("tally", (f"{part.topic}/{part.number}", fact.name)) if part else ("producer", (fact.name,))
+        )
+    else:
+        kind, names, adapter = _OF_FACTS[type(fact)]
+        said = adapter.dump_python(fact, mode="json", by_alias=True)
+        owner = tuple(said.pop(name) for name in names)
+    if isinstance(fact, Tally):
+        said["holes"] = ascending_to_text(sorted(fact.holes), fact.passed)
+    elif isinstance(fact, Producing | TakenBack) and fact.is_open and owner[0] != ALL_PRODUCERS:
+        kind = "producing"
+    key = _SEPARATOR.join((task_id, kind, *owner)).encode()
+    return key, said and json.dumps(said, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def headers_of(fact: Fact) -> Headers:
@@ -81,54 +126,14 @@ def send(producer: Producer, topic: str, task_id: str, fact: Fact) -> Future[Mes
     return producer.send(topic, *written(task_id, fact), headers_of(fact))
 
 
-def _owner(fact: Fact) -> tuple[str, ...]:
-    """Kind, and who says it of what."""
-    match fact:
-        case Producing(producer=name, is_open=is_open) | TakenBack(name, None, is_open):
-            return "producing" if is_open and name != ALL_PRODUCERS else "producer", name
-        case Tally(partition=partition, writer=writer) | TakenBack(writer, Partition() as partition):
-            return "tally", _text(partition), writer
-    return (_KINDS[type(fact)],)
-
-
-_KINDS = {
-    Moved: "moved", Uncounted: "uncounted", EndTold: "ended", Noticed: "noticed", Attempts: "attempts",
-}  # fmt: skip
-
-
-def _fields(fact: Fact) -> dict[str, Any]:
-    said: dict[str, Any]
-    match fact:
-        case Producing():
-            said = {"open": fact.is_open, "closes": fact.closes, "highs": _highs(fact.highs)}
-            more: dict[str, Any] = {"messages": fact.messages, "closed": fact.closed}
-        case Tally():
-            said = {
-                "version": fact.version,
-                "passed": fact.passed,
-                "top": fact.top,
-                "holes": ascending_to_text(sorted(fact.holes), fact.passed),
-                "counts": fact.counts.fields(),
-            }
-            more = {"left": ascending_to_text(sorted(fact.left), 0), "highs": _highs(fact.highs)}
-        case Moved():
-            said, more = {"passed": _highs(fact.passed), "highs": _highs(fact.highs)}, {}
-        case EndTold():
-            said = {"generation": fact.generation, "upto": fact.upto, "event": dict(fact.event)}
-            more = {"pages_upto": fact.pages_upto, "came_back": dict(fact.came_back)}
-        case Attempts():
-            said, more = {"generation": fact.generation, "made": [list(each) for each in fact.made]}, {}
-        case _:
-            said, more = fact._asdict(), {}
-    return said | {name: value for name, value in more.items() if value}
-
-
 def read(message: Message) -> tuple[str, Fact]:
     """The task's id and the fact of a record. Raises BadRecord, whatever the record is."""
     try:
         task_id, kind, *owner = (message.key or b"").decode().split(_SEPARATOR)
         is_gone = message.value is None and any(name == TAKEN_BACK for name, _ in message.headers)
-        fact = _gone(kind, *owner) if is_gone else _fact(task_id, kind, owner, read_object(message.value))
+        fact = _gone(kind, *owner) if is_gone else _fact(kind, owner, read_object(message.value))
+        if isinstance(fact, EndTold):
+            _look_at(fact, task_id)
     except SiteSpiderError as error:
         raise BadRecord(f"it is no record of a task: {error}") from None
     except Exception as error:  # noqa: BLE001 - the one place where a record is taken apart
@@ -138,15 +143,16 @@ def read(message: Message) -> tuple[str, Fact]:
     return task_id, fact
 
 
-_OWNERS = {
-    "producing": 1, "producer": 1, "tally": 2, "high": 2, "passed": 2,
-    "moved": 0, "uncounted": 0, "ended": 0, "noticed": 0, "attempts": 0,
-}  # fmt: skip
+def _look_at(end: EndTold, task_id: str) -> None:
+    """The event stays as it was written: whoever sends it once more sends the same bytes."""
+    event = _Event.model_validate(end.event)
+    if (event.task_id, event.generation) != (task_id, end.generation):
+        raise BadRecord("its event is that of another task or generation")
 
 
 def _gone(kind: str, name: str, writer: str | None = None) -> TakenBack:
     if kind == "tally" and writer is not None:
-        return TakenBack(writer, _partition(name))
+        return TakenBack(writer, _PLACES.validate_python(name))
     if kind not in ("producing", "producer") or writer is not None:
         raise ValueError(f"{kind!r:.40} is not taken back")
     return TakenBack(name, None, kind == "producing")
@@ -156,140 +162,28 @@ def _deleted(key: bytes) -> str:
     """The task of a record that is taken back. Raises BadRecord."""
     try:
         task_id, kind, *owner = key.decode().split(_SEPARATOR)
-    except ValueError as error:
+        names = _names_of(kind)
+    except (ValueError, KeyError) as error:
         raise BadRecord(f"it is no record of a task: {error!r}") from None
-    if not task_id or _OWNERS.get(kind) != len(owner):
+    if not task_id or len(names) != len(owner):
         raise BadRecord("it takes back what is no record of a task")
     return task_id
 
 
-def _fact(task_id: str, kind: str, owner: list[str], said: dict[str, Any]) -> Fact:  # noqa: PLR0911 - a kind each
-    if len(owner) != _OWNERS[kind]:
-        raise ValueError(f"its key names {len(owner)} of {_OWNERS[kind]}")
-    match kind:
-        case "producing" | "producer":
-            return _producing(owner[0], said)
-        case "tally":
-            return _tally(_partition(owner[0]), owner[1], said)
-        case "moved":
-            return Moved(_read_highs(said["passed"]), _read_highs(said["highs"]))
-        case "uncounted":
-            return Uncounted(_number(said["seeds"]))
-        case "ended":
-            return _ended(task_id, said)
-        case "noticed":
-            return Noticed(_number(said["generation"]))
-        case "attempts":
-            return _attempts(said)
-    # As releases before wrote, of messages that were spilled or put back, or of seeds that nobody counted.
-    if uncounted := _number(said.get("uncounted", 0)) if kind == "high" else 0:
-        return Uncounted(uncounted)
-    position = {_partition(owner[0]): _number(said["position"])}
-    return Moved(highs=position) if kind == "high" else Moved(position)
+def _names_of(kind: str) -> tuple[str, ...]:
+    return _KINDS["tally" if kind in _BEFORE else kind][1]
 
 
-def _producing(name: str, said: dict[str, Any]) -> Producing:
-    found = said.get("messages", 0)
-    messages = UNKNOWN if found == UNKNOWN else _number(found)
-    highs, closed = _read_highs(said["highs"]), _number(said.get("closed", 0))
-    return Producing(name, _flag(said["open"]), _flag(said["closes"]), highs, messages, closed)
-
-
-def _tally(partition: Partition, writer: str, said: dict[str, Any]) -> Tally:
-    passed, counts = _number(said["passed"]), said["counts"]
-    times = [_number(counts[name], LAST_MS) for name in ("first", "last")]
-    sizes = [_number(counts.get(name, 0)) for name in ("pages", "bytes")]
-    return Tally(
-        partition,
-        writer,
-        _number(said["version"], LAST_VERSION),
-        passed,
-        _number(said["top"]),
-        _offsets(said["holes"], passed),
-        Counts(_counts(counts["seeds"]), *times, *sizes),
-        _offsets(said.get("left", ""), 0),
-        _read_highs(said.get("highs", {})),
-    )
-
-
-def _offsets(text: str, least: int) -> frozenset[int]:
-    found = frozenset(islice(ascending_from_text(text, least), MOST_HOLES + 1))
-    if len(found) > MOST_HOLES:
-        raise BadRecord(f"it has more than {MOST_HOLES} offsets")
-    return found
-
-
-def _ended(task_id: str, said: dict[str, Any]) -> EndTold:
-    numbers = [_number(said.get(name, 0)) for name in ("generation", "upto", "pages_upto")]
-    event = _event(task_id, numbers[0], said["event"])
-    return EndTold(numbers[0], numbers[1], event, numbers[2], _counts(said.get("came_back", {})))
-
-
-def _event(task_id: str, generation: int, event: dict[str, Any]) -> dict[str, Any]:
-    """What is sent on and shown as it is, so all of it is looked at."""
-    if event["task_id"] != task_id or _number(event["generation"]) != generation:
-        raise BadRecord("its event is that of another task or generation")
-    if event["event"] not in _EVENTS:
-        raise BadRecord("its event is none that ends a task")
-    for name in ("pages", "failures", "bytes"):
-        _number(event.get(name, 0))
-    for name in ("seeds", "moved", "reasons"):
-        _counts(event.get(name, {}))
-    for name in ("first_at", "last_at"):
-        if event.get(name) is not None:
-            datetime.fromisoformat(_line(event[name]))
-    return event
-
-
-def _attempts(said: dict[str, Any]) -> Attempts:
-    made = tuple(
-        WebhookAttempt(_number(at_ms, LAST_MS), _number(status), _line(error) if error != "" else "")
-        for at_ms, status, error in said["made"]
-    )
-    return Attempts(_number(said["generation"]), made)
-
-
-def _number(value: object, most: int = _LARGEST) -> int:
-    if type(value) is not int or not 0 <= value <= most:
-        raise ValueError(f"{value!r:.40} is no count")
-    return value
-
-
-def _flag(value: object) -> bool:
-    if not isinstance(value, bool):
-        raise TypeError(f"{value!r:.40} is not true or false")
-    return value
-
-
-def _line(value: object) -> str:
-    if not isinstance(value, str) or not value or len(value) > _LONGEST_LINE:
-        raise ValueError(f"{value!r:.40} is no text of at most {_LONGEST_LINE} characters")
-    return value
-
-
-def _counts(counts: dict[str, object]) -> dict[str, int]:
-    if len(counts) > _MOST_NAMES:
-        raise ValueError(f"{len(counts)} names are too many")
-    return {_line(name): _number(count) for name, count in counts.items()}
-
-
-def _text(partition: Partition) -> str:
-    return f"{partition.topic}/{partition.number}"
-
-
-def _partition(text: str) -> Partition:
-    match = _PARTITION.fullmatch(text)
-    if match is None:
-        raise ValueError(f"{text!r:.40} is no partition")
-    return Partition(match[1], int(match[2]))
-
-
-def _highs(highs: Mapping[Partition, int]) -> dict[str, int]:
-    return {_text(partition): position for partition, position in highs.items()}
-
-
-def _read_highs(said: Any) -> dict[Partition, int]:
-    return {_partition(text): _number(position) for text, position in said.items()}
+def _fact(kind: str, owner: list[str], said: dict[str, Any]) -> Fact:
+    named = dict(zip(_names_of(kind), owner, strict=True))
+    if kind in _BEFORE:
+        if said.get("uncounted"):
+            kind, said = "uncounted", {"seeds": said["uncounted"]}
+        else:
+            highs = {named["partition"]: said["position"]}
+            kind, said = "moved", {"passed" if kind == "passed" else "highs": highs}
+    fact: Fact = _OF_FACTS[_KINDS[kind][0]][2].validate_python({**said, **named})
+    return fact
 
 
 class Endings:
@@ -301,6 +195,7 @@ class Endings:
         self._ended: dict[str, None] = {}  # whose end was told, the one that was told first at the head
         self._aside: set[str] = set()
         self.deleted: set[str] = set()  # whose records are gone; who asks takes them out
+        self.told: set[str] = set()  # of whose end there is news; the same
         self.unfinished: set[str] = set()  # closed, and the end was not told or its event is not out
 
     def get(self, task_id: str) -> TaskEnding | None:
@@ -384,6 +279,8 @@ class Endings:
     def _note(self, task_id: str, ending: TaskEnding) -> None:
         is_told = ending.is_told and ending.noticed >= ending.generation
         is_silent = ending.ended is not None and ending.noticed < ending.ended.generation
+        if ending.ended is not None and not is_silent:
+            self.told.add(task_id)
         if is_silent or (ending.is_closed and not is_told):
             self.unfinished.add(task_id)
         else:
@@ -527,7 +424,7 @@ def close_for_all(
         ending.sending.clear()  # it speaks for them
     said = Producing(ALL_PRODUCERS, is_open=False, closes=True, messages=messages)
     ends = [
-        (task_id, ending.carried_on(said._replace(highs=all_highs if task_id in with_parked else highs)))
+        (task_id, ending.carried_on(replace(said, highs=all_highs if task_id in with_parked else highs)))
         for task_id, ending in known.items()
     ]
     _say(log, producer, topics, ends)

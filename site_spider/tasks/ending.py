@@ -30,14 +30,68 @@ The rules that must stay in sync with this module:
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Self
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Annotated, Any, NamedTuple, Self
+
+from pydantic import (
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    ValidationInfo,
+)
 
 from site_spider.contracts.seed_log import Headers, Partition
 from site_spider.ledger.ledger import Outcome
+from site_spider.ledger.metadata import ascending_from_text, ascending_to_text
 from site_spider.seed.seed import MOVED, Seed, first_place
+from site_spider.tasks.record import bounded
+
+# --- what a record may hold ------------------------------------------------------------------------------
+
+LAST_MS = 253_402_300_799_999  # of the year 9999
+LAST_VERSION = 2**62  # of a tally; behind it there is none
+ALL_PRODUCERS = "*"
+UNKNOWN = -1
+_MOST_HOLES = 200_000  # of a tally: seeds in flight
+_PARTITION = re.compile(r"([A-Za-z0-9._-]{1,249})/([0-9]{1,9})")
+
+
+def _partition(said: object) -> object:
+    match = _PARTITION.fullmatch(said) if isinstance(said, str) else None
+    return said if match is None else Partition(match[1], int(match[2]))
+
+
+def _offsets(said: object, info: ValidationInfo) -> frozenset[int]:
+    """Holes are told by how far they lie above `passed`."""
+    least = info.data.get("passed", 0) if info.field_name == "holes" else 0
+    if not isinstance(said, str):
+        raise ValueError("offsets are a text")  # noqa: TRY004 - as pydantic asks
+    found = frozenset(islice(ascending_from_text(said, least), _MOST_HOLES + 1))
+    if len(found) > _MOST_HOLES:
+        raise ValueError(f"it has more than {_MOST_HOLES} offsets")
+    return found
+
+
+Number = Annotated[int, Field(strict=True, ge=0, le=2**62)]
+Milliseconds = Annotated[int, Field(strict=True, ge=0, le=LAST_MS)]
+Line = Annotated[str, Field(min_length=1, max_length=1_000)]
+Numbers = Annotated[Mapping[Line, Number], Field(max_length=1_000)]
+Flag = Annotated[bool, Field(strict=True)]
+Place = Annotated[
+    Partition, BeforeValidator(_partition), PlainSerializer(lambda part: f"{part.topic}/{part.number}")
+]
+Highs = Mapping[Place, Number]
+Offsets = Annotated[
+    frozenset[int],
+    PlainValidator(_offsets),
+    PlainSerializer(lambda offsets: ascending_to_text(sorted(offsets), 0)),
+]
+
 
 # --- counts ----------------------------------------------------------------------------------------------
 # How the messages of a task have ended: counts that can be added up, and what they say of its seeds.
@@ -57,11 +111,12 @@ SPILLED = Outcome.SPILLED.value
 class Counts:
     """`seeds` by name. Times are milliseconds since 1970, 0 for none. Two messages may count one page."""
 
-    seeds: Mapping[str, int] = field(default_factory=dict)
-    first_ms: int = 0
-    last_ms: int = 0
-    pages: int = 0  # that were answered
-    size_bytes: int = 0
+    seeds: Numbers = field(default_factory=dict)
+    first_ms: Annotated[Milliseconds, Field(alias="first")] = 0
+    last_ms: Annotated[Milliseconds, Field(alias="last")] = 0
+    pages: Number = 0  # that were answered
+    size_bytes: Annotated[Number, Field(alias="bytes")] = 0
+    traps: Numbers = field(default_factory=dict)  # links that were not followed, by pattern
 
     def __add__(self, other: Counts) -> Counts:
         """The sum; of the times the first and the last."""
@@ -73,12 +128,8 @@ class Counts:
             max(self.last_ms, other.last_ms),
             self.pages + other.pages,
             self.size_bytes + other.size_bytes,
+            bounded(Counter(self.traps) + Counter(other.traps)),
         )
-
-    def fields(self) -> dict[str, Any]:
-        """For JSON."""
-        fields = {"seeds": dict(self.seeds), "first": self.first_ms, "last": self.last_ms}
-        return {**fields, "pages": self.pages, "bytes": self.size_bytes}
 
     @property
     def as_sent(self) -> int:
@@ -127,65 +178,58 @@ class SeedCounts(NamedTuple):
         return {"seeds": {**self.seeds, "total": sum(self.seeds.values())}, "moved": self.moved}
 
 
-ALL_PRODUCERS = "*"
-UNKNOWN = -1
-LAST_VERSION = 2**62  # of a tally; behind it there is none
-NO_HIGHS: Mapping[Partition, int] = {}
-NO_COUNTS: Mapping[str, int] = {}
-
-
-class Producing(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Producing:
     """A producer begins (`is_open`), or has sent all its seeds. The name `*` speaks for all before it.
 
     Whoever has sent all may carry on the words of others that have: `highs` and `messages` are theirs, too.
+    `messages` are seeds of producers that were found in the topics; UNKNOWN: perhaps more were done before.
     """
 
     producer: str
-    is_open: bool
-    closes: bool = False  # the task: no other producer will begin
-    highs: Mapping[Partition, int] = NO_HIGHS
-    messages: int = (
-        0  # seeds of producers that were found in the topics; UNKNOWN: perhaps more were done before
-    )
-    closed: int = 0  # the generation that one of the others has closed
+    is_open: Annotated[Flag, Field(alias="open")]
+    closes: Flag = False  # the task: no other producer will begin
+    highs: Highs = field(default_factory=dict)
+    messages: Annotated[int, Field(strict=True, ge=UNKNOWN, le=2**62)] = 0
+    closed: Number = 0  # the generation that one of the others has closed
 
 
 @dataclass(frozen=True, slots=True)
 class Tally:
     """What was counted in one partition, from the beginning: the offsets below `top`, but not `holes`."""
 
-    partition: Partition
+    partition: Place
     writer: str
-    version: int
-    passed: int
-    top: int = 0
-    holes: frozenset[int] = frozenset()
+    version: Annotated[int, Field(strict=True, ge=0, le=LAST_VERSION)]
+    passed: Number
+    top: Number = 0
+    holes: Offsets = frozenset()
     counts: Counts = NOTHING
-    left: frozenset[int] = frozenset()  # counted as spilled, and not known to be committed
-    highs: Mapping[Partition, int] = field(default_factory=dict)  # of what its seeds became
+    left: Offsets = frozenset()  # counted as spilled, and not known to be committed
+    highs: Highs = field(default_factory=dict)  # of what its seeds became
 
     def has_counted(self, offset: int) -> bool:
         """Whether the seed at this offset is in the counts."""
         return (offset < self.top and offset not in self.holes) or self.version >= LAST_VERSION
 
 
-class Moved(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Moved:
     """Parked messages below `passed` are elsewhere by now, below `highs`."""
 
-    passed: Mapping[Partition, int] = NO_HIGHS
-    highs: Mapping[Partition, int] = NO_HIGHS
+    passed: Highs = field(default_factory=dict)
+    highs: Highs = field(default_factory=dict)
 
 
-NOTHING_MOVED = Moved()
-
-
-class Uncounted(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Uncounted:
     """So many seeds were complete before the log named the task: nobody has counted them."""
 
-    seeds: int
+    seeds: Number
 
 
-class TakenBack(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class TakenBack:
     """A record is gone whose words another one carries on: a tally, or what a producer said."""
 
     name: str  # of its writer
@@ -193,37 +237,40 @@ class TakenBack(NamedTuple):
     is_open: bool = False  # of a producer
 
 
-class EndTold(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class EndTold:
     """The end was told of a generation, from what the log said below an offset; `event` is what was told.
 
     Its pages are those that the page log has below `pages_upto`, and those of the generation before.
     """
 
-    generation: int
-    upto: int
+    generation: Number
+    upto: Number
     event: Mapping[str, Any]
-    pages_upto: int = 0
-    came_back: Mapping[str, int] = NO_COUNTS  # seeds that had left, by outcome
+    pages_upto: Number = 0
+    came_back: Numbers = field(default_factory=dict)  # seeds that had left, by outcome
 
 
-class Noticed(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Noticed:
     """The event of a generation is in the topic of events."""
 
-    generation: int
+    generation: Number
 
 
 class WebhookAttempt(NamedTuple):
     """One attempt to send a webhook; status and error are those of webhook.Posted."""
 
-    at_ms: int
-    status: int
-    error: str
+    at_ms: Milliseconds
+    status: Number
+    error: Annotated[str, Field(max_length=1_000)]
 
 
-class Attempts(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Attempts:
     """All attempts for the event of a generation."""
 
-    generation: int
+    generation: Number
     made: tuple[WebhookAttempt, ...]
 
 
@@ -246,7 +293,7 @@ class TaskEnding:
     read_to: int = 0  # the position in the control log
     lacks_some: bool = False  # seeds that nobody counted
     _found: int = 0  # seeds of producers in the topics, when all of them had sent theirs
-    moved: Moved = NOTHING_MOVED
+    moved: Moved = field(default_factory=Moved)
     words: dict[Word, tuple[int, Producing]] = field(default_factory=dict)  # with their offsets
     writers: dict[Partition, set[str]] = field(default_factory=dict)  # of tallies that are in the log
 
@@ -258,7 +305,8 @@ class TaskEnding:
             self.writers.setdefault(fact.partition, set()).add(fact.writer)
             self._tallied(fact)
         elif isinstance(fact, Moved):
-            self.moved = Moved(*(_highest(*pair) for pair in zip(self.moved, fact, strict=True)))
+            before = self.moved
+            self.moved = Moved(_highest(before.passed, fact.passed), _highest(before.highs, fact.highs))
             self._raise(fact.highs)
         elif isinstance(fact, Uncounted):
             self.lacks_some = True
@@ -337,7 +385,8 @@ class TaskEnding:
         counts = [said.messages, *(other.messages for other in others)]
         now = [self.generation] if not self.is_told else []
         closed = [*(other.closed for other in others), *(now if self.is_closed else [])]
-        return said._replace(
+        return replace(
+            said,
             highs=_highest(said.highs, *(other.highs for other in others)),
             messages=UNKNOWN if UNKNOWN in counts else max(counts),
             closed=max(closed, default=0),

@@ -25,7 +25,6 @@ from site_spider.tasks.ending import Attempts, EndTold, Noticed, SeedCounts, Tas
 from site_spider.tasks.follower import BadRecords, read_board
 from site_spider.tasks.moving import put_back
 from site_spider.tasks.page_counts import BadPages, PageCounts, PageReading, PageTable
-from site_spider.tasks.record import Task
 from site_spider.tasks.tracker import Control
 
 logger = logging.getLogger(__name__)
@@ -160,7 +159,7 @@ class Teller(GroupWork):
 
     def _tell(self, task_id: str, ending: TaskEnding, reading: PageReading) -> None:
         pages = pages_before(ending).plus(reading.counts[task_id])
-        traps = {f"{_TRAP}{pattern}": count for pattern, count in self._board.used(task_id).traps.items()}
+        traps = {f"{_TRAP}{pattern}": count for pattern, count in ending.counts().traps.items()}
         kept = {name: count for name, count in pages.reasons.items() if not name.startswith(_TRAP)}
         pages = pages._replace(reasons={**kept, **traps})  # of all generations
         event = event_of(task_id, ending, self._board.end_of(task_id), pages)
@@ -253,7 +252,7 @@ class OverTasks(GroupWork):
 
     def __init__(self, group: Group) -> None:
         super().__init__(group)
-        self._closed: dict[str, Task] = {}  # as declared when they were closed here
+        self._news: set[str] = set()  # tasks of which something was heard
         self._is_forgetting = False
         self._has_log = False
 
@@ -267,24 +266,28 @@ class OverTasks(GroupWork):
             make_control_log(self._log, self._topics)
             self._has_log = True
 
+    def heard(self, task_ids: Collection[str]) -> None:
+        """Records of these tasks have come."""
+        self._news.update(task_ids)
+
     def look(self) -> None:
         """To be called now and then, as `every_seconds` says."""
         if not self._has_log and len(self._board):
             self._background.start(self._make_log(), "control log of tasks")
         if not self._has_first():
             return
-        if over := [task for task in self._board if self._is_over(task)]:
-            self._closed |= {task.task_id: task for task in over}
-            task_ids = [task.task_id for task in over]
-            self._control.when_read(partial(self._begin, task_ids))  # another process may have closed them
+        news, self._news = self._news, self._news & self._busy
+        over = [each for each in news - self._busy if self._board.phase(each).is_over]
+        if over := [each for each in over if not self._is_ending(each)]:
+            self._busy.update(over)
+            self._control.when_read(partial(self._begin, over))  # another process may have closed them
         if max(len(self._board), len(self._control.endings)) > _MOST_KEPT and not self._is_forgetting:
             self._is_forgetting = True
             self._background.start(self._forget(), "forgetting tasks that have ended")
 
-    def _is_over(self, task: Task) -> bool:
-        if task.state != "cancelled" and task.expires_at is None:
-            return False
-        return self._closed.get(task.task_id) is not task and self._board.phase(task.task_id).is_over
+    def _is_ending(self, task_id: str) -> bool:
+        ending = self._control.get(task_id)
+        return ending is not None and ending.is_ending
 
     async def _make_log(self) -> None:
         try:
@@ -293,8 +296,9 @@ class OverTasks(GroupWork):
             logger.warning("The control log of tasks cannot be made now, trying again: %s", error)
 
     def _begin(self, task_ids: list[str]) -> None:
-        endings = ((task_id, self._control.get(task_id)) for task_id in task_ids)
-        open_ones = [task_id for task_id, ending in endings if not (ending and ending.is_ending)]
+        open_ones = [task_id for task_id in task_ids if not self._is_ending(task_id)]
+        self._busy.difference_update(task_ids)
+        self._busy.update(open_ones)
         if open_ones:
             self._background.start(self._close(open_ones), "closing tasks")
 
@@ -308,8 +312,9 @@ class OverTasks(GroupWork):
             await asyncio.to_thread(close_for_all, *arguments)
         except SiteSpiderError as error:
             logger.warning("%d tasks cannot be closed now, trying again: %s", len(task_ids), error)
-            for task_id in task_ids:
-                self._closed.pop(task_id, None)
+            self.heard(task_ids)
+        for task_id in task_ids:
+            self._when_settled(task_id)
 
     async def _forget(self) -> None:
         ended = [task_id for task_id in self._control.endings.ended() if self._may_forget(task_id)]
@@ -320,8 +325,6 @@ class OverTasks(GroupWork):
                 await asyncio.to_thread(forget_tasks, self._log, self._producer, self._topics, first)
         except SiteSpiderError as error:
             logger.warning("Tasks that have ended cannot be forgotten now, trying again: %s", error)
-        for task_id in first:
-            self._closed.pop(task_id, None)
         self._control.when_read(self._has_forgotten)
 
     def _may_forget(self, task_id: str) -> bool:
@@ -410,34 +413,51 @@ class Notices(GroupWork):
         super().__init__(group)
         self._secret = secret
         self._may_reach = may_reach
+        self._open: set[str] = set()  # tasks whose webhook may have to be sent
+
+    def heard(self, task_ids: Collection[str]) -> None:
+        """Records of these tasks have come."""
+        self._open.update(task_ids)
 
     def look(self) -> None:
         """To be called now and then, as `every_seconds` says."""
         now = runtime.time()
         if not self._has_first():
             return
-        for task in self._board:
-            ending = self._control.get(task.task_id) if task.webhook else None
-            if ending is None or task.task_id in self._busy or len(self._busy) >= _MOST_POSTS:
-                continue
-            if (ended := due(ending, now)) is not None:
-                self._busy.add(task.task_id)
-                assert task.webhook is not None
-                self._background.start(self._send(task.task_id, task.webhook, ending, ended), "webhook")
+        self._open |= self._control.endings.told
+        self._control.endings.told.clear()
+        for task_id in self._open - self._busy:
+            task, ending = self._board.task(task_id), self._control.get(task_id)
+            if not (task and task.webhook and ending and ending.ended) or (due := due_at(ending)) is None:
+                self._open.discard(task_id)
+            elif now >= due and len(self._busy) < _MOST_POSTS:
+                self._busy.add(task_id)
+                self._background.start(self._send(task_id, task.webhook, ending, ending.ended), "webhook")
 
     async def _send(self, task_id: str, url: str, ending: TaskEnding, ended: EndTold) -> None:
         with self._control.guarded(task_id):
             await self._try(task_id, url, ending, ended)
 
     async def _try(self, task_id: str, url: str, ending: TaskEnding, ended: EndTold) -> None:
-        sent = webhook.notice(ended.event, self._secret, int(runtime.time()))
-        at_ms = int(runtime.time() * 1000)
-        attempt = WebhookAttempt(at_ms, *await asyncio.to_thread(webhook.post, url, sent, self._may_reach))
-        if attempt.error:
-            logger.warning("The webhook of task %s was not taken: %s", task_id, attempt.error)
-        attempts = (*attempts_of(ending), attempt)
-        fact = Attempts(ended.generation, attempts[-webhook.MOST_ATTEMPTS :])
-        self._control.write(task_id, fact, lambda _: self._when_settled(task_id))
+        attempts = await asyncio.to_thread(
+            tried, url, ended, attempts_of(ending), self._secret, self._may_reach
+        )
+        if error := attempts.made[-1].error:
+            logger.warning("The webhook of task %s was not taken: %s", task_id, error)
+        self._control.write(task_id, attempts, lambda _: self._when_settled(task_id))
+
+
+def tried(
+    url: str,
+    ended: EndTold,
+    before: tuple[WebhookAttempt, ...],
+    secret: bytes,
+    may_reach: webhook.MayReach,
+) -> Attempts:
+    """Sends the webhook of an end; this attempt is the last. Blocks."""
+    sent = webhook.notice(ended.event, secret, int(runtime.time()))
+    attempt = WebhookAttempt(int(runtime.time() * 1000), *webhook.post(url, sent, may_reach))
+    return Attempts(ended.generation, (*before, attempt)[-webhook.MOST_ATTEMPTS :])
 
 
 def attempts_of(ending: TaskEnding) -> tuple[WebhookAttempt, ...]:
@@ -452,10 +472,9 @@ def is_settled(ending: TaskEnding) -> bool:
     return len(made) >= webhook.MOST_ATTEMPTS or any(not attempt.error for attempt in made)
 
 
-def due(ending: TaskEnding, now: float) -> EndTold | None:
-    """The end whose webhook is to be tried at a Unix time."""
+def due_at(ending: TaskEnding) -> float | None:
+    """The Unix time at which the webhook of the last end is to be tried; None: not before there is news."""
     ended, made = ending.ended, attempts_of(ending)
     if ended is None or ending.noticed < ended.generation or is_settled(ending):
         return None
-    is_early = made and now < made[-1].at_ms / 1000 + webhook.pause_seconds(len(made))
-    return None if is_early else ended
+    return made[-1].at_ms / 1000 + webhook.pause_seconds(len(made)) if made else 0.0

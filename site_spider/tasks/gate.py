@@ -319,6 +319,7 @@ class WantedPages:
         rules: Callable[[], UrlRules],
         traps: Traps,
         gate: TaskGate,
+        trapped: Callable[[Job, str], None],
         parked_topic: str,
         count: Callable[[str], None],
     ) -> None:
@@ -327,6 +328,7 @@ class WantedPages:
         self._rules = rules
         self._traps = traps
         self._gate = gate
+        self._trapped = trapped
         self._parked_topic = parked_topic
         self._count = count  # in Scrapy's statistics
         self._named: set[str] = set()
@@ -372,6 +374,7 @@ class WantedPages:
             if (trap := self._traps.of(request.url, job.seed.page_scope)) is None:
                 return False
             rule = "trap"
+            self._trapped(job, trap)
         if len(self._named) < _MOST_RULES:
             self._named.add(rule)
         self._count("links/refused")

@@ -386,7 +386,7 @@ class _Work:
         passed = {Partition(self._parked, number): at for number, at in self.offsets(read_to).items() if at}
         told.read(0, Moved(passed, self.highs))
         ahead = {part: high for part, high in told.moved.highs.items() if high > self._ending.tallied(part)}
-        return told.moved._replace(highs=ahead)
+        return Moved(told.moved.passed, ahead)
 
     def returned(self, read_to: Mapping[int, int], by: str, topic_id: str, *, is_last: bool) -> Returned:
         """The same for the task topic; the last one has looked for everything."""

@@ -15,7 +15,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any, NamedTuple, Self
+from typing import Annotated, Any, NamedTuple, Self
+
+from pydantic import Field, TypeAdapter, ValidationError
 
 from site_spider import runtime
 from site_spider.contracts.seed_log import Message, Producer, SeedLog, TopicReader
@@ -23,6 +25,7 @@ from site_spider.engine.background import Background
 from site_spider.errors import LogUnavailable, SiteSpiderError
 from site_spider.ledger.completion import Job, id_of_page
 from site_spider.outage import Outage
+from site_spider.tasks.record import bounded
 
 # --- counted page ----------------------------------------------------------------------------------------
 # A page of a task as it is counted: a record of the page log, and how it is read.
@@ -33,9 +36,9 @@ from site_spider.outage import Outage
 
 _SEPARATOR = "\x1f"
 _BITS = 64  # of the number of a page: two of ten million are equal by a chance of 1 in 400,000
-_MOST_BYTES = 2**40
 _MOST_REASON_CHARACTERS = 80
-_MOST_REASON_BYTES = 4 * _MOST_REASON_CHARACTERS
+_Named = Annotated[int, Field(strict=True, ge=-(1 << _BITS - 1), lt=1 << _BITS - 1)]
+_Text = Annotated[str, Field(max_length=_MOST_REASON_CHARACTERS)]
 _WITHOUT_BODY = ("GET", "HEAD")  # their URL says which page it is
 
 
@@ -46,10 +49,10 @@ class BadPages(SiteSpiderError):
 class CountedPage(NamedTuple):
     """`page` is a number of 64 bits with a sign; `reason` says why there is a failure, if there is one."""
 
-    page: int
-    size_bytes: int
-    is_answered: bool
-    reason: str | None
+    page: _Named
+    size_bytes: Annotated[int, Field(strict=True, ge=0, le=2**40)]
+    is_answered: Annotated[bool, Field(strict=True)]
+    reason: _Text | None
 
     @classmethod
     def of(cls, job: Job, document: Mapping[str, Any]) -> Self:
@@ -68,8 +71,8 @@ class CountedSeed(NamedTuple):
     The outcome is empty for what says that the message of the producer was counted as spilled.
     """
 
-    first: int
-    outcome: str
+    first: _Named
+    outcome: _Text
 
     @classmethod
     def at(cls, place: str, outcome: str = "") -> Self:
@@ -78,6 +81,7 @@ class CountedSeed(NamedTuple):
 
 
 Counted = CountedPage | CountedSeed
+_ALL_COUNTED = TypeAdapter(list[Counted])
 
 
 def key_of(task_id: str, writer: str, number: int) -> bytes:
@@ -103,31 +107,9 @@ def written(pages: Iterable[Counted]) -> bytes:
 def read(value: bytes) -> list[Counted]:
     """Raises BadPages."""
     try:
-        return [_seed(*one) if len(one) == 2 else _page(*one) for one in json.loads(value)]
-    except (ValueError, TypeError, RecursionError) as error:
+        return _ALL_COUNTED.validate_json(value)
+    except ValidationError as error:
         raise BadPages(f"its value is no list of pages: {error!r:.200}") from None
-
-
-def _seed(first: object, outcome: object) -> CountedSeed:
-    if not isinstance(outcome, str) or len(outcome.encode()) > _MOST_REASON_BYTES:
-        raise ValueError(f"{outcome!r:.40} is no outcome")
-    return CountedSeed(_named(first), outcome)
-
-
-def _named(number: object) -> int:
-    if not (type(number) is int and -(1 << _BITS - 1) <= number < 1 << _BITS - 1):
-        raise ValueError(f"{number!r:.40} is no page and no seed")
-    return number
-
-
-def _page(page: object, size_bytes: object, is_answered: object, reason: object) -> CountedPage:
-    if not (type(size_bytes) is int and 0 <= size_bytes <= _MOST_BYTES):
-        raise ValueError(f"{size_bytes!r:.40} is no size")
-    if not (isinstance(is_answered, bool) and (reason is None or isinstance(reason, str))):
-        raise TypeError(f"{is_answered!r:.40}, {reason!r:.40} are no outcome")
-    if len((reason or "").encode()) > _MOST_REASON_BYTES:  # raises ValueError for half a character
-        raise ValueError(f"{reason!r:.40} is too long")
-    return CountedPage(_named(page), size_bytes, is_answered, reason)
 
 
 def _number(named: str) -> int:
@@ -142,8 +124,6 @@ def _reason(description: str) -> str:
 
 
 _READ_SECONDS = 0.2
-_MOST_REASONS = 50
-_OTHER = "other"
 _CACHE_KIB = 16_384
 
 _TABLES = f"""
@@ -213,15 +193,6 @@ class PageReading:
     counts: Mapping[str, PageCounts]
     end: int
     stale: list[bytes]
-
-
-def bounded(reasons: Mapping[str, int]) -> dict[str, int]:
-    """The most frequent names; the others count as one."""
-    if len(reasons) <= _MOST_REASONS:
-        return dict(reasons)
-    ranked = sorted(reasons, key=lambda name: (name == _OTHER, -reasons[name], name))
-    kept = {name: reasons[name] for name in ranked[: _MOST_REASONS - 1] if name != _OTHER}
-    return {**kept, _OTHER: sum(reasons.values()) - sum(kept.values())}
 
 
 Skipped = Callable[[Message, BadPages], None]

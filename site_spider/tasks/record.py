@@ -365,6 +365,18 @@ class Returned(TaskRecord):
 
 NOTHING = Usage()
 
+_MOST_REASONS = 50
+_OTHER = "other"
+
+
+def bounded(reasons: Mapping[str, int]) -> dict[str, int]:
+    """The most frequent names; the others count as one."""
+    if len(reasons) <= _MOST_REASONS:
+        return dict(reasons)
+    ranked = sorted(reasons, key=lambda name: (name == _OTHER, -reasons[name], name))
+    kept = {name: reasons[name] for name in ranked[: _MOST_REASONS - 1] if name != _OTHER}
+    return {**kept, _OTHER: sum(reasons.values()) - sum(kept.values())}
+
 
 class Total:
     """The sum over processes, kept up as they tell; each step costs the same, however many they are."""

@@ -6,13 +6,13 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import InitVar, dataclass
 from typing import Protocol
 
 from site_spider import runtime
 from site_spider.tasks.board import TimeLimits
-from site_spider.tasks.ends import OverTasks, ReturnWatch, Teller
+from site_spider.tasks.ends import OverTasks, Teller
 from site_spider.tasks.follower import Changed, Follower
 from site_spider.tasks.gate import TaskGate
 from site_spider.tasks.moving import Parking
@@ -44,7 +44,7 @@ class Tasks:
     states: TaskStates
     parking: Parking
     gate: TaskGate
-    watch: ReturnWatch
+    hear: Sequence[Changed]
     limits: TimeLimits
     rates: GroupRates
     control: Control
@@ -67,7 +67,8 @@ class Tasks:
 
     def start(self) -> None:
         """Follow what is declared, and what is said of ends, from now on."""
-        self.watch.heard([task.task_id for task in self.states.board])
+        for hear in self.hear:
+            hear([task.task_id for task in self.states.board])
         self._follower.start()
         if self.tells_ends:
             self.control.start()
@@ -107,8 +108,8 @@ class Tasks:
     def _heard(self, task_ids: Collection[str]) -> None:
         changed = self.states.changed(task_ids)
         self.parking.changed(task_ids)
-        self.watch.heard(task_ids)
-        self.limits.heard(task_ids)
+        for hear in self.hear:
+            hear(task_ids)
         if changed:
             self.gate.changed(changed)
         self.gate.heard()

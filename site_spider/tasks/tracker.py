@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -34,6 +35,7 @@ from site_spider.tasks.ending import (
 )
 from site_spider.tasks.follower import Follower, Tell, TopicView
 from site_spider.tasks.page_counts import CountedPage, CountedSeed, PageLog
+from site_spider.tasks.record import bounded
 
 logger = logging.getLogger(__name__)
 
@@ -166,7 +168,7 @@ Share = tuple[str, Partition]  # one task in one partition
 class Tracked:
     """A seed of a task, and its pages so far."""
 
-    __slots__ = ("_first", "_prefix", "began", "first_ms", "pages", "task_id")
+    __slots__ = ("_first", "_prefix", "began", "first_ms", "pages", "task_id", "traps")
 
     def __init__(self, task_id: str, prefix: str, first: str) -> None:
         self.task_id = task_id
@@ -175,6 +177,7 @@ class Tracked:
         self.began = False
         self.first_ms = int(runtime.time() * 1000)
         self.pages: dict[int, CountedPage] = {}  # of one page the last document counts
+        self.traps: Counter[str] = Counter()
 
     def seed(self, outcome: str) -> CountedSeed | None:
         """How one that has moved has ended."""
@@ -184,7 +187,8 @@ class Tracked:
         """With how the seed has ended."""
         pages, now_ms = self.pages.values(), int(runtime.time() * 1000)
         answered, size_bytes = sum(page.is_answered for page in pages), sum(page.size_bytes for page in pages)
-        return Counts({self._prefix + outcome: 1}, self.first_ms, now_ms, answered, size_bytes)
+        seeds, traps = {self._prefix + outcome: 1}, bounded(self.traps)
+        return Counts(seeds, self.first_ms, now_ms, answered, size_bytes, traps)
 
 
 class Tracker(SeedListener):
@@ -238,6 +242,11 @@ class Tracker(SeedListener):
         if tracked is not None:
             page = CountedPage.of(job, document)
             tracked.pages[page.page] = page
+
+    def trapped(self, job: Job, pattern: str) -> None:
+        """A link of a job is not followed, as it leads into a trap."""
+        if (tracked := self._tracked.get(job.entry)) is not None:
+            tracked.traps[pattern] += 1
 
     def last_hold(self, entry: SeedInFlight) -> None:
         """As in SeedListener: all is done but for the counting."""

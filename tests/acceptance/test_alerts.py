@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.acceptance.prometheus import Prometheus, free_ports, prometheus
+from tests.acceptance.test_deaths import crawlers
 from tools.deployment.deployment import Deployment, opened, wait_until
 from tools.deployment.relay import Fault, Relay
 from tools.site.handle import Site
@@ -47,14 +48,6 @@ def produce(deployment: Deployment, site: Site, path: str, seeds: int) -> None:
         seed = {"url": url, "meta": {"url_id": f"{next(_numbers)}", "NotExtract": True}, "dont_filter": True}
         messages.append((str(number).encode(), json.dumps(seed).encode()))
     deployment.produce(messages)
-
-
-def pids(deployment: Deployment) -> list[int]:
-    """Of the crawlers of the first script."""
-    script = deployment.runs[0].process.pid
-    children = Path(f"/proc/{script}/task/{script}/children").read_text().split()
-    commands = {int(pid): Path(f"/proc/{pid}/cmdline").read_bytes() for pid in children}
-    return [pid for pid, command in commands.items() if b"\0crawl\0" in command]
 
 
 def test_four_troubles_each_fire_their_alert_and_clear(
@@ -103,7 +96,7 @@ def _sink_away(server: Prometheus, deployment: Deployment, site: Site, sink: Rel
 
 def _process_killed(server: Prometheus, deployment: Deployment) -> None:
     assert "SiteSpiderDown" not in server.firing()
-    os.kill(pids(deployment)[0], signal.SIGKILL)
+    os.kill(crawlers(deployment.runs[0], "blocking")[0], signal.SIGKILL)
     assert server.fires("SiteSpiderDown")["annotations"]["summary"].endswith("does not answer: up is 0")
     server.clears("SiteSpiderDown")
     [restarts] = server.asked('query?query=sum(site_spider_process_restarts_total{exit_code="137"})')[

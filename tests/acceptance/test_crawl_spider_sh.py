@@ -107,13 +107,13 @@ def test_what_starting_again_would_not_mend_stops_all(
 
 
 def test_processes_that_can_never_begin_are_given_up(script: Script) -> None:
-    """Each has been started five times by then, and none runs: they meet in a pause."""
-    script.edit(longest_pause_seconds=1)
+    """Each has been started three times by then, and none runs: they meet in a pause."""
+    script.edit(setup_tries=3, longest_pause_seconds=8)  # longer than a start: soon both are in one
     script.plan("exit-71")
     code, complaints = finish(script.start("-n", "2"))
     assert code == 71
-    assert "no process could take seeds in 5 starts" in complaints
-    assert len(script.starts()) >= 10
+    assert "no process could take seeds in 3 starts" in complaints
+    assert len(script.starts()) >= 6
 
 
 @pytest.mark.parametrize(
@@ -131,22 +131,8 @@ def test_nobody_is_given_up_who_has_worked_or_beside_whom_another_works(script: 
 
 def test_until_done_stops_all_when_the_watcher_says_so(script: Script) -> None:
     """It watches the same topic and group, with the same settings."""
-    options = (
-        "-s",
-        "books",
-        "-t",
-        "T",
-        "--until-done",
-        "-n",
-        "2",
-        "--",
-        "-s",
-        "A=1",
-        "--set=B=2",
-        "-a",
-        "c=3",
-    )
-    running = script.start(*options)
+    options = "-s books -t T --until-done -n 2 -- -s A=1 --set=B=2 -a c=3"
+    running = script.start(*options.split())
     assert {tuple(start.arguments[:2]) for start in script.wait_for_starts(2)} == {("crawl", "books")}
     [watcher] = script.wait_for_starts(1, "progress")
     asked = "progress --until-done --spider books -s SITE_SEED_TOPIC=T -s A=1 --set=B=2"
@@ -163,9 +149,7 @@ def test_a_wrong_option_is_exit_code_2_and_help_shows_all(script: Script) -> Non
     """Nothing is started, as without a virtual environment."""
     for arguments, wanted, *said in (
         (["--unitl-done"], 2, "unknown option '--unitl-done'"),
-        (["crawl_spider"], 2, "unknown option 'crawl_spider'"),
         (["-n", "0"], 2, "-n is '0', but must be a number from 1 to 9999"),
-        (["-c", "many"], 2, "-c is 'many'"),
         (["-t"], 2, "option -t needs a value"),
         (["-v", "no-such-folder"], 1, "'no-such-folder'", "task_shell/quickstart.sh"),
         (["--help"], 0, "-c ", "-t ", "-g ", "-v ", "-n ", "--until-done", "-- "),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from tools.deployment.deployment import Deployment, Run, opened, wait_until
+from tools.deployment.processes import children
 from tools.site.handle import Site
 
 DEADLY = ("-s", f"SPIDER_MODULES={__package__}.deadly_spiders")
@@ -35,13 +36,12 @@ def seeds(site: Site, paths: Sequence[str]) -> list[tuple[bytes | None, bytes | 
 
 def crawlers(run: Run, spider: str = "crawl_spider") -> list[int]:
     """The process ids of the crawlers of a run."""
-    found = subprocess.run(
-        ["ps", "-ww", "--no-headers", "-o", "pid,args", "--ppid", str(run.process.pid)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return [int(line.split()[0]) for line in found.stdout.splitlines() if f" crawl {spider}" in line]
+    found = []
+    for process in children(run.process.pid):
+        with suppress(OSError):  # it has just ended
+            words = Path(f"/proc/{process.pid}/cmdline").read_bytes()
+            found += [process.pid] if f"\0crawl\0{spider}\0".encode() in words else []
+    return found
 
 
 def deployment_done(deployment: Deployment) -> int:

@@ -9,49 +9,47 @@ import pytest
 
 from tests.acceptance.older import older_release
 
-
-def git(folder: Path, *arguments: str) -> str:
-    command = ["git", "-C", str(folder), "-c", "user.name=a", "-c", "user.email=a@b.test", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-
-
-@pytest.fixture
-def history(tmp_path: Path) -> Path:
-    """Two commits, each with the files of a release."""
-    folder = tmp_path / "history"
-    for part in ("site_spider", "task_shell", "resources"):
-        (folder / part).mkdir(parents=True)
-        (folder / part / "file").write_text("older")
-    (folder / "scrapy.cfg").write_text("")
-    git(folder, "init", "--quiet")
-    for text in ("older", "newer"):
-        (folder / "site_spider" / "file").write_text(text)
-        git(folder, "add", "--all")
-        git(folder, "commit", "--quiet", "--message", text)
-    return folder
+# Two commits, each with the files of a release.
+FILES = "".join(
+    f"M 644 inline {part}/file\ndata 5\n{{0}}\n" for part in ("site_spider", "task_shell", "resources")
+)
+COMMIT = "commit refs/heads/main\ncommitter a <a@b.test> {1} +0000\ndata 0\n" + FILES
+COMMIT += "M 644 inline scrapy.cfg\ndata 0\n\n"
 
 
-def test_its_files_come_out_of_the_history(history: Path, tmp_path: Path) -> None:
-    older = older_release(tmp_path / "older", history, git(history, "rev-parse", "HEAD~1"))
+def git(*arguments: str, given: str = "") -> str:
+    return subprocess.run(
+        ["git", *arguments], input=given, capture_output=True, text=True, check=True
+    ).stdout.strip()
+
+
+def test_its_files_come_out_of_the_history_which_ci_must_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    history, place = tmp_path / "history", f"--git-dir={tmp_path / 'history' / '.git'}"
+    git("init", "--quiet", "--initial-branch=main", str(history))
+    git(
+        place,
+        "fast-import",
+        "--quiet",
+        given="".join(COMMIT.format(*one) for one in (("older", 1), ("newer", 2))),
+    )
+    release = git(place, "rev-parse", "main~1")
+    older = older_release(tmp_path / "older", history, release)
     assert (older / "site_spider" / "file").read_text() == "older"
 
-
-def test_only_whole_history_must_have_it_and_only_in_ci(
-    history: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    release = git(history, "rev-parse", "HEAD~1")
-    git(tmp_path, "clone", "--quiet", "--depth", "1", history.as_uri(), "shallow")
+    git("clone", "--quiet", "--depth", "1", history.as_uri(), str(tmp_path / "shallow"))
     (tmp_path / "exported").mkdir()
     (tmp_path / "exported" / ".git").write_text("gitdir: /nowhere\n")
     monkeypatch.setenv("CI", "true")
     with pytest.raises(pytest.skip.Exception, match="unshallow"):
-        older_release(tmp_path / "older", tmp_path / "shallow", release)
+        older_release(older, tmp_path / "shallow", release)
     with pytest.raises(pytest.skip.Exception, match="no history"):
-        older_release(tmp_path / "older", tmp_path, release)
+        older_release(older, tmp_path, release)
     with pytest.raises(pytest.skip.Exception, match="cannot read"):
-        older_release(tmp_path / "older", tmp_path / "exported", release)
+        older_release(older, tmp_path / "exported", release)
     with pytest.raises(pytest.fail.Exception, match="the history lacks 0000"):
-        older_release(tmp_path / "older", history, "0" * 40)
+        older_release(older, history, "0" * 40)
     monkeypatch.delenv("CI")
     with pytest.raises(pytest.skip.Exception, match="the history lacks 0000"):
-        older_release(tmp_path / "older", history, "0" * 40)
+        older_release(older, history, "0" * 40)

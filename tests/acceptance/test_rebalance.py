@@ -38,11 +38,10 @@ def make_topic(admin: AdminClient, topic: str, partitions: int) -> None:
     admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result()
 
 
-def test_the_new_group_protocol_shares_the_work_and_loses_nothing(
+def test_partitions_that_are_added_are_shared_and_nothing_is_lost(
     deployment: Deployment, site: Site, admin: AdminClient
 ) -> None:
-    """With group.protocol=consumer: partitions are added, one of two members leaves, the other finishes."""
-    deployment.settings["SITE_KAFKA_GROUP_PROTOCOL"] = "consumer"
+    """One of two members leaves, the other finishes."""
     make_topic(admin, deployment.topic, 2)
     paths = [f"/slow/50/{number}" for number in range(300)]
     deployment.produce_pages(site.url, paths[:100])

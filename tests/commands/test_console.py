@@ -54,7 +54,7 @@ def test_an_unsafe_address_is_refused_in_one_line(
     project: Project, tmp_path: Path, arguments: tuple[str, ...], named: str
 ) -> None:
     ran = project.within("console", "--port", "0", *arguments, TMPDIR=str(tmp_path))
-    assert (ran.returncode, ran.stdout) == (1, "")
+    assert (ran.returncode, ran.stdout) == (78, "")
     assert len(ran.stderr.splitlines()) == 1
     assert named in ran.stderr
 

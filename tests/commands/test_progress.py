@@ -33,7 +33,10 @@ class CountingVoice:
 
 
 def report(lag: int, *ends: int) -> Report:
-    parts = tuple((i, Progress(end, 0, lag if i == 0 else 0, end)) for i, end in enumerate(ends or (10,)))
+    parts = {
+        Partition("seeds", i): Progress(end, 0, lag if i == 0 else 0, end)
+        for i, end in enumerate(ends or (10,))
+    }
     return Report("seeds", "group", "here", parts, None, None)
 
 
@@ -138,7 +141,7 @@ def test_a_live_line_is_drawn_over(
 
 def test_a_report_is_one_line() -> None:
     """Unknown numbers are dashes."""
-    parts = ((0, Progress(10, 2, 90, 100)),)
+    parts = {Partition("t", 0): Progress(10, 2, 90, 100)}
     assert line(Report("t", "g", "a", parts, 2.0, 45.0)) == (
         "done 10, in flight 2, lag 90, rate 2.0/s, time left 0:00:45"
     )

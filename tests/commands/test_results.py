@@ -107,10 +107,3 @@ def test_a_reader_that_leaves_early_is_no_error(stored: Project) -> None:
     ran.stdout.close()
     _, complaints = ran.communicate(timeout=300)
     assert (ran.returncode, complaints) == (1, b"")
-
-
-def test_a_sink_that_cannot_be_read_is_said(project: Project) -> None:
-    """The setting and the remedy."""
-    ran = project.scrapy("results", SITE_SINKS="kafka")
-    assert ran.returncode == 1
-    assert ran.stderr.startswith("scrapy results: SITE_SINKS is 'kafka'")

@@ -88,7 +88,7 @@ def test_a_data_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("")
     ran = Project(blocked).scrapy("seed", stdin="http://a.test/")
-    assert ran.returncode == 1
+    assert ran.returncode == 78
     assert len(ran.stderr.splitlines()) == 1
     assert str(blocked) in ran.stderr
 

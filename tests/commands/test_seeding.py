@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
+from functools import partial
 
 import pytest
 
-from site_spider.commands import seed
 from site_spider.commands.seed import Line, Seeding
 from site_spider.contracts.seed_log import Headers
 from site_spider.errors import LogUnavailable, SinkRejected
+from site_spider.seed.seed import seed_message
+from site_spider.service import seed_producer
 
 
 class ScriptedProducer:
@@ -45,9 +47,10 @@ def line(number: int, text: str = "http://a/") -> Line:
 def test_options_fill_in_and_the_key_is_the_host() -> None:
     """The message is what `seed_message` makes of the line."""
     producer = ScriptedProducer({})
-    work = Seeding(producer, "t", print, task_id="job", method="HEAD", not_extract=True)
+    message = partial(seed_message, task_id="job", method="HEAD", not_extract=True)
+    work = Seeding(producer, "t", print, message)
     work.take(line(1, "http://Host.test:81/x"))
-    work.finish()
+    work.flush()
     value = b'{"url":"http://Host.test:81/x","method":"HEAD","meta":{"task_id":"job","NotExtract":true}}'
     assert producer.sent == [("t", b"host.test", value)]
     assert (work.produced, work.refused) == (1, 0)
@@ -60,7 +63,7 @@ def test_bad_lines_and_refused_messages_are_counted_and_named() -> None:
     work = Seeding(producer, "t", lambda number, reason: complaints.append((number, reason)))
     for number, text in enumerate(["http://a/", "nonsense", "http://big/", "http://b/"], start=1):
         work.take(line(number, text))
-    work.finish()
+    work.flush()
     assert (work.produced, work.refused) == (2, 2)
     assert [number for number, _ in complaints] == [2, 3]
     assert complaints[1][1] == "too large"
@@ -73,7 +76,7 @@ def test_a_field_that_goes_into_meta_is_said_once() -> None:
     for number in range(1, 4):
         work.take(line(number, '{"url": "http://a/", "task_id": "x"}'))
     work.take(line(4, '{"url": "http://a/", "task_id": "x", "depth": 1}'))
-    work.finish()
+    work.flush()
     assert (work.produced, work.refused) == (4, 0)
     assert complaints == [
         (1, "task_id stands beside the URL; it is taken as meta.task_id, here and below"),
@@ -83,7 +86,7 @@ def test_a_field_that_goes_into_meta_is_said_once() -> None:
 
 def test_no_more_than_the_limit_are_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
     """Taking one more waits for the oldest."""
-    monkeypatch.setattr(seed, "MOST_UNDER_WAY", 2)
+    monkeypatch.setattr(seed_producer, "MOST_UNDER_WAY", 2)
     producer = ScriptedProducer()
     work = Seeding(producer, "t", print)
     work.take(line(1))
@@ -102,7 +105,7 @@ def test_no_more_than_the_limit_are_under_way(monkeypatch: pytest.MonkeyPatch) -
 
 def test_bytes_under_way_are_limited_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     """A few large seeds count like many small ones."""
-    monkeypatch.setattr(seed, "MOST_BYTES_UNDER_WAY", 10)
+    monkeypatch.setattr(seed_producer, "MOST_BYTES_UNDER_WAY", 10)
     work = Seeding(ScriptedProducer({}), "t", print)
     work.take(line(1))
     assert work.produced == 1

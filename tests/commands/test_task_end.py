@@ -94,7 +94,7 @@ def test_close_is_refused_where_nobody_would_hear_of_the_end(project: Project) -
     once = ("-s", "SITE_KAFKA_EXACTLY_ONCE=true")
     for command in (("task", "close", "t"), ("seed", "-", "--task-id", "t", "--close")):
         ran = project.scrapy(*command, *once, stdin="http://host.test/1\n")
-        assert (ran.returncode, "SITE_KAFKA_EXACTLY_ONCE" in ran.stderr) == (1, True), ran.stderr
+        assert (ran.returncode, "SITE_KAFKA_EXACTLY_ONCE" in ran.stderr) == (78, True), ran.stderr
 
 
 def test_notify_sends_the_webhook_once_more(project: Project, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from site_spider.console import server
 from site_spider.observe import frontier_socket
 
 CHROMIUM = Path("/usr/bin/chromium")  # Debian's
@@ -22,6 +23,12 @@ _FLAGS = (
 def own_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of this process; what tests start gets XDG_RUNTIME_DIR."""
     monkeypatch.setattr(frontier_socket, "folders", lambda: iter([tmp_path / "site_spider"]))
+
+
+@pytest.fixture(autouse=True)
+def patient_orders(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow the machine, a page waits for what was ordered."""
+    monkeypatch.setattr(server, "_ORDER_SECONDS", 300.0)
 
 
 @pytest.fixture(scope="module")

@@ -6,26 +6,36 @@ from typing import Any
 
 import pytest
 
-from site_spider.console.fleet import Cause, Fleet, Scene, Weight
+from site_spider.console.fleet import Cause, Fleet, LogView, View, Weight
 from site_spider.console.reading import state_of
 from site_spider.console.rules import causes, verdict
+from site_spider.contracts.seed_log import Partition
+from site_spider.observe.progress import Progress
 from tests.console.snapshots import NOW, host, seeds, sink, snapshot, task
 
 
-def scene(*states: dict[str, Any], lag: int | None = 1000, now: float = NOW + 600, **more: Any) -> Scene:
+def scene(
+    *states: dict[str, Any],
+    lag: int = 1000,
+    now: float = NOW + 610,
+    partitions: int = 1,
+    unowned: tuple[Partition, ...] | None = None,
+) -> View:
     """Each process, in good order ten minutes ago and as given now."""
     fleet = Fleet()
     for number, state in enumerate(states, 1):
         fleet.take(state_of(snapshot(number)), NOW)
         fleet.take(state_of(snapshot(number, at=NOW + 600) | state), NOW + 600)
-    return Scene(fleet, now, NOW + 600, lag, **more)
+    parts = [(Partition("seeds", n), Progress(0, 0, 0 if n else lag, lag)) for n in range(partitions)]
+    log = LogView(now, tuple(parts), None if unowned is None else frozenset(unowned))
+    return View(fleet, now, "site_spider", "seeds", "here", log)
 
 
-def said(found: Scene) -> str:
+def said(found: View) -> str:
     return "\n".join(cause.text for cause in causes(found))
 
 
-def first(found: Scene) -> Cause:
+def first(found: View) -> Cause:
     return causes(found)[0]
 
 
@@ -136,7 +146,9 @@ def test_partitions_without_an_owner_are_said() -> None:
 
 def test_partitions_without_an_owner_are_named_where_the_log_tells() -> None:
     """Also while no process has a partition; a rebalance that is under way is none."""
-    found = scene({"seeds_in_flight": {}}, partitions=4, unowned=("bulk/0", "seeds/3"))
+    found = scene(
+        {"seeds_in_flight": {}}, partitions=4, unowned=(Partition("bulk", 0), Partition("seeds", 3))
+    )
     assert "2 of 4 partitions have no owner now: bulk/0, seeds/3." in said(found)
     assert "no owner" not in said(scene({}, partitions=4, unowned=()))
 

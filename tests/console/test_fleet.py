@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from site_spider.console import rules
-from site_spider.console.fleet import MOST_PROCESSES, WINDOW_SECONDS, Curves, Fleet, Life
-from site_spider.console.pages import View, conservation
+from site_spider.console.fleet import MOST_PROCESSES, WINDOW_SECONDS, Curves, Fleet, Life, View
+from site_spider.console.pages import conservation
 from site_spider.console.reading import state_of
 from site_spider.console.rules import Range, duration, spoken
 from tests.console.snapshots import NOW, seeds, snapshot

@@ -61,40 +61,25 @@ def test_certificates_that_cannot_be_read_are_refused_by_name(tmp_path: Path) ->
 # --- browsers of others ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "host",
-    ["evil.test", "127.0.0.1.evil.test", "localhost.evil.test:80", "evil.test:8787", "[::2]", "10.0.0.1"],
-)
-def test_a_name_of_others_is_refused(console: Console, host: str) -> None:
+EVERYWHERE = (*PAGES, "/metrics", "/healthz", "/static/console.js", "/login")
+ASKED: list[tuple[dict[str, str], int]] = [
+    *(({"Host": host}, 421) for host in ("evil.test", "127.0.0.1.evil.test", "localhost.evil.test:80",
+                                         "evil.test:8787", "[::2]", "10.0.0.1")),
+    *(({"Host": host}, 200) for host in ("localhost:1", "127.0.0.1", "[::1]:9", "LOCALHOST.")),
+    *(({"Sec-Fetch-Site": site}, 403) for site in ("cross-site", "same-site", "nonsense")),
+    *(({"Sec-Fetch-Site": site}, 200) for site in ("same-origin", "none")),
+    *(({"Origin": site}, 403) for site in ("http://evil.test", "null", "", "http://[", "//evil.test", "x")),
+]  # fmt: skip
+
+
+def test_names_and_sites_of_others_are_refused(console: Console) -> None:
     """Whoever owns a name can make it lead here."""
 
     async def scenario(client: Client) -> None:
-        for path in (*PAGES, "/metrics", "/healthz", "/static/console.js", "/login"):
-            assert await status(client, path, Host=host) == 421
-
-    console.serve(scenario)
-
-
-@pytest.mark.parametrize("host", ["localhost:1", "127.0.0.1", "[::1]:9", "LOCALHOST."])
-def test_own_names_are_taken(console: Console, host: str) -> None:
-    async def scenario(client: Client) -> None:
-        assert await status(client, Host=host) == 200
-
-    console.serve(scenario)
-
-
-@pytest.mark.parametrize("site", ["cross-site", "same-site", "nonsense"])
-def test_requests_of_other_sites_are_refused(console: Console, site: str) -> None:
-    async def scenario(client: Client) -> None:
-        for path in PAGES:
-            assert await status(client, path, **{"Sec-Fetch-Site": site}) == 403
-        assert await status(client, **{"Sec-Fetch-Site": "same-origin"}) == 200
-        assert await status(client, **{"Sec-Fetch-Site": "none"}) == 200
-        assert await status(client, Origin="http://evil.test") == 403
-        for origin in ("null", "", "http://[", "//evil.test", "x"):
-            assert await status(client, Origin=origin) == 403
-        own = f"{client.host}:{client.port}"
-        assert await status(client, Origin=f"http://{own}") == 200
+        own = {"Origin": f"http://{client.host}:{client.port}"}
+        for headers, expected in [*ASKED, (own, 200)]:
+            for path in EVERYWHERE if expected == 421 else PAGES:
+                assert await status(client, path, **headers) == expected, (path, headers)
 
     console.serve(scenario)
 
@@ -110,14 +95,9 @@ def test_every_answer_has_the_strict_headers(console: Console) -> None:
             assert response.headers["X-Content-Type-Options"] == "nosniff"
             assert response.headers["Referrer-Policy"] == "same-origin"  # with none, forms have no Origin
             assert "Python" not in response.headers["Server"]
-        for refused in (await client.get("/", headers={"Host": "evil.test"}),):
-            assert "default-src 'none'" in refused.headers["Content-Security-Policy"]
-
-    console.serve(scenario)
-
-
-def test_the_cookie_is_for_the_server_alone(console: Console) -> None:
-    async def scenario(client: Client) -> None:
+        refused = await client.get("/", headers={"Host": "evil.test"})
+        assert "default-src 'none'" in refused.headers["Content-Security-Policy"]
+        client.session.cookie_jar.clear()
         cookie = (await client.get("/")).headers["Set-Cookie"]
         assert cookie.startswith(f"{COOKIE}=")
         assert {"HttpOnly", "SameSite=Strict"} <= {part.strip() for part in cookie.split(";")}
@@ -128,48 +108,27 @@ def test_the_cookie_is_for_the_server_alone(console: Console) -> None:
 # --- changes ------------------------------------------------------------------------------------------------
 
 
-def test_a_change_needs_the_token_of_the_session(console: Console) -> None:
+def test_a_change_needs_the_token_of_the_session_and_comes_from_here(console: Console) -> None:
     async def scenario(client: Client) -> None:
-        right = await form_token(client)
-        for given in ({}, {"form_token": ""}, {"form_token": right[:-1]}, {"form_token": "é" * 9000}):
-            assert (await client.post("/failures/replay", data=given)).status == 403
-        answer = await client.post("/failures/replay", data={"form_token": right}, allow_redirects=False)
-        assert answer.status == 303
+        right, replay = await form_token(client), "/failures/replay"
+        data, evil = {"form_token": right}, "https://evil.test"
+        wrong = ({}, {"form_token": ""}, {"form_token": right[:-1]}, {"form_token": "é" * 9000})
+        others: list[tuple[str, str, dict[str, str], dict[str, str], int]] = [
+            *(("POST", replay, {}, given, 403) for given in wrong),
+            ("POST", replay, {"Sec-Fetch-Site": "cross-site"}, data, 403),
+            ("POST", replay, {"Origin": evil}, data, 403),
+            ("POST", replay, {"Host": "evil.test"}, data, 421),
+            *((method, replay, {}, data, 405) for method in ("PUT", "DELETE", "PATCH", "GET")),
+            ("POST", "/", {}, data, 405),
+            ("POST", replay, {}, {"a": "x" * 1_000_000}, 413),
+            ("POST", replay, {}, data, 303),
+        ]
+        for method, path, headers, given, expected in others:
+            answer = await client.request(method, path, data=given, headers=headers, allow_redirects=False)
+            assert answer.status == expected, (method, path, headers)
         client.session.cookie_jar.clear()
         await client.get("/")  # another session
-        assert (await client.post("/failures/replay", data={"form_token": right})).status == 403
-
-    console.serve(scenario)
-
-
-def test_a_change_from_another_site_is_refused_even_with_the_token(console: Console) -> None:
-    async def scenario(client: Client) -> None:
-        data = {"form_token": await form_token(client)}
-        for headers in (
-            {"Sec-Fetch-Site": "cross-site"},
-            {"Origin": "https://evil.test"},
-            {"Host": "evil.test"},
-        ):
-            assert (await client.post("/failures/replay", data=data, headers=headers)).status in (403, 421)
-
-    console.serve(scenario)
-
-
-def test_pages_are_not_changed_by_other_methods(console: Console) -> None:
-    async def scenario(client: Client) -> None:
-        data = {"form_token": await form_token(client)}
-        for method in ("PUT", "DELETE", "PATCH"):
-            assert (await client.request(method, "/failures/replay", data=data)).status == 405
-        assert (await client.get("/failures/replay")).status == 405
-        assert (await client.post("/", data=data)).status == 405
-
-    console.serve(scenario)
-
-
-def test_a_huge_form_is_refused(console: Console) -> None:
-    async def scenario(client: Client) -> None:
-        await client.get("/")
-        assert (await client.post("/failures/replay", data={"a": "x" * 1_000_000})).status == 413
+        assert (await client.post(replay, data=data)).status == 403
 
     console.serve(scenario)
 

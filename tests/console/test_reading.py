@@ -9,12 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from site_spider.console.fleet import FailureState, HostState, SinkState, TaskFigures
 from site_spider.console.reading import (
     LARGEST_BYTES,
     NO_TASK,
     OTHER_TASKS,
+    FailureState,
+    HostState,
     OddSnapshot,
+    SinkState,
+    TaskFigures,
     parsed,
     state_of,
 )
@@ -56,7 +59,7 @@ def test_what_a_process_says_is_read() -> None:
     assert [found.task_id for found in state.tasks] == ["t", NO_TASK, OTHER_TASKS]
     assert state.tasks[0] == TaskFigures("t", 6, 5000, {"result": 5, "failure": 1}, {"dns": 1})
     assert state.sinks == (SinkState("elasticsearch", False, 7, 7000, 64_000_000, NOW - 5),)
-    assert (state.pausing, state.paused) == (("sink",), {"sink": 12.5})
+    assert (state.pausing, state.paused) == ("sink", {"sink": 12.5})
     assert state.partitions == ("seeds/1",)
 
 
@@ -67,7 +70,7 @@ def test_any_value_of_any_field_is_read_or_refused(field: str, value: Any) -> No
     except OddSnapshot:
         assert field in ("process", "at")
         return
-    json.dumps([state.name, state.machine, *state.queues]).encode()
+    json.dumps([state.name, state.machine, *state.failures]).encode()
     assert state.completed >= 0
     assert state.waiting >= 0
 
@@ -91,14 +94,14 @@ def test_numbers_and_names_are_bounded() -> None:
         snapshot(
             waiting=10**300,
             clock_ahead_seconds=-(10**400),
-            queues={f"q{n}": 1 for n in range(5000)},
+            reasons={f"r{n}": 1 for n in range(5000)},
             largest_hosts=[host("h" * 5000, -3)] * 5000,
             host_name="\ud800 half",
             memory={"rss_bytes": True},
         )
     )
     assert (state.waiting, state.clock_ahead_seconds) == (10**18, -(10**18))
-    assert len(state.queues) == 200
+    assert len(state.failures) == 200
     assert len(state.hosts) == 1000
     assert (len(state.hosts[0].host), state.hosts[0].waiting) == (300, 0)
     assert state.machine == "\\ud800 half"

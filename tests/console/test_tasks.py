@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from site_spider.commands.top import lines
-from site_spider.console.fleet import Scene
+from site_spider.console.fleet import LogView
 from site_spider.console.pages import overview
 from site_spider.console.rules import causes, verdict
 from site_spider.seed.tiers import CrawlTopics
@@ -180,7 +181,7 @@ def test_parked_seeds_are_something_left_to_do(console: Console) -> None:
     assert said in [each["text"] for each in found["causes"]]
     assert found["tasks"] == {"count": 3, "states": {"running": 2, "paused": 1}, "parked": 1600}
     assert "tasks          2 running, 1 paused; 1,600 seeds are parked" in list(lines(found))
-    done = Scene(view.fleet, view.now, view.until, lag=0, tasks=view.tasks)
+    done = replace(view, log=LogView(view.now, ()))
     assert verdict(done, causes(done)) == (
         "Nothing is left to do but 1,600 parked seeds of tasks that do not go on."
     )

@@ -79,7 +79,7 @@ def test_sources_that_are_missing_are_said_and_may_come_later(tmp_path: Path) ->
     producer.close()
     asyncio.run(watch.look_once())
     assert watch.view().troubles == ()
-    assert watch.view().scene.lag == 1
+    assert watch.view().lag == 1
 
 
 def test_something_is_left_to_do_while_any_tier_has_it(tmp_path: Path) -> None:

@@ -38,8 +38,9 @@ def test_processes_and_lag_are_known(case: Case) -> None:
     asyncio.run(scenario())
     view = watch.view()
     assert view.troubles == ()
+    assert view.log is not None
     assert sorted(seen.state.pid for seen in view.fleet.seen.values()) == [1, 2]
-    assert (view.scene.lag, view.scene.partitions) == (20, len(case.log.progress(case.topic, case.group)))
+    assert (view.lag, len(view.log.partitions)) == (20, len(case.log.progress(case.topic, case.group)))
 
 
 def test_a_log_has_one_name_for_all_who_use_it(case: Case) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any, Self
@@ -13,21 +14,12 @@ from site_spider.contracts.sink import ANY, Fields, StatusFilter
 from site_spider.errors import LogUnavailable, SinkUnavailable, TopicMissing
 
 
-class KafkaResults:
-    """Fulfils `site_spider.contracts.sink.ResultReader` by reading the whole topic."""
+class FoldedResults(ABC):
+    """A reader of what was only ever appended: it looks through all documents for every question."""
 
-    def __init__(self, settings: dict[str, Any], topic: str = "SITE_RESULTS_TOPIC") -> None:
-        self.address = settings["SITE_KAFKA_BROKERS"]
-        self._topic = settings[topic]
-        self._log = KafkaSeedLog.from_settings(settings)
-
-    @classmethod
-    def from_settings(cls, settings: Any) -> Self:
-        return cls(settings)
-
-    @classmethod
-    def for_items(cls, settings: Any) -> Self:
-        return cls(settings, "SITE_ITEMS_TOPIC")
+    @abstractmethod
+    def _all(self) -> dict[str, dict[str, Any]]:
+        """All of them, by their keys."""
 
     def get(self, url_id: str) -> dict[str, Any] | None:
         return self._all().get(url_id)
@@ -55,6 +47,23 @@ class KafkaResults:
     def known(self, url_ids: Sequence[str], fields: Sequence[str]) -> dict[str, dict[str, Any]]:
         found = {url_id: document for url_id, document in self._all().items() if url_id in url_ids}
         return {url_id: {name: found[url_id].get(name) for name in fields} for url_id in found}
+
+
+class KafkaResults(FoldedResults):
+    """Fulfils `site_spider.contracts.sink.ResultReader` by reading the whole topic."""
+
+    def __init__(self, settings: dict[str, Any], topic: str = "SITE_RESULTS_TOPIC") -> None:
+        self.address = settings["SITE_KAFKA_BROKERS"]
+        self._topic = settings[topic]
+        self._log = KafkaSeedLog.from_settings(settings)
+
+    @classmethod
+    def from_settings(cls, settings: Any) -> Self:
+        return cls(settings)
+
+    @classmethod
+    def for_items(cls, settings: Any) -> Self:
+        return cls(settings, "SITE_ITEMS_TOPIC")
 
     def close(self) -> None:
         self._log.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 import uuid
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -121,6 +122,13 @@ class Member:
 
     def close(self) -> None:
         self.consumer.close()
+
+
+def by_partition(messages: Sequence[Message]) -> dict[Partition, list[Message]]:
+    parts = defaultdict(list)
+    for message in messages:
+        parts[message.partition].append(message)
+    return parts
 
 
 def poll_until(

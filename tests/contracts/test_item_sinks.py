@@ -2,37 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
 import pytest
 
-from site_spider.contracts.sink import Answer, Record, Sink, Verdict
+from site_spider.contracts.sink import Answer, Record
 from site_spider.errors import ConfigError
 from site_spider.results.document import SeedPage, item_record
 from site_spider.results.results import OnDemand
 from tests.contracts.sinks import SinkCase, case, record
+from tests.contracts.trials import answers, written
 
 __all__ = ["case"]
 
 
 def item(place: int, fields: dict[str, Any], url: str = "http://h.test/p", task_id: str = "t") -> Record:
     return item_record(fields, SeedPage(url, "page", task_id=task_id), place, "shop")
-
-
-def written(sink: Sink, *batches: Sequence[Record]) -> list[Answer]:
-    verdicts: list[Verdict] = []
-
-    async def scenario() -> None:
-        await sink.open()
-        for batch in batches:
-            verdicts.extend(await sink.write(batch))
-        await sink.close()
-
-    asyncio.run(scenario())
-    return [verdict.answer for verdict in verdicts]
 
 
 def found(case: SinkCase, **filters: Any) -> dict[str, dict[str, Any]]:
@@ -54,7 +41,7 @@ def test_items_come_back_as_they_were_written(case: SinkCase) -> None:
         "empty": None,
     }
     one = item(1, rich)
-    assert written(OnDemand(case.new_for_items()), [one]) == [Answer.ACKNOWLEDGED]
+    assert answers(written(OnDemand(case.new_for_items()), [one])) == [Answer.ACKNOWLEDGED]
     with closing(case.new_reader_of_items()) as reader:
         document = reader.get("page-1")
     assert document is not None
@@ -67,7 +54,8 @@ def test_items_come_back_as_they_were_written(case: SinkCase) -> None:
 def test_an_item_that_is_written_again_is_the_later_one(case: SinkCase) -> None:
     """Nothing of the earlier one stays where documents can be replaced."""
     earlier, later = item(1, {"n": 1, "deep": {"old": 1}}), item(1, {"n": 1, "deep": {"new": 2}})
-    assert written(OnDemand(case.new_for_items()), [earlier], [later], [later]) == [Answer.ACKNOWLEDGED] * 3
+    verdicts = written(OnDemand(case.new_for_items()), [earlier], [later], [later])
+    assert answers(verdicts) == [Answer.ACKNOWLEDGED] * 3
     (document,) = found(case).values()
     if case.name != "kafka":  # a log keeps both
         assert document["deep"] == {"new": 2}
@@ -76,8 +64,8 @@ def test_an_item_that_is_written_again_is_the_later_one(case: SinkCase) -> None:
 def test_a_bad_item_is_refused_alone(case: SinkCase) -> None:
     """An item_id of any length is for the server to refuse."""
     bad = record("x", {"n": float("nan")})
-    answers = written(OnDemand(case.new_for_items()), [item(1, {"n": 1}), bad, item(2, {"n": 2})])
-    assert answers == [Answer.ACKNOWLEDGED, Answer.REJECTED, Answer.ACKNOWLEDGED]
+    verdicts = written(OnDemand(case.new_for_items()), [item(1, {"n": 1}), bad, item(2, {"n": 2})])
+    assert answers(verdicts) == [Answer.ACKNOWLEDGED, Answer.REJECTED, Answer.ACKNOWLEDGED]
     assert set(found(case)) == {"page1", "page2"}
 
 

@@ -10,12 +10,12 @@ import pytest
 
 from site_spider.contracts.seed_log import Partition, Position, Producer
 from site_spider.errors import LogUnavailable
-from tests.contracts.partitions import by_partition
 from tests.contracts.seed_logs import (
     PARTITIONS,
     PATIENCE_SECONDS,
     Case,
     Member,
+    by_partition,
     case,
     kafka_producer,
     poll_until,

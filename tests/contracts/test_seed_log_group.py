@@ -6,10 +6,10 @@ import pytest
 
 from site_spider.contracts.seed_log import Partition, Position
 from site_spider.errors import LogUnavailable
-from tests.contracts.partitions import by_partition
 from tests.contracts.seed_logs import (
     PARTITIONS,
     Case,
+    by_partition,
     case,
     kafka_producer,
     poll_until,
@@ -38,21 +38,6 @@ def test_paused_partitions_hand_out_nothing_and_lose_nothing(case: Case) -> None
     assert sorted(member.values) == sorted(values)
     for messages in by_partition(member.taken).values():
         assert [message.offset for message in messages] == list(range(len(messages)))
-
-
-def test_only_the_paused_partitions_wait(case: Case) -> None:
-    """The others go on."""
-    case.produce(100)
-    member = case.member()
-    paused, *others = sorted(member.own(PARTITIONS))
-    member.taken.clear()
-    before = {one.partition: one.end for one in case.log.progress(case.topic, case.group)}
-    member.consumer.pause([paused])
-    values = case.produce(100, first=100)
-    poll_until([member], lambda: all(member.listener.ends.get(one, 0) > before[one] for one in others))
-    assert all(message.offset < before[paused] for message in member.taken if message.partition == paused)
-    member.consumer.resume([paused])
-    poll_until([member], lambda: set(values) <= set(member.values))
 
 
 def test_a_partition_that_was_paused_when_it_left_is_read_when_it_returns(case: Case) -> None:

@@ -26,7 +26,7 @@ def member_of(case: Case, topics: list[str]) -> Member:
 
 
 def test_a_member_has_the_partitions_of_all_its_topics(case: Case) -> None:
-    """And hands out the messages of each in order."""
+    """And hands out the messages of each in order; a commit of several is found again."""
     topics = of_tiers(case)
     member = member_of(case, topics)
     member.take(40)
@@ -34,12 +34,6 @@ def test_a_member_has_the_partitions_of_all_its_topics(case: Case) -> None:
     for partition in member.owned:
         offsets = [message.offset for message in member.taken if message.partition == partition]
         assert offsets == list(range(len(offsets)))
-
-
-def test_a_commit_of_several_topics_is_found_again(case: Case) -> None:
-    topics = of_tiers(case)
-    member = member_of(case, topics)
-    member.take(40)
     positions = {
         partition: Position(position.offset, "note")
         for partition, position in member.next_positions().items()

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import fields, replace
 from typing import Any
 
 import pytest
 
-from site_spider.contracts.sink import Answer, Record, Sink, Verdict
+from site_spider.contracts.sink import Answer, Record, Verdict
 from site_spider.errors import ConfigError, SinkUnavailable
 from site_spider.results.delivery import Delivery
 from site_spider.results.document import CHECK_FIELDS, PAGE_FIELDS, Result
 from tests.contracts.sinks import SinkCase, case, record
+from tests.contracts.trials import written
 
 __all__ = ["case"]
 
@@ -39,48 +41,22 @@ RICH: dict[str, Any] = {
 }
 
 
-def with_sink(case: SinkCase, action: Callable[[Sink], Awaitable[None]]) -> None:
-    async def scenario() -> None:
-        sink = case.new()
-        await sink.open()
-        try:
-            await action(sink)
-        finally:
-            await sink.close()
-
-    asyncio.run(scenario())
-
-
 def write(case: SinkCase, *batches: Sequence[Record]) -> list[Verdict]:
-    """Write the batches one after the other; the verdicts of all."""
-    verdicts: list[Verdict] = []
-
-    async def action(sink: Sink) -> None:
-        for batch in batches:
-            verdicts.extend(await sink.write(batch))
-
-    with_sink(case, action)
-    return verdicts
+    return written(case.new(), *batches)
 
 
 def read(case: SinkCase, key: str) -> dict[str, Any] | None:
-    reader = case.new_reader()
-    try:
+    with closing(case.new_reader()) as reader:
         return reader.get(key)
-    finally:
-        reader.close()
 
 
 def keys(case: SinkCase, **filters: Any) -> set[str]:
-    reader = case.new_reader()
-    try:
+    with closing(case.new_reader()) as reader:
         found = [document["url_id"] for document in reader.search(**filters)]
         assert len(found) == len(set(found))
         filters.pop("limit", None)
         assert reader.count(**filters) >= len(found)
         return set(found)
-    finally:
-        reader.close()
 
 
 def test_large_values_pass(case: SinkCase) -> None:
@@ -285,14 +261,14 @@ def test_a_server_that_is_away_is_named(case: SinkCase) -> None:
 def test_a_sink_can_be_opened_again(case: SinkCase) -> None:
     """Opening twice, and closing twice, is harmless."""
 
-    async def action(sink: Sink) -> None:
-        await sink.open()
-        await sink.close()
-        await sink.close()
-        await sink.open()
+    async def scenario() -> None:
+        sink = case.new()
+        for act in (sink.open, sink.open, sink.close, sink.close, sink.open):
+            await act()
         assert (await sink.write([record("a", {"status": 200})]))[0].answer is Answer.ACKNOWLEDGED
+        await sink.close()
 
-    with_sink(case, action)
+    asyncio.run(scenario())
 
 
 def test_a_producers_value_is_not_replaced_by_null(case: SinkCase) -> None:

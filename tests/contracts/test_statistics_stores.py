@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from site_spider.contracts.sink import Answer, Record, StatisticsStore, Verdict
+from site_spider.contracts.sink import Answer, Record
 from site_spider.errors import ConfigError, SinkUnavailable
 from tests.contracts.statistics_stores import NAN, StoreCase, case, store_case
+from tests.contracts.trials import written
 from tests.in_process.engine import crawl
 
 __all__ = ["case", "store_case"]
 
 SEEDS = [{"url": f"http://h.test/{number}", "meta": {"task_id": "t"}} for number in range(5)]
-
-
-def written(store: StatisticsStore, *batches: Sequence[Record]) -> list[Verdict]:
-    async def scenario() -> list[Verdict]:
-        await store.open()
-        try:
-            return [verdict for batch in batches for verdict in await store.write(batch)]
-        finally:
-            await store.close()
-
-    return asyncio.run(scenario())
 
 
 def test_a_crawl_writes_each_interval_and_the_end(case: StoreCase, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from site_spider.contracts.sink import Answer, Record, Sink, Verdict
+from site_spider.contracts.sink import Answer, DocumentStore, Record, Verdict
 
 
 def page(number: int) -> Record:
@@ -24,13 +24,13 @@ def page(number: int) -> Record:
     return Record(str(number), document, 10_000)
 
 
-def written(sink: Sink, *records: Record) -> list[Verdict]:
-    """What an open sink answers to one batch."""
+def written(sink: DocumentStore, *batches: Sequence[Record]) -> list[Verdict]:
+    """What a sink answers while it is open for these batches, one after the other."""
 
     async def scenario() -> list[Verdict]:
         await sink.open()
         try:
-            return list(await sink.write(records))
+            return [verdict for batch in batches for verdict in await sink.write(batch)]
         finally:
             await sink.close()
 

@@ -12,9 +12,9 @@ from urllib.parse import unquote
 from warcio.archiveiterator import ArchiveIterator
 
 from site_spider.adapters.local.results import merged
-from site_spider.contracts.sink import StatusFilter
 from site_spider.errors import SinkUnavailable
 from site_spider.options import SettingsView, text
+from tests.contracts.kafka_results import FoldedResults
 
 
 class WarcRecord(NamedTuple):
@@ -43,7 +43,7 @@ def records_of(path: Path) -> list[WarcRecord]:
         ]
 
 
-class WarcResults:
+class WarcResults(FoldedResults):
     """A reader as the contract of readers has it. It reads all files for every question."""
 
     def __init__(self, folder: Path) -> None:
@@ -54,28 +54,10 @@ class WarcResults:
     def from_settings(cls, settings: SettingsView) -> Self:
         return cls(Path(text(settings, "SITE_WARC_DIR", required=True)))
 
-    def get(self, url_id: str) -> dict[str, Any] | None:
-        return self._documents().get(url_id)
-
-    def search(
-        self, status: StatusFilter = None, task_id: str | None = None, limit: int | None = 1000
-    ) -> Iterator[dict[str, Any]]:
-        wanted = None if status in ("none", "failed") else status
-        found = [
-            document
-            for document in self._documents().values()
-            if (status is None or document.get("status") == wanted)
-            and (task_id is None or document.get("task_id") == task_id)
-        ]
-        yield from found[:limit]
-
-    def count(self, status: StatusFilter = None, task_id: str | None = None) -> int:
-        return sum(1 for _ in self.search(status, task_id, None))
-
     def close(self) -> None:
         pass
 
-    def _documents(self) -> dict[str, dict[str, Any]]:
+    def _all(self) -> dict[str, dict[str, Any]]:
         documents: dict[str, dict[str, Any]] = {}
         for key, document in sorted(self._written(), key=lambda written: written[1]["date"]):
             documents[key] = merged(documents.get(key, {}), document["fields"])

@@ -42,44 +42,28 @@ PLAIN = {
     "with a length, kept alive": Case(closes=False, times=3),
     "a kept connection that is closed at the next request": Case(closes=False, answers=1, times=3),
     "byte by byte": Case(pieces=1),
-    "in pieces": Case(pieces=10),
     "without a body": Case(head(b"Content-Length: 0")),
     "without any header line": Case(head() + PAGE),
     "until the end of the connection": Case(OK + b"\r\n" + PAGE),
     "HTTP/1.0": Case(head(b"Content-Type: text/html", status=b"HTTP/1.0 200 OK") + PAGE),
     "HTTP/1.0 with a length": Case(head(b"Content-Length: 7", status=b"HTTP/1.0 200 OK") + PAGE, times=2),
-    "no reason phrase": Case(head(b"Content-Length: 7", status=b"HTTP/1.1 200") + PAGE),
-    "an empty reason phrase": Case(head(b"Content-Length: 7", status=b"HTTP/1.1 200 ") + PAGE),
-    "an odd reason phrase": Case(head(b"Content-Length: 7", status=b"HTTP/1.1 404 \xff\xfe :(") + PAGE),
-    "a status of the server's own": Case(head(b"Content-Length: 7", status=b"HTTP/1.1 999 No") + PAGE),
     "chunks": Case(CHUNKED + b"3\r\n<p>\r\n4\r\npage\r\n0\r\n\r\n"),
     "chunks, kept alive": Case(CHUNKED + b"7\r\n<p>page\r\n0\r\n\r\n", closes=False, times=3),
-    "chunks byte by byte": Case(CHUNKED + b"3\r\n<p>\r\n4\r\npage\r\n0\r\n\r\n", pieces=1),
     "chunks with extensions and trailers": Case(
         CHUNKED + b'7;a="b"\r\n<p>page\r\n0\r\nX-Trailer: a\r\nY: b\r\n\r\n', closes=False, times=2
     ),
-    "many chunks": Case(CHUNKED + b"1\r\nx\r\n" * 500 + b"0\r\n\r\n", pieces=7),
     "a repeated header line": Case(OK + b"Set-Cookie: a=b\r\nX: 1\r\nset-cookie: c=d\r\n" + LENGTH),
     "blanks around values": Case(OK + b"X:  a b \t\r\nY:c\r\nZ:\r\nContent-Length:7 \r\n\r\n" + PAGE),
     "bytes that are no ASCII": Case(OK + b"X: \xe9\xff\r\n" + LENGTH),
-    "a header line of 15,000 bytes": Case(OK + b"X: " + b"x" * 15_000 + b"\r\n" + LENGTH),
-    "200 header lines": Case(OK + b"".join(b"X-%d: y\r\n" % n for n in range(200)) + LENGTH),
     "an encoding": Case(OK + b"Content-Encoding: gzip\r\n" + LENGTH),
     "lines about the connection": Case(
         OK + b"Connection: close\r\nKeep-Alive: timeout=5\r\n" + LENGTH, closes=False
     ),
-    "100 first": Case(b"HTTP/1.1 100 Continue\r\n\r\n" + WHOLE),
     "103 first": Case(b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n" + WHOLE, pieces=9),
-    "100 interim answers first": Case(head(b"Link: </x>", status=b"HTTP/1.1 103 Early Hints") * 100 + WHOLE),
     "304 with a body": Case(
         head(b"Content-Length: 7", status=b"HTTP/1.1 304 Not Modified") + PAGE, closes=False, times=2
     ),
     "HEAD with a body": Case(WHOLE, method="HEAD", closes=False, times=2),
-    "a chunk line of 1,000 bytes": Case(
-        CHUNKED + b"7;" + b"x" * 996 + b"\r\n<p>page\r\n0\r\n\r\n", pieces=100
-    ),
-    "chunks of a byte": Case(CHUNKED + b"1\r\nx\r\n" * 10_000 + b"0\r\n\r\n", closes=False, times=2),
-    "trailers of 10,000 bytes": Case(CHUNKED + b"7\r\n<p>page\r\n0\r\n" + b"X: y\r\n" * 1_600 + b"\r\n"),
     "204": Case(head(b"X: y", status=b"HTTP/1.1 204 No Content"), closes=False, times=2),
     "304": Case(head(b"Content-Length: 99", status=b"HTTP/1.1 304 Not Modified"), closes=False, times=2),
     "a redirect is not followed": Case(
@@ -143,32 +127,13 @@ PLAIN = {
 ODD = {
     "a line without a colon": Case(OK + b"no colon here\r\nX: y\r\n" + LENGTH, times=2),
     "bare LF": Case(WHOLE.replace(b"\r\n", b"\n")),
-    "bare LF in one line": Case(OK + b"X: y\nContent-Length: 7\r\n\r\n" + PAGE),
     "a folded line": Case(OK + b"X: a\r\n b\r\n" + LENGTH),
-    "a blank before the colon": Case(OK + b"X : y\r\n" + LENGTH),
-    "a NUL in a value": Case(OK + b"X: a\0b\r\n" + LENGTH),
-    "a length twice": Case(OK + b"Content-Length: 7\r\n" + LENGTH),
-    "two lengths": Case(OK + b"Content-Length: 7\r\nContent-Length: 3\r\n\r\n" + PAGE),
-    "a length below zero": Case(OK + b"Content-Length: -7\r\n\r\n" + PAGE),
-    "a length in words": Case(OK + b"Content-Length: seven\r\n\r\n" + PAGE),
     "a length and chunks": Case(
         OK + b"Content-Length: 7\r\nTransfer-Encoding: chunked\r\n\r\n7\r\n<p>page\r\n0\r\n\r\n"
     ),
-    "two codings": Case(OK + b"Transfer-Encoding: gzip, chunked\r\n\r\n7\r\n<p>page\r\n0\r\n\r\n"),
-    "an identity coding": Case(OK + b"Transfer-Encoding: identity\r\n\r\n" + PAGE),
     "a chunk of no length": Case(CHUNKED + b"x\r\n<p>page\r\n0\r\n\r\n"),
-    "a chunk that is longer than it says": Case(CHUNKED + b"3\r\n<p>page\r\n0\r\n\r\n"),
-    "blanks before the end of a chunk line": Case(CHUNKED + b"7 \r\n<p>page\r\n0\r\n\r\n"),
-    "a status line in the trailers": Case(CHUNKED + b"7\r\n<p>page\r\n0\r\nHTTP/1.1 200 OK\r\nX: y\r\n\r\n"),
-    "a trailer without a colon": Case(CHUNKED + b"7\r\n<p>page\r\n0\r\nno colon\r\n\r\n"),
-    "a length in the trailers": Case(CHUNKED + b"7\r\n<p>page\r\n0\r\nContent-Length: 3\r\n\r\n"),
-    "an empty extension": Case(CHUNKED + b"7;\r\n<p>page\r\n0\r\n\r\n"),
-    "a bare LF behind a chunk": Case(CHUNKED + b"7\r\n<p>page\n0\r\n\r\n"),
     "204 with a coding": Case(
         head(b"Transfer-Encoding: x", status=b"HTTP/1.1 204 No Content"), closes=False, times=2
-    ),
-    "204 with chunks": Case(
-        head(b"Transfer-Encoding: chunked", status=b"HTTP/1.1 204 No Content") + b"7\r\n<p>page\r\n0\r\n\r\n"
     ),
     "204 with a length and a body": Case(
         head(b"Content-Length: 7", status=b"HTTP/1.1 204 No Content") + PAGE, closes=False, times=2
@@ -179,8 +144,6 @@ ODD = {
     "100 with a length": Case(head(b"Content-Length: 7", status=b"HTTP/1.1 100 Continue") + WHOLE),
     "a status line in small letters": Case(b"http/1.1 200 ok\r\n" + LENGTH),
     "HTTP/2.0 in the status line": Case(head(b"Content-Length: 7", status=b"HTTP/2.0 200 OK") + PAGE),
-    "a status of two digits": Case(head(b"Content-Length: 7", status=b"HTTP/1.1 20 OK") + PAGE),
-    "a status in words": Case(head(b"Content-Length: 7", status=b"HTTP/1.1 OK") + PAGE),
 }
 
 # More than either handler takes: each of them says so, and asks once.

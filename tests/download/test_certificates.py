@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID
 from scrapy import Request
@@ -78,37 +77,18 @@ def trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 NAMES = {
     "its name": ("h.test", dns("h.test"), True),
-    "its name in capitals": ("H.Test", dns("h.tesT"), True),
-    "one of many names": ("h.test", dns(*(f"{n}.test" for n in range(100)), "h.test"), True),
     "another name": ("h.test", dns("g.test"), False),
-    "a name above": ("h.test", dns("test"), False),
-    "a name below": ("h.test", dns("a.h.test"), False),
-    "the end of its name": ("bad-h.test", dns("h.test"), False),
     "a trailing dot in the URL": ("h.test.", dns("h.test"), True),
-    "a trailing dot in the certificate": ("h.test", dns("h.test."), False),
     "a wildcard": ("a.h.test", dns("*.h.test"), True),
-    "a wildcard is one label": ("a.b.h.test", dns("*.h.test"), False),
-    "a wildcard is not none": ("h.test", dns("*.h.test"), False),
-    "a wildcard of a top-level domain": ("h.test", dns("*.test"), False),
-    "a wildcard of everything": ("h.test", dns("*"), False),
     "a part of a label": ("foo.h.test", dns("f*.h.test"), False),
-    "a wildcard within": ("a.b.h.test", dns("a.*.h.test"), False),
-    "two wildcards": ("a.b.h.test", dns("*.*.h.test"), False),
     "an IDN": ("xn--bcher-kva.test", dns("xn--bcher-kva.test"), True),
-    "a wildcard for an IDN": ("xn--bcher-kva.h.test", dns("*.h.test"), True),
-    "a part of an IDN": ("xn--bcher-kva.h.test", dns("xn--*.h.test"), False),
-    "an underscore for a wildcard": ("a_b.h.test", dns("*.h.test"), False),
     "an underscore": ("a_b.h.test", dns("a_b.h.test"), True),
     "an address": ("127.0.0.1", ip("127.0.0.1"), True),
     "another address": ("127.0.0.1", ip("127.0.0.2"), False),
     "an address in IPv6": ("[::1]", ip("::1"), True),
     "an address as a name": ("127.0.0.1", dns("127.0.0.1"), False),
-    "a wildcard for an address": ("127.0.0.1", dns("*.0.0.1"), False),
     "an address for a name": ("h.test", ip("127.0.0.1"), False),
     "a NUL in a name": ("h.test", dns("h.test\0.evil.test"), False),
-    "a NUL behind a name": ("h.test", dns("h.test\0"), False),
-    "a mail address": ("h.test", [x509.RFC822Name("h.test")], False),
-    "a URI": ("h.test", [x509.UniformResourceIdentifier("https://h.test/")], False),
 }
 
 
@@ -122,10 +102,8 @@ def test_a_certificate_is_for_the_host_of_the_url(case: str, trusted: Path, tmp_
 
 COMMON_NAMES = {
     "no other name": ("h.test", "h.test", [], True),
-    "a wildcard": ("a.h.test", "*.h.test", [], True),
     "beside another name": ("h.test", "h.test", dns("g.test"), False),
     "an address": ("127.0.0.1", "127.0.0.1", [], False),
-    "another": ("h.test", "g.test", [], False),
 }
 
 
@@ -141,65 +119,28 @@ def _leaf(by: Signed | None = ROOT, **wish: Any) -> Signed:
     return signed(Wish(names=dns("h.test"), **wish), by)
 
 
-def _through(middle: Signed, *more: Signed) -> tuple[Signed, ...]:
-    return (_leaf(middle), *more, middle)
-
-
-def _chain_of(length: int) -> tuple[Signed, ...]:
-    chain = [ROOT]
-    for number in range(length):
-        chain.append(authority(f"middle {number}", chain[-1]))
-    return (_leaf(chain[-1]), *reversed(chain[1:]))
+def _through(middle: Signed) -> tuple[Signed, ...]:
+    return (_leaf(middle), middle)
 
 
 MIDDLE = authority("middle", ROOT)
-LOWER = authority("lower", MIDDLE)
-
-
-def _mismade(**wish: Any) -> tuple[Signed, ...]:
-    return _through(signed(Wish(common_name="not an authority", **wish), ROOT))
 
 
 CHAINS: dict[str, tuple[Callable[[], Sequence[Signed]], bool]] = {
     "expired": (lambda: [_leaf(ends=-0.5)], False),
-    "not yet valid": (lambda: [_leaf(starts=0.5)], False),
-    "valid for a minute more": (lambda: [_leaf(ends=0.001)], True),
     "signed by itself": (lambda: [_leaf(None)], False),
-    "signed by itself, as an authority": (lambda: [_leaf(None, is_authority=True)], False),
     "an unknown authority": (lambda: [_leaf(OTHER_ROOT)], False),
-    "an unknown authority that is sent along": (lambda: [_leaf(OTHER_ROOT), OTHER_ROOT], False),
     "an authority of the same name": (lambda: [_leaf(authority()), authority()], False),
-    "with the root": (lambda: [_leaf(), ROOT], True),
     "a middle": (lambda: _through(MIDDLE), True),
     "no middle": (lambda: [_leaf(MIDDLE)], False),
-    "one of two middles": (lambda: [_leaf(LOWER), LOWER], False),
-    "two middles": (lambda: [_leaf(LOWER), LOWER, MIDDLE], True),
-    "two middles in another order": (lambda: [_leaf(LOWER), MIDDLE, LOWER], True),
-    "in another order, with the root first": (lambda: [_leaf(LOWER), ROOT, MIDDLE, LOWER], True),
-    "with others that have nothing to do with it": (lambda: _through(MIDDLE, OTHER_ROOT, LOWER), True),
-    "twice": (lambda: _through(MIDDLE, MIDDLE), True),
-    "an expired middle": (lambda: _through(authority("old", ROOT, ends=-0.5)), False),
-    "a middle that is no authority": (_mismade, False),
-    "a long chain": (lambda: _chain_of(20), True),
+    "a middle that is no authority": (
+        lambda: _through(signed(Wish(common_name="no authority"), ROOT)), False,
+    ),
     "for clients only": (
         lambda: [_leaf(more=[x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH])])], False,
     ),
-    "for servers": (lambda: [_leaf(more=[x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])])], True),
-    "an authority for other names": (
-        lambda: _through(
-            authority("constrained", ROOT, more=[x509.NameConstraints([x509.DNSName("g.test")], None)])
-        ),
-        False,
-    ),
-    "an authority for its names": (
-        lambda: _through(
-            authority("constrained", ROOT, more=[x509.NameConstraints([x509.DNSName("test")], None)])
-        ),
-        True,
-    ),
     "a key of 1024 bits": (lambda: [_leaf(key=rsa.generate_private_key(65537, 1024))], False),
     "a key of 2048 bits": (lambda: [_leaf(key=rsa.generate_private_key(65537, 2048))], True),
-    "a hash of 384 bits": (lambda: [_leaf(hash=hashes.SHA384())], True),
 }  # fmt: skip
 
 

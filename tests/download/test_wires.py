@@ -14,6 +14,12 @@ from site_spider.download import connections
 from site_spider.download.connections import Server, Wires
 from site_spider.download.names import HostNames, PrivateHostError, addresses_of
 from site_spider.download.tls import TlsClient, tls_context
+from site_spider.download.wire import Wire
+
+
+async def wire_to(made: Wires, server: Server) -> Wire:
+    await made.places.take()
+    return await made.open(server)
 
 
 def opened(host: str, *addresses: str, allow_private: bool = True) -> str:
@@ -28,7 +34,7 @@ def opened(host: str, *addresses: str, allow_private: bool = True) -> str:
         tls = TlsClient(tls_context(Settings()), 1)
         made = Wires(tls, HostNames(found), allow_private=allow_private, most_idle_of_server=1)
         try:
-            wire = await made.open(Server("http", host, port))
+            wire = await wire_to(made, Server("http", host, port))
             return str(wire.address)
         finally:
             made.close()
@@ -76,7 +82,7 @@ def test_idle_connections_of_all_servers_are_bounded(monkeypatch: pytest.MonkeyP
         tls, names = TlsClient(tls_context(Settings()), 1), HostNames(addresses_of)
         made = Wires(tls, names, allow_private=True, most_idle_of_server=1)
         servers = [Server("http", f"127.0.0.{number}", port) for number in range(1, 8)]
-        opened = [await made.open(server) for server in servers]
+        opened = [await wire_to(made, server) for server in servers]
         for server, wire in zip(servers, opened, strict=True):
             made.keep(server, wire)
         found = [made.take_idle(server) is not None for server in servers]
@@ -101,8 +107,8 @@ def test_a_host_that_sent_surplus_gets_a_connection_for_each_request_for_an_hour
         made = Wires(tls, names, allow_private=True, most_idle_of_server=1)
         server, other = (Server("http", host, port) for host in ("127.0.0.1", "127.0.0.2"))
         for kept in (server, other):
-            made.keep(kept, await made.open(kept))
-        wire = await made.open(server)
+            made.keep(kept, await wire_to(made, kept))
+        wire = await wire_to(made, server)
         wire.had_surplus = True
         wire.abort()
         found = [made.keeps(server), made.keeps(other)]

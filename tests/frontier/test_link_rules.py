@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from datetime import date, timedelta
 from inspect import isawaitable
@@ -133,13 +132,6 @@ def test_a_trap_ends_and_is_named_in_the_report_of_its_task(tmp_path: Path, site
     site["/"] = links("/day/1", "/page/0")
     site |= {f"/page/{n}": f"<p>{'x' * (n // 5)}" + links(f"/page/{n + 1}") for n in range(99)}
 
-    async def the_end(_path: str) -> str:
-        """When the process has told of the trap: the end has what was told before."""
-        while not await asyncio.to_thread(lambda: desk(tmp_path).overview().of("t").document()["traps"]):
-            await asyncio.sleep(0.1)
-        return "<p>the end"
-
-    site["/page/99"] = the_end
     with SeedProducer(settings_for(tmp_path), task_id="t", closes_task=True) as producer:
         producer.send(seed("/"))
     declare(tmp_path)

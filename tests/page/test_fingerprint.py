@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from scrapy import Request
 from scrapy.utils.request import fingerprint
 
-from site_spider.page.links import extract_links
 from site_spider.page.url import page_fingerprint
+from tests.page.found_links import urls
 
 HREFS = st.text("ab./?=&%+,:;@!$*()-_~2eE#'\"\\\\[]|é中 ", min_size=1, max_size=20)
 
@@ -22,7 +22,7 @@ HREFS = st.text("ab./?=&%+,:;@!$*()-_~2eE#'\"\\\\[]|é中 ", min_size=1, max_siz
 def test_it_is_the_fingerprint_that_scrapy_gives_a_plain_request(href: str, base: str) -> None:
     """For whatever links the pages hold."""
     markup = f"<a href='{href}'><a href=\"{href}\">"
-    for url in extract_links(markup, base).urls:
+    for url in urls(markup, base):
         assert page_fingerprint(url) == fingerprint(Request(url))
 
 

@@ -7,7 +7,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from lxml import etree
 
-from site_spider.page.links import LinkBase, Links, extract_links, trimmed
+from site_spider.page.links import MAX_LINKS, LinkBase, trimmed
 from site_spider.page.url import MAX_URL_BYTES, check_url
 from tests.page.found_links import BASE, urls
 
@@ -129,7 +129,7 @@ def test_nofollow_is_respected_unless_told_otherwise() -> None:
 def test_a_robots_tag_speaks_for_the_page(content: str) -> None:
     """`nofollow` or `none` in a robots meta tag leaves all links out."""
     markup = f'<a href=/a><META name=Robots content="{content}"><a href=/b>'
-    assert extract_links(markup, BASE) == Links([], 0)
+    assert urls(markup) == []
     assert len(urls(markup, follow_nofollow=True)) == 2
     assert (
         len(urls("<meta name=robots content=noindex><meta name=other content=nofollow>" + markup[:11])) == 1
@@ -145,11 +145,9 @@ def test_queries_are_written_in_the_encoding_of_the_page() -> None:
     assert urls("<a href='?q=中'>", encoding="gb18030")[0].endswith("?q=%D6%D0")
 
 
-def test_links_beyond_the_limit_are_counted() -> None:
-    """What is left out is told."""
-    markup = "".join(f"<a href=/{i % 30}>" for i in range(60))
-    found = extract_links(markup, BASE, limit=10)
-    assert (len(found.urls), found.dropped) == (10, 20)
+def test_links_beyond_the_limit_are_left_out() -> None:
+    markup = "".join(f"<a href=/{i // 2}>" for i in range(2 * MAX_LINKS + 20))
+    assert urls(markup) == [f"http://example.com/{i}" for i in range(MAX_LINKS)]
 
 
 def test_many_links_to_one_international_host_are_all_found() -> None:
@@ -177,66 +175,13 @@ def test_ordinary_pages_give_the_links_that_a_tree_gives() -> None:
     assert urls(markup) == expected
 
 
-FRAGMENTS = st.sampled_from(
-    [
-        *(
-            "<a href=",
-            "<a ",
-            "<area href='",
-            '<base href="',
-            "<iframe src=",
-            "<meta name=robots content=",
-            "<!--",
-        ),
-        *(
-            "-->",
-            ">",
-            "'",
-            '"',
-            "=",
-            " ",
-            "/",
-            "//",
-            "http:",
-            "https://x.test",
-            "..",
-            "?",
-            "#",
-            "&",
-            "&amp;",
-            "\\",
-        ),
-        *(
-            "<script>",
-            "</script>",
-            "<title",
-            "é",
-            "\ud800",
-            "\0",
-            "&#xD800;",
-            "&#99999999999999999999;",
-            "[",
-            "@",
-        ),
-        *(
-            ":",
-            "%",
-            "%2e",
-            "\n",
-            "<",
-            "</",
-            "<!",
-            "nofollow",
-            "xn--",
-            "中",
-            "\u2028",
-            "1",
-            "a",
-            "\x0b",
-            "\x85",
-        ),
-    ]
-)
+WORDS = """
+    <!-- --> <script> </script> <title > < </ <! ' " = / // \\ .. ? # & http: https://x.test xn-- [ @ : % %2e
+    &amp; &#xD800; &#99999999999999999999; nofollow é 中 1 a
+"""
+TAGS = ["<a ", "<a href=", "<area href='", '<base href="', "<iframe src=", "<meta name=robots content="]
+BLANKS = [" ", "\n", "\0", "\ud800", "\u2028", "\x0b", "\x85"]
+FRAGMENTS = st.sampled_from([*WORDS.split(), *TAGS, *BLANKS])
 
 
 @given(st.lists(FRAGMENTS | st.text(max_size=3)).map("".join), FRAGMENTS | st.just(BASE), st.booleans())

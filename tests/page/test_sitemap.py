@@ -11,6 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from site_spider.engine.background import run_through
+from site_spider.page import sitemap
 from site_spider.page.sitemap import (
     MOST_BYTES,
     MOST_ENTRIES,
@@ -73,6 +74,7 @@ KINDS = {
     "utf-8 that says to be utf-16": b"<?xml version='1.0' encoding='utf-16'?><urlset><url><loc>/1</loc></url>"
     b"<url><loc>/2</loc></url></urlset>",
     "text in gzip": gzip.compress(b"HTTPS://a.test/1\nhttps://a.test/2"),
+    "text with other ends of lines": gzip.compress(b"https://a.test/1\rhttps://a.test/2\r\n\r"),
     "json of several pieces": b'{"version": "https://jsonfeed.org/version/1.1", "items": [{"content_text": "'
     + b'\\"url\\": {[ \\\\' * 3_000
     + b'", "author": {"url": "/a"}, "url": "\\/1"}, {"url": "/2", "tags": ["url", "/3"]}], "url": "/4"}',
@@ -129,7 +131,9 @@ def test_older_entries_are_left_out() -> None:
     assert [entry.url[-1] for entry in found.entries] == ["1", "2", "4", "5"]
 
 
-@pytest.mark.parametrize("date", ["2026-01-02", "2026-01", "2026", "2026-01-02T12:00Z"])
+@pytest.mark.parametrize(
+    "date", ["2026-01-02", "20260102", "02 Jan 2026", "2026-01", "2026", "2026-01-02T12:00Z"]
+)
 def test_a_date_that_may_be_as_new_as_asked_for_is_followed(date: str) -> None:
     """`7d` is a time of the day: what changed in the rest of that day has no other date."""
     body = urlset(f"<url><loc>/1</loc><lastmod>{date}</lastmod></url>")
@@ -181,16 +185,33 @@ LONG_BASE = b"<urlset xml:base='https://a.test/" + b"x" * 8_000 + b"/'>"
 JSON_FEED = b'{"version": "https://jsonfeed.org/version/1", "items": ['
 
 
+def tags(pattern: bytes, count: int) -> bytes:
+    """Each with a number of its own where it says so."""
+    return b"<urlset>" + b"".join(pattern.replace(b"N", b"%020d" % n) for n in range(count))
+
+
+WORDS = b"<url><loc>/</loc><lastmod>N</lastmod><priority>N</priority></url>"
+
+
 @pytest.mark.parametrize(
     ("body", "note"),
     [
-        (LONG_BASE + b"<url><loc>1</loc></url>" * 5_000, "its URLs take more than"),
-        (b"<urlset>" + b"<a/>" * 2_000_001, "it has more than 2000000 parts"),
-        (JSON_FEED + b"[]," * 700_000, "it has more than 2000000 parts"),
+        (LONG_BASE + b"<url><loc>1</loc></url>" * 1_000, "its URLs and dates take more than"),
+        (tags(WORDS, 5_000), "its URLs and dates take more than"),
+        (tags(b"<a/>", 30_001), "it has more than 30000 parts"),
+        (tags(b"<a b='' c='' d=''/>", 10_000), "it has more than 30000 parts"),
+        (JSON_FEED + b"[]," * 10_500, "it has more than 30000 parts"),
         (b"<urlset><a b='" + b"x" * 100_000, "it has a tag of more than 65536 bytes"),
+        (tags(b"<aN/>", 12_000), "it has more than 10000 names"),
+        (tags(b"<a bN=''/>", 12_000), "it has more than 10000 names"),
     ],
 )
-def test_a_small_file_cannot_take_long_or_much_memory(body: bytes, note: str) -> None:
+def test_a_small_file_cannot_take_long_or_much_memory(
+    monkeypatch: pytest.MonkeyPatch, body: bytes, note: str
+) -> None:
+    """The parser keeps all names: a file of 50 MB could have made of them a gigabyte."""
+    monkeypatch.setattr(sitemap, "_MOST_PARTS", 30_000)
+    monkeypatch.setattr(sitemap, "_MOST_URL_BYTES", 1_000_000)
     found = read(gzip.compress(body, 1))
     assert found.note
     assert note in found.note

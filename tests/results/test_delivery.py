@@ -14,7 +14,7 @@ from site_spider.contracts.sink import ACKNOWLEDGED, Answer, Record, Verdict
 from site_spider.errors import ConfigError, SinkUnavailable
 from site_spider.results import delivery as hearing
 from site_spider.results.batch import BatchLimits
-from site_spider.results.delivery import Delivery
+from site_spider.results.delivery import Delivery, LogLimit
 from tests.in_process import virtual_time
 from tests.in_process.scripted_sink import ScriptedSink
 
@@ -131,22 +131,6 @@ def test_a_bug_after_a_record_was_accepted_is_told_to_the_owner_and_not_to_its_s
             assert [type(error) for error in failures] == [ZeroDivisionError]
             submit(delivery, "b")
             await until(lambda: answers)
-
-    run(scenario())
-
-
-def test_never_more_than_two_writes_are_under_way() -> None:
-    """A slow sink gets two batches, the rest waits."""
-
-    async def scenario() -> None:
-        sink = ScriptedSink()
-        sink.hold = asyncio.Event()
-        async with opened(sink) as delivery:
-            answers = submit(delivery, *(str(number) for number in range(95)))
-            await until(lambda: sink.attempts == 2)
-            sink.hold.set()
-            await until(lambda: len(answers) == 95)
-            assert sink.most_under_way == 2
 
     run(scenario())
 
@@ -271,24 +255,6 @@ def test_rejected_records_are_final_and_their_lines_limited(caplog: pytest.LogCa
     warnings = lines(caplog, logging.WARNING)
     assert len(warnings) == 10
     assert all(len(line) < 400 and "\n" not in line for line in warnings)
-
-
-def test_a_busy_record_is_written_again() -> None:
-    """RETRY for one record does not hold up the others, nor lose it."""
-
-    async def scenario() -> None:
-        sink = ScriptedSink()
-        busy = {"b"}
-        sink.answer = lambda record: Verdict(Answer.RETRY, "429") if record.key in busy else ACKNOWLEDGED
-        async with opened(sink) as delivery:
-            answers = submit(delivery, "a", "b", "c")
-            await until(lambda: len(answers) == 2)
-            assert delivery.available
-            busy.clear()
-            await until(lambda: len(answers) == 3)
-        assert sink.written == [["a", "b", "c"], ["b"]]
-
-    run(scenario())
 
 
 def test_a_record_does_not_wait_for_the_pause_of_a_busy_one() -> None:
@@ -453,3 +419,12 @@ def test_open_passes_a_wrong_setting_on_at_once() -> None:
             await Delivery(Misconfigured()).open(60)
 
     run(scenario())
+
+
+def test_a_period_has_so_many_lines_and_the_rest_is_counted() -> None:
+    """Two in ten seconds; what was held back is told once."""
+    limit = LogLimit(count=2, period_seconds=10)
+    assert [limit.admit(now) for now in (0, 1, 2, 9.9)] == [True, True, False, False]
+    assert limit.admit(10)
+    assert limit.take_held_back() == 2
+    assert limit.take_held_back() == 0

@@ -273,15 +273,15 @@ CIRCLE["me"] = [CIRCLE]
 DEEP: Any = []
 for _ in range(10_000):
     DEEP = [DEEP]
+CANNOT = "of the item cannot be stored:"
 UNWRITABLE: dict[str, tuple[Any, str]] = {
-    "bytes": ({"raw": b"x"}, "field 'raw' of the item is of the class bytes"),
-    "object": ({"deep": [{"er": object()}]}, "field 'deep.er' of the item is of the class object"),
-    "nan": ({"price": float("nan")}, "field 'price' of the item is nan"),
-    "circle": (CIRCLE, "nested deeper than 64 levels, or holds itself"),
-    "deep": ({"deep": DEEP}, "nested deeper than 64 levels"),
-    "huge": ({"text": "x" * 20_000_000}, "the item has more than 16000000 bytes; field 'text'"),
-    "many": ({"n": list(range(200_000))}, "the item has more than 100000 values"),
-    "key": ({"a": {(1, 2): 3}}, "field 'a' of the item has a key that is of the class tuple"),
+    "bytes": ({"raw": b"x"}, f"field 'raw' {CANNOT} JSON has no words for the class bytes"),
+    "object": ({"deep": [{"er": object()}]}, f"field 'deep' {CANNOT} JSON has no words for the class object"),
+    "nan": ({"price": float("nan")}, f"field 'price' {CANNOT} Out of range float"),
+    "circle": (CIRCLE, f"field 'me' {CANNOT} Circular reference"),
+    "deep": ({"deep": DEEP}, f"field 'deep' {CANNOT} maximum recursion depth"),
+    "huge": ({"text": "x" * 20_000_000}, "the item has more than 16000000 bytes"),
+    "key": ({"a": {(1, 2): 3}}, f"field 'a' {CANNOT} keys must be str"),
     "item_id": ({"item_id": ["x"]}, "item_id is \"['x']\", but must be text or a whole number"),
     "page": ({"_page": 1}, "the item has a field '_page' of its own"),
 }

@@ -1,23 +1,28 @@
-"""Environment variables as settings, and one file of them for systemd, docker and a shell."""
+"""Settings from the environment and from files, and names that are none."""
 
 from __future__ import annotations
 
 import re
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from scrapy.settings import Settings
 
 from site_spider import options
-from site_spider.service.environment import apply_environment
+from site_spider.errors import ConfigError
+from site_spider.secrets import secrets_of
+from site_spider.service.environment import SECRETS, apply_environment, check_names
 
 FILE = Path(__file__).resolve().parents[2] / "resources" / "deploy" / "site_spider.env"
 
 
-def settings_of(environ: dict[str, str]) -> Settings:
+def settings_of(environ: dict[str, str], **cmdline: str) -> Settings:
     settings = Settings()
     settings.setmodule("site_spider.settings", priority="project")
+    settings.update(cmdline, priority="cmdline")
     apply_environment(settings, environ)
     return settings
 
@@ -70,3 +75,173 @@ def test_systemd_reads_them_as_a_shell_does() -> None:
 )
 def test_quotes_around_a_value_are_taken_away(value: str, expected: str) -> None:
     assert settings_of({"SITE_SEED_TOPIC": value})["SITE_SEED_TOPIC"] == expected
+
+
+# --- settings that can hold a secret, read from files ---------------------------------------------
+
+
+@pytest.mark.parametrize("name", SECRETS)
+def test_a_file_holds_what_the_variable_would(tmp_path: Path, name: str) -> None:
+    file = tmp_path / "secret"
+    file.write_text(' {"sasl.password": "hunter22"}\n')
+    environ = {f"{name}_FILE": str(file)}
+    settings = settings_of(environ)
+    assert settings[name] == '{"sasl.password": "hunter22"}'
+    assert "hunter22" in secrets_of(settings)
+    check_names(settings, environ)
+
+
+def test_a_path_may_be_a_setting(tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    file.write_text("0123456789abcdef\n")
+    settings = settings_of({}, SITE_SPILL_KEY_FILE=str(file))
+    assert settings["SITE_SPILL_KEY"] == "0123456789abcdef"
+    check_names(settings, {})
+
+
+def test_the_command_line_comes_before_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    file.write_text("of the file")
+    settings = settings_of({"SITE_SPILL_KEY_FILE": str(file)}, SITE_SPILL_KEY="of the command line")
+    assert settings["SITE_SPILL_KEY"] == "of the command line"
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [(None, "No such file"), (b"", "is empty"), (b"\xff\xfe", "not UTF-8"), (b"x" * 1_000_001, "more than")],
+)
+def test_a_file_that_cannot_be_used_is_named(tmp_path: Path, content: bytes | None, reason: str) -> None:
+    file = tmp_path / "secret"
+    if content is not None:
+        file.write_bytes(content)
+    environ = {"SITE_REDIS_URL_FILE": str(file)}
+    with pytest.raises(ConfigError, match=f"SITE_REDIS_URL_FILE.*{reason}"):
+        check_names(settings_of(environ), environ)
+
+
+def test_a_folder_is_no_file(tmp_path: Path) -> None:
+    environ = {"SITE_SPILL_KEY_FILE": str(tmp_path)}
+    with pytest.raises(ConfigError, match="Is a directory"):
+        check_names(settings_of(environ), environ)
+
+
+def test_a_setting_that_is_given_twice_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "url"
+    file.write_text("redis://one")
+    environ = {"SITE_REDIS_URL_FILE": str(file), "SITE_REDIS_URL": "redis://two"}
+    with pytest.raises(ConfigError, match="both in the environment"):
+        check_names(settings_of(environ), environ)
+
+
+# --- a setting that nobody reads ends the start, in whatever way it is given ----------------------
+
+
+class OwnSink:
+    setting_names = ("SITE_OWN_FOLDER",)
+
+
+def refusal(environ: Mapping[str, str] = {}, priority: str = "cmdline", **given: Any) -> str:
+    settings = Settings()
+    settings.setmodule("site_spider.settings", priority="project")
+    settings.setdict(given, priority=priority)
+    try:
+        check_names(settings, environ)
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("SITE_SINK", "SITE_SINKS"),
+        ("SITE_BROKERS", "SITE_KAFKA_BROKERS"),
+        ("SITE_ELASTIC_SEARCH_HOSTS", "SITE_ELASTICSEARCH_HOSTS"),
+        ("SITE_sinks", "SITE_SINKS"),
+        ("SITE_SEEDS_TOPIC", "SITE_SEED_TOPIC"),
+        ("SITE_CONCURRENT_REQUESTS", "CONCURRENT_REQUESTS"),
+    ],
+)
+@pytest.mark.parametrize("priority", ["spider", "cmdline", "environment"])
+def test_the_nearest_known_name_is_named(name: str, near: str, priority: str) -> None:
+    """In custom_settings, with -s and in the environment."""
+    said = refusal({name: "x"}) if priority == "environment" else refusal(priority=priority, **{name: "x"})
+    assert said.startswith(f"{name} is not a setting: did you mean {near}?")
+
+
+@pytest.mark.parametrize("priority", ["project", "spider", "cmdline", "environment"])
+@pytest.mark.parametrize(
+    ("name", "near", "value"),
+    [
+        ("CONCURENT_REQUESTS", "CONCURRENT_REQUESTS", "5"),
+        ("DOWNLOAD_DELAYS", "DOWNLOAD_DELAY", 0.5),
+        ("ROBOTSTXT_OBAY", "ROBOTSTXT_OBEY", True),
+        ("ITEM_PIPELINE", "ITEM_PIPELINES", {"mine.Pipeline": 100}),
+    ],
+)
+def test_a_misspelt_setting_of_scrapys_is_refused(name: str, near: str, value: Any, priority: str) -> None:
+    """Wherever it is given."""
+    environ = {name: str(value)} if priority == "environment" and not isinstance(value, dict) else {}
+    said = (
+        refusal(environ)
+        if environ
+        else refusal(priority=priority.replace("environment", "cmdline"), **{name: value})
+    )
+    assert said == f"{name} is not a setting: did you mean {near}?"
+
+
+def test_settings_of_other_parts_of_a_project_are_left_alone() -> None:
+    """Also those with nearly the name of one and another kind of value, and short variables of others."""
+    assert refusal(USER_AGENTS=["a", "b"], PLAYWRIGHT_LAUNCH_OPTIONS={}, SENTRY_DSN="x") == ""
+    assert refusal({"LOGLEVEL": "info", "PATH": "x", "CONCURRENT_REQUESTS": "x"}) == ""
+    assert refusal(CONCURRENT_REQUESTS_PER_IP=3) == ""
+
+
+def test_options_that_cannot_be_read_are_refused_also_where_nobody_uses_them() -> None:
+    """The brokers may come with the next start."""
+    for value in ("{broken", "[1]", "7"):
+        assert refusal(SITE_KAFKA_OPTIONS=value, SITE_KAFKA_BROKERS="").startswith("SITE_KAFKA_OPTIONS ")
+
+
+def test_a_setting_that_is_gone_is_refused_with_what_to_do_instead() -> None:
+    said = refusal({"SITE_TRACE_EVERY": "0"})
+    assert said.startswith("SITE_TRACE_EVERY is gone: nothing is sent over OTLP: let a collector scrape")
+
+
+def test_a_name_like_no_other_is_refused_all_the_same() -> None:
+    assert refusal(SITE_QQQQQQQQ="x") == "SITE_QQQQQQQQ is not a setting. docs/settings.md has all of them."
+
+
+def test_all_unknown_names_stand_in_one_line_without_their_values() -> None:
+    said = refusal({"SITE_SPILL_KEYS": "s3cret"}, SITE_SINK="s3cret")
+    assert "SITE_SINK is" in said
+    assert "SITE_SPILL_KEYS is" in said
+    assert "s3cret" not in said
+    assert "\n" not in said
+
+
+def test_what_the_scripts_for_servers_read_and_names_of_others_are_left_alone() -> None:
+    environ = {"SITE_SERVERS_DIR": "x", "WEBSITE_NAME": "x", "SITE": "x", "PATH": "x", "SITE_SINKS": "local"}
+    assert refusal(environ) == ""
+
+
+def test_a_class_named_in_the_settings_declares_names_of_its_own() -> None:
+    own = {"SITE_SINKS": f"local,{__name__}.OwnSink"}
+    assert refusal({"SITE_OWN_FOLDER": "x"}, **own) == ""
+    assert refusal(SITE_OWN_FOLDER="x", **own) == ""
+    assert "SITE_OWN_FOLDER" in refusal(SITE_OWN_FOLDER="x")
+
+
+def test_a_class_that_cannot_be_loaded_is_left_to_whoever_needs_it() -> None:
+    assert "SITE_SINK is" in refusal(SITE_SINK="x", SITE_SINKS="no.such.Sink")
+
+
+def test_a_name_in_the_projects_settings_file_is_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """That is how a project declares one: the module below has it."""
+    monkeypatch.setenv("SCRAPY_SETTINGS_MODULE", __name__)
+    assert refusal(SITE_OF_THIS_PROJECT="x") == ""
+
+
+SITE_OF_THIS_PROJECT = ""

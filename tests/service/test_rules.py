@@ -16,7 +16,6 @@ from site_spider.contracts.sink import ACKNOWLEDGED, Answer, Record, Verdict
 from site_spider.dupefilter.dupefilter import SeenDupeFilter
 from site_spider.errors import SinkUnavailable
 from site_spider.service.service import SeedService
-from site_spider.spiders.crawl_spider import SeedSpider
 from tests.in_process import engine
 from tests.in_process.engine import crawl, page
 
@@ -196,21 +195,3 @@ def test_rule_9_nothing_from_a_message_is_executed(tmp_path: Path) -> None:
     found = crawl(tmp_path, bad)
     assert found.documents == {}
     assert len(found.dead_letters) == 3
-
-
-class BreakingSpider(SeedSpider):
-    """Breaks the frontier with its first page."""
-
-    async def parse(self, response: Response) -> Any:  # type: ignore[override]
-        service = SeedService.of(self.crawler)
-        assert service is not None
-        service.parts.room.frontier.pop = None  # type: ignore[assignment,method-assign]
-        return await super().parse(response)
-
-
-def test_a_scheduler_that_fails_ends_the_process_instead_of_stalling_it(tmp_path: Path) -> None:
-    """The crawl closes by itself, and what was not done is done by the next."""
-    found = crawl(tmp_path, SEEDS, BreakingSpider, until=lambda _: False, CONCURRENT_REQUESTS=1)
-    assert found.stats["finish_reason"] == "failed"
-    assert found.lag >= 3
-    assert set(crawl(tmp_path, []).documents) == {str(number) for number in range(5)}

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 
-from tests.simulation.virtual import PROCESS, Machine, VirtualLoop, VirtualThread
+from tests.simulation.virtual import PROCESS, VirtualLoop, VirtualThread
 
 import pytest
 from _pytest.runner import runtestprotocol
@@ -23,7 +23,7 @@ from tests.simulation.world import Plan, Process, World
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
     """A test, its fixtures included, is a thread of the loop, in a process whose name is not static."""
-    loop = Machine.loop = VirtualLoop(lambda: 0.001)
+    loop = VirtualLoop(lambda: 0.001)
     ended = loop.create_future()
     world = World(Plan(0))
     process = Process(world, 1, 1)

@@ -15,8 +15,8 @@ from typing import Any
 from tests.simulation.group import SESSION_SECONDS, Group
 from tests.simulation.virtual import EPOCH, NETWORK, PROCESS, Line, Machine, sleep
 
-from site_spider.contracts.seed_log import Granted, Listener, LogFacts, Message, MessagePlace, Partition
-from site_spider.contracts.seed_log import PartitionProgress, Position, Right, Topics, each_topic
+from site_spider.contracts.seed_log import Listener, LogFacts, Message, MessagePlace, Partition
+from site_spider.contracts.seed_log import PartitionProgress, Position, Topics, each_topic
 from site_spider.contracts.sink import Record
 from site_spider.errors import CommitInDoubt, LogSilent, LogUnavailable, TopicMissing
 from site_spider.results.held import Item
@@ -237,7 +237,8 @@ class SimConsumer(_Polled):
             self._is_out = True
             self.poke()
 
-    def _join(self) -> None:
+    def _join(self, *, as_new: bool = False) -> None:
+        self.number = 0 if as_new else self.number
         self.is_joining, self._rebalances, self._is_out = True, False, False
         self.broker.at(self.broker.latency(), self._arrive_at_group)
 
@@ -297,11 +298,7 @@ class SimConsumer(_Polled):
             self.broker.world.trace("lost", self.process.name, len(gone))
             self.listener.lost(gone)
         self.broker.at(0, self.group.leave, self.number)
-        self._join_anew()
-
-    def _join_anew(self) -> None:
-        self.number = 0
-        self._join()
+        self._join(as_new=True)
 
     def _take_assignment(self, assignment: frozenset[Partition]) -> None:
         self._assignment = None
@@ -309,7 +306,7 @@ class SimConsumer(_Polled):
             self._owes_join = False
             self.broker.world.trace("pays", self.process.name)
             self.group.leave(self.number)
-            return self._join_anew()
+            return self._join(as_new=True)
         if leaving := sorted(set(self.owned) - assignment):
             self._give_up(leaving)
             self.has_given_up = True
@@ -409,14 +406,8 @@ class SimConsumer(_Polled):
             self._doubtful.is_void, self._doubtful = True, None
 
     def begin_commit(self, positions: Positions, answered: Answered) -> None:
-        try:
-            self._check(positions)
-            if self._is_transactional:
-                self.commit(positions)
-        except LogUnavailable as error:
-            return answered(error)
-        if not positions or self._is_transactional:
-            return answered(None)
+        if not positions or any(one not in self.owned for one in positions):
+            return answered(LogUnavailable("not assigned (any more)") if positions else None)
         self._pending = self._send(positions)
         self._pending.answered = answered
         return None
@@ -540,14 +531,11 @@ class SimSeedLog:
     def check(self, timeout_seconds: float) -> None:
         self.broker.ask()
 
-    def identity(self) -> str:
-        return self.address
+    def granted(self, rights: object) -> list[Any]:
+        return []  # it knows no rights
 
     def topic_id(self, topic: str) -> str:
         return topic
-
-    def granted(self, rights: Sequence[Right]) -> list[Granted]:
-        return [Granted(right, ()) for right in rights]
 
     def consumer(self, topics: Topics, group: str, listener: Listener) -> SimConsumer:
         return SimConsumer(self.broker, topics, group, listener, is_transactional=False)

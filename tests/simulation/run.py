@@ -5,19 +5,19 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
+import pickle
 import random
-import sys
 import threading
 import traceback
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from tests.simulation import virtual
 from tests.simulation.log import SimSeedLog
 from tests.simulation.sites import SimSink
 from tests.simulation.troubles import Operator, Trouble, happen, troubles_of
-from tests.simulation.virtual import Machine
-from tests.simulation.world import Listener, Plan, World, loop_of
+from tests.simulation.virtual import Machine, VirtualLoop, cpu_seconds
+from tests.simulation.world import Listener, Plan, World
 
 TROUBLE_SECONDS = 3_000.0  # after that a trouble does not end
 DONE_SECONDS = 900.0  # from the last trouble on
@@ -50,32 +50,43 @@ class Outcome(NamedTuple):
 
 
 def run(number: int, troubles: Sequence[Trouble] | None = None, *, keeps_trace: bool = False) -> Outcome:
-    """With the troubles of its number, if none are given."""
-    began = virtual.cpu_seconds()
+    """With the troubles of its number, if none are given; in a process of its own, which leaves nothing."""
+    reading, writing = os.pipe()
+    if (child := os.fork()) == 0:
+        try:
+            with os.fdopen(writing, "wb") as answer:
+                pickle.dump(_outcome(number, troubles, keeps_trace=keeps_trace), answer)
+        except Exception:  # noqa: BLE001 - the other process has no answer then
+            traceback.print_exc()
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as answer:
+        told = answer.read()
+    os.waitpid(child, 0)
+    return Outcome(*pickle.loads(told))
+
+
+def _outcome(number: int, troubles: Sequence[Trouble] | None, *, keeps_trace: bool) -> Outcome:
     gc.disable()
+    began = cpu_seconds()
     random.seed(number)
     Machine.random = random.Random(f"{number}:product")
-    Machine.clock_error = 0.0
     world = World(Plan(number), keeps_trace=keeps_trace)
     SimSeedLog.broker, SimSink.world = world.broker, world
-    loop = loop_of(world)
-    world.owned_at = loop.now
+    rng = world.rng("workers")
+    loop = VirtualLoop(lambda: rng.uniform(0.0, 0.003))
+    asyncio.set_event_loop(loop)
+    began_at = world.owned_at = loop.now
     loop.set_exception_handler(lambda _loop, context: world.violation("the loop caught", repr(context)[:300]))
-    listener, hook = Listener(world), threading.excepthook
     threading.excepthook = lambda args: world.violation("a thread died", repr(args.exc_value))
-    logging.getLogger().addHandler(listener)
+    logging.getLogger().addHandler(Listener(world))
     try:
         loop.run_until_complete(_story(world, troubles_of(number) if troubles is None else troubles))
     except Exception:  # noqa: BLE001 - so it is for whoever reads the outcome
         world.violation("the simulation failed", traceback.format_exc()[-800:])
-    finally:
-        world.is_over = True
-        threading.excepthook = hook
-        logging.getLogger().removeHandler(listener)
-    seconds = loop.now - 1_000.0
-    _bury(world)
-    took, what = virtual.cpu_seconds() - began, (world.violations, world.fetched, loop.steps)
-    return Outcome(number, world.digest, *what, seconds, took, world.lines or [])
+    what = world.digest, world.violations, world.fetched, loop.steps, loop.now - began_at
+    return Outcome(number, *what, cpu_seconds() - began, world.lines or [])
 
 
 def shrunk(number: int, troubles: Sequence[Trouble]) -> list[Trouble]:
@@ -84,12 +95,12 @@ def shrunk(number: int, troubles: Sequence[Trouble]) -> list[Trouble]:
     Within SHRINK_SECONDS of CPU time; what is left then fails as well.
     """
     kinds = run(number, troubles).kinds
-    until = virtual.cpu_seconds() + SHRINK_SECONDS
+    until = cpu_seconds() + SHRINK_SECONDS
     left, size = list(troubles), max(1, len(troubles) // 2)
     while kinds:
         begin = 0
         while begin < len(left):
-            if virtual.cpu_seconds() > until:
+            if cpu_seconds() > until:
                 return left
             without = left[:begin] + left[begin + size :]
             if run(number, without).kinds & kinds:
@@ -148,7 +159,10 @@ async def _supervise(world: World) -> None:
     for process in world.alive:
         if process.has_ended and not process.is_stopping:
             if process.exit_code == 0:
-                world.violation("a process ended by itself", f"{process.name} {process.failure()!r}")
+                world.violation(
+                    "a process ended by itself",
+                    f"{process.name} {process.task and process.task.exception()!r}",
+                )
             world.ended(process)
             await asyncio.sleep(1.0)
             world.start(process.slot)
@@ -175,32 +189,3 @@ async def _check_rest(world: World) -> None:
             world.violation("something is left", str(left))
             return
         await asyncio.sleep(1.0)
-
-
-def _bury(world: World) -> None:
-    """What the dead leave behind may clean up now; nothing of it has an effect."""
-    loop, hook = Machine.running(), sys.unraisablehook
-    sys.unraisablehook = lambda _args: None
-    logging.disable(logging.CRITICAL)
-    try:
-        for task in asyncio.all_tasks(loop):
-            task._log_destroy_pending = False  # type: ignore[attr-defined]
-        for process in world.processes:
-            process.is_dead = True
-            process.crawler = process.task = None
-            process.kept.clear()
-            process.consumers.clear()
-        for thread in loop.threads:
-            thread.is_parked = False
-        loop.threads.clear()
-        loop.buried.clear()
-        loop._ready.clear()
-        loop._scheduled.clear()
-        loop._closed = True  # type: ignore[attr-defined]
-        world.broker.readers.clear()
-        world.broker.groups.clear()
-        gc.collect()
-    finally:
-        Machine.loop = None
-        sys.unraisablehook = hook
-        logging.disable(logging.NOTSET)

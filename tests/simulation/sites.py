@@ -89,10 +89,15 @@ class Sites:
         url = self.sources.get(url or "", url)
         return url if url in self.pages else None
 
+    def line_of(self, url: str) -> list[str]:
+        """The page whose result it is, what links to that, and so on; the last one is a seed."""
+        line = [self.sources.get(url, url)]
+        while (parent := self.pages[line[-1]].parent) is not None:
+            line.append(parent)
+        return line
+
     def root_of(self, url: str) -> str:
-        while (parent := self.pages[url].parent) is not None:
-            url = parent
-        return url
+        return self.line_of(url)[-1]
 
 
 class Web(BaseDownloadHandler):

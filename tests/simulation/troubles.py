@@ -18,7 +18,7 @@ from tests.simulation.log import SimSeedLog
 from tests.simulation.virtual import Machine, sleep
 from tests.simulation.world import Process, World
 
-from site_spider.contracts.seed_log import SeedLog
+from site_spider.contracts.seed_log import Producer, SeedLog
 from site_spider.dead_letters import Replay
 from site_spider.errors import LogUnavailable
 from site_spider.seed.seed import seed_message
@@ -72,14 +72,8 @@ async def _die(world: World, process: Process | None, rng: random.Random) -> Non
     if process is None:
         return
     died = asyncio.Event()
-
-    def die() -> None:
-        world.kill(process)
-        died.set()
-
     world.deaths += 1
-    loop = Machine.running()
-    loop.at_step(loop.steps + rng.randrange(400), die)
+    Machine.running().after_steps(rng.randrange(400), lambda: (world.kill(process), died.set()))
     await died.wait()
     await asyncio.sleep(rng.choice([0.2, 0.5, 2, 15]))
     world.start(process.slot if rng.random() < 0.8 else 100 + len(world.processes))
@@ -95,10 +89,11 @@ async def _guest(world: World, rng: random.Random, *stays: float) -> AsyncIterat
     await world.stop(process)
 
 
-async def _until(is_so: Callable[[], object]) -> None:
+async def _until(found: Callable[[], Any]) -> Any:
     deadline = Machine.now() + 20
-    while not is_so() and Machine.now() < deadline:
+    while not (what := found()) and Machine.now() < deadline:
         await asyncio.sleep(0.001)
+    return what
 
 
 async def _kill(world: World, rng: random.Random) -> None:
@@ -120,9 +115,7 @@ async def _kill_in_revocation(world: World, rng: random.Random) -> None:
         return next((one for one in owe if not (one.is_taken or one.is_stopping)), None)
 
     async with _guest(world, rng, 0, 90):
-        await _until(owing)
-        if (process := owing()) is not None:
-            process.is_taken = True
+        if (process := await _until(owing)) is not None:
             world.deaths += 1
             world.kill(process)
             await asyncio.sleep(rng.choice([0.2, 0.5, 2]))
@@ -283,10 +276,14 @@ class Operator:
     def start(self, call: Callable[..., Any], *args: Any) -> asyncio.Task[Any]:
         return self._process.run(asyncio.to_thread(call, *args))
 
+    @property
+    def _desk(self) -> TaskDesk:
+        """With all that the topic says now."""
+        return TaskDesk(SimSeedLog(), self.topics)
+
     def _give(self, task_id: str, verb: str, *what: Any) -> None:
         try:
-            desk = TaskDesk(SimSeedLog(), self.topics)
-            getattr(TaskOrders(desk, task_id, may_be_new=True), verb)(*what)
+            getattr(TaskOrders(self._desk, task_id, may_be_new=True), verb)(*what)
         except BadTask as error:
             self.world.trace("refused", verb, task_id, str(error)[:60])
 
@@ -296,7 +293,8 @@ class Operator:
         """All seeds, and some messages that are none; tasks are declared, and closed by their producer."""
         world, log, rng = self.world, SimSeedLog(), self.world.rng("producer")
         with closing(log.producer()) as producer:
-            tasks = {task_id: self._declared(log, producer, task_id, rng) for task_id in world.task_ids}
+            told = {task_id: self._declared(log, producer, task_id, rng) for task_id in world.task_ids}
+            tellers = {task_id: teller for task_id, teller in told.items() if teller is not None}
             sent = []
             for number, (key, value, task_id) in enumerate(messages(world)):
                 sent.append((task_id, producer.send(rng.choice(world.topics.tiers), key, value)))
@@ -305,25 +303,24 @@ class Operator:
             world.truth.produced.update(task_id for task_id, _future in sent if task_id is not None)
             for task_id, future in sent:
                 place = future.result()
-                if task_id is not None and tasks[task_id] is not None:
-                    tasks[task_id].sent(place)
-            for task in tasks.values():
-                if task is not None:
-                    self._insist(lambda task=task: task.end(closes=rng.random() < 0.7))
+                if task_id in tellers:
+                    tellers[task_id].sent(place)
+            for teller in tellers.values():
+                self._insist(lambda teller=teller: teller.end(closes=rng.random() < 0.7))
         world.is_produced = True
 
-    def _declared(self, log: SeedLog, producer: Any, task_id: str, rng: random.Random) -> Any:
+    def _declared(
+        self, log: SeedLog, producer: Producer, task_id: str, rng: random.Random
+    ) -> TaskProducer | None:
         fields = rng.choice([{}, {}, {"max_pages": rng.randrange(1, 20)}, {"weight": 5}, {"rate": 20.0}])
         if rng.random() < 0.7:
-            self._insist(lambda: self._declare(Task(task_id=task_id, **fields)))
+            task = Task(task_id=task_id, **fields)
+            self._insist(lambda: self._desk.order(task_id, lambda _before: task))
         if not self.world.tells_ends:
             return None
-        task = TaskProducer(log, producer, self.topics, task_id)
-        self._insist(task.begin)
-        return task
-
-    def _declare(self, task: Task) -> None:
-        TaskDesk(SimSeedLog(), self.topics).order(task.task_id, lambda _before: task)
+        teller = TaskProducer(log, producer, self.topics, task_id)
+        self._insist(teller.begin)
+        return teller
 
     def _insist(self, call: Callable[[], object]) -> object:
         deadline, why = Machine.now() + SETTLE_SECONDS, ""
@@ -363,14 +360,10 @@ class Operator:
 
     def settle(self) -> None:
         """Every task goes on to its end, but for those that are cancelled."""
+        orders: list[Any] = [("change", ["max_pages="]), ("resume",)]
+        orders += [("close",)] if self.world.tells_ends else []
         for task_id in self.world.task_ids:
-            self._insist(lambda task_id=task_id: self._finish(task_id))
-
-    def _finish(self, task_id: str) -> None:
-        self._give(task_id, "change", ["max_pages="])
-        self._give(task_id, "resume")
-        if self.world.tells_ends:
-            self._give(task_id, "close")
+            self._insist(lambda task_id=task_id: [self._give(task_id, *order) for order in orders])
 
 
 def messages(world: World) -> list[tuple[bytes | None, bytes, str | None]]:

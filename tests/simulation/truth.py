@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.virtual import Machine
@@ -135,8 +135,8 @@ class Truth:
                 continue
             if all(there.get(name) == here.get(name) for name in ("status", "body")):
                 continue  # the same document
-            root = self.world.sites.root_of(self.world.sites.source_of(url) or url)
-            if not any(process.owns(partition) for partition, _offset in self.places[root]):
+            places = self.places[self.world.sites.root_of(url)]
+            if not any(process.owns(partition) for partition, _offset in places):
                 self.violation("an older document over a newer one", f"{url} by {process.name}")
 
     def store(self, sink: str, record: Record, by: str = "") -> None:
@@ -147,7 +147,7 @@ class Truth:
         if self.keys.setdefault(url, record.key) != record.key:
             self.violation("two documents", f"{url}: {self.keys[url]} and {record.key}")
         # a parked message and its offset are no transaction, and two operators may put it back twice
-        root = self.world.sites.root_of(self.world.sites.source_of(url) or url)
+        root = self.world.sites.root_of(url)
         most = len(self.places[root]) if root in self.put_back else 1
         if sink == "kafka" and self.stored[url][sink] > most and not self.was_replayed:
             self.violation("stored twice", url)
@@ -199,16 +199,10 @@ class Truth:
 
     def _is_expected(self, url: str, besides: Message) -> bool:
         """Whether another message, not complete yet, has this page in its tree."""
-        page: str | None = url
-        while page is not None:
-            if page in self.parked:
-                return True
-            for partition, offset in self.places.get(page, ()):
-                is_other = (partition, offset) != (besides.partition, besides.offset)
-                if is_other and offset not in self.covered[partition]:
-                    return True
-            page = self.world.sites.pages[page].parent
-        return False
+        line, here = self.world.sites.line_of(url), (besides.partition, besides.offset)
+        others = [place for page in line for place in self.places.get(page, ()) if place != here]
+        is_open = any(offset not in self.covered[partition] for partition, offset in others)
+        return is_open or not self.parked.isdisjoint(line)
 
     # --- at the end -------------------------------------------------------------------------------
 
@@ -226,7 +220,7 @@ class Truth:
         sites, innocent = self.world.sites, self._innocent()
         spared = {url for url, at in self.places.items() if innocent & {(*part, one) for part, one in at}}
         for url, page in sites.pages.items():
-            if url in sites.refused or url in sites.sources or self._is_below(url, spared):
+            if url in sites.refused or url in sites.sources or not spared.isdisjoint(sites.line_of(url)):
                 continue
             is_cancelled = self._task_of_page(url) in self.cancelled
             if not self._is_stored(url):
@@ -239,11 +233,6 @@ class Truth:
             if not is_right and not (is_cancelled and found.get("description")):
                 said = f"{found.get('status')} {found.get('description')} {found.get('body')!r:.60}"
                 yield "a wrong document", f"{url}: {said}, not {there.status} {there.body!r:.60}"
-
-    def _is_below(self, url: str | None, roots: set[str]) -> bool:
-        while url is not None and url not in roots:
-            url = self.world.sites.pages[url].parent
-        return url is not None
 
     def _wrong_letters(self) -> Iterator[tuple[str, str]]:
         for where in sorted(self.no_seeds - set(self.dead_letters)):
@@ -258,31 +247,26 @@ class Truth:
                 yield "a dead letter for no reason", f"{where}: {reason}"
 
     def _wrong_ends(self) -> Iterator[tuple[str, str]]:
-        if not self.world.tells_ends:
+        if not self.world.tells_ends or self.was_replayed:
             return
-        answered = {url for url, said in self.documents.items() if said.get("status") is not None}
-        pages = Counter(self._task_of_page(url) for url in sorted(answered | self.world.sites.refused))
-        for task_id in self.world.task_ids if not self.was_replayed else ():
-            told = self.events[task_id]
+        urls = {url for url, said in self.documents.items() if said.get("status") is not None}
+        pages = Counter(self._task_of_page(url) for url in sorted(urls | self.world.sites.refused))
+        for task_id in self.world.task_ids:
+            told, answered, produced = self.events[task_id], pages[task_id], self.produced[task_id]
             if not told:
                 yield "no end", task_id
-            elif len({_figures(event) for event in told if event["generation"] == 1}) > 1:
+                continue
+            said, seeds = f"{task_id}: {told[-1]}", told[-1]["seeds"]
+            # what a process that died or lost the partition had stored is cancelled, if its task is by then
+            is_fewer = told[-1]["pages"] < answered and task_id in self.cancelled
+            if len({json.dumps(one, sort_keys=True) for one in told if one["generation"] == 1}) > 1:
                 yield "two ends", f"{task_id}: {told}"
-            elif not self._has_all_pages(task_id, told[-1], pages[task_id]):
-                yield "a wrong end", f"{task_id}: {told[-1]} but {pages[task_id]} were answered"
-            elif not self._has_all_seeds(task_id, told[-1]):
-                yield "a wrong end", f"{task_id}: {told[-1]} but {self.produced[task_id]} seeds were produced"
+            elif told[-1]["pages"] != answered and not is_fewer:
+                yield "a wrong end", f"{said} but {answered} were answered"
+            elif seeds["total"] != produced or "spilled" in seeds:  # each once, whatever was moved
+                yield "a wrong end", f"{said} but {produced} seeds were produced"
             elif told[-1]["partial"]:
-                yield "a partial end", f"{task_id}: {told[-1]}"
-
-    def _has_all_pages(self, task_id: str, event: Mapping[str, Any], answered: int) -> bool:
-        """What a process that died or lost the partition had stored is cancelled, if its task is by then."""
-        return bool(event["pages"] <= answered if task_id in self.cancelled else event["pages"] == answered)
-
-    def _has_all_seeds(self, task_id: str, event: Mapping[str, Any]) -> bool:
-        """Each once, whatever was moved meanwhile."""
-        seeds = event["seeds"]
-        return bool(seeds["total"] == self.produced[task_id] and "spilled" not in seeds)
+                yield "a partial end", said
 
     def parked_for_good(self) -> list[str]:
         """Who has lost a partition may park a seed once more that its next owner has done."""
@@ -290,7 +274,3 @@ class Truth:
 
     def has_ended(self, task_id: str) -> bool:
         return bool(self.events[task_id])
-
-
-def _figures(event: Mapping[str, Any]) -> str:
-    return json.dumps(event, sort_keys=True)

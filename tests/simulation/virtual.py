@@ -16,22 +16,22 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures.thread  # noqa: F401 - before its lock is replaced
 import contextvars
-import datetime
 import heapq
 import logging.handlers  # noqa: F401 - likewise
+import math
+import os
 import queue
 import random
 import secrets
 import threading
 import time
-import uuid
 from collections.abc import Callable
+from datetime import datetime
 from itertools import count
 from typing import Any
 
 from greenlet import getcurrent, greenlet
 
-cpu_seconds = time.process_time
 wall_seconds = time.perf_counter
 _real_ident = threading.get_ident
 EPOCH = 1_790_000_000.0
@@ -40,6 +40,12 @@ MOST_STEPS = 3_000_000  # of a run: what does not end is told, and not waited fo
 
 PROCESS: contextvars.ContextVar[Any] = contextvars.ContextVar("PROCESS", default=None)
 NETWORK = contextvars.Context()  # of what is under way between processes
+WATCHERS: dict[Any, Callable[[Any], bool]] = {}  # process -> who is told of threads that failed
+
+
+def cpu_seconds() -> float:
+    """Of this process and those that it has waited for."""
+    return sum(os.times()[:4])
 
 
 class WouldBlock(RuntimeError):
@@ -47,10 +53,9 @@ class WouldBlock(RuntimeError):
 
 
 class Machine:
-    """What the patched functions ask: the loop of this run, the clock's error, the product's randomness."""
+    """What the patched functions ask: the loop of this run, and the product's randomness."""
 
     loop: VirtualLoop | None = None
-    clock_error = 0.0
     random = random.Random(0)
 
     @classmethod
@@ -60,7 +65,7 @@ class Machine:
     @classmethod
     def unix(cls) -> float:
         process = PROCESS.get()
-        return EPOCH + cls.now() + cls.clock_error + (process.clock_error if process else 0.0)
+        return EPOCH + cls.now() + (process.clock_error if process else 0.0)
 
     @classmethod
     def running(cls) -> VirtualLoop:
@@ -71,12 +76,11 @@ class Machine:
 class VirtualThread(greenlet):
     """Runs `call` in a context of its own; switched to from the loop alone."""
 
-    def __init__(self, call: Callable[[], None], thread: Thread | None = None) -> None:
+    def __init__(self, call: Callable[[], None]) -> None:
         loop = Machine.running()
         super().__init__(call, loop.hub)
         self.gr_context = contextvars.copy_context()
         self._wake_context = contextvars.copy_context()  # the other one is entered while it runs
-        self.thread = thread
         self.is_parked = True
         loop.threads.append(self)
         self.wake_soon()
@@ -90,21 +94,6 @@ class VirtualThread(greenlet):
             self.is_parked = False
             self.switch()
 
-    def wait(self, ready: Callable[[], Any], until: float | None) -> bool:
-        """Give way until it is ready, or until that time."""
-        loop = Machine.running()
-        timer = None if until is None else loop.call_at(until, self.wake)
-        try:
-            while not ready():
-                if until is not None and loop.now >= until:
-                    return False
-                self.is_parked = True
-                loop.hub.switch()
-            return True
-        finally:
-            if timer is not None:
-                timer.cancel()
-
 
 class Line:
     """Virtual threads that wait for something; `notify` has each of them look again."""
@@ -113,6 +102,7 @@ class Line:
         self._waiting: list[VirtualThread] = []
 
     def wait(self, ready: Callable[[], Any], timeout: float | None = None) -> bool:
+        """Give way until it is ready, or for so long."""
         if ready():
             return True
         me = getcurrent()
@@ -120,11 +110,19 @@ class Line:
             if timeout is not None and timeout <= 0:
                 return False
             raise WouldBlock("the event loop would wait for a thread")
+        loop = Machine.running()
+        until = math.inf if timeout is None else loop.now + max(0.0, timeout)
+        timer = None if timeout is None else loop.call_at(until, me.wake)
         self._waiting.append(me)
         try:
-            return me.wait(ready, None if timeout is None else Machine.now() + max(0.0, timeout))
+            while not (is_ready := bool(ready())) and loop.now < until:
+                me.is_parked = True
+                loop.hub.switch()
+            return is_ready
         finally:
             self._waiting.remove(me)
+            if timer is not None:
+                timer.cancel()
 
     def notify(self) -> None:
         for each in list(self._waiting):
@@ -157,6 +155,9 @@ class Lock(Line):
     def locked(self) -> bool:
         return self._is_held
 
+    def _at_fork_reinit(self) -> None:
+        self._is_held = False
+
     __enter__ = acquire
 
     def __exit__(self, *_error: object) -> None:
@@ -174,14 +175,14 @@ class Thread:
 
     def start(self) -> None:
         self.ident = next(Machine.running().numbers)
-        VirtualThread(self._run, self)
+        VirtualThread(self._run)
 
     def _run(self) -> None:
         try:
             self._target(*self._args)
         except Exception as error:  # noqa: BLE001 - as threading does
             failure = threading.ExceptHookArgs((type(error), error, error.__traceback__, self))  # type: ignore[arg-type]
-            tell = Machine.running().watchers.get(PROCESS.get())
+            tell = WATCHERS.get(PROCESS.get())
             if tell is None or not tell(failure):
                 threading.excepthook(failure)
         finally:
@@ -200,18 +201,6 @@ def get_ident() -> int:
     return id(me) if isinstance(me, VirtualThread) else _real_ident()
 
 
-def current_thread() -> Any:
-    """As threading.current_thread."""
-    me = getcurrent()
-    return me.thread if isinstance(me, VirtualThread) and me.thread else threading.main_thread()
-
-
-class VirtualDatetime(datetime.datetime):
-    @classmethod
-    def now(cls, tz: Any = None) -> Any:
-        return datetime.datetime.fromtimestamp(Machine.unix(), tz)
-
-
 class VirtualLoop(asyncio.base_events.BaseEventLoop):
     """Runs what is ready, and else jumps to the next timer."""
 
@@ -222,17 +211,24 @@ class VirtualLoop(asyncio.base_events.BaseEventLoop):
         self.threads: list[VirtualThread] = []
         self.steps = 0  # callbacks of processes
         self.buried: list[Any] = []  # of the dead: referenced, so that no finaliser of it acts
-        self.watchers: dict[Any, Callable[[Any], bool]] = {}  # process -> who is told of threads that failed
+        self.numbers = count(1)  # of threads
         self._worker_delay = worker_delay
-        self._at_steps: list[tuple[int, int, Callable[[], None]]] = []
-        self.numbers = count(1)
+        self._at_steps: dict[int, list[Callable[[], None]]] = {}
+        Machine.loop = self
 
     def time(self) -> float:
         return self.now
 
-    def at_step(self, step: int, call: Callable[[], None]) -> None:
-        """Call it before the step of any process that has this number, counted over all of them."""
-        heapq.heappush(self._at_steps, (step, next(self.numbers), call))
+    def after_steps(self, steps: int, call: Callable[[], None]) -> None:
+        """Call it before the step of any process that comes then, counted over all of them."""
+        self._at_steps.setdefault(self.steps + max(1, steps), []).append(call)
+
+    def create_task(self, coro: Any, *, name: Any = None, context: Any = None) -> asyncio.Task[Any]:
+        process = PROCESS.get() if context is None else context.get(PROCESS)
+        task = super().create_task(coro, name=name, context=context)
+        if process is not None:
+            process.tasks.add(task)
+        return task
 
     def thaw(self, process: Any) -> None:
         """Its callbacks that were kept are ready."""
@@ -287,10 +283,10 @@ class VirtualLoop(asyncio.base_events.BaseEventLoop):
             self.steps += 1
             if self.steps > MOST_STEPS:
                 raise RuntimeError("a run without end")
-            while self._at_steps and self._at_steps[0][0] <= self.steps:
-                heapq.heappop(self._at_steps)[2]()
-                if self._is_held(process, handle):
-                    return
+            for call in self._at_steps.pop(self.steps, ()):
+                call()
+            if self._is_held(process, handle):
+                return
         handle._run()
 
     def _is_held(self, process: Any, handle: asyncio.Handle) -> bool:
@@ -311,31 +307,27 @@ def _is_of_a_thread(handle: asyncio.Handle) -> bool:
 
 def watch_threads(tell: Callable[[Any], bool]) -> Callable[[], None]:
     """As in site_spider.runtime, for the threads of the running process."""
-    process, watchers = PROCESS.get(), Machine.running().watchers
-    watchers[process] = tell
-    return lambda: watchers.pop(process, None) and None
+    process = PROCESS.get()
+    WATCHERS[process] = tell
+    return lambda: WATCHERS.pop(process, None) and None
 
 
 def install() -> None:
     """Replace clock, threads and randomness for this process, for good."""
     time.time = Machine.unix
+    time.monotonic = time.perf_counter = threading._time = queue.time = Machine.now  # type: ignore[attr-defined]
     time.time_ns = lambda: int(Machine.unix() * 1e9)
-    time.monotonic = time.perf_counter = Machine.now
     time.monotonic_ns = time.perf_counter_ns = lambda: int(Machine.now() * 1e9)
     time.sleep = sleep
-    datetime.datetime = VirtualDatetime  # type: ignore[misc]
     threading.Thread = Thread  # type: ignore[assignment, misc]
     threading.Lock = threading._allocate_lock = Lock  # type: ignore[attr-defined, assignment, misc]
     threading.RLock = threading._RLock  # type: ignore[attr-defined, assignment, misc]
     threading.get_ident = get_ident
-    threading._time = queue.time = Machine.now  # type: ignore[attr-defined]
-    threading.current_thread = current_thread
+    threading.current_thread = threading.main_thread
     secrets.token_hex = lambda nbytes=None: Machine.random.randbytes(nbytes or 32).hex()
-    secrets.token_bytes = lambda nbytes=None: Machine.random.randbytes(nbytes or 32)
-    secrets.randbelow = lambda exclusive_upper_bound: Machine.random.randrange(0, exclusive_upper_bound)
-    uuid.uuid4 = lambda: uuid.UUID(int=Machine.random.getrandbits(128), version=4)
     from site_spider import runtime
 
+    runtime.now = lambda tz=None: datetime.fromtimestamp(Machine.unix(), tz)  # type: ignore[assignment]
     runtime.this_process = PROCESS.get
     runtime.watch_threads = watch_threads
 

@@ -16,7 +16,7 @@ from tests.simulation.group import Group
 from tests.simulation.log import Broker, SimConsumer, SimSeedLog
 from tests.simulation.sites import SINKS, Sites, Web
 from tests.simulation.truth import Truth
-from tests.simulation.virtual import PROCESS, Machine, VirtualLoop
+from tests.simulation.virtual import PROCESS, Machine
 
 from scrapy.crawler import AsyncCrawlerRunner
 from scrapy.settings import Settings
@@ -112,10 +112,6 @@ class Process:
     def exit_code(self) -> int:
         return int(getattr(self.crawler.spider, "exit_code", 0))
 
-    def failure(self) -> BaseException | None:
-        """What ended it."""
-        return self.task.exception() if self.task is not None and self.task.done() else None
-
     def owns(self, partition: Partition) -> bool:
         """As far as it knows."""
         return any(partition in consumer.owned for consumer in self.consumers)
@@ -155,7 +151,6 @@ class World:
         self.lines: list[str] | None = [] if keeps_trace else None
         self._digest = hashlib.blake2b(digest_size=8)
         self.violations: list[tuple[str, str]] = []
-        self.is_over = False
         self.settings = _settings(plan)
         self.topics = CrawlTopics.of(self.settings)
         self.task_ids = [f"task{number}" for number in range(plan.tasks)]
@@ -187,9 +182,8 @@ class World:
             self.lines.append(line)
 
     def violation(self, kind: str, what: str) -> None:
-        if not self.is_over:
-            self.trace("VIOLATION", kind, what)
-            self.violations.append((kind, what))
+        self.trace("VIOLATION", kind, what)
+        self.violations.append((kind, what))
 
     @property
     def group(self) -> Group:
@@ -275,17 +269,12 @@ class World:
             await asyncio.sleep(1.0)
 
     def ended(self, process: Process) -> None:
-        """A process that is no more, and was not killed."""
+        """A process that is no more, and was not killed; perhaps it did not leave its group in time."""
         if not process.is_dead:
-            code = process.exit_code
-            if code not in (0, 69):
-                self.violation("exit code", f"{process.name} ended with {code}")
+            if process.exit_code not in (0, 69):
+                self.violation("exit code", f"{process.name} ended with {process.exit_code}")
             process.is_dead = True
-            self.owned_at = Machine.now()
-            for consumer in process.consumers:
-                consumer.forget()
-                if consumer.number in consumer.group.members:  # it did not leave in time
-                    consumer.group.lost_sight(consumer)
+            self.go_silent(process)
 
 
 _LOG, _SITES = f"{SimSeedLog.__module__}.SimSeedLog", Web.__module__
@@ -327,28 +316,10 @@ class Listener(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         process = PROCESS.get()
-        if self._world.is_over or (process is not None and process.is_dead):
+        if process is not None and process.is_dead:
             return
         said = record.getMessage()[:300]
         self._world.trace("log", record.levelname, said)
         if record.levelno >= logging.ERROR and not any(text in said for text in self.EXPECTED):
             error = record.exc_info[1] if record.exc_info else None
             self._world.violation("an error in the log", f"{said} {error!r}")
-
-
-def loop_of(world: World) -> VirtualLoop:
-    """The loop of a run; it is the current one from now on."""
-    rng = world.rng("workers")
-    loop = Machine.loop = VirtualLoop(lambda: rng.uniform(0.0, 0.003))
-    loop.set_task_factory(_begun)
-    asyncio.set_event_loop(loop)
-    return loop
-
-
-def _begun(loop: Any, call: Any, **how: Any) -> asyncio.Task[Any]:
-    context = how.get("context")
-    process = PROCESS.get() if context is None else context.get(PROCESS)
-    task: asyncio.Task[Any] = asyncio.Task(call, loop=loop, **how)
-    if process is not None:
-        process.tasks.add(task)
-    return task

@@ -16,6 +16,7 @@ from scrapy.http import Response, TextResponse
 from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.spiders.crawl_spider import SeedSpider
 from tests.in_process.engine import ANSWERS, Crawled, crawl, page
+from tests.in_process.extraction import in_a_thread
 
 SHOP = """
 match: {hosts: [shop.test]}
@@ -73,7 +74,8 @@ def run(folder: Path, sources: dict[str, str], *seeds: dict[str, Any], **setting
     directory.mkdir()
     for name, text in sources.items():
         (directory / f"{name}.yaml").write_text(text)
-    return crawl(folder / "data", seeds, Recording, SITE_SOURCES_DIR=str(directory), **settings)
+    with in_a_thread():
+        return crawl(folder / "data", seeds, Recording, SITE_SOURCES_DIR=str(directory), **settings)
 
 
 def paths(crawled: Crawled) -> set[str]:

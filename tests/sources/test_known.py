@@ -20,6 +20,7 @@ from site_spider.spiders import conditional
 from site_spider.spiders.known_items import KnownItems
 from tests.commands.project import ROOT
 from tests.in_process.engine import ANSWERS, Crawled, crawl, page
+from tests.in_process.extraction import in_a_thread
 
 SIZE = 10
 API = """
@@ -83,7 +84,8 @@ def run(folder: Path, listed: List, source: str = API, **settings: Any) -> Crawl
     ANSWERS["/list"], listed.asked = listed, 0
     at = {"SITE_SOURCES_DIR": str(folder / "sources"), **settings}
     seeds = [{"url": "http://a.test/list", "dont_filter": True}]
-    return crawl(folder / "data", seeds, run=asyncio.run, **at)
+    with in_a_thread():
+        return crawl(folder / "data", seeds, run=asyncio.run, **at)
 
 
 def age(folder: Path, seconds: float) -> None:
@@ -193,7 +195,8 @@ def test_lists_details_and_comments_are_three_services(tmp_path: Path) -> None:
     def stage(topic: str, *seeds: dict[str, Any]) -> tuple[list[str], Crawled]:
         asked.clear()
         names = {"SITE_SEED_TOPIC": topic, "SITE_CONSUMER_GROUP": topic}
-        left = crawl(tmp_path / "data", seeds, SITE_SOURCES_DIR=str(tmp_path / "sources"), **names)
+        with in_a_thread():
+            left = crawl(tmp_path / "data", seeds, SITE_SOURCES_DIR=str(tmp_path / "sources"), **names)
         return sorted(asked), left
 
     assert stage("lists", {"url": "http://shop.example/"})[0] == ["/", "/"]

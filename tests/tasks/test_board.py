@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -71,8 +72,11 @@ def test_sums_are_of_all_processes_and_tombstones_take_back() -> None:
     assert board.phase("t").reason == "page_budget"
     board.take(message(note_key("t", "a"), None))
     assert board.used("t").pages == 3
-    board.take(message(b"t", None))
-    assert board.phase("t").name == "running"
+    board.take(message(note_key("t", "returned"), Returned(waited=1).model_dump_json().encode()))
+    for key in (b"t", note_key("t", "b"), note_key("t", "returned")):
+        board.take(message(key, None))
+    assert (len(board), board.used("t"), board.last_claimer("t")) == (0, Usage(), "")
+    assert (board.phase("t").name, board.was_parked("t")) == ("running", False)
 
 
 def calls_of(board: Board, taken: Message) -> int:
@@ -117,17 +121,6 @@ def test_sums_may_be_larger_than_what_one_process_may_tell() -> None:
         board.take(message(note_key("t", name), value.model_dump_json().encode()))
     assert board.used("t").pages == 3 * MOST
     assert len(board.used("t").seeds) == 3_000
-
-
-def test_all_that_is_said_of_a_task_is_taken_back_by_its_tombstones() -> None:
-    board = Board()
-    board.take(message(b"t", Task(task_id="t").value()))
-    board.take(message(note_key("t", "a"), Usage(claimed=3).model_dump_json().encode()))
-    board.take(message(note_key("t", "returned"), Returned(waited=1).model_dump_json().encode()))
-    for key in (b"t", note_key("t", "a"), note_key("t", "returned")):
-        board.take(message(key, None))
-    assert (len(board), board.used("t"), board.last_claimer("t")) == (0, Usage(), "")
-    assert not board.was_parked("t")
 
 
 def test_what_was_parked_after_the_look_is_still_to_be_put_back() -> None:
@@ -238,3 +231,74 @@ def test_the_task_topic_is_as_small_after_ten_thousand_process_starts(topic: Top
         keys[start + 1] = len(topic.records)
     assert max(keys[1_000], keys[10_000], most) < 2 * keys[10]
     assert topic.read().used("t").seeds == {"result": 10_000}
+
+
+# --- a budget of pages that processes share, against all that the order of the topic allows -----------------
+
+TOPIC = Partition("tasks", 0)
+
+
+class Process:
+    """Reads the topic as late as chance has it, and begins pages as the rules allow."""
+
+    def __init__(self, name: str, task: Task, topic: list[Message]) -> None:
+        self.name, self.topic, self.read = name, topic, 0
+        self.board = Board()
+        self.state = TaskState(task, name)
+
+    def tell(self) -> None:
+        if self.state.is_news:
+            value = self.state.told().model_dump_json().encode()
+            self.topic.append(Message(TOPIC, len(self.topic), note_key("t", self.name), value))
+
+    def hear(self, count: int) -> None:
+        """Records come in batches, and are looked at when all of a batch are taken."""
+        for message in self.topic[self.read : self.read + count]:
+            self.board.take(message)
+            self.read += 1
+        self.state.heard(self.board)
+
+    def work(self) -> bool:
+        self.state.claim_more()
+        if self.state.left > 0:
+            self.state.count("begun")
+            return True
+        return False
+
+
+@pytest.mark.parametrize("number", range(30))
+def test_no_more_pages_begin_than_the_budget_says(number: int) -> None:
+    """And all of them begin in the end, unless a process died with what it had claimed."""
+    chance = random.Random(number)
+    budget = chance.choice([1, 2, 7, 40, 300])
+    task = Task(task_id="t", max_pages=budget)
+    topic = [Message(TOPIC, 0, b"t", task.value())]
+    processes = [Process(f"p{index}", task, topic) for index in range(chance.randint(1, 4))]
+    for _ in range(2_000):
+        each = chance.choice(processes)
+        chance.choice([each.tell, each.work, each.work, lambda each=each: each.hear(chance.randint(1, 5))])()
+        assert sum(process.state.counts["begun"] for process in processes) <= budget
+    for _ in range(300):
+        for each in processes:
+            each.tell()
+            each.hear(len(topic))
+            if not each.work() and chance.random() < 0.2:
+                each.state.give_back()
+    assert sum(process.state.counts["begun"] for process in processes) == budget
+
+
+def test_what_a_dead_process_has_claimed_counts_as_spent() -> None:
+    task = Task(task_id="t", max_pages=100)
+    claimed = Usage(claimed=10).model_dump_json().encode()
+    topic = [
+        Message(TOPIC, 0, b"t", task.value()),
+        Message(TOPIC, 1, note_key("t", "dead"), claimed),
+    ]
+    process = Process("p", task, topic)
+    for _ in range(300):
+        process.hear(5)
+        process.work()
+        process.tell()
+    assert process.state.counts["begun"] == 90
+    assert process.state.look(process.board)
+    assert process.state.phase.reason == "page_budget"

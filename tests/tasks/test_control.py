@@ -7,7 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +20,9 @@ from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.engine.scrapy_parts import part_of
 from site_spider.errors import LogUnavailable
 from site_spider.ledger.ledger import Outcome
-from site_spider.observe.snapshot import is_conserved
 from site_spider.seed.tiers import CrawlTopics
 from site_spider.service.service import SeedService
-from site_spider.tasks import ends, moving
+from site_spider.tasks import ends
 from site_spider.tasks.control_log import read_endings
 from site_spider.tasks.desk import TaskDesk
 from site_spider.tasks.record import declared, in_state
@@ -47,57 +46,6 @@ def seeds(count: int, task_id: str | None = "t", path: str = "page") -> list[dic
     return [{"url": f"http://host.test/{path}/{task_id}/{number}", "meta": meta} for number in range(count)]
 
 
-@pytest.fixture
-def fetched(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """How often each URL was asked for."""
-    asked: Counter[str] = Counter()
-
-    async def answer(handler: Any, request: Request) -> Response:
-        asked[request.url] += 1
-        found = engine.ANSWERS.get(request.url, page)(request)
-        return found if isinstance(found, Response) else await found
-
-    monkeypatch.setattr(engine.ScriptedHandler, "download_request", answer)
-    return asked
-
-
-def parked(folder: Path) -> int:
-    log = LocalSeedLog(folder)
-    return sum(1 for _ in log.read("seeds.parked")) if log.partitions("seeds.parked") else 0
-
-
-def test_nothing_of_a_paused_task_begins_and_others_go_on(tmp_path: Path, fetched: Counter[str]) -> None:
-    """Its seeds are parked, so that they hold no offset."""
-    declare(tmp_path, state="paused")
-    found = crawl(tmp_path, [*seeds(30), *seeds(20, None)])
-    assert found.lag == 0
-    assert not [url for url in fetched if "/t/" in url]
-    assert (found.seeds["spilled"], found.seeds["completed_with_result"]) == (30, 20)
-    assert is_conserved(found.seeds)
-    assert parked(tmp_path) == 30
-
-
-def test_resumed_seeds_come_back_once_and_in_order(tmp_path: Path, fetched: Counter[str]) -> None:
-    declare(tmp_path, state="paused")
-    crawl(tmp_path, seeds(50))
-    declare(tmp_path)
-    assert desk(tmp_path).put_back("t") == 50
-    assert desk(tmp_path).put_back("t") == 0
-    found = crawl(tmp_path, [], CONCURRENT_REQUESTS_PER_DOMAIN=1)
-    assert len(found.documents) == 50
-    assert set(fetched.values()) == {1}
-    assert list(fetched) == [seed["url"] for seed in seeds(50)]
-
-
-def test_seeds_of_a_cancelled_task_are_counted_and_not_written(tmp_path: Path, fetched: Counter[str]) -> None:
-    declare(tmp_path, state="cancelled")
-    found = crawl(tmp_path, [*seeds(30), *seeds(3, "other")])
-    assert (found.seeds["cancelled"], found.seeds["completed"]) == (30, 33)
-    assert is_conserved(found.seeds)
-    assert len(found.documents) == len(fetched) == 3
-    assert desk(tmp_path).board.used("t").seeds == {"cancelled": 30}
-
-
 def test_cancelled_seeds_have_documents_where_that_is_wanted(tmp_path: Path) -> None:
     declare(tmp_path, state="cancelled")
     found = crawl(tmp_path, seeds(5), SITE_CANCELLED_RESULTS=True)
@@ -106,24 +54,19 @@ def test_cancelled_seeds_have_documents_where_that_is_wanted(tmp_path: Path) -> 
     assert all(doc["fetched_at"] and doc["spider"] == "crawl_spider" for doc in found.documents.values())
 
 
-def test_an_expired_task_is_cancelled(tmp_path: Path, fetched: Counter[str]) -> None:
-    declare(tmp_path, expires_at=(datetime.now(UTC) - timedelta(seconds=1)).isoformat())
-    found = crawl(tmp_path, seeds(5))
-    assert (found.seeds["cancelled"], not fetched) == (5, True)
-
-
+@pytest.mark.parametrize("has_links", [False, True])
 def test_a_budget_of_pages_is_kept_exactly_and_goes_on_when_it_is_raised(
-    tmp_path: Path, fetched: Counter[str]
+    tmp_path: Path, fetched: Counter[str], monkeypatch: pytest.MonkeyPatch, has_links: bool
 ) -> None:
-    declare(tmp_path, max_pages=20)
-    found = crawl(tmp_path, seeds(50))
-    assert len(fetched) == len(found.documents) == 20
-    assert (found.seeds["spilled"], found.lag) == (30, 0)
-    board = desk(tmp_path).board
-    assert board.phase("t").reason == "page_budget"
-    declare(tmp_path, max_pages=60)
-    assert desk(tmp_path).put_back("t") == 30
-    assert len(crawl(tmp_path, []).documents) == 50
+    """Most links wait for a claim; what is over the budget is parked, and comes back."""
+    monkeypatch.setitem(engine.ANSWERS, "http://host.test/", linked(400))
+    declare(tmp_path, max_pages=37)
+    found = crawl(tmp_path, SITE if has_links else seeds(401))
+    assert (found.lag, len(found.documents), len(fetched)) == (0, 37, 37)
+    assert desk(tmp_path).board.phase("t").reason == "page_budget"
+    declare(tmp_path, max_pages=900)
+    assert desk(tmp_path).put_back("t") == 364
+    assert len(crawl(tmp_path, []).documents) == 401
     assert set(fetched.values()) == {1}
 
 
@@ -216,68 +159,52 @@ def test_progress_of_a_task_is_counted_in_the_topics(tmp_path: Path) -> None:
     assert json.loads(dry.stdout)["would_filter"] == 4
 
 
-def changing(folder: Path, at: int, **change: Any) -> Callable[[Request], Any]:
-    """Pages that are slow, of which one declares the task anew on its way."""
-    asked = 0
-
-    async def answer(request: Request) -> Response:
-        nonlocal asked
-        asked += 1
-        if asked == at:
-            await asyncio.to_thread(declare, folder, **change)
-        await asyncio.sleep(0.05)
-        return page(request)
-
-    return answer
-
-
-def site_of_links(monkeypatch: pytest.MonkeyPatch, folder: Path, at: int, **change: Any) -> None:
-    monkeypatch.setitem(engine.ANSWERS, "http://host.test/", linked(100))
-    slow = changing(folder, at, **change)
-    for number in range(100):
-        monkeypatch.setitem(engine.ANSWERS, f"http://host.test/link/{number}", slow)
-
-
 SITE = [{"url": "http://host.test/", "meta": {"task_id": "t"}}]
 
 
-def test_links_that_wait_are_parked_and_come_back(
-    tmp_path: Path, fetched: Counter[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "change", [{"state": "paused"}, {"state": "cancelled"}, {"deny": ["/link/"]}], ids=str
+)
+def test_what_waits_goes_by_the_new_state_or_rule_of_its_task(
+    tmp_path: Path, fetched: Counter[str], monkeypatch: pytest.MonkeyPatch, change: dict[str, Any]
 ) -> None:
-    """Their seed is complete meanwhile, with its own result."""
-    declare(tmp_path)
-    site_of_links(monkeypatch, tmp_path, 10, state="paused")
-    found = crawl(tmp_path, SITE, CONCURRENT_REQUESTS_PER_DOMAIN=1)
-    assert (found.lag, found.seeds["completed_with_result"]) == (0, 1)
-    assert 10 <= len(fetched) - 1 < 80
-    declare(tmp_path)
-    assert desk(tmp_path).put_back("t") == 101 - len(fetched)
-    found = crawl(tmp_path, [])
-    assert len(found.documents) == 101
-    assert set(fetched.values()) == {1}
-    assert {document["depth"] for document in found.documents.values()} == {0, 1}
+    """Its seed is complete, with its own result; links that were parked come back."""
+    asked, is_heard = 0, asyncio.Event()
 
+    async def answer(request: Request) -> Response:
+        """The tenth link declares the task anew, and ends when the process has heard of it."""
+        nonlocal asked
+        asked += 1
+        if asked == 10:
+            await asyncio.to_thread(declare, tmp_path, **change)
+            await is_heard.wait()
+        return page(request)
 
-def test_links_that_wait_end_with_their_task(
-    tmp_path: Path, fetched: Counter[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    def is_done(crawler: Crawler) -> bool:
+        states, service = part_of(crawler, TaskStates), SeedService.of(crawler)
+        assert service is not None
+        state = states.of("t") if states else None
+        if state is not None and (state.phase.name != "running" or state.task.deny):
+            is_heard.set()
+        ledger = service.parts.completion.ledger
+        return ledger.consumed == 1 and not ledger.in_flight
+
+    monkeypatch.setitem(engine.ANSWERS, "http://host.test/", linked(100))
+    for number in range(100):
+        monkeypatch.setitem(engine.ANSWERS, f"http://host.test/link/{number}", answer)
     declare(tmp_path)
-    site_of_links(monkeypatch, tmp_path, 10, state="cancelled")
-    found = crawl(tmp_path, SITE, CONCURRENT_REQUESTS_PER_DOMAIN=1)
+    found = crawl(tmp_path, SITE, until=is_done, CONCURRENT_REQUESTS_PER_DOMAIN=1)
     assert (found.lag, found.seeds["completed_with_result"], found.seeds["cancelled"]) == (0, 1, 0)
-    assert len(found.documents) == len(fetched) < 80
-    used = desk(tmp_path).board.used("t")
-    assert (used.links_cancelled, used.pages) == (101 - len(fetched), len(fetched))
-
-
-def test_a_rule_that_changes_holds_for_what_waits(
-    tmp_path: Path, fetched: Counter[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    declare(tmp_path)
-    site_of_links(monkeypatch, tmp_path, 10, deny=["/link/"])
-    found = crawl(tmp_path, SITE, CONCURRENT_REQUESTS_PER_DOMAIN=1)
-    assert len(found.documents) == len(fetched) < 80
-    assert desk(tmp_path).board.used("t").links_filtered == 101 - len(fetched)
+    assert len(found.documents) == len(fetched) == 11
+    left, used = 101 - len(fetched), desk(tmp_path).board.used("t")
+    ended = (left, 0) if "deny" in change else (0, left) if change["state"] == "cancelled" else (0, 0)
+    assert (used.links_filtered, used.links_cancelled, used.pages) == (*ended, len(fetched))
+    if change == {"state": "paused"}:
+        declare(tmp_path)
+        assert desk(tmp_path).put_back("t") == left
+        documents = crawl(tmp_path, []).documents.values()
+        assert (len(documents), {document["depth"] for document in documents}) == (101, {0, 1})
+        assert set(fetched.values()) == {1}
 
 
 def test_a_retry_that_waits_is_parked_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -339,20 +266,6 @@ class _BrokenLog(LocalSeedLog):
         return producer
 
 
-@pytest.mark.parametrize("most", [0, 1, 7, 12])
-def test_what_is_cut_short_is_done_to_its_end_the_next_time(
-    tmp_path: Path, most: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(moving, "_STILL_SECONDS", 0.5)  # then who was killed is not waited for
-    declare(tmp_path, state="paused")
-    crawl(tmp_path, seeds(12))
-    declare(tmp_path)
-    with pytest.raises(LogUnavailable):
-        TaskDesk(_BrokenLog(tmp_path, most), TOPICS).put_back("t")
-    assert desk(tmp_path).put_back("t") == 12
-    assert len(crawl(tmp_path, []).documents) == 12
-
-
 def test_a_task_that_was_not_declared_has_no_state(tmp_path: Path) -> None:
     """And costs nothing: nothing of it is kept, nothing is told."""
 
@@ -364,20 +277,6 @@ def test_a_task_that_was_not_declared_has_no_state(tmp_path: Path) -> None:
 
     crawl(tmp_path, seeds(5), until=looks)
     assert LocalSeedLog(tmp_path).partitions("seeds.tasks") == 0
-
-
-def test_a_budget_of_pages_holds_for_links(
-    tmp_path: Path, fetched: Counter[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Most of them wait for a claim; those over the budget are parked, and come back when it is raised."""
-    monkeypatch.setitem(engine.ANSWERS, "http://host.test/", linked(400))
-    declare(tmp_path, max_pages=37)
-    found = crawl(tmp_path, SITE)
-    assert (found.lag, len(found.documents), sum(fetched.values())) == (0, 37, 37)
-    declare(tmp_path)
-    assert desk(tmp_path).put_back("t") == 364
-    assert len(crawl(tmp_path, []).documents) == 401
-    assert set(fetched.values()) == {1}
 
 
 def test_tasks_that_have_ended_are_forgotten_where_there_are_very_many(

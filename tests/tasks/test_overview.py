@@ -176,6 +176,8 @@ def test_the_process_that_has_done_them_says_so(tmp_path: Path) -> None:
 
     crawl(tmp_path, seeds(5), until=until)
     assert [event["partial"] for event in events(tmp_path)] == [True]
+    keys = [message.key or b"" for message in LocalSeedLog(tmp_path).read(TOPICS.control)]
+    assert [key for key in keys if b"uncounted" in key] == [b"t\x1funcounted"]  # it is told once
 
 
 GROUP = "site_spider"

@@ -24,12 +24,12 @@ from site_spider.tasks.page_counts import (
     PageCounts,
     PageLog,
     PageTable,
-    bounded,
     key_of,
     read,
     task_of,
     written,
 )
+from site_spider.tasks.record import bounded
 
 TOPIC = "seeds.tasks.pages"
 

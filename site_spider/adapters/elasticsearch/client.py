@@ -396,27 +396,12 @@ def _is_own_fault(status: int, error: object) -> bool:
     return "no write index" not in str(error.get("reason"))  # an alias that is not ready to be written to
 
 
-# --- The index template of one index, and what becomes of it on a server without the usual text analysis -
+# --- The index template of one index --------------------------------------------------------------------
 # Every complete Elasticsearch has the module analysis-common, with html_strip and asciifolding. A slim
-# distribution refuses a template that names them. There the index of results has a further field, body_text,
-# for the text of a page, which the sink fills.
+# distribution refuses a template that names them; there texts are searched as they stand.
 
-TEXT: Final = "body_text"  # the text of `body`, where the server cannot make it
-_BODY: Final = "body"
 _ANALYZERS: Final = ("page_text", "plain_text")
 _REFUSALS: Final = ("char_filter", "failed to find filter")
-# by a query that names no field
-_SEARCHED: Final = [
-    TEXT,
-    "title",
-    "text",
-    "description",
-    "url",
-    "url_id",
-    "host",
-    "task_id",
-    "reason",
-]  # unless fields are named
 
 
 class IndexTemplate:
@@ -448,9 +433,6 @@ class IndexTemplate:
         template = content["template"]
         template["settings"].pop("analysis")
         _forget_analyzer(template["mappings"])
-        if _BODY in self.properties:
-            template["mappings"]["properties"][TEXT] = {"type": "text"}
-            template["settings"]["index"]["query"] = {"default_field": _SEARCHED}
         return content
 
 
@@ -459,25 +441,17 @@ def lacks_filters(error: ApiError) -> bool:
     return error.status_code == 400 and any(said in explained(error) for said in _REFUSALS)
 
 
-def newest(answer: object, version: int) -> Mapping[str, Any] | None:
-    """The template on the server, if it has this version or a newer one. Raises UnexpectedResponse."""
+def is_installed(answer: object, version: int) -> bool:
+    """Whether the template on the server has this version or a newer one. Raises UnexpectedResponse."""
     if not isinstance(answer, Mapping):
         raise UnexpectedResponse("the answer about an index template is no object", answer)
     templates = answer.get("index_templates")
     for template in templates if isinstance(templates, list) else []:
         found = template.get("index_template") if isinstance(template, Mapping) else None
         its_version = found.get("version") if isinstance(found, Mapping) else None
-        if isinstance(found, Mapping) and isinstance(its_version, int) and its_version >= version:
-            return found
-    return None
-
-
-def has_text(template: Mapping[str, Any]) -> bool:
-    """Whether indices of a template have the field for texts."""
-    inner: Any = template
-    for name in ("template", "mappings", "properties"):
-        inner = inner.get(name) if isinstance(inner, Mapping) else None
-    return isinstance(inner, Mapping) and TEXT in inner
+        if isinstance(its_version, int) and its_version >= version:
+            return True
+    return False
 
 
 def _forget_analyzer(mapping: Any) -> None:
@@ -505,7 +479,6 @@ LATER = (
     "absent",
     "reason",
     "registered_domain",
-    TEXT,
     *PAGE_FIELDS,
     *("gone_at", "recrawl", *CHECK_FIELDS),
 )  # fields that earlier versions did not write
@@ -525,11 +498,6 @@ def added_fields(answer: object, wanted: Mapping[str, Any]) -> Iterator[tuple[st
         _forget_analyzer(added)
         if added and str(mappings.get("dynamic")).lower() != "false":
             yield index, added
-
-
-def has_field(answer: object, field: str) -> bool:
-    """Whether an index, in an answer about mappings, has this field."""
-    return any(field in (mappings.get("properties") or ()) for _, mappings in _mappings(answer))
 
 
 def not_mapped(reason: str) -> str | None:

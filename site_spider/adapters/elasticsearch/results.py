@@ -9,7 +9,6 @@ from typing import Any, Self
 from elasticsearch import ApiError, Elasticsearch, NotFoundError, TransportError
 
 from site_spider.adapters.elasticsearch.client import (
-    TEXT,
     AnswerTooLarge,
     BoundedNode,
     ElasticsearchOptions,
@@ -213,6 +212,4 @@ class ElasticsearchResults:
         source = hit.get("_source") if isinstance(hit, Mapping) else None
         key = "_id" if self._of_items else "url_id"
         document = without_mark(source) if isinstance(source, dict) else {}
-        if not self._of_items:
-            document.pop(TEXT, None)  # body says the same
         return {key: part(hit, "_id", str), **document}

@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
-import unicodedata
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import replace
-from html import unescape
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
@@ -31,7 +28,6 @@ from site_spider import runtime
 from site_spider.adapters.elasticsearch.client import (
     HOSTS,
     LATER,
-    TEXT,
     Action,
     ElasticsearchOptions,
     IndexTemplate,
@@ -40,12 +36,10 @@ from site_spider.adapters.elasticsearch.client import (
     added_fields,
     closing_changes,
     explained,
-    has_field,
-    has_text,
     index_name,
+    is_installed,
     items_index,
     lacks_filters,
-    newest,
     not_mapped,
     refuses_content,
     shown,
@@ -56,22 +50,6 @@ from site_spider.errors import ConfigError, SinkRejected, SinkUnavailable
 from site_spider.options import SettingsView
 from site_spider.resources import resource
 from site_spider.results.document import absent, encode, is_marked, looked_at, settled
-
-# --- page text: the words of a page without mark-up and accents, for a server that cannot make them itself
-
-MOST_CHARACTERS: Final = 200_000  # of mark-up that is looked at: about 10 ms
-_MARKUP: Final = re.compile(
-    r"<!--.*?(?:-->|\Z)|<(script|style)\b.*?(?:</\1[^>]*>|\Z)|</?[a-z!?][^>]*(?:>|\Z)",
-    re.DOTALL | re.IGNORECASE,
-)
-_COMBINING: Final = re.compile("[\u0300-\u036f]")
-
-
-def page_text(body: str) -> str:
-    """What a reader of the beginning of a page sees, with `é` as `e`."""
-    text = " ".join(unescape(_MARKUP.sub(" ", body[:MOST_CHARACTERS])).split())
-    return text if text.isascii() else _COMBINING.sub("", unicodedata.normalize("NFKD", text))
-
 
 # --- Prepares an index before the first write: health of the server, template, mapping -------------------
 
@@ -99,16 +77,14 @@ class IndexPreparation:
         self._options = options
         self._index = index
         self._template = template
-        self._has_text = False
 
-    async def run(self, client: AsyncElasticsearch) -> bool:
-        """Whether results get a field for the text of pages. Raises SinkUnavailable, ConfigError."""
+    async def run(self, client: AsyncElasticsearch) -> None:
+        """Raises SinkUnavailable, ConfigError."""
         with self._options.explaining(), self._refusing():
             await self._check_health(client)
             await self._check_rights(client)
-            self._has_text = await self._install_template(client)
+            await self._install_template(client)
             await self._adjust_index(client)
-        return self._has_text
 
     async def check(self, client: AsyncElasticsearch) -> str:
         """What `run` would find; nothing is changed. Raises SinkUnavailable, ConfigError."""
@@ -155,14 +131,13 @@ class IndexPreparation:
             reason = f"the login has no right to {' and '.join(missing)} in the index {self._index}"
             raise self._options.refused(reason, "a login that has it, or grant it (docs/security.md)")
 
-    async def _install_template(self, client: AsyncElasticsearch) -> bool:
-        """Whether its indices have the field for texts."""
+    async def _install_template(self, client: AsyncElasticsearch) -> None:
         name = self._template.name
         try:
             answer = await client.options(ignore_status=404).indices.get_index_template(name=name)
-            found = newest(answer.body, self._template.version)
             # somebody may have changed one that is there to his needs
-            return has_text(await self._put_template(client) if found is None else found)
+            if not is_installed(answer.body, self._template.version):
+                await self._put_template(client)
         except ApiError as error:
             if error.status_code not in (400, 403):
                 raise
@@ -171,37 +146,29 @@ class IndexPreparation:
                 name,
                 explained(error),
             )
-            return False
 
-    async def _put_template(self, client: AsyncElasticsearch) -> dict[str, Any]:
-        """What was installed: all of it, or what a server can do that lacks the filters of texts."""
-        name, content = self._template.name, self._template.content
+    async def _put_template(self, client: AsyncElasticsearch) -> None:
+        """All of it, or what a server can do that lacks the filters of texts."""
+        name = self._template.name
         try:
-            await client.indices.put_index_template(name=name, **content)
+            await client.indices.put_index_template(name=name, **self._template.content)
         except ApiError as error:
             if not lacks_filters(error):
                 raise
-            content = self._template.without_analysis()
-            await client.indices.put_index_template(name=name, **content)
-            logger.log(
-                logging.INFO if has_text(content) else logging.DEBUG,  # said of results alone
+            await client.indices.put_index_template(name=name, **self._template.without_analysis())
+            logger.info(
                 "%s is %s, which lacks the module analysis-common (html_strip, asciifolding): indices of the"
-                " template %s are searched with mark-up and accents as they stand; search the field %s of"
-                " results, which has neither.",
+                " template %s are searched with mark-up and accents as they stand.",
                 HOSTS,
                 self._options.address,
                 name,
-                TEXT,
             )
-        return content
 
     async def _adjust_index(self, client: AsyncElasticsearch) -> None:
         """Of an index that was there before."""
-        wanted = dict(self._template.properties)
+        wanted = self._template.properties
         if META not in wanted:  # nothing of producers' is in it
             return
-        if self._has_text:
-            wanted[TEXT] = {"type": "text"}
         try:
             found = await client.options(ignore_status=404).indices.get_mapping(index=self._index)
             for index, change in closing_changes(found.body, META, wanted[META]):
@@ -210,7 +177,6 @@ class IndexPreparation:
             for index, added in added_fields(found.body, wanted):
                 await client.indices.put_mapping(index=index, properties=added)
                 logger.info("Index %s has the new fields %s.", shown(index), ", ".join(added))
-            self._has_text = self._has_text or has_field(found.body, TEXT)
         except ApiError as error:
             if error.status_code not in (400, 403):
                 raise
@@ -351,7 +317,6 @@ class ElasticsearchSink:
         self._action = action
         self._index = index
         self._preparation = IndexPreparation(options, index, IndexTemplate(template, index))
-        self._writes_text = False  # of a page: the server cannot make it of the mark-up
         self._left_out: frozenset[str] = frozenset()  # fields that the mapping does not take
         self._sizes = Sizes()
         self._client: AsyncElasticsearch | None = None
@@ -383,7 +348,7 @@ class ElasticsearchSink:
         self._client = self._new_client()
         try:
             client = self._client.options(request_timeout=OPEN_TIMEOUT_SECONDS)
-            self._writes_text = await self._preparation.run(client)
+            await self._preparation.run(client)
         except BaseException:
             await self.close()
             raise
@@ -463,15 +428,12 @@ class ElasticsearchSink:
                 continue
             encoded.append(update)
             since_turn += len(update.lines)
-            if since_turn >= ENCODE_PER_TURN_BYTES or self._writes_text:
+            if since_turn >= ENCODE_PER_TURN_BYTES:
                 since_turn = 0
                 await asyncio.sleep(0)
         return encoded
 
     def _as_stored(self, document: Mapping[str, Any]) -> Mapping[str, Any]:
-        if self._writes_text:
-            body = document.get("body")
-            document = {**document, TEXT: page_text(body) if isinstance(body, str) else None}
         if self._left_out:
             document = {name: value for name, value in document.items() if name not in self._left_out}
         return document

@@ -39,7 +39,7 @@ _FIXED: dict[str, tuple[tuple[str, ...], str]] = {
     "metadata.broker.list": ((), "SITE_KAFKA_BROKERS names the servers"),
     "group.id": ((), "SITE_CONSUMER_GROUP names the group"),
     "group.instance.id": ((), "two processes with one instance id fence each other, so each makes its own"),
-    "group.protocol": ((), "SITE_KAFKA_GROUP_PROTOCOL chooses it"),
+    "group.protocol": (("classic",), "with another one partitions of a killed process wait 45 s"),
     "partition.assignment.strategy": (("cooperative-sticky",), "partitions are handed over incrementally"),
     "enable.auto.commit": (("false",), "a seed is committed when it is complete, not when it was read"),
     "enable.auto.offset.store": (("false",), "a seed is committed when it is complete, not when it was read"),
@@ -70,19 +70,14 @@ class KafkaConfig:
 
     brokers: str
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)  # with passwords
-    group_protocol: str = "classic"
     member_name: str = ""  # of this container in the group; empty: the slot's own
 
     @classmethod
     def from_settings(cls, settings: SettingsView) -> Self:
         """Read the SITE_KAFKA_ settings. Raises ConfigError."""
-        protocol = "classic"
-        if options.text(settings, "SITE_KAFKA_GROUP_PROTOCOL"):
-            protocol = options.choice(settings, "SITE_KAFKA_GROUP_PROTOCOL", ("classic", "consumer"))
         return cls(
             brokers=_checked_brokers(options.text(settings, "SITE_KAFKA_BROKERS", required=True)),
             options=_checked_options(options.mapping(settings, "SITE_KAFKA_OPTIONS")),
-            group_protocol=protocol,
             member_name=_checked_name(options.text(settings, "SITE_MEMBER_NAME")),
         )
 
@@ -93,7 +88,7 @@ class KafkaConfig:
 
     @property
     def session_seconds(self) -> float:
-        """How long a member is kept without a heartbeat; with the protocol `consumer` the server decides."""
+        """How long a member is kept without a heartbeat."""
         given = self.options.get("session.timeout.ms", _SESSION_SECONDS * 1000)
         return float(given) / 1000
 
@@ -123,8 +118,14 @@ class KafkaConfig:
         return {**self._reading(group, on_error), **few, **self.options}
 
     def member(self, group: str, instance: str | None, on_error: Callable[[Any], None]) -> dict[str, Any]:
-        """For a member of a group; `instance` makes it a static one (classic protocol only)."""
+        """For a member of a group; `instance` makes it a static one."""
         config = self._reading(group, on_error) | {
+            "partition.assignment.strategy": "cooperative-sticky",
+            # how long a member that closed or died keeps its partitions
+            "session.timeout.ms": int(_SESSION_SECONDS * 1000),
+            # A rebalance waits until each member has heard of it by its heartbeat, and those that have
+            # heard can commit nothing until it is over.
+            "heartbeat.interval.ms": 500,
             "max.poll.interval.ms": 300_000,
             # A seed fetched in advance takes 0.5 KB besides its text, and is compressed to a tenth on its
             # way: with the client's own 100,000 messages and 1 MB of a partition, 600,000 were fetched.
@@ -133,19 +134,7 @@ class KafkaConfig:
             "max.partition.fetch.bytes": 32_768,  # or one batch, however large
             "fetch.max.bytes": 1_000_000,
         }
-        if self.group_protocol == "consumer":
-            # Here the server decides about sessions, and refuses a restarted static member for 45 s.
-            config |= {"group.protocol": "consumer"}
-        else:
-            config |= {
-                "partition.assignment.strategy": "cooperative-sticky",
-                # how long a member that closed or died keeps its partitions
-                "session.timeout.ms": int(_SESSION_SECONDS * 1000),
-                # A rebalance waits until each member has heard of it by its heartbeat, and those that have
-                # heard can commit nothing until it is over.
-                "heartbeat.interval.ms": 500,
-            }
-            config |= {"group.instance.id": instance} if instance else {}
+        config |= {"group.instance.id": instance} if instance else {}
         return {**config, **self.options}
 
     def producer(self, on_error: Callable[[Any], None]) -> dict[str, Any]:

@@ -259,13 +259,12 @@ class KafkaConsumer(seed_log.TransactionalConsumer):
         transactions: Transactions | None = None,
     ) -> None:
         self._topics = topics
-        self._is_classic = config.group_protocol == "classic"
         self._group = group
         self._complaints = Complaints(group, topics)
         self.session_seconds = config.session_seconds
         self._commits = KafkaCommits(group)
         self._ids = TopicIds(config)
-        self._owners = OwnerWatch(self._ids.client, group, topics, rejoins=self._is_classic)
+        self._owners = OwnerWatch(self._ids.client, group, topics)
         self._assignment = KafkaAssignment(listener, self._ids, self.commit)
         self._config = config
         who = f"the consumer of {', '.join(topics)}"
@@ -275,7 +274,7 @@ class KafkaConsumer(seed_log.TransactionalConsumer):
         self._health = BrokerHealth(
             config.brokers, who, lambda seconds: self._ids.client().list_topics(topics[0], timeout=seconds)
         )
-        self._slot = MemberSlot.try_claim(group, config.member_name) if self._is_classic else None
+        self._slot = MemberSlot.try_claim(group, config.member_name)
         self._rejoins = LogLimit(_MOST_REJOINS, _REJOINS_SECONDS)
         self._gaps = Gaps(lambda partition: start_of(self._client, partition), listener.deleted)
         self._begin_transactions = transactions

@@ -51,9 +51,7 @@ from site_spider.errors import GroupRebalances, LogUnavailable
 # nothing is owed: a later rebalance waits for this member.
 #
 # Members look at the assignment now and then besides: a process of an earlier release may owe a join. Who
-# has the fewest partitions pays; when that does not help, the next one. With the protocol `consumer` the
-# servers share the partitions out without the members' help (KIP-848); there a member only says what it
-# sees.
+# has the fewest partitions pays; when that does not help, the next one.
 
 logger = logging.getLogger(__name__)
 
@@ -107,7 +105,7 @@ def assignment_of(
 
 
 def described(admin: AdminClient, group: str, seconds: float) -> Any | None:
-    """A group of the protocol `classic` and its members; None when the servers do not tell.
+    """A group and its members; None when the servers do not tell.
 
     Not by describe_consumer_groups: while a coordinator is away, its answer may abort the whole process
     (librdkafka's rd_kafka_enq_once_del_source_return, measured with confluent-kafka 2.16).
@@ -142,11 +140,8 @@ def owned_by(assignment: bytes) -> frozenset[Partition]:
 class OwnerWatch:
     """Of one member, on the consumer's thread; `admin` gives a client, and may give another one each time."""
 
-    def __init__(
-        self, admin: Callable[[], AdminClient], group: str, topics: Sequence[str], *, rejoins: bool = True
-    ) -> None:
+    def __init__(self, admin: Callable[[], AdminClient], group: str, topics: Sequence[str]) -> None:
         self._admin = admin
-        self._rejoins = rejoins  # this is the protocol `classic`
         self._group = group
         self._topics = topics
         self._ask_at = 0.0
@@ -191,13 +186,13 @@ class OwnerWatch:
         if not self._is_said:
             self._is_said = True
             logger.warning(
-                "Group %s: nobody has had %s for %.0f s. %s", self._group, listed(lasting), now - self._since,
-                "The members leave and join again, one by one, until each partition has an owner."
-                if self._rejoins else "If that lasts, start one more process, or stop one.",
+                "Group %s: nobody has had %s for %.0f s. "
+                "The members leave and join again, one by one, until each partition has an owner.",
+                self._group, listed(lasting), now - self._since,
             )  # fmt: skip
         turns = sorted(found.owned, key=lambda one: (len(found.owned[one]), one))
         self._paid += 1
-        return self._rejoins and turns[(self._paid - 1) % len(turns)] == member_id
+        return turns[(self._paid - 1) % len(turns)] == member_id
 
 
 def listed(partitions: Iterable[Partition]) -> str:

@@ -26,13 +26,9 @@ from site_spider.errors import GroupRebalances, LogSilent, LogUnavailable
 LATE_SECONDS = 2.0  # then the servers are asked something before a thread waits for them
 
 _REBALANCING = frozenset({KafkaError.REBALANCE_IN_PROGRESS, KafkaError.ILLEGAL_GENERATION})
-_THROWN_OUT = frozenset({
-    KafkaError.UNKNOWN_MEMBER_ID,
-    KafkaError.FENCED_INSTANCE_ID,
-    KafkaError.STALE_MEMBER_EPOCH,
-    KafkaError.FENCED_MEMBER_EPOCH,
-    KafkaError._ASSIGNMENT_LOST,
-})  # fmt: skip
+_THROWN_OUT = frozenset(
+    {KafkaError.UNKNOWN_MEMBER_ID, KafkaError.FENCED_INSTANCE_ID, KafkaError._ASSIGNMENT_LOST}
+)
 
 Answered = Callable[[LogUnavailable | None], None]
 

@@ -164,27 +164,17 @@ def _retention_seconds(admin: AdminClient, topic: str) -> float | None:
     return milliseconds / 1000 if milliseconds >= 0 else None
 
 
-def _written_at(config: KafkaConfig, offsets: Mapping[Partition, int]) -> dict[Partition, float]:
+def _written_at(config: KafkaConfig, topic: str, offsets: Mapping[Partition, int]) -> dict[Partition, float]:
     """Of those that answer in time."""
     found: dict[Partition, float] = {}
-    if not offsets:
-        return found
-    client = Consumer(config.reader(f"site_spider-facts-{runtime.uuid4().hex}", lambda _error: None))
     deadline = runtime.monotonic() + _READ_SECONDS
-    try:
-        client.assign([TopicPartition(*partition, offset) for partition, offset in offsets.items()])
-        while len(found) < len(offsets) and runtime.monotonic() < deadline:
-            for raw in client.consume(len(offsets), 0.1):
-                partition = Partition(str(raw.topic()), raw.partition() or 0)
-                if raw.error() or (raw.offset() or 0) < offsets[partition]:
-                    continue  # the offset lies beyond the end, and the client has begun anew
-                if partition not in found:
-                    found[partition] = raw.timestamp()[1] / 1000
-                    client.pause([TopicPartition(*partition)])
-    except KafkaException:
-        pass  # what is known by now is better than nothing
-    finally:
-        client.close()
+    bounds = {partition.number: (offset, offset + 1) for partition, offset in offsets.items()}
+    with suppress(KafkaException), closing(KafkaTopicReader(config, topic, bounds)) as reader:
+        while not reader.is_at_end and runtime.monotonic() < deadline:
+            for message in reader.poll(_READ_POLL_SECONDS):
+                # at an offset beyond the end the client begins anew
+                if message.offset >= offsets[message.partition]:
+                    found.setdefault(message.partition, message.timestamp_ms / 1000)
     return found
 
 
@@ -321,7 +311,7 @@ class KafkaSeedLog(SeedLog):
 
     @classmethod
     def from_settings(cls, settings: Any) -> Self:
-        """Read SITE_KAFKA_BROKERS, SITE_KAFKA_OPTIONS and SITE_KAFKA_GROUP_PROTOCOL. Raises ConfigError."""
+        """Read SITE_KAFKA_BROKERS and SITE_KAFKA_OPTIONS. Raises ConfigError."""
         topics = (options.text(settings, name) for name in ("SITE_RESULTS_TOPIC", "SITE_ITEMS_TOPIC"))
         return cls(KafkaConfig.from_settings(settings), *topics)
 
@@ -382,18 +372,15 @@ class KafkaSeedLog(SeedLog):
 
     def facts(self, topic: str, group: str, offsets: Mapping[Partition, int]) -> LogFacts:
         self._partitions(topic)
-        is_classic = self._config.group_protocol == "classic"
-        found = described(self._admin, group, _FACTS_ANSWER_SECONDS) if is_classic else None
+        found = described(self._admin, group, _FACTS_ANSWER_SECONDS)
         # a right that is missing leaves one of them unknown
         return LogFacts(
             None if found is None else len(found.members),
             _retention_seconds(self._admin, topic),
-            _written_at(self._config, offsets),
+            _written_at(self._config, topic, offsets),
         )
 
     def unowned(self, topics: Topics, group: str) -> frozenset[Partition] | None:
-        if self._config.group_protocol != "classic":
-            return None
         found = assignment_of(self._admin, group, each_topic(topics), _ANSWER_SECONDS)
         return None if found is None or (found.owned and not found.is_settled) else found.unowned
 

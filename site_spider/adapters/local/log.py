@@ -349,22 +349,17 @@ class LocalSeedLog(SeedLog):
 
     has_own_clock = False
 
-    def __init__(self, folder: Path, partitions: int = PARTITIONS) -> None:
+    def __init__(self, folder: Path, partitions: int = PARTITIONS, keep_seconds: float = 0.0) -> None:
         self.address = str(folder / FILE_NAME)
         self._folder = folder
         self._partitions = partitions
-        self._keep_seconds = 0.0  # what is complete; 0: for ever
+        self._keep_seconds = keep_seconds  # by consumers, of what is complete; 0: for ever
 
     @classmethod
     def from_settings(cls, settings: Any) -> Self:
         """Read SITE_DATA_DIR and SITE_LOCAL_KEEP_SECONDS. Raises ConfigError."""
-        log = cls(Path(options.text(settings, "SITE_DATA_DIR", required=True)))
-        log.forget_after(keep_seconds(settings))
-        return log
-
-    def forget_after(self, seconds: float) -> None:
-        """Have consumers that are made from now on forget what is complete and older; 0: nothing."""
-        self._keep_seconds = seconds
+        folder = Path(options.text(settings, "SITE_DATA_DIR", required=True))
+        return cls(folder, keep_seconds=keep_seconds(settings))
 
     def check(self, timeout_seconds: float) -> None:
         """Makes the file when it is missing.

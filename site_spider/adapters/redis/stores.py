@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, NamedTuple, Protocol, Self, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, Self
 from urllib.parse import urlsplit
 
 from redis import Redis, RedisError, ResponseError
@@ -83,8 +83,6 @@ def _refused() -> ConfigError:
 # answer for keys of several slots at once.
 
 logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 _MARK = b"1"  # a small number takes no memory of its own in the server
 _BATCH = 1000  # fingerprints in one command or pipeline: keeps the server from being busy for long
@@ -270,7 +268,6 @@ class RedisStatistics:
         self._address = address_of(url)
         self._prefix = prefix
         self._client = client_of(url, self._address)
-        self._thread: runtime.ThreadPoolExecutor | None = None
 
     @classmethod
     def for_statistics(cls, settings: SettingsView) -> Self:
@@ -284,7 +281,7 @@ class RedisStatistics:
     async def open(self) -> None:
         """See whether the server answers. Raises SinkUnavailable."""
         with _explaining(self._client, self._address, SinkUnavailable):
-            await self._run(self._client.ping)
+            await asyncio.to_thread(self._client.ping)
 
     async def check(self) -> str:
         """What `open` would find; the writes that are asked for change nothing. Raises SinkUnavailable."""
@@ -292,8 +289,8 @@ class RedisStatistics:
         try:
             await self.open()
             with _explaining(client, self._address, SinkUnavailable):
-                await self._run(lambda: client.set(f"{self._prefix}check", "", ex=1, xx=True))
-                await self._run(lambda: client.zadd(f"{self._prefix}ids", {"check": 0}, xx=True))
+                await asyncio.to_thread(lambda: client.set(f"{self._prefix}check", "", ex=1, xx=True))
+                await asyncio.to_thread(lambda: client.zadd(f"{self._prefix}ids", {"check": 0}, xx=True))
         finally:
             await self.close()
         return f"{self._address} answers"
@@ -301,13 +298,10 @@ class RedisStatistics:
     async def write(self, records: Sequence[Record]) -> Sequence[Verdict]:
         """Write the records in one round trip. Raises SinkUnavailable."""
         with _explaining(self._client, self._address, SinkUnavailable):
-            return await self._run(lambda: self._write(records))
+            return await asyncio.to_thread(self._write, records)
 
     async def close(self) -> None:
-        thread, self._thread = self._thread, None
         self._client.connection_pool.disconnect()
-        if thread is not None:
-            thread.shutdown(wait=False, cancel_futures=True)
 
     def _write(self, records: Sequence[Record]) -> list[Verdict]:
         verdicts, now = [], runtime.time()
@@ -325,8 +319,3 @@ class RedisStatistics:
             pipeline.expire(ids, KEPT_SECONDS)
             pipeline.execute()
         return verdicts
-
-    async def _run(self, action: Callable[[], T]) -> T:
-        if self._thread is None:
-            self._thread = runtime.ThreadPoolExecutor(max_workers=1, thread_name_prefix="redis-statistics")
-        return await asyncio.get_running_loop().run_in_executor(self._thread, action)

@@ -21,16 +21,15 @@ Time comes in as an argument, in seconds of any clock that does not go backwards
 from __future__ import annotations
 
 import asyncio
-import re
 from base64 import b64encode
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
-from math import exp, inf, log
-from re import _constants, _parser  # type: ignore[attr-defined]
+from math import inf
 from typing import Any
 from urllib.parse import unquote_to_bytes, urlsplit
 
+import re2
 from scrapy.exceptions import CannotResolveHostError
 
 from site_spider.bounded_dict import BoundedDict
@@ -246,25 +245,16 @@ class ProxyPool:
         return sum(health.rests_until > now for health in self._health.values())
 
 
-# --- Regular expressions that are searched in pages, checked so that none can block the event loop -------
-# Python's `re` tries one way of matching after the other. `(a+)+b` has exponentially many ways, `.*a.*b` as
-# many as the text is long, squared, from each place. So the ways are counted beforehand, from above, and a
-# pattern that has too many is refused.
+# --- Regular expressions that are searched in pages: RE2's, so that no page can block the event loop -----
 
 SEARCHED_BYTES = 8192  # of the beginning of a page
-_MOST_STEPS = 4 * SEARCHED_BYTES**2  # one repeat without limit from each place, and a little choice
-_REMEDY = "let it have one * or + at most, not of a group, and write a bound for others, such as .{0,50}"
-
-_REPEATS = {_constants.MAX_REPEAT, _constants.MIN_REPEAT, _constants.POSSESSIVE_REPEAT}
-_LOOK_AROUND = {_constants.ASSERT, _constants.ASSERT_NOT}
-
-
-class PatternError(ValueError):
-    """A pattern cannot be used; the message says why."""
+_OPTIONS = re2.Options()
+_OPTIONS.log_errors = False
+_OPTIONS.encoding = re2.Options.Encoding.LATIN1  # bytes as they come
 
 
 class PagePatterns:
-    """Several patterns, as one question. Raises PatternError for the first that cannot be used."""
+    """Several patterns, as one question. Raises ValueError for the first that RE2 does not take."""
 
     def __init__(self, patterns: Iterable[str]) -> None:
         self._patterns = [(pattern, _compiled(pattern)) for pattern in patterns]
@@ -275,38 +265,11 @@ class PagePatterns:
         return next((text for text, pattern in self._patterns if pattern.search(beginning)), None)
 
 
-def _compiled(text: str) -> re.Pattern[bytes]:
-    pattern = text.encode()
+def _compiled(text: str) -> Any:
     try:
-        parsed = _parser.parse(pattern)
-        compiled = re.compile(pattern)
-    except (re.error, RecursionError, OverflowError, ValueError) as error:
-        raise PatternError(f"{text!r} is no regular expression: {error}") from None
-    if SEARCHED_BYTES * exp(min(_ways(parsed), 100)) > _MOST_STEPS:
-        raise PatternError(f"{text!r} could take too long on a hostile page: {_REMEDY}")
-    return compiled
-
-
-def _ways(items: Iterable[tuple[Any, Any]]) -> float:
-    """The logarithm of how many ways of matching there are from one place, at most."""
-    return sum(_item_ways(kind, value) for kind, value in items)
-
-
-def _item_ways(kind: Any, value: Any) -> float:
-    if kind in _REPEATS:
-        return _repeat_ways(*value)
-    if kind is _constants.SUBPATTERN:
-        return _ways(value[-1])
-    if kind is _constants.BRANCH:
-        return log(sum(exp(min(_ways(branch), 100)) for branch in value[1]))
-    if kind is _constants.GROUPREF_EXISTS:
-        return inf  # rare, and not worth counting
-    return _ways(value[1] if kind in _LOOK_AROUND else value if kind is _constants.ATOMIC_GROUP else ())
-
-
-def _repeat_ways(least: Any, most: Any, items: Any) -> float:
-    least, most = min(int(least), SEARCHED_BYTES), min(int(most), SEARCHED_BYTES)
-    return log(most - least + 1) + (most * inner if (inner := _ways(items)) else 0.0)
+        return re2.compile(text.encode(), _OPTIONS)
+    except re2.error as error:
+        raise ValueError(f"{text!r} is no regular expression of RE2: {error.args[0].decode()}") from None
 
 
 # --- targets: refuses private hosts before a proxy is asked for them -------------------------------------

@@ -32,7 +32,6 @@ from site_spider import meta_keys, options, runtime
 from site_spider.download.proxies.pool import (
     Attempt,
     PagePatterns,
-    PatternError,
     Proxy,
     ProxyError,
     ProxyOutcome,
@@ -72,7 +71,7 @@ class ProxySettings:
         name = "SITE_PROXY_BODY_PATTERNS"
         try:
             patterns = PagePatterns(options.texts(settings, name))
-        except PatternError as error:
+        except ValueError as error:
             raise ConfigError(f"{name}: {error}.") from None
         name = "SITE_PROXY_STATUSES"
         codes = options.names(settings, name)

@@ -264,7 +264,7 @@ Kind = Literal["counter", "gauge", "histogram"]
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """`name` has neither prefix nor `_total`; `read` gives its values, but those of histograms and hosts."""
+    """`name` has neither prefix nor `_total`; `read` gives its values, but those of histograms."""
 
     kind: Kind
     name: str
@@ -422,8 +422,9 @@ METRICS: Final = (
         by_name(OWN, "group", "dead_letters", most=_MOST_TOPICS), "topic"),
     # the host
     Metric("gauge", "processes_expected", "Processes that crawl_spider.sh has to run here",
-        nothing, common=OF_A_HOST),
-    Metric("gauge", "processes_answering", "Processes that answered here", nothing, common=OF_A_HOST),
+        one("expected"), common=OF_A_HOST),
+    Metric("gauge", "processes_answering", "Processes that answered here",
+        one("answering"), common=OF_A_HOST),
 )  # fmt: skip
 
 
@@ -456,9 +457,9 @@ def exposition(snapshots: Sequence[Document], form: Form = PLAIN, *, of_host: bo
     return form.write(_Snapshots(_told_apart(snapshots), of_host=of_host))
 
 
-def _told_apart(snapshots: Sequence[Document]) -> dict[tuple[str, str], Document]:
+def _told_apart(snapshots: Sequence[Document]) -> dict[tuple[str, ...], Document]:
     """By group and slot. Where two have the same, the later one gets another: no series comes twice."""
-    found: dict[tuple[str, str], Document] = {}
+    found: dict[tuple[str, ...], Document] = {}
     for snapshot in snapshots:
         if not isinstance(snapshot, Mapping):
             continue
@@ -471,43 +472,38 @@ def _told_apart(snapshots: Sequence[Document]) -> dict[tuple[str, str], Document
 class _Snapshots(Collector):
     """What prometheus_client asks for families."""
 
-    def __init__(self, documents: Mapping[tuple[str, str], Document], *, of_host: bool) -> None:
+    def __init__(self, documents: Mapping[tuple[str, ...], Document], *, of_host: bool) -> None:
         self._documents = documents
-        self._of_host = of_host
+        self._hosts: Mapping[tuple[str, ...], Document] = _hosts(documents) if of_host else {}
 
     def collect(self) -> Iterator[Family]:
         for metric in METRICS:
-            if metric.common != OF_A_HOST:
-                family = self._family(metric)
-            elif self._of_host:
-                family = self._family_of_host(metric)
-            else:
-                continue
+            family = _family(metric, self._hosts if metric.common == OF_A_HOST else self._documents)
             if family.samples:
                 yield family
 
-    def _family(self, metric: Metric) -> Family:
-        made = _new(metric)
-        for place, document in self._documents.items():
-            if isinstance(made, HistogramMetricFamily):
-                for labels, measured in _measured(metric, document):
-                    _add_histogram(made, metric, (*place, *labels), measured)
-            else:
-                for labels, value in metric.read(document):
-                    made.add_metric((*place, *labels), value)
-        return made
 
-    def _family_of_host(self, metric: Metric) -> Family:
-        made = _new(metric)
-        assert isinstance(made, GaugeMetricFamily)
-        told: dict[str, list[float]] = {}
-        for (group, _), document in self._documents.items():
-            told.setdefault(group, []).append(number_at(document, OWN, "processes") or 1.0)
-        for group, processes in told.items():
-            answering = float(len(processes))
-            is_expected = metric.name == "processes_expected"
-            made.add_metric((group,), max(*processes, answering) if is_expected else answering)
-        return made
+def _hosts(documents: Mapping[tuple[str, ...], Document]) -> dict[tuple[str, ...], dict[str, float]]:
+    """What is known of the processes of each group on this host."""
+    found: dict[tuple[str, ...], dict[str, float]] = {}
+    for place, document in documents.items():
+        host = found.setdefault(place[:1], {"answering": 0.0, "expected": 0.0})
+        host["answering"] += 1.0
+        told = number_at(document, OWN, "processes") or 1.0
+        host["expected"] = max(host["expected"], host["answering"], told)
+    return found
+
+
+def _family(metric: Metric, documents: Mapping[tuple[str, ...], Document]) -> Family:
+    made = _new(metric)
+    for place, document in documents.items():
+        if isinstance(made, HistogramMetricFamily):
+            for labels, measured in _measured(metric, document):
+                _add_histogram(made, metric, (*place, *labels), measured)
+        else:
+            for labels, value in metric.read(document):
+                made.add_metric((*place, *labels), value)
+    return made
 
 
 def _new(metric: Metric) -> CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily:

@@ -29,7 +29,7 @@ from site_spider.contracts.seed_log import (
 from site_spider.errors import ConfigError, LogUnavailable, SiteSpiderError, TopicMissing
 from site_spider.observe.metrics.catalogue import OWN, Form, exposition, form_for
 from site_spider.observe.metrics.readings import Pulse
-from site_spider.observe.progress import of_partition, total
+from site_spider.observe.progress import lag_of, of_partition, total
 from site_spider.observe.snapshot import Snapshot
 from site_spider.options import SettingsView
 from site_spider.outage import Outage, until_there
@@ -369,11 +369,7 @@ class GroupWatch:
 
     def lag(self) -> int:
         """Seeds of all topics that are not complete. Asks at once, and waits. Raises LogUnavailable."""
-        lag = 0
-        for topic in self._topics:
-            with suppress(TopicMissing):
-                lag += total(map(of_partition, self._log.progress(topic, self._group))).lag
-        return lag
+        return lag_of(self._log, self._topics, self._group)
 
     def _ask(self) -> None:
         try:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from site_spider.adapters.elasticsearch.sink import ElasticsearchSink
-from site_spider.contracts.sink import Record, Verdict
+from site_spider.contracts.sink import Record
 from tests.contracts.sinks import drop_index
 from tests.contracts.trials import (
     written,
@@ -25,8 +24,7 @@ def settings_for(hosts: str, **more: Any) -> dict[str, Any]:
     return {"SITE_ELASTICSEARCH_HOSTS": hosts, "SITE_RESULTS_INDEX": index, **more}
 
 
-def write(sink: ElasticsearchSink, records: Sequence[Record]) -> list[Verdict]:
-    return written(sink, *records)
+write = written
 
 
 @pytest.fixture

@@ -86,7 +86,7 @@ def test_who_has_the_credentials_and_the_ca_gets_in(
 ) -> None:
     """The header is the one that Elasticsearch documents; the certificate is checked against our own CA."""
     with server(authority, expected) as address:
-        assert answers(written(sink(address, authority, **options), *RECORDS)) == [Answer.ACKNOWLEDGED] * 3
+        assert answers(written(sink(address, authority, **options), RECORDS)) == [Answer.ACKNOWLEDGED] * 3
 
 
 @pytest.mark.parametrize("options", [{}, {"basic_auth": ["crawler", "wrong"]}, {"api_key": ["id", "wrong"]}])
@@ -121,6 +121,6 @@ def test_a_right_without_which_nothing_can_be_written_ends_the_start() -> None:
 def test_a_template_that_may_not_be_installed_is_said(caplog: pytest.LogCaptureFixture) -> None:
     """Who may only write to the index can do so."""
     with answering(to("_index_template", refused("security_exception", 403))) as address:
-        assert answers(written(sink(address, None), *RECORDS)) == [Answer.ACKNOWLEDGED] * 3
+        assert answers(written(sink(address, None), RECORDS)) == [Answer.ACKNOWLEDGED] * 3
     told = [item.getMessage() for item in caplog.records if item.levelname == "WARNING"]
     assert ["template" in line and "security_exception" in line for line in told] == [True]

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 from collections.abc import Callable
 
 import pytest
 
+from site_spider.adapters.elasticsearch import sink
 from site_spider.adapters.elasticsearch.sink import ElasticsearchSink, Sizes
-from site_spider.contracts.sink import Answer, Record, Verdict
+from site_spider.contracts.sink import Answer, Record
 from tests.adapters.elasticsearch.odd_answers import bulk, good, item, settings_for
 from tests.adapters.raw_server import Asked, Said, answering, said
+from tests.contracts.trials import answers, written
 
 REFUSED = said(b"<html>413</html>", status=413, kind="text/html")
 
@@ -20,17 +21,9 @@ def records(*sizes: int) -> list[Record]:
     return [Record(f"r{number}", {"body": "x" * size}, size) for number, size in enumerate(sizes)]
 
 
-def write(answer: Callable[[Asked], Said], *batches: list[Record]) -> list[list[Answer]]:
-    async def scenario(address: str) -> list[list[Verdict]]:
-        sink = ElasticsearchSink.from_settings(settings_for(address))
-        await sink.open()
-        try:
-            return [list(await sink.write(batch)) for batch in batches]
-        finally:
-            await sink.close()
-
+def write(answer: Callable[[Asked], Said], *batches: list[Record]) -> list[Answer]:
     with answering(answer) as address:
-        return [[verdict.answer for verdict in verdicts] for verdicts in asyncio.run(scenario(address))]
+        return answers(written(ElasticsearchSink.from_settings(settings_for(address)), *batches))
 
 
 def limited_to(limit_bytes: int) -> Callable[[Asked], Said]:
@@ -54,19 +47,21 @@ def test_a_proxy_that_refuses_everything_is_an_outage() -> None:
     def answer(asked: Asked) -> Said:
         return REFUSED if "_bulk" in asked.path else good(asked)
 
-    (answers,) = write(answer, records(10, 2000, 300, 5))
-    assert set(answers) == {Answer.RETRY}
+    assert set(write(answer, records(10, 2000, 300, 5))) == {Answer.RETRY}
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])
 def test_only_the_record_that_is_larger_than_those_that_pass_is_rejected(count: int) -> None:
     """Also when there is no other record that could show it."""
     sizes = [100] * (count - 1)
-    (answers,) = write(limited_to(5000), records(*sizes, 20_000))
-    assert answers == [*[Answer.ACKNOWLEDGED] * (count - 1), Answer.REJECTED]
+    found = write(limited_to(5000), records(*sizes, 20_000))
+    assert found == [*[Answer.ACKNOWLEDGED] * (count - 1), Answer.REJECTED]
 
 
-def test_a_record_that_is_smaller_than_what_has_passed_lately_is_tried_again() -> None:
+def test_a_record_that_is_smaller_than_what_has_passed_lately_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sink, "_REMEMBERED_SECONDS", 3600.0)  # of a machine that stands still
     refusals = itertools.count()
 
     def answer(asked: Asked) -> Said:
@@ -75,8 +70,7 @@ def test_a_record_that_is_smaller_than_what_has_passed_lately_is_tried_again() -
         return limited_to(100_000)(asked)
 
     later = [Record("r0", {"body": "y" * 300}, 300)]
-    answers = write(answer, records(4000), later, later, later)
-    assert Answer.REJECTED not in itertools.chain(*answers)
+    assert Answer.REJECTED not in write(answer, records(4000), later, later, later)
 
 
 def test_a_refusal_that_passes_is_no_fault() -> None:
@@ -86,7 +80,7 @@ def test_a_refusal_that_passes_is_no_fault() -> None:
     def answer(asked: Asked) -> Said:
         return REFUSED if b"xxx" in asked.body and next(refusals) < 1 else limited_to(10**6)(asked)
 
-    assert write(answer, records(3000)) == [[Answer.ACKNOWLEDGED]]
+    assert write(answer, records(3000)) == [Answer.ACKNOWLEDGED]
 
 
 def test_what_passed_long_ago_says_nothing() -> None:

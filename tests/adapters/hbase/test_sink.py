@@ -26,7 +26,7 @@ NOWHERE = "127.0.0.1:9"
 
 
 def write(settings: dict[str, Any], *records: Record) -> list[Verdict]:
-    return written(HBaseSink.from_settings(settings), *records)
+    return written(HBaseSink.from_settings(settings), records)
 
 
 async def patiently(action: Callable[[], Awaitable[T]]) -> T:

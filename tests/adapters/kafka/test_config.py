@@ -82,25 +82,10 @@ def test_an_unknown_option_is_refused_at_once() -> None:
         )
 
 
-def test_the_group_protocol_is_chosen_by_its_setting() -> None:
-    """The new one refuses what is decided by the server there."""
-    classic = config().member("group", "instance", print)
-    assert (classic["group.instance.id"], classic["session.timeout.ms"]) == ("instance", 10_000)
-    new = config(SITE_KAFKA_GROUP_PROTOCOL="consumer").member("group", "instance", print)
-    assert new["group.protocol"] == "consumer"
-    assert not {"group.instance.id", "session.timeout.ms", "heartbeat.interval.ms"} & set(new)
-    assert "partition.assignment.strategy" not in new
-    with pytest.raises(ConfigError, match="SITE_KAFKA_GROUP_PROTOCOL"):
-        config(SITE_KAFKA_GROUP_PROTOCOL="newest")
-
-
-def test_a_member_fetches_few_small_seeds_in_advance() -> None:
-    """Each takes 0.6 KB of it, and a fetched megabyte of compressed ones is ten or twenty of them.
-
-    With these, 25,000 of 100,000 small ones wait in the client at most; with its own values all of them do.
-    """
+def test_a_member_is_static_where_it_has_a_name() -> None:
     member = config().member("group", "instance", print)
-    assert (member["queued.min.messages"], member["max.partition.fetch.bytes"]) == (1_000, 32_768)
+    assert (member["group.instance.id"], member["session.timeout.ms"]) == ("instance", 10_000)
+    assert "group.instance.id" not in config().member("group", None, print)
 
 
 # --- health --------------------------------------------------------------------------------

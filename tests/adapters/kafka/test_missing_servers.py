@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
-import uuid
 
 import pytest
 
 from site_spider.errors import LogUnavailable
 from tests.adapters.kafka.cases import lock_folder, nobody, of
 from tests.contracts.seed_logs import (
-    PATIENCE_SECONDS,
     Member,
-    Recorder,
     kafka_producer,
     poll_until,
     wait_until,
@@ -66,14 +63,3 @@ def test_questions_to_missing_servers_raise(nobody: str, monkeypatch: pytest.Mon
     for question in (lambda: log.progress("topic", "group"), lambda: log.read("topic")):
         with pytest.raises(LogUnavailable, match=nobody):
             question()
-
-
-@pytest.mark.servers
-def test_the_clients_of_many_logs_do_not_meet(kafka_brokers: str) -> None:
-    """Making and dropping them leaves nothing behind that would warn."""
-    for _ in range(3):
-        log = of(kafka_brokers)
-        log.check(PATIENCE_SECONDS)
-        log.producer().close()
-        log.consumer(f"topic-{uuid.uuid4().hex}", "group", Recorder()).close()
-        log.close()

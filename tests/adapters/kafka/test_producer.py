@@ -1,21 +1,43 @@
-"""The producer towards the event loop: whatever its client is at, `send` returns at once."""
+"""The producer: whatever its client is at, `send` returns at once, and nothing is dropped."""
 
 from __future__ import annotations
 
+import logging
+import os
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
-from confluent_kafka.admin import ClusterMetadata, PartitionMetadata, TopicMetadata
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ClusterMetadata,
+    ConfigEntry,
+    ConfigResource,
+    PartitionMetadata,
+    TopicMetadata,
+)
 
-from site_spider.adapters.kafka import producer as kafka_producer
+from site_spider.adapters.kafka import producer as kafka_producer_module
 from site_spider.adapters.kafka.client import KafkaConfig
 from site_spider.adapters.kafka.producer import KafkaProducer
 from site_spider.contracts.seed_log import MessagePlace
-from site_spider.errors import ConfigError, LogUnavailable
+from site_spider.errors import ConfigError, LogUnavailable, SinkRejected
+from tests.adapters.kafka.cases import case, lock_folder, of
+from tests.contracts.seed_logs import (
+    PATIENCE_SECONDS,
+    Case,
+    kafka_producer,
+    make_kafka_topic,
+    wait_until,
+)
+
+__all__ = ["case", "kafka_producer", "lock_folder"]
 
 NOBODY = {"SITE_KAFKA_BROKERS": "127.0.0.1:1", "SITE_KAFKA_OPTIONS": {}}
 AT_ONCE_SECONDS = 60.0  # a renewal takes longer here
@@ -42,7 +64,7 @@ class Renewal:
 
 @pytest.fixture
 def renewal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Renewal]:
-    monkeypatch.setattr(kafka_producer, "_CLOSE_SECONDS", 0.1)
+    monkeypatch.setattr(kafka_producer_module, "_CLOSE_SECONDS", 0.1)
     renewal = Renewal()
     yield renewal
     renewal.may_end.set()
@@ -132,7 +154,7 @@ def test_a_client_that_sends_nothing_though_the_servers_answer_is_replaced(
     renewal: Renewal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would not send the next message either."""
-    monkeypatch.setattr(kafka_producer, "_SILENT_SECONDS", 0.2)
+    monkeypatch.setattr(kafka_producer_module, "_SILENT_SECONDS", 0.2)
     renewal.producer._client = Silent(leader=1)  # type: ignore[assignment]
     sent = renewal.producer.send("topic", None, b"")
     assert renewal.has_begun.wait(300)
@@ -142,7 +164,7 @@ def test_a_client_that_sends_nothing_though_the_servers_answer_is_replaced(
 def test_a_message_for_a_partition_without_a_leader_waits_for_one(
     renewal: Renewal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kafka_producer, "_SILENT_SECONDS", 0.05)
+    monkeypatch.setattr(kafka_producer_module, "_SILENT_SECONDS", 0.05)
     renewal.producer._client = client = Silent(leader=-1)  # type: ignore[assignment]
     sent = renewal.producer.send("topic", None, b"")
     for _ in range(3):
@@ -168,7 +190,7 @@ def test_a_user_who_may_write_nothing_is_told_the_right(monkeypatch: pytest.Monk
     """As an error of a setting, which ends a crawl with one line and exit code 78."""
     raised: list[threading.ExceptHookArgs] = []
     monkeypatch.setattr(threading, "excepthook", raised.append)
-    monkeypatch.setattr(kafka_producer, "Producer", lambda _config: Refused())
+    monkeypatch.setattr(kafka_producer_module, "Producer", lambda _config: Refused())
     producer = KafkaProducer(KafkaConfig.from_settings(NOBODY))
     producer._thread.join(300)
     producer.close()
@@ -176,3 +198,162 @@ def test_a_user_who_may_write_nothing_is_told_the_right(monkeypatch: pytest.Monk
     assert isinstance(failed.exc_value, ConfigError)
     assert "Write on the topics" in str(failed.exc_value)
     assert "SITE_KAFKA_OPTIONS" in str(failed.exc_value)
+
+
+# --- refusals, full queues, and fatal errors of the client, with servers --------------------------
+
+
+PROBE = b"probe"
+
+
+@pytest.mark.servers
+def test_a_message_the_server_refuses_is_rejected_alone(case: Case) -> None:
+    """Its neighbours in the same batch arrive."""
+    producer = case.new_producer()
+    before = producer.send(case.topic, b"k", b"before")
+    too_large = producer.send(case.topic, b"k", os.urandom(2_000_000))
+    far_too_large = producer.send(case.topic, b"k", b"x" * 17_000_000)
+    after = producer.send(case.topic, b"k", b"after")
+    for future in (too_large, far_too_large):
+        assert isinstance(future.exception(PATIENCE_SECONDS), SinkRejected)
+    before.result(PATIENCE_SECONDS)
+    after.result(PATIENCE_SECONDS)
+    producer.close()
+    assert sorted(message.value or b"" for message in case.log.read(case.topic)) == [b"after", b"before"]
+
+
+@pytest.mark.servers
+def test_a_message_for_a_topic_that_cannot_be_is_rejected(case: Case) -> None:
+    """By the server; the client may say before that it does not know the topic."""
+    producer = case.new_producer()
+
+    def refused() -> bool:
+        error = producer.send("no topic!", b"k", b"v").exception(PATIENCE_SECONDS)
+        assert isinstance(error, SinkRejected | LogUnavailable)
+        return isinstance(error, SinkRejected)
+
+    wait_until(refused)
+    producer.close()
+
+
+@pytest.mark.servers
+def test_an_acknowledgement_that_names_no_offset_is_not_believed(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client gives it for a resend that the server calls a duplicate, which it may not be: once more."""
+    producer = case.new_producer()
+    offsets = iter([None, 0, 0])
+    reported = producer._report  # type: ignore[attr-defined]
+
+    def report(outgoing: Any, error: KafkaError | None, message: Any) -> None:
+        place = {"topic": message.topic, "partition": message.partition, "timestamp": message.timestamp}
+        reported(outgoing, error, SimpleNamespace(offset=lambda: next(offsets), **place))
+
+    monkeypatch.setattr(producer, "_report", report)
+    producer.send(case.topic, b"k", b"v").result(PATIENCE_SECONDS)
+    producer.close()
+    assert [message.value for message in case.log.read(case.topic)] == [b"v", b"v"]
+
+
+def make_refusing(brokers: str, topic: str, *, refuses: bool) -> None:
+    """The topic finds all messages too old, or none, as if the clock of this machine were wrong, or right.
+
+    But for one that arrives within the millisecond in which it is sent.
+    """
+    make_kafka_topic(brokers, topic, 1)
+    name, most = "message.timestamp.before.max.ms", "0" if refuses else "86400000"
+    entry = ConfigEntry(name, most, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": brokers})  # to be kept until it has answered
+    admin.incremental_alter_configs([resource])[resource].result(PATIENCE_SECONDS)
+    client, refused = Producer({"bootstrap.servers": brokers, "linger.ms": 20}), list[bool]()
+
+    def is_so() -> bool:
+        client.produce(topic, PROBE, b"k", on_delivery=lambda error, _: refused.append(error is not None))
+        client.flush(PATIENCE_SECONDS)
+        return refused[-1] is refuses
+
+    wait_until(is_so)
+
+
+@pytest.mark.servers
+def test_messages_that_are_refused_because_of_the_clock_are_sent_when_it_is_right(
+    case: Case, kafka_brokers: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Said once when it begins and once when it is over; in their order; and other topics go on."""
+    caplog.set_level(logging.INFO)
+    make_refusing(kafka_brokers, case.topic, refuses=True)
+    other = f"{case.topic}.other"
+    make_kafka_topic(kafka_brokers, other, 1)
+    producer = case.new_producer()
+    futures = [producer.send(case.topic, b"k", b"%d" % number) for number in range(200)]
+    wait_until(lambda: "an outage of ours" in caplog.text)
+    futures += [producer.send(case.topic, b"k", b"%d" % number) for number in range(200, 300)]
+    producer.send(other, b"k", b"v").result(PATIENCE_SECONDS)
+    assert not all(future.done() for future in futures)
+    make_refusing(kafka_brokers, case.topic, refuses=False)
+    for future in futures:
+        future.result(PATIENCE_SECONDS)
+    producer.close()
+    found = [message.value for message in case.log.read(case.topic) if message.value != PROBE]
+    assert found == [b"%d" % number for number in range(300)]
+    said = [record.message for record in caplog.records if record.name == kafka_producer_module.__name__]
+    assert ["because of its clock" in line for line in said] == [True, False]
+    assert "again after" in said[1]
+
+
+@pytest.mark.servers
+def test_a_record_that_a_topic_does_not_take_is_rejected_alone(case: Case, kafka_brokers: str) -> None:
+    """A compacted topic wants keys; the server calls all records of the batch invalid."""
+    topic = f"{case.topic}.compacted"
+    make_kafka_topic(kafka_brokers, topic, 1, **{"cleanup.policy": "compact"})
+    producer = case.new_producer()
+    keys = [b"a", None, b"b", None, b"c"]
+    futures = [producer.send(topic, key, b"v") for key in keys]
+    errors = [future.exception(PATIENCE_SECONDS) for future in futures]
+    assert [type(error) for error in errors] == [SinkRejected if key is None else type(None) for key in keys]
+    producer.close()
+    assert [message.key for message in case.log.read(topic)] == [b"a", b"b", b"c"]
+
+
+@pytest.mark.servers
+def test_a_producer_that_is_closed_gives_up_what_is_refused_because_of_the_clock(
+    case: Case, kafka_brokers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka_producer_module, "_CLOSE_SECONDS", 0.5)
+    make_refusing(kafka_brokers, case.topic, refuses=True)
+
+    def is_given_up() -> bool:
+        """Not what arrives within a millisecond."""
+        producer = case.new_producer()
+        futures = [producer.send(case.topic, b"k", b"v") for _ in range(10)]
+        producer.close()
+        return {type(future.exception(0)) for future in futures} - {type(None)} == {LogUnavailable}
+
+    wait_until(is_given_up)
+
+
+@pytest.mark.servers
+def test_a_full_queue_loses_nothing_and_keeps_the_order(case: Case, kafka_brokers: str) -> None:
+    """What the client has no room for waits on our side."""
+    make_kafka_topic(kafka_brokers, case.topic, 1)
+    producer = of(kafka_brokers, **{"queue.buffering.max.messages": 10}).producer()
+    futures = [producer.send(case.topic, b"k", b"%d" % number) for number in range(500)]
+    assert producer.flush(PATIENCE_SECONDS) == 0
+    assert {future.exception(0) for future in futures} == {None}
+    producer.close()
+    assert [message.value for message in case.log.read(case.topic)] == [
+        b"%d" % number for number in range(500)
+    ]
+
+
+@pytest.mark.servers
+def test_a_producer_goes_on_after_a_fatal_error_of_its_client(case: Case) -> None:
+    """A new client takes over; a message is either durable or its future says that it is not."""
+    producer = case.new_producer()
+    producer.send(case.topic, b"k", b"before").result(PATIENCE_SECONDS)
+    old = producer._client  # type: ignore[attr-defined]
+    producer._on_error(KafkaError(KafkaError._FATAL, "out of order", fatal=True))  # type: ignore[attr-defined]
+    producer.send(case.topic, b"k", b"after").result(PATIENCE_SECONDS)
+    assert producer._client is not old  # type: ignore[attr-defined]
+    producer.close()

@@ -6,14 +6,14 @@ import threading
 import uuid
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import Producer as KafkaClient
 from confluent_kafka.admin import AdminClient, ConfigResource
 
 from site_spider.adapters.kafka.client import KafkaConfig
 from site_spider.adapters.kafka.membership import MemberSlot
 from site_spider.adapters.kafka.seed_log import KafkaSeedLog
-from site_spider.contracts.seed_log import Partition, Position, Producer
+from site_spider.contracts.seed_log import Partition, Position
 from site_spider.errors import LogUnavailable
 from tests.adapters.kafka.cases import case, lock_folder
 from tests.adapters.seed_log_process import process
@@ -21,7 +21,6 @@ from tests.contracts.seed_logs import (
     PATIENCE_SECONDS,
     QUICK_KAFKA,
     Case,
-    kafka_case,
     kafka_producer,
     make_kafka_topic,
     poll_until,
@@ -107,28 +106,6 @@ def test_a_member_that_leaves_in_the_middle_of_a_rebalance_commits(case: Case) -
 
 
 @pytest.mark.servers
-def test_the_new_group_protocol_works_too(kafka_producer: Producer, kafka_brokers: str) -> None:
-    """Members share the partitions, hand them over and commit."""
-    settings = {"SITE_KAFKA_GROUP_PROTOCOL": "consumer", "SITE_KAFKA_OPTIONS": {}}
-    with kafka_case(kafka_producer, kafka_brokers, **settings) as case:
-        share_and_commit(case)
-
-
-def share_and_commit(case: Case) -> None:
-    values = case.produce(40)
-    first = case.member()
-    first.commit_when_leaving()
-    first.take(40)
-    second = case.member()
-    second.commit_when_leaving()
-    poll_until([first, second], lambda: len(first.owned) == len(second.owned) == 2)
-    values += case.produce(40, first=40)
-    poll_until([first, second], lambda: len(first.taken) + len(second.taken) >= 80)
-    assert sorted(value or b"" for value in first.values + second.values) == sorted(values)
-    first.consumer.commit(first.next_positions(sorted(first.owned)))
-
-
-@pytest.mark.servers
 def test_a_member_works_without_lock_files(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a dynamic one, where nothing can be written."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", "/proc")
@@ -193,27 +170,6 @@ def test_the_end_is_told_behind_the_marks_of_a_transaction(case: Case, kafka_bro
     assert member.values == [b"value"]
     assert [message.value for message in case.log.read(case.topic)] == [b"value"]
     assert case.log.progress(case.topic, case.group)[0].end == 4
-
-
-@pytest.mark.servers
-def test_a_committed_offset_that_was_deleted_continues_at_the_earliest(
-    case: Case, kafka_brokers: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Retention may overtake a group; it is said, and what is left is read."""
-    make_kafka_topic(kafka_brokers, case.topic, 1)
-    case.send([(b"key", b"%d" % number) for number in range(20)])
-    first = case.member()
-    first.take(20)
-    first.consumer.commit({Partition(case.topic, 0): Position(5)})
-    case.leave(first)
-    admin = AdminClient({"bootstrap.servers": kafka_brokers})
-    for deleted in admin.delete_records([TopicPartition(case.topic, 0, 12)]).values():
-        deleted.result(PATIENCE_SECONDS)
-    second = case.member()
-    second.take(8)
-    assert [message.offset for message in second.taken] == list(range(12, 20))
-    assert "offset 5" in caplog.text
-    assert case.log.progress(case.topic, case.group)[0].start == 12
 
 
 @pytest.mark.servers

@@ -35,7 +35,7 @@ NOWHERE = "127.0.0.1:9"
 
 
 def write(settings: dict[str, Any], *records: Record) -> list[Verdict]:
-    return written(KafkaSink.from_settings(settings), *records)
+    return written(KafkaSink.from_settings(settings), records)
 
 
 def messages(settings: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -13,21 +12,14 @@ from site_spider.adapters.local import done as local_done
 from site_spider.adapters.local.done import LocalDone
 from site_spider.contracts.done_store import DoneUnavailable
 
-PAGES = [b"page %d" % number for number in range(2500)]
 
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[LocalDone]:
-    store = LocalDone(tmp_path / "data", "group")
-    yield store
-    store.close()
-
-
-def test_pages_are_kept_in_the_file(store: LocalDone) -> None:
-    """More than one statement takes; twice is as good as once."""
-    store.add(PAGES)
-    store.add(PAGES[:10])
-    assert store.known([*PAGES, b"other"]) == set(PAGES)
+def test_more_pages_than_one_statement_takes_are_kept(tmp_path: Path) -> None:
+    """Twice is as good as once."""
+    pages = [b"page %d" % number for number in range(2500)]
+    with closing(LocalDone(tmp_path / "data", "group")) as store:
+        store.add(pages)
+        store.add(pages[:10])
+        assert store.known([*pages, b"other"]) == set(pages)
 
 
 def test_reading_goes_on_while_another_process_holds_the_lock(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from site_spider.contracts.seed_log import Partition, Position
 from site_spider.contracts.sink import Record
 from site_spider.errors import ConfigError
 from tests.contracts.seed_logs import Member, wait_until
+from tests.contracts.trials import written
 
 KEEP_SECONDS = 0.5
 TOPIC, GROUP = "seeds", "group"
@@ -27,9 +27,7 @@ P = Partition(TOPIC, 0)
 
 @pytest.fixture
 def log(tmp_path: Path) -> LocalSeedLog:
-    log = LocalSeedLog(tmp_path, 1)
-    log.forget_after(KEEP_SECONDS)
-    return log
+    return LocalSeedLog(tmp_path, 1, KEEP_SECONDS)
 
 
 @pytest.fixture
@@ -71,6 +69,8 @@ def test_what_is_complete_and_old_is_forgotten(log: LocalSeedLog, member: Member
 
 def test_what_another_group_has_not_read_is_kept(log: LocalSeedLog, member: Member) -> None:
     produce(log, 10)
+    member.own(1)
+    member.consumer.commit({P: Position(0)})  # a group counts from its first commit on
     other = Member(log, TOPIC, "other")
     other.take(10)
     other.consumer.commit({P: Position(2)})
@@ -83,8 +83,7 @@ def test_what_another_group_has_not_read_is_kept(log: LocalSeedLog, member: Memb
 
 
 def test_what_is_young_is_kept_and_a_group_goes_on_where_it_was(tmp_path: Path) -> None:
-    log = LocalSeedLog(tmp_path, 1)
-    log.forget_after(3600)
+    log = LocalSeedLog(tmp_path, 1, 3600)
     produce(log, 5)
     member = Member(log, TOPIC, GROUP)
     member.take(5)
@@ -125,14 +124,11 @@ def test_statistics_are_forgotten_and_results_are_not(tmp_path: Path) -> None:
     old, now = "2020-01-01T00:00:00.000+00:00", datetime.now(UTC).isoformat(timespec="milliseconds")
     settings = {"SITE_DATA_DIR": str(tmp_path), "SITE_LOCAL_KEEP_SECONDS": 3600}
 
-    async def scenario(sink: LocalSink) -> None:
-        await sink.open()
-        await sink.write([Record("old", {"@timestamp": old, "fetched_at": old}, 10)])
-        await sink.write([Record("new", {"@timestamp": now, "fetched_at": now}, 10)])
-        await sink.close()
-
+    batches = [
+        [Record(key, {"@timestamp": at, "fetched_at": at}, 10)] for key, at in (("old", old), ("new", now))
+    ]
     for sink in (LocalSink.for_statistics(settings), LocalSink.from_settings(settings)):
-        asyncio.run(scenario(sink))
+        written(sink, *batches)
     with closing(sqlite3.connect(tmp_path / "results.sqlite")) as store:
         assert store.execute("SELECT id FROM statistics").fetchall() == [("new",)]
     assert LocalResults(tmp_path).count() == 2

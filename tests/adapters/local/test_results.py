@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import multiprocessing
 import sqlite3
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from site_spider.adapters.local.results import FILE_NAME, RESULTS, LocalResults, LocalSink, LocalStore, merged
-from site_spider.contracts.sink import Answer, Record, Verdict
+from site_spider.contracts.sink import Answer, Record
 from site_spider.errors import ConfigError, SinkUnavailable
-
-
-def write(sink: LocalSink, *batches: Sequence[Record]) -> list[Verdict]:
-    async def scenario() -> list[Verdict]:
-        await sink.open()
-        try:
-            return [verdict for batch in batches for verdict in await sink.write(batch)]
-        finally:
-            await sink.close()
-
-    return asyncio.run(scenario())
+from tests.contracts.trials import answers, written
 
 
 def record(key: str, **document: Any) -> Record:
@@ -35,17 +23,16 @@ def test_a_record_too_large_for_a_row_is_refused_alone(tmp_path: Path) -> None:
     """SQLite's own limit is the record's fault; its neighbours are stored."""
     sink = LocalSink(tmp_path, row_limit_bytes=100_000)
     batch = [record("a", body="small"), record("b", body="x" * 200_000), record("c", body="small")]
-    verdicts = write(sink, batch)
-    answers = [verdict.answer for verdict in verdicts]
-    assert answers == [Answer.ACKNOWLEDGED, Answer.REJECTED, Answer.ACKNOWLEDGED]
+    verdicts = written(sink, batch)
+    assert answers(verdicts) == [Answer.ACKNOWLEDGED, Answer.REJECTED, Answer.ACKNOWLEDGED]
     assert "too big" in verdicts[1].reason
     assert LocalResults(tmp_path).count() == 2
 
 
 def test_a_number_too_large_for_a_column_is_refused_alone(tmp_path: Path) -> None:
     """A status of 71 bits is refused, its neighbour stored."""
-    verdicts = write(LocalSink(tmp_path), [record("a", status=2**70), record("b", status=200)])
-    assert [verdict.answer for verdict in verdicts] == [Answer.REJECTED, Answer.ACKNOWLEDGED]
+    verdicts = written(LocalSink(tmp_path), [record("a", status=2**70), record("b", status=200)])
+    assert answers(verdicts) == [Answer.REJECTED, Answer.ACKNOWLEDGED]
 
 
 def test_a_file_that_is_no_database_is_an_outage_and_left_alone(tmp_path: Path) -> None:
@@ -53,7 +40,7 @@ def test_a_file_that_is_no_database_is_an_outage_and_left_alone(tmp_path: Path) 
     path = tmp_path / FILE_NAME
     path.write_bytes(b"not a database, but somebody's " * 100)
     with pytest.raises(SinkUnavailable, match=r"SITE_DATA_DIR.*results\.sqlite"):
-        write(LocalSink(tmp_path), [])
+        written(LocalSink(tmp_path), [])
     with pytest.raises(SinkUnavailable, match="SITE_DATA_DIR"):
         LocalResults(tmp_path).count()
     assert path.read_bytes().startswith(b"not a database")
@@ -68,8 +55,8 @@ def test_a_full_disk_is_an_outage_until_there_is_room(tmp_path: Path) -> None:
     with pytest.raises(SinkUnavailable, match="full"):
         store.write([record("a", body="small"), record("b", body="x" * 1_000_000)])
     assert LocalResults(tmp_path).count() == 0
-    answers = [verdict.answer for verdict in store.write([record("a"), record("b", body="x" * 1_000_000)])]
-    assert answers == [Answer.ACKNOWLEDGED] * 2
+    verdicts = store.write([record("a"), record("b", body="x" * 1_000_000)])
+    assert answers(verdicts) == [Answer.ACKNOWLEDGED] * 2
     store.close()
 
 
@@ -92,7 +79,7 @@ def _fill(folder: Path, name: str) -> None:
     records = [
         [record(f"{name}-{batch}-{number}", status=200) for number in range(20)] for batch in range(10)
     ]
-    write(LocalSink(folder), *records)
+    written(LocalSink(folder), *records)
 
 
 def test_processes_share_the_file(tmp_path: Path) -> None:
@@ -111,7 +98,7 @@ def test_statistics_go_beside_the_results(tmp_path: Path) -> None:
     """The same file, another table; results do not show them."""
     sink = LocalSink.for_statistics({"SITE_DATA_DIR": str(tmp_path)})
     document = {"@timestamp": "2026-01-01T00:00:00Z", "process": "p", "total_num": 5}
-    write(sink, [Record("p-1", document, 10)], [Record("p-1", document, 10)])
+    written(sink, [Record("p-1", document, 10)], [Record("p-1", document, 10)])
     connection = sqlite3.connect(tmp_path / FILE_NAME)
     rows = connection.execute("SELECT id, timestamp, process FROM statistics").fetchall()
     connection.close()

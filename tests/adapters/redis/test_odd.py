@@ -5,12 +5,15 @@ from __future__ import annotations
 import socketserver
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
-from site_spider.adapters.redis.stores import RedisDone
+from site_spider.adapters.redis.stores import RedisDone, client_of
 from site_spider.contracts.done_store import DoneUnavailable
 from tests.adapters.raw_server import serving
+from tests.authority import Authority, TlsFront
 
 ODD = {
     "http": b"HTTP/1.1 400 Bad\r\n\r\n",
@@ -77,3 +80,20 @@ def test_an_odd_answer_is_an_outage(
             done.close()
     assert str(caught.value).isprintable()
     assert len(str(caught.value)) < 500
+
+
+# --- certificates that are replaced on disk: each new connection reads the files ------------------
+
+
+def test_a_client_takes_a_new_authority_and_a_new_certificate_of_its_own(tmp_path: Path) -> None:
+    before, after = Authority(tmp_path / "before", "before"), Authority(tmp_path / "after", "after")
+    files = tmp_path / "client"
+    before.give_to_client(files)
+    options = f"ssl_ca_certs={files}/ca.pem&ssl_certfile={files}/client.pem&ssl_keyfile={files}/client.key"
+    with answering(b"+OK\r\n") as address, TlsFront(urlsplit(address).port or 0, before) as front:
+        url = f"rediss://127.0.0.1:{front.port}/0?{options}"
+        with client_of(url, address) as client:
+            assert client.ping()
+            after.give_to_client(files)
+            front.use(after)
+            assert client.ping()

@@ -74,8 +74,8 @@ class PlayedLog(LocalSeedLog):
     log: ClassVar[LocalSeedLog]
     told: ClassVar[list[tuple[int, int]]] = []  # seeds complete and results stored, after each commit
 
-    def __init__(self, folder: Path, partitions: int = 1) -> None:
-        super().__init__(folder, partitions)
+    def __init__(self, folder: Path, partitions: int = 1, keep_seconds: float = 0.0) -> None:
+        super().__init__(folder, partitions, keep_seconds)
         type(self).log = self
 
     def transactional_consumer(self, topic: str, group: str, listener: Listener) -> PlayedConsumer:  # type: ignore[override]

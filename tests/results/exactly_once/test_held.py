@@ -59,22 +59,6 @@ def keys(items: list[Record | Link]) -> list[str]:
     return [item.key for item in items if isinstance(item, Record)]
 
 
-def test_a_result_waits_for_the_rest_of_its_tree() -> None:
-    """Neither it nor its seed's completion is part of a transaction before."""
-    crawl = Crawl()
-    entry = crawl.take(0)
-    crawl.keep(entry, "root")
-    transaction = crawl.held.commit(with_trees=True)
-    assert transaction is not None
-    assert (transaction.trees, transaction.positions[P].offset) == ((), 0)
-    crawl.held.committed()
-    crawl.keep(entry, "link")
-    crawl.end(entry)
-    transaction = crawl.held.commit(with_trees=True)
-    assert transaction is not None
-    assert (keys(transaction.items), transaction.positions[P].offset) == (["root", "link"], 1)
-
-
 def test_positions_tell_just_of_the_trees_that_go_with_them() -> None:
     """Of two that are ready and do not fit into one transaction, the second is not complete yet."""
     crawl = Crawl()
@@ -98,25 +82,6 @@ def test_one_transaction_at_a_time() -> None:
     assert crawl.held.commit(with_trees=True) is not None
     with pytest.raises(BatchError):
         crawl.held.commit(with_trees=True)
-
-
-def test_what_was_not_stored_goes_back_in_front_as_a_whole() -> None:
-    """And its seeds are not complete meanwhile."""
-    crawl = Crawl()
-    entries = [crawl.take(offset) for offset in range(3)]
-    for entry in entries[:2]:
-        crawl.keep(entry)
-        crawl.end(entry)
-    crawl.held.commit(with_trees=True)
-    crawl.keep(entries[2])
-    crawl.end(entries[2])
-    crawl.held.not_committed()
-    assert crawl.ledger.in_flight == 3
-    again = crawl.held.commit(with_trees=True)
-    assert again is not None
-    assert keys(again.items) == ["0/0", "0/1", "0/2"]
-    crawl.store()
-    assert (crawl.ledger.in_flight, crawl.held.size_bytes, crawl.held.ready_bytes) == (0, 0, 0)
 
 
 def test_what_is_kept_for_a_partition_that_left_is_forgotten() -> None:
@@ -239,11 +204,14 @@ def _live_a_while(
     while left if to_the_end else (left and data.draw(st.booleans())):
         entry = left.pop()
         for part in range(2):
-            crawl.keep(entry, f"{entry.offset}-{part}")
+            crawl.keep(entry, f"{entry.offset}-{part}", size_bytes=300)  # a tree in a transaction
+            if data.draw(st.booleans(), label="a transaction"):
+                committed = _transact(crawl, committed, stored, stores=data.draw(st.booleans()))
         crawl.end(entry)
-        if data.draw(st.booleans(), label="a transaction"):
-            committed = _transact(crawl, committed, stored, stores=data.draw(st.booleans()))
-    return _transact(crawl, committed, stored, stores=True) if to_the_end else committed
+    if to_the_end:
+        committed = _transact(crawl, committed, stored, stores=True)
+        assert (crawl.held.size_bytes, crawl.held.ready_bytes) == (0, 0)
+    return committed
 
 
 def _transact(crawl: Crawl, committed: Position, stored: list[str], *, stores: bool) -> Position:

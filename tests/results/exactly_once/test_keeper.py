@@ -412,14 +412,6 @@ def test_only_what_open_trees_keep_makes_it_crowded() -> None:
     [
         ({"SITE_SINKS": "kafka"}, "SITE_KAFKA_BROKERS"),
         ({"SITE_KAFKA_BROKERS": "kafka:9092", "SITE_SINKS": "local"}, "Add kafka"),
-        (
-            {
-                "SITE_KAFKA_BROKERS": "kafka:9092",
-                "SITE_SINKS": "kafka,local",
-                "SITE_KAFKA_GROUP_PROTOCOL": "consumer",
-            },
-            "SITE_KAFKA_GROUP_PROTOCOL to classic",
-        ),
     ],
 )
 def test_where_it_cannot_be_had_the_crawl_does_not_start(

@@ -1,13 +1,72 @@
-"""Partitions are shared evenly, completely and with few moves."""
+"""Members of the embedded log: whether a process has ended, and who should have which partition."""
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 from collections import Counter
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from site_spider.adapters.local.members import fair_share
+from site_spider.adapters.local import members
+from site_spider.adapters.local.members import fair_share, has_ended, own_identity
+from tests.contracts.seed_logs import wait_until
+
+TELL = """
+from site_spider.adapters.local.members import own_identity
+print(own_identity(), flush=True)
+input()
+"""
+
+
+def test_this_process_has_not_ended() -> None:
+    """It knows itself."""
+    assert has_ended(own_identity()) is False
+
+
+def test_a_killed_process_has_ended_even_before_its_parent_noticed() -> None:
+    """A zombie does nothing any more."""
+    with subprocess.Popen(
+        [sys.executable, "-c", TELL], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdout is not None
+        identity = child.stdout.readline().strip()
+        assert has_ended(identity) is False
+        os.kill(child.pid, signal.SIGKILL)
+        wait_until(lambda: has_ended(identity))
+        assert child.returncode is None
+    assert has_ended(identity) is True
+
+
+@pytest.mark.parametrize(
+    ("word", "said", "ended"),
+    [
+        pytest.param(3, "1", True, id="a later one with the same number: the start tick tells them apart"),
+        pytest.param(0, "an-earlier-boot", True, id="of before the last boot: its number means nothing now"),
+        pytest.param(1, "pid:[1]", None, id="of another container: its number means something else there"),
+    ],
+)
+def test_another_process_is_judged_as_far_as_it_can_be(word: int, said: str, ended: bool | None) -> None:
+    words = own_identity().split(" ")
+    words[word] = said
+    assert has_ended(" ".join(words)) is ended
+
+
+def test_without_proc_nothing_can_be_judged(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
+    """As on systems that have none."""
+    monkeypatch.setattr(members, "_PROC", tmp_path)
+    members._boot.cache_clear()
+    identity = own_identity()
+    assert identity == f"- - {os.getpid()} -"
+    assert has_ended(identity) is None
+    members._boot.cache_clear()
+
+
+# --- shares --------------------------------------------------------------------------------
 
 MEMBERS = st.lists(st.integers(1, 9), min_size=1, max_size=6, unique=True)
 PARTITIONS = st.lists(st.integers(0, 30), max_size=12, unique=True)

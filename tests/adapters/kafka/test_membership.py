@@ -1,17 +1,114 @@
-"""Names of group members: kept over restarts, never shared by two that live."""
+"""Who joins again so that partitions that nobody has get an owner; names of members."""
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping
+from itertools import chain, repeat
 from pathlib import Path
+from struct import pack
+from typing import Any
 
 import pytest
 
-from site_spider.adapters.kafka.membership import MemberSlot, default_folder
+from site_spider.adapters.kafka.membership import (
+    LOOK_SECONDS,
+    GroupAssignment,
+    MemberSlot,
+    OwnerWatch,
+    default_folder,
+    owned_by,
+)
+from site_spider.contracts.seed_log import Partition
+
+ONE, TWO, THREE = (Partition("seeds", number) for number in (1, 2, 3))
+
+
+def assignment(owned: Mapping[str, set[Partition]], *, is_settled: bool = True) -> GroupAssignment:
+    parts = {member: frozenset(those) for member, those in owned.items()}
+    return GroupAssignment(parts, frozenset({ONE, TWO, THREE}), is_settled)
+
+
+@pytest.fixture
+def watch(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Makes a watch that gets these answers, the last of them for ever."""
+
+    def make(*answers: GroupAssignment | None) -> OwnerWatch:
+        told = chain(answers, repeat(answers[-1]))
+        monkeypatch.setattr(f"{OwnerWatch.__module__}.assignment_of", lambda *_of_what: next(told))
+        return OwnerWatch(lambda: None, "group", ["seeds"])  # type: ignore[arg-type, return-value]
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("told", "owes"),
+    [
+        pytest.param(assignment({"a-1": {ONE, TWO, THREE}}), False, id="each partition has an owner"),
+        pytest.param(assignment({"a-1": {ONE}, "b-1": {TWO}}), True, id="one has none"),
+        pytest.param(assignment({"b-1": {ONE}}), False, id="to join makes the group rebalance"),
+        pytest.param(assignment({"a-1": set()}, is_settled=False), True, id="a rebalance is under way"),
+        pytest.param(assignment({}, is_settled=False), False, id="there is no group"),
+        pytest.param(None, True, id="the servers do not tell"),
+    ],
+)
+def test_who_owes_a_join(watch: Any, told: GroupAssignment | None, owes: bool) -> None:
+    """A member of a name that the group knows, unless each partition has an owner."""
+    assert watch(told).owes_join("a") is owes
+
+
+def turns_of(watched: OwnerWatch, member: str, looks: int) -> list[int]:
+    """In which looks a member is to join again."""
+    return [look for look in range(looks) if watched.is_to_rejoin(member, 1000 + look * LOOK_SECONDS)]
+
+
+def test_the_member_with_the_fewest_partitions_joins_again_and_then_the_next(watch: Any) -> None:
+    """After 30 s: partitions have no owner for a moment in each rebalance."""
+    gap = assignment({"a": {ONE, TWO}, "b": set()})
+    assert turns_of(watch(gap), "b", 8) == [3, 5, 7]
+    assert turns_of(watch(gap), "a", 8) == [4, 6]
+
+
+def test_a_gap_that_closes_or_moves_is_none(watch: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """Neither is a rebalance, nor servers that do not tell, nor a group without members."""
+    quiet = [
+        assignment({"a": {ONE}, "b": {TWO}}),
+        assignment({"a": {ONE}, "b": {THREE}}),
+        assignment({"a": {ONE, TWO}, "b": {THREE}}),
+        assignment({"a": set()}, is_settled=False),
+        None,
+        assignment({}),
+    ]
+    assert turns_of(watch(*quiet * 3, quiet[2]), "a", 20) == []
+    assert caplog.messages == []
+
+
+def test_a_gap_and_its_end_are_said_once(watch: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """By every member."""
+    caplog.set_level(logging.INFO)
+    gap, whole = assignment({"a": {ONE}, "b": {TWO}}), assignment({"a": {ONE, THREE}, "b": {TWO}})
+    turns_of(watch(*[gap] * 6, whole), "c", 9)
+    first, second = caplog.messages
+    assert first.startswith("Group group: nobody has had seeds/3 for 30 s.")
+    assert second == "Group group: each partition has an owner again."
+
+
+def test_an_assignment_is_read_and_another_form_is_none() -> None:
+    """Each beginning of one is no assignment, and raises nothing."""
+    parts = pack(">h5si3i", 5, b"seeds", 3, 1, 2, 3) + pack(">h4si0i", 4, b"bulk", 0)
+    whole = pack(">hi", 1, 2) + parts + pack(">i", -1)
+    assert owned_by(whole) == {ONE, TWO, THREE}
+    assert [owned_by(whole[:end]) for end in range(len(whole) - 4)] == [frozenset()] * (len(whole) - 4)
+    assert owned_by(b"\xff" * 40) == frozenset()
+
+
+# --- names of group members: kept over restarts, never shared by two that live --------------------
+
 
 CLAIM = """
 import sys
@@ -110,9 +207,8 @@ def test_the_folder_belongs_to_the_user_alone(tmp_path: Path, monkeypatch: pytes
     assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
 
 
-@pytest.mark.parametrize("kind", ["a link", "open to all"])
 def test_a_folder_that_another_user_made_first_is_not_used(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its name in the folder for temporary files can be guessed."""
     home = tmp_path / "home"
@@ -121,15 +217,35 @@ def test_a_folder_that_another_user_made_first_is_not_used(
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
     theirs = tmp_path / f"site_spider-{os.getuid()}"
     (tmp_path / "elsewhere").mkdir()
-    if kind == "a link":
-        theirs.symlink_to(tmp_path / "elsewhere")
-    else:
-        theirs.mkdir()
-        theirs.chmod(0o777)
+    theirs.symlink_to(tmp_path / "elsewhere")
     slot = MemberSlot.claim("group")
     slot.release()
     assert slot.path.parent == home / ".local" / "state" / "site_spider"
     assert not list((tmp_path / "elsewhere").iterdir())
+
+
+def test_a_slot_is_not_taken_in_a_folder_that_others_may_write_to(tmp_path: Path) -> None:
+    """They could take all slots, or put links in the place of lock files; nor behind a link, or in a file."""
+    for name in ("slots", "real"):
+        (tmp_path / name).mkdir(mode=0o700)
+    (tmp_path / "slots").chmod(0o777)
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    (tmp_path / "file").touch()
+    for name in ("slots", "link", "file"):
+        with pytest.raises(OSError, match=name) as refused:
+            MemberSlot.claim("group", tmp_path / name)
+        assert name == "file" or isinstance(refused.value, PermissionError)
+
+
+def test_a_lock_file_that_is_a_link_is_refused(tmp_path: Path) -> None:
+    """What it leads to stays as it is."""
+    slot = MemberSlot.claim("group", tmp_path)
+    slot.release()
+    slot.path.unlink()
+    (tmp_path / "elsewhere").write_text("kept")
+    slot.path.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError, match="symbolic"):
+        MemberSlot.claim("group", tmp_path)
 
 
 def test_a_folder_of_somebody_else_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

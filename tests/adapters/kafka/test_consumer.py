@@ -1,0 +1,252 @@
+"""Messages that Kafka deletes before the group has read them, and those that wait in a member."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from site_spider.adapters.kafka.consumer import FEW_MESSAGES, MOST_BYTES, MOST_MESSAGES, Gaps, KafkaPrefetch
+from site_spider.contracts.seed_log import Message, Partition, Position, Producer
+from site_spider.observe.progress import of_partition, total
+from tests.contracts.seed_logs import Case, kafka_case, kafka_producer, make_kafka_topic, poll_until
+from tests.in_process.engine import crawl
+
+__all__ = ["kafka_producer"]
+
+P = Partition("t", 0)
+
+
+class Told(list[tuple[Partition, int, int]]):
+    """What the listener hears, and a log that begins at `start`."""
+
+    start: int | None = 0
+    asked = 0
+
+    def start_of(self, _partition: Partition) -> int | None:
+        self.asked += 1
+        return self.start
+
+    def tell(self, *what: object) -> None:
+        self.append(what)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def told() -> Told:
+    return Told()
+
+
+@pytest.fixture
+def gaps(told: Told) -> Gaps:
+    return Gaps(told.start_of, told.tell)
+
+
+def test_a_gap_below_the_start_of_the_log_is_told(gaps: Gaps, told: Told) -> None:
+    told.start = 8
+    gaps.saw(P, 8, 9, 1, 3)
+    gaps.look(0.0)
+    assert told == [(P, 3, 8)]
+
+
+def test_gaps_of_compaction_and_of_transactions_are_none(gaps: Gaps, told: Told) -> None:
+    gaps.saw(P, 8, 9, 1, 3)
+    gaps.look(0.0)
+    for offset in range(10, 100, 2):
+        gaps.saw(P, offset, offset + 1, 1, 3)
+        gaps.look(1.0)
+    assert told == []
+    assert told.asked == 1  # not at each of them
+
+
+def test_nothing_is_missing_where_nothing_was_committed(gaps: Gaps, told: Told) -> None:
+    told.start = 8
+    gaps.saw(P, 8, 9, 1, None)
+    gaps.saw(P, 8, 9, 2, 8)
+    gaps.look(0.0)
+    assert told == []
+
+
+def test_servers_that_do_not_answer_are_asked_again(gaps: Gaps, told: Told) -> None:
+    told.start = None
+    gaps.saw(P, 8, 9, 1, 3)
+    gaps.look(0.0)
+    told.start = 6
+    gaps.look(1.0)
+    assert told == []
+    gaps.look(11.0)
+    assert told == [(P, 3, 6)]
+
+
+@pytest.fixture
+def case(
+    kafka_producer: Producer, kafka_brokers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Case]:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    with kafka_case(kafka_producer, kafka_brokers) as case:
+        make_kafka_topic(kafka_brokers, case.topic, 1)
+        yield case
+
+
+def delete_up_to(brokers: str, topic: str, offset: int) -> None:
+    admin = AdminClient({"bootstrap.servers": brokers})
+    for future in admin.delete_records([TopicPartition(topic, 0, offset)]).values():
+        future.result(300)
+
+
+@pytest.mark.servers
+@pytest.mark.parametrize("deleted_up_to", [8, 10])
+def test_a_member_hears_of_what_was_deleted(case: Case, kafka_brokers: str, deleted_up_to: int) -> None:
+    """Also when nothing is left to be read."""
+    case.produce(10)
+    first = case.member()
+    first.own(1)
+    at = Partition(case.topic, 0)
+    first.consumer.commit({at: Position(3)})
+    case.leave(first)
+    delete_up_to(kafka_brokers, case.topic, deleted_up_to)
+    progress = total(map(of_partition, case.log.progress(case.topic, case.group)))
+    assert (progress.deleted, progress.lag) == (deleted_up_to - 3, 10 - deleted_up_to)
+    second = case.member()
+    poll_until([second], lambda: second.listener.gone and len(second.taken) == 10 - deleted_up_to, "the gap")
+    assert [message.offset for message in second.taken] == list(range(deleted_up_to, 10))
+    assert second.listener.gone == [(at, 3, deleted_up_to)]
+
+
+@pytest.mark.servers
+def test_a_crawl_counts_seeds_that_were_deleted_unread(
+    case: Case, kafka_brokers: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = {
+        "SITE_KAFKA_BROKERS": kafka_brokers, "SITE_SEED_TOPIC": case.topic, "SITE_CONSUMER_GROUP": case.group,
+    }  # fmt: skip
+    seeds = [{"url": f"http://h.test/{number}"} for number in range(10)]
+    assert crawl(tmp_path, seeds[:3], **settings).seeds["deleted_unread"] == 0
+    case.send([(None, b'{"url": "http://h.test/x"}')] * 10)
+    delete_up_to(kafka_brokers, case.topic, 9)
+    found = crawl(tmp_path, [], **settings)
+    assert found.seeds["deleted_unread"] == 6
+    assert found.seeds["completed"] == 4
+    assert found.exit_code == 0
+    assert "6 seeds were deleted unread, from offset 3 to before 9" in caplog.text
+
+
+# --- messages between the client and whoever polls ------------------------------------------------
+
+
+A, B = Partition("seeds", 0), Partition("seeds", 1)
+
+
+class Client:
+    """What the prefetch does to the client, and which assignments there are."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[Partition, int] = {A: 1, B: 1}
+        self.stopped: set[Partition] = set()
+        self.prefetch = KafkaPrefetch(self.numbers.get, self._stop, self._go_on)
+
+    def _stop(self, partitions: Sequence[Partition]) -> None:
+        assert not self.stopped & set(partitions)
+        self.stopped |= set(partitions)
+
+    def _go_on(self, partitions: Sequence[Partition]) -> None:
+        assert self.stopped >= set(partitions)
+        self.stopped -= set(partitions)
+
+    def give(self, partition: Partition, offsets: range, value: bytes = b"v") -> None:
+        for offset in offsets:
+            message = Message(partition, offset, b"k", value)
+            self.prefetch.put(message, self.numbers.get(partition))
+
+    def take(self, limit: int = 1_000_000) -> list[tuple[int, int]]:
+        return [(message.partition.number, message.offset) for message in self.prefetch.take(limit)]
+
+
+@pytest.fixture
+def client() -> Client:
+    return Client()
+
+
+def test_messages_come_in_order_and_up_to_the_limit(client: Client) -> None:
+    client.give(A, range(3))
+    assert A in client.prefetch
+    assert client.take(2) == [(0, 0), (0, 1)]
+    assert client.take(2) == [(0, 2)]
+    assert A not in client.prefetch
+    assert client.take() == []
+
+
+def test_partitions_take_turns(client: Client) -> None:
+    client.give(A, range(2))
+    client.give(B, range(2))
+    assert client.take(1) == [(0, 0)]
+    assert client.take(1) == [(1, 0)]
+    assert client.take() == [(0, 1), (1, 1)]
+
+
+def test_a_paused_partition_gives_nothing_until_it_is_resumed(client: Client) -> None:
+    client.give(A, range(2))
+    client.give(B, range(1))
+    client.prefetch.pause([A])
+    assert client.take() == [(1, 0)]
+    client.give(A, range(2, 3))
+    assert client.take() == []
+    client.prefetch.resume([A])
+    assert client.take() == [(0, 0), (0, 1), (0, 2)]
+
+
+@pytest.mark.parametrize("change", ["lost", "assigned anew"])
+def test_what_came_in_an_earlier_assignment_is_dropped(client: Client, change: str) -> None:
+    client.give(A, range(2))
+    client.prefetch.pause([A])
+    if change == "lost":
+        del client.numbers[A]
+    else:
+        client.numbers[A] = 2
+        client.give(A, range(1))
+    assert client.take() == ([] if change == "lost" else [(0, 0)])
+    assert A not in client.prefetch
+
+
+def test_a_message_of_a_partition_that_left_meanwhile_is_not_kept(client: Client) -> None:
+    client.prefetch.put(Message(A, 0, None, b"v"), None)
+    client.prefetch.put(Message(A, 0, None, b"v"), 7)
+    assert client.take() == []
+
+
+def test_the_client_stops_where_much_waits_and_goes_on_where_little_is_left(client: Client) -> None:
+    client.prefetch.pause([A])
+    client.give(A, range(MOST_MESSAGES))
+    client.give(B, range(1))
+    assert client.take() == [(1, 0)]
+    assert client.stopped == {A}
+    client.prefetch.resume([A])
+    assert len(client.take(MOST_MESSAGES - FEW_MESSAGES)) == MOST_MESSAGES - FEW_MESSAGES
+    assert client.stopped == {A}
+    client.take(1)
+    assert client.stopped == set()
+
+
+def test_the_client_stops_when_many_bytes_wait(client: Client) -> None:
+    client.prefetch.pause([A])
+    client.give(A, range(2), b"v" * (MOST_BYTES // 2))
+    assert client.take() == []
+    assert client.stopped == {A}
+    client.prefetch.resume([A])
+    assert client.take(1) == [(0, 0)]
+    assert client.stopped == set()
+
+
+def test_a_new_assignment_finds_the_client_going_on(client: Client) -> None:
+    """The client is resumed with it, and may be stopped again."""
+    client.prefetch.pause([A])
+    client.give(A, range(MOST_MESSAGES))
+    client.take()
+    client.numbers[A] = 2
+    client.stopped.clear()
+    client.give(A, range(MOST_MESSAGES))
+    client.prefetch.pause([A])
+    client.take()
+    assert client.stopped == {A}
