@@ -33,7 +33,6 @@ _MARKS = "<!-- {}: written by `python -m tools.docs` -->", "<!-- end of {} -->"
 _OF_ALL = {"--help", "--spider", "--format"}  # described once, at the top of the page
 _FOR_USERS = ("crawl_spider.sh",)
 _OF_A_START = "start: "  # so begin the options of `scrapy task start` that are fields of a task
-_EXIT_CODES = re.compile(r" ?\bThe exit code is [^.]*\.")  # they have a table of their own
 _ELSEWHERE = re.compile(r"Exit code|Environment:|options:")
 
 
@@ -98,7 +97,8 @@ def _section(name: str, command: ScrapyCommand) -> str:
         for action in parser._actions
         if action not in shared._group_actions and not _OF_ALL.intersection(action.option_strings)
     ]
-    said = _EXIT_CODES.sub("", command.long_desc())
+    sentences = re.split(r"(?<=\.) ", " ".join(command.long_desc().split()))
+    said = " ".join(sentences[:2])  # --help has the others
     usage = "" if command.syntax() == "[options]" else f"\n\n    scrapy {name} {command.syntax()}"
     return "\n\n".join([f"### scrapy {name}{usage}", wrapped(said), "\n".join(_options(options))]).rstrip()
 
