@@ -1,6 +1,6 @@
 """Writes the parts of the documents that follow from the source: python -m tools.docs
 
-These are the reference of commands and scripts, from what their --help is made of; the table of metrics, from
+These are the reference of commands and scripts, from what their --help is made of; the list of metrics, from
 the catalogue; and the map of folders, from the first sentences of their docstrings.
 """
 
@@ -33,7 +33,6 @@ _MARKS = "<!-- {}: written by `python -m tools.docs` -->", "<!-- end of {} -->"
 _OF_ALL = {"--help", "--spider", "--format"}  # described once, at the top of the page
 _FOR_USERS = ("crawl_spider.sh",)
 _OF_A_START = "start: "  # so begin the options of `scrapy task start` that are fields of a task
-_EXIT_CODES = re.compile(r" ?\bThe exit code is [^.]*\.")  # they have a table of their own
 _ELSEWHERE = re.compile(r"Exit code|Environment:|options:")
 
 
@@ -66,18 +65,18 @@ def reference() -> str:
     for name in of_scrapy & commands.keys():
         said = (getdoc(commands[name]) or "").partition("\n\n")[0]
         changed[" ".join(said.split())].append(f"`{name}`")
-    rows = sorted(f"| {', '.join(sorted(names))} | {said} |" for said, names in changed.items())
+    rows = sorted(f"- {', '.join(sorted(names))}: {said}" for said, names in changed.items())
     helps = {path.name: _help(path) for path in sorted((ROOT / "task_shell").glob("*.sh"))}
-    others = [f"| `{name}` | {_in_short(said)} |" for name, said in helps.items() if name not in _FOR_USERS]
+    others = [f"- `{name}`: {_in_short(said)}" for name, said in helps.items() if name not in _FOR_USERS]
     return "\n\n".join(
         [
             "## Commands of site_spider",
             *ours,
             "## Commands of Scrapy",
-            "\n".join(["| command | difference |", "|---|---|", *rows]),
+            "\n".join(rows),
             "## Scripts",
-            *(f"### {name}\n\n```text\n{helps[name]}\n```" for name in _FOR_USERS),
-            "\n".join(["| other script | meaning |", "|---|---|", *others]),
+            *(f"### {name}\n\n```text\n{_usage(helps[name])}\n```" for name in _FOR_USERS),
+            "\n".join(["Others:", "", *others]),
         ]
     )
 
@@ -98,7 +97,8 @@ def _section(name: str, command: ScrapyCommand) -> str:
         for action in parser._actions
         if action not in shared._group_actions and not _OF_ALL.intersection(action.option_strings)
     ]
-    said = _EXIT_CODES.sub("", command.long_desc())
+    sentences = re.split(r"(?<=\.) ", " ".join(command.long_desc().split()))
+    said = " ".join(sentences[:2])  # --help has the others
     usage = "" if command.syntax() == "[options]" else f"\n\n    scrapy {name} {command.syntax()}"
     return "\n\n".join([f"### scrapy {name}{usage}", wrapped(said), "\n".join(_options(options))]).rstrip()
 
@@ -125,21 +125,25 @@ def _help(path: Path) -> str:
     return "\n\n".join(takewhile(lambda part: not _ELSEWHERE.match(part), paragraphs))
 
 
+def _usage(said: str) -> str:
+    return said.partition("\n\n")[0]
+
+
 def _in_short(said: str) -> str:
     paragraph = next(part for part in said.split("\n\n") if not part.startswith("Usage:"))
     return re.split(r"[,.]? \(|[,.](?:\s|$)", " ".join(paragraph.split()))[0]
 
 
 def metrics() -> str:
-    """A row for each metric: its name tells counters, and its meaning histograms."""
-    return "\n".join(["| metric | meaning |", "|---|---|", *map(_row, METRICS)])
+    """A line for each metric: its name tells counters, and its meaning histograms."""
+    return "\n".join(map(_line, METRICS))
 
 
-def _row(metric: Metric) -> str:
+def _line(metric: Metric) -> str:
     total = "_total" if metric.kind == "counter" else ""
     labels = f"{{{', '.join(metric.labels)}}}" if metric.labels else ""
     kind = " (histogram)" if metric.kind == "histogram" else ""
-    return f"| `{metric.family}{total}{labels}` | {metric.meaning}{kind} |"
+    return wrapped(f"- `{metric.family}{total}{labels}`: {metric.meaning}{kind}", "  ")
 
 
 def modules() -> str:

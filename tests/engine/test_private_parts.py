@@ -44,11 +44,11 @@ def test_the_search_finds(source: str, tmp_path: Path) -> None:
 
 
 def test_every_use_is_documented() -> None:
-    """The table names each private part that engine/ uses, and no other."""
+    """The list names each private part that engine/ uses, and no other."""
     text = (ROOT / "docs" / "scrapy-internals.md").read_text(encoding="utf-8")
     described = {
         name.rpartition(".")[2]
-        for row in re.findall(r"^\| (.*?) \|", text, re.MULTILINE)
+        for row in re.findall(r"^- (.*?):\s+`tests/", text, re.MULTILINE | re.DOTALL)
         for name in re.findall(r"`([\w.]+)`", row)
     }
     used = set().union(*map(uses, ENGINE.values()))

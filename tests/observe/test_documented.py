@@ -1,4 +1,4 @@
-"""The table of docs/observability.md names the fields of a real crawl's documents, and no others."""
+"""The list of docs/observability.md names the fields of a real crawl's documents, and no others."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ from site_spider.service.service import SeedService
 from tests.in_process import engine
 from tests.in_process.engine import crawl, page
 
-PAGE = (Path(__file__).parents[2] / "docs/observability.md").read_text(encoding="utf-8")
+_TEXT = (Path(__file__).parents[2] / "docs/observability.md").read_text(encoding="utf-8")
+PAGE = re.sub(r"\n {2}(?=\S)", " ", _TEXT)  # each point of a list in one line
 # the last part of a field's name that comes from elsewhere, by what the table writes for it
 _NAMED = {
     "responses": "STATUS",
@@ -47,14 +48,12 @@ _WHOLE = {"largest_hosts", "newest_failures", "buckets"}  # described as one
 
 
 def documented(begins: str, ends: str) -> set[str]:
-    """The fields of a table: `a.b`, `.c` is a.b and a.c."""
+    """The fields of a list: `a.b`, `.c` is a.b and a.c."""
     part = PAGE.split(begins, 1)[1].split(ends, 1)[0]
     found: set[str] = set()
-    for line in part.splitlines():
-        if not line.startswith("| `"):
-            continue
+    for point in re.findall(r"^- (`.*?`): ", part, re.MULTILINE):
         before = ""
-        for name in re.findall(r"`([^`]+)`", line.split("|")[1]):
+        for name in re.findall(r"`([^`]+)`", point):
             full = before.rpartition(".")[0] + name if name.startswith(".") else name
             before = full
             found.add(full)
@@ -115,7 +114,7 @@ def test_every_field_of_a_document_is_in_the_table_and_every_field_of_the_table_
     document = json.loads(rows[-1][0])
     assert set(fields(document)) - FIELDS == set(), "not in docs/observability.md"
     assert FIELDS - set(fields(document)) == set(), "in no document"
-    [row] = [line for line in PAGE.splitlines() if line.startswith("| `latency.HISTOGRAM.count`")]
+    [row] = [line for line in PAGE.splitlines() if line.startswith("- `latency.HISTOGRAM.count`")]
     assert all(f"`{histogram}`" in row for histogram in document["latency"])
 
 
@@ -130,7 +129,7 @@ def test_every_field_of_the_topic_is_in_a_table(folder: Path) -> None:
 def test_reasons_and_causes_are_described() -> None:
     """Each by its name."""
     assert documented("### Reasons", "### Counters of your own") == set(REASONS)
-    [row] = [line for line in PAGE.splitlines() if line.startswith("| `paused_seconds.CAUSE`")]
+    [row] = [line for line in PAGE.splitlines() if line.startswith("- `paused_seconds.CAUSE`")]
     assert all(f"`{cause}`" in row for cause in CAUSES)
 
 
