@@ -587,7 +587,7 @@ class Counting:
 
     def _name_anew(self, last: Tally) -> None:
         """One key, as long as a tally is built on one of the same key."""
-        if last.writer == self._writer:
+        if self._writer and last.writer == self._writer:
             return
         is_first = self._writer is None
         is_ours = is_first and last.writer.startswith(f"{self._name}.")

@@ -309,7 +309,7 @@ class PageTable:
             "SELECT reason, count(*) FROM words WHERE reason IS NOT NULL GROUP BY reason"
         ).fetchall()
         self._rows.execute("DROP TABLE words")
-        came_back = dict(self._rows.execute(_CAME_BACK, (number,)).fetchall())
+        came_back = bounded(dict(self._rows.execute(_CAME_BACK, (number,)).fetchall()))
         return PageCounts(int(answered), failures, int(size_bytes), bounded(dict(reasons)), came_back)
 
 

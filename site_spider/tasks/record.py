@@ -370,7 +370,10 @@ _OTHER = "other"
 
 
 def bounded(reasons: Mapping[str, int]) -> dict[str, int]:
-    """The most frequent names; the others count as one."""
+    """The most frequent names; the others count as one, with what has no name."""
+    if nameless := reasons.get(""):
+        named = {name: count for name, count in reasons.items() if name}
+        reasons = named | {_OTHER: named.get(_OTHER, 0) + nameless}
     if len(reasons) <= _MOST_REASONS:
         return dict(reasons)
     ranked = sorted(reasons, key=lambda name: (name == _OTHER, -reasons[name], name))

@@ -390,6 +390,18 @@ def test_a_repeat_waits_for_a_tally_of_its_own_process() -> None:
     assert sorted(counting.stale(ending)) == ["new.0", "owner", "zombie"]
 
 
+def test_a_tally_after_one_that_failed_has_a_key_of_its_own() -> None:
+    """Also in a log without tallies: the one that failed may be there all the same, later."""
+    ending, counting = TaskEnding(), Counting(PART, "new", count())
+    sent = []
+    for offset in range(3):
+        counting.arrived(offset)
+        counting.done(offset, Counts({"result": 1}))
+        sent.append(counting.next_tally(ending, 0, {}, tells_passed=False))
+        counting.failed()
+    assert [tally and tally.writer for tally in sent] == ["new.0", "new.1", "new.2"]
+
+
 class Log:
     """What compaction leaves of a control log, and what a record of it costs to read."""
 

@@ -103,7 +103,7 @@ def counted(said: list[tuple[str, list[CountedPage]]], task_id: str, start: int)
         if of == task_id and at >= start
         for page in those
     }.values()
-    reasons = [page.reason for page in last if page.reason is not None]
+    reasons = [page.reason or "other" for page in last if page.reason is not None]
     return PageCounts(
         sum(page.is_answered for page in last),
         len(reasons),
@@ -183,6 +183,11 @@ def test_records_of_ends_that_were_told_are_stale() -> None:
     found, _ = reading([*said, message(3, key_of("one", "w", 0), None)], ["one"], {"one": 2, "two": 1})
     assert found.stale == [said[0].key]
     assert found.counts["one"].pages == 0
+
+
+def test_a_failure_without_a_reason_has_a_name() -> None:
+    """A spider may write anything, and an event with an empty name is none."""
+    assert bounded({"": 2, "other": 1, "dns": 3}) == {"other": 3, "dns": 3}
 
 
 def test_rare_reasons_are_one() -> None:
