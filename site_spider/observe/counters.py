@@ -332,7 +332,7 @@ def _size(item: tuple[str | None, TaskCounts]) -> tuple[int, int]:
 
 
 class SeedTimes(SeedListener):
-    """From the poll to the completion. The exemplar of a duration is its seed."""
+    """From the poll to the completion. The exemplar of a duration is the place of its seed."""
 
     def __init__(
         self, tasks: TaskSums, durations: Histogram, clock: Callable[[], float] | None = None
