@@ -470,10 +470,7 @@ class HostQueue(Generic[T]):
 # retried waits behind the seeds as well, unless its seed or spider gave it a priority of its own, which it
 # keeps.
 
-SEED_LEVEL = 0
-PROXY_LEVEL = (
-    10_000_000  # behind every retry, whatever the priority of its seed; a redirect lowers it a little
-)
+PROXY_LEVEL = 10_000_000  # behind every retry, whatever its seed's priority; a redirect lowers it a little
 _LOWEST_OF_PROXIES = PROXY_LEVEL // 2
 _MOST = _LOWEST_OF_PROXIES - 1  # of a priority; beyond it a request would pass for one that needs a proxy
 
@@ -511,11 +508,6 @@ def bounded(priority: int) -> int:
 def needs_proxy(level: int) -> bool:
     """Whether requests that go through a proxy wait on this level."""
     return level >= _LOWEST_OF_PROXIES
-
-
-def level_of(priority: int) -> int:
-    """The level of a (placed) priority."""
-    return -priority
 
 
 def queue_lengths(by_level: Mapping[int, int]) -> dict[str, int]:

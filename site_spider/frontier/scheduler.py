@@ -24,7 +24,7 @@ from site_spider.frontier.waiter import Preparation, Waiter, WaitingLink, as_req
 from site_spider.frontier.waiting_room import WaitingRoom
 from site_spider.intake.room import BackPressure
 from site_spider.intake.seed_queue import SeedQueue, seed_request
-from site_spider.intake.suspects import Isolation
+from site_spider.intake.suspects import Quarantine
 from site_spider.ledger import completion as lineage
 from site_spider.ledger.completion import Completion, Job
 from site_spider.ledger.ledger import SeedInFlight
@@ -45,14 +45,14 @@ class Queues:
         spill: Spill,
         completion: Completion,
         dead_letters: DeadLetters,
-        isolation: Isolation,
+        quarantine: Quarantine,
     ) -> None:
         self.seeds = seeds
         self.room = room
         self._spill = spill
         self._completion = completion
         self._dead_letters = dead_letters
-        self._isolation = isolation
+        self._quarantine = quarantine
 
     def __len__(self) -> int:
         return len(self.room) + len(self.seeds)
@@ -78,13 +78,13 @@ class Queues:
     def admit_seeds(self) -> None:
         """Let the seeds that may begin wait among the requests, each for its host."""
         for waiting in self.room.take_kept_back() if self.room.keeps_back else ():
-            if waiting.live and self._isolation.may_begin(waiting):
+            if waiting.live and self._quarantine.may_begin(waiting):
                 self._admit(waiting)
             elif waiting.live:
                 self.room.keeps_back.append(waiting)
         while self.seeds.is_due and (next_one := self.seeds.pop()) is not None:
             self._admit(next_one)
-        self._isolation.proceed()  # the next suspect begins, if it may, when nothing else is under way
+        self._quarantine.proceed_alone()  # the next suspect begins, if it may, when nothing else is under way
 
     def _admit(self, waiting: SeedInFlight) -> None:
         try:
@@ -224,7 +224,7 @@ class Dispatcher:
     def next(self) -> Request | None:
         """The request to download next; None when there is none at the moment."""
         lineage.work_on(None)
-        if not self._back_pressure.may_download():
+        if self._back_pressure.hindrance():
             return None
         if self._back_pressure.may_admit():
             if self._queues.seeds.is_due:

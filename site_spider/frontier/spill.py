@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from site_spider import meta_keys, runtime
 from site_spider.contracts.seed_log import Headers, MessagePlace, Partition
 from site_spider.engine.background import Background, Turns
 from site_spider.engine.guard import unguarded
-from site_spider.errors import SeedError
+from site_spider.errors import SeedError, SiteSpiderError
 from site_spider.frontier.waiter import KEY as SOURCE
 from site_spider.frontier.waiter import (
     Waiter,
@@ -34,10 +35,9 @@ from site_spider.frontier.waiter import (
 )
 from site_spider.frontier.waiting_room import WaitingRoom
 from site_spider.intake.room import Load
-from site_spider.intake.seed_queue import TopicPartitions
 from site_spider.ledger import completion as lineage
 from site_spider.ledger.completion import Completion, Job
-from site_spider.ledger.ledger import Outcome, SeedInFlight
+from site_spider.ledger.ledger import Ledger, Outcome, SeedInFlight
 from site_spider.page.url import host_of
 from site_spider.results.commits import Commits
 from site_spider.seed import spilled
@@ -45,31 +45,71 @@ from site_spider.seed.seed import DIRECTIVES, moved_headers, parse_seed
 from site_spider.seed.spilled import Spilled, signed
 from site_spider.seed.tiers import partition_of
 
-# --- hosts: which process owns which host, when seeds are keyed by host (SITE_HOST_OWNERSHIP) ------------
-# A host belongs to the partition where a seed with its key goes, and to whichever process that partition is
-# assigned to. With several tiers it has one in each. What is polled from a partition is crawled here all
-# the same, whatever its key says, so nothing goes to and fro.
+logger = logging.getLogger(__name__)
 
+# --- partitions: how many each seed topic has, and this process' share of them ---------------------------
+# With SITE_HOST_OWNERSHIP, where seeds are keyed by host, a host belongs to the partition where a seed with
+# its key goes, and to whichever process that partition is assigned to. With several tiers it has one in each.
+# What is polled from a partition is crawled here all the same, whatever its key says, so nothing goes to and
+# fro.
+
+_ASK_SECONDS = 30.0  # between two questions how many partitions there are
 _number_of = lru_cache(maxsize=10_000)(partition_of)
 
 
-class Ownership:
-    """On the event loop's thread only."""
+class TopicPartitions:
+    """Asks the ledger what is assigned. On the event loop's thread only."""
 
-    def __init__(self, partitions: TopicPartitions) -> None:
-        self._partitions = partitions
-        self._looked: tuple[tuple[int, ...], frozenset[Partition]] = (partitions.counts(), frozenset())
+    def __init__(
+        self,
+        topics: Sequence[str],
+        ledger: Ledger,
+        count_partitions: Callable[[str], int],
+        background: Background,
+    ) -> None:
+        self._background = background
+        self._ledger = ledger
+        self._count_partitions = count_partitions  # may block
+        self.counts = dict.fromkeys(topics, 0)  # 0 while that is not known
+        self._owned: Counter[str] = Counter()
+        self._ask_at = 0.0
+        self._asking: asyncio.Task[None] | None = None
+        self._looked: tuple[dict[str, int], set[Partition]] = dict(self.counts), set()
 
     def owns(self, host: str, topic: str) -> bool:
         """Whether a request to this host is made here. While the partitions are not known, all are."""
-        count = self._partitions.count(topic)
-        return not count or self._partitions.owns(Partition(topic, _number_of(host.encode(), count)))
+        count = self.counts.get(topic, 0)
+        partition = Partition(topic, _number_of(host.encode(), count) if count else 0)
+        return not count or self._ledger.epoch(partition) is not None
 
-    def look(self) -> bool:
-        """True when hosts have changed hands since the last look; to be called now and then."""
-        found = self._partitions.counts(), self._partitions.assigned()
-        before, self._looked = self._looked, found
-        return before != found
+    def have_hosts_moved(self) -> bool:
+        """True when hosts have changed hands since this was asked the last time."""
+        before, self._looked = self._looked, (dict(self.counts), set(self._ledger.partitions()))
+        return before != self._looked
+
+    def share(self, topic: str) -> float:
+        """Of the partitions of a topic, as of the last look; 1 while their number is not known.
+
+        What has not ended when its last partition leaves goes on as if there were one.
+        """
+        count = self.counts.get(topic, 0)
+        return min(1.0, max(1, self._owned[topic]) / count) if count else 1.0
+
+    def look(self) -> None:
+        """To be called now and then."""
+        self._owned = Counter(partition.topic for partition in self._ledger.partitions())
+        now = asyncio.get_running_loop().time()
+        if now >= self._ask_at and (self._asking is None or self._asking.done()):
+            self._ask_at = now + _ASK_SECONDS
+            self._asking = self._background.start(self.ask(), "count of partitions")
+
+    async def ask(self) -> None:
+        """Find out how many partitions there are; an outage leaves that as it was."""
+        for topic in self.counts:
+            try:
+                self.counts[topic] = await asyncio.to_thread(self._count_partitions, topic)
+            except SiteSpiderError as error:
+                logger.debug("The partitions of %s are not known now: %s", topic, error)
 
 
 # --- others: what spilling goes by, and who else has to know of a request that leaves --------------------
@@ -286,8 +326,6 @@ def _hops(job: Job) -> int:
 # refuses, is crawled here. A page that left is neither in flight nor done in this process
 # (dupefilter.filters): it is compared where it arrives.
 
-logger = logging.getLogger(__name__)
-
 _MOST_AT_ONCE = 500  # of what waits: the event loop goes on in between
 
 
@@ -302,7 +340,7 @@ class Spill:
         completion: Completion,
         room: WaitingRoom,
         pages: SpilledPages | None,
-        hosts: Ownership | None,
+        hosts: TopicPartitions | None,
         count: Callable[[str], None],
         background: Background,
         parked: ParkedTopic | None = None,
@@ -329,7 +367,7 @@ class Spill:
 
     async def look(self) -> None:
         """Send away what waits and is not to wait here any more; to be called now and then."""
-        have_hosts_moved = self._hosts is not None and self._hosts.look()
+        have_hosts_moved = self._hosts is not None and self._hosts.have_hosts_moved()
         if self._find_overdue() or have_hosts_moved:
             self._is_sweeping = True
         if self._is_sweeping and self._load.may_download:
@@ -425,7 +463,7 @@ class Spill:
             return True
         if self._commits.stores_records:
             return False  # stored as a whole; pages that are seeds might be stored again after a kill
-        deaths = self._completion.ledger.suspicion(entry.partition).deaths(entry.offset)
+        deaths = self._completion.ledger.books(entry.partition).suspicion.deaths(entry.offset)
         return deaths > 0 or entry.pages >= self._rules.tree_pages
 
     def _is_ours(self, url: str, entry: SeedInFlight) -> bool:

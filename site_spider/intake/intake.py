@@ -451,7 +451,7 @@ class Seeds:
         await self._handover.prepare(epochs)
         # without those that the intake has given up waiting for, and that may be back
         leaving = [partition for partition, epoch in epochs.items() if self._ledger.epoch(partition) == epoch]
-        positions = self._completion.positions(leaving, leaving=not self._has_died())
+        positions = self._ledger.positions(leaving, leaving=not self._has_died())
         self.lost(leaving)
         return positions
 

@@ -7,7 +7,7 @@ failure result here, so that no document is missing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from contextvars import ContextVar
 from hashlib import blake2b
@@ -427,10 +427,3 @@ class Completion:
         entry.at_last, entry.is_closing = None, False
         for tell in self._told["fenced"]:
             tell(entry)
-
-    def positions(
-        self, partitions: Collection[Partition] | None = None, *, leaving: bool = False
-    ) -> dict[Partition, Position]:
-        """What is safe to commit now, for these partitions or all."""
-        wanted = self.ledger.partitions() if partitions is None else partitions
-        return self.ledger.positions(wanted, leaving=leaving)

@@ -253,7 +253,7 @@ class OffsetCommits(Commits):
 
     def tick(self) -> None:
         """As in Commits."""
-        self._wanted = _Wanted(self._completion.positions(), self._wanted.leaves)
+        self._wanted = _Wanted(self._completion.ledger.positions(), self._wanted.leaves)
 
     def commit_first(self, positions: Mapping[Partition, Position], then: Callable[[], None]) -> None:
         """As in Commits."""
@@ -309,7 +309,7 @@ class OffsetCommits(Commits):
         self._tell(self._heard)
 
     def _heard(self) -> None:
-        self._wanted = _Wanted(self._completion.positions(), self._wanted.leaves + 1)
+        self._wanted = _Wanted(self._completion.ledger.positions(), self._wanted.leaves + 1)
 
     def _commit_firsts(self, consumer: Consumer, mine: Set[Partition]) -> None:
         while not self._is_under_way and (self._first is not None or not self._firsts.empty()):

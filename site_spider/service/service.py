@@ -275,7 +275,7 @@ class SeedService:
             where_results_go(settings),
             form(),
         )
-        say_idle_processes(config.tiers.topics, sum(parts.partitions.counts()))
+        say_idle_processes(config.tiers.topics, sum(parts.partitions.counts.values()))
 
     async def _stores(self, config: ServiceSettings) -> Stores:
         """What the settings name, when the seed log is there and lets us use it."""

@@ -22,7 +22,7 @@ from site_spider.engine import flow as engine_hooks
 from site_spider.engine import scrapy_parts as registry
 from site_spider.engine.cookies import SeedCookies
 from site_spider.frontier.scheduler import CrawlParts, Dispatcher, Queues
-from site_spider.frontier.spill import Ownership, SeedWriter, Spill, SpilledPages
+from site_spider.frontier.spill import SeedWriter, Spill, SpilledPages, TopicPartitions
 from site_spider.frontier.waiter import (
     LinksInHand,
     Preparation,
@@ -36,7 +36,7 @@ from site_spider.frontier.waiter import (
 from site_spider.frontier.waiting_room import Times, WaitingRoom, build_frontier, build_load, build_politeness
 from site_spider.intake.intake import SINK_SECONDS, Handover, Intake, LoopCalls, Seeds
 from site_spider.intake.room import BackPressure, PollRoom, SoftLimit
-from site_spider.intake.seed_queue import OwnRequests, SeedQueue, TopicPartitions
+from site_spider.intake.seed_queue import METHOD, SeedQueue
 from site_spider.intake.suspects import Quarantine
 from site_spider.ledger.completion import Completion
 from site_spider.ledger.ledger import Ledger
@@ -160,8 +160,8 @@ class Parts:
             config.tiers.weights,
             lambda: records.shares(frontier),
         )
-        own_requests = OwnRequests(spider)
-        seed_queue = SeedQueue(wake, own_requests)
+        own_request = getattr(spider, METHOD, None)
+        seed_queue = SeedQueue(wake, own_request)
         self.quarantine = quarantine = Quarantine(
             completion, seed_queue, dead_letters, commits.commit_first, wake
         )
@@ -188,7 +188,7 @@ class Parts:
             politeness,
             load,
             completion,
-            quarantine.isolation.may_begin,
+            quarantine.may_begin,
             poll_room.starved,
             wake,
             times=times,
@@ -196,7 +196,7 @@ class Parts:
         )
         urgency.add(quarantine.is_cautious, is_leaving, _asking(room, "is_idle"))
         cookies = SeedCookies(crawler)
-        hosts = Ownership(partitions) if config.host_ownership else None
+        hosts = partitions if config.host_ownership else None
         headers = SeedHeaders(library, everywhere=SEED_HEADERS in config.seed_meta_keys)
         spill = Spill(
             config.spill,
@@ -211,7 +211,7 @@ class Parts:
             records.parking,
             records.highs,
         )
-        self.queues = queues = Queues(seed_queue, room, spill, completion, dead_letters, quarantine.isolation)
+        self.queues = queues = Queues(seed_queue, room, spill, completion, dead_letters, quarantine)
         all_seeds = options.boolean(settings, "SITE_FILTER_SEEDS")
         pages = pages_of(dupefilter, seed_queue, completion, spider, background, all_seeds=all_seeds)
         traps, rules = Traps(), lambda: stores.url_rules.rules
@@ -252,7 +252,7 @@ class Parts:
             callbacks=frozenset(spider.seed_callbacks),  # type: ignore[attr-defined]
             keys=config.spill_keys,
             by_task=config.by_task,
-            needs_url=not own_requests.are_made,
+            needs_url=own_request is None,
         )
         self.intake = intake = Intake(
             stores.log,
@@ -268,7 +268,7 @@ class Parts:
         completion.add(load, results, cookies, records.states)
         if isinstance(dupefilter, SeenDupeFilter):
             completion.add(SeenMarks(dupefilter.seen))
-        completion.add(quarantine.care, quarantine.isolation, counted.seed_times, traps)
+        completion.add(quarantine.care, counted.seed_times, traps)
         if config.tells_ends:
             completion.add(tracker)
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from site_spider.frontier.host_queue import URGENT, Place, Step, bounded, level_of, needs_proxy, place
+from site_spider.frontier.host_queue import URGENT, Place, Step, bounded, needs_proxy, place
 
 REDIRECTED = 2  # REDIRECT_PRIORITY_ADJUST
 RETRIED = -1  # RETRY_PRIORITY_ADJUST
@@ -30,7 +30,7 @@ def walk(first: Place, way: list[Step]) -> Place:
 )  # fmt: skip
 def test_a_request_waits_on_the_level_of_its_priority(priority: int, step: Step, level: int) -> None:
     """Priority 0 is the seeds' alone: new requests move ahead of them, retries behind."""
-    assert level_of(place(priority, step).priority) == level
+    assert -place(priority, step).priority == level
 
 
 SEED, LINK = Place(0), place(0, Step.NEW)
@@ -39,13 +39,13 @@ SEED, LINK = Place(0), place(0, Step.NEW)
 @pytest.mark.parametrize("first", [SEED, LINK])
 def test_a_redirect_waits_below_the_links(first: Place) -> None:
     """As in the table of levels."""
-    assert level_of(walk(first, [Step.REDIRECT]).priority) < -1
+    assert -walk(first, [Step.REDIRECT]).priority < -1
 
 
 @given(first=st.sampled_from([SEED, LINK]), way=ways)
 def test_every_retry_waits_behind_the_seeds(first: Place, way: list[Step]) -> None:
     """However often it was redirected or retried before."""
-    assert level_of(walk(first, [*way, Step.RETRY]).priority) > 0
+    assert -walk(first, [*way, Step.RETRY]).priority > 0
 
 
 @given(own=st.integers(-20, 20).filter(bool), way=ways)
@@ -71,14 +71,14 @@ def test_level_0_stays_the_seeds_own(first: int, way: list[Step]) -> None:
 def test_depth_priority_orders_links_by_depth(first: int, depths: list[int]) -> None:
     """Deeper ones never come earlier with a positive DEPTH_PRIORITY, as Scrapy lowers them."""
     shallow, deep = sorted(depths)
-    levels = [level_of(place(first - depth, Step.NEW).priority) for depth in (shallow, deep)]
+    levels = [-place(first - depth, Step.NEW).priority for depth in (shallow, deep)]
     assert levels[0] <= levels[1]
 
 
 @pytest.mark.parametrize("priority", [10**9, -(10**9), 10**400, -(10**400)])
 def test_no_priority_of_a_new_request_reaches_the_levels_of_others(priority: int) -> None:
     """Neither those that need a proxy, nor the level before all, of what has waited too long."""
-    level = level_of(place(bounded(priority), Step.NEW).priority)
+    level = -place(bounded(priority), Step.NEW).priority
     assert level > URGENT
     assert not needs_proxy(level)
     assert (level < 0) is (priority > 0)

@@ -116,7 +116,7 @@ def run(
             return False
         if steps and steps[0](service):
             steps.pop(0)
-        positions = service.parts.completion.positions().values()
+        positions = service.parts.completion.ledger.positions().values()
         return (
             not steps
             and service.parts.completion.ledger.in_flight == 0

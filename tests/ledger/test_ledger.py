@@ -117,7 +117,7 @@ class Model(RuleBasedStateMachine):
         """Entries of a process that died are nobody's any more."""
         if not entry.live:
             return entry in self.fenced
-        return entry.partition in self.read and entry in self.ledger.open_entries(entry.partition)
+        return entry.partition in self.read and entry in self.ledger.books(entry.partition).open.values()
 
     @invariant()
     def nothing_incomplete_is_ever_committed(self) -> None:
@@ -132,18 +132,18 @@ class Model(RuleBasedStateMachine):
         for partition in self.read:
             position = self.ledger.position(partition)
             if position is not None:
-                open_offsets = [entry.offset for entry in self.ledger.open_entries(partition)]
+                open_offsets = [entry.offset for entry in self.ledger.books(partition).open.values()]
                 ahead = commit_metadata.decode(*position)
                 assert position.offset == min(open_offsets, default=ahead.position)
                 assert not any(start <= o < end for o in open_offsets for start, end in ahead.complete)
-                assert self.ledger.span(partition) == ahead.position - position.offset
+                assert self.ledger.books(partition).span() == ahead.position - position.offset
 
     @invariant()
     def seeds_are_conserved(self) -> None:
         ledger = self.ledger
         assert ledger.outcomes == self.completions
         assert ledger.consumed == sum(ledger.outcomes.values()) + ledger.in_flight
-        assert ledger.in_flight == sum(len(ledger.open_entries(p)) for p in self.read)
+        assert ledger.in_flight == sum(len(ledger.books(p).open) for p in self.read)
 
     @precondition(lambda self: self.fenced)
     @rule(outcome=outcomes)
@@ -192,7 +192,7 @@ def books(ledger: Ledger) -> Any:
         lambda ledger, _entry: ledger.take(P0, 3),
         lambda ledger, _entry: ledger.reached(PARTITIONS[1], 3),
         lambda ledger, _entry: ledger.position(PARTITIONS[1]),
-        lambda ledger, _entry: ledger.span(PARTITIONS[1]),
+        lambda ledger, _entry: ledger.books(PARTITIONS[1]),
         lambda ledger, entry: ledger.release(entry),  # without an outcome
     ],
 )

@@ -70,7 +70,7 @@ class Crawl:
 
     @property
     def watermark(self) -> int:
-        return self.completion.positions()[P].offset
+        return self.completion.ledger.positions()[P].offset
 
 
 async def until(condition: Any) -> None:

@@ -127,7 +127,7 @@ def test_what_waits_for_a_commit_begins_once(scene: Scene) -> None:
     """Though its first commit is answered after partitions have left, and again after the next."""
     begun: list[Any] = []
     scene.completion.ledger.reached(P, 7)
-    scene.commits.commit_first(scene.completion.positions(), lambda: begun.append(1))
+    scene.commits.commit_first(scene.completion.ledger.positions(), lambda: begun.append(1))
     scene.look()
     scene.commits.forget([Partition("seeds", 9)])
     scene.look()

@@ -150,7 +150,7 @@ def engine_is_idle(crawler: Crawler) -> bool:
     service = SeedService.of(crawler)
     if service is None or not service.is_open:
         return False
-    positions = service.parts.completion.positions().values()
+    positions = service.parts.completion.ledger.positions().values()
     return service.parts.completion.ledger.in_flight == 0 and sum(each.offset for each in positions) == 6
 
 

@@ -243,7 +243,7 @@ def test_a_commit_that_something_waits_for_never_undoes_the_transaction_before_i
         root = crawl.begin(0)
         crawl.together.keep(root, record("a"))
         crawl.end(root.entry)
-        asked = crawl.completion.positions()
+        asked = crawl.completion.ledger.positions()
         done: list[bool] = []
         crawl.together.commit_first(asked, lambda: done.append(True))
         assert asked[P].offset == 0
@@ -262,7 +262,7 @@ class BeginsTheNext(SeedListener):
         self.crawl = crawl
 
     def ended(self, entry: SeedInFlight) -> None:
-        self.crawl.together.commit_first(self.crawl.completion.positions(), lambda: None)
+        self.crawl.together.commit_first(self.crawl.completion.ledger.positions(), lambda: None)
 
 
 def test_what_begins_when_one_seed_of_a_transaction_is_complete_does_not_undo_the_others() -> None:
@@ -272,7 +272,7 @@ def test_what_begins_when_one_seed_of_a_transaction_is_complete_does_not_undo_th
         crawl = Crawl()
         crawl.completion.add(BeginsTheNext(crawl))
         roots = [crawl.begin(offset) for offset in range(4)]
-        crawl.together.commit_first(crawl.completion.positions(), lambda: None)  # occupies the thread
+        crawl.together.commit_first(crawl.completion.ledger.positions(), lambda: None)  # occupies the thread
         for root in roots:
             crawl.together.keep(root, record(str(root.entry.offset)))
             crawl.end(root.entry)
@@ -339,7 +339,7 @@ def test_a_result_that_kafka_refuses_makes_its_seed_a_dead_letter_and_no_other()
     def scenario() -> None:
         crawl = Crawl({1: "too large"})
         good, bad = crawl.begin(0), crawl.begin(1)
-        crawl.together.commit_first(crawl.completion.positions(), lambda: None)  # occupies the thread
+        crawl.together.commit_first(crawl.completion.ledger.positions(), lambda: None)  # occupies the thread
         crawl.thread.consumer.answers.insert(0, {})
         for root in (good, bad):
             crawl.together.keep(root, record(str(root.entry.offset)))
