@@ -343,8 +343,8 @@ class Spill:
         hosts: TopicPartitions | None,
         count: Callable[[str], None],
         background: Background,
-        parked: ParkedTopic | None = None,
-        highs: Highs | None = None,
+        parked: ParkedTopic,
+        highs: Highs | None,
     ) -> None:
         self._highs = highs
         self._parked = parked
@@ -421,21 +421,16 @@ class Spill:
             self._room.drop(waiter)
             return
         if isinstance(waiter, WaitingLink):
-            request, is_link = self._begin(waiter), True
+            request, job = as_request(waiter)
+            self._completion.begin_job(request, job)
+            is_link = True
         else:
             assert isinstance(waiter, Request)
-            request = waiter
-            is_link = _is_first_attempt(request, lineage.job_of(request))
-        job = lineage.job_of(request)
-        assert job is not None
+            request, job = waiter, waiter.meta[meta_keys.JOB]
+            is_link = _is_first_attempt(request, job)
         if not self.send(request, job, is_link=is_link):
             request.meta[meta_keys.STAYS] = True
             self._room.put_request(request)
-
-    def _begin(self, link: WaitingLink) -> Request:
-        request, job = as_request(link)
-        self._completion.begin_job(request, job)
-        return request
 
     def wants(self, request: Request, job: Job, *, is_link: bool) -> bool:
         """Whether a request is to leave rather than wait. A link is a request with which its job begins."""
@@ -478,7 +473,7 @@ class Spill:
             return False
         key, value = message
         weight_bytes = size_bytes(request) + len(value)
-        self._load.add_sending(weight_bytes)
+        self._load.count_sending(1, weight_bytes)
         if self._pages is not None:
             self._pages.spilled(request, job)
         future = self._begin_to_send(topic, job, key, value)
@@ -490,8 +485,7 @@ class Spill:
         return True
 
     def _say_it_stays(self, request: Request, topic: str | None) -> None:
-        is_parked = self._parked is not None and topic == self._parked.topic
-        if topic is None or is_parked or topic in self._unsayable:
+        if topic is None or topic == self._parked.topic or topic in self._unsayable:
             return
         self._unsayable.add(topic)
         logger.warning(
@@ -503,18 +497,13 @@ class Spill:
 
     def _begin_to_send(self, topic: str | None, job: Job, key: bytes | None, value: bytes) -> Future[Any]:
         task_id = job.seed.task_id
-        if (
-            topic is not None
-            and task_id is not None
-            and self._parked is not None
-            and topic == self._parked.topic
-        ):
+        if task_id is not None and topic == self._parked.topic:
             headers = moved_headers(job.seed, job.entry.message) if job.parent is None else ()
             return self._parked.send(task_id, job.entry.partition.topic, key, value, headers)
         return self._commits.spill(job, key, value, topic)
 
     def _sent(self, future: Future[Any], request: Request, job: Job, weight_bytes: int) -> None:
-        self._load.remove_sending(weight_bytes)
+        self._load.count_sending(-1, weight_bytes)
         error = future.exception()
         if error is not None:
             logger.warning("A link could not be spilled and is crawled here: %s (%s)", request.url, error)

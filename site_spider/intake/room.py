@@ -82,15 +82,10 @@ class Load:
                 self.requests > most * self.max_requests or self.bytes > most * self.max_bytes
             )
 
-    def add_request(self, size_bytes: int) -> None:
-        """A request waits."""
-        self.requests += 1
-        self.request_bytes += size_bytes
-
-    def remove_request(self, size_bytes: int) -> None:
-        """It waits no more."""
-        self.requests -= 1
-        self.request_bytes -= size_bytes
+    def count_request(self, by: int, size_bytes: int) -> None:
+        """A request waits (1), or does no more (-1)."""
+        self.requests += by
+        self.request_bytes += by * size_bytes
 
     def arrived(self, entry: SeedInFlight, message: Message, seed: Seed | SeedError) -> None:
         """A seed is in flight."""
@@ -103,15 +98,10 @@ class Load:
 
     fenced = ended
 
-    def add_sending(self, size_bytes: int) -> None:
-        """A message is on its way to the seed topic."""
-        self.spilling += 1
-        self.spilling_bytes += size_bytes
-
-    def remove_sending(self, size_bytes: int) -> None:
-        """It has arrived, or cannot."""
-        self.spilling -= 1
-        self.spilling_bytes -= size_bytes
+    def count_sending(self, by: int, size_bytes: int) -> None:
+        """A message is on its way to the seed topic (1), or has arrived, or cannot (-1)."""
+        self.spilling += by
+        self.spilling_bytes += by * size_bytes
 
 
 # --- tier shares: how many seeds of each tier may be in flight -------------------------------------------

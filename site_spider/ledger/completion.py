@@ -64,13 +64,6 @@ class Job:
         self.answer: Any = None  # the response that the error happened with, or the result made of it
         self.exchanges: tuple[Exchange, ...] = ()  # with the sink warc: redirects, and the last answer
 
-    @classmethod
-    def lost(cls, request: Request, parent: Job, error: str) -> Job:
-        """Of a link that no request can be made for."""
-        job = cls(request, parent.entry, parent)
-        job.error = error
-        return job
-
     def asks_anew(self) -> None:
         """Another attempt: of those before it only short redirects led here."""
         self.exchanges = tuple(
@@ -256,16 +249,14 @@ class Completion:
         request.meta[meta_keys.JOB] = job
         job.entry.began_at = runtime.monotonic()
         self._begun[job.entry] = None
-        job.requests += 1
-        self._alive[request] = job
+        self.begin_job(request, job)
         for tell in self._told["began"]:
             tell(job)
 
     def accept(self, request: Request, job: Job) -> None:
         """One more request serves this job."""
         self.ledger.hold(job.entry)
-        job.requests += 1
-        self._alive[request] = job
+        self.begin_job(request, job)
 
     def begin_job(self, request: Request, job: Job) -> None:
         """The request of a link that waited; it takes over the hold."""
@@ -367,10 +358,6 @@ class Completion:
         held = ExitStack()
         held.callback(self.release, entry)
         return held
-
-    def set_aside(self, entry: SeedInFlight) -> None:
-        """The dead letter of a seed is durable: that one thing has ended."""
-        self.end_as(entry, Outcome.DEAD_LETTER)
 
     def end_as(self, entry: SeedInFlight, outcome: Outcome) -> None:
         """The last thing of a seed has ended, or it need not begin: this is how it ends."""

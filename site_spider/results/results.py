@@ -97,7 +97,7 @@ class DeadLetters:
         if error is None:
             self._away.is_over()
             self.under_way -= 1
-            self._completion.set_aside(entry)
+            self._completion.end_as(entry, Outcome.DEAD_LETTER)
         elif isinstance(error, SinkRejected) and (shorter := _shortened(message)) is not None:
             self._send(shorter, _marked(headers, message, shorter), entry)
         else:

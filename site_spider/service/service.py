@@ -307,12 +307,7 @@ class SeedService:
             parts.tasks.look,
             parts.partitions.look,
         )
-
-        def commit() -> None:
-            parts.tasks.count()
-            parts.commits.tick()
-
-        ticking = tick(looks, parts.queues.look, commit)
+        ticking = tick(looks, parts.queues.look, parts.commit)
         self._ticker = background.start(ticking, "ticker")
         self._following = [
             background.start(self._sources.follow(), "sources"),

@@ -20,7 +20,7 @@ from site_spider.download.bodies import Bodies
 from site_spider.dupefilter.dupefilter import SeenDupeFilter, SeenMarks, TaskForms, pages_of
 from site_spider.engine import flow as engine_hooks
 from site_spider.engine import scrapy_parts as registry
-from site_spider.engine.cookies import SeedCookies
+from site_spider.engine.scrapy_parts import SeedCookies
 from site_spider.frontier.scheduler import CrawlParts, Dispatcher, Queues
 from site_spider.frontier.spill import SeedWriter, Spill, SpilledPages, TopicPartitions
 from site_spider.frontier.waiter import (
@@ -302,15 +302,14 @@ class Parts:
         self.server = FrontierServer(watched, measurements.measured, stores.log_name) if has_socket else None
 
         # what Scrapy has constructed and works with them
-        gates = () if politeness.gate is None else (politeness.gate,)
-        registry.provide(crawler, completion, results, sinks, room, bodies, links_in_hand, *gates)
+        robots = () if politeness.robots is None else (politeness.robots,)
+        registry.provide(crawler, completion, results, sinks, room, bodies, links_in_hand, *robots)
         self.group = group = GroupWatch(
             stores.log, config.tiers.topics, config.consumer_group, config.dead_letter_topic
         )
         registry.provide(crawler, stores.sources, extractor, records.states, group, counted.pages)
         registry.provide(crawler, TaskForms(records.states.form_of))
         engine_hooks.on_request_ended(engine, links_in_hand.ended, completion.ended, bodies.ended)
-        engine_hooks.on_downloaded(engine, room.came_back)
         engine_hooks.shorten(engine, room.came_back, completion.broken_off, background.start)
         self.mishaps = Mishaps(crawler.signals)  # kept: Scrapy refers to its listeners weakly
 
@@ -329,6 +328,11 @@ class Parts:
         await self.statistics.close()
         self.watched.loop_lag.stop()
         self.measurements.log.close()
+
+    def commit(self) -> None:
+        """Write what was counted of tasks, and commit what is safe; to be called often."""
+        self.tasks.count()
+        self.commits.tick()
 
     def idle(self) -> IdleClose:
         """What looks whether there is anything to do. An outage, a full memory or a full sink is no rest."""

@@ -167,7 +167,7 @@ def test_a_few_of_each_tier_are_polled_where_memory_is_full_of_others() -> None:
     polling = of_tiers(20_000, load)
     assert polling.poll_all("bulk") > 400
     for _ in range(1_000):
-        load.add_request(1)
+        load.count_request(1, 1)
     load.look()
     assert polling.poll_all("urgent") == LEAST
     assert polling.poll_all("bulk") > 400
@@ -187,11 +187,11 @@ def test_the_least_there_may_be_is_enough_for_each_tier() -> None:
 def test_links_leave_at_either_limit() -> None:
     """Requests and bytes; what is gone makes room at once."""
     load = Load(max_requests=2, max_bytes=1_000)
-    load.add_request(10)
+    load.count_request(1, 10)
     assert not load.is_full
-    load.add_request(10)
+    load.count_request(1, 10)
     assert load.is_full
-    load.remove_request(10)
+    load.count_request(-1, 10)
     assert not load.is_full
     load.seed_bytes = 990
     assert load.is_full
@@ -201,14 +201,14 @@ def test_seeds_wait_until_a_quarter_is_free() -> None:
     """So that partitions are not paused and resumed for each request."""
     load = Load(max_requests=100, max_bytes=10**9)
     for _ in range(100):
-        load.add_request(1)
+        load.count_request(1, 1)
     load.look()
     assert load.seed_room() == 0
     for _ in range(24):
-        load.remove_request(1)
+        load.count_request(-1, 1)
     load.look()
     assert load.seed_room() == 0
-    load.remove_request(1)
+    load.count_request(-1, 1)
     load.look()
     assert load.seed_room() > 0
 
@@ -230,12 +230,12 @@ def test_no_page_is_asked_for_while_the_topic_takes_nothing() -> None:
     """What is on its way counts in messages and in bytes."""
     load = Load(max_requests=10, max_bytes=10**9)
     for _ in range(5_000):
-        load.add_sending(1)
+        load.count_sending(1, 1)
     assert not load.may_download
-    load.remove_sending(1)
+    load.count_sending(-1, 1)
     assert load.may_download
-    load.add_sending(40_000_000)
-    load.remove_sending(1)
+    load.count_sending(1, 40_000_000)
+    load.count_sending(-1, 1)
     assert not load.may_download
     assert load.bytes == 40_000_000 + 4_998
 

@@ -40,7 +40,7 @@ class Letters(DeadLetters):
 
     def set_aside(self, message: Message, reason: str, entry: SeedInFlight) -> None:
         self.aside.append(reason)
-        self._completion.set_aside(entry)
+        self._completion.end_as(entry, Outcome.DEAD_LETTER)
 
 
 class Crawl:

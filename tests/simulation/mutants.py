@@ -113,10 +113,11 @@ MUTANTS: dict[str, tuple[Any, str, str]] = {
     "a sink's refusal counts as yes": (_Pending.answered, "verdict.answer is Answer.REJECTED", "False"),
     "a dead letter is done before it is durable": (DeadLetters._send,
         "future.add_done_callback(done)",
-        "self._completion.hold(entry)\n        self._completion.set_aside(entry)\n"
+        "self._completion.hold(entry)\n        self._completion.end_as(entry, Outcome.DEAD_LETTER)\n"
         "        future.add_done_callback(done)"),
     "no dead letter is written": (DeadLetters.set_aside,
-        "self._send(message, _headers(message, reason), entry)", "self._completion.set_aside(entry)"),
+        "self._send(message, _headers(message, reason), entry)",
+        "self._completion.end_as(entry, Outcome.DEAD_LETTER)"),
     "a dead letter behind those put back stays": (PutBack.__contains__, "offset < self", "offset <= self"),
     # exactly-once
     "a transaction in doubt counts as committed": (TransactionCommits._clear_up,

@@ -350,7 +350,7 @@ def test_a_result_that_kafka_refuses_makes_its_seed_a_dead_letter_and_no_other()
         crawl.run()
         assert crawl.thread.consumer.stored[-1] == ["0"]
         assert crawl.completion.ledger.in_flight == 1
-        crawl.completion.set_aside(bad.entry)
+        crawl.completion.end_as(bad.entry, Outcome.DEAD_LETTER)
         crawl.run()
         assert crawl.completion.ledger.in_flight == 0
         assert crawl.committed[-1] == 2
