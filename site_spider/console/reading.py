@@ -7,7 +7,6 @@ a time is refused.
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
@@ -17,10 +16,9 @@ from itertools import islice
 from math import inf, isfinite
 from typing import Any, TypeVar
 
-from site_spider.errors import SiteSpiderError
+from site_spider.observe.frontier_socket import OddSnapshot
 from site_spider.page.url import host_of
 
-LARGEST_BYTES = 2_000_000  # of one snapshot as JSON
 OTHER_TASKS = "(other tasks)"
 NO_TASK = "(no task)"
 _MOST_NAMES = 200  # of a mapping
@@ -44,10 +42,6 @@ _OUTCOMES = {
 Counts = Mapping[str, int]
 Seconds = Mapping[str, float]
 S = TypeVar("S")
-
-
-class OddSnapshot(SiteSpiderError):
-    """What came is no snapshot of a process."""
 
 
 # --- values ----------------------------------------------------------------------------------------------
@@ -243,19 +237,6 @@ class ProcessState:
     def missing(self) -> int:
         """Seeds consumed and nowhere to be found: 0 unless there is a bug (rule 10)."""
         return self.consumed - self.completed - self.in_flight
-
-
-def parsed(raw: bytes) -> dict[str, Any]:
-    """The document in these bytes. Raises OddSnapshot."""
-    if len(raw) > LARGEST_BYTES:
-        raise OddSnapshot(f"a snapshot has {len(raw)} bytes, but must have at most {LARGEST_BYTES}")
-    try:
-        document = json.loads(raw)
-    except (ValueError, RecursionError) as error:
-        raise OddSnapshot("a snapshot cannot be read as JSON") from error
-    if not isinstance(document, dict):
-        raise OddSnapshot("a snapshot is no JSON object")
-    return document
 
 
 def state_of(

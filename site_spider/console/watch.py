@@ -18,7 +18,7 @@ from scrapy.settings import BaseSettings
 
 from site_spider import options, runtime
 from site_spider.console.fleet import MOST_PROCESSES, WINDOW_SECONDS, Fleet, LogView, View
-from site_spider.console.reading import LARGEST_BYTES, OddSnapshot, ProcessState, parsed, state_of
+from site_spider.console.reading import ProcessState, state_of
 from site_spider.contracts.seed_log import (
     LogName,
     Message,
@@ -30,7 +30,7 @@ from site_spider.contracts.seed_log import (
 )
 from site_spider.errors import SiteSpiderError, TopicMissing
 from site_spider.observe import frontier_socket
-from site_spider.observe.frontier_socket import IDENTITY_QUESTION
+from site_spider.observe.frontier_socket import IDENTITY_QUESTION, OddSnapshot, parsed
 from site_spider.observe.progress import of_partition, of_topics
 from site_spider.observe.statistics import LARGEST_STATISTICS_BYTES
 from site_spider.seed.tiers import TOPIC, CrawlTopics
@@ -250,22 +250,9 @@ class _Said(NamedTuple):
 async def _asked(path: Path, question: bytes) -> dict[str, Any] | None:
     """None when there is no answer in time, or an odd one."""
     try:
-        async with asyncio.timeout(_SECONDS):
-            reader, writer = await asyncio.open_unix_connection(path)
-            try:
-                writer.write(question + b"\n")
-                return parsed(await _read(reader))
-            finally:
-                writer.close()
-    except (OSError, TimeoutError, OddSnapshot):
+        return await frontier_socket.ask(path, question, _SECONDS)
+    except (OSError, OddSnapshot):
         return None
-
-
-async def _read(reader: asyncio.StreamReader) -> bytes:
-    raw = bytearray()
-    while len(raw) <= LARGEST_BYTES and (part := await reader.read(65_536)):
-        raw += part
-    return bytes(raw)
 
 
 # --- task watch: follows what is known of tasks, and carries out what an operator orders of one ----------

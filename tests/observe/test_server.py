@@ -168,16 +168,14 @@ def test_without_a_crawl_there_is_one_line_and_exit_code_1(tmp_path: Path) -> No
     assert "no crawl runs that could be asked" in ran.stderr
 
 
-def test_a_process_that_does_not_answer_is_named(sockets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And the others are shown."""
-    monkeypatch.setattr(command, "_SECONDS", 0.2)
+def test_a_process_that_does_not_answer_is_waited_for_so_long(sockets: Path) -> None:
     sockets.mkdir(mode=0o700)
     with socket.socket(socket.AF_UNIX) as silent:
         silent.bind(str(sockets / f"{os.getpid()}-abc.frontier"))
         silent.listen()
         (path,) = command._wanted(None)
         with pytest.raises(TimeoutError):
-            command._asked(path, 1)
+            asyncio.run(frontier_sockets.ask(path, b"1", 0.2))
 
 
 def test_sockets_of_ended_processes_are_removed(tmp_path: Path, sockets: Path) -> None:
