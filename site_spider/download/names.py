@@ -256,7 +256,6 @@ class PublicHostResolver:
         return cls(reactor, allow_private=options.boolean(crawler.settings, "SITE_ALLOW_PRIVATE_HOSTS"))
 
     def install_on_reactor(self) -> None:
-        """As Scrapy asks."""
         self._reactor.installNameResolver(self)
 
     @property
@@ -338,7 +337,6 @@ class _Filter:
         return resolution
 
     def resolutionBegan(self, resolution: Any) -> None:  # noqa: N802
-        """From Twisted."""
         self._receiver.resolutionBegan(resolution)
 
     def addressResolved(self, address: Any) -> None:  # noqa: N802
@@ -351,7 +349,6 @@ class _Filter:
             self._receiver.addressResolved(type(address)(address.type, address.host, self._port))
 
     def resolutionComplete(self) -> None:  # noqa: N802
-        """From Twisted."""
         if self._found:
             self._cache.put(self._host, self._found)
         self._end()
@@ -406,11 +403,9 @@ class _Collector:
         """From Twisted."""
 
     def addressResolved(self, address: Any) -> None:  # noqa: N802
-        """From Twisted."""
         self._found.append(address.host)
 
     def resolutionComplete(self) -> None:  # noqa: N802
-        """From Twisted."""
         if not self.all_there.done():
             self.all_there.set_result(self._found)
 

@@ -248,15 +248,12 @@ class OffsetCommits(Commits):
 
     @property
     def thread(self) -> ThreadCommits:
-        """As in Commits."""
         return self
 
     def tick(self) -> None:
-        """As in Commits."""
         self._wanted = _Wanted(self._completion.positions(), self._wanted.leaves)
 
     def commit_first(self, positions: Mapping[Partition, Position], then: Callable[[], None]) -> None:
-        """As in Commits."""
         # what is wanted never falls behind it: a commit of an older state would undo this one
         self._wanted = self._wanted._replace(positions={**self._wanted.positions, **positions})
         self._firsts.put(_First(frozenset(positions), then))
@@ -274,24 +271,20 @@ class OffsetCommits(Commits):
 
     @property
     def is_cut_off(self) -> bool:
-        """As in Commits."""
         return self._silence.is_long
 
     # --- on the intake's thread -------------------------------------------------------------------
 
     @property
     def is_awaited(self) -> bool:
-        """As in ThreadCommits."""
         return self._first is not None or self._is_under_way
 
     def join(self, log: SeedLog, listener: Listener) -> Consumer:
-        """As in ThreadCommits."""
         consumer = log.consumer(self._member.topics, self._member.group, listener)
         self._silence.joined(consumer.session_seconds)
         return consumer
 
     def look(self, consumer: Consumer, mine: Set[Partition]) -> None:
-        """As in ThreadCommits."""
         self._silence.look()
         if self._is_under_way or self._wanted.leaves != self._leaves:
             return
@@ -301,7 +294,6 @@ class OffsetCommits(Commits):
             self._commit(consumer, mine)
 
     def forget(self, partitions: Sequence[Partition]) -> None:
-        """As in ThreadCommits."""
         for partition in partitions:
             self._committed.pop(partition, None)
         self._leaves += 1

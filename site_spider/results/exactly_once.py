@@ -84,7 +84,6 @@ class TransactionCommits:
         self._queue.put(transaction)
 
     def join(self, log: SeedLog, listener: Listener) -> Consumer:
-        """As in ThreadCommits."""
         consumer = log.transactional_consumer(self._member.topics, self._member.group, listener)
         self.silence.joined(consumer.session_seconds)
         return consumer
@@ -205,7 +204,6 @@ class ExactlyOnce(SeedListener, Commits):
 
     @property
     def thread(self) -> TransactionCommits:
-        """As in Commits."""
         return self._commits
 
     @property
@@ -214,12 +212,10 @@ class ExactlyOnce(SeedListener, Commits):
         return not self._outage
 
     def is_taking(self) -> bool:
-        """As in Commits."""
         return self.available and self._held.ready_bytes < self._backlog_bytes
 
     @property
     def is_cut_off(self) -> bool:
-        """As in Commits."""
         return self._commits.silence.is_long
 
     @property
