@@ -161,13 +161,6 @@ _CLOSE_STEP_SECONDS = 0.05
 _First = tuple[frozenset[Partition], Callable[[], None]]  # a commit that something waits for
 
 
-class CommitLimits(NamedTuple):
-    """How much is stored at once, and how much may wait for it."""
-
-    batch: BatchLimits
-    backlog_bytes: int
-
-
 class ExactlyOnce(SeedListener, Commits):
     """Keeps results until their seeds are complete."""
 
@@ -177,7 +170,8 @@ class ExactlyOnce(SeedListener, Commits):
         self,
         completion: Completion,
         dead_letters: DeadLetters,
-        limits: CommitLimits,
+        limits: BatchLimits,
+        backlog_bytes: int,
         member: Member,
         tell: Tell,
         is_urgent: Callable[[], bool],
@@ -189,8 +183,8 @@ class ExactlyOnce(SeedListener, Commits):
         self._on_change = on_change
         self._outage = Outage(logger, "Sink kafka is away; transactions wait", "Sink kafka is back")
         self._completion = completion
-        self._backlog_bytes = limits.backlog_bytes
-        self._held = HeldResults(completion.ledger, limits.batch)
+        self._backlog_bytes = backlog_bytes  # may wait for it
+        self._held = HeldResults(completion.ledger, limits)
         self._firsts: list[_First] = []
         self._running: list[_First] = []  # those that the transaction under way is for
         self._loop = asyncio.get_running_loop()
