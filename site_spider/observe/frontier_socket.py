@@ -146,7 +146,6 @@ logger = logging.getLogger(__name__)
 _MOST_CONNECTIONS = 4
 _LONGEST_QUESTION_BYTES = 256
 METRICS_QUESTION = b"metrics"  # for the snapshot with all that metrics are made of
-IDENTITY_QUESTION = b"identity"  # for who this is: process, group and seed log
 _SECONDS = 5.0  # for the question, and for taking the answer
 
 
@@ -232,11 +231,9 @@ class FrontierServer:
 
     async def _document(self, question: bytes) -> dict[str, Any]:
         hosts = question.strip()
-        if hosts == IDENTITY_QUESTION:
-            identity = self._watched.identity
-            return {"process": identity.process, "group": identity.group, **self._log_name._asdict()}
+        log = {"log": self._log_name._asdict()}
         if hosts == METRICS_QUESTION:
-            return await self._measured()
+            return await self._measured() | log
         if not hosts.isdigit() or int(hosts) > MOST_HOSTS:
             return {"error": f"the question is a number of hosts, 0 to {MOST_HOSTS}, or metrics"}
-        return await snapshot(self._watched, int(hosts))
+        return await snapshot(self._watched, int(hosts)) | log
