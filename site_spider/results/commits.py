@@ -20,6 +20,7 @@ from site_spider.contracts.seed_log import Consumer, Listener, Partition, Positi
 from site_spider.contracts.sink import Record
 from site_spider.errors import GroupRebalances, LogSilent, LogUnavailable
 from site_spider.ledger.completion import Completion, Job
+from site_spider.outage import Outage
 from site_spider.seed.seed import moved_headers
 
 Tell = Callable[..., None]  # calls on the event loop's thread
@@ -236,7 +237,9 @@ class OffsetCommits(Commits):
         self._leaves = 0  # counted by the intake
         self._committed: dict[Partition, Position] = {}
         self._silence = Silence()
-        self._failed = False
+        self._outage = Outage(
+            logger, "Offsets cannot be committed for now, trying again", "Offsets are committed again"
+        )
         self._refused_since = 0.0  # monotonic; 0: the last commit was none that was refused
         self._is_under_way = False  # one commit at a time
         self._firsts: SimpleQueue[_First] = SimpleQueue()
@@ -356,9 +359,7 @@ class OffsetCommits(Commits):
         self._refused_since = 0.0
         self.tally.succeeded()
         self._tell(self._completion.committed, positions)
-        if self._failed:
-            logger.info("Offsets are committed again")
-            self._failed = False
+        self._outage.is_over()
 
     def _say_failed(self, error: LogUnavailable) -> None:
         now = runtime.monotonic()
@@ -367,9 +368,7 @@ class OffsetCommits(Commits):
         if isinstance(error, GroupRebalances) and now - self._refused_since < _REBALANCE_SECONDS:
             return
         self.tally.failed()
-        if not self._failed:
-            logger.warning("Offsets cannot be committed for now, trying again: %s", error)
-        self._failed = True
+        self._outage.goes_on(error)
 
 
 # --- urgency: whether results are sent at once instead of waiting for a full batch -----------------------
