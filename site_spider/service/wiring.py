@@ -49,7 +49,7 @@ from site_spider.observe.statistics import Statistics, StatisticsPlan, StatsTopi
 from site_spider.results.commits import Commits, Member, OffsetCommits, Urgency
 from site_spider.results.delivery import Delivery
 from site_spider.results.document import PAGE_FIELDS, result_fields
-from site_spider.results.exactly_once import CommitLimits, ExactlyOnce
+from site_spider.results.exactly_once import ExactlyOnce
 from site_spider.results.failures import Mishaps
 from site_spider.results.pipeline import Callbacks
 from site_spider.results.results import DeadLetters, DocumentForm, Results, Sinks
@@ -110,8 +110,8 @@ class Parts:
         self.sinks = sinks = Sinks([*of_results, *of_items], config.backlog_bytes)
         commits: Commits
         if config.exactly_once:
-            limits = CommitLimits(config.batch, config.backlog_bytes)
-            commits = keeper = ExactlyOnce(completion, dead_letters, limits, member, tell, urgency, wake)
+            limits = config.batch, config.backlog_bytes
+            commits = keeper = ExactlyOnce(completion, dead_letters, *limits, member, tell, urgency, wake)
             completion.add(keeper)
         else:
             commits = OffsetCommits(completion, producer, member, tell)

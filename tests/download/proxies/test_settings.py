@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from scrapy import Request
 from scrapy.http import Response
+from scrapy.settings import Settings
 
 from site_spider.download.proxies import service as proxy_service
 from site_spider.errors import ConfigError
@@ -88,17 +90,26 @@ def test_a_file_is_read_again_when_it_has_changed(
     ]
 
 
-def test_a_file_that_is_being_written_is_not_read_yet(tmp_path: Path) -> None:
+def test_a_file_that_is_being_written_is_not_read_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Only what has not changed between two looks counts: half a port is a port too."""
     path = tmp_path / "proxies"
     path.write_text(f"{ONE}\n")
-    file = proxy_service._File(path)
-    assert [proxy.url for proxy in file.first()] == [ONE]
-    path.write_text("http://two.test:31")
-    assert file.changed() is None
-    path.write_text(f"{TWO}\n")
-    assert file.changed() is None
-    found = file.changed()
-    assert found is not None
-    assert [proxy.url for proxy in found] == [TWO]
-    assert file.changed() is None
+    settings = Settings({"SITE_PROXIES": str(path)})
+    settings.setmodule("site_spider.settings", priority="default")
+    service = proxy_service.ProxyService(SimpleNamespace(settings=settings))  # type: ignore[arg-type]
+    written = iter(["http://two.test:31", f"{TWO}\n", None, None])
+    known: list[list[str]] = []
+
+    async def sleep(_seconds: float) -> None:
+        known.append([proxy.url for proxy in service.pool._order])
+        if (content := next(written, "")) == "":
+            raise asyncio.CancelledError
+        if content is not None:
+            path.write_text(content)
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(service._follow(path))
+    assert known == [[ONE], [ONE], [ONE], [TWO], [TWO]]

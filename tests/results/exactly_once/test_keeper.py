@@ -16,7 +16,7 @@ from site_spider.ledger.completion import Completion, Job, SeedListener, job_of
 from site_spider.ledger.ledger import Ledger, Outcome, SeedInFlight
 from site_spider.results.batch import BatchLimits
 from site_spider.results.commits import Member
-from site_spider.results.exactly_once import CommitLimits, ExactlyOnce, TransactionCommits, TransactionOutcome
+from site_spider.results.exactly_once import ExactlyOnce, TransactionCommits, TransactionOutcome
 from site_spider.results.held import Transaction
 from site_spider.seed.seed import parse_seed
 from site_spider.service.config import ServiceSettings
@@ -157,12 +157,12 @@ class Crawl:
     def __init__(self, *answers: Exception | Mapping[int, str] | bool, backlog_bytes: int = 10_000) -> None:
         self.completion = Completion(Ledger())
         self.given_up: list[str] = []
-        limits = CommitLimits(BatchLimits(age_seconds=0.0), backlog_bytes)
         told = Told()
         self.together = ExactlyOnce(
             self.completion,
             self,  # type: ignore[arg-type] # its own dead letters
-            limits,
+            BatchLimits(age_seconds=0.0),
+            backlog_bytes,
             MEMBER,
             told,
             is_urgent=lambda: False,
