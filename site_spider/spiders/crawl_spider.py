@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import UTC
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -36,7 +36,7 @@ from site_spider.page.decode import BodyLimits, media_type
 from site_spider.page.links import LinkBase, Page, read_page
 from site_spider.page.sitemap import DEEPEST_INDEX, Sitemap, kind_of, read_sitemap, sitemaps_of_robots
 from site_spider.page.url import SCOPES, host_of, in_scope, is_safe, site_of
-from site_spider.results.document import Result, page_of
+from site_spider.results.document import Result, page_of, result_fields
 from site_spider.results.pipeline import gives_page_result
 from site_spider.results.results import describe_host, describe_job
 from site_spider.service import environment
@@ -50,7 +50,7 @@ from site_spider.sources.extraction import NEXT_PAGE, Extracted, FoundLink
 from site_spider.sources.extractor import Extractor, PageBody
 from site_spider.sources.library import SourceFolder
 from site_spider.sources.model import Source
-from site_spider.spiders.conditional import describe_check, describe_next_check
+from site_spider.spiders.conditional import StoredPages, describe_check, describe_next_check
 from site_spider.spiders.known_items import KnownItems
 from site_spider.spiders.page_text import PageTexts, content_type_of, forbids_following
 from site_spider.spiders.sitemaps import (
@@ -267,7 +267,7 @@ class SeedSpider(Spider):
         if is_robots(listed_in(response.request, job)):
             is_wanted = self.sitemaps.keeps_robots
         if is_wanted or job is None:
-            items.insert(0, self._merged(result, job, anchor))
+            items.insert(0, await self._merged(result, job, anchor))
         else:
             job.page = Job.NO_DOCUMENT
         output = items, requests, listed, found_links
@@ -283,16 +283,26 @@ class SeedSpider(Spider):
         rules = rules_of(self.crawler, job)
         return result.duplicate_of is None or rules is None or rules.task.follow_duplicates
 
-    def _merged(self, result: Result, job: Job | None, anchor: str) -> Result:
-        """The result as it is stored: that of the canonical page, with SITE_CANONICAL=merge."""
+    async def _merged(self, result: Result, job: Job | None, anchor: str) -> Result:
+        """The result as it is stored: with SITE_CANONICAL=merge under its canonical page."""
         if self.page_texts is None or job is None or result.description is not None:
             return result
         is_near = bool(in_scope(self._scope_of(job), anchor, [result.canonical or ""]))
-        merged = self.page_texts.merged(result, job, is_in_scope=is_near)
+        merged = await self.page_texts.merged(result, job, self._stored_urls, is_in_scope=is_near)
         if merged is None:
             return result
         job.page = Job.NO_DOCUMENT  # of its own
         return merged
+
+    @cached_property
+    def _stored_urls(self) -> StoredPages | None:
+        """None when no store has them: then those of this process count."""
+        names, wanted = result_fields(self.crawler.settings), "additional_urls"
+        if names and wanted not in names:
+            return None
+        with suppress(ConfigError):
+            return StoredPages.for_crawler(self.crawler, names, (wanted,))
+        return None
 
     def _source_of(self, response: Response, job: Job | None) -> Source | None:
         folder = self._sources
