@@ -31,6 +31,7 @@ from site_spider.errors import (
     TopicMissing,
 )
 from site_spider.outage import Outage
+from site_spider.page.sitemap import is_listing
 from site_spider.results.document import result_fields
 from site_spider.results.recheck import (
     CLAIM,
@@ -255,8 +256,9 @@ class Recrawl:
 
     def _seed(self, document: Document) -> tuple[bytes, bytes] | None:
         """Key and value of its message; None for a page that has no seed."""
-        stored = document["meta"] if isinstance(document["meta"], Mapping) else {}
-        meta = {name: value for name, value in stored.items() if name != "sitemap"}  # of what led to it
+        meta = dict(document["meta"]) if isinstance(document["meta"], Mapping) else {}
+        if not is_listing(meta.get("sitemap")):  # a file of sitemaps is one still, as deep as its entries
+            meta.pop("sitemap", None)  # of what led to the page
         meta |= {name: document[name] for name in _PLACE if document[name] is not None}
         meta |= {"url_id": document["url_id"], "if_changed": True}
         said = {"url": document["url"], "method": document["method"], "dont_filter": True, "meta": meta}

@@ -30,6 +30,7 @@ from site_spider.engine.background import Turns, run_through
 from site_spider.engine.scrapy_parts import part_of, quick_request
 from site_spider.errors import ConfigError
 from site_spider.frontier.retry import describe_exception, describe_retries, describe_status
+from site_spider.frontier.spill import is_of_page_alone
 from site_spider.frontier.waiter import LinksInHand, source_of
 from site_spider.ledger.completion import Completion, Job, job_of
 from site_spider.page.decode import BodyLimits, media_type
@@ -560,7 +561,7 @@ class SeedSpider(Spider):
             describe_job(result, job)
             if listed := listed_in(request, job):
                 result.meta = {**result.meta, "sitemap": listed}
-            elif job.parent is not None and job.seed.spilled is not None and "sitemap" in result.meta:
+            elif job.parent is not None and is_of_page_alone(job.seed, result.meta):
                 result.meta = {name: said for name, said in result.meta.items() if name != "sitemap"}
         describe_request(result, request, self.name)
         return result

@@ -17,7 +17,7 @@ from site_spider.download.bodies import LARGE_BYTES
 from site_spider.errors import ConfigError
 from site_spider.ledger.completion import Job
 from site_spider.page.links import LinkBase
-from site_spider.page.sitemap import ListedPage, beginning_of, parse_lastmod
+from site_spider.page.sitemap import ListedPage, beginning_of, is_listing, parse_lastmod
 
 _GZIP = b"\x1f\x8b\x08"
 _ROOT = re.compile(rb"<(?:[\w.-]+:)?(?:urlset|sitemapindex)[\s>/]")
@@ -84,10 +84,14 @@ class SitemapRules(NamedTuple):
 
 
 def listed_in(request: Request, job: Job | None) -> dict[str, Any]:
-    """What the sitemap says that a page was found in, in this process or before it was spilled."""
-    said = request.meta.get(meta_keys.SITEMAP)
-    if said is None and job is not None and job.parent is None and job.seed.spilled is not None:
+    """What the sitemap says that a page was found in, in this process or before it was spilled.
+
+    Of a file of sitemaps that is checked again, what it was named as.
+    """
+    said, is_checked = request.meta.get(meta_keys.SITEMAP), request.meta.get("if_changed")
+    if said is None and job is not None and job.parent is None and (job.seed.spilled or is_checked):
         said = job.seed.extra.get("sitemap")
+        said = said if job.seed.spilled or is_listing(said) else None
     return said if isinstance(said, dict) else {}
 
 
