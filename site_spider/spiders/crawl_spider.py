@@ -251,7 +251,7 @@ class SeedSpider(Spider):
         if self.page_texts is not None and not await self._read_text(response, result, job):
             wants_links, page = False, page._replace(links=())
         anchor = _anchor_host(response, job)
-        requests: list[Request] = []
+        requests = self._robots_of_hosts(job, response.url)
         listed: Iterable[Request] = []
         items: list[Any] = []
         if source is not None and result.description is None and page.encoding is not None:
@@ -409,8 +409,16 @@ class SeedSpider(Spider):
 
     @gives_page_result
     async def failed(self, failure: Failure) -> Any:
-        """The errback: a failure result."""
-        return await self.failure_result(failure)
+        """The errback: a failure result, but of a robots.txt that nobody wants as a page."""
+        request: Request = failure.request  # type: ignore[attr-defined]
+        job = job_of(request)
+        if job is not None and is_robots(listed_in(request, job)) and not self.sitemaps.keeps_robots:
+            job.page = Job.NO_DOCUMENT
+            return []
+        result = await self.failure_result(failure)
+        if job is not None and job.parent is None:
+            job.entry.found_at(host_of(job.url))  # where else
+        return [result, *self._robots_of_hosts(job)]
 
     async def failure_result(self, failure: Failure) -> Result:
         """The result of a page whose errback does not give it."""
@@ -441,14 +449,14 @@ class SeedSpider(Spider):
             job.exchanges = ()
 
     @gives_page_result
-    async def unchanged(self, response: Response) -> list[Result]:
+    async def unchanged(self, response: Response) -> list[Any]:
         """A page that is what it was: its check is all that is written, and no link is followed."""
         assert response.request is not None
         job = job_of(response.request)
         result = self._result(response.request, job)
         describe_check(result, response)
         _anchor_host(response, job)
-        return [result]
+        return [result, *self._robots_of_hosts(job, response.url)]
 
     def keep_seed_open(self, request: Request) -> AbstractContextManager[Any]:
         """For a task that goes on after its callback: `with` this, the seed completes when it is left.
@@ -471,21 +479,30 @@ class SeedSpider(Spider):
     async def _follow_listed(
         self, response: Response, result: Result, anchor: str, job: Job | None
     ) -> Iterable[Request]:
-        """The entries of a sitemap or feed; of a long one each becomes a request when its turn comes.
-
-        A seed's page leads to the sitemaps of its host, if asked for.
-        """
+        """The entries of a sitemap or feed; of a long one each becomes a request when its turn comes."""
         assert response.request is not None
         sitemap, level = await self._read_sitemap(response, job)
         result.description = sitemap.note or result.description
         base = LinkBase.parse(response.url, "utf-8")
         is_long = len(sitemap.entries) > AT_ONCE
         found = urls_of(sitemap.entries, base, level, response.url)
-        if self.sitemaps.asks_for_robots and is_page_of_seed(job):
-            found = chain([{base.origin + ROBOTS: {"robots": True}}], found)
         is_flat = is_file_below(listed_in(response.request, job))
         requests = chain.from_iterable(self._requests(said, anchor, job, said, is_flat) for said in found)
         return requests if is_long else list(requests)
+
+    def _robots_of_hosts(self, job: Job | None, found_at: str | None = None) -> list[Request]:
+        """For a seed's page, whatever became of it: the robots.txt of its host, and of where it was found."""
+        if job is None or not (self.sitemaps.asks_for_robots and is_page_of_seed(job)):
+            return []
+        if not self._is_within_depth(job.depth, job):
+            return []
+        origins = dict.fromkeys(LinkBase.parse(url, "utf-8").origin for url in (job.url, found_at or job.url))
+        meta = {
+            meta_keys.SITEMAP: {"robots": True},
+            "depth": job.depth + 1,
+        }  # an errback is not given a depth
+        urls = self._new_pages([origin + ROBOTS for origin in origins], job)
+        return [quick_request(url, verbatim=is_safe(url), meta={**meta}) for url in urls]
 
     async def _read_sitemap(self, response: Response, job: Job | None) -> tuple[Sitemap, int]:
         """A small one in turns, a large or packed one in a thread; and the level of what it names."""
@@ -537,16 +554,23 @@ class SeedSpider(Spider):
 
     def _wants_links(self, response: Response, job: Job | None) -> bool:
         assert response.request is not None
-        if job is not None and job.seed.not_extract:
+        depth, is_file = (
+            response.request.meta.get("depth", 0),
+            is_file_below(listed_in(response.request, job)),
+        )
+        if job is not None and job.seed.not_extract and not is_file:  # files are of the host, not of the page
             return False
-        depth, rules = response.request.meta.get("depth", 0), rules_of(self.crawler, job)
-        if depth and is_file_below(listed_in(response.request, job)):
-            depth -= 1  # what it names is as deep as itself
         if not 200 <= response.status < 300 or (not self.follow_nofollow and forbids_following(response)):
             return False
-        if rules is not None and rules.depth is not None:
-            return bool(depth < rules.depth)
-        return not self.depth_limit or bool(depth < self.depth_limit)
+        return self._is_within_depth(
+            depth - (depth > 0 and is_file), job
+        )  # its entries are as deep as a file
+
+    def _is_within_depth(self, depth: int, job: Job | None) -> bool:
+        """Whether links of a page that is so deep may be followed."""
+        rules = rules_of(self.crawler, job)
+        limit = self.depth_limit or None if rules is None or rules.depth is None else rules.depth
+        return limit is None or depth < limit
 
     def _scope_of(self, job: Job | None) -> str:
         rules = rules_of(self.crawler, job)

@@ -111,8 +111,11 @@ def is_file_below(listed: Mapping[str, Any]) -> bool:
 
 
 def is_page_of_seed(job: Job | None) -> bool:
-    """Whether it is the page that a producer asked for."""
-    return job is not None and job.parent is None and job.seed.spilled is None
+    """Whether it is the page that a producer asked for, also where another process has begun it."""
+    if job is None or job.parent is not None:
+        return False
+    spilled = job.seed.spilled
+    return spilled is None or (not spilled.is_link and job.seed.seed_url_id is None)
 
 
 def level_below(kind: str | None, listed: Mapping[str, Any]) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from scrapy import Request
+from scrapy.exceptions import DownloadTimeoutError
 from scrapy.http import Response
 
 from site_spider.errors import ConfigError
@@ -192,6 +193,54 @@ def test_robots_txt_of_a_seeds_host_leads_to_its_sitemaps(tmp_path: Path, keeps:
     found = paths(crawl(tmp_path, seeds, SITE_SITEMAPS="robots", SITE_KEEP_ROBOTS=keeps))
     assert found == ["/1", "/map", *(["/robots.txt"] if keeps else []), "/x", "/y"]
     assert len(asked) == 1
+
+
+def no_answer(request: Request) -> Response:
+    raise DownloadTimeoutError("too slow")
+
+
+def away(request: Request) -> Response:
+    return Response(request.url, status=302, headers={"Location": "http://other.test/x"})
+
+
+SEEDS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "fails": (no_answer, {}),
+    "is not there": (lambda request: page(request, status=404), {}),
+    "is elsewhere": (lambda request: away(request) if "//a." in request.url else page(request), {}),
+    "is unchanged": (lambda request: page(request, "", 304), {"if_changed": True, "etag": '"1"'}),
+    "is nofollow": (lambda request: page(request, X_Robots_Tag="nofollow"), {}),
+    "gives no links": (page, {"meta": {"task_id": "t", "NotExtract": True}}),
+}
+
+
+@pytest.mark.parametrize("what", SEEDS)
+def test_robots_txt_is_asked_whatever_becomes_of_the_page_of_the_seed(tmp_path: Path, what: str) -> None:
+    asked: list[str] = []
+
+    def robots(request: Request) -> Response:
+        asked.append(request.url)
+        return Response(request.url, body=b"Sitemap: http://other.test/map\nSitemap: http://a.test/map")
+
+    ANSWERS["/robots.txt"], (ANSWERS["/x"], fields) = robots, SEEDS[what]
+    serve("/map", urlset("/1"))
+    ANSWERS["/1"] = lambda request: page(request, '<a href="/2">')
+    settings: dict[str, Any] = {"SITE_SITEMAPS": "robots", "DEPTH_LIMIT": 2}
+    found = paths(crawl(tmp_path, [seed("/x", **fields)], **settings))
+    is_elsewhere = what == "is elsewhere"
+    assert asked == [f"{HOST}/robots.txt", *(["http://other.test/robots.txt"] if is_elsewhere else [])]
+    host = "http://other.test" if is_elsewhere else ""
+    below = [] if what == "gives no links" else [f"{host}/2"]
+    assert found == sorted([f"{host}/1", *below, f"{host}/map", "/x"])
+
+
+def test_robots_txt_of_a_host_that_does_not_answer_is_no_result(tmp_path: Path) -> None:
+    ANSWERS["/x"] = ANSWERS["/robots.txt"] = no_answer
+    crawled = crawl(tmp_path, [seed("/x")], SITE_SITEMAPS="robots")
+    assert paths(crawled) == ["/x"]
+    assert crawled.lag == 0
+    declare(tmp_path / "task", depth=0)
+    ANSWERS["/robots.txt"] = lambda request: pytest.fail("it is deeper than the task goes")
+    assert paths(crawl(tmp_path / "task", [seed("/x")], SITE_SITEMAPS="robots")) == ["/x"]
 
 
 @pytest.mark.parametrize("path", ["/x", "/robots.txt"])
