@@ -109,10 +109,9 @@ class PageTexts:
 
     def fill_failed(self, result: Result, response: Response) -> bool:
         """Of a page whose callback failed: nothing can be waited for, so it may say noindex. As `fill`."""
-        is_dropped = self._drops_noindex and 200 <= response.status < 300
-        if is_dropped:
+        if self._drops_noindex:
             result.page_notes = "; ".join(_without_body(result))
-        return not is_dropped
+        return not self._drops_noindex
 
     async def _read(
         self, response: Response, extractor: Extractor | None
@@ -120,10 +119,14 @@ class PageTexts:
         """Fields and notes; `robots` is None where it could not be read."""
         kind = content_type_of(response)
         is_read = is_html(response.body, kind) or media_type(kind) == "text/plain"
-        if extractor is None or not (200 <= response.status < 300 and response.body and is_read):
+        is_well = 200 <= response.status < 300
+        if extractor is None or not (response.body and is_read and (is_well or self._drops_noindex)):
             return {}, []
         notes = []
-        for mode in dict.fromkeys((self._mode, "robots")):  # robots takes linear time: no page is too slow
+        modes = (
+            (self._mode, "robots") if is_well else ("robots",)
+        )  # which takes linear time: none is too slow
+        for mode in dict.fromkeys(modes):
             try:
                 fields = await extractor.read(PageBody(response.url, response.body, kind), mode)
             except NotExtracted as error:

@@ -122,13 +122,21 @@ def test_a_noindex_page_keeps_no_body(tmp_path: Path, text: str) -> None:
     serve("/header", WORDS, X_Robots_Tag="none")
     serve("/other", WORDS, X_Robots_Tag="googlebot: noindex")
     serve("/slow", b"<meta name=robots content=noindex>" + HOSTILE["attributes"])
-    seeds = (seed(path) for path in ("/meta", "/header", "/other", "/slow"))
+    of_failure = "<meta name=robots content=noindex>" + WORDS
+    ANSWERS["/404"] = lambda request: page(request, of_failure, 404)
+    ANSWERS["/500"] = lambda request: page(request, WORDS, 500)
+    ANSWERS["/moved"] = lambda request: page(request, of_failure, 302)
+    paths = ("/meta", "/header", "/other", "/slow", "/404", "/500", "/moved")
+    seeds = (seed(path) for path in paths)
     found = by_path(run_apart(tmp_path, *seeds, SITE_TEXT=text, SITE_NOINDEX="drop_body"))
     assert {path for path, document in found.items() if document["body"] is None} == {
         "/meta",
         "/header",
         "/slow",
+        "/404",
+        "/moved",
     }
+    assert (found["/404"]["title"], found["/404"]["text_hash"]) == (None, None)
     assert found["/meta"]["text"] is None
     assert found["/meta"]["robots_meta"] == "noindex"
     assert "/next" in found
