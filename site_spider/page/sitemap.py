@@ -93,10 +93,11 @@ class ListedPage(NamedTuple):
 
 
 class Sitemap(NamedTuple):
-    """The entries of one file, in its order; `note` says what was wrong with it."""
+    """The entries of one file, in its order."""
 
     entries: list[ListedPage]
-    note: str | None = None
+    note: str | None = None  # why it may have more
+    refusal: str | None = None  # why it was not read at all
 
 
 class _Fault(Exception):
@@ -149,7 +150,7 @@ def read_sitemap(
     """The entries of a file of this kind, in steps of about a millisecond.
 
     An entry whose `lastmod` is before `since` is left out; one without, or with an unreadable one, is not.
-    What cannot be read ends the entries with a note; a file beyond MOST_BYTES has no entries.
+    What cannot be read ends the entries with a note; a file beyond MOST_BYTES is refused.
     """
     found = _Entries(since)
     read = {"json": _read_json, "text": _read_text}.get(kind)
@@ -158,7 +159,7 @@ def read_sitemap(
     except _Fault as fault:
         return Sitemap(found.pages, f"sitemap read up to {len(found.pages)} entries: {fault}")
     except _Refused as refused:
-        return Sitemap([], f"sitemap not read: {refused}")
+        return Sitemap([], refusal=f"sitemap not read: {refused}")
     return Sitemap(found.pages)
 
 

@@ -100,6 +100,11 @@ class Result:
     failed_checks: int | None = None  # in a row
     gone_checks: int | None = None  # in a row
 
+    def add_note(self, said: str | None) -> None:
+        """To `page_notes`, which are no failure."""
+        if said:
+            self.page_notes = f"{self.page_notes}; {said}" if self.page_notes else said
+
     def document(self) -> dict[str, Any]:
         """The document as it is stored, without `url_id`'s own key being lost: it stays a field.
 

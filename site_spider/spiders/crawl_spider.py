@@ -445,7 +445,7 @@ class SeedSpider(Spider):
         steps = read_page(response.body, kind, response.url, wants_links=False, limits=limits)
         describe_response(result, response, run_through(steps))
         job, texts = job_of(response.request), self.page_texts
-        if texts is not None and not texts.fill_failed(result, response) and job is not None:
+        if texts is not None and not texts.fill_failed(result) and job is not None:
             job.exchanges = ()
 
     @gives_page_result
@@ -481,8 +481,9 @@ class SeedSpider(Spider):
     ) -> Iterable[Request]:
         """The entries of a sitemap or feed; of a long one each becomes a request when its turn comes."""
         assert response.request is not None
-        sitemap, level = await self._read_sitemap(response, job)
-        result.description = sitemap.note or result.description
+        sitemap, level = await self._read_sitemap(response, result, job)
+        result.description = sitemap.refusal or result.description
+        result.add_note(sitemap.note)
         base = LinkBase.parse(response.url, "utf-8")
         is_long = len(sitemap.entries) > AT_ONCE
         found = urls_of(sitemap.entries, base, level, response.url)
@@ -504,7 +505,7 @@ class SeedSpider(Spider):
         urls = self._new_pages([origin + ROBOTS for origin in origins], job)
         return [quick_request(url, verbatim=is_safe(url), meta={**meta}) for url in urls]
 
-    async def _read_sitemap(self, response: Response, job: Job | None) -> tuple[Sitemap, int]:
+    async def _read_sitemap(self, response: Response, result: Result, job: Job | None) -> tuple[Sitemap, int]:
         """A small one in turns, a large or packed one in a thread; and the level of what it names."""
         assert response.request is not None
         listed, mode = listed_in(response.request, job), self.sitemaps.mode
@@ -512,15 +513,20 @@ class SeedSpider(Spider):
             return Sitemap(sitemaps_of_robots(response.body) if mode == "robots" else []), 1
         said = content_type_of(response)
         kind = None if mode == "off" else kind_of(response.body, media_type(said))
+        if kind is None:
+            return Sitemap([]), 0
         level = level_below(kind, listed)
-        if kind is None or level > DEEPEST_INDEX:
-            note = f"sitemap not read: more than {DEEPEST_INDEX} indexes lead to each other"
-            return Sitemap([], note if kind else None), 0
+        if level > DEEPEST_INDEX:
+            reason = f"sitemap not read: more than {DEEPEST_INDEX} indexes lead to each other"
+            return Sitemap([], refusal=reason), 0
         since = self.sitemaps.since_when()
         steps = read_sitemap(response.body, kind, response.url, since=since, content_type=said)
-        if is_large(response):
-            return await asyncio.to_thread(run_through, steps), level
-        return await self._turns.run(steps), level
+        large = is_large(response)
+        found = await (asyncio.to_thread(run_through, steps) if large else self._turns.run(steps))
+        result.links_out = len(
+            found.entries
+        )  # so that the fields of page_notes are written, also without one
+        return found, level
 
     async def _follow_found(self, links: Iterable[list[str]], anchor: str, job: Job | None) -> list[Request]:
         """A request for each link to follow; others have the event loop between the slices."""

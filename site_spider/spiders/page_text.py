@@ -107,7 +107,7 @@ class PageTexts:
             self._first[key] = first = result.url_id
         return None if first == result.url_id else first
 
-    def fill_failed(self, result: Result, response: Response) -> bool:
+    def fill_failed(self, result: Result) -> bool:
         """Of a page whose callback failed: nothing can be waited for, so it may say noindex. As `fill`."""
         if self._drops_noindex:
             result.page_notes = "; ".join(_without_body(result))
@@ -159,8 +159,7 @@ class PageTexts:
             reason = "its stored document could not be read"
         self._remember(result, own, points_to, job)
         if points_to:
-            note = f"canonical not merged: {reason}"
-            result.page_notes = f"{result.page_notes}; {note}" if result.page_notes else note
+            result.add_note(f"canonical not merged: {reason}")
         return None
 
     def _remember(self, result: Result, own: set[str], points_to: str | None, job: Job) -> None:

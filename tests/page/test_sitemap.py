@@ -35,7 +35,7 @@ def read(body: bytes, media_type: str = "", url: str = SOURCE, since: datetime |
 
 def urls(body: bytes, media_type: str = "", url: str = SOURCE) -> list[str]:
     found = read(body, media_type, url)
-    assert found.note is None
+    assert (found.note, found.refusal) == (None, None)
     return [entry.url for entry in found.entries]
 
 
@@ -178,7 +178,7 @@ def test_a_file_that_unpacks_without_end_is_refused() -> None:
     bomb = gzip.compress(begin + b" " * (MOST_BYTES + 1), 9)
     found = read(bomb)
     assert found.entries == []
-    assert found.note == f"sitemap not read: it has more than {MOST_BYTES} bytes, unpacked"
+    assert found.refusal == f"sitemap not read: it has more than {MOST_BYTES} bytes, unpacked"
 
 
 LONG_BASE = b"<urlset xml:base='https://a.test/" + b"x" * 8_000 + b"/'>"

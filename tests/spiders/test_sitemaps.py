@@ -14,6 +14,7 @@ from scrapy.exceptions import DownloadTimeoutError
 from scrapy.http import Response
 
 from site_spider.errors import ConfigError
+from site_spider.page import sitemap
 from site_spider.spiders.sitemaps import SitemapRules, looks_like_sitemap
 from tests.in_process.engine import ANSWERS, crawl, page, settings_for
 from tests.tasks.test_control import declare, desk
@@ -126,11 +127,24 @@ def test_robots_txt_is_kept_without_its_sitemaps_too_and_never_forbidden(tmp_pat
         }
 
 
-def test_a_broken_file_gives_what_stands_before_the_fault(tmp_path: Path) -> None:
+def test_a_broken_file_gives_what_stands_before_the_fault_and_is_no_failure(tmp_path: Path) -> None:
     serve("/map", b"<urlset><url><loc>/1</loc></url><url><loc>/2")
-    found = by_path(crawl(tmp_path, [seed("/map")]))
+    crawled = crawl(tmp_path, [seed("/map")])
+    found = by_path(crawled)
     assert found.keys() == {"/map", "/1"}
-    assert found["/map"]["description"].startswith("sitemap read up to 1 entries: its XML is broken")
+    assert found["/map"]["page_notes"].startswith("sitemap read up to 1 entries: its XML is broken")
+    assert found["/map"]["description"] is None
+    assert crawled.seeds["completed_with_failure"] == 0
+    serve("/map", urlset("/1"))
+    assert by_path(crawl(tmp_path, [seed("/map")]))["/map"]["page_notes"] is None
+
+
+def test_a_file_that_is_refused_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sitemap, "MOST_BYTES", 1_000)
+    serve("/map", gzip.compress(urlset("/1") + b" " * 1_000))
+    crawled = crawl(tmp_path, [seed("/map")])
+    assert by_path(crawled)["/map"]["description"].startswith("sitemap not read: it has more than ")
+    assert crawled.seeds["completed_with_failure"] == 1
 
 
 def test_indexes_that_lead_to_each_other_without_end_are_left_at_the_fifth(tmp_path: Path) -> None:
