@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 from site_spider import runtime
 from site_spider.commands.output import show
-from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
+from site_spider.commands.site_command import EXIT_FAILED, SiteCommand, above_zero
 from site_spider.contracts.seed_log import MessagePlace, Producer, SeedLog
 from site_spider.contracts.sink import ResultReader
 from site_spider.errors import (
@@ -309,7 +309,9 @@ class Command(SiteCommand):
         which.add_argument("--adaptive", action="store_true", help="pages whose next_at is over (default)")
         parser.add_argument("--task-id", metavar="ID", help="only pages of this task")
         parser.add_argument("--host", metavar="H", type=str.lower, help="only pages of this host")
-        parser.add_argument("--limit", metavar="N", type=_limit, default=sys.maxsize, help="pages at most")
+        parser.add_argument(
+            "--limit", metavar="N", type=above_zero, default=sys.maxsize, help="pages at most"
+        )
         parser.add_argument("--topic", metavar="T", help="produce to T instead of SITE_SEED_TOPIC")
         parser.add_argument("--not-extract", action="store_true", help="do not follow links")
         parser.add_argument("--dry-run", action="store_true", help="show the URLs that are due; no more")
@@ -365,12 +367,6 @@ def _span(text: str) -> int:
     if seconds is None or seconds > LONGEST_SECONDS:
         raise argparse.ArgumentTypeError(f"{text!r} is no time such as 90s, 30m, 12h or 7d")
     return seconds
-
-
-def _limit(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
-    return int(text)
 
 
 def _complain(line: str) -> None:

@@ -7,7 +7,6 @@ import inspect
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import UTC
-from fnmatch import fnmatchcase
 from functools import cached_property
 from itertools import chain
 from json.encoder import encode_basestring as quoted
@@ -86,14 +85,11 @@ def requests_of_source(
 ) -> Iterator[Request]:
     """For the links within the scope, and for those to hosts of the source."""
     urls = {link.url for link in found.links}
-    wanted = set(in_scope(scope, anchor, urls)) | {url for url in urls if _is_host_of(source, host_of(url))}
+    wanted = set(in_scope(scope, anchor, urls))
+    wanted |= {url for url in urls if source.match.has_host(host_of(url))}
     for link in found.links:
         if link.url in wanted and (request := _request(source, link, response)) is not None:
             yield request
-
-
-def _is_host_of(source: Source, host: str) -> bool:
-    return any(fnmatchcase(host, pattern) for pattern in source.match.hosts)
 
 
 def _request(source: Source, link: FoundLink, response: Response) -> Request | None:
