@@ -237,3 +237,10 @@ def trial(module: str) -> type[ScrapyCommand]:
     """The class of a module that is named after a command of Scrapy."""
     scrapys = import_module(f"scrapy.commands.{module.rpartition('.')[2]}").Command
     return type("Command", (Trial, scrapys), {"__module__": module, "__doc__": Trial.__doc__})
+
+
+def above_zero(text: str) -> int:
+    """For options. Raises ArgumentTypeError."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
+    return int(text)
