@@ -354,6 +354,14 @@ class Ordered(NamedTuple):
     task: Task | None = None  # as it was changed
 
 
+def not_known(task_id: str, hint: str = "") -> BadTask:
+    """What is said of a task of which there is no record."""
+    return BadTask(
+        f"{task_id!r} is not known: it was never declared, closed, or produced with --task-id. "
+        f"scrapy task list names those that were{hint}"
+    )
+
+
 class TaskOrders:
     """About one task. Every method blocks, and raises BadTask, ConfigError and LogUnavailable.
 
@@ -370,10 +378,7 @@ class TaskOrders:
         overview = self._desk.overview()
         if not overview.knows(self._task_id) and not (may_be_new and self._may_be_new):
             hint = "; with --new the order also goes for a task that comes later" if may_be_new else ""
-            raise BadTask(
-                f"{self._task_id!r} is not known: it was never declared, closed, or produced with --task-id. "
-                f"scrapy task list names those that were{hint}"
-            )
+            raise not_known(self._task_id, hint)
         return overview.of(self._task_id)
 
     def pause(self) -> Ordered:
