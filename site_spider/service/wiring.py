@@ -264,12 +264,13 @@ class Parts:
         )
 
         # who follows the life-cycle of a seed, in this order
-        completion.add(load, results, cookies, tasks.states)
+        completion.add(load, results, cookies)
+        completion.add(tasks.states, of_tasks=True)
         if isinstance(dupefilter, SeenDupeFilter):
             completion.add(SeenMarks(dupefilter.seen))
         completion.add(quarantine.care, quarantine.isolation, counted.seed_times, traps)
         if config.tells_ends:
-            completion.add(tasks.tracker)
+            completion.add(tasks.tracker, of_tasks=True)
 
         # what can be seen
         identity = Identity(

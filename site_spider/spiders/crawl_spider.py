@@ -68,6 +68,7 @@ from site_spider.spiders.sitemaps import (
     looks_like_sitemap,
     urls_of,
 )
+from site_spider.tasks.record import TaskRules
 from site_spider.tasks.states import rules_of
 
 # --- by source: what a source makes of a page: items, and requests for the links that its rules find ----
@@ -280,7 +281,7 @@ class SeedSpider(Spider):
         extractor = part_of(self.crawler, Extractor)
         if not await self.page_texts.fill(result, response, extractor, scope) and job is not None:
             job.exchanges = ()  # which are for archives
-        rules = rules_of(self.crawler, job)
+        rules = self._rules_of(job)
         return result.duplicate_of is None or rules is None or rules.task.follow_duplicates
 
     def _merged(self, result: Result, job: Job | None, anchor: str) -> Result:
@@ -528,7 +529,7 @@ class SeedSpider(Spider):
         assert response.request is not None
         if job is not None and job.seed.not_extract:
             return False
-        depth, rules = response.request.meta.get("depth", 0), rules_of(self.crawler, job)
+        depth, rules = response.request.meta.get("depth", 0), self._rules_of(job)
         if depth and is_file_below(listed_in(response.request, job)):
             depth -= 1  # what it names is as deep as itself
         if not 200 <= response.status < 300 or (not self.follow_nofollow and forbids_following(response)):
@@ -537,8 +538,11 @@ class SeedSpider(Spider):
             return bool(depth < rules.depth)
         return not self.depth_limit or bool(depth < self.depth_limit)
 
+    def _rules_of(self, job: Job | None) -> TaskRules | None:
+        return None if job is None or job.seed.task_id is None else rules_of(self.crawler, job)
+
     def _scope_of(self, job: Job | None) -> str:
-        rules = rules_of(self.crawler, job)
+        rules = self._rules_of(job)
         return self.link_scope if rules is None else rules.scope or self.link_scope
 
     def _result(self, request: Request, job: Job | None) -> Result:
