@@ -196,9 +196,12 @@ class _HelpFormatter(ScrapyHelpFormatter):
 
 def _refuse_unknown(args: list[str], most: int) -> None:
     # Scrapy takes an unknown option for an argument: a mistyped one would be ignored silently.
-    unknown = [arg for arg in args if arg.startswith("-") and arg != "-"]
+    upto = args.index("--") if "--" in args else len(args)
+    unknown = [arg for arg in args[:upto] if arg.startswith("-") and arg != "-"]
     if unknown:
-        raise UsageError(f"unknown option {unknown[0]}", print_help=False)
+        hint = f"unknown option {unknown[0]}; an argument that begins with - stands behind --"
+        raise UsageError(hint, print_help=False)
+    del args[upto : upto + 1]
     if len(args) > most:
         raise UsageError(f"unexpected argument {args[most]!r}", print_help=False)
 

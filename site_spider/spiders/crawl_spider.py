@@ -68,6 +68,7 @@ from site_spider.spiders.sitemaps import (
     looks_like_sitemap,
     urls_of,
 )
+from site_spider.tasks.record import TaskRules
 from site_spider.tasks.states import rules_of
 
 # --- by source: what a source makes of a page: items, and requests for the links that its rules find ----
@@ -277,7 +278,7 @@ class SeedSpider(Spider):
         extractor = part_of(self.crawler, Extractor)
         if not await self.page_texts.fill(result, response, extractor, scope) and job is not None:
             job.exchanges = ()  # which are for archives
-        rules = rules_of(self.crawler, job)
+        rules = self._rules_of(job)
         return result.duplicate_of is None or rules is None or rules.task.follow_duplicates
 
     async def _merged(self, result: Result, job: Job | None, anchor: str) -> Result:
@@ -519,9 +520,7 @@ class SeedSpider(Spider):
         steps = read_sitemap(response.body, kind, response.url, since=since, content_type=said)
         large = is_large(response)
         found = await (asyncio.to_thread(run_through, steps) if large else self._turns.run(steps))
-        result.links_out = len(
-            found.entries
-        )  # so that the fields of page_notes are written, also without one
+        result.links_out = len(found.entries)  # and the fields of page_notes are written, also without one
         return found, level
 
     async def _follow_found(self, links: Iterable[list[str]], anchor: str, job: Job | None) -> list[Request]:
@@ -556,26 +555,26 @@ class SeedSpider(Spider):
 
     def _wants_links(self, response: Response, job: Job | None) -> bool:
         assert response.request is not None
-        depth, is_file = (
-            response.request.meta.get("depth", 0),
-            is_file_below(listed_in(response.request, job)),
-        )
+        depth = response.request.meta.get("depth", 0)
+        is_file = is_file_below(listed_in(response.request, job))
         if job is not None and job.seed.not_extract and not is_file:  # files are of the host, not of the page
             return False
         if not 200 <= response.status < 300 or (not self.follow_nofollow and forbids_following(response)):
             return False
-        return self._is_within_depth(
-            depth - (depth > 0 and is_file), job
-        )  # its entries are as deep as a file
+        deep = depth - (depth > 0 and is_file)  # what a file names is as deep as itself
+        return self._is_within_depth(deep, job)
 
     def _is_within_depth(self, depth: int, job: Job | None) -> bool:
         """Whether links of a page that is so deep may be followed."""
-        rules = rules_of(self.crawler, job)
+        rules = self._rules_of(job)
         limit = self.depth_limit or None if rules is None or rules.depth is None else rules.depth
         return limit is None or depth < limit
 
+    def _rules_of(self, job: Job | None) -> TaskRules | None:
+        return None if job is None or job.seed.task_id is None else rules_of(self.crawler, job)
+
     def _scope_of(self, job: Job | None) -> str:
-        rules = rules_of(self.crawler, job)
+        rules = self._rules_of(job)
         return self.link_scope if rules is None else rules.scope or self.link_scope
 
     def _result(self, request: Request, job: Job | None) -> Result:
