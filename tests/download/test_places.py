@@ -7,9 +7,7 @@ import errno
 import logging
 import os
 import resource
-from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any
 
 import pytest
 from scrapy import Request, Spider
@@ -26,7 +24,6 @@ from site_spider.download.names import check_limit, is_shortage, raise_limit
 from site_spider.errors import ConfigError
 from tests.download.handler_trials import certificate, said_by
 from tests.download.raw_answers import Case, RawServer
-from tests.in_process import virtual_time
 
 EMFILE = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
@@ -51,69 +48,48 @@ class Kept:
         return True
 
 
-def run(trial: Coroutine[Any, Any, None]) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(300):
-            await trial
-
-    asyncio.run(bounded())
-
-
-def test_a_connection_that_is_kept_is_closed_for_the_next() -> None:
+async def test_a_connection_that_is_kept_is_closed_for_the_next() -> None:
     """One for each, and no wait of its own."""
-
-    async def trial() -> None:
-        kept = Kept(10)
-        await kept.keep(10)
-        assert await kept.places.take() < 10
-        await asyncio.gather(*(kept.places.take() for _ in range(4)))
-        assert kept.count == 5
-
-    run(trial())
+    kept = Kept(10)
+    await kept.keep(10)
+    assert await kept.places.take() < 10
+    await asyncio.gather(*(kept.places.take() for _ in range(4)))
+    assert kept.count == 5
 
 
-def test_a_download_without_a_place_waits_for_one() -> None:
+async def test_a_download_without_a_place_waits_for_one() -> None:
     """In the order of arrival; who is cancelled meanwhile takes none."""
-
-    async def trial() -> None:
-        places = Places(lambda: 4, lambda: False)
-        for _ in range(4):
-            assert await places.take() < 0.01
-        waiting = [asyncio.create_task(places.take()) for _ in range(3)]
-        await asyncio.sleep(0.02)
-        assert places.are_wanted
-        waiting[0].cancel()
-        places.give_back()
-        assert await waiting[1] > 0.01
-        assert not waiting[2].done()
-        waiting[2].cancel()
-        await asyncio.gather(*waiting, return_exceptions=True)
-        places.give_back()
+    places = Places(lambda: 4, lambda: False)
+    for _ in range(4):
         assert await places.take() < 0.01
+    waiting = [asyncio.create_task(places.take()) for _ in range(3)]
+    await asyncio.sleep(0.02)
+    assert places.are_wanted
+    waiting[0].cancel()
+    places.give_back()
+    assert await waiting[1] > 0.01
+    assert not waiting[2].done()
+    waiting[2].cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    places.give_back()
+    assert await places.take() < 0.01
 
-    virtual_time.run(trial())
 
-
-def test_a_turn_that_is_not_taken_goes_on() -> None:
+async def test_a_turn_that_is_not_taken_goes_on() -> None:
     """A task that is cancelled just as a place becomes free does not keep it from others."""
-
-    async def trial() -> None:
-        places = Places(lambda: 4, lambda: False)
-        for _ in range(4):
-            await places.take()
-        first, second = (asyncio.create_task(places.take()) for _ in range(2))
-        await asyncio.sleep(0)
-        places.give_back()
-        first.cancel()
-        await second
-
-    run(trial())
+    places = Places(lambda: 4, lambda: False)
+    for _ in range(4):
+        await places.take()
+    first, second = (asyncio.create_task(places.take()) for _ in range(2))
+    await asyncio.sleep(0)
+    places.give_back()
+    first.cancel()
+    await second
 
 
-def test_a_shortage_closes_what_is_kept_and_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_shortage_closes_what_is_kept_and_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
     """The download is made again until it succeeds."""
-
-    async def trial() -> None:
+    with caplog.at_level(logging.WARNING):
         kept = Kept(50)
         await kept.keep(40)
         outcomes = [EMFILE, ConnectBindError(errno.EMFILE, "no more"), None]
@@ -127,27 +103,20 @@ def test_a_shortage_closes_what_is_kept_and_is_said_once(caplog: pytest.LogCaptu
         assert await kept.places.lend(download) == "done"
         assert kept.count == 0
         assert outcomes == []
-
-    with caplog.at_level(logging.WARNING):
-        run(trial())
     assert len(caplog.records) == 1
     assert "ulimit -n" in caplog.text
 
 
-def test_another_failure_gives_the_place_back() -> None:
+async def test_another_failure_gives_the_place_back() -> None:
     """Once it is raised."""
+    places = Places(lambda: 4, lambda: False)
 
-    async def trial() -> None:
-        places = Places(lambda: 4, lambda: False)
+    async def download() -> None:
+        raise DownloadFailedError("Too many open files")
 
-        async def download() -> None:
-            raise DownloadFailedError("Too many open files")
-
-        for _ in range(6):
-            with pytest.raises(DownloadFailedError):
-                await places.lend(download)
-
-    run(trial())
+    for _ in range(6):
+        with pytest.raises(DownloadFailedError):
+            await places.lend(download)
 
 
 @pytest.mark.parametrize(
@@ -213,32 +182,25 @@ def test_scrapys_handler_keeps_few_connections_of_all_servers() -> None:
     assert found["last"] == [f"127.0.0.{number}" for number in range(26, 31)]
 
 
-def test_http_and_https_share_the_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_http_and_https_share_the_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Scrapy asks for a handler for each scheme; connections that are kept count for both."""
     monkeypatch.setattr(wires, "for_connections", lambda: 6)
 
-    async def trial() -> None:
-        crawler = get_crawler(
-            Spider, {"SITE_ALLOW_PRIVATE_HOSTS": True, "DOWNLOAD_VERIFY_CERTIFICATES": False}
-        )
-        handlers = {scheme: PlainDownloadHandler.from_crawler(crawler) for scheme in ("http", "https")}
-        server = RawServer(Case(closes=False))
-        sites = {
-            scheme: await asyncio.start_server(server.serve, "0.0.0.0", 0, ssl=tls)
-            for scheme, tls in (("http", None), ("https", certificate(tmp_path)))
-        }
-        for number in range(1, 7):
-            for scheme, site in sites.items():
-                port = site.sockets[0].getsockname()[1]
-                await handlers[scheme].download_request(Request(f"{scheme}://127.0.0.{number}:{port}/"))
-        assert server.connections == 12
-        assert (
-            sum(len(made) for made in {id(one): one._wires._open for one in handlers.values()}.values()) == 6
-        )
-        for handler in handlers.values():
-            await handler.close()
-        for site in sites.values():
-            site.close()
-        await asyncio.sleep(0.01)
-
-    run(trial())
+    crawler = get_crawler(Spider, {"SITE_ALLOW_PRIVATE_HOSTS": True, "DOWNLOAD_VERIFY_CERTIFICATES": False})
+    handlers = {scheme: PlainDownloadHandler.from_crawler(crawler) for scheme in ("http", "https")}
+    server = RawServer(Case(closes=False))
+    sites = {
+        scheme: await asyncio.start_server(server.serve, "0.0.0.0", 0, ssl=tls)
+        for scheme, tls in (("http", None), ("https", certificate(tmp_path)))
+    }
+    for number in range(1, 7):
+        for scheme, site in sites.items():
+            port = site.sockets[0].getsockname()[1]
+            await handlers[scheme].download_request(Request(f"{scheme}://127.0.0.{number}:{port}/"))
+    assert server.connections == 12
+    assert sum(len(made) for made in {id(one): one._wires._open for one in handlers.values()}.values()) == 6
+    for handler in handlers.values():
+        await handler.close()
+    for site in sites.values():
+        site.close()
+    await asyncio.sleep(0.01)

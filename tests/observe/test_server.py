@@ -306,16 +306,12 @@ def test_a_look_at_many_hosts_does_not_hold_up_the_loop() -> None:
     assert turns > 20
 
 
-def test_a_server_that_is_closed_while_it_opens_leaves_no_socket(sockets: Path) -> None:
+async def test_a_server_that_is_closed_while_it_opens_leaves_no_socket(sockets: Path) -> None:
     """A crawl may fail in its first moments; a socket that is left keeps the event loop from ending."""
-
-    async def scenario() -> None:
-        watched: Any = None
-        server = FrontierServer(watched, lambda: asyncio.sleep(0, {}))
-        opening = asyncio.create_task(server.open())
-        await asyncio.sleep(0)
-        await server.close()
-        await opening
-
-    asyncio.run(scenario())
+    watched: Any = None
+    server = FrontierServer(watched, lambda: asyncio.sleep(0, {}))
+    opening = asyncio.create_task(server.open())
+    await asyncio.sleep(0)
+    await server.close()
+    await opening
     assert [*sockets.iterdir()] == []

@@ -93,43 +93,31 @@ class Tree(SeedListener):
         self.told.append(entry.outcome.value)
 
 
-def test_a_dead_letter_is_written_when_all_else_of_its_tree_has_ended() -> None:
+async def test_a_dead_letter_is_written_when_all_else_of_its_tree_has_ended() -> None:
     """Its next owner would write it a second time, should the partition leave before."""
-
-    async def scenario() -> None:
-        tree = Tree()
-        assert tree.log.taken == []
-        await tree.link_ends()
-        assert (len(tree.log.taken), tree.told) == (1, ["dead_letter"])
-
-    asyncio.run(scenario())
+    tree = Tree()
+    assert tree.log.taken == []
+    await tree.link_ends()
+    assert (len(tree.log.taken), tree.told) == (1, ["dead_letter"])
 
 
-def test_the_next_owner_writes_the_dead_letter_of_a_tree_that_it_does_again() -> None:
+async def test_the_next_owner_writes_the_dead_letter_of_a_tree_that_it_does_again() -> None:
     """Also when the partition comes back to this process: it does not count as done."""
-
-    async def scenario() -> None:
-        tree = Tree()
-        tree.completion.lost([P])
-        await tree.link_ends()
-        assert (tree.log.taken, tree.told) == ([], [])
-        assert tree.completion.repeats.outcome(tree.message) is None
-
-    asyncio.run(scenario())
+    tree = Tree()
+    tree.completion.lost([P])
+    await tree.link_ends()
+    assert (tree.log.taken, tree.told) == ([], [])
+    assert tree.completion.repeats.outcome(tree.message) is None
 
 
-def test_whoever_waits_for_the_last_hold_hears_of_it_when_the_dead_letter_is_durable() -> None:
+async def test_whoever_waits_for_the_last_hold_hears_of_it_when_the_dead_letter_is_durable() -> None:
     """A transaction, or the count of a task, would say that the seed is complete."""
-
-    async def scenario() -> None:
-        tree = Tree()
-        tree.completion.hold_to_close(tree.entry)
-        await tree.link_ends()
-        assert tree.told == ["last hold, 1 dead letters"]
-        tree.completion.release(tree.entry)
-        assert tree.told[1:] == ["dead_letter"]
-
-    asyncio.run(scenario())
+    tree = Tree()
+    tree.completion.hold_to_close(tree.entry)
+    await tree.link_ends()
+    assert tree.told == ["last hold, 1 dead letters"]
+    tree.completion.release(tree.entry)
+    assert tree.told[1:] == ["dead_letter"]
 
 
 @pytest.mark.parametrize(

@@ -100,17 +100,13 @@ def test_a_result_reaches_the_other_sink_and_the_seed_is_set_aside(caplog: pytes
     assert [item.levelno for item in caplog.records if item.exc_info] == [logging.ERROR] * 2
 
 
-def test_a_result_that_comes_after_the_end_of_the_crawl_leaves_its_seed_to_be_repeated() -> None:
+async def test_a_result_that_comes_after_the_end_of_the_crawl_leaves_its_seed_to_be_repeated() -> None:
     """It is neither complete nor a dead letter."""
-
-    async def scenario() -> None:
-        delivery = Delivery(ScriptedSink(), limits=QUICK)
-        await delivery.open(300)
-        await delivery.close(300)
-        crawl = Crawl(delivery)
-        crawl.end()
-        assert crawl.letters.aside == []
-        assert crawl.watermark == 0
-        assert crawl.completion.ledger.in_flight == 1
-
-    asyncio.run(scenario())
+    delivery = Delivery(ScriptedSink(), limits=QUICK)
+    await delivery.open(300)
+    await delivery.close(300)
+    crawl = Crawl(delivery)
+    crawl.end()
+    assert crawl.letters.aside == []
+    assert crawl.watermark == 0
+    assert crawl.completion.ledger.in_flight == 1

@@ -47,7 +47,7 @@ async def writes(sink: ElasticsearchSink) -> bool:
         return False
 
 
-def test_a_sink_takes_a_new_authority_and_a_new_certificate_of_its_own(
+async def test_a_sink_takes_a_new_authority_and_a_new_certificate_of_its_own(
     authorities: tuple[Authority, Authority], front: TlsFront, tmp_path: Path
 ) -> None:
     """And as long as only one file of a pair is there, it keeps those before."""
@@ -55,18 +55,15 @@ def test_a_sink_takes_a_new_authority_and_a_new_certificate_of_its_own(
     files = tmp_path / "client"
     before.give_to_client(files)
 
-    async def scenario() -> None:
-        sink = sink_for(front, files)
-        await sink.open()
-        assert await writes(sink)
-        after.give_to_client(files, "client.pem")
-        assert await writes(sink)
-        after.give_to_client(files)
-        front.use(after)
-        assert await writes(sink) or await writes(sink)
-        await sink.close()
-
-    asyncio.run(scenario())
+    sink = sink_for(front, files)
+    await sink.open()
+    assert await writes(sink)
+    after.give_to_client(files, "client.pem")
+    assert await writes(sink)
+    after.give_to_client(files)
+    front.use(after)
+    assert await writes(sink) or await writes(sink)
+    await sink.close()
 
 
 def test_what_is_under_way_ends_on_the_connection_where_it_began(

@@ -119,16 +119,13 @@ def test_statistics_can_be_summed(settings: dict[str, Any]) -> None:
 
 
 @pytest.mark.servers
-def test_a_template_that_somebody_changed_is_left_alone(settings: dict[str, Any]) -> None:
+async def test_a_template_that_somebody_changed_is_left_alone(settings: dict[str, Any]) -> None:
     """Ten processes that start at once install it; none writes over the same or a newer version."""
     sink = ElasticsearchSink.from_settings(settings)
 
-    async def open_many() -> None:
-        sinks = [ElasticsearchSink.from_settings(settings) for _ in range(10)]
-        await asyncio.gather(*(one.open() for one in sinks))
-        await asyncio.gather(*(one.close() for one in sinks))
-
-    asyncio.run(open_many())
+    sinks = [ElasticsearchSink.from_settings(settings) for _ in range(10)]
+    await asyncio.gather(*(one.open() for one in sinks))
+    await asyncio.gather(*(one.close() for one in sinks))
     index = settings["SITE_RESULTS_INDEX"]
     name = f"site_spider-{index}"
     with elasticsearch_client(settings["SITE_ELASTICSEARCH_HOSTS"]) as client:

@@ -201,22 +201,19 @@ def test_why_nobody_could_be_reached_is_said() -> None:
         HBaseOptions.from_settings(hbase_settings(NOWHERE)).connect(1)
 
 
-def test_closing_does_not_wait_for_a_server_that_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_closing_does_not_wait_for_a_server_that_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     """It takes connections, as the kernel does for a process that stands still, and never answers."""
     monkeypatch.setattr(hbase_table, "OPEN_TIMEOUT_SECONDS", 3600.0)
 
-    async def scenario() -> None:
-        with closing(socket.create_server(("127.0.0.1", 0))) as server:
-            host, port = server.getsockname()
-            sink = HBaseSink.from_settings(hbase_settings(f"{host}:{port}"))
-            opening = asyncio.create_task(sink.open())
-            connection, _ = await asyncio.to_thread(server.accept)
-            with closing(connection):
-                assert await asyncio.to_thread(connection.recv, 1)  # so the answer is waited for
-                opening.cancel()
-                await sink.close()
-
-    asyncio.run(scenario())
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+        host, port = server.getsockname()
+        sink = HBaseSink.from_settings(hbase_settings(f"{host}:{port}"))
+        opening = asyncio.create_task(sink.open())
+        connection, _ = await asyncio.to_thread(server.accept)
+        with closing(connection):
+            assert await asyncio.to_thread(connection.recv, 1)  # so the answer is waited for
+            opening.cancel()
+            await sink.close()
 
 
 # --- what stands in the place of the Thrift server and is none: an outage, in one line ------------

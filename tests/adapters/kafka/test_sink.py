@@ -194,7 +194,7 @@ def test_what_waits_in_the_client_is_not_produced_again(
 
 
 @pytest.mark.servers
-def test_closing_does_not_wait_for_a_broker_that_is_silent(
+async def test_closing_does_not_wait_for_a_broker_that_is_silent(
     own_server: Path, own_settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The delivery has waited already, and a stop has to come to an end, before the client gives up."""
@@ -203,14 +203,11 @@ def test_closing_does_not_wait_for_a_broker_that_is_silent(
     monkeypatch.setattr(kafka_sink, "CLOSE_SECONDS", 0.1)
     [broker] = pids(own_server / "kafka", "kafka")
 
-    async def scenario() -> None:
-        sink = KafkaSink.from_settings(own_settings)
-        await sink.open()
-        with stopped(broker):
-            with pytest.raises(TimeoutError):
-                await asyncio.wait_for(sink.write([page(1)]), 0.1)
-            await sink.close()
-            (closing,) = [thread for thread in threading.enumerate() if "kafka-sink" in thread.name]
-        closing.join()
-
-    asyncio.run(scenario())
+    sink = KafkaSink.from_settings(own_settings)
+    await sink.open()
+    with stopped(broker):
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(sink.write([page(1)]), 0.1)
+        await sink.close()
+        (closing,) = [thread for thread in threading.enumerate() if "kafka-sink" in thread.name]
+    closing.join()
