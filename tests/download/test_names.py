@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 import weakref
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -36,116 +35,103 @@ class Resolver:
         return [host]
 
 
-def trial(test: Callable[[HostNames, Resolver], Awaitable[None]]) -> list[str]:
-    """What was looked up."""
-
-    async def main() -> list[str]:
-        resolver = Resolver()
-        await test(HostNames(resolver.look_up), resolver)
-        return resolver.asked
-
-    return asyncio.run(main())
+@pytest.fixture
+def resolver() -> Resolver:
+    return Resolver()
 
 
-def test_downloads_of_one_host_share_its_lookup() -> None:
+async def test_downloads_of_one_host_share_its_lookup(resolver: Resolver) -> None:
     """Also its failure; and who gives up takes nothing from the others."""
-
-    async def test(made: HostNames, resolver: Resolver) -> None:
-        waiting = [asyncio.create_task(made.addresses(host)) for host in ["a.test"] * 3 + ["bad.test"] * 2]
-        await asyncio.sleep(0)
-        waiting[0].cancel()
-        resolver.go.set()
-        found = await asyncio.gather(*waiting, return_exceptions=True)
-        assert isinstance(found[0], asyncio.CancelledError)
-        assert found[1:3] == [["a.test"]] * 2
-        assert [str(each) for each in found[3:]] == ["no descriptor"] * 2
-        assert await made.addresses("a.test") == ["a.test"]  # asked anew: the resolver has the cache
-
-    assert trial(test) == ["a.test", "bad.test", "a.test"]
+    made = HostNames(resolver.look_up)
+    waiting = [asyncio.create_task(made.addresses(host)) for host in ["a.test"] * 3 + ["bad.test"] * 2]
+    await asyncio.sleep(0)
+    waiting[0].cancel()
+    resolver.go.set()
+    found = await asyncio.gather(*waiting, return_exceptions=True)
+    assert isinstance(found[0], asyncio.CancelledError)
+    assert found[1:3] == [["a.test"]] * 2
+    assert [str(each) for each in found[3:]] == ["no descriptor"] * 2
+    assert await made.addresses("a.test") == ["a.test"]  # asked anew: the resolver has the cache
+    assert resolver.asked == ["a.test", "bad.test", "a.test"]
 
 
-def test_what_was_looked_up_ahead_is_for_who_comes_next() -> None:
-    async def test(made: HostNames, resolver: Resolver) -> None:
-        resolver.go.set()
-        for host in ("a.test", "a.test", "127.0.0.1", "::1", "metadata.google.internal", "", None):
-            made.look_ahead(host)
-        assert await made.addresses("a.test") == ["a.test"]
-        made.look_ahead("bad.test")
-        await asyncio.sleep(0.01)
-        with pytest.raises(OSError, match="no descriptor"):  # its own: the other one may be over
-            await made.addresses("bad.test")
+async def test_what_was_looked_up_ahead_is_for_who_comes_next(resolver: Resolver) -> None:
+    made = HostNames(resolver.look_up)
+    resolver.go.set()
+    for host in ("a.test", "a.test", "127.0.0.1", "::1", "metadata.google.internal", "", None):
+        made.look_ahead(host)
+    assert await made.addresses("a.test") == ["a.test"]
+    made.look_ahead("bad.test")
+    await asyncio.sleep(0.01)
+    with pytest.raises(OSError, match="no descriptor"):  # its own: the other one may be over
+        await made.addresses("bad.test")
+    assert resolver.asked == ["a.test", "bad.test", "bad.test"]
 
-    assert trial(test) == ["a.test", "bad.test", "bad.test"]
 
-
-def test_a_lookup_that_never_ends_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_lookup_that_never_ends_is_not_waited_for_for_ever(
+    monkeypatch: pytest.MonkeyPatch, resolver: Resolver
+) -> None:
     """A resolver that gets no thread says nothing; the next download asks anew."""
     monkeypatch.setattr(names, "_LOOKUP_SECONDS", 0.02)
-
-    async def test(made: HostNames, resolver: Resolver) -> None:
-        with pytest.raises(TimeoutError):
-            await made.addresses("a.test")
-        resolver.go.set()
-        assert await made.addresses("a.test") == ["a.test"]
-
-    assert trial(test) == ["a.test", "a.test"]
+    made = HostNames(resolver.look_up)
+    with pytest.raises(TimeoutError):
+        await made.addresses("a.test")
+    resolver.go.set()
+    assert await made.addresses("a.test") == ["a.test"]
+    assert resolver.asked == ["a.test", "a.test"]
 
 
-def test_a_lookup_keeps_no_request_alive() -> None:
+async def test_a_lookup_keeps_no_request_alive(resolver: Resolver) -> None:
     """What was looked up ahead is kept for who comes next, which may be long."""
-
-    async def test(made: HostNames, resolver: Resolver) -> None:
-        resolver.go.set()
-        request = Request("http://a.test/")
-        completion.work_on(request)
-        made.look_ahead("b.test")
-        completion.work_on(None)
-        left = weakref.ref(request)
-        del request
-        await asyncio.sleep(0.01)
-        assert left() is None
-
-    assert trial(test) == ["b.test"]
+    made = HostNames(resolver.look_up)
+    resolver.go.set()
+    request = Request("http://a.test/")
+    completion.work_on(request)
+    made.look_ahead("b.test")
+    completion.work_on(None)
+    left = weakref.ref(request)
+    del request
+    await asyncio.sleep(0.01)
+    assert left() is None
+    assert resolver.asked == ["b.test"]
 
 
-def test_nothing_is_looked_up_ahead_beside_another_lookup() -> None:
-    async def test(made: HostNames, resolver: Resolver) -> None:
-        waiting = asyncio.create_task(made.addresses("a.test"))
-        await asyncio.sleep(0)
-        made.look_ahead("b.test")
-        resolver.go.set()
-        await waiting
-        made.close()
+async def test_nothing_is_looked_up_ahead_beside_another_lookup(resolver: Resolver) -> None:
+    made = HostNames(resolver.look_up)
+    waiting = asyncio.create_task(made.addresses("a.test"))
+    await asyncio.sleep(0)
+    made.look_ahead("b.test")
+    resolver.go.set()
+    await waiting
+    made.close()
+    assert resolver.asked == ["a.test"]
 
-    assert trial(test) == ["a.test"]
 
-
-def test_what_was_found_long_ago_is_looked_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_was_found_long_ago_is_looked_up_again(
+    monkeypatch: pytest.MonkeyPatch, resolver: Resolver
+) -> None:
     """The one lookup that is still under way is not."""
     monkeypatch.setattr(names, "_AHEAD_SECONDS", -1.0)
-
-    async def test(made: HostNames, resolver: Resolver) -> None:
-        made.look_ahead("a.test")
-        waiting = asyncio.create_task(made.addresses("a.test"))
-        await asyncio.sleep(0)
-        resolver.go.set()
-        await waiting
-        made.look_ahead("a.test")
-        await asyncio.sleep(0.01)
-        await made.addresses("a.test")
-
-    assert trial(test) == ["a.test"] * 3
+    made = HostNames(resolver.look_up)
+    made.look_ahead("a.test")
+    waiting = asyncio.create_task(made.addresses("a.test"))
+    await asyncio.sleep(0)
+    resolver.go.set()
+    await waiting
+    made.look_ahead("a.test")
+    await asyncio.sleep(0.01)
+    await made.addresses("a.test")
+    assert resolver.asked == ["a.test"] * 3
 
 
-def test_an_end_leaves_no_lookup_behind() -> None:
-    async def test(made: HostNames, _resolver: Resolver) -> None:
-        made.look_ahead("a.test")
-        await asyncio.sleep(0)
-        made.close()
-        await asyncio.sleep(0)
-        assert len(asyncio.all_tasks()) == 1
-
-    assert trial(test) == ["a.test"]
+async def test_an_end_leaves_no_lookup_behind(resolver: Resolver) -> None:
+    made = HostNames(resolver.look_up)
+    made.look_ahead("a.test")
+    await asyncio.sleep(0)
+    made.close()
+    await asyncio.sleep(0)
+    assert len(asyncio.all_tasks()) == 1
+    assert resolver.asked == ["a.test"]
 
 
 def test_all_handlers_of_a_crawl_share_them() -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 import pytest
 from scrapy.exceptions import CannotResolveHostError
@@ -22,89 +24,79 @@ async def wire_to(made: Wires, server: Server) -> Wire:
     return await made.open(server)
 
 
-def opened(host: str, *addresses: str, allow_private: bool = True) -> str:
-    """The address that a connection to a listener at 127.0.0.2 leads to, where a name has these."""
-
-    async def found(_host: str) -> list[str]:
-        return list(addresses)
-
-    async def main() -> str:
-        listener = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.2", 0)
-        port = listener.sockets[0].getsockname()[1]
-        tls = TlsClient(tls_context(Settings()), 1)
-        made = Wires(tls, HostNames(found), allow_private=allow_private, most_idle_of_server=1)
-        try:
-            wire = await wire_to(made, Server("http", host, port))
-            return str(wire.address)
-        finally:
-            made.close()
-            listener.close()
-
-    return asyncio.run(main())
-
-
-@pytest.mark.parametrize("addresses", [["127.0.0.2"], ["127.0.0.1", "127.0.0.2"], ["::1", "127.0.0.2"]])
-def test_one_address_or_the_first_that_answers(addresses: list[str]) -> None:
-    """Nobody listens at the others."""
-    assert opened("h.test", *addresses) == "127.0.0.2"
-
-
-@pytest.mark.parametrize("addresses", [["127.0.0.1"], ["127.0.0.1", "127.0.0.3"]])
-def test_where_nobody_listens(addresses: list[str]) -> None:
-    """The error is the same for one address and for several."""
-    with pytest.raises(ConnectionRefusedError):
-        opened("h.test", *addresses)
-
-
-def test_an_address_is_not_looked_up() -> None:
-    """But one in another spelling is, and it passes the guard all the same."""
-    assert opened("127.0.0.2") == "127.0.0.2"
-    with pytest.raises(CannotResolveHostError):
-        opened("127.2")
-    for address in ("127.0.0.2", "::ffff:127.0.0.2", "::1"):
-        with pytest.raises(PrivateHostError):
-            opened(address, allow_private=False)
-
-
 async def _until_the_end(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     with suppress(ConnectionError):
         await reader.read()
     writer.close()
 
 
-def test_idle_connections_of_all_servers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+@asynccontextmanager
+async def wires(
+    at: str = "0.0.0.0", look_up: Any = addresses_of, *, allow_private: bool = True
+) -> AsyncIterator[tuple[Wires, int]]:
+    """Beside a server that keeps its connections open; its port."""
+    listener = await asyncio.start_server(_until_the_end, at, 0)
+    tls = TlsClient(tls_context(Settings()), 1)
+    made = Wires(tls, HostNames(look_up), allow_private=allow_private, most_idle_of_server=1)
+    try:
+        yield made, listener.sockets[0].getsockname()[1]
+    finally:
+        made.close()
+        listener.close()
+        await asyncio.sleep(0.05)
+
+
+async def opened(host: str, *addresses: str, allow_private: bool = True) -> str:
+    """The address that a connection to a listener at 127.0.0.2 leads to, where a name has these."""
+
+    async def found(_host: str) -> list[str]:
+        return list(addresses)
+
+    async with wires("127.0.0.2", found, allow_private=allow_private) as (made, port):
+        return str((await wire_to(made, Server("http", host, port))).address)
+
+
+@pytest.mark.parametrize("addresses", [["127.0.0.2"], ["127.0.0.1", "127.0.0.2"], ["::1", "127.0.0.2"]])
+async def test_one_address_or_the_first_that_answers(addresses: list[str]) -> None:
+    """Nobody listens at the others."""
+    assert await opened("h.test", *addresses) == "127.0.0.2"
+
+
+@pytest.mark.parametrize("addresses", [["127.0.0.1"], ["127.0.0.1", "127.0.0.3"]])
+async def test_where_nobody_listens(addresses: list[str]) -> None:
+    """The error is the same for one address and for several."""
+    with pytest.raises(ConnectionRefusedError):
+        await opened("h.test", *addresses)
+
+
+async def test_an_address_is_not_looked_up() -> None:
+    """But one in another spelling is, and it passes the guard all the same."""
+    assert await opened("127.0.0.2") == "127.0.0.2"
+    with pytest.raises(CannotResolveHostError):
+        await opened("127.2")
+    for address in ("127.0.0.2", "::ffff:127.0.0.2", "::1"):
+        with pytest.raises(PrivateHostError):
+            await opened(address, allow_private=False)
+
+
+async def test_idle_connections_of_all_servers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the process may open: of many servers that keep theirs open, the longest idle go."""
     monkeypatch.setattr(connections, "_MOST_IDLE", 3)
-
-    async def main() -> list[bool]:
-        listener = await asyncio.start_server(_until_the_end, "0.0.0.0", 0)
-        port = listener.sockets[0].getsockname()[1]
-        tls, names = TlsClient(tls_context(Settings()), 1), HostNames(addresses_of)
-        made = Wires(tls, names, allow_private=True, most_idle_of_server=1)
+    async with wires() as (made, port):
         servers = [Server("http", f"127.0.0.{number}", port) for number in range(1, 8)]
         opened = [await wire_to(made, server) for server in servers]
         for server, wire in zip(servers, opened, strict=True):
             made.keep(server, wire)
         found = [made.take_idle(server) is not None for server in servers]
-        made.close()
-        listener.close()
-        await asyncio.sleep(0.05)
-        return found
-
-    assert asyncio.run(main()) == [False] * 4 + [True] * 3
+    assert found == [False] * 4 + [True] * 3
 
 
-def test_a_host_that_sent_surplus_gets_a_connection_for_each_request_for_an_hour(
+async def test_a_host_that_sent_surplus_gets_a_connection_for_each_request_for_an_hour(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Those to it that are kept are closed, on whatever port."""
     caplog.set_level(logging.INFO)
-
-    async def main() -> list[bool]:
-        listener = await asyncio.start_server(_until_the_end, "0.0.0.0", 0)
-        port = listener.sockets[0].getsockname()[1]
-        tls, names = TlsClient(tls_context(Settings()), 1), HostNames(addresses_of)
-        made = Wires(tls, names, allow_private=True, most_idle_of_server=1)
+    async with wires() as (made, port):
         server, other = (Server("http", host, port) for host in ("127.0.0.1", "127.0.0.2"))
         for kept in (server, other):
             made.keep(kept, await wire_to(made, kept))
@@ -115,10 +107,5 @@ def test_a_host_that_sent_surplus_gets_a_connection_for_each_request_for_an_hour
         found += [made.take_idle(one) is not None for one in (server, other)]
         monkeypatch.setattr(connections, "_SURPLUS_SECONDS", -1.0)
         found.append(made.keeps(server))
-        made.close()
-        listener.close()
-        await asyncio.sleep(0.05)
-        return found
-
-    assert asyncio.run(main()) == [False, True, False, True, True]
+    assert found == [False, True, False, True, True]
     assert caplog.text.count("127.0.0.1 sent bytes that nobody asked for") == 1
