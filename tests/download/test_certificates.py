@@ -16,7 +16,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from scrapy import Request
 
 from site_spider.download import names
-from tests.download.handler_trials import handler_of
+from tests.download.handler_trials import handler_of, said_by
 from tests.download.raw_answers import Case, RawServer
 from tools.site.certificate import Signed, Wish, authority, server_context, signed
 
@@ -176,3 +176,28 @@ def test_authorities_of_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     number = crypto.X509.from_cryptography(ROOT.certificate).subject_name_hash()
     (folder / f"{number:08x}.0").write_bytes(ROOT.pem)
     assert outcome(context, "h.test") == "<p>page"
+
+
+# --- Certificates of sites behind a proxy count as they do without one, and no session goes thr
+
+
+GOOD = ("good", "with a middle", "expired, unverified")
+BAD = ("expired", "another name", "an unknown authority")  # the others: test_certificates.py
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, Any]:
+    """A process of its own, because a reactor cannot be started twice."""
+    return dict(said_by("proxied_certificates")[0])
+
+
+@pytest.mark.parametrize("case", GOOD)
+def test_a_good_certificate_is_taken_and_sessions_stay_apart(case: str, found: dict[str, Any]) -> None:
+    """Directly, directly, through the proxy, directly: each way takes up its own."""
+    assert found[case]["outcomes"] == ["<p>page"] * 4
+    assert found[case]["resumed"] == [False, True, False, True]
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_bad_certificate_is_refused_with_and_without_a_proxy(case: str, found: dict[str, Any]) -> None:
+    assert found[case]["outcomes"] == [REFUSED.format("localhost")] * 4

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,9 @@ from scrapy.exceptions import (
 )
 from scrapy.http import Response
 
+from site_spider.download.proxies import pool as proxy_target
+from site_spider.download.proxies import service as proxy_service
+from site_spider.errors import ConfigError
 from site_spider.service.service import SeedService
 from site_spider.spiders.crawl_spider import SeedSpider
 from tests.download.proxies.network import (
@@ -29,6 +35,7 @@ from tests.download.proxies.network import (
     network,
     run,
 )
+from tests.in_process import engine
 from tests.in_process.engine import crawl, page
 
 __all__ = ["_short_rests", "network"]
@@ -254,3 +261,203 @@ def test_a_stop_while_all_proxies_rest_loses_nothing(tmp_path: Path, network: Ne
     again = crawl(tmp_path, [], SITE_PROXIES=ONE, SITE_ALLOW_PRIVATE_HOSTS=True)
     assert again.documents["refused"]["status"] == 200
     assert again.lag == 0
+
+
+# --- The settings of proxies, and their file while it changes
+
+
+# --- settings ---
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (
+            {"SITE_PROXIES": "http://u:hush@host"},
+            "SITE_PROXIES: number 1 is no proxy: host and port must be given",
+        ),
+        ({"SITE_PROXIES": "no/such/file"}, "SITE_PROXIES (no/such/file): it cannot be read: No such file"),
+        ({"SITE_PROXY_STATUSES": "403,banned"}, "SITE_PROXY_STATUSES is 'banned'"),
+        ({"SITE_PROXY_BODY_PATTERNS": "["}, "SITE_PROXY_BODY_PATTERNS: '[' is no regular expression"),
+        ({"SITE_PROXY_BODY_PATTERNS": '["a"'}, "SITE_PROXY_BODY_PATTERNS must be a JSON array"),
+        ({"SITE_PROXY_ATTEMPTS": "0"}, "SITE_PROXY_ATTEMPTS is '0'"),
+        ({"SITE_PROXY_TIMEOUTS": "-1"}, "SITE_PROXY_TIMEOUTS is '-1'"),
+    ],
+)
+def test_a_wrong_setting_is_named(tmp_path: Path, overrides: dict[str, str], said: str) -> None:
+    """Without what may be a password."""
+    with pytest.raises(ConfigError) as refused:
+        run(tmp_path, **overrides)
+    assert str(refused.value).startswith(said)
+    assert "hush" not in str(refused.value)
+
+
+# --- the file ---
+
+
+def test_a_file_is_read_again_when_it_has_changed(
+    tmp_path: Path, network: Network, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it is bad, or gone, the last good list stays, and that is said once for each state."""
+    monkeypatch.setattr(proxy_service, "LOOK_SECONDS", 0.02)
+    caplog.set_level(logging.INFO, "site_spider.download.proxies.service")
+    file = tmp_path / "proxies"
+    file.write_text(f"# ours\n{WITH_CREDENTIALS}\n")
+    steps = iter([f"{TWO}\nhttp://operator:hush%3Ahush@", None, f"{TWO}\n"])
+    state: list[str] = []
+
+    async def slow(request: Request) -> Response:
+        """The page is there when the file has been through all its states."""
+        for content in steps:
+            file.unlink() if content is None else file.write_text(content)
+            before = len(caplog.records)
+            while len(caplog.records) == before:
+                await asyncio.sleep(0.01)
+            state.append(caplog.records[-1].getMessage())
+            await asyncio.sleep(0.2)
+            assert len(caplog.records) == before + 1
+        return page(request, "", 403)
+
+    def answer(request: Request) -> Any:
+        network.asked.append(("slow", request.meta.get("proxy")))
+        return slow(request) if request.meta.get("proxy") is None else page(request)
+
+    engine.ANSWERS["/slow"] = answer
+    crawled = run(tmp_path / "data", "slow", SITE_PROXIES=str(file))
+    assert crawled.documents["slow"]["status"] == 200
+    assert network.ways("slow") == [None, TWO]
+    what = f"SITE_PROXIES ({file})"
+    assert state == [
+        f"{what}: line 2 is no proxy: host and port must be given; the 1 proxies read before stay",
+        f"{what}: it cannot be read: No such file or directory; the 1 proxies read before stay",
+        f"{what}: 1 proxies from now on",
+    ]
+
+
+def test_a_file_that_is_being_written_is_not_read_yet(tmp_path: Path) -> None:
+    """Only what has not changed between two looks counts: half a port is a port too."""
+    path = tmp_path / "proxies"
+    path.write_text(f"{ONE}\n")
+    file = proxy_service._File(path)
+    assert [proxy.url for proxy in file.first()] == [ONE]
+    path.write_text("http://two.test:31")
+    assert file.changed() is None
+    path.write_text(f"{TWO}\n")
+    assert file.changed() is None
+    found = file.changed()
+    assert found is not None
+    assert [proxy.url for proxy in found] == [TWO]
+    assert file.changed() is None
+
+
+# --- What no proxy gets: credentials of others, private hosts, robots.txt, and the choice of a
+
+
+class Gossip(SeedSpider):
+    """Logs and stores all that a spider can see of a request."""
+
+    def parse(self, response: Response) -> Any:
+        self._tell(response.request)
+        return super().parse(response)
+
+    def failed(self, failure: Any) -> Any:
+        self._tell(failure.request)
+        logging.getLogger("gossip").error("Failed", exc_info=failure.value)
+        return super().failed(failure)
+
+    def _tell(self, request: Request | None) -> None:
+        assert request is not None
+        logging.getLogger("gossip").info("%r %s", request.meta, request.headers)
+
+
+def test_credentials_reach_the_proxy_and_nothing_else(
+    tmp_path: Path, network: Network, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not the log at any level, tracebacks included, nor documents, statistics or stats."""
+    caplog.set_level(1)
+    echo = TunnelError(f"Could not open [b'you sent Proxy-Authorization: Basic {SECRETS[-1]}']")
+    network.has("echo", 403, echo)
+    network.has("fine", 403)
+    network.has("moved", 403, lambda request: page(request, "", 302, Location="/fine"))
+    network.has("banned", 403, 403)
+    seeds = [{"url": f"{HOST}/{path}"} for path in ("echo", "fine", "moved", "banned")]
+    crawled = crawl(
+        tmp_path,
+        seeds,
+        Gossip,
+        SITE_PROXIES=WITH_CREDENTIALS,
+        SITE_ALLOW_PRIVATE_HOSTS=True,
+        LOG_LEVEL="DEBUG",
+        LOG_ENABLED=True,
+    )
+    assert sorted(str(document["status"]) for document in crawled.documents.values()) == [
+        "200", "200", "403", "None",
+    ]  # fmt: skip
+    assert {b"Basic " + SECRETS[-1].encode(), None} == set(network.headers)
+    written = json.dumps(crawled.documents) + repr(crawled.stats)
+    written += caplog.text + repr([(record.args, record.exc_text) for record in caplog.records])
+    assert ONE in written
+    assert "Failed" in caplog.text
+    stored = b"".join(file.read_bytes() for file in tmp_path.rglob("*") if file.is_file())
+    assert b"fine" in stored
+    for secret in SECRETS:
+        assert secret not in written
+        assert secret.encode() not in stored
+
+
+@pytest.mark.parametrize(
+    "url", ["http://10.0.0.1/refused", "http://127.1/refused", "http://inside.test/refused"]
+)
+def test_no_proxy_is_asked_for_a_private_host(
+    tmp_path: Path, network: Network, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither by its address in whatever form nor by a name with a private address among others."""
+    addresses = proxy_target._addresses
+
+    async def resolved(host: str) -> list[str]:
+        return ["93.184.216.34", "10.0.0.1"] if host == "inside.test" else await addresses(host)
+
+    monkeypatch.setattr(proxy_target, "_addresses", resolved)
+    network.has("refused", 403)
+    crawled = run(tmp_path, {"url": url}, SITE_ALLOW_PRIVATE_HOSTS=False)
+    (document,) = crawled.documents.values()
+    assert document["description"].startswith("PrivateHostError: ")
+    assert network.ways("refused") == [None]
+
+
+def test_a_redirect_through_a_proxy_does_not_lead_to_a_private_host(tmp_path: Path, network: Network) -> None:
+    """Each hop is looked at."""
+    network.has("begin", 403, lambda request: page(request, "", 302, Location="http://10.0.0.1/inside"))
+    network.has("inside", 403)
+    seed = {"url": "http://8.8.8.8/begin", "meta": {"url_id": "begin"}}
+    crawled = run(tmp_path, seed, SITE_ALLOW_PRIVATE_HOSTS=False)
+    assert crawled.documents["begin"]["description"].startswith("PrivateHostError: 10.0.0.1 has a private")
+    assert network.asked == [("begin", None), ("begin", ONE)]
+
+
+def test_a_name_without_an_address_is_not_asked_for(tmp_path: Path, network: Network) -> None:
+    """It could have one where the proxy is; a public one passes."""
+    network.has("refused", 403)
+    crawled = run(
+        tmp_path, {"url": "http://no-such.invalid/refused"}, {"url": "http://8.8.8.8/refused"},
+        SITE_ALLOW_PRIVATE_HOSTS=False,
+    )  # fmt: skip
+    said = {document["host"]: document for document in crawled.documents.values()}
+    assert said["no-such.invalid"]["description"] == "DNSLookupError: no address for host no-such.invalid"
+    assert said["8.8.8.8"]["status"] == 200
+    assert network.ways("refused") == [None, None, ONE]
+
+
+def test_a_seed_cannot_choose_a_proxy(tmp_path: Path, network: Network) -> None:
+    """It becomes a dead letter."""
+    crawled = run(tmp_path, {"url": HOST, "meta": {"proxy": "http://evil.test:1"}})
+    assert len(crawled.dead_letters) == 1
+    assert not network.asked
+
+
+def test_robots_txt_is_never_asked_for_through_a_proxy(tmp_path: Path, network: Network) -> None:
+    """A 403 for it is an answer (RFC 9309), not a refusal to get round."""
+    network.has("robots.txt", 403)
+    network.has("page", "<p>page")
+    run(tmp_path, "page", ROBOTSTXT_OBEY=True)
+    assert network.ways("robots.txt") == [None]
