@@ -24,7 +24,6 @@ kinds_elsewhere = pytest.mark.parametrize("case", ELSEWHERE, indirect=True)
 
 @every_kind
 async def test_a_page_is_new_once(case: Case) -> None:
-    """For its own seed, for others while that is in flight, and when it is complete."""
     async with case.member() as member:
         seed, other = Seed(), Seed()
         assert await member.new(seed, "a", "b", "a") == ["a", "b"]
@@ -36,7 +35,6 @@ async def test_a_page_is_new_once(case: Case) -> None:
 
 @every_kind
 async def test_what_a_seed_met_is_new_again_when_it_goes_elsewhere(case: Case) -> None:
-    """But not what another seed did, or has in flight."""
     async with case.member() as member:
         revoked, stays = Seed(), Seed()
         await member.do("done")
@@ -48,7 +46,6 @@ async def test_what_a_seed_met_is_new_again_when_it_goes_elsewhere(case: Case) -
 
 @every_kind
 async def test_thousands_of_pages_are_told_from_others(case: Case) -> None:
-    """In batches, as they come; none is lost."""
     async with case.member() as member:
         for start in range(0, 12_000, 3000):
             pages = [str(number) for number in range(start, start + 3000)]
@@ -132,7 +129,6 @@ async def test_another_consumer_group_has_pages_of_its_own(case: Case) -> None:
 
 @kinds_elsewhere
 async def test_questions_that_come_together_are_answered_together(case: Case) -> None:
-    """Many pages parsed at a time, and each gets its own answers."""
     async with case.member() as member:
         await member.do(*(f"done {number}" for number in range(200)))
         await member.written()

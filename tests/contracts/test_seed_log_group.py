@@ -148,7 +148,6 @@ def test_a_commit_after_the_partition_has_left_raises(case: Case) -> None:
 
 
 def test_an_error_of_the_listener_reaches_the_caller(case: Case) -> None:
-    """It is raised by `poll`, not swallowed."""
     case.produce(1)
     member = case.member()
 
@@ -231,7 +230,6 @@ def test_the_pause_of_one_topic_leaves_the_other_alone(case: Case) -> None:
 
 
 def test_two_members_share_the_partitions_of_all_topics(case: Case) -> None:
-    """Each partition has one owner; what one commits as it leaves, the other goes on from."""
     topics = of_tiers(case)
     first = member_of(case, topics)
     first.take(40)

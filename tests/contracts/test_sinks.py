@@ -175,7 +175,6 @@ def test_half_a_surrogate_pair_is_stored_as_a_question_mark(case: SinkCase) -> N
 
 
 def test_readers_filter_by_status_and_task(case: SinkCase) -> None:
-    """A status, no status, a task, both, and a limit."""
     write(
         case,
         [
@@ -200,7 +199,6 @@ def test_readers_filter_by_status_and_task(case: SinkCase) -> None:
 
 
 def test_readers_page_through_everything(case: SinkCase) -> None:
-    """More documents than fit on one page, and an iteration that is left early."""
     write(case, [record(f"{number:04}", {"status": 200}) for number in range(1234)])
     assert len(keys(case, limit=None)) == 1234
     assert len(keys(case)) == 1000
@@ -218,8 +216,6 @@ def test_a_store_that_does_not_exist_yet_is_empty(case: SinkCase) -> None:
 
 
 async def test_several_writers_share_the_store(case: SinkCase) -> None:
-    """Four writers at once, the same keys: nothing is lost and no field."""
-
     async def one(number: int) -> None:
         sink = case.new()
         delivery = Delivery(sink)
@@ -253,7 +249,6 @@ async def test_a_server_that_is_away_is_named(case: SinkCase) -> None:
 
 
 async def test_a_sink_can_be_opened_again(case: SinkCase) -> None:
-    """Opening twice, and closing twice, is harmless."""
     sink = case.new()
     for act in (sink.open, sink.open, sink.close, sink.close, sink.open):
         await act()
@@ -402,7 +397,6 @@ def test_items_come_back_as_they_were_written(case: SinkCase) -> None:
 
 
 def test_an_item_that_is_written_again_is_the_later_one(case: SinkCase) -> None:
-    """Nothing of the earlier one stays where documents can be replaced."""
     earlier, later = item(1, {"n": 1, "deep": {"old": 1}}), item(1, {"n": 1, "deep": {"new": 2}})
     verdicts = written(OnDemand(case.new_for_items()), [earlier], [later], [later])
     assert answers(verdicts) == [Answer.ACKNOWLEDGED] * 3
@@ -420,7 +414,6 @@ def test_a_bad_item_is_refused_alone(case: SinkCase) -> None:
 
 
 def test_items_are_found_by_what_their_page_is(case: SinkCase) -> None:
-    """Task, host, URL, spider."""
     if case.name == "kafka":
         pytest.skip("a topic has no reader of ours")
     records = [
@@ -437,7 +430,6 @@ def test_items_are_found_by_what_their_page_is(case: SinkCase) -> None:
 
 
 def test_results_are_found_by_spider_host_and_url(case: SinkCase) -> None:
-    """Each alone, and together with a status."""
     if case.name == "kafka":
         pytest.skip("a topic has no reader of ours")
     common = {"status": 200, "host": "h.test", "spider": "shop"}

@@ -50,7 +50,6 @@ def ends(block: str) -> tuple[str, str]:
 
 @pytest.mark.parametrize("block", REFUSED_IPV4 + REFUSED_IPV6)
 def test_a_refused_block_is_refused_to_its_ends(block: str) -> None:
-    """Its first and last address, and in the middle."""
     network = ip_network(block)
     middle = str(network[network.num_addresses // 2])
     assert [address for address in (*ends(block), middle) if is_public(address)] == []
@@ -176,7 +175,6 @@ def test_ipv6_is_as_a_list_of_blocks_says(number: int) -> None:
     st.sampled_from(["mapped", "translated", "NAT64", "6to4", "ISATAP", "Teredo client"]),
 )
 def test_an_embedded_address_is_judged_as_it_is_by_itself(number: int, form: str) -> None:
-    """Whatever the address."""
     address = str(IPv4Address(number))
     assert is_public(embedding(address)[form]) is is_public(address)
 

@@ -42,7 +42,6 @@ def read(*pieces: bytes) -> HttpAnswer:
 @pytest.mark.parametrize("name", ANSWERS)
 @given(cuts=st.lists(st.integers(0, 100), max_size=8))
 def test_it_does_not_matter_how_the_bytes_come(name: str, cuts: list[int]) -> None:
-    """Cut anywhere, the answer is the same."""
     data = ANSWERS[name]
     places = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
     pieces = [data[a:b] for a, b in pairwise(places) if a < b]

@@ -215,7 +215,6 @@ async def test_a_shortage_closes_what_is_kept_and_is_said_once(caplog: pytest.Lo
 
 
 async def test_another_failure_gives_the_place_back() -> None:
-    """Once it is raised."""
     places = Places(lambda: 4, lambda: False)
 
     async def download() -> None:
@@ -274,19 +273,24 @@ def test_the_soft_limit_is_raised_towards_the_hard_one(monkeypatch: pytest.Monke
     assert asked == [(4096, 4096), (65_536, 10**9), (65_536, resource.RLIM_INFINITY)]
 
 
-def test_downloads_wait_while_no_descriptor_is_left() -> None:
+@pytest.fixture(scope="module")
+def trials() -> tuple[Any, str]:
+    return said_by("shortage_trials")
+
+
+def test_downloads_wait_while_no_descriptor_is_left(trials: tuple[Any, str]) -> None:
     """By both handlers, to an address and to a name, and the wait is no part of DOWNLOAD_TIMEOUT."""
-    found, stderr = said_by("shortage_trials")
-    assert found == ["200"] * 4
+    found, stderr = trials
+    assert found["short"] == ["200"] * 4
     assert stderr.count("No file descriptor is left") == 1
 
 
-def test_scrapys_handler_keeps_few_connections_of_all_servers() -> None:
+def test_scrapys_handler_keeps_few_connections_of_all_servers(trials: tuple[Any, str]) -> None:
     """The last ones used; and it remembers no server that has none."""
-    found, _ = said_by("pool_trial")
-    assert max(connections for connections, _ in found["kept"]) == 5
-    assert max(servers for _, servers in found["kept"]) <= 11
-    assert found["last"] == [f"127.0.0.{number}" for number in range(26, 31)]
+    pool = trials[0]["pool"]
+    assert max(connections for connections, _ in pool["kept"]) == 5
+    assert max(servers for _, servers in pool["kept"]) <= 11
+    assert pool["last"] == [f"127.0.0.{number}" for number in range(26, 31)]
 
 
 async def test_http_and_https_share_the_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import accumulate
 from pathlib import Path
@@ -25,11 +25,8 @@ VERSIONS = [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3]
 
 
 @pytest.fixture(autouse=True)
-def trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / "trusted.pem"
-    file.write_bytes(ROOT.pem)
-    monkeypatch.setenv("SSL_CERT_FILE", str(file))
-    monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path / "none"))
+def trusted(trust: Callable[[Signed], None]) -> None:
+    trust(ROOT)
 
 
 @pytest.fixture(params=VERSIONS, ids=["1.2", "1.3"])
@@ -94,7 +91,6 @@ def visit(made: TlsClient, context: ssl.SSLContext, host: str = "h.test", port: 
 
 
 def test_a_session_is_taken_up(context: ssl.SSLContext) -> None:
-    """From one connection to the next, and the certificate is there as before."""
     made = client()
     assert [visit(made, context) for _ in range(4)] == [False, True, True, True]
 
@@ -137,7 +133,6 @@ def test_no_ticket_is_sent_twice(tmp_path: Path) -> None:
 def test_a_certificate_is_verified_again_after_some_time(
     context: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However often it was taken up in between."""
     now = 1000.0
     monkeypatch.setattr(runtime, "monotonic", lambda: now)
     made = client()
@@ -249,7 +244,6 @@ def test_records_are_counted_however_they_are_cut() -> None:
 
 @pytest.mark.parametrize("after_handshake", [False, True])
 def test_garbage_is_an_error_or_not_enough(after_handshake: bool, context: ssl.SSLContext) -> None:
-    """And never a page, nor an error of another kind."""
     random = Random(18)
     errors = 0
     for _ in range(60):

@@ -89,7 +89,6 @@ def ask(wire: Wire, *, waits: bool = True) -> tuple[HttpAnswer, asyncio.Future[N
 
 @pytest.mark.parametrize("is_tls", [False, True])
 async def test_reading_goes_on_in_later_turns(is_tls: bool, tmp_path: Path) -> None:
-    """And the connection is used again."""
     async with connected(certificate(tmp_path) if is_tls else None) as (wire, (_, writer)):
         for _ in range(2):
             answer, asked, turns = ask(wire)
@@ -285,7 +284,6 @@ def doubts(*times: float) -> list[float]:
 
 
 def test_the_second_answer_of_a_connection_is_withheld_until_surplus_of_the_first_had_its_time() -> None:
-    """Later ones of a usual time are not."""
     assert doubts(0.03, 0.03, 0.03, 0.032) == [0, 0.17, 0, 0]
     assert doubts(0.5, 0.5, 0.5) == [0, 0.13, 0]  # 1.25 of the usual time, and 5 ms, since the request
 

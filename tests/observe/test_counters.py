@@ -99,8 +99,6 @@ def test_a_log_that_is_away_and_a_slow_partition_count() -> None:
 
 
 def test_a_blocked_event_loop_is_seen() -> None:
-    """And forgotten when the window has passed."""
-
     async def blocked() -> tuple[float, float]:
         lag = LoopLag(Histogram(), window_seconds=0.5)
         lag.start()

@@ -47,7 +47,6 @@ def test_unreadable_metadata_counts_as_none() -> None:
 def test_the_numbers_agree_with_counting_one_by_one(
     start: int, complete: list[bool], handed_out: int
 ) -> None:
-    """A brute-force count over the offsets gives the same."""
     end = start + len(complete)
     watermark = next((start + i for i, is_complete in enumerate(complete) if not is_complete), end)
     position = max(watermark, min(start + handed_out, end))
@@ -103,7 +102,6 @@ views = st.lists(
 
 @given(views, st.integers(0, 5))
 def test_the_counts_are_of_all_hosts_and_the_list_of_the_largest(views: list[HostView], most: int) -> None:
-    """Against the whole list, sorted."""
     survey = Survey(most)
     for half in (views[::2], views[1::2]):
         survey.add(half)
@@ -152,7 +150,6 @@ def test_the_frontier_may_change_while_it_is_looked_at() -> None:
 
 
 def test_what_is_shown_is_bounded() -> None:
-    """Whatever is asked for, however names come."""
     survey = Survey(10**9)
     survey.add(HostView("x" * 10_000, 1, 0, 0.0, f"reason {number}") for number in range(5000))
     assert len(survey.largest(0.0)) == MOST_HOSTS

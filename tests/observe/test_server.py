@@ -136,7 +136,6 @@ def test_a_running_process_says_what_waits_and_why(tmp_path: Path, sockets: Path
 
 
 def test_the_command_shows_it(tmp_path: Path) -> None:
-    """As a table, and as one JSON object a line; --process chooses."""
     project = Project(tmp_path / "data")
 
     def ask() -> list[Any]:
@@ -222,7 +221,6 @@ def test_a_folder_of_others_is_not_used(
 
 
 def test_that_it_cannot_listen_does_not_stop_a_crawl(tmp_path: Path, sockets: Path) -> None:
-    """Nor does SITE_FRONTIER_SOCKET=false."""
     sockets.write_text("a file in the place of the folder")
     _, crawled = while_crawling(tmp_path / "data", lambda: None)
     assert len(crawled.documents) == 6

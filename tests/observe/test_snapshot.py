@@ -201,7 +201,6 @@ def test_tasks_stand_in_one_document_a_minute_and_in_those_of_the_end() -> None:
 
 
 def test_every_seed_is_accounted_for() -> None:
-    """Consumed seeds are those that ended, by outcome, and those in flight."""
     ledger = Ledger()
     ledger.assign(Partition("t", 0), None)
     for offset, outcome in enumerate([*Outcome, None]):

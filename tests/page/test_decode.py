@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import codecs
 from base64 import b64decode
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from functools import partial
+from typing import TypeVar
 
 import pytest
 from hypothesis import given
@@ -17,7 +18,10 @@ from site_spider.page.decode import (
     MAX_FAULTS,
     SLICE_BYTES,
     BodyLimits,
+    Decoded,
     Decoding,
+    decode_small,
+    find_encoding,
     is_html,
     is_text,
     keep_binary,
@@ -26,7 +30,30 @@ from site_spider.page.decode import (
     python_codec,
 )
 from tests.growth import assert_grows
-from tests.page.reading import decode_body, run
+
+T = TypeVar("T")
+
+
+def run(steps: Generator[None, None, T]) -> T:
+    """What the steps return."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+
+
+def decode_body(body: bytes, content_type: str | None = None) -> Decoded:
+    """The text and its encoding, which both ways agree on."""
+    encoding, start = run(find_encoding(body, content_type))
+    decoding = Decoding(body, encoding, start)
+    sliced = Decoded("".join(decoding.pieces()), encoding)
+    small = decode_small(body, content_type)
+    assert small is None or small == sliced
+    text = run(links.read_text(body, content_type, BodyLimits(0), 0))
+    assert (text.kept.text, text.encoding) == sliced
+    return sliced
+
 
 CHINESE = "这是一个中文网页，介绍北京的历史与文化，欢迎访问。"
 JAPANESE = "これは日本語のページです。今日は天気がいいですね。"
@@ -50,7 +77,6 @@ def page(text: str, head: str = "") -> str:
 
 @pytest.mark.parametrize(("name", "codec", "text"), PAGES)
 def test_the_header_names_the_encoding(name: str, codec: str, text: str) -> None:
-    """A charset in Content-Type decides."""
     body = page(text).encode(codec)
     assert decode_body(body, f"text/html; charset={name}") == (page(text), name)
 
@@ -74,14 +100,12 @@ def test_the_page_names_the_encoding(name: str, codec: str, text: str, declarati
 
 @pytest.mark.parametrize(("name", "codec", "text"), PAGES)
 def test_an_xml_declaration_names_the_encoding(name: str, codec: str, text: str) -> None:
-    """XML says it in its first line."""
     document = f'<?xml version="1.0" encoding="{name}"?><a>{text}</a>'
     assert decode_body(document.encode(codec), "application/xml") == (document, name)
 
 
 @pytest.mark.parametrize(("name", "codec", "text"), PAGES)
 def test_an_undeclared_encoding_is_detected(name: str, codec: str, text: str) -> None:
-    """Nothing is said, and the text still comes out right."""
     assert decode_body(page(text).encode(codec), "text/html") == (page(text), name)
 
 
@@ -188,7 +212,6 @@ def test_decoding_never_fails_and_the_text_can_be_stored(body: bytes, label: str
 
 @given(st.binary(max_size=200), st.text())
 def test_any_header_is_survived(body: bytes, content_type: str) -> None:
-    """Headers hold anything."""
     decode_body(body, content_type)
     decode_body(body, "text/html;charset=" + content_type)
     is_text(body, content_type)
@@ -228,7 +251,6 @@ def test_the_media_type_is_read_from_the_header(content_type: str | None, expect
     ],
 )
 def test_text_types_are_text_whatever_they_hold(content_type: str) -> None:
-    """Their type is believed."""
     assert is_text(b"\x89PNG\r\n\x1a\n\0\0", content_type)
 
 
@@ -237,7 +259,6 @@ def test_text_types_are_text_whatever_they_hold(content_type: str) -> None:
     ["image/png", "audio/mpeg", "video/mp4", "font/woff2", "application/octet-stream", "application/pdf"],
 )
 def test_binary_types_are_binary_whatever_they_hold(content_type: str) -> None:
-    """Their type is believed, too."""
     assert not is_text(b"<html>", content_type)
 
 
@@ -278,8 +299,6 @@ def test_links_are_looked_for_in_html_only() -> None:
     ],
 )
 def test_no_body_costs_more_than_its_length(body: bytes) -> None:
-    """Megabytes of faults, with every kind of declaration."""
-
     def reading(part: int, content_type: str | None) -> Callable[[], object]:
         read = body[: part * len(body) // 16] + body[-1:]
         return lambda: (

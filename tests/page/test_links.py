@@ -107,7 +107,6 @@ def test_tags_are_told_apart_as_browsers_do(markup: str) -> None:
 
 
 def test_links_keep_their_order_and_come_once() -> None:
-    """The first place of a link counts, however it is written."""
     markup = "<a href=/b><a href=/a><a href=/b#x><a href=http://example.com/a><a href=' /b'><a href=/c>"
     assert urls(markup) == [f"http://example.com/{name}" for name in "bac"]
 
@@ -166,7 +165,6 @@ def test_a_useless_page_url_still_lets_absolute_links_through() -> None:
 
 
 def test_ordinary_pages_give_the_links_that_a_tree_gives() -> None:
-    """On sound markup the scan and libxml2 agree."""
     markup = "<!DOCTYPE html><html><head><title>t</title><style>a>b{}</style></head><body>" + "".join(
         f'<div class="c{i}"><a class=x href="/p/{i}?a={i}&amp;b=é" title=\'"{i}">\'>t <b>{i}</b></a>'
         f"<!-- {i} --><img src=/i.png alt='<{i}>'><a name=x>n</a><a href='../q/{i}/'>u</a></div>"
@@ -242,7 +240,6 @@ def test_what_is_kept_of_a_link_holds_on_every_page_of_its_folder(href: str, bas
 @given(st.text("ab./?=&", min_size=1, max_size=20))
 @example("a/../b?")
 def test_joining_agrees_with_the_standard_library(href: str) -> None:
-    """On relative links without oddities."""
     assume("//" not in href and href != "?")
     assert urls(f'<a href="{href}">') == [urljoin(BASE, href)]
 

@@ -27,7 +27,14 @@ from site_spider.page.url import (
     url_id,
 )
 from tests.page.found_links import urls
-from tests.page.urls import NEARLY_URLS, SIMPLE_URLS
+
+PIECES = [
+    "http://", "HTTPS://", "a.b", "h", "ü", "xn--", ":", "80", "0", "@", "/", "//", "..", ".", "?", "#",
+    "&", "=", "%", "%C3", ";", "\\", "[", "]", "::1", "~", "\u3002", "ß", "|", "\ud800", "\x00", " ",
+    "x" * 64,
+]  # fmt: skip
+NEARLY_URLS = st.lists(st.sampled_from(PIECES), max_size=12).map("".join)
+SIMPLE_URLS = st.from_regex(r"https?://(a|b\.c|h:81)/[aB.~_/-]{0,8}(\?[aB1.&=]{0,12})?", fullmatch=True)
 
 
 @pytest.mark.parametrize(
@@ -186,7 +193,6 @@ def test_the_short_way_to_the_canonical_url_leads_where_w3lib_does(url):
     ],
 )
 def test_equal_urls_have_the_same_id(left, right):
-    """The id is that of the canonical URL."""
     assert canonical_url(left) == canonical_url(right)
     assert url_id(left) == url_id(right)
 
@@ -197,7 +203,6 @@ def test_the_id_of_a_url_never_changes():
 
 
 def test_different_urls_have_different_ids():
-    """Scheme, port, path and query all count."""
     urls = [
         "http://a/",
         "https://a/",
@@ -279,7 +284,6 @@ def test_scrapy_leaves_what_is_safe_as_it_is(url: str) -> None:
     "url", ["http://h.test/", "https://h.test:8443/a/b.html?c=d&e=f~g", "http://127.0.0.1:1/-"]
 )
 def test_most_urls_are_safe(url: str) -> None:
-    """Else it is of no use."""
     assert is_safe(url)
 
 
@@ -427,12 +431,10 @@ def test_the_public_suffix_list_is_read_without_network(monkeypatch):
     ],
 )
 def test_a_scope_tells_which_hosts_belong_to_a_seed(scope, host, same):
-    """host: that very one; domain: the same site; any: all."""
     assert same_scope(scope, "www.example.com", host) is same
 
 
 def test_an_unknown_scope_is_a_value_error():
-    """A misspelt setting must not mean any."""
     with pytest.raises(ValueError, match="scope is 'all', but must be one of: host, domain, any"):
         same_scope("all", "a", "a")
 
@@ -461,7 +463,6 @@ HREFS = st.text("ab./?=&%+,:;@!$*()-_~2eE#'\"\\\\[]|é中 ", min_size=1, max_siz
 @example("a%2fb%C3%a9", "http://a.b/")
 @example("http://other.test:80/x;y=1,2", "http://a.b/")
 def test_it_is_the_fingerprint_that_scrapy_gives_a_plain_request(href: str, base: str) -> None:
-    """For whatever links the pages hold."""
     markup = f"<a href='{href}'><a href=\"{href}\">"
     for url in urls(markup, base):
         assert page_fingerprint(url) == fingerprint(Request(url))
@@ -471,5 +472,4 @@ def test_it_is_the_fingerprint_that_scrapy_gives_a_plain_request(href: str, base
     st.from_regex(r"https?://(a|b\.c|h:81|h:60000)/[aB.~_/-]{0,8}(\?[aB1.&=%]{0,12})?(#a)?", fullmatch=True)
 )
 def test_it_is_so_for_urls_of_seeds_too(url: str) -> None:
-    """Whose spelling is their producer's."""
     assert page_fingerprint(Request(url).url) == fingerprint(Request(url))

@@ -38,7 +38,6 @@ def settle(batcher: Batcher, batch: Batch | None, *verdicts: Verdict, now: float
 
 
 def test_a_batch_is_due_by_count() -> None:
-    """The fourth record makes the batch due at once."""
     batcher = Batcher(LIMITS)
     accept(batcher, "a", "b", "c")
     assert batcher.take(0) is None
@@ -167,7 +166,6 @@ def test_one_record_that_never_passes_does_not_hold_up_the_others() -> None:
 
 
 def test_hurry_makes_everything_due() -> None:
-    """Ages and pauses no longer count at the end."""
     batcher = Batcher(LIMITS)
     accept(batcher, "a", "b")
     settle(batcher, batcher.take(1), RETRY, RETRY, now=1)
@@ -192,7 +190,6 @@ def test_a_sink_with_nothing_to_do_gets_a_batch_sooner() -> None:
 
 
 def test_flush_makes_due_what_was_accepted_before_it() -> None:
-    """Later records wait for their age again."""
     batcher = Batcher(LIMITS)
     accept(batcher, "a", "b")
     batcher.flush()
@@ -220,7 +217,6 @@ def state(batcher: Batcher) -> str:
     ],
 )
 def test_illegal_moves_raise_and_change_nothing(move: str, arguments: Any) -> None:
-    """An answer that fits no batch leaves the batcher as it was."""
     batcher = Batcher(LIMITS)
     accept(batcher, "a", "b")
     batcher.take(1)

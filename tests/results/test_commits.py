@@ -120,7 +120,6 @@ def test_a_first_commit_of_an_earlier_assignment_commits_nothing_of_it(scene: Sc
 
 
 def test_partitions_that_stay_are_committed_on(scene: Scene) -> None:
-    """As soon as the loop has heard who left."""
     scene.assign(P, 0)
     scene.assign(Q, 0)
     scene.reach_the_loop()

@@ -78,7 +78,6 @@ async def test_a_lone_record_is_written_while_nothing_else_happens() -> None:
 
 
 async def test_records_submitted_before_open_are_written_after_it() -> None:
-    """A part that starts early loses nothing."""
     sink = ScriptedSink()
     delivery = Delivery(sink, limits=QUICK)
     answers = submit(delivery, *"abcdefghijk")
@@ -149,7 +148,6 @@ async def test_an_outage_is_told_once_and_nothing_is_lost(caplog: pytest.LogCapt
 
 
 async def test_a_hanging_write_counts_as_unavailable(caplog: pytest.LogCaptureFixture) -> None:
-    """After the timeout the batch goes back and is written when the sink answers again."""
     sink = ScriptedSink()
     sink.hanging = True
     async with opened(sink, write_timeout_seconds=0.05) as delivery:
@@ -210,7 +208,6 @@ async def test_a_wrong_number_of_answers_is_an_outage() -> None:
 
 
 async def test_rejected_records_are_final_and_their_lines_limited(caplog: pytest.LogCaptureFixture) -> None:
-    """Every rejected record gets its answer; the log gets ten lines, with short reasons."""
     sink = ScriptedSink()
     sink.answer = lambda record: Verdict(Answer.REJECTED, f"no {record.key}\n" + "x" * 5000)
     async with opened(sink) as delivery:
@@ -236,7 +233,6 @@ async def test_a_record_does_not_wait_for_the_pause_of_a_busy_one() -> None:
 
 
 async def test_an_error_in_one_callback_does_not_reach_the_others(caplog: pytest.LogCaptureFixture) -> None:
-    """Every record of the batch hears its answer."""
     async with opened(ScriptedSink()) as delivery:
 
         def broken(verdict: Verdict) -> None:
@@ -250,7 +246,6 @@ async def test_an_error_in_one_callback_does_not_reach_the_others(caplog: pytest
 
 
 async def test_a_callback_may_submit_the_next_record() -> None:
-    """Submitting from within an answer works."""
     async with opened(ScriptedSink()) as delivery:
         answers: dict[str, Verdict] = {}
         delivery.submit(Record("a", {}, 1), lambda verdict: answers.update(submit(delivery, "b")))
@@ -258,7 +253,6 @@ async def test_a_callback_may_submit_the_next_record() -> None:
 
 
 async def test_close_writes_everything_whatever_its_age() -> None:
-    """Nobody waits sixty seconds for the age limit."""
     sink = ScriptedSink()
     async with opened(sink, limits=SLOW) as delivery:
         answers = submit(delivery, *"abcdefghijklm")
@@ -286,7 +280,6 @@ async def test_close_tries_an_unavailable_sink_again_at_once() -> None:
 
 
 async def test_close_gives_up_at_the_timeout_and_says_how_many_are_left() -> None:
-    """Hanging writes are abandoned, no task stays, and their callbacks never fire."""
     sink = ScriptedSink()
     sink.hanging = True
     async with opened(sink) as delivery:
@@ -299,7 +292,6 @@ async def test_close_gives_up_at_the_timeout_and_says_how_many_are_left() -> Non
 
 
 async def test_a_cancelled_close_leaves_no_task() -> None:
-    """Whoever loses patience with close leaves nothing behind."""
     sink = ScriptedSink()
     sink.hanging = True
     delivery = Delivery(sink, limits=QUICK)
@@ -315,7 +307,6 @@ async def test_a_cancelled_close_leaves_no_task() -> None:
 
 
 async def test_open_waits_for_a_sink_that_is_away_with_one_line(caplog: pytest.LogCaptureFixture) -> None:
-    """The line names the setting and the address."""
     sink = ScriptedSink()
     sink.opened_after = 3
     delivery = Delivery(sink)
@@ -327,7 +318,6 @@ async def test_open_waits_for_a_sink_that_is_away_with_one_line(caplog: pytest.L
 
 
 async def test_open_gives_up_in_time_and_releases_the_sink() -> None:
-    """After the wait the sink's own error comes out."""
     sink = ScriptedSink()
     sink.opened_after = 1000
     began = asyncio.get_running_loop().time()
@@ -349,7 +339,6 @@ async def test_open_passes_a_wrong_setting_on_at_once() -> None:
 
 
 def test_a_period_has_so_many_lines_and_the_rest_is_counted() -> None:
-    """Two in ten seconds; what was held back is told once."""
     limit = LogLimit(count=2, period_seconds=10)
     assert [limit.admit(now) for now in (0, 1, 2, 9.9)] == [True, True, False, False]
     assert limit.admit(10)

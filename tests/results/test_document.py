@@ -110,7 +110,6 @@ def test_what_json_has_no_words_for_is_refused(value: Any) -> None:
     ],
 )
 def test_what_orjson_refuses_is_written_as_by_json(value: Any, written: bytes) -> None:
-    """And what both take has one spelling."""
     assert encode({"field": value}) == b'{"field":%b}' % written
 
 

@@ -103,8 +103,6 @@ def test_every_kind_of_item_is_a_document_with_its_page_beside_it(tmp_path: Path
 
 
 def test_the_page_says_where_an_item_comes_from(tmp_path: Path) -> None:
-    """All fields of `_page`, of a seed's page and of a link's."""
-
     class Linked(SeedSpider):
         name = "linked"
 
@@ -352,7 +350,6 @@ def picky() -> Iterator[str]:
 
 
 def test_an_item_that_a_sink_refuses_is_a_dead_letter_with_its_words(picky: str, tmp_path: Path) -> None:
-    """And the other sink has it all the same."""
     found = crawl(tmp_path, [SEED], spider({"a": 1}, {"bad": True}), SITE_SINKS=f"local,{picky}")
     (letter,) = found.dead_letters
     error = dict(letter.headers)["error"].decode()

@@ -84,8 +84,6 @@ async def until(condition: Any) -> None:
 
 
 def test_a_result_reaches_the_other_sink_and_the_seed_is_set_aside(caplog: pytest.LogCaptureFixture) -> None:
-    """In whichever order the sinks are named; the watermark moves on."""
-
     async def scenario(broken_first: bool) -> None:
         sink = ScriptedSink()
         good, broken = Delivery(sink, limits=QUICK), BrokenDelivery(ScriptedSink(), limits=QUICK)

@@ -35,7 +35,6 @@ __all__ = ["settings"]
     "hosts", ["", " , ", "localhost:9200", "ftp://host:21", "http://host", "http://:9200"]
 )
 def test_hosts_that_lead_nowhere_are_refused(hosts: str) -> None:
-    """The error names the setting."""
     with pytest.raises(ConfigError, match="SITE_ELASTICSEARCH_HOSTS"):
         ElasticsearchSink.from_settings({"SITE_ELASTICSEARCH_HOSTS": hosts, "SITE_RESULTS_INDEX": "x"})
 
@@ -53,7 +52,6 @@ def test_an_index_that_cannot_be_is_refused(index: str) -> None:
     "options", ['{"no_such": 1}', '{"ca_certs": "/no/such/file"}', '{"hosts": "x"}', "[1]"]
 )
 def test_options_that_the_client_does_not_take_are_refused(options: str) -> None:
-    """With the client's words and the name of the setting."""
     settings = settings_for("https://host:9200", SITE_ELASTICSEARCH_OPTIONS=options)
     with pytest.raises(ConfigError, match="SITE_ELASTICSEARCH_OPTIONS"):
         ElasticsearchSink.from_settings(settings)
@@ -156,7 +154,6 @@ def test_a_closed_index_is_an_outage(settings: dict[str, Any]) -> None:
 
 @pytest.mark.servers
 def test_one_dead_host_of_two_is_passed_over(settings: dict[str, Any]) -> None:
-    """The client goes on to the next one at once."""
     hosts = "http://127.0.0.1:9," + settings["SITE_ELASTICSEARCH_HOSTS"]
     sink = ElasticsearchSink.from_settings({**settings, "SITE_ELASTICSEARCH_HOSTS": hosts})
     assert answers(write(sink, [record("a", {"status": 1})])) == [Answer.ACKNOWLEDGED]

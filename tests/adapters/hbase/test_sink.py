@@ -75,7 +75,6 @@ def test_settings_that_cannot_be_used_are_refused(name: str, value: object) -> N
 
 
 def test_a_table_may_stand_in_a_namespace_and_thrift_be_framed() -> None:
-    """What HBase allows is allowed."""
     options = '{"transport": "framed", "protocol": "compact"}'
     HBaseSink.from_settings(
         hbase_settings(NOWHERE, SITE_HBASE_TABLE="ns:a.b-c_d", SITE_HBASE_OPTIONS=options)

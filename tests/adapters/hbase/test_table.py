@@ -236,8 +236,6 @@ ODD = {
 
 @pytest.mark.parametrize("name", ODD)
 def test_an_odd_answer_is_an_outage(name: str) -> None:
-    """Whatever the client makes of it."""
-
     def reply(connection: socketserver.StreamRequestHandler) -> None:
         connection.request.recv(65_536)
         connection.request.sendall(ODD[name])

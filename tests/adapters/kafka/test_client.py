@@ -15,10 +15,7 @@ from site_spider.adapters.kafka.client import BrokerHealth, Certificates, KafkaC
 from site_spider.adapters.kafka.membership import MemberSlot
 from site_spider.adapters.kafka.seed_log import KafkaSeedLog
 from site_spider.errors import ConfigError
-from tests.adapters.kafka.cases import nobody
 from tests.contracts.seed_logs import PATIENCE_SECONDS, Member, wait_until
-
-__all__ = ["nobody"]
 
 
 def config(brokers: str = "host:9092", **settings: object) -> KafkaConfig:
@@ -30,7 +27,6 @@ def config(brokers: str = "host:9092", **settings: object) -> KafkaConfig:
     ["", "  ", "host", "host:", ":9092", "host:0", "host:65536", "host:x", "a b:1", "a:1,,b:2", "a:1;b:2"],
 )
 def test_malformed_addresses_are_refused(brokers: str) -> None:
-    """The error names the setting."""
     with pytest.raises(ConfigError, match="SITE_KAFKA_BROKERS"):
         config(brokers)
 
@@ -39,7 +35,6 @@ def test_malformed_addresses_are_refused(brokers: str) -> None:
     "brokers", ["host:9092", "a.b-c_d:1, 10.0.0.1:65535", "[::1]:9092", "SASL_SSL://host:1"]
 )
 def test_addresses_are_taken_without_blanks(brokers: str) -> None:
-    """One or more, by name or number."""
     assert config(brokers).brokers == brokers.replace(" ", "")
 
 
@@ -61,7 +56,6 @@ def test_addresses_are_taken_without_blanks(brokers: str) -> None:
     ],
 )
 def test_options_that_break_the_promise_are_refused(option: str, value: object) -> None:
-    """The error names the setting and the option."""
     with pytest.raises(ConfigError, match=f"SITE_KAFKA_OPTIONS sets {option}"):
         config(SITE_KAFKA_OPTIONS={option: value})
 
@@ -114,7 +108,6 @@ class Servers:
 def test_an_outage_is_said_once_and_its_end_too(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However often the client reports it."""
     monkeypatch.setattr("site_spider.adapters.kafka.client._PROBE_INTERVAL_SECONDS", 0)
     caplog.set_level(logging.INFO)
     servers = Servers()

@@ -9,11 +9,8 @@ import pytest
 from confluent_kafka import ConsumerGroupState
 from confluent_kafka.admin import AdminClient
 
-from tests.adapters.kafka.cases import case, lock_folder
 from tests.adapters.seed_log_process import Process, process
-from tests.contracts.seed_logs import QUICK_KAFKA, Case, kafka_producer, poll_until, wait_until
-
-__all__ = ["case", "kafka_producer", "lock_folder"]
+from tests.contracts.seed_logs import QUICK_KAFKA, Case, poll_until, wait_until
 
 pytestmark = pytest.mark.servers
 

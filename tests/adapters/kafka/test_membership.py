@@ -89,7 +89,6 @@ def test_a_gap_that_closes_or_moves_is_none(watch: Any, caplog: pytest.LogCaptur
 
 
 def test_a_gap_and_its_end_are_said_once(watch: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """By every member."""
     caplog.set_level(logging.INFO)
     gap, whole = assignment({"a": {ONE}, "b": {TWO}}), assignment({"a": {ONE, THREE}, "b": {TWO}})
     turns_of(watch(*[gap] * 6, whole), "c", 9)
@@ -134,7 +133,6 @@ def end(process: subprocess.Popen[str], number: int) -> None:
 
 
 def test_the_lowest_free_slot_is_taken(tmp_path: Path) -> None:
-    """A released one is taken again, under the same name."""
     first, second, third = (MemberSlot.claim("group", tmp_path) for _ in range(3))
     assert [slot.number for slot in (first, second, third)] == [0, 1, 2]
     second.release()

@@ -21,20 +21,17 @@ from site_spider.adapters.kafka.membership import MemberSlot
 from site_spider.adapters.kafka.seed_log import KafkaSeedLog, _read, granted
 from site_spider.contracts.seed_log import Granted, Partition, Position, Right
 from site_spider.errors import LogUnavailable
-from tests.adapters.kafka.cases import case, lock_folder, nobody, of
+from tests.adapters.kafka.conftest import of
 from tests.adapters.seed_log_process import process
 from tests.contracts.seed_logs import (
     PATIENCE_SECONDS,
     QUICK_KAFKA,
     Case,
     Member,
-    kafka_producer,
     make_kafka_topic,
     poll_until,
     wait_until,
 )
-
-__all__ = ["case", "kafka_producer", "lock_folder", "nobody"]
 
 CLASS = "site_spider.adapters.kafka.seed_log.KafkaSeedLog"
 
@@ -206,7 +203,6 @@ def test_a_topic_that_is_made_to_be_kept_has_a_short_retention(kafka_brokers: st
 
 
 def test_a_missing_server_is_named_by_the_check(nobody: str) -> None:
-    """With the setting, the address and the time it was given."""
     with pytest.raises(
         LogUnavailable, match=f"no answer from Kafka at {nobody} within 1 s; SITE_KAFKA_BROKERS"
     ):
@@ -243,7 +239,6 @@ def test_a_producer_keeps_messages_for_missing_servers(
 
 
 def test_questions_to_missing_servers_raise(nobody: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Progress and reading name the address."""
     monkeypatch.setattr("site_spider.adapters.kafka.seed_log._ANSWER_SECONDS", 0.5)
     log = of(nobody)
     for question in (lambda: log.progress("topic", "group"), lambda: log.read("topic")):

@@ -69,7 +69,6 @@ def test_the_partitions_of_a_killed_process_are_taken_over_at_once(case: Case, t
 
 
 def test_processes_may_produce_at_the_same_time(case: Case, tmp_path: Path) -> None:
-    """Their messages mix, none is lost, offsets have no gaps."""
     with (
         process("produce", CLASS, settings(tmp_path), case.topic, "a") as one,
         process("produce", CLASS, settings(tmp_path), case.topic, "b") as two,
@@ -256,7 +255,6 @@ def test_messages_are_written_with_an_fsync(tmp_path: Path) -> None:
 
 
 def test_a_transaction_that_fails_changes_nothing(tmp_path: Path) -> None:
-    """And the file can be used afterwards."""
     file = LogFile(tmp_path)
 
     def fail() -> None:

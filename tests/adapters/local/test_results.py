@@ -30,7 +30,6 @@ def test_a_record_too_large_for_a_row_is_refused_alone(tmp_path: Path) -> None:
 
 
 def test_a_number_too_large_for_a_column_is_refused_alone(tmp_path: Path) -> None:
-    """A status of 71 bits is refused, its neighbour stored."""
     verdicts = written(LocalSink(tmp_path), [record("a", status=2**70), record("b", status=200)])
     assert answers(verdicts) == [Answer.REJECTED, Answer.ACKNOWLEDGED]
 
@@ -61,7 +60,6 @@ def test_a_full_disk_is_an_outage_until_there_is_room(tmp_path: Path) -> None:
 
 
 def test_a_lock_that_lasts_is_an_outage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another process that sits on the file is waited for, then named."""
     monkeypatch.setattr("site_spider.adapters.local.results.BUSY_SECONDS", 0.05)
     store = LocalStore(tmp_path, RESULTS)
     store.open()

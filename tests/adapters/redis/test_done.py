@@ -134,7 +134,6 @@ def test_a_server_that_is_away_is_named_without_its_password() -> None:
 
 @pytest.mark.parametrize("url", ["", "http://host:1", "host:6379"])
 def test_an_address_that_is_none_is_refused(url: str) -> None:
-    """At the start, with the setting's name."""
     with pytest.raises(ConfigError, match="SITE_REDIS_URL"):
         RedisDone.from_settings(settings(url))
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from base64 import b64encode
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,21 +26,66 @@ from site_spider.download.proxies import service as proxy_service
 from site_spider.errors import ConfigError
 from site_spider.service.service import SeedService
 from site_spider.spiders.crawl_spider import SeedSpider
-from tests.download.proxies.network import (
-    HOST,
-    ONE,
-    SECRETS,
-    TWO,
-    WITH_CREDENTIALS,
-    Network,
-    _short_rests,
-    network,
-    run,
-)
 from tests.in_process import engine
-from tests.in_process.engine import crawl, page
+from tests.in_process.engine import Crawled, crawl, page
 
-__all__ = ["_short_rests", "network"]
+HOST = "http://h.test"
+ONE, TWO = "http://one.test:3128", "http://two.test:3128"
+SECRETS = ("operator", "hush%3Ahush", "hush:hush", b64encode(b"operator:hush:hush").decode())
+WITH_CREDENTIALS = "http://operator:hush%3Ahush@one.test:3128"
+
+
+class Network:
+    """What was asked for, and through which proxy; what is answered follows from both."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str | None]] = []
+        self.headers: list[bytes | None] = []
+
+    def has(self, path: str, direct: Any, through: Any = "<p>fine", **by_proxy: Any) -> None:
+        """An answer is a status, a body or an exception; `one` and `two` stand for the proxies."""
+
+        def answer(request: Request) -> Response:
+            proxy = request.meta.get("proxy")
+            self.asked.append((path, proxy))
+            self.headers.append(request.headers.get("Proxy-Authorization"))
+            chosen = direct if proxy is None else by_proxy.get("one" if proxy == ONE else "two", through)
+            if callable(chosen) and not isinstance(chosen, type):
+                chosen = chosen(request)
+            if isinstance(chosen, Response):
+                return chosen
+            if isinstance(chosen, Exception):
+                raise chosen
+            status, body = (chosen, f"<p>{chosen}") if isinstance(chosen, int) else (200, chosen)
+            return page(request, body, status)
+
+        engine.ANSWERS[f"/{path}"] = answer
+
+    def ways(self, path: str) -> list[str | None]:
+        return [proxy for asked, proxy in self.asked if asked == path]
+
+
+@pytest.fixture
+def network() -> Iterator[Network]:
+    engine.ANSWERS.clear()
+    yield Network()
+    engine.ANSWERS.clear()
+
+
+@pytest.fixture(autouse=True)
+def _short_rests(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = proxy_service.ProxyPool
+    monkeypatch.setattr(proxy_service, "ProxyPool", lambda proxies: pool(proxies, 0.1, 0.4, 0.2))
+    monkeypatch.setattr("site_spider.download.proxies.pool._SOONEST_SECONDS", 0.05)
+
+
+def run(folder: Path, *paths: str | dict[str, Any], **overrides: Any) -> Crawled:
+    seeds = [
+        path if isinstance(path, dict) else {"url": f"{HOST}/{path}", "meta": {"url_id": path}}
+        for path in paths
+    ]
+    settings = {"SITE_PROXIES": ONE, "SITE_ALLOW_PRIVATE_HOSTS": True, "RETRY_TIMES": 1} | overrides
+    return crawl(folder, seeds, **settings)
 
 
 def test_a_configured_status_is_tried_again_through_a_proxy(tmp_path: Path, network: Network) -> None:
@@ -59,7 +106,6 @@ def test_a_configured_status_is_tried_again_through_a_proxy(tmp_path: Path, netw
 
 
 def test_a_pattern_in_the_page_counts_like_a_status(tmp_path: Path, network: Network) -> None:
-    """Whatever the status says."""
     network.has("captcha", "<title>Are you a robot?</title>")
     crawled = run(tmp_path, "captcha", SITE_PROXY_BODY_PATTERNS='["(?i)are you a ROBOT"]')
     assert network.ways("captcha") == [None, ONE]
@@ -158,7 +204,6 @@ def test_when_no_proxy_brings_an_answer_the_result_says_so(
 
 
 def test_a_proxy_that_fails_rests_and_others_take_over(tmp_path: Path, network: Network) -> None:
-    """Each page has its result from the one that works."""
     paths = [f"page/{number}" for number in range(8)]
     for path in paths:
         network.has(path, 403, one=DownloadConnectionRefusedError("dead"))
@@ -285,7 +330,6 @@ def test_a_stop_while_all_proxies_rest_loses_nothing(tmp_path: Path, network: Ne
     ],
 )
 def test_a_wrong_setting_is_named(tmp_path: Path, overrides: dict[str, str], said: str) -> None:
-    """Without what may be a password."""
     with pytest.raises(ConfigError) as refused:
         run(tmp_path, **overrides)
     assert str(refused.value).startswith(said)
@@ -426,7 +470,6 @@ def test_no_proxy_is_asked_for_a_private_host(
 
 
 def test_a_redirect_through_a_proxy_does_not_lead_to_a_private_host(tmp_path: Path, network: Network) -> None:
-    """Each hop is looked at."""
     network.has("begin", 403, lambda request: page(request, "", 302, Location="http://10.0.0.1/inside"))
     network.has("inside", 403)
     seed = {"url": "http://8.8.8.8/begin", "meta": {"url_id": "begin"}}
@@ -449,7 +492,6 @@ def test_a_name_without_an_address_is_not_asked_for(tmp_path: Path, network: Net
 
 
 def test_a_seed_cannot_choose_a_proxy(tmp_path: Path, network: Network) -> None:
-    """It becomes a dead letter."""
     crawled = run(tmp_path, {"url": HOST, "meta": {"proxy": "http://evil.test:1"}})
     assert len(crawled.dead_letters) == 1
     assert not network.asked

@@ -164,7 +164,6 @@ def test_a_merged_page_is_stored_with_its_tree_as_its_canonical_page(tmp_path: P
     [("t3", b"not this one"), ("t1-2", b"item t1-2: not this one (page http://host.test/tree1)")],
 )
 def test_a_refused_record_is_one_dead_letter(tmp_path: Path, refused: str, error: bytes) -> None:
-    """The rest of its tree and all others are stored."""
     PlayedConsumer.refuses = refused
     crawled = crawl_trees(tmp_path, 5, spider=ItemSpider)
     (letter,) = crawled.dead_letters

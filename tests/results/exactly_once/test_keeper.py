@@ -116,7 +116,6 @@ def test_a_transaction_of_an_earlier_assignment_is_refused() -> None:
 
 
 def test_a_transaction_with_a_foreign_partition_is_refused() -> None:
-    """Nothing of it is tried."""
     commits, told, outcomes = commits_and_outcomes()
     thread = Thread(commits, told, ScriptedConsumer(), P)
     commits.put(transaction(P, Q))
