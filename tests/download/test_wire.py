@@ -111,19 +111,6 @@ async def test_the_end_of_the_connection_waits_for_what_came_before_it(is_tls: b
 
 
 @pytest.mark.parametrize("is_tls", [False, True])
-async def test_a_connection_that_is_reset_while_reading_waits_ends_its_answer(
-    is_tls: bool, tmp_path: Path
-) -> None:
-    async with connected(certificate(tmp_path) if is_tls else None) as (wire, (_, writer)):
-        answer, asked, _ = ask(wire)
-        writer.write(CHUNKS)
-        await asyncio.sleep(0.01)
-        writer.transport.abort()
-        await asked
-        assert answer.ending is BodyEnd.CUT
-
-
-@pytest.mark.parametrize("is_tls", [False, True])
 async def test_what_waits_is_read_although_the_connection_is_lost(is_tls: bool, tmp_path: Path) -> None:
     """As when a write fails: the end is heard of before reading has come to it."""
     async with connected(certificate(tmp_path) if is_tls else None) as (wire, (_, writer)):

@@ -56,18 +56,6 @@ def test_a_batch_is_due_by_the_age_of_its_oldest_record() -> None:
     assert batcher.next_at(6) is None
 
 
-def test_a_later_record_of_the_same_key_waits_for_the_final_answer() -> None:
-    """Not even a retried record is overtaken by its successor."""
-    batcher = Batcher(LIMITS)
-    older, newer, other = accept(batcher, "a", "a", "b")
-    batch = batcher.take(1)
-    assert keys_of(batch) == ["a", "b"]
-    assert settle(batcher, batch, RETRY, ACKNOWLEDGED, now=1) == [other]
-    assert batcher.take(1.4) is None
-    assert settle(batcher, batcher.take(1.5), now=1.5) == [older]
-    assert settle(batcher, batcher.take(1.5), now=1.5) == [newer]
-
-
 def test_a_retried_record_pauses_longer_each_time() -> None:
     """The pause doubles, while the sink counts as available because others pass."""
     batcher = Batcher(LIMITS)

@@ -8,20 +8,20 @@ from concurrent.futures import Future
 from typing import Any
 
 import pytest
-from scrapy import Spider
+from scrapy import Request, Spider
 
 from site_spider.contracts.seed_log import Headers, Message, Partition
 from site_spider.engine.background import Background
 from site_spider.errors import LogUnavailable, SeedError, SinkRejected
 from site_spider.intake.seed_queue import seed_request
-from site_spider.ledger.completion import Completion, SeedListener, job_of
+from site_spider.ledger.completion import Completion, Job, SeedListener, job_of
 from site_spider.ledger.ledger import Ledger, Outcome, SeedInFlight
 from site_spider.observe.snapshot import Counted
 from site_spider.results.batch import BatchLimits
 from site_spider.results.commits import Member, OffsetCommits
 from site_spider.results.delivery import Delivery
 from site_spider.results.results import DeadLetters, Results
-from site_spider.seed.seed import Seed, parse_seed
+from site_spider.seed.seed import parse_seed
 from tests.in_process.scripted_sink import ScriptedSink
 
 P = Partition("seeds", 0)
@@ -47,6 +47,18 @@ class Letters(DeadLetters):
         self._completion.set_aside(entry)
 
 
+def begun(completion: Completion) -> tuple[SeedInFlight, Request, Job]:
+    """A seed that has begun."""
+    message = Message(P, 0, b"h.test", b'{"url": "http://h.test/", "meta": {"url_id": "a"}}')
+    seed = parse_seed(message.value)
+    entry = completion.take(message, seed)
+    assert entry is not None
+    entry.reads(seed)
+    request, job = seed_request(entry, Spider("any"))
+    completion.begin(request, job)
+    return entry, request, job
+
+
 class Crawl:
     """One seed that has begun, and what becomes of it."""
 
@@ -59,14 +71,7 @@ class Crawl:
             deliveries, (), commits, completion, self.letters, Counted().pages, lambda: False
         )
         completion.add(self.results)
-        message = Message(P, 0, None, b'{"url": "http://h.test/", "meta": {"url_id": "a"}}')
-        seed = parse_seed(message.value, frozenset())
-        assert isinstance(seed, Seed)
-        entry = self.completion.take(message, seed)
-        assert entry is not None
-        entry.reads(seed)
-        self.request, self.job = seed_request(entry, object())  # type: ignore[arg-type]
-        self.completion.begin(self.request, self.job)
+        _, self.request, _ = begun(completion)
 
     def end(self) -> None:
         self.results.submit({"url_id": "a", "body": "text"}, job_of(self.request))
@@ -83,23 +88,22 @@ async def until(condition: Any) -> None:
             await asyncio.sleep(0.001)
 
 
-def test_a_result_reaches_the_other_sink_and_the_seed_is_set_aside(caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario(broken_first: bool) -> None:
-        sink = ScriptedSink()
-        good, broken = Delivery(sink, limits=QUICK), BrokenDelivery(ScriptedSink(), limits=QUICK)
-        await good.open(300)
-        crawl = Crawl(*((broken, good) if broken_first else (good, broken)))
-        crawl.end()
-        await until(lambda: crawl.watermark == 1)
-        assert sink.written == [["a"]]
-        (reason,) = crawl.letters.aside
-        assert reason.startswith("sink scripted could not be given the result: AttributeError(")
-        assert crawl.completion.ledger.outcomes[Outcome.DEAD_LETTER] == 1
-        await good.close(300)
-
-    for broken_first in (True, False):
-        asyncio.run(scenario(broken_first))
-    assert [item.levelno for item in caplog.records if item.exc_info] == [logging.ERROR] * 2
+@pytest.mark.parametrize("broken_first", [True, False])
+async def test_a_result_reaches_the_other_sink_and_the_seed_is_set_aside(
+    broken_first: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    sink = ScriptedSink()
+    good, broken = Delivery(sink, limits=QUICK), BrokenDelivery(ScriptedSink(), limits=QUICK)
+    await good.open(300)
+    crawl = Crawl(*((broken, good) if broken_first else (good, broken)))
+    crawl.end()
+    await until(lambda: crawl.watermark == 1)
+    assert sink.written == [["a"]]
+    (reason,) = crawl.letters.aside
+    assert reason.startswith("sink scripted could not be given the result: AttributeError(")
+    assert crawl.completion.ledger.outcomes[Outcome.DEAD_LETTER] == 1
+    await good.close(300)
+    assert [item.levelno for item in caplog.records if item.exc_info] == [logging.ERROR]
 
 
 async def test_a_result_that_comes_after_the_end_of_the_crawl_leaves_its_seed_to_be_repeated() -> None:
@@ -165,14 +169,7 @@ class Tree(SeedListener):
         self.log = NarrowLog(LONG)
         self.completion = Completion(Ledger(), self)
         self.completion.assigned({P: None})
-        self.message = Message(P, 0, b"h.test", b'{"url": "http://h.test/"}')
-        seed = parse_seed(self.message.value)
-        taken = self.completion.take(self.message, seed)
-        assert taken is not None
-        self.entry = taken
-        self.entry.reads(seed)
-        self.request, job = seed_request(self.entry, Spider("any"))
-        self.completion.begin(self.request, job)
+        self.entry, _, job = begun(self.completion)
         letters = DeadLetters(self.log, "dead", self.completion, Background(self.failures.append))
         self.completion.ledger.decide(self.entry, Outcome.RESULT)
         letters.give_up(job, "no")
@@ -205,7 +202,7 @@ async def test_the_next_owner_writes_the_dead_letter_of_a_tree_that_it_does_agai
     tree.completion.lost([P])
     await tree.link_ends()
     assert (tree.log.taken, tree.told) == ([], [])
-    assert tree.completion.repeats.outcome(tree.message) is None
+    assert tree.completion.repeats.outcome(tree.entry.message) is None
 
 
 async def test_whoever_waits_for_the_last_hold_hears_of_it_when_the_dead_letter_is_durable() -> None:

@@ -16,17 +16,14 @@ from site_spider.adapters.elasticsearch.results import ElasticsearchResults
 from site_spider.adapters.elasticsearch.sink import ElasticsearchSink, Sizes
 from site_spider.contracts.sink import Answer, Record
 from site_spider.errors import ConfigError, SinkUnavailable
+from tests.adapters.elasticsearch.conftest import record, settings_for, write
 from tests.adapters.elasticsearch.odd_answers import bulk, good, item
 from tests.adapters.elasticsearch.odd_answers import settings_for as settings_of
-from tests.adapters.elasticsearch.sinks import record, settings, settings_for, write
 from tests.adapters.raw_server import Asked, Said, answering, said
 from tests.contracts.trials import (
     answers,
     written,
 )
-from tests.real_servers import elasticsearch_client
-
-__all__ = ["settings"]
 
 # --- Settings, without a server ---
 
@@ -137,19 +134,18 @@ def test_several_bad_records_of_every_sort_are_found(settings: dict[str, Any]) -
 
 
 @pytest.mark.servers
-def test_a_closed_index_is_an_outage(settings: dict[str, Any]) -> None:
+def test_a_closed_index_is_an_outage(settings: dict[str, Any], client: Any) -> None:
     """Whoever closes the index gets the results when he opens it again."""
     sink = ElasticsearchSink.from_settings(settings)
     write(sink, [record("a", {"status": 1})])
-    with elasticsearch_client(settings["SITE_ELASTICSEARCH_HOSTS"]) as client:
-        client.indices.close(index=settings["SITE_RESULTS_INDEX"])
-        assert answers(write(sink, [record("a", {"status": 2})])) == [Answer.RETRY]
-        with closing(ElasticsearchResults.from_settings(settings)) as reader:
-            for ask in (partial(reader.known, ["a"], []), partial(reader.exchange, "x", {"a": (None, "1")})):
-                with pytest.raises(SinkUnavailable, match="closed"):  # its documents are not missing
-                    ask()
-        client.indices.open(index=settings["SITE_RESULTS_INDEX"])
-        assert answers(write(sink, [record("a", {"status": 2})])) == [Answer.ACKNOWLEDGED]
+    client.indices.close(index=settings["SITE_RESULTS_INDEX"])
+    assert answers(write(sink, [record("a", {"status": 2})])) == [Answer.RETRY]
+    with closing(ElasticsearchResults.from_settings(settings)) as reader:
+        for ask in (partial(reader.known, ["a"], []), partial(reader.exchange, "x", {"a": (None, "1")})):
+            with pytest.raises(SinkUnavailable, match="closed"):  # its documents are not missing
+                ask()
+    client.indices.open(index=settings["SITE_RESULTS_INDEX"])
+    assert answers(write(sink, [record("a", {"status": 2})])) == [Answer.ACKNOWLEDGED]
 
 
 @pytest.mark.servers

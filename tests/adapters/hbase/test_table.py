@@ -241,16 +241,8 @@ def test_an_odd_answer_is_an_outage(name: str) -> None:
         connection.request.sendall(ODD[name])
 
     async def scenario(port: int) -> None:
-        sink = HBaseSink.from_settings(
-            {
-                "SITE_HBASE_HOST": "127.0.0.1",
-                "SITE_HBASE_PORT": port,
-                "SITE_HBASE_TABLE": "results",
-                "SITE_HBASE_ROW_KEY": "url_id",
-                "SITE_HBASE_CELL_BYTES": 10_000,
-                "SITE_HBASE_TIMEOUT_SECONDS": 2,
-            }
-        )
+        address = f"127.0.0.1:{port}"
+        sink = HBaseSink.from_settings(hbase_settings(address, SITE_HBASE_TIMEOUT_SECONDS=2))
         try:
             await sink.open()
         finally:

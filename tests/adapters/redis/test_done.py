@@ -189,16 +189,7 @@ def test_an_odd_answer_is_an_outage(
     """Never a link that counts as done, or a page as kept, without the server saying so of each."""
     monkeypatch.setattr("site_spider.adapters.redis.stores._ANSWER_SECONDS", 0.2)
     with answering(ODD[name]) as url:
-        done = RedisDone.from_settings(
-            {
-                "SITE_REDIS_URL": url,
-                "SITE_CONSUMER_GROUP": "group",
-                "SITE_REDIS_DUPEFILTER_TTL_SECONDS": 60,
-                "SITE_REDIS_DUPEFILTER_BLOOM": bloom,
-                "SITE_BLOOM_CAPACITY": 100,
-                "SITE_BLOOM_ERROR_RATE": 0.01,
-            }
-        )
+        done = RedisDone.from_settings(settings(url, SITE_REDIS_DUPEFILTER_BLOOM=bloom))
         try:
             with pytest.raises(DoneUnavailable) as caught:
                 call(done)
