@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import inspect
 import logging
 import os
 import sys
@@ -120,6 +121,16 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     )
     if shared and item.get_closest_marker("xdist_group") is None:
         item.add_marker(pytest.mark.xdist_group(module))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """A test that is a coroutine runs in a loop of its own, or as `run` of its module does it."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
+    getattr(pyfuncitem.module, "run", asyncio.run)(pyfuncitem.obj(**arguments))
+    return True
 
 
 @pytest.hookimpl(tryfirst=True)
