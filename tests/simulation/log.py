@@ -154,7 +154,7 @@ class _Commit:
         if consumer.is_joining and self.number == consumer.number:  # behind the join on their connection
             return broker.at(0.05, self.apply)
         silence, refusal = LogSilent("no answer to a commit"), None
-        if not (is_silent := broker.is_down or self.is_void):
+        if not (is_silent := broker.is_down or self.is_void or broker.rng.random() < broker.unanswered / 2):
             refusal = consumer.group.refusal(self.number, self.generation)
             if refusal is None and broker.rng.random() < broker.refused:
                 refusal = LogUnavailable("the servers refuse a commit for now")

@@ -160,6 +160,7 @@ class World:
         self.sinks: dict[str, Counter[str]] = {name: Counter() for name in names}  # what is wrong with each
         self.fetched = self.deaths = 0
         self.have_clocks_jumped = self.is_produced = False
+        self.half_done: set[str] = set()  # tasks of which an order has failed
         self.owned_at = 0.0  # when each partition had an owner last, or a process came or went
         self.truth = Truth(self)
         self.broker = Broker(self.rng("network"), self, plan.partitions)
