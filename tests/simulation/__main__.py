@@ -68,6 +68,8 @@ def _kinds(told: str) -> list[str]:
 def search(options: argparse.Namespace) -> int:
     """1 when a number fails."""
     began, first, failed, pages, done = cpu_seconds(), options.seed[0], 0, 0, 0
+    if options.minutes:
+        print(f"numbers from {first} on", flush=True)
     for number in count(first) if options.minutes else options.seed:
         if options.minutes and cpu_seconds() - began > 60 * options.minutes:
             break

@@ -23,6 +23,7 @@ from site_spider.results.held import Item
 from site_spider.seed.tiers import partition_of
 
 LOST_ANSWER_SECONDS = 5.0
+SLOW_SHARE = 0.02  # of what goes over the network, on a good day
 
 Positions = Mapping[Partition, Position]
 
@@ -53,7 +54,7 @@ class Broker:
         Machine.running().call_later(seconds, call, *args, context=NETWORK)
 
     def latency(self) -> float:
-        is_slow = self.slow and self.rng.random() < self.slow
+        is_slow = self.rng.random() < max(self.slow, SLOW_SHARE)
         return self.rng.uniform(0.3, 3.0) if is_slow else self.rng.uniform(0.0005, 0.01)
 
     def topic(self, name: str, partitions: int = 0, *, more: int = 0) -> list[list[Message]]:
