@@ -537,6 +537,7 @@ class Spill:
         job.written = True  # by whoever takes the new seed
         if job.parent is None:
             self._completion.ledger.decide(job.entry, Outcome.SPILLED)
+        self._completion.repeats.broken(job.entry)  # its next owner may have left this page to the seed
         self._completion.ended(request)
 
 
