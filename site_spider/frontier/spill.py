@@ -10,7 +10,7 @@ import asyncio
 import json
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import lru_cache
@@ -38,10 +38,11 @@ from site_spider.intake.room import Load
 from site_spider.ledger import completion as lineage
 from site_spider.ledger.completion import Completion, Job
 from site_spider.ledger.ledger import Ledger, Outcome, SeedInFlight
+from site_spider.page.sitemap import is_listing
 from site_spider.page.url import host_of
 from site_spider.results.commits import Commits
 from site_spider.seed import spilled
-from site_spider.seed.seed import DIRECTIVES, moved_headers, parse_seed
+from site_spider.seed.seed import DIRECTIVES, Seed, moved_headers, parse_seed
 from site_spider.seed.spilled import Spilled, signed
 from site_spider.seed.tiers import partition_of
 
@@ -265,8 +266,8 @@ def _meta(request: Request, job: Job, *, is_link: bool) -> dict[str, Any]:
         "sitemap": request.meta.get(meta_keys.SITEMAP),
     }
     extra = seed.extra
-    if job.parent is not None and seed.spilled is not None:
-        extra.pop("sitemap", None)  # which is about the page of the seed alone
+    if job.parent is not None and is_of_page_alone(seed, extra):
+        del extra["sitemap"]
     if job.parent is None:
         said |= {"parent_url_id": seed.parent_url_id, "seed_url_id": seed.seed_url_id}
     else:
@@ -278,6 +279,11 @@ def _meta(request: Request, job: Job, *, is_link: bool) -> dict[str, Any]:
         **{key: value for key, value in said.items() if value is not None},
         spilled.KEY: _spilled(request, job, is_link=is_link).fields(),
     }
+
+
+def is_of_page_alone(seed: Seed, extra: Mapping[str, Any]) -> bool:
+    """Whether `sitemap` of the seed's meta says where its page was found: it is not about what that names."""
+    return "sitemap" in extra and (seed.spilled is not None or is_listing(extra["sitemap"]))
 
 
 def _spilled(request: Request, job: Job, *, is_link: bool) -> Spilled:
@@ -531,6 +537,7 @@ class Spill:
         job.written = True  # by whoever takes the new seed
         if job.parent is None:
             self._completion.ledger.decide(job.entry, Outcome.SPILLED)
+        self._completion.repeats.broken(job.entry)  # its next owner may have left this page to the seed
         self._completion.ended(request)
 
 

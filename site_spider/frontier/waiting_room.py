@@ -224,11 +224,6 @@ class WaitingRoom(HostAnswers):
         self.wake()
         return None
 
-    def next_host(self) -> str | None:
-        """Whose turn it probably is next; None when one look does not tell."""
-        waiter = self.frontier.peek()
-        return None if waiter is None or isinstance(waiter, Request) else host_name(waiter)
-
     def _is_set_aside(self, waiter: Waiter) -> bool:
         """True when what was popped is not to begin, or not yet: it has left the frontier."""
         if self.has_fenced and is_fenced(waiter):

@@ -217,6 +217,15 @@ class SeedListener:
         """The group has committed these, or had when they were assigned; that stays so over a restart."""
 
 
+def _of_tasks(hear: Callable[..., None]) -> Callable[..., None]:
+    def hear_of_task(entry_or_job: SeedInFlight | Job, *more: Any) -> None:
+        seed: Seed | None = getattr(entry_or_job, "seed", None)  # None: it is not valid
+        if seed is not None and seed.task_id is not None:
+            hear(entry_or_job, *more)
+
+    return hear_of_task
+
+
 _EVENTS = tuple(name for name in vars(SeedListener) if not name.startswith("_"))
 
 
@@ -231,12 +240,16 @@ class Completion:
         self._begun: dict[SeedInFlight, None] = {}  # those that have not ended
         self.add(*listeners)
 
-    def add(self, *listeners: object) -> None:
-        """From now on these are told, in this order, what they have of a SeedListener and do not inherit."""
+    def add(self, *listeners: object, of_tasks: bool = False) -> None:
+        """From now on these are told, in this order, what they have of a SeedListener and do not inherit.
+
+        `of_tasks`: of seeds with a task alone.
+        """
         for listener in listeners:
             for event, told in self._told.items():
                 if getattr(type(listener), event, None) not in (None, getattr(SeedListener, event)):
-                    told.append(getattr(listener, event))
+                    hear = getattr(listener, event)
+                    told.append(_of_tasks(hear) if of_tasks and event != "committed" else hear)
 
     # --- requests ---------------------------------------------------------------------
 
@@ -300,6 +313,8 @@ class Completion:
         entry = self.ledger.take(message.partition, message.offset)
         if entry is not None:
             entry.message = message
+            if isinstance(seed, Seed):
+                entry.seed = seed
             for tell in self._told["arrived"]:
                 tell(entry, message, seed)
         return entry

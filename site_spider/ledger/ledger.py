@@ -438,6 +438,10 @@ class _EndedSeeds:
             del self.by_offset[heappop(self.offsets)]
 
 
+# to another message, which whoever had the partition meanwhile may have left to this one
+_LEFT_TO_OTHERS = (Outcome.FILTERED, Outcome.SPILLED)
+
+
 class Repeats:
     """The memory of one process; one thread uses it."""
 
@@ -458,14 +462,14 @@ class Repeats:
 
     def ended(self, entry: SeedInFlight) -> None:
         """No hold is left on a seed."""
-        if entry.is_broken:
-            return
-        if entry.outcome is not None:
+        is_done = not (entry.is_broken or entry.outcome in _LEFT_TO_OTHERS)
+        outcome = entry.outcome if is_done else None
+        if outcome is not None:
             if (done := self._done.get(entry.partition)) is None:
                 done = self._done[entry.partition] = _EndedSeeds()
-            done.add(entry.offset, mark_of(entry.message), entry.outcome)
+            done.add(entry.offset, mark_of(entry.message), outcome)
         if self.under_way:
-            self._unfence(entry, entry.outcome)
+            self._unfence(entry, outcome)
 
     def committed(self, partition: Partition, offset: int) -> None:
         """What lies below `offset` never comes again."""

@@ -80,7 +80,6 @@ class Identity:
         return self._member_name()
 
     def document(self) -> dict[str, Any]:
-        """As JSON."""
         return {
             "spider": self.spider,
             "group": self.group,

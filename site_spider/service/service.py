@@ -202,7 +202,6 @@ class SeedService:
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
-        """As Scrapy asks."""
         if not takes_seeds(crawler):
             raise NotConfigured
         service = cls(crawler)

@@ -4,14 +4,8 @@ from __future__ import annotations
 
 from math import inf
 
-from hypothesis import given
-from hypothesis import strategies as st
-
 from site_spider.frontier.frontier import Frontier
 from site_spider.frontier.host_queue import HostPolicy
-from tests.frontier.hosts import HOSTS
-
-hosts = st.sampled_from(HOSTS)
 
 
 def test_redirects_come_before_links_before_seeds_before_retries() -> None:
@@ -109,23 +103,3 @@ def test_what_waits_of_a_host_can_be_counted() -> None:
         frontier.push(level, "a", "item", 0.0)
     frontier.push(0, "a", "later", 0.0, not_before=5.0)
     assert (frontier.waiting("a"), frontier.waiting("b")) == (3, 0)
-
-
-@given(
-    st.lists(st.tuples(st.integers(-2, 2), st.sampled_from("abc"), st.sampled_from("xy")), max_size=12),
-    st.integers(1, 2),
-)
-def test_a_look_at_the_next_item_is_right_and_changes_nothing(
-    items: list[tuple[int, str, str]], concurrency: int
-) -> None:
-    """Of one task, or it does not tell: of several another may be next, once `pop` has charged the last."""
-    looked: Frontier[int] = Frontier(lambda _host: HostPolicy(concurrency=concurrency))
-    other: Frontier[int] = Frontier(lambda _host: HostPolicy(concurrency=concurrency))
-    for frontier in (looked, other):
-        for number, (level, host, flow) in enumerate(items):
-            frontier.push(level, host, number, 0.0, flow=flow)
-    for moment in range(len(items)):
-        peeked, popped = looked.peek(), looked.pop(moment)
-        assert peeked in (None, popped) or len({flow for _, _, flow in items}) > 1
-        assert popped == other.pop(moment)
-    assert looked.peek() is None

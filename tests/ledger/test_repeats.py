@@ -51,11 +51,27 @@ def desk() -> Desk:
     return Desk()
 
 
-@pytest.mark.parametrize("outcome", list(Outcome))
+LEFT_TO_OTHERS = [Outcome.FILTERED, Outcome.SPILLED]
+
+
+@pytest.mark.parametrize("outcome", [one for one in Outcome if one not in LEFT_TO_OTHERS])
 def test_what_ended_before_the_partition_left_is_known(desk: Desk, outcome: Outcome) -> None:
     desk.end(desk.take(message()), outcome)
     desk.lose()
     assert desk.repeats.outcome(message()) is outcome
+
+
+@pytest.mark.parametrize("outcome", LEFT_TO_OTHERS)
+def test_what_was_left_to_another_message_is_done_again(desk: Desk, outcome: Outcome) -> None:
+    """Whoever had the partition meanwhile may have left that message to this one."""
+    said: list[Any] = []
+    desk.end(desk.take(message(1)), outcome)
+    entry = desk.take(message(2))
+    desk.lose()
+    assert desk.repeats.wait(message(2), said.append)
+    desk.end(entry, outcome)
+    assert said == [None]
+    assert [desk.repeats.outcome(message(offset)) for offset in (1, 2)] == [None, None]
 
 
 def test_what_ends_after_the_partition_left_is_known(desk: Desk) -> None:
