@@ -21,7 +21,7 @@ FOLDERS = ("ledger", "seed", "page", "frontier", "intake", "dupefilter", "result
 PURE = (
     *("tests/ledger", "tests/seed", "tests/page/test_links.py", "tests/page/test_url.py"),
     *("tests/page/test_decode.py", "tests/frontier/test_frontier_model.py", "tests/results/test_batch.py"),
-    *("tests/results/test_fields.py", "tests/dupefilter/test_dupefilter.py"),
+    *("tests/results/test_document.py", "tests/dupefilter/test_dupefilter.py"),
 )
 CRAWLS = ("tests/frontier/test_link_slices.py", "tests/intake/test_repeats.py")
 # The first reads sources by inspect; the others replace methods, which compiled code does not look up.

@@ -420,7 +420,6 @@ class Frontier(Generic[T]):
         """Enter the first of those parked: the others are behind it."""
         host.stand_down()
         while (lane := host.first_parked(self._flows)) is not None:
-            lane.unpark()
             self._enter_lane(lane, now)
             if not lane.flow.is_resting:
                 host.stand(lane.flow)

@@ -254,7 +254,7 @@ class OffsetCommits(Commits):
         return self
 
     def tick(self) -> None:
-        self._wanted = _Wanted(self._completion.positions(), self._wanted.leaves)
+        self._wanted = _Wanted(self._completion.ledger.positions(), self._wanted.leaves)
 
     def commit_first(self, positions: Mapping[Partition, Position], then: Callable[[], None]) -> None:
         # what is wanted never falls behind it: a commit of an older state would undo this one
@@ -304,7 +304,7 @@ class OffsetCommits(Commits):
         self._tell(self._heard)
 
     def _heard(self) -> None:
-        self._wanted = _Wanted(self._completion.positions(), self._wanted.leaves + 1)
+        self._wanted = _Wanted(self._completion.ledger.positions(), self._wanted.leaves + 1)
 
     def _commit_firsts(self, consumer: Consumer, mine: Set[Partition]) -> None:
         while not self._is_under_way and (self._first is not None or not self._firsts.empty()):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
 from site_spider.contracts.done_store import DoneUnavailable
-from tests.contracts.dupefilters import ELSEWHERE, KINDS, Case, Member, Seed, case, until
+from tests.contracts.dupefilters import ELSEWHERE, KINDS, Case, Seed, case, until
 
 __all__ = ["case"]
 
@@ -19,24 +19,12 @@ every_kind = pytest.mark.parametrize("case", KINDS, indirect=True)
 kinds_elsewhere = pytest.mark.parametrize("case", ELSEWHERE, indirect=True)
 
 
-def run(case: Case, test: Callable[[Member], Awaitable[Any]], **settings: Any) -> None:
-    """A test with one member."""
-
-    async def with_a_member() -> None:
-        async with case.member(**settings) as member:
-            await test(member)
-
-    asyncio.run(with_a_member())
-
-
 # --- all of them -------------------------------------------------------------------------------
 
 
 @every_kind
-def test_a_page_is_new_once(case: Case) -> None:
-    """For its own seed, for others while that is in flight, and when it is complete."""
-
-    async def test(member: Member) -> None:
+async def test_a_page_is_new_once(case: Case) -> None:
+    async with case.member() as member:
         seed, other = Seed(), Seed()
         assert await member.new(seed, "a", "b", "a") == ["a", "b"]
         assert await member.new(other, "b", "c") == ["c"]
@@ -44,14 +32,10 @@ def test_a_page_is_new_once(case: Case) -> None:
         await member.written()
         assert await member.new(other, "a", "b", "c", "d") == ["d"]
 
-    run(case, test)
-
 
 @every_kind
-def test_what_a_seed_met_is_new_again_when_it_goes_elsewhere(case: Case) -> None:
-    """But not what another seed did, or has in flight."""
-
-    async def test(member: Member) -> None:
+async def test_what_a_seed_met_is_new_again_when_it_goes_elsewhere(case: Case) -> None:
+    async with case.member() as member:
         revoked, stays = Seed(), Seed()
         await member.do("done")
         await member.new(stays, "in flight")
@@ -59,14 +43,10 @@ def test_what_a_seed_met_is_new_again_when_it_goes_elsewhere(case: Case) -> None
         member.forget(revoked)
         assert await member.new(Seed(), "done", "in flight", "met") == ["met"]
 
-    run(case, test)
-
 
 @every_kind
-def test_thousands_of_pages_are_told_from_others(case: Case) -> None:
-    """In batches, as they come; none is lost."""
-
-    async def test(member: Member) -> None:
+async def test_thousands_of_pages_are_told_from_others(case: Case) -> None:
+    async with case.member() as member:
         for start in range(0, 12_000, 3000):
             pages = [str(number) for number in range(start, start + 3000)]
             assert await member.new(Seed(), *pages[:10]) == pages[:10]
@@ -76,71 +56,53 @@ def test_thousands_of_pages_are_told_from_others(case: Case) -> None:
         new = [str(number) for number in range(12_000, 12_050)]
         assert await member.new(Seed(), *seen, *new) == new
 
-    run(case, test)
-
 
 @every_kind
-def test_a_request_that_belongs_to_no_seed_is_new_once(case: Case) -> None:
+async def test_a_request_that_belongs_to_no_seed_is_new_once(case: Case) -> None:
     """As in Scrapy; it is remembered in this process only."""
-
-    async def test(member: Member) -> None:
+    async with case.member() as member:
         request = Seed().request("page")
         request.meta.clear()
         assert [member.dupefilter.request_seen(request) for _ in range(2)] == [False, True]
 
-    run(case, test)
-
 
 @every_kind
-def test_the_method_belongs_to_the_fingerprint(case: Case) -> None:
+async def test_the_method_belongs_to_the_fingerprint(case: Case) -> None:
     """Fingerprints are Scrapy's."""
-
-    async def test(member: Member) -> None:
+    async with case.member() as member:
         seed = Seed()
         get, head = seed.request("page"), seed.request("page").replace(method="HEAD")
         await member.dupefilter.prefetch([get, head])
         assert [member.dupefilter.request_seen(request) for request in (get, head)] == [False, False]
-
-    run(case, test)
 
 
 # --- those whose store outlives the process ----------------------------------------------------
 
 
 @kinds_elsewhere
-def test_what_was_done_stays_done_over_a_restart(case: Case) -> None:
+async def test_what_was_done_stays_done_over_a_restart(case: Case) -> None:
     """Marks that wait are written at the end; what was in flight is new."""
-
-    async def first(member: Member) -> None:
+    async with case.member() as member:
         await member.do("done")
         await member.new(Seed(), "in flight")
-
-    async def second(member: Member) -> None:
+    async with case.member() as member:
         assert await member.new(Seed(), "done", "in flight") == ["in flight"]
 
-    run(case, first)
-    run(case, second)
-
 
 @kinds_elsewhere
-def test_a_process_that_is_killed_leaves_no_mark_of_what_it_had_not_done(case: Case) -> None:
+async def test_a_process_that_is_killed_leaves_no_mark_of_what_it_had_not_done(case: Case) -> None:
     """Marks may be lost, and none is invented: a member that nobody closes looks like that to the others."""
-
-    async def test(member: Member) -> None:
-        async with case.member() as other:
-            await other.do("done")
-            await other.written()
-            assert await other.new(Seed(), "done", "in flight") == ["in flight"]
-            assert await member.new(Seed(), "done", "in flight") == ["in flight"]
-
-    run(case, test)
+    async with case.member() as member, case.member() as other:
+        await other.do("done")
+        await other.written()
+        assert await other.new(Seed(), "done", "in flight") == ["in flight"]
+        assert await member.new(Seed(), "done", "in flight") == ["in flight"]
 
 
 @kinds_elsewhere
-def test_processes_share_what_is_done_and_not_what_is_in_flight(case: Case) -> None:
+async def test_processes_share_what_is_done_and_not_what_is_in_flight(case: Case) -> None:
     """In both directions, while both run."""
-
-    async def test(member: Member) -> None:
+    async with case.member() as member:
         await member.do("mine")
         await member.written()
         mine = Seed()
@@ -154,27 +116,20 @@ def test_processes_share_what_is_done_and_not_what_is_in_flight(case: Case) -> N
             assert await other.new(Seed(), *in_flight) == in_flight
             assert await member.new(Seed(), "theirs", "in their flight") == ["in their flight"]
 
-    run(case, test)
-
 
 @kinds_elsewhere
-def test_another_consumer_group_has_pages_of_its_own(case: Case) -> None:
+async def test_another_consumer_group_has_pages_of_its_own(case: Case) -> None:
     """Two crawls may share a server, or a folder."""
-
-    async def test(member: Member) -> None:
+    async with case.member() as member:
         await member.do("page")
         await member.written()
         async with case.member(SITE_CONSUMER_GROUP="another") as stranger:
             assert await stranger.new(Seed(), "page") == ["page"]
 
-    run(case, test)
-
 
 @kinds_elsewhere
-def test_questions_that_come_together_are_answered_together(case: Case) -> None:
-    """Many pages parsed at a time, and each gets its own answers."""
-
-    async def test(member: Member) -> None:
+async def test_questions_that_come_together_are_answered_together(case: Case) -> None:
+    async with case.member() as member:
         await member.do(*(f"done {number}" for number in range(200)))
         await member.written()
         async with case.member() as fresh:
@@ -183,14 +138,13 @@ def test_questions_that_come_together_are_answered_together(case: Case) -> None:
             )
         assert found == [[f"new {number}"] for number in range(200)]
 
-    run(case, test)
-
 
 @kinds_elsewhere
-def test_the_event_loop_goes_on_while_the_store_is_asked(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_event_loop_goes_on_while_the_store_is_asked(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A store that hangs holds up those who ask, for SITE_DUPEFILTER_WAIT_SECONDS, and nobody else."""
-
-    async def test(member: Member) -> None:
+    async with case.member(SITE_DUPEFILTER_WAIT_SECONDS=0.5) as member:
         courier = member.dupefilter._courier
         assert courier is not None
         hanging, answers = threading.Event(), []
@@ -206,14 +160,11 @@ def test_the_event_loop_goes_on_while_the_store_is_asked(case: Case, monkeypatch
         assert member.count("unanswered") == 1
         hanging.set()
 
-    run(case, test, SITE_DUPEFILTER_WAIT_SECONDS=0.5)
-
 
 @kinds_elsewhere
-def test_an_outage_slows_and_loses_nothing(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_outage_slows_and_loses_nothing(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who asks waits; marks are kept; both go on when the store is back."""
-
-    async def test(member: Member) -> None:
+    async with case.member() as member:
         await member.do("before")
         await member.written()
         courier: Any = member.dupefilter._courier
@@ -228,16 +179,13 @@ def test_an_outage_slows_and_loses_nothing(case: Case, monkeypatch: pytest.Monke
         await member.written()
         assert b"a mark" in await asyncio.to_thread(courier.store.known, [b"a mark"])
 
-    run(case, test)
-
 
 @kinds_elsewhere
-def test_after_a_long_outage_pages_are_fetched_without_asking(
+async def test_after_a_long_outage_pages_are_fetched_without_asking(
     case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At once, without a wait for each; and it asks again when the store is back."""
-
-    async def test(member: Member) -> None:
+    async with case.member(SITE_DUPEFILTER_WAIT_SECONDS=0.2) as member:
         async with case.member() as other:
             await other.do("page")
         courier: Any = member.dupefilter._courier
@@ -251,8 +199,6 @@ def test_after_a_long_outage_pages_are_fetched_without_asking(
         async with case.member() as other:
             await other.do("another")
         assert await member.new(Seed(), "another") == []
-
-    run(case, test, SITE_DUPEFILTER_WAIT_SECONDS=0.2)
 
 
 @contextmanager

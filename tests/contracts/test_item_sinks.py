@@ -52,7 +52,6 @@ def test_items_come_back_as_they_were_written(case: SinkCase) -> None:
 
 
 def test_an_item_that_is_written_again_is_the_later_one(case: SinkCase) -> None:
-    """Nothing of the earlier one stays where documents can be replaced."""
     earlier, later = item(1, {"n": 1, "deep": {"old": 1}}), item(1, {"n": 1, "deep": {"new": 2}})
     verdicts = written(OnDemand(case.new_for_items()), [earlier], [later], [later])
     assert answers(verdicts) == [Answer.ACKNOWLEDGED] * 3
@@ -70,7 +69,6 @@ def test_a_bad_item_is_refused_alone(case: SinkCase) -> None:
 
 
 def test_items_are_found_by_what_their_page_is(case: SinkCase) -> None:
-    """Task, host, URL, spider."""
     if case.name == "kafka":
         pytest.skip("a topic has no reader of ours")
     records = [
@@ -87,7 +85,6 @@ def test_items_are_found_by_what_their_page_is(case: SinkCase) -> None:
 
 
 def test_results_are_found_by_spider_host_and_url(case: SinkCase) -> None:
-    """Each alone, and together with a status."""
     if case.name == "kafka":
         pytest.skip("a topic has no reader of ours")
     common = {"status": 200, "host": "h.test", "spider": "shop"}

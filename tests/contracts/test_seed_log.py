@@ -55,7 +55,6 @@ def test_a_key_always_finds_the_same_partition(case: Case) -> None:
 
 
 def test_messages_without_a_key_are_spread(case: Case) -> None:
-    """No partition is left out for ever."""
     for _ in range(20):
         case.send([(None, b"value")] * 10)
     assert len(by_partition(case.member().take(200))) > 1
@@ -88,7 +87,6 @@ def test_big_messages_pass(case: Case) -> None:
 
 
 def test_a_poll_without_messages_ends_at_its_timeout(case: Case) -> None:
-    """And not before."""
     case.produce(1)
     member = case.member()
     member.take(1)
@@ -103,7 +101,6 @@ def send_late(producer: Producer, topic: str, key: bytes) -> None:
 
 
 def test_a_lone_message_is_handed_out_at_once(case: Case) -> None:
-    """A waiting poll does not wait for more, nor for its timeout."""
     case.produce(1)
     member = case.member()
     member.take(1)
@@ -142,7 +139,6 @@ def test_a_commit_and_its_metadata_come_back_to_the_next_member(case: Case) -> N
 
 
 def test_what_is_committed_when_leaving_is_not_delivered_again(case: Case) -> None:
-    """`close` asks the listener, commits its answer, and the next member goes on there."""
     case.produce(30)
     first = case.member()
     first.commit_when_leaving()
@@ -156,7 +152,6 @@ def test_what_is_committed_when_leaving_is_not_delivered_again(case: Case) -> No
 
 
 def test_groups_do_not_disturb_each_other(case: Case) -> None:
-    """Another group has its own positions."""
     case.produce(20)
     first = case.member()
     first.take(20)

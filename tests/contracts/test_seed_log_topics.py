@@ -38,7 +38,6 @@ def test_a_topic_that_appears_later_is_read(case: Case) -> None:
 
 
 def test_a_missing_topic_has_no_progress_or_facts_and_cannot_be_read(case: Case) -> None:
-    """And asking does not make it."""
     for _ in range(2):
         with pytest.raises(TopicMissing, match=case.topic):
             case.log.facts(case.topic, case.group, {})
@@ -49,7 +48,6 @@ def test_a_missing_topic_has_no_progress_or_facts_and_cannot_be_read(case: Case)
 
 
 def test_a_topic_tells_how_many_partitions_it_has(case: Case) -> None:
-    """None while it does not exist; as many as messages are spread over."""
     case.produce(10)
     assert case.log.partitions(case.topic) == PARTITIONS
     assert case.log.partitions(f"{case.topic}-missing") == 0
@@ -72,7 +70,6 @@ def test_facts_tell_members_and_when_messages_were_written(case: Case) -> None:
 
 
 def test_progress_tells_what_is_there_and_what_is_committed(case: Case) -> None:
-    """Per partition, in order, before and after a commit."""
     case.produce(40)
     before = case.log.progress(case.topic, case.group)
     assert [one.partition for one in before] == [
@@ -121,7 +118,6 @@ def test_reading_may_begin_at_an_offset_or_at_a_time(case: Case) -> None:
 
 
 def test_a_log_that_is_there_passes_the_check(case: Case) -> None:
-    """And tells where it is."""
     case.log.check(10)
     assert case.log.address
 
@@ -130,7 +126,6 @@ def test_a_log_that_is_there_passes_the_check(case: Case) -> None:
 
 
 def test_flush_waits_for_everything(case: Case) -> None:
-    """Afterwards every future has ended well."""
     producer = case.new_producer()
     futures = [producer.send(case.topic, b"%d" % number, b"value") for number in range(2000)]
     assert producer.flush(PATIENCE_SECONDS) == 0

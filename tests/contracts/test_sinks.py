@@ -126,7 +126,7 @@ def test_a_later_result_leaves_nothing_of_the_earlier_one(case: SinkCase) -> Non
         "dict": {"mine": 1},
         "list": ["x"],
     }
-    kept = {"url_id", "meta", "gone_at", *CHECK_FIELDS}
+    kept = {"url_id", "meta", "additional_urls", "gone_at", *CHECK_FIELDS}
     ours = [field for field in fields(Result) if field.name not in kept]
     values = {field.name: samples[re.split(r"\W", str(field.type))[0]] for field in ours}
     times = ("fetched_at", "published_at", "changed_at", "checked_at")
@@ -174,7 +174,6 @@ def test_half_a_surrogate_pair_is_stored_as_a_question_mark(case: SinkCase) -> N
 
 
 def test_readers_filter_by_status_and_task(case: SinkCase) -> None:
-    """A status, no status, a task, both, and a limit."""
     write(
         case,
         [
@@ -199,7 +198,6 @@ def test_readers_filter_by_status_and_task(case: SinkCase) -> None:
 
 
 def test_readers_page_through_everything(case: SinkCase) -> None:
-    """More documents than fit on one page, and an iteration that is left early."""
     write(case, [record(f"{number:04}", {"status": 200}) for number in range(1234)])
     assert len(keys(case, limit=None)) == 1234
     assert len(keys(case)) == 1000
@@ -216,9 +214,7 @@ def test_a_store_that_does_not_exist_yet_is_empty(case: SinkCase) -> None:
     assert read(case, "a") is None
 
 
-def test_several_writers_share_the_store(case: SinkCase) -> None:
-    """Four writers at once, the same keys: nothing is lost and no field."""
-
+async def test_several_writers_share_the_store(case: SinkCase) -> None:
     async def one(number: int) -> None:
         sink = case.new()
         delivery = Delivery(sink)
@@ -229,25 +225,18 @@ def test_several_writers_share_the_store(case: SinkCase) -> None:
         assert await delivery.close(300) == 0
         assert {verdict.answer for verdict in answers} == {Answer.ACKNOWLEDGED}
 
-    async def scenario() -> None:
-        await asyncio.gather(*(one(number) for number in range(4)))
-
-    asyncio.run(scenario())
+    await asyncio.gather(*(one(number) for number in range(4)))
     assert read(case, "7") == {"url_id": "7", **{f"field_{number}": number for number in range(4)}}
 
 
-def test_a_server_that_is_away_is_named(case: SinkCase) -> None:
+async def test_a_server_that_is_away_is_named(case: SinkCase) -> None:
     """The error names setting and address, and comes in time."""
-
-    async def scenario() -> None:
-        sink = case.sink.from_settings(case.away)
-        async with asyncio.timeout(300):
-            with pytest.raises((SinkUnavailable, ConfigError)) as caught:  # a folder that can never be
-                await Delivery(sink).open(1)
-        for word in case.away_words:
-            assert word in str(caught.value)
-
-    asyncio.run(scenario())
+    sink = case.sink.from_settings(case.away)
+    async with asyncio.timeout(300):
+        with pytest.raises((SinkUnavailable, ConfigError)) as caught:  # a folder that can never be
+            await Delivery(sink).open(1)
+    for word in case.away_words:
+        assert word in str(caught.value)
     reader = case.reader.from_settings(case.away)
     with pytest.raises(SinkUnavailable, match=case.away_words[0]):
         reader.get("a")
@@ -258,17 +247,12 @@ def test_a_server_that_is_away_is_named(case: SinkCase) -> None:
     reader.close()
 
 
-def test_a_sink_can_be_opened_again(case: SinkCase) -> None:
-    """Opening twice, and closing twice, is harmless."""
-
-    async def scenario() -> None:
-        sink = case.new()
-        for act in (sink.open, sink.open, sink.close, sink.close, sink.open):
-            await act()
-        assert (await sink.write([record("a", {"status": 200})]))[0].answer is Answer.ACKNOWLEDGED
-        await sink.close()
-
-    asyncio.run(scenario())
+async def test_a_sink_can_be_opened_again(case: SinkCase) -> None:
+    sink = case.new()
+    for act in (sink.open, sink.open, sink.close, sink.close, sink.open):
+        await act()
+    assert (await sink.write([record("a", {"status": 200})]))[0].answer is Answer.ACKNOWLEDGED
+    await sink.close()
 
 
 def test_a_producers_value_is_not_replaced_by_null(case: SinkCase) -> None:

@@ -18,7 +18,6 @@ SEEDS = [{"url": f"http://h.test/{number}", "meta": {"task_id": "t"}} for number
 
 
 def test_a_crawl_writes_each_interval_and_the_end(case: StoreCase, tmp_path: Path) -> None:
-    """The last document has all seeds."""
     settings = {**case.settings, "SITE_STATS_TO": case.to, "SITE_STOP_GRACE_SECONDS": 300}
     found = crawl(tmp_path / "crawl", SEEDS, **settings)
     assert found.lag == 0

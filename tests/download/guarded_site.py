@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any, Self
 
 from site_spider.download import address
+from tests.download.test_many_servers import serving
 
 PUBLIC, PRIVATE = "127.0.0.9", "127.0.0.1"
 Addresses = Callable[[int], list[str]]  # by how many times the name was looked up before
@@ -48,35 +49,15 @@ class Sites:
         self.answers = answers
         self.reached: list[str] = []  # the addresses that were connected to
         self.port = 0
-        self._servers: list[asyncio.Server] = []
-        self._loop = asyncio.new_event_loop()
-        self._ready = threading.Event()
-        self._thread = threading.Thread(target=self._run)
+        self._serving = ExitStack()
 
     def __enter__(self) -> Self:
-        self._thread.start()
-        self._ready.wait(300)
+        (self.port,) = self._serving.enter_context(serving(self._serve, host=PRIVATE))
+        self._serving.enter_context(serving(self._serve, host=PUBLIC, port=self.port))
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-
-    def _run(self) -> None:
-        self._loop.run_until_complete(self._start())
-        self._ready.set()
-        self._loop.run_forever()
-        for server in self._servers:
-            server.close()
-        for task in asyncio.all_tasks(self._loop):
-            task.cancel()
-        self._loop.run_until_complete(asyncio.sleep(0.01))
-        self._loop.close()
-
-    async def _start(self) -> None:
-        private = await asyncio.start_server(self._serve, PRIVATE, 0)
-        self.port = private.sockets[0].getsockname()[1]
-        self._servers = [private, await asyncio.start_server(self._serve, PUBLIC, self.port)]
+        self._serving.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reached.append(writer.get_extra_info("sockname")[0])
@@ -87,10 +68,8 @@ class Sites:
             body = self.answers.get(host.partition(":")[0] + path, b"")
             writer.write(body.replace(b"PORT", b"%d" % self.port) or ok())
             await writer.drain()
-        except (OSError, asyncio.IncompleteReadError):
+        except asyncio.IncompleteReadError:
             pass
-        finally:
-            writer.close()
 
 
 def ok(body: bytes = b"fine") -> bytes:

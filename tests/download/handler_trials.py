@@ -145,6 +145,40 @@ async def refused() -> dict[str, Any]:
     return found
 
 
+class LateServer:
+    """Answers one request after the other, and says more on a connection when the test wants it."""
+
+    def __init__(self) -> None:
+        self.writers: list[asyncio.StreamWriter] = []
+        self._bodies = [b"first", b"second"]
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.writers.append(writer)
+        try:
+            while await reader.readuntil(b"\r\n\r\n"):
+                writer.write(self.answer_of(self._bodies.pop(0)))
+        except (ConnectionError, asyncio.IncompleteReadError):
+            writer.close()
+
+    @staticmethod
+    def answer_of(body: bytes) -> bytes:
+        return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+
+
+async def late(name: str) -> dict[str, Any]:
+    """Two requests, one after the other, of which the first has two answers."""
+    server = LateServer()
+    listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
+    request = Request(f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/")
+    handler = handler_of(name, {})
+    first = await handler.download_request(request)
+    server.writers[0].write(server.answer_of(b"evil"))  # in the socket at once; the loop has not turned since
+    second = await handler.download_request(request.copy())
+    await handler.close()
+    listening.close()
+    return {"bodies": [first.text, second.text], "connections": len(server.writers)}
+
+
 def certificate(folder: Path) -> ssl.SSLContext:
     """A server's, signed by itself."""
     key = ec.generate_private_key(ec.SECP256R1())
@@ -169,6 +203,7 @@ async def main(reactor: Any) -> None:
     with tempfile.TemporaryDirectory() as folder:
         tls = certificate(Path(folder))
         found: dict[str, Any] = {"cases": {}, "refused": await refused(), "stopped": await stopped()}
+        found["late"] = {name: await late(name) for name in HANDLERS}
         for title, case in CASES.items():
             found["cases"][title] = {name: await trial(name, case, tls) for name in HANDLERS}
     found["private by address"] = await private_hosts("plain")

@@ -1,4 +1,4 @@
-"""Downloads while not one file descriptor is left for a time, and prints what came of them."""
+"""Keeps many connections, downloads while not one file descriptor is left, and prints what came of both."""
 
 from __future__ import annotations
 
@@ -45,7 +45,25 @@ async def fetch(handler: Any, url: str, method: str) -> str:
     return str(response.status)
 
 
+async def pooled() -> dict[str, Any]:
+    """How many servers and connections the pool of Scrapy's handler has after each download."""
+    listening = await asyncio.start_server(serve, "0.0.0.0", 0)
+    port = listening.sockets[0].getsockname()[1]
+    handler = handler_of("stock", {})
+    handler._pool.most_kept = 5
+    kept = []
+    for number in range(1, 31):
+        await handler.download_request(Request(f"http://127.0.0.{number}:{port}/"))
+        await asyncio.sleep(0)
+        kept.append([len(handler._pool._timeouts), len(handler._pool._connections)])
+    peers = sorted(key[1].decode() for key, one in handler._pool._connections.items() if one)
+    await handler.close()
+    listening.close()
+    return {"kept": kept, "last": peers}
+
+
 async def main(reactor: Any) -> None:
+    pool = await pooled()
     PublicHostResolver(reactor, allow_private=True).install_on_reactor()
     listening = await asyncio.start_server(serve, "127.0.0.1", 0)
     port = listening.sockets[0].getsockname()[1]
@@ -63,7 +81,7 @@ async def main(reactor: Any) -> None:
     found = await asyncio.gather(
         *(fetch(handler, url, method) for method in ("GET", "POST") for url in urls.values())
     )
-    json.dump(found, sys.stdout)
+    json.dump({"pool": pool, "short": found}, sys.stdout)
     await handler.close()
     listening.close()
 

@@ -16,7 +16,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from scrapy import Request
 
 from site_spider.download import names
-from tests.download.handler_trials import handler_of
+from tests.download.handler_trials import handler_of, said_by
 from tests.download.raw_answers import Case, RawServer
 from tools.site.certificate import Signed, Wish, authority, server_context, signed
 
@@ -65,14 +65,10 @@ async def _outcome(tls: ssl.SSLContext, host: str, settings: dict[str, Any]) -> 
 
 
 @pytest.fixture
-def trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def trusted(trust: Callable[[Signed], None], monkeypatch: pytest.MonkeyPatch) -> None:
     """The root of this module is trusted, and every name resolves."""
-    file = tmp_path / "trusted.pem"
-    file.write_bytes(ROOT.pem)
-    monkeypatch.setenv("SSL_CERT_FILE", str(file))
-    monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path / "none"))
+    trust(ROOT)
     resolve(monkeypatch)
-    return file
 
 
 NAMES = {
@@ -93,7 +89,7 @@ NAMES = {
 
 
 @pytest.mark.parametrize("case", NAMES)
-def test_a_certificate_is_for_the_host_of_the_url(case: str, trusted: Path, tmp_path: Path) -> None:
+def test_a_certificate_is_for_the_host_of_the_url(case: str, trusted: None, tmp_path: Path) -> None:
     host, names, is_good = NAMES[case]
     leaf = signed(Wish(names=names, common_name="of a test"), ROOT)
     found = outcome(server_context(tmp_path, leaf), host)
@@ -108,7 +104,7 @@ COMMON_NAMES = {
 
 
 @pytest.mark.parametrize("case", COMMON_NAMES)
-def test_the_common_name_counts_where_there_is_no_other(case: str, trusted: Path, tmp_path: Path) -> None:
+def test_the_common_name_counts_where_there_is_no_other(case: str, trusted: None, tmp_path: Path) -> None:
     host, common_name, names, is_good = COMMON_NAMES[case]
     leaf = signed(Wish(names=names, common_name=common_name), ROOT)
     found = outcome(server_context(tmp_path, leaf), host)
@@ -145,7 +141,7 @@ CHAINS: dict[str, tuple[Callable[[], Sequence[Signed]], bool]] = {
 
 
 @pytest.mark.parametrize("case", CHAINS)
-def test_a_chain_leads_to_an_authority(case: str, trusted: Path, tmp_path: Path) -> None:
+def test_a_chain_leads_to_an_authority(case: str, trusted: None, tmp_path: Path) -> None:
     make, is_good = CHAINS[case]
     found = outcome(server_context(tmp_path, *make()), "h.test")
     assert found == ("<p>page" if is_good else REFUSED.format("h.test"))
@@ -176,3 +172,28 @@ def test_authorities_of_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     number = crypto.X509.from_cryptography(ROOT.certificate).subject_name_hash()
     (folder / f"{number:08x}.0").write_bytes(ROOT.pem)
     assert outcome(context, "h.test") == "<p>page"
+
+
+# --- Certificates of sites behind a proxy count as they do without one, and no session goes thr
+
+
+GOOD = ("good", "with a middle", "expired, unverified")
+BAD = ("expired", "another name", "an unknown authority")  # the others: test_certificates.py
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, Any]:
+    """A process of its own, because a reactor cannot be started twice."""
+    return dict(said_by("proxied_certificates")[0])
+
+
+@pytest.mark.parametrize("case", GOOD)
+def test_a_good_certificate_is_taken_and_sessions_stay_apart(case: str, found: dict[str, Any]) -> None:
+    """Directly, directly, through the proxy, directly: each way takes up its own."""
+    assert found[case]["outcomes"] == ["<p>page"] * 4
+    assert found[case]["resumed"] == [False, True, False, True]
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_bad_certificate_is_refused_with_and_without_a_proxy(case: str, found: dict[str, Any]) -> None:
+    assert found[case]["outcomes"] == [REFUSED.format("localhost")] * 4

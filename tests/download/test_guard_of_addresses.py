@@ -60,7 +60,6 @@ def test_no_redirect_leads_to_a_private_address(tmp_path: Path, names: Names) ->
 
 
 def test_no_robots_txt_is_fetched_from_a_private_address(tmp_path: Path, names: Names) -> None:
-    """By a redirect of the public one."""
     answers = {
         "public.test/robots.txt": redirect("http://127.0.0.1:PORT/robots.txt"),
         "mixed.test/robots.txt": redirect("http://169.254.169.254/robots.txt"),
@@ -108,7 +107,6 @@ def test_a_name_that_cannot_be_asked_for_fails_at_once(
 
 
 def test_names_of_metadata_are_not_looked_up(trials: dict[str, Any]) -> None:
-    """By neither."""
     assert trials["metadata"] == ["PrivateHostError", "PrivateHostError"]
 
 

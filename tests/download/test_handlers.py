@@ -33,9 +33,9 @@ def found() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("handler", ["plain", "stock"])
-def test_what_came_late_is_no_answer_to_the_next_request(handler: str) -> None:
+def test_what_came_late_is_no_answer_to_the_next_request(handler: str, found: dict[str, Any]) -> None:
     """A server sends an answer more, late, on a connection that is kept."""
-    assert said_by("late_answers", handler)[0] == {"bodies": ["first", "second"], "connections": 2}
+    assert found["late"][handler] == {"bodies": ["first", "second"], "connections": 2}
 
 
 @pytest.mark.parametrize("title", CASES)
@@ -95,7 +95,6 @@ def test_connections_are_kept_as_long(title: str, found: dict[str, Any]) -> None
 
 
 def test_a_server_that_refuses_is_told(found: dict[str, Any]) -> None:
-    """By the same error."""
     assert {outcome["error"] for outcome in found["refused"].values()} == {"DownloadConnectionRefusedError"}
 
 

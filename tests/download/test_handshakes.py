@@ -17,7 +17,7 @@ from scrapy import Request
 
 from tests.download.handler_trials import handler_of
 from tests.download.test_certificates import resolve
-from tools.site.certificate import Wish, authority, server_context, signed
+from tools.site.certificate import Signed, Wish, authority, server_context, signed
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 ROOT = authority()
@@ -30,11 +30,8 @@ ALERT = b"\x15\x03\x03\x00\x02\x02"
 
 
 @pytest.fixture(autouse=True)
-def trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / "trusted.pem"
-    file.write_bytes(ROOT.pem)
-    monkeypatch.setenv("SSL_CERT_FILE", str(file))
-    monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path / "none"))
+def trusted(trust: Callable[[Signed], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    trust(ROOT)
     resolve(monkeypatch)
 
 

@@ -48,8 +48,10 @@ def saying(words: bytes) -> Serve:
 
 
 @contextlib.contextmanager
-def serving(*kinds: Serve, tls: ssl.SSLContext | None = None) -> Iterator[list[int]]:
-    """Each at all of 127.0.0.0/8, in a thread; yields the ports."""
+def serving(
+    *kinds: Serve, tls: ssl.SSLContext | None = None, host: str = "0.0.0.0", port: int = 0
+) -> Iterator[list[int]]:
+    """Each at all of 127.0.0.0/8, or at one address, in a thread; yields the ports."""
     loop, ready = asyncio.new_event_loop(), threading.Event()
     ports: list[int] = []
     servers: list[asyncio.Server] = []
@@ -63,8 +65,8 @@ def serving(*kinds: Serve, tls: ssl.SSLContext | None = None) -> Iterator[list[i
         for kind in kinds:
             made = await asyncio.start_server(
                 lambda reader, writer, kind=kind: closing(kind, reader, writer),
-                "0.0.0.0",
-                0,
+                host,
+                port,
                 backlog=500,
                 ssl=tls,
             )
@@ -85,9 +87,11 @@ def serving(*kinds: Serve, tls: ssl.SSLContext | None = None) -> Iterator[list[i
     thread = threading.Thread(target=run)
     thread.start()
     assert ready.wait(300)
-    yield ports
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join()
+    try:
+        yield ports
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
 
 
 class Crawl:
@@ -170,7 +174,6 @@ def test_more_hosts_than_descriptors_are_all_served(method: str, tmp_path: Path)
 
 
 def test_a_limit_that_leaves_nothing_is_refused(tmp_path: Path) -> None:
-    """In one line, with the remedy."""
     crawl = Crawl(tmp_path, [], limit=40)
     assert crawl.process.wait(300) != 0
     crawl.log.close()

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import socket
 import ssl
 import struct
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvloop
+from scrapy import Request
 from scrapy.settings import Settings
 
 from site_spider.download.answer import BodyEnd, HttpAnswer
 from site_spider.download.tls import TlsClient, tls_context
 from site_spider.download.wire import AnswerDoubt, NothingCame, Wire
-from tests.download.handler_trials import certificate
+from site_spider.ledger import completion
+from tests.download.handler_trials import certificate, handler_of
+from tests.download.raw_answers import Case, RawServer
 
 OK = b"HTTP/1.1 200 OK\r\n"
 CHUNKS = OK + b"Transfer-Encoding: chunked\r\n\r\n" + b"1\r\nA\r\n" * 10_000
@@ -70,15 +71,12 @@ def _end_at_once(writer: asyncio.StreamWriter) -> None:
         raw.shutdown(socket.SHUT_WR)
 
 
-def run(scenario: Callable[[], Awaitable[None]]) -> None:
-    async def main() -> None:
-        async with asyncio.timeout(300):
-            await scenario()
-
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+def run(test: Coroutine[Any, Any, None]) -> None:
+    """No error is left to the loop."""
+    with asyncio.Runner() as runner:
         errors: list[dict[str, Any]] = []
         runner.get_loop().set_exception_handler(lambda _, context: errors.append(context))
-        runner.run(main())
+        runner.run(test)
         assert not errors
 
 
@@ -90,153 +88,116 @@ def ask(wire: Wire, *, waits: bool = True) -> tuple[HttpAnswer, asyncio.Future[N
 
 
 @pytest.mark.parametrize("is_tls", [False, True])
-def test_reading_goes_on_in_later_turns(is_tls: bool, tmp_path: Path) -> None:
-    """And the connection is used again."""
-
-    async def scenario() -> None:
-        async with connected(certificate(tmp_path) if is_tls else None) as (wire, (_, writer)):
-            for _ in range(2):
-                answer, asked, turns = ask(wire)
-                writer.write(CHUNKS + b"0\r\n\r\n")
-                await asked
-                assert answer.body == b"A" * 10_000
-                assert turns.waited >= len(CHUNKS) // 16_384
-                assert answer.is_reusable
-
-    run(scenario)
-
-
-@pytest.mark.parametrize("is_tls", [False, True])
-def test_the_end_of_the_connection_waits_for_what_came_before_it(is_tls: bool, tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with connected(certificate(tmp_path) if is_tls else None) as (wire, (_, writer)):
-            answer, asked, _ = ask(wire)
-            writer.write(OK + b"\r\n" + b"x" * 100_000)
-            writer.close()
-            await asked
-            assert (answer.ending, len(answer.body)) == (BodyEnd.UNSURE, 100_000)
-            assert not wire.is_open
-
-    run(scenario)
-
-
-@pytest.mark.parametrize("is_tls", [False, True])
-def test_a_connection_that_is_reset_while_reading_waits_ends_its_answer(is_tls: bool, tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with connected(certificate(tmp_path) if is_tls else None) as (wire, (_, writer)):
-            answer, asked, _ = ask(wire)
-            writer.write(CHUNKS)
-            await asyncio.sleep(0.01)
-            writer.transport.abort()
-            await asked
-            assert answer.ending is BodyEnd.CUT
-
-    run(scenario)
-
-
-@pytest.mark.parametrize("is_tls", [False, True])
-def test_what_waits_is_read_although_the_connection_is_lost(is_tls: bool, tmp_path: Path) -> None:
-    """As when a write fails: the end is heard of before reading has come to it."""
-
-    async def scenario() -> None:
-        async with connected(certificate(tmp_path) if is_tls else None) as (wire, (_, writer)):
+async def test_reading_goes_on_in_later_turns(is_tls: bool, tmp_path: Path) -> None:
+    async with connected(certificate(tmp_path) if is_tls else None) as (wire, (_, writer)):
+        for _ in range(2):
             answer, asked, turns = ask(wire)
-            writer.write(CHUNKS)
-            while not turns.waited:
-                await asyncio.sleep(0)
-            wire.connection_lost(ConnectionResetError())
+            writer.write(CHUNKS + b"0\r\n\r\n")
             await asked
-            assert answer.ending is BodyEnd.CUT
-            assert answer.received > 4000
+            assert answer.body == b"A" * 10_000
+            assert turns.waited >= len(CHUNKS) // 16_384
+            assert answer.is_reusable
 
-    run(scenario)
+
+@pytest.mark.parametrize("is_tls", [False, True])
+async def test_the_end_of_the_connection_waits_for_what_came_before_it(is_tls: bool, tmp_path: Path) -> None:
+    async with connected(certificate(tmp_path) if is_tls else None) as (wire, (_, writer)):
+        answer, asked, _ = ask(wire)
+        writer.write(OK + b"\r\n" + b"x" * 100_000)
+        writer.close()
+        await asked
+        assert (answer.ending, len(answer.body)) == (BodyEnd.UNSURE, 100_000)
+        assert not wire.is_open
+
+
+@pytest.mark.parametrize("is_tls", [False, True])
+async def test_what_waits_is_read_although_the_connection_is_lost(is_tls: bool, tmp_path: Path) -> None:
+    """As when a write fails: the end is heard of before reading has come to it."""
+    async with connected(certificate(tmp_path) if is_tls else None) as (wire, (_, writer)):
+        answer, asked, turns = ask(wire)
+        writer.write(CHUNKS)
+        while not turns.waited:
+            await asyncio.sleep(0)
+        wire.connection_lost(ConnectionResetError())
+        await asked
+        assert answer.ending is BodyEnd.CUT
+        assert answer.received > 4000
 
 
 @pytest.mark.parametrize("is_tls", [False, True])
 @pytest.mark.parametrize("how", ["fail", "abort", "cancel"])
-def test_an_answer_that_is_given_up_is_not_read_on(how: str, is_tls: bool, tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with connected(certificate(tmp_path) if is_tls else None) as (wire, (_, writer)):
-            heard = asyncio.Event()
-            answer = HttpAnswer()
-            turns = NeverTime()
-            wire._turns = turns  # type: ignore[assignment]
-            asked = wire.ask(REQUEST, answer, lambda _: heard.set(), lambda _: None)
-            writer.write(CHUNKS)
-            await heard.wait()
-            if how == "fail":
-                wire.fail(TimeoutError())
-                assert isinstance(asked.exception(), TimeoutError)
-            else:
-                if how == "cancel":
-                    asked.cancel()
-                wire.abort()
-            received = answer.received
-            await asyncio.sleep(0.05)
-            assert asked.done()
-            assert answer.received == received < 10_000
-
-    run(scenario)
+async def test_an_answer_that_is_given_up_is_not_read_on(how: str, is_tls: bool, tmp_path: Path) -> None:
+    async with connected(certificate(tmp_path) if is_tls else None) as (wire, (_, writer)):
+        heard = asyncio.Event()
+        answer = HttpAnswer()
+        turns = NeverTime()
+        wire._turns = turns  # type: ignore[assignment]
+        asked = wire.ask(REQUEST, answer, lambda _: heard.set(), lambda _: None)
+        writer.write(CHUNKS)
+        await heard.wait()
+        if how == "fail":
+            wire.fail(TimeoutError())
+            assert isinstance(asked.exception(), TimeoutError)
+        else:
+            if how == "cancel":
+                asked.cancel()
+            wire.abort()
+        received = answer.received
+        await asyncio.sleep(0.05)
+        assert asked.done()
+        assert answer.received == received < 10_000
 
 
 @pytest.mark.parametrize("is_tls", [False, True])
-def test_what_comes_behind_an_answer_that_waits_ends_the_connection(is_tls: bool, tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with connected(certificate(tmp_path) if is_tls else None) as (wire, (_, writer)):
-            answer, asked, _ = ask(wire)
-            writer.write(CHUNKS + b"0\r\n\r\n")
-            writer.write(WHOLE)
-            await asked
-            assert answer.body == b"A" * 10_000
-            assert not wire.is_open
-
-    run(scenario)
+async def test_what_comes_behind_an_answer_that_waits_ends_the_connection(
+    is_tls: bool, tmp_path: Path
+) -> None:
+    async with connected(certificate(tmp_path) if is_tls else None) as (wire, (_, writer)):
+        answer, asked, _ = ask(wire)
+        writer.write(CHUNKS + b"0\r\n\r\n")
+        writer.write(WHOLE)
+        await asked
+        assert answer.body == b"A" * 10_000
+        assert not wire.is_open
 
 
 @pytest.mark.parametrize("late", [WHOLE, b"", b"\r\n"])
 @pytest.mark.parametrize("is_tls", [False, True])
-def test_nothing_is_asked_on_a_connection_that_has_bytes_nobody_asked_for(
+async def test_nothing_is_asked_on_a_connection_that_has_bytes_nobody_asked_for(
     late: bytes, is_tls: bool, tmp_path: Path
 ) -> None:
     """They, or the end of it, are in the socket, and the event loop has not seen them yet."""
-
-    async def scenario() -> None:
-        async with connected(certificate(tmp_path) if is_tls else None) as (wire, (reader, writer)):
-            answer, asked, _ = ask(wire, waits=False)
-            writer.write(WHOLE)
-            await asked
-            await reader.readuntil(b"\r\n\r\n")
-            assert answer.is_reusable
-            if late:
-                writer.write(late)
-            else:
-                _end_at_once(writer)
-            with pytest.raises(NothingCame):
-                ask(wire)
-            wire.abort()
-            with suppress(ConnectionResetError):
-                assert await reader.read() == b""
-
-    run(scenario)
+    async with connected(certificate(tmp_path) if is_tls else None) as (wire, (reader, writer)):
+        answer, asked, _ = ask(wire, waits=False)
+        writer.write(WHOLE)
+        await asked
+        await reader.readuntil(b"\r\n\r\n")
+        assert answer.is_reusable
+        if late:
+            writer.write(late)
+        else:
+            _end_at_once(writer)
+        with pytest.raises(NothingCame):
+            ask(wire)
+        wire.abort()
+        with suppress(ConnectionResetError):
+            assert await reader.read() == b""
 
 
 @pytest.mark.parametrize("is_tls", [False, True])
-def test_a_connection_that_is_held_reads_no_more(is_tls: bool, tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with connected(certificate(tmp_path) if is_tls else None) as (wire, (_, writer)):
-            answer, asked, _ = ask(wire, waits=False)
-            wire.hold()
-            wire.hold()
-            writer.write(WHOLE)
-            await asyncio.sleep(0.02)
-            wire.release()
-            await asyncio.sleep(0.02)
-            assert not answer.status
-            wire.release()
-            await asked
-            assert answer.body == b"page"
-
-    run(scenario)
+async def test_a_connection_that_is_held_reads_no_more(is_tls: bool, tmp_path: Path) -> None:
+    async with connected(certificate(tmp_path) if is_tls else None) as (wire, (_, writer)):
+        answer, asked, _ = ask(wire, waits=False)
+        wire.hold()
+        wire.hold()
+        writer.write(WHOLE)
+        await asyncio.sleep(0.02)
+        wire.release()
+        await asyncio.sleep(0.02)
+        assert not answer.status
+        wire.release()
+        await asked
+        assert answer.body == b"page"
 
 
 class DeafTransport:
@@ -259,23 +220,19 @@ class DeafTransport:
         self.is_aborted = True
 
 
-def test_tls_says_no_more_to_a_server_that_does_not_listen(tmp_path: Path) -> None:
+async def test_tls_says_no_more_to_a_server_that_does_not_listen(tmp_path: Path) -> None:
     """What it says by itself, such as alerts, would wait in memory."""
-
-    async def scenario() -> None:
-        incoming, sent = ssl.MemoryBIO(), ssl.MemoryBIO()
-        server = certificate(tmp_path).wrap_bio(incoming, sent, server_side=True)
-        wire, transport = Wire(lambda _: None, insecure().stream("x", 443)), DeafTransport()
-        wire.connection_made(transport)  # type: ignore[arg-type]
-        assert not transport.is_aborted
-        incoming.write(transport.waiting)
-        with pytest.raises(ssl.SSLWantReadError):
-            server.do_handshake()
-        wire.data_received(sent.read())
-        assert transport.is_aborted
-        assert not wire.is_open
-
-    run(scenario)
+    incoming, sent = ssl.MemoryBIO(), ssl.MemoryBIO()
+    server = certificate(tmp_path).wrap_bio(incoming, sent, server_side=True)
+    wire, transport = Wire(lambda _: None, insecure().stream("x", 443)), DeafTransport()
+    wire.connection_made(transport)  # type: ignore[arg-type]
+    assert not transport.is_aborted
+    incoming.write(transport.waiting)
+    with pytest.raises(ssl.SSLWantReadError):
+        server.do_handshake()
+    wire.data_received(sent.read())
+    assert transport.is_aborted
+    assert not wire.is_open
 
 
 class Asker:
@@ -289,26 +246,19 @@ class Asker:
         self.told += 1
 
 
+@pytest.mark.usefixtures("no_collector")
 @pytest.mark.parametrize("is_kept", [True, False])
-def test_a_connection_forgets_who_has_asked(is_kept: bool) -> None:
+async def test_a_connection_forgets_who_has_asked(is_kept: bool) -> None:
     """Else both would wait for the collector, with the request, which costs more than a tenth of a page."""
-
-    async def scenario() -> None:
-        async with connected() as (wire, (_, writer)):
-            asker = Asker(wire)
-            asked = wire.ask(REQUEST, HttpAnswer(), asker.tell, asker.tell)
-            writer.write(WHOLE if is_kept else WHOLE.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
-            await asked
-            assert asker.told == 2
-            left = weakref.ref(asker)
-            del asker, asked
-            assert left() is None
-
-    gc.disable()
-    try:
-        run(scenario)
-    finally:
-        gc.enable()
+    async with connected() as (wire, (_, writer)):
+        asker = Asker(wire)
+        asked = wire.ask(REQUEST, HttpAnswer(), asker.tell, asker.tell)
+        writer.write(WHOLE if is_kept else WHOLE.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+        await asked
+        assert asker.told == 2
+        left = weakref.ref(asker)
+        del asker, asked
+        assert left() is None
 
 
 def doubts(*times: float) -> list[float]:
@@ -321,7 +271,6 @@ def doubts(*times: float) -> list[float]:
 
 
 def test_the_second_answer_of_a_connection_is_withheld_until_surplus_of_the_first_had_its_time() -> None:
-    """Later ones of a usual time are not."""
     assert doubts(0.03, 0.03, 0.03, 0.032) == [0, 0.17, 0, 0]
     assert doubts(0.5, 0.5, 0.5) == [0, 0.13, 0]  # 1.25 of the usual time, and 5 ms, since the request
 
@@ -339,21 +288,18 @@ def test_one_of_a_hundred_answers_is_withheld_in_any_case() -> None:
 
 
 @pytest.mark.parametrize(("said", "is_surplus"), [(WHOLE, True), (b"HTTP/1.1 408 Request Timeout", False)])
-def test_bytes_that_nobody_asked_for_are_surplus_unless_they_say_that_the_connection_ends(
+async def test_bytes_that_nobody_asked_for_are_surplus_unless_they_say_that_the_connection_ends(
     said: bytes, is_surplus: bool
 ) -> None:
-    async def scenario() -> None:
-        async with connected() as (wire, (_, writer)):
-            answer, asked, _ = ask(wire, waits=False)
-            writer.write(WHOLE)
-            await asked
-            writer.write(said)
-            while wire.is_open:
-                await asyncio.sleep(0)
-            assert wire.had_surplus is is_surplus
-            assert answer.body == b"page"
-
-    run(scenario)
+    async with connected() as (wire, (_, writer)):
+        answer, asked, _ = ask(wire, waits=False)
+        writer.write(WHOLE)
+        await asked
+        writer.write(said)
+        while wire.is_open:
+            await asyncio.sleep(0)
+        assert wire.had_surplus is is_surplus
+        assert answer.body == b"page"
 
 
 class Soon:
@@ -370,53 +316,79 @@ class Soon:
 
 
 @pytest.mark.parametrize("is_taken", [True, False])
-def test_a_soon_answer_of_a_server_that_closes_is_taken_unless_our_request_was_left_unread(
+async def test_a_soon_answer_of_a_server_that_closes_is_taken_unless_our_request_was_left_unread(
     is_taken: bool,
 ) -> None:
     """Then the connection is reset: the answer was that to another request."""
-
-    async def scenario() -> None:
-        async with connected() as (wire, (_, writer)):
-            wire._doubt = Soon()  # type: ignore[assignment]
-            _, asked, _ = ask(wire, waits=False)
-            writer.write(WHOLE)
-            await asked
-            answer, asked, _ = ask(wire, waits=False)
-            writer.write(WHOLE)
-            while not wire.is_withholding:  # a reset would overtake it
-                await asyncio.sleep(0)
-            if not is_taken:
-                linger = struct.pack("ii", 1, 0)
-                writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-            writer.close()
-            [found] = await asyncio.gather(asked, return_exceptions=True)
-            assert isinstance(found, NothingCame) is not is_taken
-            assert not is_taken or answer.body == b"page"
-
-    run(scenario)
+    async with connected() as (wire, (_, writer)):
+        wire._doubt = Soon()  # type: ignore[assignment]
+        _, asked, _ = ask(wire, waits=False)
+        writer.write(WHOLE)
+        await asked
+        answer, asked, _ = ask(wire, waits=False)
+        writer.write(WHOLE)
+        while not wire.is_withholding:  # a reset would overtake it
+            await asyncio.sleep(0)
+        if not is_taken:
+            linger = struct.pack("ii", 1, 0)
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        writer.close()
+        [found] = await asyncio.gather(asked, return_exceptions=True)
+        assert isinstance(found, NothingCame) is not is_taken
+        assert not is_taken or answer.body == b"page"
 
 
 @pytest.mark.parametrize("has_surplus", [True, False])
-def test_an_answer_under_way_is_withheld_when_its_server_sent_surplus_elsewhere(
+async def test_an_answer_under_way_is_withheld_when_its_server_sent_surplus_elsewhere(
     monkeypatch: pytest.MonkeyPatch, has_surplus: bool
 ) -> None:
     """It is asked for again only if more comes."""
     monkeypatch.setattr("site_spider.download.wire._LONGEST_DOUBT_SECONDS", 0.2)
 
-    async def scenario() -> None:
-        async with connected() as (wire, (_, writer)):
-            _, asked, _ = ask(wire, waits=False)
+    async with connected() as (wire, (_, writer)):
+        _, asked, _ = ask(wire, waits=False)
+        writer.write(WHOLE)
+        await asked
+        answer, asked, _ = ask(wire, waits=False)
+        wire.doubt()
+        writer.write(WHOLE)
+        while not wire.is_withholding:
+            await asyncio.sleep(0)
+        if has_surplus:
             writer.write(WHOLE)
-            await asked
-            answer, asked, _ = ask(wire, waits=False)
-            wire.doubt()
-            writer.write(WHOLE)
-            while not wire.is_withholding:
-                await asyncio.sleep(0)
-            if has_surplus:
-                writer.write(WHOLE)
-            [found] = await asyncio.gather(asked, return_exceptions=True)
-            assert isinstance(found, NothingCame) is has_surplus
-            assert has_surplus or answer.body == b"page"
+        [found] = await asyncio.gather(asked, return_exceptions=True)
+        assert isinstance(found, NothingCame) is has_surplus
+        assert has_surplus or answer.body == b"page"
 
-    run(scenario)
+
+# --- What a connection that is kept for the next request keeps of the one before
+
+
+async def download(handler: Any, url: str) -> weakref.ref[Request]:
+    request = Request(url)
+    completion.work_on(request)
+    response = await handler.download_request(request)
+    assert response.status == 200
+    assert completion.current_request() is request  # middlewares and the callback come after this
+    return weakref.ref(request)
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+async def test_an_idle_connection_keeps_no_request_alive(
+    scheme: str, tmp_path: Path, no_collector: None
+) -> None:
+    """Requests have seeds with them, of up to 1 MB each, and there are 2,000 idle connections."""
+    server = RawServer(Case(closes=False))
+    tls = certificate(tmp_path) if scheme == "https" else None
+    listening = await asyncio.start_server(server.serve, "127.0.0.1", 0, ssl=tls)
+    handler = handler_of("plain", {})
+    url = f"{scheme}://127.0.0.1:{listening.sockets[0].getsockname()[1]}/"
+    try:
+        for _ in range(2):  # the first opens the connection, the second finds it
+            left = await asyncio.create_task(download(handler, url))
+            await asyncio.sleep(0)
+            assert left() is None
+        assert server.connections == 1
+    finally:
+        await handler.close()
+        listening.close()

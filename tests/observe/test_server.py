@@ -136,7 +136,6 @@ def test_a_running_process_says_what_waits_and_why(tmp_path: Path, sockets: Path
 
 
 def test_the_command_shows_it(tmp_path: Path) -> None:
-    """As a table, and as one JSON object a line; --process chooses."""
     project = Project(tmp_path / "data")
 
     def ask() -> list[Any]:
@@ -159,16 +158,9 @@ def test_the_command_shows_it(tmp_path: Path) -> None:
     assert too_many.returncode == 2
 
 
-def test_without_a_crawl_there_is_one_line_and_exit_code_1(tmp_path: Path) -> None:
-    """Also where a killed process has left its socket."""
-    project = Project(tmp_path / "data")
-    ran = project.scrapy("frontier")
-    assert (ran.returncode, ran.stdout) == (1, "")
-    assert ran.stderr.count("\n") == 1
-    assert "no crawl runs that could be asked" in ran.stderr
-
-
-def test_a_process_that_does_not_answer_is_waited_for_so_long(sockets: Path) -> None:
+def test_a_process_that_does_not_answer_is_named(sockets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the others are shown."""
+    monkeypatch.setattr(command, "_SECONDS", 0.2)
     sockets.mkdir(mode=0o700)
     with socket.socket(socket.AF_UNIX) as silent:
         silent.bind(str(sockets / f"{os.getpid()}-abc.frontier"))
@@ -180,6 +172,8 @@ def test_a_process_that_does_not_answer_is_waited_for_so_long(sockets: Path) -> 
 
 def test_sockets_of_ended_processes_are_removed(tmp_path: Path, sockets: Path) -> None:
     """By the next process that starts; those of living ones, and other files, stay."""
+    with pytest.raises(SiteSpiderError, match="no crawl runs that could be asked"):
+        command._wanted(None)
     sockets.mkdir(mode=0o700)
     ended = os.posix_spawn("/bin/true", ["true"], {})
     os.waitpid(ended, 0)
@@ -220,7 +214,6 @@ def test_a_folder_of_others_is_not_used(
 
 
 def test_that_it_cannot_listen_does_not_stop_a_crawl(tmp_path: Path, sockets: Path) -> None:
-    """Nor does SITE_FRONTIER_SOCKET=false."""
     sockets.write_text("a file in the place of the folder")
     _, crawled = while_crawling(tmp_path / "data", lambda: None)
     assert len(crawled.documents) == 6
@@ -304,16 +297,12 @@ def test_a_look_at_many_hosts_does_not_hold_up_the_loop() -> None:
     assert turns > 20
 
 
-def test_a_server_that_is_closed_while_it_opens_leaves_no_socket(sockets: Path) -> None:
+async def test_a_server_that_is_closed_while_it_opens_leaves_no_socket(sockets: Path) -> None:
     """A crawl may fail in its first moments; a socket that is left keeps the event loop from ending."""
-
-    async def scenario() -> None:
-        watched: Any = None
-        server = FrontierServer(watched, lambda: asyncio.sleep(0, {}))
-        opening = asyncio.create_task(server.open())
-        await asyncio.sleep(0)
-        await server.close()
-        await opening
-
-    asyncio.run(scenario())
+    watched: Any = None
+    server = FrontierServer(watched, lambda: asyncio.sleep(0, {}))
+    opening = asyncio.create_task(server.open())
+    await asyncio.sleep(0)
+    await server.close()
+    await opening
     assert [*sockets.iterdir()] == []

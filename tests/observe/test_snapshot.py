@@ -12,8 +12,12 @@ import pytest
 from scrapy import Request
 from scrapy.http import Response
 
-from site_spider.observe.snapshot import Snapshot, Watched, snapshot
-from site_spider.results.failures import REASONS
+from site_spider.contracts.seed_log import Partition
+from site_spider.frontier.host_queue import PROXY_LEVEL, queue_lengths
+from site_spider.ledger.ledger import Ledger, Outcome
+from site_spider.observe import snapshot as statistics
+from site_spider.observe.snapshot import Series, Snapshot, Watched, snapshot
+from site_spider.results.failures import REASONS, NameCounts
 from site_spider.service.service import SeedService
 from site_spider.spiders.crawl_spider import SeedSpider
 from tests.in_process import engine
@@ -130,3 +134,104 @@ def test_a_snapshot_names_its_process(taken: Snapshot) -> None:
     assert sink["available"]
     assert sink["last_accept_at"] is not None
     assert taken["pause"] == {"cause": "", "said": ""}
+
+
+# --- The statistics document
+
+
+def snapshot_of(num: int, size: int, asked: int, robots: tuple[int, int, int] = (0, 0, 0)) -> dict[str, Any]:
+    """A snapshot with these downloads: answers, and bytes of responses and requests."""
+
+    def kind(answers: int, response_bytes: int, request_bytes: int) -> dict[str, Any]:
+        return {
+            "answers": answers,
+            "response_bytes": response_bytes,
+            "request_bytes": request_bytes,
+            "statuses": {"200": answers},
+        }
+
+    return {
+        **dict.fromkeys(statistics._AS_THEY_ARE),
+        "at": "2023-11-14T22:13:20.250+00:00",
+        "process": "p",
+        "hosts": {"waiting": 3, "busy": 2, "new": 1},
+        "downloads": {"page": kind(num, size, asked), "robots": kind(*robots)},
+        "oldest_in_flight_seconds": {"seeds/0": 1.5, "seeds/1": 0.5},
+        "seeds_in_flight": {"seeds/0": 1, "seeds/1": 1},
+        "latency": {},
+        "tasks": {"largest": [], "others": {}},
+    }
+
+
+def test_totals_run_on_and_intervals_are_differences() -> None:
+    """A document has the totals of the process and what was added since the one before."""
+    series = Series("mine", now=100.0)
+    series.next(snapshot_of(4, 300, 60), {}, "interval", now=100.0)
+    key, made = series.next(snapshot_of(10, 1000, 100), {}, "interval", now=109.9996)
+    assert (key, made["id"], made["interval"]) == ("p-1", "mine", 1)
+    assert made["@timestamp"] == "2023-11-14T22:13:20.250+00:00"
+    assert (made["total_num"], made["total_response_size"], made["total_request_size"]) == (10, 1000, 100)
+    assert (made["interval_num"], made["interval_response_size"], made["interval_request_size"]) == (
+        6,
+        700,
+        40,
+    )
+    assert made["interval_seconds"] == 10.0
+    assert made["robots"] == {"num": 0, "response_size": 0, "request_size": 0}
+    none = dict.fromkeys(("ready", "delay", "back-off", "robots"), 0)
+    assert made["hosts"] == {**none, "waiting": 3, "busy": 2, "new": 1}
+    assert (made["oldest_seconds"], made["partitions"]) == (1.5, 2)
+
+
+def test_robots_txt_is_counted_beside_the_links() -> None:
+    """Its fetches are no links downloaded, and its bytes are not theirs."""
+    _, made = Series("mine", 0.0).next(snapshot_of(3, 30, 9, robots=(2, 20, 6)), {}, "interval", 1.0)
+    assert (made["total_num"], made["interval_response_size"], made["total_request_size"]) == (3, 30, 9)
+    assert made["robots"] == {"num": 2, "response_size": 20, "request_size": 6}
+
+
+def test_tasks_stand_in_one_document_a_minute_and_in_those_of_the_end() -> None:
+    """They are the largest part, and change slowly."""
+    series = Series("mine", 0.0)
+    moments = [("interval", 0.0), ("interval", 10.0), ("interval", 61.0), ("interval", 62.0), ("close", 63.0)]
+    found = [
+        "tasks" in series.next(snapshot_of(1, 1, 1), {}, moment, now).document for moment, now in moments
+    ]
+    assert found == [True, False, True, False, True]
+
+
+def test_every_seed_is_accounted_for() -> None:
+    ledger = Ledger()
+    ledger.assign(Partition("t", 0), None)
+    for offset, outcome in enumerate([*Outcome, None]):
+        entry = ledger.take(Partition("t", 0), offset)
+        assert entry is not None
+        if outcome is not None:
+            ledger.decide(entry, outcome)
+            ledger.release(entry)
+    counts = statistics.seed_counts(ledger)
+    assert counts["consumed"] == 7
+    assert counts["in_flight"] == 1
+    assert statistics.is_conserved(counts)
+    assert not statistics.is_conserved(counts | {"consumed": 8})
+
+
+def test_names_from_outside_cannot_blow_up_the_index() -> None:
+    """Names are bounded in number and in length, and hold no dots."""
+    counts = NameCounts()
+    for number in range(1000):
+        counts.add(f"field {number}")
+    counts.add("x" * 10_000)
+    counts.add("")
+    assert len(counts.counts) <= 101
+    assert sum(counts.counts.values()) == 1002
+    counts = NameCounts()
+    counts.add("x" * 10_000)
+    counts.add("Forbidden by robots.txt")
+    assert list(counts.counts) == ["x" * 80, "Forbidden by robots_txt"]
+
+
+def test_levels_become_five_lengths() -> None:
+    """However many levels there are, the document has the same fields."""
+    lengths = queue_lengths({-9: 1, -2: 2, -1: 3, 0: 6, 1: 4, 100: 5, PROXY_LEVEL - 2: 3, PROXY_LEVEL: 4})
+    assert lengths == {"redirected": 3, "discovered": 3, "seeds": 6, "retried": 9, "proxied": 7}

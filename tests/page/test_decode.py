@@ -1,16 +1,59 @@
 """Bodies become text as they do in browsers, whatever the server says and sends."""
 
+from __future__ import annotations
+
 import codecs
-from collections.abc import Callable
+from base64 import b64decode
+from collections.abc import Callable, Generator
+from functools import partial
+from typing import TypeVar
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from webencodings.labels import LABELS
 
-from site_spider.page.decode import is_html, is_text, media_type, python_codec
+from site_spider.page import decode, links
+from site_spider.page.decode import (
+    MAX_FAULTS,
+    SLICE_BYTES,
+    BodyLimits,
+    Decoded,
+    Decoding,
+    decode_small,
+    find_encoding,
+    is_html,
+    is_text,
+    keep_binary,
+    keep_text,
+    media_type,
+    python_codec,
+)
 from tests.growth import assert_grows
-from tests.page.reading import decode_body
+
+T = TypeVar("T")
+
+
+def run(steps: Generator[None, None, T]) -> T:
+    """What the steps return."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+
+
+def decode_body(body: bytes, content_type: str | None = None) -> Decoded:
+    """The text and its encoding, which both ways agree on."""
+    encoding, start = run(find_encoding(body, content_type))
+    decoding = Decoding(body, encoding, start)
+    sliced = Decoded("".join(decoding.pieces()), encoding)
+    small = decode_small(body, content_type)
+    assert small is None or small == sliced
+    text = run(links.read_text(body, content_type, BodyLimits(0), 0))
+    assert (text.kept.text, text.encoding) == sliced
+    return sliced
+
 
 CHINESE = "这是一个中文网页，介绍北京的历史与文化，欢迎访问。"
 JAPANESE = "これは日本語のページです。今日は天気がいいですね。"
@@ -34,7 +77,6 @@ def page(text: str, head: str = "") -> str:
 
 @pytest.mark.parametrize(("name", "codec", "text"), PAGES)
 def test_the_header_names_the_encoding(name: str, codec: str, text: str) -> None:
-    """A charset in Content-Type decides."""
     body = page(text).encode(codec)
     assert decode_body(body, f"text/html; charset={name}") == (page(text), name)
 
@@ -58,14 +100,12 @@ def test_the_page_names_the_encoding(name: str, codec: str, text: str, declarati
 
 @pytest.mark.parametrize(("name", "codec", "text"), PAGES)
 def test_an_xml_declaration_names_the_encoding(name: str, codec: str, text: str) -> None:
-    """XML says it in its first line."""
     document = f'<?xml version="1.0" encoding="{name}"?><a>{text}</a>'
     assert decode_body(document.encode(codec), "application/xml") == (document, name)
 
 
 @pytest.mark.parametrize(("name", "codec", "text"), PAGES)
 def test_an_undeclared_encoding_is_detected(name: str, codec: str, text: str) -> None:
-    """Nothing is said, and the text still comes out right."""
     assert decode_body(page(text).encode(codec), "text/html") == (page(text), name)
 
 
@@ -172,7 +212,6 @@ def test_decoding_never_fails_and_the_text_can_be_stored(body: bytes, label: str
 
 @given(st.binary(max_size=200), st.text())
 def test_any_header_is_survived(body: bytes, content_type: str) -> None:
-    """Headers hold anything."""
     decode_body(body, content_type)
     decode_body(body, "text/html;charset=" + content_type)
     is_text(body, content_type)
@@ -212,7 +251,6 @@ def test_the_media_type_is_read_from_the_header(content_type: str | None, expect
     ],
 )
 def test_text_types_are_text_whatever_they_hold(content_type: str) -> None:
-    """Their type is believed."""
     assert is_text(b"\x89PNG\r\n\x1a\n\0\0", content_type)
 
 
@@ -221,7 +259,6 @@ def test_text_types_are_text_whatever_they_hold(content_type: str) -> None:
     ["image/png", "audio/mpeg", "video/mp4", "font/woff2", "application/octet-stream", "application/pdf"],
 )
 def test_binary_types_are_binary_whatever_they_hold(content_type: str) -> None:
-    """Their type is believed, too."""
     assert not is_text(b"<html>", content_type)
 
 
@@ -262,8 +299,6 @@ def test_links_are_looked_for_in_html_only() -> None:
     ],
 )
 def test_no_body_costs_more_than_its_length(body: bytes) -> None:
-    """Megabytes of faults, with every kind of declaration."""
-
     def reading(part: int, content_type: str | None) -> Callable[[], object]:
         read = body[: part * len(body) // 16] + body[-1:]
         return lambda: (
@@ -275,3 +310,143 @@ def test_no_body_costs_more_than_its_length(body: bytes) -> None:
     for content_type in (None, "text/html", "text/html; charset=gbk", "text/html; charset=euc-jp"):
         # 5 MB fit no cache that others use as well: 10.8 was seen
         assert_grows(lambda part, declared=content_type: reading(part, declared), 4, 14.0)  # type: ignore[misc]
+
+
+# --- Text in slices is the text in one go, wherever the slices are cut
+
+
+CODECS = {
+    "utf-8": "utf-8",
+    "utf-16le": "utf-16-le",
+    "utf-16be": "utf-16-be",
+    "gb18030": "gb18030",
+    "big5": "big5hkscs",
+    "euc-jp": "euc_jp",
+    "euc-kr": "cp949",
+    "iso-2022-jp": "iso2022_jp_ext",
+    "shift_jis": "cp932",
+}
+TEXTS = ["中文", "これは①㈱", "한국어", "Où 🎉", "a\n", "€"]
+ODD = [
+    b"\x1b",
+    b"\x1b$B",
+    b"\x1b(J",
+    b"\x1b$(D",
+    b"\x0e",
+    b"\x8e",
+    b"\x8f",
+    b"\xad\xa1",
+    b"\x80",
+    b"\x81\x30",
+]
+ODD += [b"\x00\xd8", b"\xd8\x00", b"\x3d\xd8\x00", b"\xff", b"\xe2\x82"]
+
+
+@pytest.mark.parametrize("encoding", CODECS)
+@given(st.data())
+def test_slices_give_what_one_call_gives(encoding: str, data: st.DataObject) -> None:
+    name = CODECS[encoding]
+    sound = st.sampled_from(TEXTS).map(lambda text: text.encode(name, "ignore"))
+    parts = data.draw(st.lists(sound | st.sampled_from(ODD) | st.binary(max_size=4), max_size=12))
+    size = data.draw(st.integers(17, 24) if encoding == "iso-2022-jp" else st.integers(1, 9))
+    body = b"".join(parts)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(decode, "SLICE_BYTES", size)
+        patch.setattr(decode, "_MENDED_SLICE_BYTES", size)
+        decoding = Decoding(body, encoding)
+        text = "".join(decoding.pieces())
+    handler = "site_spider.mend" if encoding in ("gb18030", "euc-jp") else "replace"
+    assert text == body.decode(name, handler)
+    assert decoding.is_whole
+
+
+@pytest.mark.parametrize("encoding", [*CODECS, "windows-1252", "x-user-defined"])
+@pytest.mark.parametrize("unit", [b"\x00\xd8", b"\xff", b"\x1b", b"\x81\x30\xff", b"\xad\xa1"])
+def test_a_slice_of_faults_costs_no_more_than_its_length(encoding: str, unit: bytes) -> None:
+    """The event loop waits for one slice. Its text has as many characters as it has bytes, at most."""
+    text = unit * (SLICE_BYTES // len(unit))
+    assert_grows(lambda part: partial(next, Decoding(text[: part * len(text) // 4], encoding).pieces()), 1)
+    assert all(len(piece) <= SLICE_BYTES + 4 for piece in Decoding(text * 20, encoding).pieces())
+
+
+def test_a_body_that_is_all_faults_is_not_read_to_its_end() -> None:
+    decoding = Decoding(b"\xff" * 3 * MAX_FAULTS, "utf-8")
+    assert MAX_FAULTS <= len("".join(decoding.pieces())) < MAX_FAULTS + SLICE_BYTES
+    assert not decoding.is_whole
+
+
+# --- What of a body is kept
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])), st.integers(1, 60))
+def test_a_kept_text_is_the_longest_beginning_that_fits(text: str, max_bytes: int) -> None:
+    """One more character would not, and only what lost something is marked."""
+    kept = keep_text(text, BodyLimits(max_bytes))
+    assert kept.text is not None
+    assert text.startswith(kept.text)
+    assert len(kept.text.encode()) <= max_bytes
+    assert kept.truncated == (kept.text != text)
+    assert not kept.truncated or len(text[: len(kept.text) + 1].encode()) > max_bytes
+
+
+@given(st.binary(), st.integers(0, 60))
+def test_kept_bytes_are_the_beginning_up_to_the_limit(body: bytes, max_bytes: int) -> None:
+    """Without a limit all of them."""
+    kept = run(keep_binary(body, BodyLimits(max_bytes, keep_binary=True)))
+    found = b64decode(kept.base64 or "")
+    assert found == (body[:max_bytes] if max_bytes else body)
+    assert kept.truncated == (found != body)
+
+
+def test_zero_means_no_limit_for_text() -> None:
+    """As in Scrapy's own limits."""
+    assert keep_text("é" * 1000, BodyLimits(0)) == ("é" * 1000, None, False)
+
+
+def test_half_a_surrogate_pair_does_not_keep_a_text_from_being_cut() -> None:
+    """It counts, and becomes, what sinks write for it: a question mark."""
+    assert keep_text("a\ud800bc", BodyLimits(3)).text == "a?b"
+
+
+# --- A body is read in steps, and only as far as it is needed
+
+
+SIZE = 1_000_000
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]), max_size=50), st.integers(1, 60), st.integers(0, 60))
+def test_a_large_body_keeps_what_a_small_one_keeps(text: str, max_bytes: int, read_chars: int) -> None:
+    limits, body = BodyLimits(max_bytes), text.encode()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(decode, "AT_ONCE_BYTES", -1)
+        patch.setattr(decode, "SLICE_BYTES", 3)
+        patch.setattr(links, "_BLOCK_CHARS", 5)
+        found = run(links.read_text(body, "text/html; charset=utf-8", limits, read_chars))
+    assert found.kept == keep_text(text, limits)
+    assert text.startswith(found.read)
+    assert len(found.read) >= min(read_chars, len(text))
+
+
+def test_links_behind_what_is_kept_are_found() -> None:
+    body = b"<p>" + b"x" * SIZE + b"<a href=/behind>"
+    found = run(links.read_page(body, "text/html", "http://h.test/", wants_links=True, limits=BodyLimits(10)))
+    assert [link for some in found.links for link in some] == ["http://h.test/behind"]
+    assert found.kept.text == "<p>xxxxxxx"
+
+
+def test_what_is_neither_kept_nor_read_is_not_decoded() -> None:
+    body = "🎉".encode("utf-16-le") * SIZE
+    steps = links.read_text(body, "text/html; charset=utf-16le", BodyLimits(4_000), 0)
+    assert run(steps).kept.text == "🎉" * 1_000
+    assert sum(1 for _ in links.read_text(body, "text/html; charset=utf-16le", BodyLimits(4_000), 0)) < 200
+
+
+def test_binary_content_is_encoded_in_steps() -> None:
+    steps = links.read_page(
+        b"\x89PNG\r\n\x1a\n" + bytes(SIZE),
+        "image/png",
+        "http://h.test/",
+        wants_links=True,
+        limits=BodyLimits(0, keep_binary=True),
+    )
+    assert sum(1 for _ in steps) > 10

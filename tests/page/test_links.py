@@ -1,14 +1,15 @@
 """The links of a page, also of pages that were made to hurt."""
 
-from urllib.parse import urljoin, urlsplit
+from functools import partial
+from urllib.parse import urlsplit
 
 import pytest
-from hypothesis import assume, example, given
+from hypothesis import example, given
 from hypothesis import strategies as st
-from lxml import etree
 
-from site_spider.page.links import MAX_LINKS, LinkBase, trimmed
+from site_spider.page.links import MAX_LINKS, SLICE_CHARS, SLICE_LINKS, LinkBase, link_slices, trimmed
 from site_spider.page.url import MAX_URL_BYTES, check_url
+from tests.growth import assert_grows
 from tests.page.found_links import BASE, urls
 
 
@@ -105,7 +106,6 @@ def test_tags_are_told_apart_as_browsers_do(markup: str) -> None:
 
 
 def test_links_keep_their_order_and_come_once() -> None:
-    """The first place of a link counts, however it is written."""
     markup = "<a href=/b><a href=/a><a href=/b#x><a href=http://example.com/a><a href=' /b'><a href=/c>"
     assert urls(markup) == [f"http://example.com/{name}" for name in "bac"]
 
@@ -161,18 +161,6 @@ def test_a_useless_page_url_still_lets_absolute_links_through() -> None:
     assert urls("<a href=/x><a href=//a.test/><a href=http://b.test/>", base="file:///x") == [
         "http://b.test/"
     ]
-
-
-def test_ordinary_pages_give_the_links_that_a_tree_gives() -> None:
-    """On sound markup the scan and libxml2 agree."""
-    markup = "<!DOCTYPE html><html><head><title>t</title><style>a>b{}</style></head><body>" + "".join(
-        f'<div class="c{i}"><a class=x href="/p/{i}?a={i}&amp;b=é" title=\'"{i}">\'>t <b>{i}</b></a>'
-        f"<!-- {i} --><img src=/i.png alt='<{i}>'><a name=x>n</a><a href='../q/{i}/'>u</a></div>"
-        for i in range(50)
-    )
-    tree = etree.fromstring(markup.encode(), etree.HTMLParser(encoding="utf-8"))
-    expected = [urljoin(BASE, href).replace("é", "%C3%A9") for href in tree.xpath("//a/@href")]
-    assert urls(markup) == expected
 
 
 WORDS = """
@@ -237,9 +225,78 @@ def test_what_is_kept_of_a_link_holds_on_every_page_of_its_folder(href: str, bas
     assert kept is None or kept == (trimmed(href), page.join(trimmed(href)))
 
 
-@given(st.text("ab./?=&", min_size=1, max_size=20))
-@example("a/../b?")
-def test_joining_agrees_with_the_standard_library(href: str) -> None:
-    """On relative links without oddities."""
-    assume("//" not in href and href != "?")
-    assert urls(f'<a href="{href}">') == [urljoin(BASE, href)]
+# --- Pages that were made to hurt those who look for links
+
+
+BOMBS = {  # made when they are needed: 150 MB in each worker
+    "nested elements": lambda: "<div>" * 200_000,
+    "50,000 attributes in a tag": lambda: "<a " + " ".join(f"a{i}=1" for i in range(50_000)) + " href=/no>",
+    "5,000 attributes in each tag": lambda: (
+        ("<a " + " ".join(f"a{i}=1" for i in range(5_000)) + " href=/no>") * 100
+    ),
+    "100 attributes in each tag": lambda: ("<a " + "a=1 " * 99 + "href=/x>") * 12_000,
+    "attributes without values": lambda: ("<a " + "a " * 8_000 + "href=/x>") * 300,
+    "formatting tags": lambda: ("<b><i><u><font size=1>" * 100 + "<p>") * 20,
+    "unclosed links": lambda: "<a href=x>" * 500_000,
+    "100,000 links": lambda: "".join(f'<a href="/page/{i}.html">x</a>' for i in range(100_000)),
+    "malformed links": lambda: "".join(f'<a href="http://[{i}">' for i in range(200_000)),
+    "links to encode": lambda: "".join(f'<a href="{i} é?ü">' for i in range(200_000)),
+    "long links to encode": lambda: "".join(f'<a href="{i}{"é " * 3_900}">' for i in range(640)),
+    "international hosts": lambda: "".join(f'<a href="http://{"é." * 100}{i}/">' for i in range(20_000)),
+    "long hosts": lambda: "".join(f'<a href="http://{"é" * 2_000}{i}/">' for i in range(2_500)),
+    "references in links": lambda: "".join(f'<a href="{i}{"&amp;" * 1_600}">' for i in range(600)),
+    "dots in links": lambda: "".join(f'<a href="{i}{"/a/.." * 1_300}">' for i in range(600)),
+    "a long base": lambda: (
+        f'<base href="http://x.test/{"a" * 8_000}/">' + "".join(f"<a href={i}>" for i in range(100_000))
+    ),
+    "bases": lambda: "<base href=/x>" * 100_000,
+    "less-than signs": lambda: "<" * 5_000_000,
+    "comment starts": lambda: "<!--" * 1_250_000,
+    "dashes": lambda: "<!--" + "-" * 5_000_000,
+    "ampersands": lambda: "&amp" * 1_250_000,
+    "ampersands in a link": lambda: '<a href="' + "&amp" * 1_250_000 + '">',
+    "an unclosed quote": lambda: '<a href="' + "x" * 5_000_000,
+    "unclosed quotes": lambda: "<a href='\"" * 500_000,
+    "text in one element": lambda: "<p>" + "x" * 10_000_000,
+    "text in one tag": lambda: "<p " + "x" * 10_000_000 + ">",
+    "equals signs": lambda: "<a " + '=""' * 1_600_000 + ">",
+    "blanks": lambda: "<a href" + " " * 5_000_000 + ">",
+    "blanks between signs": lambda: "<a " + ("= " + " " * 1_000) * 5_000,
+    "quotes out of place": lambda: '<b ">' * 1_000_000,
+    "hidden tags": lambda: '<b a="<">' * 550_000,
+    "short tags": lambda: "<b>" * 1_700_000,
+    "scripts": lambda: "<script></script>" * 300_000,
+    "script ends": lambda: "<script>" + "</script" * 600_000,
+    "declarations": lambda: "<![CDATA[" * 500_000,
+    "frames": lambda: "<iframe src=x></iframe>" * 200_000,
+}
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", BOMBS)
+def test_no_page_costs_more_than_its_length(name: str) -> None:
+    """A part of every known bomb, with its end, and one four times as long."""
+    bomb = BOMBS[name]()
+    longest = min(len(bomb), max(len(bomb) // 4, 500_000))
+    parts = {n: bomb[: n * longest // 4] + bomb[-20:] for n in (1, 4)}
+    assert_grows(lambda n: partial(urls, parts[n]), 1)
+
+
+def test_links_behind_a_bomb_are_found() -> None:
+    """Depth and oversized tags hide nothing that comes after them."""
+    for name in ("nested elements", "50,000 attributes in a tag", "formatting tags", "equals signs"):
+        assert urls(BOMBS[name]()[:4_900_000] + "><a href=/behind>")[-1:] == ["http://example.com/behind"]
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_no_slice_holds_many_or_long_links(name: str) -> None:
+    for some in link_slices(BOMBS[name]()[:1_000_000], BASE):
+        assert len(some) <= SLICE_LINKS
+        assert sum(map(len, some[:-1])) <= SLICE_CHARS
+
+
+def test_slices_together_are_the_links_of_the_page() -> None:
+    markup = "".join(f"<a href=/{number % 3_000}>" for number in range(MAX_LINKS))
+    slices = list(link_slices(markup, BASE))
+    assert len(slices) > 3_000 / SLICE_LINKS
+    assert [url for some in slices for url in some] == [f"http://example.com/{n}" for n in range(3_000)]

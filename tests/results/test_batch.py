@@ -38,7 +38,6 @@ def settle(batcher: Batcher, batch: Batch | None, *verdicts: Verdict, now: float
 
 
 def test_a_batch_is_due_by_count() -> None:
-    """The fourth record makes the batch due at once."""
     batcher = Batcher(LIMITS)
     accept(batcher, "a", "b", "c")
     assert batcher.take(0) is None
@@ -55,18 +54,6 @@ def test_a_batch_is_due_by_the_age_of_its_oldest_record() -> None:
     assert batcher.next_at(5.9) == 6
     assert keys_of(batcher.take(6)) == ["a"]
     assert batcher.next_at(6) is None
-
-
-def test_a_later_record_of_the_same_key_waits_for_the_final_answer() -> None:
-    """Not even a retried record is overtaken by its successor."""
-    batcher = Batcher(LIMITS)
-    older, newer, other = accept(batcher, "a", "a", "b")
-    batch = batcher.take(1)
-    assert keys_of(batch) == ["a", "b"]
-    assert settle(batcher, batch, RETRY, ACKNOWLEDGED, now=1) == [other]
-    assert batcher.take(1.4) is None
-    assert settle(batcher, batcher.take(1.5), now=1.5) == [older]
-    assert settle(batcher, batcher.take(1.5), now=1.5) == [newer]
 
 
 def test_a_retried_record_pauses_longer_each_time() -> None:
@@ -167,7 +154,6 @@ def test_one_record_that_never_passes_does_not_hold_up_the_others() -> None:
 
 
 def test_hurry_makes_everything_due() -> None:
-    """Ages and pauses no longer count at the end."""
     batcher = Batcher(LIMITS)
     accept(batcher, "a", "b")
     settle(batcher, batcher.take(1), RETRY, RETRY, now=1)
@@ -192,7 +178,6 @@ def test_a_sink_with_nothing_to_do_gets_a_batch_sooner() -> None:
 
 
 def test_flush_makes_due_what_was_accepted_before_it() -> None:
-    """Later records wait for their age again."""
     batcher = Batcher(LIMITS)
     accept(batcher, "a", "b")
     batcher.flush()
@@ -220,7 +205,6 @@ def state(batcher: Batcher) -> str:
     ],
 )
 def test_illegal_moves_raise_and_change_nothing(move: str, arguments: Any) -> None:
-    """An answer that fits no batch leaves the batcher as it was."""
     batcher = Batcher(LIMITS)
     accept(batcher, "a", "b")
     batcher.take(1)

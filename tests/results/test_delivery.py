@@ -64,99 +64,69 @@ def lines(caplog: pytest.LogCaptureFixture, level: int) -> list[str]:
     return [item.getMessage() for item in caplog.records if item.levelno == level]
 
 
-def test_a_lone_record_is_written_while_nothing_else_happens() -> None:
-    """The age timer flushes an idle buffer, once."""
-
-    async def scenario() -> None:
-        sink = ScriptedSink()
-        async with opened(sink) as delivery:
-            answers = submit(delivery, "a")
-            assert answers == {}
-            assert (delivery.backlog_count, delivery.backlog_bytes) == (1, 10)
-            await until(lambda: answers)
-            assert answers == {"a": ACKNOWLEDGED}
-            assert sink.written == [["a"]]
-            assert (delivery.backlog_count, delivery.backlog_bytes) == (0, 0)
-
-    run(scenario())
+async def test_records_submitted_before_open_are_written_after_it() -> None:
+    sink = ScriptedSink()
+    delivery = Delivery(sink, limits=QUICK)
+    answers = submit(delivery, *"abcdefghijk")
+    assert sink.attempts == 0
+    await delivery.open(300)
+    await until(lambda: len(answers) == 11)
+    assert await delivery.close(300) == 0
 
 
-def test_records_submitted_before_open_are_written_after_it() -> None:
-    """A part that starts early loses nothing."""
-
-    async def scenario() -> None:
-        sink = ScriptedSink()
-        delivery = Delivery(sink, limits=QUICK)
-        answers = submit(delivery, *"abcdefghijk")
-        assert sink.attempts == 0
-        await delivery.open(300)
-        await until(lambda: len(answers) == 11)
-        assert await delivery.close(300) == 0
-
-    run(scenario())
-
-
-def test_batches_are_due_at_moments_that_have_come_during_an_outage(caplog: pytest.LogCaptureFixture) -> None:
+async def test_batches_are_due_at_moments_that_have_come_during_an_outage(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """uvloop gives a handle that tells no time for a moment less than half a millisecond away."""
-
-    async def scenario() -> None:
-        sink = ScriptedSink()
-        sink.away = True
-        at_once = BatchLimits(size_bytes=1000, count=10, age_seconds=0.0003, under_way=2)
-        async with opened(sink, limits=at_once) as delivery:
-            answers: list[dict[str, Verdict]] = []
-            for n in range(200):  # each before and after the moment that the one before set
-                answers += [submit(delivery, f"{n}"), submit(delivery, f"{n}+")]
-                await asyncio.sleep(0)
-            await until(lambda: not delivery.available)
-            answers.append(submit(delivery, "during"))
-            sink.away = False
-            await until(lambda: all(answers))
-        assert [item for item in caplog.records if item.exc_info] == []
-
-    run(scenario())
+    sink = ScriptedSink()
+    sink.away = True
+    at_once = BatchLimits(size_bytes=1000, count=10, age_seconds=0.0003, under_way=2)
+    async with opened(sink, limits=at_once) as delivery:
+        answers: list[dict[str, Verdict]] = []
+        for n in range(200):  # each before and after the moment that the one before set
+            answers += [submit(delivery, f"{n}"), submit(delivery, f"{n}+")]
+            await asyncio.sleep(0)
+        await until(lambda: not delivery.available)
+        answers.append(submit(delivery, "during"))
+        sink.away = False
+        await until(lambda: all(answers))
+    assert [item for item in caplog.records if item.exc_info] == []
 
 
-def test_a_bug_after_a_record_was_accepted_is_told_to_the_owner_and_not_to_its_submitter(
+async def test_a_bug_after_a_record_was_accepted_is_told_to_the_owner_and_not_to_its_submitter(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Who would take it for refused, and hear of it twice."""
     failures: list[BaseException] = []
 
-    async def scenario() -> None:
-        async with opened(ScriptedSink(), on_failure=failures.append) as delivery:
-            with monkeypatch.context() as patched:
-                patched.setattr(delivery._batcher, "next_at", lambda now: 1 / 0)
-                answers = submit(delivery, "a")
-            assert [type(error) for error in failures] == [ZeroDivisionError]
-            submit(delivery, "b")
-            await until(lambda: answers)
-
-    run(scenario())
+    async with opened(ScriptedSink(), on_failure=failures.append) as delivery:
+        with monkeypatch.context() as patched:
+            patched.setattr(delivery._batcher, "next_at", lambda now: 1 / 0)
+            answers = submit(delivery, "a")
+        assert [type(error) for error in failures] == [ZeroDivisionError]
+        submit(delivery, "b")
+        await until(lambda: answers)
 
 
-def test_an_outage_is_told_once_and_nothing_is_lost(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_outage_is_told_once_and_nothing_is_lost(caplog: pytest.LogCaptureFixture) -> None:
     """One WARNING when the sink goes away, one INFO when it is back, every record answered once."""
     caplog.set_level(logging.INFO)
 
-    async def scenario() -> None:
-        sink = ScriptedSink()
-        sink.away = True
-        changes: list[bool] = []
-        async with opened(sink) as delivery:
-            delivery.on_change = lambda: changes.append(delivery.available)
-            answers = submit(delivery, *(str(number) for number in range(25)))
-            assert delivery.available
-            await until(lambda: sink.attempts >= 3)
-            assert not delivery.available
-            assert delivery.backlog_count == 25
-            sink.away = False
-            await until(lambda: len(answers) == 25)
-            assert delivery.available
-        assert changes[0] is False
-        assert changes[-1] is True
-
-    run(scenario())
+    sink = ScriptedSink()
+    sink.away = True
+    changes: list[bool] = []
+    async with opened(sink) as delivery:
+        delivery.on_change = lambda: changes.append(delivery.available)
+        answers = submit(delivery, *(str(number) for number in range(25)))
+        assert delivery.available
+        await until(lambda: sink.attempts >= 3)
+        assert not delivery.available
+        assert delivery.backlog_count == 25
+        sink.away = False
+        await until(lambda: len(answers) == 25)
+        assert delivery.available
+    assert changes[0] is False
+    assert changes[-1] is True
     [warning] = lines(caplog, logging.WARNING)
     assert "connection refused" in warning
     assert "25 records wait" in warning
@@ -164,265 +134,192 @@ def test_an_outage_is_told_once_and_nothing_is_lost(caplog: pytest.LogCaptureFix
     assert "is back after" in info
 
 
-def test_a_hanging_write_counts_as_unavailable(caplog: pytest.LogCaptureFixture) -> None:
-    """After the timeout the batch goes back and is written when the sink answers again."""
-
-    async def scenario() -> None:
-        sink = ScriptedSink()
-        sink.hanging = True
-        async with opened(sink, write_timeout_seconds=0.05) as delivery:
-            answers = submit(delivery, "a")
-            await until(lambda: not delivery.available)
-            sink.hanging = False
-            await until(lambda: answers)
-
-    run(scenario())
+async def test_a_hanging_write_counts_as_unavailable(caplog: pytest.LogCaptureFixture) -> None:
+    sink = ScriptedSink()
+    sink.hanging = True
+    async with opened(sink, write_timeout_seconds=0.05) as delivery:
+        answers = submit(delivery, "a")
+        await until(lambda: not delivery.available)
+        sink.hanging = False
+        await until(lambda: answers)
     assert "no answer within" in lines(caplog, logging.WARNING)[0]
 
 
-def test_a_silent_sink_counts_as_away_long_before_its_write_is_given_up(
+async def test_a_silent_sink_counts_as_away_long_before_its_write_is_given_up(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The write goes on; its answer ends the outage, and nothing is written twice."""
     monkeypatch.setattr(hearing, "SILENT_SECONDS", 0.05)
     caplog.set_level(logging.INFO)
 
-    async def scenario() -> None:
-        sink = ScriptedSink()
-        sink.hold = asyncio.Event()
-        async with opened(sink, write_timeout_seconds=60) as delivery:
-            answers = submit(delivery, "a")
-            assert delivery.available
-            await until(lambda: not delivery.available)
-            sink.hold.set()
-            await until(lambda: answers)
-            assert delivery.available
-            assert sink.attempts == 1
-
-    run(scenario())
+    sink = ScriptedSink()
+    sink.hold = asyncio.Event()
+    async with opened(sink, write_timeout_seconds=60) as delivery:
+        answers = submit(delivery, "a")
+        assert delivery.available
+        await until(lambda: not delivery.available)
+        sink.hold.set()
+        await until(lambda: answers)
+        assert delivery.available
+        assert sink.attempts == 1
     assert ["is away" in line for line in lines(caplog, logging.WARNING)] == [True]
     assert "is back after" in lines(caplog, logging.INFO)[0]
 
 
-def test_a_mistake_in_a_sink_loses_nothing(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_mistake_in_a_sink_loses_nothing(caplog: pytest.LogCaptureFixture) -> None:
     """An unexpected error, a wrong number of answers and a stray cancellation are outages."""
-
-    async def scenario() -> None:
-        for failure in (KeyError("oops"), asyncio.CancelledError()):
-            sink = ScriptedSink()
-            sink.failure = failure
-            async with opened(sink) as delivery:
-                answers = submit(delivery, "a")
-                await until(lambda: not delivery.available)
-                sink.failure = None
-                await until(lambda: answers)  # noqa: B023
-
-    run(scenario())
-    assert any("oops" in line for line in lines(caplog, logging.WARNING))
-
-
-def test_a_wrong_number_of_answers_is_an_outage() -> None:
-    """A sink that answers three times for one record has not answered."""
 
     class Miscounting(ScriptedSink):
         async def write(self, records: Any) -> Any:
-            answers = await super().write(records)
-            return [*answers, *answers] if self.attempts == 1 else answers
+            return await super().write(records) * (3 if self.attempts == 1 else 1)
 
-    async def scenario() -> None:
-        async with opened(Miscounting()) as delivery:
+    for sink, failure in (
+        (ScriptedSink(), KeyError("oops")),
+        (ScriptedSink(), asyncio.CancelledError()),
+        (Miscounting(), None),
+    ):
+        sink.failure = failure
+        async with opened(sink) as delivery:
             answers = submit(delivery, "a")
             await until(lambda: not delivery.available)
             assert answers == {}
-            await until(lambda: answers)
+            sink.failure = None
+            await until(lambda: answers)  # noqa: B023
+    assert any("oops" in line for line in lines(caplog, logging.WARNING))
 
-    run(scenario())
 
-
-def test_rejected_records_are_final_and_their_lines_limited(caplog: pytest.LogCaptureFixture) -> None:
-    """Every rejected record gets its answer; the log gets ten lines, with short reasons."""
-
-    async def scenario() -> None:
-        sink = ScriptedSink()
-        sink.answer = lambda record: Verdict(Answer.REJECTED, f"no {record.key}\n" + "x" * 5000)
-        async with opened(sink) as delivery:
-            answers = submit(delivery, *(str(number) for number in range(50)))
-            await until(lambda: len(answers) == 50)
-            assert answers["7"].answer is Answer.REJECTED
-            assert answers["7"].reason.startswith("no 7")
-
-    run(scenario())
+async def test_rejected_records_are_final_and_their_lines_limited(caplog: pytest.LogCaptureFixture) -> None:
+    sink = ScriptedSink()
+    sink.answer = lambda record: Verdict(Answer.REJECTED, f"no {record.key}\n" + "x" * 5000)
+    async with opened(sink) as delivery:
+        answers = submit(delivery, *(str(number) for number in range(50)))
+        await until(lambda: len(answers) == 50)
+        assert answers["7"].answer is Answer.REJECTED
+        assert answers["7"].reason.startswith("no 7")
     warnings = lines(caplog, logging.WARNING)
     assert len(warnings) == 10
     assert all(len(line) < 400 and "\n" not in line for line in warnings)
 
 
-def test_a_record_does_not_wait_for_the_pause_of_a_busy_one() -> None:
+async def test_a_record_does_not_wait_for_the_pause_of_a_busy_one() -> None:
     """The timer of the pause is later than that of its batch."""
-
-    async def scenario() -> None:
-        sink = ScriptedSink()
-        sink.answer = lambda record: Verdict(Answer.RETRY, "429") if record.key == "busy" else ACKNOWLEDGED
-        async with opened(sink) as delivery:
-            submit(delivery, "busy", "a")
-            await until(lambda: sink.written)
-            answers = submit(delivery, "b")
-            await until(lambda: answers)
-        assert sink.written[:2] == [["busy", "a"], ["b"]]
-
-    run(scenario())
+    sink = ScriptedSink()
+    sink.answer = lambda record: Verdict(Answer.RETRY, "429") if record.key == "busy" else ACKNOWLEDGED
+    async with opened(sink) as delivery:
+        submit(delivery, "busy", "a")
+        await until(lambda: sink.written)
+        answers = submit(delivery, "b")
+        await until(lambda: answers)
+    assert sink.written[:2] == [["busy", "a"], ["b"]]
 
 
-def test_an_error_in_one_callback_does_not_reach_the_others(caplog: pytest.LogCaptureFixture) -> None:
-    """Every record of the batch hears its answer."""
+async def test_an_error_in_one_callback_does_not_reach_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    async with opened(ScriptedSink()) as delivery:
 
-    async def scenario() -> None:
-        async with opened(ScriptedSink()) as delivery:
+        def broken(verdict: Verdict) -> None:
+            raise KeyError("broken callback")
 
-            def broken(verdict: Verdict) -> None:
-                raise KeyError("broken callback")
-
-            delivery.submit(Record("a", {}, 1), broken)
-            answers = submit(delivery, "b")
-            await until(lambda: answers)
-            assert delivery.backlog_count == 0
-
-    run(scenario())
+        delivery.submit(Record("a", {}, 1), broken)
+        answers = submit(delivery, "b")
+        await until(lambda: answers)
+        assert delivery.backlog_count == 0
     assert len(lines(caplog, logging.ERROR)) == 1
 
 
-def test_a_callback_may_submit_the_next_record() -> None:
-    """Submitting from within an answer works."""
-
-    async def scenario() -> None:
-        async with opened(ScriptedSink()) as delivery:
-            answers: dict[str, Verdict] = {}
-            delivery.submit(Record("a", {}, 1), lambda verdict: answers.update(submit(delivery, "b")))
-            await until(lambda: delivery.backlog_count == 0)
-
-    run(scenario())
+async def test_a_callback_may_submit_the_next_record() -> None:
+    async with opened(ScriptedSink()) as delivery:
+        answers: dict[str, Verdict] = {}
+        delivery.submit(Record("a", {}, 1), lambda verdict: answers.update(submit(delivery, "b")))
+        await until(lambda: delivery.backlog_count == 0)
 
 
-def test_close_writes_everything_whatever_its_age() -> None:
-    """Nobody waits sixty seconds for the age limit."""
-
-    async def scenario() -> None:
-        sink = ScriptedSink()
-        async with opened(sink, limits=SLOW) as delivery:
-            answers = submit(delivery, *"abcdefghijklm")
-            assert await delivery.close(300) == 0
-            assert len(answers) == 13
-            assert sink.closed == 1
-            with pytest.raises(SinkUnavailable):
-                submit(delivery, "late")
+async def test_close_writes_everything_whatever_its_age() -> None:
+    sink = ScriptedSink()
+    async with opened(sink, limits=SLOW) as delivery:
+        answers = submit(delivery, *"abcdefghijklm")
+        assert await delivery.close(300) == 0
+        assert len(answers) == 13
         assert sink.closed == 1
+        with pytest.raises(SinkUnavailable):
+            submit(delivery, "late")
+    assert sink.closed == 1
 
-    run(scenario())
 
-
-def test_close_tries_an_unavailable_sink_again_at_once() -> None:
+async def test_close_tries_an_unavailable_sink_again_at_once() -> None:
     """A long back-off does not eat the grace period."""
-
-    async def scenario() -> None:
-        sink = ScriptedSink()
-        sink.away = True
-        async with opened(sink) as delivery:
-            answers = submit(delivery, "a")
-            await until(lambda: sink.attempts == 3)
-            sink.away = False
-            began = asyncio.get_running_loop().time()
-            assert await delivery.close(300) == 0
-            # the third pause is 2 s or more; a write that fails meanwhile begins anew, with up to 1 s
-            assert asyncio.get_running_loop().time() - began < 1.8
-            assert answers
-
-    run(scenario())
+    sink = ScriptedSink()
+    sink.away = True
+    async with opened(sink) as delivery:
+        answers = submit(delivery, "a")
+        await until(lambda: sink.attempts == 3)
+        sink.away = False
+        began = asyncio.get_running_loop().time()
+        assert await delivery.close(300) == 0
+        # the third pause is 2 s or more; a write that fails meanwhile begins anew, with up to 1 s
+        assert asyncio.get_running_loop().time() - began < 1.8
+        assert answers
 
 
-def test_close_gives_up_at_the_timeout_and_says_how_many_are_left() -> None:
-    """Hanging writes are abandoned, no task stays, and their callbacks never fire."""
-
-    async def scenario() -> None:
-        sink = ScriptedSink()
-        sink.hanging = True
-        async with opened(sink) as delivery:
-            answers = submit(delivery, *(str(number) for number in range(15)))
-            await until(lambda: sink.under_way)
-            assert await delivery.close(0.05) == 15
-            assert sink.under_way == 0
-            assert answers == {}
-            assert sink.closed == 1
-
-    run(scenario())
-
-
-def test_a_cancelled_close_leaves_no_task() -> None:
-    """Whoever loses patience with close leaves nothing behind."""
-
-    async def scenario() -> None:
-        sink = ScriptedSink()
-        sink.hanging = True
-        delivery = Delivery(sink, limits=QUICK)
-        await delivery.open(300)
-        submit(delivery, "a")
-        closing = asyncio.create_task(delivery.close(60))
+async def test_close_gives_up_at_the_timeout_and_says_how_many_are_left() -> None:
+    sink = ScriptedSink()
+    sink.hanging = True
+    async with opened(sink) as delivery:
+        answers = submit(delivery, *(str(number) for number in range(15)))
         await until(lambda: sink.under_way)
-        closing.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await closing
+        assert await delivery.close(0.05) == 15
         assert sink.under_way == 0
+        assert answers == {}
         assert sink.closed == 1
 
-    run(scenario())
+
+async def test_a_cancelled_close_leaves_no_task() -> None:
+    sink = ScriptedSink()
+    sink.hanging = True
+    delivery = Delivery(sink, limits=QUICK)
+    await delivery.open(300)
+    submit(delivery, "a")
+    closing = asyncio.create_task(delivery.close(60))
+    await until(lambda: sink.under_way)
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    assert sink.under_way == 0
+    assert sink.closed == 1
 
 
-def test_open_waits_for_a_sink_that_is_away_with_one_line(caplog: pytest.LogCaptureFixture) -> None:
-    """The line names the setting and the address."""
-
-    async def scenario() -> None:
-        sink = ScriptedSink()
-        sink.opened_after = 3
-        delivery = Delivery(sink)
-        await delivery.open(300)
-        assert sink.open_attempts == 4
-        await delivery.close(300)
-
-    run(scenario())
+async def test_open_waits_for_a_sink_that_is_away_with_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    sink = ScriptedSink()
+    sink.opened_after = 3
+    delivery = Delivery(sink)
+    await delivery.open(300)
+    assert sink.open_attempts == 4
+    await delivery.close(300)
     [warning] = lines(caplog, logging.WARNING)
     assert "SITE_SCRIPTED_HOSTS is 'nowhere:1'" in warning
 
 
-def test_open_gives_up_in_time_and_releases_the_sink() -> None:
-    """After the wait the sink's own error comes out."""
-
-    async def scenario() -> None:
-        sink = ScriptedSink()
-        sink.opened_after = 1000
-        began = asyncio.get_running_loop().time()
-        with pytest.raises(SinkUnavailable, match="SITE_SCRIPTED_HOSTS"):
-            await Delivery(sink).open(0.5)
-        assert asyncio.get_running_loop().time() - began < 1
-        assert sink.closed == 1
-
-    run(scenario())
+async def test_open_gives_up_in_time_and_releases_the_sink() -> None:
+    sink = ScriptedSink()
+    sink.opened_after = 1000
+    began = asyncio.get_running_loop().time()
+    with pytest.raises(SinkUnavailable, match="SITE_SCRIPTED_HOSTS"):
+        await Delivery(sink).open(0.5)
+    assert asyncio.get_running_loop().time() - began < 1
+    assert sink.closed == 1
 
 
-def test_open_passes_a_wrong_setting_on_at_once() -> None:
+async def test_open_passes_a_wrong_setting_on_at_once() -> None:
     """What waiting cannot mend is not waited for."""
 
     class Misconfigured(ScriptedSink):
         async def open(self) -> None:
             raise ConfigError("SITE_SCRIPTED_HOSTS is empty, but must be set.")
 
-    async def scenario() -> None:
-        with pytest.raises(ConfigError):
-            await Delivery(Misconfigured()).open(60)
-
-    run(scenario())
+    with pytest.raises(ConfigError):
+        await Delivery(Misconfigured()).open(60)
 
 
 def test_a_period_has_so_many_lines_and_the_rest_is_counted() -> None:
-    """Two in ten seconds; what was held back is told once."""
     limit = LogLimit(count=2, period_seconds=10)
     assert [limit.admit(now) for now in (0, 1, 2, 9.9)] == [True, True, False, False]
     assert limit.admit(10)

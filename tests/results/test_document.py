@@ -8,6 +8,7 @@ from base64 import b64decode, b64encode
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum, StrEnum
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -15,8 +16,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from site_spider.errors import SinkRejected
-from site_spider.results.document import Result, encode, shortened
+from site_spider.adapters.local.results import LocalSink
+from site_spider.contracts.sink import Record
+from site_spider.errors import ConfigError, SinkRejected
+from site_spider.results.document import (
+    ALWAYS,
+    MARK,
+    Result,
+    absent,
+    encode,
+    kept,
+    result_fields,
+    settled,
+    shortened,
+    without_mark,
+    written,
+)
+from tests.in_process.engine import crawl
 
 LEAVES = (
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
@@ -94,7 +110,6 @@ def test_what_json_has_no_words_for_is_refused(value: Any) -> None:
     ],
 )
 def test_what_orjson_refuses_is_written_as_by_json(value: Any, written: bytes) -> None:
-    """And what both take has one spelling."""
     assert encode({"field": value}) == b'{"field":%b}' % written
 
 
@@ -124,3 +139,139 @@ def test_binary_content_is_cut_to_what_can_be_decoded() -> None:
     assert cut is not None
     assert (b64decode(cut["body_base64"]), cut["body_truncated"]) == (b"012345", True)
     assert shortened(document, 3) == {"body": None, "body_base64": "", "body_truncated": True}
+
+
+# --- Whose a field is that a result has no value for
+
+
+NONE = Result("a", description="no answer").document()
+
+
+@pytest.mark.parametrize(
+    ("stored", "is_kept"),
+    [
+        ({"proxy": "x"}, True),
+        ({"proxy": None}, False),
+        ({}, False),
+        ({"proxy": "x", MARK: "encoding,proxy"}, True),
+        ({"proxy": "x", MARK: ""}, False),
+        ({"proxy": "x", MARK: ["proxy"]}, True),  # somebody's own field of this name
+        ({"proxy": "x", "latency_ms": None, "redirects": 0}, False),  # of an earlier version
+        ({"proxy": "x", "latency_ms": None, "redirects": 0, MARK: "encoding,proxy"}, True),
+    ],
+)
+def test_a_value_is_the_producers_unless_we_wrote_it(stored: dict[str, Any], is_kept: bool) -> None:
+    assert kept(stored, ["proxy"]) == ({"proxy"} if is_kept else set())
+    over = settled(stored, NONE)
+    assert ("proxy" not in over) is is_kept
+    assert over[MARK] == ",".join(absent(NONE))
+
+
+def test_fields_of_the_contract_are_always_written() -> None:
+    stored = {"status": 7, "headers": "x", "body": "x", "description": "x"}
+    over = settled(stored, Result("a").document())
+    assert {name: over[name] for name in stored} == dict.fromkeys(stored)
+
+
+def test_what_is_no_result_is_written_as_it_is() -> None:
+    """A document of a pipeline of one's own: a null in it is meant."""
+    document = {"url_id": "a", "task_id": None}
+    assert settled({"task_id": "x"}, document) is document
+
+
+def test_readers_do_not_see_the_mark() -> None:
+    assert without_mark(dict(settled({}, NONE))) == NONE
+
+
+# --- SITE_RESULT_FIELDS: which fields of a result are written, and under which names
+
+
+FULL = Result("a", 200, "{}", "text", None, task_id="t", url="http://a/", meta={"x": 1}).document()
+
+
+def chosen(value: Any) -> dict[str, Any]:
+    return written(FULL, result_fields({"SITE_RESULT_FIELDS": value}))
+
+
+@pytest.mark.parametrize("value", ["", None, [], {}, "{}", " , "])
+def test_all_are_written_by_default(value: Any) -> None:
+    assert chosen(value) == FULL
+
+
+@pytest.mark.parametrize(
+    "value", ["url,task_id", ["url", "task_id"], '["url", "task_id"]', " url , task_id,status"]
+)
+def test_a_list_names_those_that_are_written_beside_the_contracts(value: Any) -> None:
+    assert chosen(value).keys() == ALWAYS | {"url", "task_id"}
+
+
+@pytest.mark.parametrize("value", [{"url": "link", "task_id": "job"}, '{"url": "link", "task_id": "job"}'])
+def test_a_mapping_gives_other_names(value: Any) -> None:
+    assert chosen(value) == {name: FULL[name] for name in ALWAYS} | {"link": "http://a/", "job": "t"}
+
+
+def test_two_fields_may_change_names() -> None:
+    assert chosen({"url": "final_url", "final_url": "url"})["final_url"] == "http://a/"
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("urls", "names 'urls', but a result has: url, final_url"),
+        ({"url": 7}, "maps url to 7, but"),
+        ({"url": ""}, "maps url to '', but"),
+        ({"url": "_id"}, "maps url to '_id', but"),
+        ({"url": "a,b"}, "maps url to 'a,b', but"),
+        ({"url": "absent"}, "maps url to 'absent', but"),
+        ({"body": "text"}, "the name of this field is fixed"),
+        ({"url": "x", "host": "x"}, "gives two fields one name"),
+        ({"url": "status"}, "gives two fields one name"),
+        ('{"url": ', "must be a JSON object"),
+        ('["url"', "must be a JSON array"),
+        ("url_id;url", "names 'url_id;url'"),
+    ],
+)
+def test_what_cannot_be_is_refused(value: Any, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        result_fields({"SITE_RESULT_FIELDS": value})
+    assert said in str(caught.value)
+    assert "SITE_RESULT_FIELDS" in str(caught.value)
+
+
+def test_fields_that_no_result_has_stay() -> None:
+    names = result_fields({"SITE_RESULT_FIELDS": "url"})
+    assert written({"url_id": "a", "mine": 1, "host": "x"}, names) == {"url_id": "a", "mine": 1}
+
+
+async def _store(sink: LocalSink, document: dict[str, Any]) -> None:
+    await sink.open()
+    await sink.write([Record(document["url_id"], document, 100)])
+    await sink.close()
+
+
+@pytest.mark.parametrize(
+    ("setting", "expected"),
+    [
+        ("", {"task_id": "theirs", "host": "h.test", "encoding": "utf-8"}),
+        ("url", {"task_id": "theirs", "host": "theirs", "encoding": "theirs"}),
+        (
+            json.dumps({"host": "site"}),
+            {"task_id": "theirs", "host": "theirs", "encoding": "theirs", "site": "h.test"},
+        ),
+    ],
+)
+def test_a_crawl_leaves_the_fields_of_a_producers_document(
+    tmp_path: Path, setting: str, expected: dict[str, str]
+) -> None:
+    """Crawled twice: the second result knows which fields are not ours."""
+    import asyncio
+
+    theirs = {"url_id": "1", "task_id": "theirs", "host": "theirs", "encoding": "theirs", "mine": 1}
+    asyncio.run(_store(LocalSink(tmp_path), theirs))
+    for _ in range(2):
+        found = crawl(
+            tmp_path, [{"url": "http://h.test/x", "meta": {"url_id": "1"}}], SITE_RESULT_FIELDS=setting
+        )
+    document = found.documents["1"]
+    assert {name: document[name] for name in expected} == expected
+    assert (document["status"], document["mine"]) == (200, 1)

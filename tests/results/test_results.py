@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
+from scrapy import Request, Spider
 
-from site_spider.contracts.seed_log import Message, Partition
+from site_spider.contracts.seed_log import Headers, Message, Partition
+from site_spider.engine.background import Background
+from site_spider.errors import LogUnavailable, SeedError, SinkRejected
 from site_spider.intake.seed_queue import seed_request
-from site_spider.ledger.completion import Completion, job_of
+from site_spider.ledger.completion import Completion, Job, SeedListener, job_of
 from site_spider.ledger.ledger import Ledger, Outcome, SeedInFlight
 from site_spider.observe.snapshot import Counted
 from site_spider.results.batch import BatchLimits
 from site_spider.results.commits import Member, OffsetCommits
 from site_spider.results.delivery import Delivery
 from site_spider.results.results import DeadLetters, Results
-from site_spider.seed.seed import Seed, parse_seed
+from site_spider.seed.seed import parse_seed
 from tests.in_process.scripted_sink import ScriptedSink
 
 P = Partition("seeds", 0)
@@ -40,7 +44,19 @@ class Letters(DeadLetters):
 
     def set_aside(self, message: Message, reason: str, entry: SeedInFlight) -> None:
         self.aside.append(reason)
-        self._completion.set_aside(entry)
+        self._completion.end_as(entry, Outcome.DEAD_LETTER)
+
+
+def begun(completion: Completion) -> tuple[SeedInFlight, Request, Job]:
+    """A seed that has begun."""
+    message = Message(P, 0, b"h.test", b'{"url": "http://h.test/", "meta": {"url_id": "a"}}')
+    seed = parse_seed(message.value)
+    entry = completion.take(message, seed)
+    assert entry is not None
+    entry.reads(seed)
+    request, job = seed_request(entry, Spider("any"))
+    completion.begin(request, job)
+    return entry, request, job
 
 
 class Crawl:
@@ -55,14 +71,7 @@ class Crawl:
             deliveries, (), commits, completion, self.letters, Counted().pages, lambda: False
         )
         completion.add(self.results)
-        message = Message(P, 0, None, b'{"url": "http://h.test/", "meta": {"url_id": "a"}}')
-        seed = parse_seed(message.value, frozenset())
-        assert isinstance(seed, Seed)
-        entry = self.completion.take(message, seed)
-        assert entry is not None
-        entry.reads(seed)
-        self.request, self.job = seed_request(entry, object())  # type: ignore[arg-type]
-        self.completion.begin(self.request, self.job)
+        _, self.request, _ = begun(completion)
 
     def end(self) -> None:
         self.results.submit({"url_id": "a", "body": "text"}, job_of(self.request))
@@ -70,7 +79,7 @@ class Crawl:
 
     @property
     def watermark(self) -> int:
-        return self.completion.positions()[P].offset
+        return self.completion.ledger.positions()[P].offset
 
 
 async def until(condition: Any) -> None:
@@ -79,38 +88,208 @@ async def until(condition: Any) -> None:
             await asyncio.sleep(0.001)
 
 
-def test_a_result_reaches_the_other_sink_and_the_seed_is_set_aside(caplog: pytest.LogCaptureFixture) -> None:
-    """In whichever order the sinks are named; the watermark moves on."""
-
-    async def scenario(broken_first: bool) -> None:
-        sink = ScriptedSink()
-        good, broken = Delivery(sink, limits=QUICK), BrokenDelivery(ScriptedSink(), limits=QUICK)
-        await good.open(300)
-        crawl = Crawl(*((broken, good) if broken_first else (good, broken)))
-        crawl.end()
-        await until(lambda: crawl.watermark == 1)
-        assert sink.written == [["a"]]
-        (reason,) = crawl.letters.aside
-        assert reason.startswith("sink scripted could not be given the result: AttributeError(")
-        assert crawl.completion.ledger.outcomes[Outcome.DEAD_LETTER] == 1
-        await good.close(300)
-
-    for broken_first in (True, False):
-        asyncio.run(scenario(broken_first))
-    assert [item.levelno for item in caplog.records if item.exc_info] == [logging.ERROR] * 2
+@pytest.mark.parametrize("broken_first", [True, False])
+async def test_a_result_reaches_the_other_sink_and_the_seed_is_set_aside(
+    broken_first: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    sink = ScriptedSink()
+    good, broken = Delivery(sink, limits=QUICK), BrokenDelivery(ScriptedSink(), limits=QUICK)
+    await good.open(300)
+    crawl = Crawl(*((broken, good) if broken_first else (good, broken)))
+    crawl.end()
+    await until(lambda: crawl.watermark == 1)
+    assert sink.written == [["a"]]
+    (reason,) = crawl.letters.aside
+    assert reason.startswith("sink scripted could not be given the result: AttributeError(")
+    assert crawl.completion.ledger.outcomes[Outcome.DEAD_LETTER] == 1
+    await good.close(300)
+    assert [item.levelno for item in caplog.records if item.exc_info] == [logging.ERROR]
 
 
-def test_a_result_that_comes_after_the_end_of_the_crawl_leaves_its_seed_to_be_repeated() -> None:
+async def test_a_result_that_comes_after_the_end_of_the_crawl_leaves_its_seed_to_be_repeated() -> None:
     """It is neither complete nor a dead letter."""
+    delivery = Delivery(ScriptedSink(), limits=QUICK)
+    await delivery.open(300)
+    await delivery.close(300)
+    crawl = Crawl(delivery)
+    crawl.end()
+    assert crawl.letters.aside == []
+    assert crawl.watermark == 0
+    assert crawl.completion.ledger.in_flight == 1
+
+
+# --- Dead letters that the log does not take as they are
+
+
+LONG = 900_000
+
+
+class NarrowLog:
+    """Takes so many bytes a message."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self.taken: list[Message] = []
+
+    def send(self, topic: str, key: bytes | None, value: bytes | None, headers: Headers = ()) -> Future[None]:
+        sent: Future[None] = Future()
+        size_bytes = (
+            len(key or b"") + len(value or b"") + sum(len(name) + len(text) for name, text in headers)
+        )
+        if size_bytes > self.limit_bytes:
+            sent.set_exception(SinkRejected("too large"))
+        else:
+            self.taken.append(Message(P, 0, key, value, tuple(headers)))
+            sent.set_result(None)
+        return sent
+
+    def flush(self, timeout_seconds: float) -> int:
+        return 0
+
+    def close(self) -> None:
+        pass
+
+
+class Ended(SeedListener):
+    """Tells of the first seed that ends."""
+
+    def __init__(self, told: asyncio.Future[SeedInFlight]) -> None:
+        self._told = told
+
+    def ended(self, entry: SeedInFlight) -> None:
+        self._told.set_result(entry)
+
+
+class Tree(SeedListener):
+    """A seed whose page gave something that cannot be stored, while a link of it waits."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        self.failures: list[BaseException] = []
+        self.log = NarrowLog(LONG)
+        self.completion = Completion(Ledger(), self)
+        self.completion.assigned({P: None})
+        self.entry, _, job = begun(self.completion)
+        letters = DeadLetters(self.log, "dead", self.completion, Background(self.failures.append))
+        self.completion.ledger.decide(self.entry, Outcome.RESULT)
+        letters.give_up(job, "no")
+        letters.give_up(job, "once more")
+
+    async def link_ends(self) -> None:
+        self.completion.release(self.entry)
+        await asyncio.sleep(0)  # the letter is durable
+        await asyncio.sleep(0)
+
+    def last_hold(self, entry: SeedInFlight) -> None:
+        self.told.append(f"last hold, {len(self.log.taken)} dead letters")
+
+    def ended(self, entry: SeedInFlight) -> None:
+        assert entry.outcome is not None
+        self.told.append(entry.outcome.value)
+
+
+async def test_a_dead_letter_is_written_when_all_else_of_its_tree_has_ended() -> None:
+    """Its next owner would write it a second time, should the partition leave before."""
+    tree = Tree()
+    assert tree.log.taken == []
+    await tree.link_ends()
+    assert (len(tree.log.taken), tree.told) == (1, ["dead_letter"])
+
+
+async def test_the_next_owner_writes_the_dead_letter_of_a_tree_that_it_does_again() -> None:
+    """Also when the partition comes back to this process: it does not count as done."""
+    tree = Tree()
+    tree.completion.lost([P])
+    await tree.link_ends()
+    assert (tree.log.taken, tree.told) == ([], [])
+    assert tree.completion.repeats.outcome(tree.entry.message) is None
+
+
+async def test_whoever_waits_for_the_last_hold_hears_of_it_when_the_dead_letter_is_durable() -> None:
+    """A transaction, or the count of a task, would say that the seed is complete."""
+    tree = Tree()
+    tree.completion.hold_to_close(tree.entry)
+    await tree.link_ends()
+    assert tree.told == ["last hold, 1 dead letters"]
+    tree.completion.release(tree.entry)
+    assert tree.told[1:] == ["dead_letter"]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "limit_bytes", "kept"),
+    [
+        (b"k", b"v" * LONG, 1_000_000, (1, LONG)),
+        (b"k", b"v" * LONG, LONG, (1, 100_000)),
+        (b"k" * LONG, b"v", LONG, (100_000, 1)),
+        (b"k" * LONG, None, LONG, (100_000, None)),
+        (None, b"v" * LONG, 50_000, (None, 1_000)),
+    ],
+)
+def test_a_message_that_is_too_large_with_its_headers_is_cut(
+    key: bytes | None, value: bytes | None, limit_bytes: int, kept: tuple[int | None, int | None]
+) -> None:
+    """Value and key: else it would be tried for ever, and the watermark would stand."""
+
+    async def scenario() -> Message:
+        durable: asyncio.Future[SeedInFlight] = asyncio.get_running_loop().create_future()
+        failures: list[BaseException] = []
+        log, message = NarrowLog(limit_bytes), Message(P, 0, key, value)
+        completion = Completion(Ledger(), Ended(durable))
+        completion.assigned({P: None})
+        entry = completion.take(message, SeedError("why"))
+        assert entry is not None
+        letters = DeadLetters(log, "dead", completion, Background(failures.append))
+        letters.set_aside(message, "why " * 5_000, entry)
+        assert await asyncio.wait_for(durable, 300) is entry
+        assert letters.under_way == 0
+        assert failures == []
+        (taken,) = log.taken
+        return taken
+
+    taken = asyncio.run(scenario())
+    assert (taken.key and len(taken.key), taken.value and len(taken.value)) == kept
+    headers = dict(taken.headers)
+    assert len(headers["error"]) == 1_000
+    is_whole = (taken.key, taken.value) == (key, value)
+    assert headers.get("truncated_from_bytes") == (None if is_whole else str(len(value or b"")).encode())
+
+
+def test_an_outage_is_said_once_when_it_begins_and_once_when_it_is_over(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """However many dead letters wait, and however often they are tried."""
+    caplog.set_level(logging.INFO, "site_spider.results.results")
+    monkeypatch.setattr("site_spider.results.results._RETRY_SECONDS", 0.01)
+
+    class Away(NarrowLog):
+        refused = 0
+
+        def send(
+            self, topic: str, key: bytes | None, value: bytes | None, headers: Headers = ()
+        ) -> Future[None]:
+            if self.refused == 100:
+                return super().send(topic, key, value, headers)
+            self.refused += 1
+            sent: Future[None] = Future()
+            sent.set_exception(LogUnavailable("no right to write"))
+            return sent
 
     async def scenario() -> None:
-        delivery = Delivery(ScriptedSink(), limits=QUICK)
-        await delivery.open(300)
-        await delivery.close(300)
-        crawl = Crawl(delivery)
-        crawl.end()
-        assert crawl.letters.aside == []
-        assert crawl.watermark == 0
-        assert crawl.completion.ledger.in_flight == 1
+        completion = Completion(Ledger())
+        completion.assigned({P: None})
+        log, failures = Away(1_000_000), list[BaseException]()
+        letters = DeadLetters(log, "dead", completion, Background(failures.append))
+        for offset in range(20):
+            message = Message(P, offset, b"k", b"v")
+            if (entry := completion.take(message, SeedError("why"))) is not None:
+                letters.set_aside(message, "why", entry)
+        while letters.under_way:
+            await asyncio.sleep(0.01)
+        assert (len(log.taken), failures, completion.ledger.in_flight) == (20, [], 0)
 
-    asyncio.run(scenario())
+    asyncio.run(asyncio.wait_for(scenario(), 300))
+    said = [record.message for record in caplog.records if not record.message.startswith("Dead letter from")]
+    assert [line.split(" to dead")[0] for line in said] == [
+        "Dead letters cannot be written",
+        "Dead letters are written",
+    ]

@@ -42,7 +42,6 @@ def to_bulk(answer: Said) -> Callable[[Asked], Said]:
 
 @pytest.mark.parametrize("name", ODD)
 def test_an_odd_answer_is_an_outage_that_says_what_came(name: str) -> None:
-    """In one short line without control characters."""
     with pytest.raises(SinkUnavailable) as caught:
         write_to(to_bulk(odd(name)))
     assert str(caught.value).isprintable()

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 from typing import Any
 
 import pytest
 
+from site_spider.adapters.elasticsearch import sink
 from site_spider.adapters.elasticsearch.client import verdict_of
 from site_spider.adapters.elasticsearch.results import ElasticsearchResults
-from site_spider.adapters.elasticsearch.sink import ElasticsearchSink
-from site_spider.contracts.sink import Answer
+from site_spider.adapters.elasticsearch.sink import ElasticsearchSink, Sizes
+from site_spider.contracts.sink import Answer, Record
 from site_spider.errors import ConfigError, SinkUnavailable
-from tests.adapters.elasticsearch.sinks import record, settings, settings_for, write
+from tests.adapters.elasticsearch.conftest import record, settings_for, write
+from tests.adapters.elasticsearch.odd_answers import bulk, good, item
+from tests.adapters.elasticsearch.odd_answers import settings_for as settings_of
+from tests.adapters.raw_server import Asked, Said, answering, said
 from tests.contracts.trials import (
     answers,
+    written,
 )
-from tests.real_servers import elasticsearch_client
-
-__all__ = ["settings"]
-
 
 # --- Settings, without a server ---
 
@@ -29,7 +32,6 @@ __all__ = ["settings"]
     "hosts", ["", " , ", "localhost:9200", "ftp://host:21", "http://host", "http://:9200"]
 )
 def test_hosts_that_lead_nowhere_are_refused(hosts: str) -> None:
-    """The error names the setting."""
     with pytest.raises(ConfigError, match="SITE_ELASTICSEARCH_HOSTS"):
         ElasticsearchSink.from_settings({"SITE_ELASTICSEARCH_HOSTS": hosts, "SITE_RESULTS_INDEX": "x"})
 
@@ -47,7 +49,6 @@ def test_an_index_that_cannot_be_is_refused(index: str) -> None:
     "options", ['{"no_such": 1}', '{"ca_certs": "/no/such/file"}', '{"hosts": "x"}', "[1]"]
 )
 def test_options_that_the_client_does_not_take_are_refused(options: str) -> None:
-    """With the client's words and the name of the setting."""
     settings = settings_for("https://host:9200", SITE_ELASTICSEARCH_OPTIONS=options)
     with pytest.raises(ConfigError, match="SITE_ELASTICSEARCH_OPTIONS"):
         ElasticsearchSink.from_settings(settings)
@@ -133,24 +134,105 @@ def test_several_bad_records_of_every_sort_are_found(settings: dict[str, Any]) -
 
 
 @pytest.mark.servers
-def test_a_closed_index_is_an_outage(settings: dict[str, Any]) -> None:
+def test_a_closed_index_is_an_outage(settings: dict[str, Any], client: Any) -> None:
     """Whoever closes the index gets the results when he opens it again."""
     sink = ElasticsearchSink.from_settings(settings)
     write(sink, [record("a", {"status": 1})])
-    with elasticsearch_client(settings["SITE_ELASTICSEARCH_HOSTS"]) as client:
-        client.indices.close(index=settings["SITE_RESULTS_INDEX"])
-        assert answers(write(sink, [record("a", {"status": 2})])) == [Answer.RETRY]
-        with closing(ElasticsearchResults.from_settings(settings)) as reader:
-            for ask in (partial(reader.known, ["a"], []), partial(reader.exchange, "x", {"a": (None, "1")})):
-                with pytest.raises(SinkUnavailable, match="closed"):  # its documents are not missing
-                    ask()
-        client.indices.open(index=settings["SITE_RESULTS_INDEX"])
-        assert answers(write(sink, [record("a", {"status": 2})])) == [Answer.ACKNOWLEDGED]
+    client.indices.close(index=settings["SITE_RESULTS_INDEX"])
+    assert answers(write(sink, [record("a", {"status": 2})])) == [Answer.RETRY]
+    with closing(ElasticsearchResults.from_settings(settings)) as reader:
+        for ask in (partial(reader.known, ["a"], []), partial(reader.exchange, "x", {"a": (None, "1")})):
+            with pytest.raises(SinkUnavailable, match="closed"):  # its documents are not missing
+                ask()
+    client.indices.open(index=settings["SITE_RESULTS_INDEX"])
+    assert answers(write(sink, [record("a", {"status": 2})])) == [Answer.ACKNOWLEDGED]
 
 
 @pytest.mark.servers
 def test_one_dead_host_of_two_is_passed_over(settings: dict[str, Any]) -> None:
-    """The client goes on to the next one at once."""
     hosts = "http://127.0.0.1:9," + settings["SITE_ELASTICSEARCH_HOSTS"]
     sink = ElasticsearchSink.from_settings({**settings, "SITE_ELASTICSEARCH_HOSTS": hosts})
     assert answers(write(sink, [record("a", {"status": 1})])) == [Answer.ACKNOWLEDGED]
+
+
+# --- 413 of a proxy in trouble, which refuses anything, and of one with a limit
+
+
+REFUSED = said(b"<html>413</html>", status=413, kind="text/html")
+
+
+def records(*sizes: int) -> list[Record]:
+    return [Record(f"r{number}", {"body": "x" * size}, size) for number, size in enumerate(sizes)]
+
+
+def write_to(answer: Callable[[Asked], Said], *batches: list[Record]) -> list[Answer]:
+    with answering(answer) as address:
+        return answers(written(ElasticsearchSink.from_settings(settings_of(address)), *batches))
+
+
+def limited_to(limit_bytes: int) -> Callable[[Asked], Said]:
+    """A proxy that refuses larger requests; a probe changes nothing behind it."""
+
+    def answer(asked: Asked) -> Said:
+        if "_bulk" not in asked.path:
+            return good(asked)
+        if len(asked.body) > limit_bytes:
+            return REFUSED
+        missing = {"type": "document_missing_exception", "reason": "missing"}
+        items = [
+            item(key, 404, error=missing) if key == "site_spider-probe" else item(key) for key in asked.ids
+        ]
+        return bulk(items, errors="site_spider-probe" in asked.ids)
+
+    return answer
+
+
+def test_a_proxy_that_refuses_everything_is_an_outage() -> None:
+    def answer(asked: Asked) -> Said:
+        return REFUSED if "_bulk" in asked.path else good(asked)
+
+    assert set(write_to(answer, records(10, 2000, 300, 5))) == {Answer.RETRY}
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_only_the_record_that_is_larger_than_those_that_pass_is_rejected(count: int) -> None:
+    """Also when there is no other record that could show it."""
+    sizes = [100] * (count - 1)
+    found = write_to(limited_to(5000), records(*sizes, 20_000))
+    assert found == [*[Answer.ACKNOWLEDGED] * (count - 1), Answer.REJECTED]
+
+
+def test_a_record_that_is_smaller_than_what_has_passed_lately_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sink, "_REMEMBERED_SECONDS", 3600.0)  # of a machine that stands still
+    refusals = itertools.count()
+
+    def answer(asked: Asked) -> Said:
+        if b"r0" in asked.body and b"y" * 50 in asked.body and next(refusals) < 5:
+            return REFUSED
+        return limited_to(100_000)(asked)
+
+    later = [Record("r0", {"body": "y" * 300}, 300)]
+    assert Answer.REJECTED not in write_to(answer, records(4000), later, later, later)
+
+
+def test_a_refusal_that_passes_is_no_fault() -> None:
+    """Refused alone once, and taken when something smaller has passed."""
+    refusals = itertools.count()
+
+    def answer(asked: Asked) -> Said:
+        return REFUSED if b"xxx" in asked.body and next(refusals) < 1 else limited_to(10**6)(asked)
+
+    assert write_to(answer, records(3000)) == [Answer.ACKNOWLEDGED]
+
+
+def test_what_passed_long_ago_says_nothing() -> None:
+    sizes = Sizes()
+    sizes.passed(1000, 0.0)
+    sizes.passed(10, 30.0)
+    assert not sizes.is_largest(500, 59.0)
+    assert sizes.is_largest(500, 61.0)
+    assert not sizes.is_largest(10, 61.0)
+    assert sizes.has_passed_since(29.0)
+    assert not sizes.has_passed_since(30.0)

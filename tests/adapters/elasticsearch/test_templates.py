@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from site_spider.adapters.elasticsearch.client import closing_changes
+from site_spider.adapters.elasticsearch.client import IndexTemplate, closing_changes
 from site_spider.adapters.elasticsearch.results import ElasticsearchResults
-from site_spider.adapters.elasticsearch.sink import ElasticsearchSink
+from site_spider.adapters.elasticsearch.sink import MOST_CHARACTERS, TEMPLATES, ElasticsearchSink, page_text
 from site_spider.contracts.sink import Answer
 from site_spider.observe.counters import counters
-from tests.adapters.elasticsearch.sinks import record, settings, write
+from site_spider.results.document import PAGE_FIELDS, Result
+from tests.adapters.elasticsearch.conftest import record, write
 from tests.contracts.trials import (
     answers,
 )
+from tests.growth import assert_grows
 from tests.in_process.engine import crawl
-from tests.real_servers import elasticsearch_client
-
-__all__ = ["settings"]
-
 
 OLD_MAPPINGS: list[dict[str, Any]] = [
     {},
@@ -32,7 +33,9 @@ OLD_MAPPINGS: list[dict[str, Any]] = [
 
 @pytest.mark.servers
 @pytest.mark.parametrize("mappings", OLD_MAPPINGS, ids=str)
-def test_no_producers_meta_harms_others_results(settings: dict[str, Any], mappings: dict[str, Any]) -> None:
+def test_no_producers_meta_harms_others_results(
+    settings: dict[str, Any], client: Any, index: str, mappings: dict[str, Any]
+) -> None:
     """In an index that was made before us, with 1,000 fields at most, of which one task sends 5,000.
 
     Odd names may be refused there, for their own sake.
@@ -48,23 +51,21 @@ def test_no_producers_meta_harms_others_results(settings: dict[str, Any], mappin
         hostile.append({"deep": hostile[-1]} if "deep" in hostile[-1] else {"deep": {}})
     records = [record(f"h{number}", {"status": 200, "meta": meta}) for number, meta in enumerate(hostile)]
     others = [record(f"o{number}", {"status": 200, "meta": {f"new{number}": 1}}) for number in range(5)]
-    index = settings["SITE_RESULTS_INDEX"]
-    with elasticsearch_client(settings["SITE_ELASTICSEARCH_HOSTS"]) as client:
-        client.indices.create(index=index, mappings=mappings)
-        verdicts = write(ElasticsearchSink.from_settings(settings), [*records, *others])
-        kept = [
-            verdicts[0],
-            verdicts[1],
-            *verdicts[len(records) :],
-        ]
-        assert answers(kept) == [Answer.ACKNOWLEDGED] * len(kept)
-        assert client.get(index=index, id="h1")["_source"]["meta"] == hostile[1]
-        found = client.indices.get_mapping(index=index)[index]["mappings"]["properties"]["meta"]
-        assert len(found.get("properties", {})) <= 1
+    client.indices.create(index=index, mappings=mappings)
+    verdicts = write(ElasticsearchSink.from_settings(settings), [*records, *others])
+    kept = [
+        verdicts[0],
+        verdicts[1],
+        *verdicts[len(records) :],
+    ]
+    assert answers(kept) == [Answer.ACKNOWLEDGED] * len(kept)
+    assert client.get(index=index, id="h1")["_source"]["meta"] == hostile[1]
+    found = client.indices.get_mapping(index=index)[index]["mappings"]["properties"]["meta"]
+    assert len(found.get("properties", {})) <= 1
 
 
 @pytest.mark.servers
-def test_the_template_gives_the_index_its_mappings(settings: dict[str, Any]) -> None:
+def test_the_template_gives_the_index_its_mappings(settings: dict[str, Any], client: Any, index: str) -> None:
     """Long and strange values are stored, and what people filter by can be aggregated."""
     strange = {
         "meta": {"a.b": 1, "a": {"b": "text"}, "": 2, "漢" * 1000: "漢" * 30_000},
@@ -76,16 +77,14 @@ def test_the_template_gives_the_index_its_mappings(settings: dict[str, Any]) -> 
     later = {"meta": {"a": "other type"}, "own": "no date"}
     verdicts = write(ElasticsearchSink.from_settings(settings), [record("a", strange), record("b", later)])
     assert answers(verdicts) == [Answer.ACKNOWLEDGED] * 2
-    with elasticsearch_client(settings["SITE_ELASTICSEARCH_HOSTS"]) as client:
-        index = settings["SITE_RESULTS_INDEX"]
-        mapping = client.indices.get_mapping(index=index)[index]["mappings"]["properties"]
-        assert mapping["body"]["type"] == "text"
-        assert mapping["meta"]["type"] == "flattened"
-        assert mapping["own"]["type"] == "keyword"
+    mapping = client.indices.get_mapping(index=index)[index]["mappings"]["properties"]
+    assert mapping["body"]["type"] == "text"
+    assert mapping["meta"]["type"] == "flattened"
+    assert mapping["own"]["type"] == "keyword"
 
 
 @pytest.mark.servers
-def test_statistics_can_be_summed(settings: dict[str, Any]) -> None:
+def test_statistics_can_be_summed(settings: dict[str, Any], client: Any) -> None:
     """Numbers by status are numbers, and a fraction after a whole number is not cut."""
     documents = [
         {
@@ -106,51 +105,48 @@ def test_statistics_can_be_summed(settings: dict[str, Any]) -> None:
     records = [record(f"p-{number}", document) for number, document in enumerate(documents)]
     sink = ElasticsearchSink.for_statistics(settings)
     assert answers(write(sink, records)) == answers(write(sink, records)) == [Answer.ACKNOWLEDGED] * 2
-    with elasticsearch_client(settings["SITE_ELASTICSEARCH_HOSTS"]) as client:
-        index = settings["SITE_STATS_INDEX"]
-        client.indices.refresh(index=index)
-        fields = ("total_num", "by_status.200", "rate")
-        sums = client.search(index=index, size=0, aggs={field: {"sum": {"field": field}} for field in fields})
-        assert [sums["aggregations"][field]["value"] for field in fields] == [4, 7, 2.5]
-        assert client.indices.get_mapping(index=index)[index]["mappings"]["properties"]["process"] == {
-            "type": "keyword",
-            "ignore_above": 1024,
-        }
+    index = settings["SITE_STATS_INDEX"]
+    client.indices.refresh(index=index)
+    fields = ("total_num", "by_status.200", "rate")
+    sums = client.search(index=index, size=0, aggs={field: {"sum": {"field": field}} for field in fields})
+    assert [sums["aggregations"][field]["value"] for field in fields] == [4, 7, 2.5]
+    assert client.indices.get_mapping(index=index)[index]["mappings"]["properties"]["process"] == {
+        "type": "keyword",
+        "ignore_above": 1024,
+    }
 
 
 @pytest.mark.servers
-def test_a_template_that_somebody_changed_is_left_alone(settings: dict[str, Any]) -> None:
+def test_a_template_that_somebody_changed_is_left_alone(
+    settings: dict[str, Any], client: Any, index: str
+) -> None:
     """Ten processes that start at once install it; none writes over the same or a newer version."""
     sink = ElasticsearchSink.from_settings(settings)
 
-    async def open_many() -> None:
-        sinks = [ElasticsearchSink.from_settings(settings) for _ in range(10)]
-        await asyncio.gather(*(one.open() for one in sinks))
-        await asyncio.gather(*(one.close() for one in sinks))
+    async def ten() -> None:
+        await asyncio.gather(*(opened(ElasticsearchSink.from_settings(settings)) for _ in range(10)))
 
-    asyncio.run(open_many())
-    index = settings["SITE_RESULTS_INDEX"]
+    asyncio.run(ten())
     name = f"site_spider-{index}"
-    with elasticsearch_client(settings["SITE_ELASTICSEARCH_HOSTS"]) as client:
-        mine = {"mappings": {"properties": {"status": {"type": "keyword"}}}}
-        client.indices.put_index_template(
-            name=name, version=99, index_patterns=[index, f"{index}-*"], priority=20, template=mine
-        )
-        assert answers(write(sink, [record("a", {"status": "as I like"})])) == [Answer.ACKNOWLEDGED]
-        found = client.indices.get_index_template(name=name)["index_templates"][0]
-        assert found["index_template"]["version"] == 99
+    mine = {"mappings": {"properties": {"status": {"type": "keyword"}}}}
+    client.indices.put_index_template(
+        name=name, version=99, index_patterns=[index, f"{index}-*"], priority=20, template=mine
+    )
+    assert answers(write(sink, [record("a", {"status": "as I like"})])) == [Answer.ACKNOWLEDGED]
+    found = client.indices.get_index_template(name=name)["index_templates"][0]
+    assert found["index_template"]["version"] == 99
 
 
 @pytest.mark.servers
-def test_an_index_that_was_there_keeps_its_mappings(settings: dict[str, Any]) -> None:
+def test_an_index_that_was_there_keeps_its_mappings(
+    settings: dict[str, Any], client: Any, index: str
+) -> None:
     """Results go into an index of the producer's, beside its own fields, and can be filtered there."""
-    index = settings["SITE_RESULTS_INDEX"]
-    with elasticsearch_client(settings["SITE_ELASTICSEARCH_HOSTS"]) as client:
-        client.index(index=index, id="a", document={"mine": "x", "task_id": "Job One"})
-        before = client.indices.get_mapping(index=index)[index]["mappings"]["properties"]
-        write(ElasticsearchSink.from_settings(settings), [record("a", {"status": 200, "body": "text"})])
-        after = client.indices.get_mapping(index=index)[index]["mappings"]["properties"]
-        assert {name: after[name] for name in before} == before
+    client.index(index=index, id="a", document={"mine": "x", "task_id": "Job One"})
+    before = client.indices.get_mapping(index=index)[index]["mappings"]["properties"]
+    write(ElasticsearchSink.from_settings(settings), [record("a", {"status": 200, "body": "text"})])
+    after = client.indices.get_mapping(index=index)[index]["mappings"]["properties"]
+    assert {name: after[name] for name in before} == before
     reader = ElasticsearchResults.from_settings(settings)
     expected = {"url_id": "a", "mine": "x", "task_id": "Job One", "status": 200, "body": "text"}
     assert list(reader.search(task_id="Job One")) == [expected]
@@ -159,26 +155,25 @@ def test_an_index_that_was_there_keeps_its_mappings(settings: dict[str, Any]) ->
 
 @pytest.mark.servers
 def test_an_index_with_too_many_fields_takes_statistics_all_the_same(
-    settings: dict[str, Any], tmp_path: Path
+    settings: dict[str, Any], client: Any, tmp_path: Path
 ) -> None:
     """Without counters by name; and a counter whose type changes costs nothing at all."""
-    hosts, index = settings["SITE_ELASTICSEARCH_HOSTS"], settings["SITE_STATS_INDEX"]
-    with elasticsearch_client(hosts) as client:
-        asyncio.run(opened(ElasticsearchSink.for_statistics(settings)))
-        client.indices.create(index=index)
-        fields = len(fields_of(client.indices.get_mapping(index=index)[index]["mappings"]))
-        limit = {"index.mapping.total_fields.limit": fields + 20}
-        client.indices.put_settings(index=index, settings=limit)
-        crawl(tmp_path, [{"url": "http://h.test/"}], **settings, SITE_STATS_TO="elasticsearch")
-        client.indices.refresh(index=index)
-        hits = client.search(index=index, size=100)["hits"]["hits"]
+    index = settings["SITE_STATS_INDEX"]
+    asyncio.run(opened(ElasticsearchSink.for_statistics(settings)))
+    client.indices.create(index=index)
+    fields = len(fields_of(client.indices.get_mapping(index=index)[index]["mappings"]))
+    limit = {"index.mapping.total_fields.limit": fields + 20}
+    client.indices.put_settings(index=index, settings=limit)
+    crawl(tmp_path, [{"url": "http://h.test/"}], **settings, SITE_STATS_TO="elasticsearch")
+    client.indices.refresh(index=index)
+    hits = client.search(index=index, size=100)["hits"]["hits"]
     [last] = [hit["_source"] for hit in hits if hit["_source"]["moment"] == "close"]
     assert last["seeds"]["completed"] == 1
     assert "counters" not in last
 
 
 @pytest.mark.servers
-def test_counters_of_any_name_and_type_are_stored(settings: dict[str, Any]) -> None:
+def test_counters_of_any_name_and_type_are_stored(settings: dict[str, Any], client: Any) -> None:
     """A number in one process and a text in another, and names within names."""
     names = ("my/custom", "my", "a", "a.b", "a.b.c", "..", "", " ", "_id", "x" * 600)
     sink, index = ElasticsearchSink.for_statistics(settings), settings["SITE_STATS_INDEX"]
@@ -186,11 +181,10 @@ def test_counters_of_any_name_and_type_are_stored(settings: dict[str, Any]) -> N
         found = counters(dict.fromkeys(names, odd))
         document = {"process": key, "counters": found.numbers, "texts": found.texts}
         assert answers(write(sink, [record(key, document)])) == [Answer.ACKNOWLEDGED]
-    with elasticsearch_client(settings["SITE_ELASTICSEARCH_HOSTS"]) as client:
-        client.indices.refresh(index=index)
-        assert client.get(index=index, id="p-1")["_source"]["texts"]["my/custom"] == "text"
-        total = client.search(index=index, size=0, aggs={"a": {"max": {"field": "counters.my/custom"}}})
-        assert total["aggregations"]["a"]["value"] == 1
+    client.indices.refresh(index=index)
+    assert client.get(index=index, id="p-1")["_source"]["texts"]["my/custom"] == "text"
+    total = client.search(index=index, size=0, aggs={"a": {"max": {"field": "counters.my/custom"}}})
+    assert total["aggregations"]["a"]["value"] == 1
 
 
 async def opened(sink: ElasticsearchSink) -> None:
@@ -251,48 +245,239 @@ def document(number: int) -> dict[str, Any]:
 
 
 @pytest.mark.servers
-def test_statistics_go_to_the_write_index_of_an_alias(settings: dict[str, Any]) -> None:
+def test_statistics_go_to_the_write_index_of_an_alias(settings: dict[str, Any], client: Any) -> None:
     """Its indices have the mappings of the template; a document that is sent again stays one."""
     alias = settings["SITE_STATS_INDEX"]
     first, second = f"{alias}-000001", f"{alias}-000002"
     sink = ElasticsearchSink.for_statistics(settings)
-    with elasticsearch_client(settings["SITE_ELASTICSEARCH_HOSTS"]) as client:
-        try:
-            client.indices.create(index=first, aliases={alias: {"is_write_index": True}})
-            assert answers(write(sink, [record("p-1", document(1))])) == [Answer.ACKNOWLEDGED]
-            client.indices.rollover(alias=alias)
-            for _ in range(2):
-                assert answers(write(sink, [record("p-2", document(2))])) == [Answer.ACKNOWLEDGED]
-            client.indices.refresh(index=alias)
-            assert [client.count(index=index)["count"] for index in (first, second)] == [1, 1]
-            mapping = client.indices.get_mapping(index=second)[second]["mappings"]["properties"]
-            assert mapping["process"]["type"] == "keyword"
-            client.indices.delete(index=first)  # what a policy does when it is old
-            assert client.count(index=alias)["count"] == 1
-        finally:
-            for index in (first, second):
-                client.options(ignore_status=404).indices.delete(index=index)
+    try:
+        client.indices.create(index=first, aliases={alias: {"is_write_index": True}})
+        assert answers(write(sink, [record("p-1", document(1))])) == [Answer.ACKNOWLEDGED]
+        client.indices.rollover(alias=alias)
+        for _ in range(2):
+            assert answers(write(sink, [record("p-2", document(2))])) == [Answer.ACKNOWLEDGED]
+        client.indices.refresh(index=alias)
+        assert [client.count(index=index)["count"] for index in (first, second)] == [1, 1]
+        mapping = client.indices.get_mapping(index=second)[second]["mappings"]["properties"]
+        assert mapping["process"]["type"] == "keyword"
+        client.indices.delete(index=first)  # what a policy does when it is old
+        assert client.count(index=alias)["count"] == 1
+    finally:
+        for index in (first, second):
+            client.options(ignore_status=404).indices.delete(index=index)
 
 
 @pytest.mark.servers
-def test_a_result_of_a_page_stays_one_after_a_reindex(settings: dict[str, Any]) -> None:
+def test_a_result_of_a_page_stays_one_after_a_reindex(settings: dict[str, Any], client: Any) -> None:
     """As docs/observability.md says: another index, its documents, and the alias in place of the name."""
     name = settings["SITE_RESULTS_INDEX"]
     new = f"{name}-2"
     sink = ElasticsearchSink.from_settings(settings)
-    with elasticsearch_client(settings["SITE_ELASTICSEARCH_HOSTS"]) as client:
+    try:
+        write(sink, [record("a", {"status": 200, "mine": "x"})])
+        client.indices.refresh(index=name)
+        client.indices.create(index=new)
+        for hit in client.search(index=name)["hits"]["hits"]:  # _reindex, which the slim server lacks
+            client.index(index=new, id=hit["_id"], document=hit["_source"])
+        swap = [{"remove_index": {"index": name}}, {"add": {"index": new, "alias": name}}]
+        client.indices.update_aliases(actions=swap)
+        assert answers(write(sink, [record("a", {"status": 404})])) == [Answer.ACKNOWLEDGED]
+        found = client.get(index=name, id="a")["_source"]
+        assert (found["status"], found["mine"]) == (404, "x")
+        mapping = client.indices.get_mapping(index=new)[new]["mappings"]["properties"]
+        assert mapping["reason"]["type"] == "keyword"
+    finally:
+        client.options(ignore_status=404).indices.delete(index=new)
+
+
+# --- Pages are searched as text, and indices of earlier versions go on working
+
+
+CAFE = '<html><a href="/menu" class="big">Le Café</a><script>var hidden</script><p>M&uuml;nchen</html>'
+PLAIN = "<p>nothing of the kind</p>"
+
+
+def page(key: str, body: str | None) -> Any:
+    result = Result(key, 200, body=body, url=f"http://h.test/{key}", reason=None, registered_domain="h.test")
+    return record(key, result.document())
+
+
+@pytest.mark.parametrize(
+    ("markup", "text"),
+    [
+        (CAFE, "Le Cafe Munchen"),
+        ("a < b and c > d", "a < b and c > d"),
+        ("<!-- href -->x<STYLE>.a{}</style >y<script>1 < 2", "x y"),
+        ("<a title='cafe", ""),
+        ("ＡÅﬁ ß", "AAfi ß"),
+        ("", ""),
+    ],
+)
+def test_the_text_of_a_page_is_what_a_reader_sees(markup: str, text: str) -> None:
+    assert page_text(markup) == text
+
+
+@pytest.mark.parametrize("bad", ["<a", "<!--", "<script>", "<script></scrip", "<", "&#", "é", "<style"])
+def test_no_page_holds_up_the_event_loop(bad: str) -> None:
+    assert len(page_text(bad * 2_000_000)) <= MOST_CHARACTERS * 2
+    assert_grows(lambda n: partial(page_text, bad * n), 200_000)
+
+
+def test_both_templates_search_text_not_mark_up() -> None:
+    for name in ("results", "items"):
+        template = IndexTemplate(TEMPLATES / f"{name}-template.json", "x").content["template"]
+        analyzer = template["settings"]["analysis"]["analyzer"]["page_text"]
+        assert analyzer["char_filter"] == ["html_strip"]
+        assert analyzer["filter"] == ["lowercase", "asciifolding"]
+        assert '"analyzer": "page_text"' in json.dumps(template["mappings"])
+
+
+@pytest.mark.servers
+def test_a_server_finds_words_without_accents_and_no_mark_up(
+    settings: dict[str, Any], client: Any, index: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also one without the module for that, and a second process that finds the template installed."""
+    caplog.set_level(logging.INFO)
+    for key, body in (("a", CAFE), ("b", PLAIN)):
+        sink = ElasticsearchSink.from_settings(settings)
+        assert answers(write(sink, [page(key, body), page(f"{key}-none", None)])) == [Answer.ACKNOWLEDGED] * 2
+    client.indices.refresh(index=index)
+    mapping = client.indices.get_mapping(index=index)[index]["mappings"]["properties"]
+    is_slim = "body_text" in mapping
+    said = [one for one in caplog.records if "lacks the module analysis-common" in one.message]
+    assert len(said) == is_slim
+    assert [one for one in caplog.records if one.levelno >= logging.WARNING] == []
+
+    def found(words: str) -> list[str]:
+        for query in (
+            {"simple_query_string": {"query": words}},
+            {"match": {"body_text" if is_slim else "body": words}},
+        ):
+            hits = client.search(index=index, query=query)["hits"]["hits"]
+            keys = sorted(hit["_id"] for hit in hits)
+        return keys
+
+    assert found("cafe") == found("CAFE menu") == found("munchen") == ["a"]
+    assert found("href") == found("class") == found("script") == []
+    assert client.get(index=index, id="a")["_source"]["body"] == CAFE
+
+
+@pytest.mark.servers
+def test_a_page_that_has_no_text_any_more_is_not_found_by_it(
+    settings: dict[str, Any], client: Any, index: str
+) -> None:
+    sink = ElasticsearchSink.from_settings(settings)
+    write(sink, [page("a", CAFE)])
+    write(ElasticsearchSink.from_settings(settings), [page("a", None)])
+    client.indices.refresh(index=index)
+    assert client.count(index=index, query={"simple_query_string": {"query": "cafe"}})["count"] == 0
+
+
+def failure(key: str) -> Any:
+    result = Result(
+        key, description="TimeoutError: x", reason="TimeoutError", url="http://h/", registered_domain="h"
+    )
+    return record(key, result.document())
+
+
+def old_mapping(**more: Any) -> dict[str, Any]:
+    """What the version before had, as somebody copied it."""
+    properties = dict(IndexTemplate(TEMPLATES / "results-template.json", "x").properties)
+    for name in ("reason", "registered_domain", "absent", *PAGE_FIELDS):
+        del properties[name]
+    return {**more, "properties": {**properties, "body": {"type": "text"}}}
+
+
+@pytest.mark.servers
+@pytest.mark.parametrize("is_old", [False, True])
+def test_titles_and_texts_are_searched_and_languages_counted(
+    settings: dict[str, Any], client: Any, index: str, is_old: bool
+) -> None:
+    """Also in an index of an earlier version, without the folding of accents."""
+    said = {
+        "title": "Le Café",
+        "text": "Bonjour à tous",
+        "language": "fr",
+        "published_at": "2026-01-01T00:00:00+00:00",
+    }
+    result = Result("a", 200, links_out=3, additional_urls=["http://h/x", "http://h/y"], **said)
+    if is_old:
+        client.indices.create(index=index, mappings=old_mapping())
+    sink = ElasticsearchSink.from_settings(settings)
+    assert answers(write(sink, [record("a", result.document())])) == [Answer.ACKNOWLEDGED]
+    client.indices.refresh(index=index)
+    mapping = client.indices.get_mapping(index=index)[index]["mappings"]["properties"]
+    cafe, hello = ("cafe", "a") if "analyzer" in mapping["title"] else ("café", "À")
+    assert not (is_old and "analyzer" in mapping["title"])
+    for query in (
+        {"match": {"title": cafe}},
+        {"match": {"text": hello}},
+        {"term": {"title.keyword": "Le Café"}},
+        {"term": {"language": "fr"}},
+        {"range": {"published_at": {"gte": "2026-01-01"}}},
+        {"term": {"additional_urls": "http://h/y"}},
+    ):
+        assert client.count(index=index, query=query)["count"] == 1, query
+
+
+@pytest.mark.servers
+@pytest.mark.parametrize("dynamic", ["strict", "true", "false", "runtime"])
+def test_an_index_of_an_earlier_version_takes_results(
+    settings: dict[str, Any], client: Any, index: str, dynamic: str
+) -> None:
+    client.indices.create(index=index, mappings=old_mapping(dynamic=dynamic))
+    sink = ElasticsearchSink.from_settings(settings)
+    assert answers(write(sink, [failure("a"), page("b", CAFE)])) == [Answer.ACKNOWLEDGED] * 2
+    client.indices.refresh(index=index)
+    assert client.get(index=index, id="a")["_source"]["reason"] == "TimeoutError"
+    found = client.count(index=index, query={"term": {"reason": "TimeoutError"}})["count"]
+    assert found == (0 if dynamic == "false" else 1)
+
+
+@pytest.mark.servers
+def test_a_strict_mapping_that_may_not_be_changed_refuses_no_result(
+    settings: dict[str, Any], client: Any, index: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What it has no field for is left out, and said once."""
+    client.indices.create(index=index, mappings=old_mapping(dynamic="strict"))
+    client.indices.put_settings(index=index, settings={"index.blocks.metadata": True})
+    sink = ElasticsearchSink.from_settings(settings)
+    wrong = record("w", {"status": "no number"})
+    verdicts = [answers(write(sink, [failure("a"), wrong, page("b", CAFE)])) for _ in range(2)]
+    assert verdicts == [[Answer.ACKNOWLEDGED, Answer.REJECTED, Answer.ACKNOWLEDGED]] * 2
+    client.indices.put_settings(index=index, settings={"index.blocks.metadata": False})
+    stored = client.get(index=index, id="a")["_source"]
+    assert stored["description"] == "TimeoutError: x"
+    assert stored.keys().isdisjoint({"reason", "registered_domain", "absent", "body_text"})
+    said = [one for one in caplog.records if "has a strict mapping without" in one.message]
+    assert 1 <= len(said) <= 4
+
+
+@pytest.mark.servers
+def test_batches_at_the_same_time_meet_a_strict_mapping_together(
+    settings: dict[str, Any], client: Any, index: str
+) -> None:
+
+    async def both() -> list[Any]:
+        sink = ElasticsearchSink.from_settings(settings)
+        await sink.open()
         try:
-            write(sink, [record("a", {"status": 200, "mine": "x"})])
-            client.indices.refresh(index=name)
-            client.indices.create(index=new)
-            for hit in client.search(index=name)["hits"]["hits"]:  # _reindex, which the slim server lacks
-                client.index(index=new, id=hit["_id"], document=hit["_source"])
-            swap = [{"remove_index": {"index": name}}, {"add": {"index": new, "alias": name}}]
-            client.indices.update_aliases(actions=swap)
-            assert answers(write(sink, [record("a", {"status": 404})])) == [Answer.ACKNOWLEDGED]
-            found = client.get(index=name, id="a")["_source"]
-            assert (found["status"], found["mine"]) == (404, "x")
-            mapping = client.indices.get_mapping(index=new)[new]["mappings"]["properties"]
-            assert mapping["reason"]["type"] == "keyword"
+            return await asyncio.gather(
+                *(sink.write([failure(f"{n}"), page(f"p{n}", CAFE)]) for n in range(4))
+            )
         finally:
-            client.options(ignore_status=404).indices.delete(index=new)
+            await sink.close()
+
+    client.indices.create(index=index, mappings=old_mapping(dynamic="strict"))
+    client.indices.put_settings(index=index, settings={"index.blocks.metadata": True})
+    verdicts = asyncio.run(both())
+    client.indices.put_settings(index=index, settings={"index.blocks.metadata": False})
+    assert [answers(some) for some in verdicts] == [[Answer.ACKNOWLEDGED] * 2] * 4
+
+
+@pytest.mark.servers
+def test_a_field_that_is_not_ours_is_refused_as_before(settings: dict[str, Any], client: Any) -> None:
+    client.indices.create(index=settings["SITE_RESULTS_INDEX"], mappings=old_mapping(dynamic="strict"))
+    (verdict,) = write(ElasticsearchSink.from_settings(settings), [record("a", {"colour": "red"})])
+    assert verdict.answer is Answer.REJECTED
+    assert "colour" in verdict.reason

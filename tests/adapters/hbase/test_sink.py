@@ -75,7 +75,6 @@ def test_settings_that_cannot_be_used_are_refused(name: str, value: object) -> N
 
 
 def test_a_table_may_stand_in_a_namespace_and_thrift_be_framed() -> None:
-    """What HBase allows is allowed."""
     options = '{"transport": "framed", "protocol": "compact"}'
     HBaseSink.from_settings(
         hbase_settings(NOWHERE, SITE_HBASE_TABLE="ns:a.b-c_d", SITE_HBASE_OPTIONS=options)
@@ -86,15 +85,11 @@ def test_a_table_may_stand_in_a_namespace_and_thrift_be_framed() -> None:
 
 
 @pytest.mark.servers
-def test_ten_processes_at_once_make_one_table(settings: dict[str, Any]) -> None:
+async def test_ten_processes_at_once_make_one_table(settings: dict[str, Any]) -> None:
     """With the documented schema, and whoever comes second is content."""
-
-    async def open_many() -> None:
-        sinks = [HBaseSink.from_settings(settings) for _ in range(10)]
-        await asyncio.gather(*(sink.open() for sink in sinks))
-        await asyncio.gather(*(sink.close() for sink in sinks))
-
-    asyncio.run(open_many())
+    sinks = [HBaseSink.from_settings(settings) for _ in range(10)]
+    await asyncio.gather(*(sink.open() for sink in sinks))
+    await asyncio.gather(*(sink.close() for sink in sinks))
     with closing(HBaseOptions.from_settings(settings).connect(300)) as connection:
         [family] = connection.client.getColumnDescriptors(settings["SITE_HBASE_TABLE"].encode()).values()
     assert (family.name, family.maxVersions, family.compression) == (b"f:", 1, b"GZ")

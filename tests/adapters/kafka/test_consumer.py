@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -10,12 +10,10 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from site_spider.adapters.kafka.consumer import FEW_MESSAGES, MOST_BYTES, MOST_MESSAGES, Gaps, KafkaPrefetch
-from site_spider.contracts.seed_log import Message, Partition, Position, Producer
+from site_spider.contracts.seed_log import Message, Partition, Position
 from site_spider.observe.progress import of_partition, total
-from tests.contracts.seed_logs import Case, kafka_case, kafka_producer, make_kafka_topic, poll_until
+from tests.contracts.seed_logs import Case, poll_until
 from tests.in_process.engine import crawl
-
-__all__ = ["kafka_producer"]
 
 P = Partition("t", 0)
 
@@ -80,16 +78,6 @@ def test_servers_that_do_not_answer_are_asked_again(gaps: Gaps, told: Told) -> N
     assert told == [(P, 3, 6)]
 
 
-@pytest.fixture
-def case(
-    kafka_producer: Producer, kafka_brokers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Case]:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    with kafka_case(kafka_producer, kafka_brokers) as case:
-        make_kafka_topic(kafka_brokers, case.topic, 1)
-        yield case
-
-
 def delete_up_to(brokers: str, topic: str, offset: int) -> None:
     admin = AdminClient({"bootstrap.servers": brokers})
     for future in admin.delete_records([TopicPartition(topic, 0, offset)]).values():
@@ -97,9 +85,9 @@ def delete_up_to(brokers: str, topic: str, offset: int) -> None:
 
 
 @pytest.mark.servers
+@pytest.mark.usefixtures("one_partition")
 @pytest.mark.parametrize("deleted_up_to", [8, 10])
 def test_a_member_hears_of_what_was_deleted(case: Case, kafka_brokers: str, deleted_up_to: int) -> None:
-    """Also when nothing is left to be read."""
     case.produce(10)
     first = case.member()
     first.own(1)
@@ -116,6 +104,7 @@ def test_a_member_hears_of_what_was_deleted(case: Case, kafka_brokers: str, dele
 
 
 @pytest.mark.servers
+@pytest.mark.usefixtures("one_partition")
 def test_a_crawl_counts_seeds_that_were_deleted_unread(
     case: Case, kafka_brokers: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

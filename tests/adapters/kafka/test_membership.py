@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import chain, repeat
 from pathlib import Path
 from struct import pack
@@ -89,7 +89,6 @@ def test_a_gap_that_closes_or_moves_is_none(watch: Any, caplog: pytest.LogCaptur
 
 
 def test_a_gap_and_its_end_are_said_once(watch: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """By every member."""
     caplog.set_level(logging.INFO)
     gap, whole = assignment({"a": {ONE}, "b": {TWO}}), assignment({"a": {ONE, THREE}, "b": {TWO}})
     turns_of(watch(*[gap] * 6, whole), "c", 9)
@@ -120,6 +119,20 @@ input()
 """
 
 
+@pytest.fixture
+def claim() -> Iterator[Callable[..., MemberSlot]]:
+    """Takes slots that are free again at the end."""
+    taken: list[MemberSlot] = []
+
+    def make(*where: object) -> MemberSlot:
+        taken.append(MemberSlot.claim(*where))  # type: ignore[arg-type]
+        return taken[-1]
+
+    yield make
+    for slot in taken:
+        slot.release()
+
+
 def claimed_elsewhere(folder: Path) -> tuple[subprocess.Popen[str], str]:
     process = subprocess.Popen(
         [sys.executable, "-c", CLAIM, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -133,16 +146,13 @@ def end(process: subprocess.Popen[str], number: int) -> None:
     process.communicate()
 
 
-def test_the_lowest_free_slot_is_taken(tmp_path: Path) -> None:
-    """A released one is taken again, under the same name."""
-    first, second, third = (MemberSlot.claim("group", tmp_path) for _ in range(3))
+def test_the_lowest_free_slot_is_taken(claim: Callable[..., MemberSlot], tmp_path: Path) -> None:
+    first, second, third = (claim("group", tmp_path) for _ in range(3))
     assert [slot.number for slot in (first, second, third)] == [0, 1, 2]
     second.release()
     second.release()  # harmless to repeat
-    again = MemberSlot.claim("group", tmp_path)
+    again = claim("group", tmp_path)
     assert (again.number, again.instance_id) == (1, second.instance_id)
-    for slot in (first, third, again):
-        slot.release()
 
 
 def test_two_live_processes_never_share_a_name(tmp_path: Path) -> None:
@@ -168,33 +178,23 @@ def test_a_child_process_does_not_keep_the_slot(tmp_path: Path) -> None:
         child.communicate(b"\n")
 
 
-def test_groups_count_their_slots_apart(tmp_path: Path) -> None:
+def test_groups_count_their_slots_apart(claim: Callable[..., MemberSlot], tmp_path: Path) -> None:
     """Also those whose names are alike once they are made fit for a file."""
-    slots = [MemberSlot.claim(group, tmp_path) for group in ("a/b", "a:b", "a_b", "../../a", "x" * 300, "é")]
+    slots = [claim(group, tmp_path) for group in ("a/b", "a:b", "a_b", "../../a", "x" * 300, "é")]
     assert {slot.number for slot in slots} == {0}
     assert all(slot.path.parent == tmp_path for slot in slots)
-    for slot in slots:
-        slot.release()
 
 
-def test_the_name_tells_the_host_and_differs_between_folders(tmp_path: Path) -> None:
-    """Folders are counted apart, so the name must tell them apart."""
-    slots = [MemberSlot.claim("group", tmp_path / name) for name in ("one", "two")]
+def test_the_name_tells_the_host_and_differs_between_folders(
+    claim: Callable[..., MemberSlot], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Folders are counted apart, so the name must tell them apart, and so are containers of one machine."""
+    slots = [claim("group", tmp_path / name) for name in ("one", "two")]
     assert slots[0].instance_id != slots[1].instance_id
     assert all(slot.instance_id.startswith(f"site_spider-{socket.gethostname()}-") for slot in slots)
-    for slot in slots:
-        slot.release()
-
-
-def test_another_host_makes_another_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Containers of one machine differ in it."""
-    here = MemberSlot.claim("group", tmp_path)
-    here.release()
+    slots[0].release()
     monkeypatch.setattr(socket, "gethostname", lambda: "other host")
-    there = MemberSlot.claim("group", tmp_path)
-    there.release()
-    assert there.instance_id != here.instance_id
-    assert there.instance_id.startswith("site_spider-other_host-")
+    assert claim("group", tmp_path / "one").instance_id.startswith("site_spider-other_host-")
 
 
 def test_the_folder_belongs_to_the_user_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,12 +255,11 @@ def test_a_folder_of_somebody_else_is_refused(tmp_path: Path, monkeypatch: pytes
         MemberSlot.claim("group", tmp_path)
 
 
-def test_a_place_that_is_named_keeps_its_name_in_any_folder(tmp_path: Path) -> None:
+def test_a_place_that_is_named_keeps_its_name_in_any_folder(
+    claim: Callable[..., MemberSlot], tmp_path: Path
+) -> None:
     """A pod that is scheduled anew, on another machine, with another folder."""
     folders = [tmp_path / "before", tmp_path / "after"]
-    slots = [MemberSlot.claim("group", folder, "crawler-3") for folder in folders]
+    slots = [claim("group", folder, "crawler-3") for folder in folders]
     assert [slot.instance_id for slot in slots] == ["site_spider-crawler-3-0"] * 2
-    beside = MemberSlot.claim("group", folders[0], "crawler-3")
-    assert beside.instance_id == "site_spider-crawler-3-1"
-    for slot in (*slots, beside):
-        slot.release()
+    assert claim("group", folders[0], "crawler-3").instance_id == "site_spider-crawler-3-1"

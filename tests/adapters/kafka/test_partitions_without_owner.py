@@ -22,10 +22,7 @@ import pytest
 
 from site_spider.contracts.seed_log import Producer
 from tests.adapters import seed_log_process
-from tests.adapters.kafka.cases import lock_folder
-from tests.contracts.seed_logs import QUICK_KAFKA, kafka_producer, make_kafka_topic
-
-__all__ = ["kafka_producer", "lock_folder"]
+from tests.contracts.seed_logs import QUICK_KAFKA, make_kafka_topic
 
 PARTITIONS = 4
 PATIENCE_SECONDS = 240.0  # a busy machine needs more than the session timeout

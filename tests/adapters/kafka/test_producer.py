@@ -28,16 +28,13 @@ from site_spider.adapters.kafka.client import KafkaConfig
 from site_spider.adapters.kafka.producer import KafkaProducer
 from site_spider.contracts.seed_log import MessagePlace
 from site_spider.errors import ConfigError, LogUnavailable, SinkRejected
-from tests.adapters.kafka.cases import case, lock_folder, of
+from tests.adapters.kafka.conftest import of
 from tests.contracts.seed_logs import (
     PATIENCE_SECONDS,
     Case,
-    kafka_producer,
     make_kafka_topic,
     wait_until,
 )
-
-__all__ = ["case", "kafka_producer", "lock_folder"]
 
 NOBODY = {"SITE_KAFKA_BROKERS": "127.0.0.1:1", "SITE_KAFKA_OPTIONS": {}}
 AT_ONCE_SECONDS = 60.0  # a renewal takes longer here
@@ -87,7 +84,6 @@ def test_sending_does_not_wait_for_a_client_that_is_replaced(renewal: Renewal) -
 
 
 def test_nothing_of_a_closed_producer_is_left_open(renewal: Renewal) -> None:
-    """What was sent while it closed, too."""
     renewal.begin()
     meanwhile = renewal.producer.send("topic", None, b"meanwhile")
     renewal.may_end.set()
@@ -208,7 +204,6 @@ PROBE = b"probe"
 
 @pytest.mark.servers
 def test_a_message_the_server_refuses_is_rejected_alone(case: Case) -> None:
-    """Its neighbours in the same batch arrive."""
     producer = case.new_producer()
     before = producer.send(case.topic, b"k", b"before")
     too_large = producer.send(case.topic, b"k", os.urandom(2_000_000))

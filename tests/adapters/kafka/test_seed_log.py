@@ -2,33 +2,37 @@
 
 from __future__ import annotations
 
+import logging
 import threading
+import time
 import uuid
+from collections.abc import Iterator
+from concurrent.futures import Future
+from typing import Any
+from unittest.mock import patch
+from uuid import uuid4
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException
 from confluent_kafka import Producer as KafkaClient
-from confluent_kafka.admin import AdminClient, ConfigResource
+from confluent_kafka.admin import AclOperation, AdminClient, ConfigResource
 
 from site_spider.adapters.kafka.client import KafkaConfig
 from site_spider.adapters.kafka.membership import MemberSlot
-from site_spider.adapters.kafka.seed_log import KafkaSeedLog
-from site_spider.contracts.seed_log import Partition, Position
+from site_spider.adapters.kafka.seed_log import KafkaSeedLog, _read, granted
+from site_spider.contracts.seed_log import Granted, Partition, Position, Right
 from site_spider.errors import LogUnavailable
-from tests.adapters.kafka.cases import case, lock_folder
-from tests.adapters.seed_log_process import process
+from tests.adapters.kafka.conftest import of
+from tests.adapters.seed_log_process import Process, process
 from tests.contracts.seed_logs import (
     PATIENCE_SECONDS,
     QUICK_KAFKA,
     Case,
-    kafka_producer,
+    Member,
     make_kafka_topic,
     poll_until,
     wait_until,
 )
-
-__all__ = ["case", "kafka_producer", "lock_folder"]
-
 
 CLASS = "site_spider.adapters.kafka.seed_log.KafkaSeedLog"
 
@@ -194,3 +198,186 @@ def test_a_topic_that_is_made_to_be_kept_has_a_short_retention(kafka_brokers: st
     found = admin.describe_configs([asked])[asked].result(300)
     assert (found["retention.ms"].value, found["segment.ms"].value) == ("7200000", "1800000")
     assert log.partitions(topic) == 1
+
+
+# --- What the seed log does while no broker answers
+
+
+def test_a_missing_server_is_named_by_the_check(nobody: str) -> None:
+    with pytest.raises(
+        LogUnavailable, match=f"no answer from Kafka at {nobody} within 1 s; SITE_KAFKA_BROKERS"
+    ):
+        of(nobody).check(1)
+
+
+def test_a_consumer_waits_for_missing_servers(
+    nobody: str, lock_folder: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It polls in vain and says so once; it closes."""
+    member = Member(of(nobody), "topic", "group")
+    poll_until([member], lambda: "does not answer" in caplog.text)
+    polls_until = time.monotonic() + 2.5  # longer than the interval of looks
+    poll_until([member], lambda: time.monotonic() > polls_until)
+    warnings = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert len(warnings) == 1, warnings
+    assert nobody in warnings[0].message
+    assert "SITE_KAFKA_BROKERS" in warnings[0].message
+    member.close()
+
+
+def test_a_producer_keeps_messages_for_missing_servers(
+    nobody: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They stay under way until it is closed, and only then fail."""
+    monkeypatch.setattr("site_spider.adapters.kafka.producer._CLOSE_SECONDS", 0.2)
+    producer = of(nobody).producer()
+    futures = [producer.send("topic", b"k", b"v") for _ in range(10)]
+    wait_until(lambda: "does not answer" in caplog.text)
+    assert producer.flush(0.2) == 10
+    assert not any(future.done() for future in futures)
+    producer.close()
+    assert {type(future.exception(0)) for future in futures} == {LogUnavailable}
+
+
+def test_questions_to_missing_servers_raise(nobody: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("site_spider.adapters.kafka.seed_log._ANSWER_SECONDS", 0.5)
+    log = of(nobody)
+    for question in (lambda: log.progress("topic", "group"), lambda: log.read("topic")):
+        with pytest.raises(LogUnavailable, match=nobody):
+            question()
+
+
+# --- What Kafka says of rights; tests/acceptance/test_secured.py asks one with users
+
+
+READS = Right("topic", "seeds", ("Read", "Write"))
+WRITES = Right("topic", "letters", ("Write",))
+JOINS = Right("group", "crawlers", ("Read",))
+
+
+def done(result: Any) -> Future[Any]:
+    future: Future[Any] = Future()
+    if isinstance(result, int):
+        future.set_exception(KafkaException(KafkaError(result)))
+    else:
+        future.set_result(result)
+    return future
+
+
+class Described:
+    """A topic or a group with the operations that are allowed."""
+
+    def __init__(self, *operations: AclOperation) -> None:
+        self.authorized_operations = [*operations] or None
+
+
+class Admin:
+    """Answers as it is told; by name."""
+
+    def __init__(self, **answers: Any) -> None:
+        self._answers = answers
+
+    def describe_topics(self, topics: Any, **_options: Any) -> dict[str, Future[Any]]:
+        return {name: done(self._answers[name]) for name in topics.topic_names}
+
+    def positions_of(self, _config: object, group: str, _topic: str, _seconds: float) -> Any:
+        """As `_of_group`."""
+        return _read(done(self._answers[group]))
+
+    def create_topics(self, topics: Any, *, validate_only: bool, **_options: Any) -> dict[str, Future[Any]]:
+        assert validate_only
+        return {topic.topic: done(self._answers[f"create_{topic.topic}"]) for topic in topics}
+
+
+def told_by(admin: Admin) -> list[Granted]:
+    with patch("site_spider.adapters.kafka.seed_log._of_group", admin.positions_of):
+        return granted(admin, KafkaConfig("127.0.0.1:1"), [READS, WRITES, JOINS], 1)  # type: ignore[arg-type]
+
+
+def ask(**answers: Any) -> list[tuple[str, ...] | None]:
+    """What is missing of each; None for a topic that does not exist and may be created."""
+    said = told_by(Admin(**answers))
+    assert [one.right for one in said] == [READS, WRITES, JOINS]
+    return [one.missing if one.exists or one.missing else None for one in said]
+
+
+def test_what_is_missing_is_told_of_each() -> None:
+    read, write = AclOperation.READ, AclOperation.WRITE
+    found = ask(seeds=Described(read, write), letters=Described(write), crawlers=Described(read))
+    assert found == [(), (), ()]
+    found = ask(
+        seeds=Described(read),
+        letters=KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        crawlers=KafkaError.GROUP_AUTHORIZATION_FAILED,
+    )
+    assert found == [("Write",), ("Write",), ("Read",)]
+
+
+def test_a_topic_that_does_not_exist_may_lack_create() -> None:
+    missing = KafkaError.UNKNOWN_TOPIC_OR_PART
+    found = ask(
+        seeds=missing,
+        create_seeds=KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        letters=missing,
+        create_letters=None,
+        crawlers=Described(AclOperation.READ),
+    )
+    assert found == [("Create",), None, ()]
+
+
+def test_servers_that_do_not_say_refuse_nothing() -> None:
+    """An old one, say, or one that has no coordinator of groups yet: a crawl starts."""
+    admin = Admin(seeds=Described(), letters=KafkaError.UNSUPPORTED_VERSION, crawlers=KafkaError._TIMED_OUT)
+    said = told_by(admin)
+    assert [(one.missing, one.is_known) for one in said] == [((), False)] * 3
+
+
+@pytest.mark.servers
+def test_servers_without_users_refuse_nothing_and_nothing_is_created(kafka_brokers: str) -> None:
+    name = f"rights-{uuid4().hex[:8]}"
+    settings = {"SITE_KAFKA_BROKERS": kafka_brokers, "SITE_KAFKA_OPTIONS": {}}
+    log = KafkaSeedLog(KafkaConfig.from_settings(settings))
+    right, group = Right("topic", name, ("Read", "Write")), Right("group", name, ("Read",))
+    assert log.granted([right, group]) == [Granted(right, (), exists=False), Granted(group, ())]
+    client = AdminClient({"bootstrap.servers": kafka_brokers})
+    assert name not in client.list_topics(timeout=300).topics
+    log.close()
+
+
+# --- A client that closes while an assignment waits for its answer (librdkafka, issue 4884)
+
+
+HANG_SECONDS = 300.0
+
+
+@pytest.fixture(params=["close", "close_late"])
+def closing(request: pytest.FixtureRequest, case: Case, kafka_brokers: str) -> Iterator[Process]:
+    """A process of its own, since one that hangs cannot be interrupted."""
+    case.produce(20)
+    settings = {"SITE_KAFKA_BROKERS": kafka_brokers, "SITE_KAFKA_OPTIONS": QUICK_KAFKA}
+    with process(request.param, CLASS, settings, case.topic, case.group) as made:
+        timer = threading.Timer(HANG_SECONDS, made.popen.kill)
+        timer.start()
+        yield made
+        timer.cancel()
+
+
+@pytest.mark.servers
+def test_an_assignment_that_nobody_has_answered_does_not_hold_up_the_close(
+    closing: Process, case: Case, kafka_brokers: str
+) -> None:
+    """The partitions go to the next member, which reads them all."""
+    closing.wait_for("joined")
+    admin = AdminClient({"bootstrap.servers": kafka_brokers})
+
+    def is_assigned() -> bool:
+        group = admin.describe_consumer_groups([case.group])[case.group].result()
+        return group.state == ConsumerGroupState.STABLE
+
+    wait_until(is_assigned)
+    assert closing.popen.stdin is not None
+    closing.popen.stdin.write("close\n")
+    closing.popen.stdin.flush()
+    closing.wait_for("closed")  # once in a few times it would hang, for as long as our patience with it
+    member = case.member()
+    poll_until([member], lambda: len(member.taken) == 20)

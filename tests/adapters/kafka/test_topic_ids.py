@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import suppress
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,32 +13,17 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from site_spider.adapters.kafka.client import KafkaConfig
 from site_spider.adapters.kafka.positions import TopicIds, to_position
-from site_spider.contracts.seed_log import Partition, Position, Producer
+from site_spider.contracts.seed_log import Partition, Position
 from tests.contracts.seed_logs import (
     PATIENCE_SECONDS,
     Case,
     is_listed,
-    kafka_case,
-    kafka_producer,
-    make_kafka_topic,
     poll_until,
     wait_until,
 )
 
-__all__ = ["kafka_producer"]
-
 FORMER, NEW = 30, 80  # messages
 ID, OTHER = "q83v-EjRVniQq83v_JrRVg", "A2KM6RnPTFmkCTlYVxiaxQ"
-
-
-@pytest.fixture
-def case(
-    kafka_producer: Producer, kafka_brokers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Case]:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    with kafka_case(kafka_producer, kafka_brokers) as case:
-        make_kafka_topic(kafka_brokers, case.topic, 1)
-        yield case
 
 
 def create_again(case: Case, brokers: str) -> list[bytes]:
@@ -176,6 +159,7 @@ def test_nothing_is_committed_at_a_negative_offset() -> None:
 
 
 @pytest.mark.servers
+@pytest.mark.usefixtures("one_partition")
 def test_a_member_reads_the_new_topic_from_its_start(case: Case, kafka_brokers: str) -> None:
     """The client goes on at its offset by itself, which is one of the topic that is gone."""
     case.produce(FORMER)
@@ -187,6 +171,7 @@ def test_a_member_reads_the_new_topic_from_its_start(case: Case, kafka_brokers: 
 
 
 @pytest.mark.servers
+@pytest.mark.usefixtures("one_partition")
 def test_a_position_of_the_former_topic_counts_as_none(case: Case, kafka_brokers: str) -> None:
     """A commit that comes after the deletion is taken by the servers, whichever topic it is about."""
     case.produce(FORMER)

@@ -24,7 +24,6 @@ input()
 
 
 def test_this_process_has_not_ended() -> None:
-    """It knows itself."""
     assert has_ended(own_identity()) is False
 
 
@@ -57,7 +56,6 @@ def test_another_process_is_judged_as_far_as_it_can_be(word: int, said: str, end
 
 
 def test_without_proc_nothing_can_be_judged(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
-    """As on systems that have none."""
     monkeypatch.setattr(members, "_PROC", tmp_path)
     members._boot.cache_clear()
     identity = own_identity()
@@ -82,7 +80,6 @@ def test_without_members_nobody_owns_anything() -> None:
 def test_every_partition_has_one_member_and_shares_differ_by_one(
     members: list[int], partitions: list[int], owners: dict[int, int]
 ) -> None:
-    """Whoever owned them before."""
     target = fair_share(members, partitions, owners)
     assert set(target) == set(partitions)
     shares = Counter(dict.fromkeys(members, 0)) | Counter(target.values())
@@ -93,7 +90,6 @@ def test_every_partition_has_one_member_and_shares_differ_by_one(
 
 @given(MEMBERS, PARTITIONS)
 def test_a_fair_share_is_left_alone(members: list[int], partitions: list[int]) -> None:
-    """What was reached once stays."""
     target = fair_share(members, partitions, {})
     assert fair_share(members, partitions, target) == target
 

@@ -19,20 +19,18 @@ def record(key: str, **document: Any) -> Record:
     return Record(key, document, 10)
 
 
-def test_a_record_too_large_for_a_row_is_refused_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("document", "said"), [({"body": "x" * 200_000}, "too big"), ({"status": 2**70}, "too large")]
+)
+def test_what_no_row_or_column_takes_is_refused_alone(
+    document: dict[str, Any], said: str, tmp_path: Path
+) -> None:
     """SQLite's own limit is the record's fault; its neighbours are stored."""
     sink = LocalSink(tmp_path, row_limit_bytes=100_000)
-    batch = [record("a", body="small"), record("b", body="x" * 200_000), record("c", body="small")]
-    verdicts = written(sink, batch)
+    verdicts = written(sink, [record("a", body="small"), record("b", **document), record("c", body="small")])
     assert answers(verdicts) == [Answer.ACKNOWLEDGED, Answer.REJECTED, Answer.ACKNOWLEDGED]
-    assert "too big" in verdicts[1].reason
+    assert said in verdicts[1].reason
     assert LocalResults(tmp_path).count() == 2
-
-
-def test_a_number_too_large_for_a_column_is_refused_alone(tmp_path: Path) -> None:
-    """A status of 71 bits is refused, its neighbour stored."""
-    verdicts = written(LocalSink(tmp_path), [record("a", status=2**70), record("b", status=200)])
-    assert answers(verdicts) == [Answer.REJECTED, Answer.ACKNOWLEDGED]
 
 
 def test_a_file_that_is_no_database_is_an_outage_and_left_alone(tmp_path: Path) -> None:
@@ -61,7 +59,6 @@ def test_a_full_disk_is_an_outage_until_there_is_room(tmp_path: Path) -> None:
 
 
 def test_a_lock_that_lasts_is_an_outage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another process that sits on the file is waited for, then named."""
     monkeypatch.setattr("site_spider.adapters.local.results.BUSY_SECONDS", 0.05)
     store = LocalStore(tmp_path, RESULTS)
     store.open()

@@ -9,8 +9,6 @@ import io
 import json
 import random
 import sqlite3
-import subprocess
-import sys
 import threading
 from argparse import Namespace
 from collections.abc import Callable, Sequence
@@ -292,32 +290,3 @@ def test_settings_are_checked(tmp_path: Path) -> None:
     with pytest.raises(SinkUnavailable, match="SITE_WARC_DIR"):
         asyncio.run(blocked.check())
     assert "will be created" in asyncio.run(sink_in(tmp_path).check())
-
-
-WRITER = """
-import asyncio, sys
-from tests.adapters.warc.test_sink import Path, record, sink_in
-
-async def write():
-    sink = sink_in(Path(sys.argv[1]), SITE_WARC_MAX_BYTES=100_000)
-    await sink.open()
-    for number in range(10**9):
-        await sink.write([record(f"{number}-{i}", f"{number} {i} ".encode() * 200) for i in range(20)])
-        print(number, flush=True)
-
-asyncio.run(write())
-"""
-
-
-def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", WRITER, tmp_path]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as writer:
-        assert writer.stdout is not None
-        while int(writer.stdout.readline()) < 40:
-            pass
-        writer.kill()
-        acknowledged = max(40, *map(int, writer.stdout.read().split()), 0)
-    write(tmp_path, [record("after")])
-    assert_valid(tmp_path)
-    known = {f"{number}-{i}" for number in range(acknowledged + 1) for i in range(20)} | {"after"}
-    assert keys(tmp_path) >= known

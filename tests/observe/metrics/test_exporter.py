@@ -7,7 +7,8 @@ import http.client
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,14 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from scrapy import Request
 from scrapy.http import Response
 
-from site_spider.errors import ConfigError
+from site_spider.adapters.local.log import LocalSeedLog
+from site_spider.contracts.seed_log import LogFacts, Partition
+from site_spider.errors import ConfigError, LogUnavailable
+from site_spider.observe.metrics import exporter as http_server
 from site_spider.observe.metrics.catalogue import METRICS, OF_A_HOST
-from site_spider.observe.metrics.exporter import Exporter, MetricsAddress
+from site_spider.observe.metrics.exporter import Exporter, GroupWatch, MetricsAddress, Reply, RouteServer
 from tests.in_process import engine, virtual_time
-from tests.in_process.engine import crawl, page
+from tests.in_process.engine import crawl, page, produce
 from tests.observe.metrics.test_exposition import MOST_SERIES, samples
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
@@ -231,3 +235,185 @@ def test_nothing_listens_by_default(tmp_path: Path) -> None:
     crawl(tmp_path, [{"url": "http://h.test/there"}])
     assert "site-intake" in found[0]
     assert not [name for name in found[0] if name.startswith("site-metrics")]
+
+
+# --- The server of metrics: bounded in connections, bytes and time, whatever is sent
+
+
+WAIT_SECONDS = 300
+
+
+@pytest.fixture
+def server() -> Iterator[RouteServer]:
+    routes = {"/there": lambda accept: Reply(HTTPStatus.OK, f"asked for {accept}".encode())}
+    made = RouteServer("127.0.0.1", 0, routes)
+    yield made
+    made.close()
+
+
+def connected(server: RouteServer) -> socket.socket:
+    connection = socket.create_connection(("127.0.0.1", server.server_port))
+    connection.settimeout(WAIT_SECONDS)
+    return connection
+
+
+def answered(server: RouteServer, request: bytes) -> bytes:
+    with connected(server) as connection:
+        connection.sendall(request)
+        return read(connection)
+
+
+def read(connection: socket.socket) -> bytes:
+    answer = b""
+    try:
+        while some := connection.recv(65_536):
+            answer += some
+    except ConnectionResetError:
+        pass  # it was not interested in the rest of the request
+    return answer
+
+
+def test_a_route_answers_and_the_connection_ends(server: RouteServer) -> None:
+    answer = answered(server, b"GET /there?x=1 HTTP/1.1\r\nHost: a\r\nAccept: all\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.0 200 OK\r\n")
+    assert answer.endswith(b"\r\n\r\nasked for all")
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (b"GET /other HTTP/1.1\r\n\r\n", b"404"),
+        (b"GET //evil.test/there HTTP/1.1\r\n\r\n", b"404"),
+        (b"POST /there HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc", b"405"),
+        (b"HEAD /there HTTP/1.1\r\n\r\n", b"405"),
+        (b"DELETE /there HTTP/1.1\r\n\r\n", b"405"),
+        (b"GET /there SPDY/9\r\n\r\n", b"400"),
+        (b"\x16\x03\x01\x02\x00 tls\r\n\r\n", b"400"),
+        (b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\n\r\n", b"414"),
+        (b"GET /there HTTP/1.1\r\n" + b"a: b\r\n" * 200 + b"\r\n", b"431"),
+        (b"GET /there HTTP/1.1\r\na: " + b"b" * 70_000 + b"\r\n\r\n", b"431"),
+    ],
+)
+def test_anything_else_is_refused(server: RouteServer, request_: bytes, status: bytes) -> None:
+    answer = answered(server, request_)
+    assert status in answer.split(b"\n")[0] or status == b"400", answer[:200]
+    assert b"asked for" not in answer
+
+
+def test_further_connections_are_closed_while_so_many_are_open(server: RouteServer) -> None:
+    held = [connected(server) for _ in range(http_server._MOST_CONNECTIONS)]
+    time.sleep(0)  # the places are taken in the order of the connections
+    deadline = time.monotonic() + WAIT_SECONDS
+    while True:
+        with connected(server) as one_more:
+            if read(one_more) == b"":  # closed at once: no place
+                break
+        assert time.monotonic() < deadline
+    for connection in held:
+        connection.close()
+    while b"200" not in answered(server, b"GET /there HTTP/1.1\r\n\r\n"):
+        assert time.monotonic() < deadline
+
+
+def test_who_says_nothing_or_trickles_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "_LONGEST_SECONDS", 0.5)
+    server = RouteServer("127.0.0.1", 0, {})
+    ended = threading.Event()
+
+    def trickle(connection: socket.socket) -> None:
+        try:
+            while not ended.wait(0.05):
+                connection.sendall(b"G")
+        except OSError:
+            pass
+
+    try:
+        with connected(server) as connection:
+            work = threading.Thread(target=trickle, args=(connection,))
+            work.start()
+            began = time.monotonic()
+            read(connection)
+            assert time.monotonic() - began < WAIT_SECONDS / 2
+            ended.set()
+            work.join()
+    finally:
+        server.close()
+
+
+def test_an_address_that_is_taken_is_an_error(server: RouteServer) -> None:
+    with pytest.raises(OSError, match="in use"):
+        RouteServer("127.0.0.1", server.server_port, {})
+
+
+# --- What is known of the whole group, and that nobody waits for it
+
+
+def looked(watch: GroupWatch) -> dict[str, Any]:
+    deadline = time.monotonic() + 300
+    while not (found := watch.look()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return found
+
+
+def test_lag_age_and_dead_letters_of_a_group(tmp_path: Path) -> None:
+    log = LocalSeedLog(tmp_path)
+    produce(log, "seeds", [{"url": "http://h.test/1"}] * 3)
+    produce(log, "dead", [b"x"] * 2)
+    found = looked(GroupWatch(log, "seeds", "g", "dead"))
+    assert found["lag_seeds"] == {"seeds": 3}
+    assert 0 <= found["lag_age_seconds"]["seeds"] < 60
+    assert found["dead_letters"] == {"dead": 2}
+    assert found["members"] == 0
+    assert "retention_seconds" not in found
+
+
+def test_each_tier_has_lag_and_age_of_its_own(tmp_path: Path) -> None:
+    """Also one that nobody has produced to yet beside others."""
+    log = LocalSeedLog(tmp_path)
+    produce(log, "urgent", [{"url": "http://h.test/1"}])
+    produce(log, "bulk", [{"url": "http://h.test/1"}] * 3)
+    found = looked(GroupWatch(log, ("urgent", "seeds", "bulk"), "g", "dead"))
+    assert found["lag_seeds"] == {"urgent": 1, "bulk": 3}
+    assert set(found["lag_age_seconds"]) == {"urgent", "bulk"}
+    assert found["partitions_unowned"] == {"urgent": 4, "bulk": 4}
+
+
+def test_a_log_that_does_not_answer_is_not_waited_for_and_nothing_old_is_shown(tmp_path: Path) -> None:
+    answers = threading.Event()
+
+    class Slow(LocalSeedLog):
+        def facts(self, topic: str, group: str, offsets: Mapping[Partition, int]) -> LogFacts:
+            if answers.is_set():
+                raise LogUnavailable("away")
+            return super().facts(topic, group, offsets)
+
+    now = [0.0]
+    log = Slow(tmp_path)
+    produce(log, "seeds", [b"x"])
+    watch = GroupWatch(log, "seeds", "g", "dead", clock=lambda: now[0])
+    assert looked(watch)["lag_seeds"] == {"seeds": 1}
+    answers.set()
+    now[0] += 60
+    deadline = time.monotonic() + 300
+    while watch.look():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_the_log_is_asked_some_times_a_minute_only(tmp_path: Path) -> None:
+    asked = []
+
+    class Counted(LocalSeedLog):
+        def progress(self, topic: str, group: str) -> Any:
+            asked.append(topic)
+            return super().progress(topic, group)
+
+    now = [0.0]
+    log = Counted(tmp_path)
+    produce(log, "seeds", [b"x"])
+    watch = GroupWatch(log, "seeds", "g", "dead", clock=lambda: now[0])
+    looked(watch)
+    for _ in range(100):
+        watch.look()
+    assert asked == ["seeds", "dead"]

@@ -19,6 +19,7 @@ from site_spider.observe.metrics.catalogue import (
 )
 from tests.debian import program
 from tests.observe.metrics.full_snapshot import exported_names, full_snapshot
+from tools import docs
 
 MOST_SERIES = 500  # of a process: three for each of 50 tasks, and 350
 
@@ -173,3 +174,11 @@ def test_a_document_of_any_kind_spoils_nothing(document: Any) -> None:
         list(parse(text))
         assert 'site_spider_seeds_consumed_total{group="g",slot="1"} 100.0' in text
         assert max(map(len, text.splitlines())) < 1000
+
+
+# --- The table of metrics in the documents is that of the catalogue
+
+
+def test_the_document_lists_every_metric_as_it_is_exported() -> None:
+    document, _ = docs.PARTS["metrics"]
+    assert docs.updated("metrics") == document.read_text(encoding="utf-8"), "run python -m tools.docs"

@@ -16,7 +16,6 @@ from site_spider import settings as defaults
 from site_spider.adapters.local.log import LocalConsumer, LocalSeedLog
 from site_spider.contracts.seed_log import Listener, Partition, Position
 from site_spider.contracts.sink import Record
-from site_spider.errors import LogUnavailable
 from site_spider.frontier.spill import Spill
 from site_spider.ledger import metadata as commit_metadata
 from site_spider.results.held import Item, Link
@@ -33,16 +32,12 @@ class PlayedConsumer(LocalConsumer):
 
     stored: ClassVar[list[Record]] = []
     transactions: ClassVar[int] = 0
-    away: ClassVar[int] = 0  # so many of the next transactions fail
     refuses: ClassVar[str] = ""  # the url_id of a result
 
     def commit_with(
         self, items: Sequence[Item], positions: Mapping[Partition, Position]
     ) -> Mapping[int, str]:
         cls = type(self)
-        if items and cls.away:
-            cls.away -= 1
-            raise LogUnavailable("the played log is away")
         results = [item for item in items if isinstance(item, Record)]
         if cls.refuses in {result.key for result in results}:
             numbers = (
@@ -91,7 +86,7 @@ def _complete(position: Position) -> int:
 def clean() -> None:
     PlayedConsumer.stored.clear()
     PlayedLog.told.clear()
-    PlayedConsumer.transactions = PlayedConsumer.away = 0
+    PlayedConsumer.transactions = 0
     PlayedConsumer.refuses = ""
 
 
@@ -164,7 +159,6 @@ def test_a_merged_page_is_stored_with_its_tree_as_its_canonical_page(tmp_path: P
     [("t3", b"not this one"), ("t1-2", b"item t1-2: not this one (page http://host.test/tree1)")],
 )
 def test_a_refused_record_is_one_dead_letter(tmp_path: Path, refused: str, error: bytes) -> None:
-    """The rest of its tree and all others are stored."""
     PlayedConsumer.refuses = refused
     crawled = crawl_trees(tmp_path, 5, spider=ItemSpider)
     (letter,) = crawled.dead_letters
@@ -172,15 +166,6 @@ def test_a_refused_record_is_one_dead_letter(tmp_path: Path, refused: str, error
     assert crawled.seeds["dead_lettered"] == 1
     assert crawled.lag == 0
     assert stored_keys() == dict.fromkeys((crawled.documents | crawled.items).keys() - {refused}, 1)
-
-
-def test_transactions_that_fail_are_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is lost and nothing doubled."""
-    monkeypatch.setattr("site_spider.results.exactly_once._RETRY_SECONDS", 0.05)
-    PlayedConsumer.away = 3
-    crawled = crawl_trees(tmp_path, 12)
-    assert PlayedConsumer.away == 0
-    assert (crawled.lag, stored_keys()) == (0, dict.fromkeys(crawled.documents, 1))
 
 
 def test_trees_that_keep_too_much_hand_their_links_on(

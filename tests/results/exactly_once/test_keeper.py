@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -117,7 +116,6 @@ def test_a_transaction_of_an_earlier_assignment_is_refused() -> None:
 
 
 def test_a_transaction_with_a_foreign_partition_is_refused() -> None:
-    """Nothing of it is tried."""
     commits, told, outcomes = commits_and_outcomes()
     thread = Thread(commits, told, ScriptedConsumer(), P)
     commits.put(transaction(P, Q))
@@ -208,51 +206,36 @@ def record(key: str, size_bytes: int = 100) -> Record:
     return Record(key, {}, size_bytes)
 
 
-def in_a_loop(scenario: Callable[[], None]) -> None:
-    async def run() -> None:
-        scenario()
-
-    asyncio.run(run())
-
-
-def test_a_seed_is_complete_when_its_transaction_is() -> None:
+async def test_a_seed_is_complete_when_its_transaction_is() -> None:
     """Not when its last result is there, and not when the transaction is sent off."""
-
-    def scenario() -> None:
-        crawl = Crawl()
-        root = crawl.begin(0)
-        crawl.together.keep(root, record("a"))
-        crawl.run()
-        crawl.end(root.entry)
-        assert crawl.completion.ledger.in_flight == 1
-        crawl.thread.look()
-        assert crawl.completion.ledger.in_flight == 1
-        crawl.thread.reach_the_loop()
-        assert crawl.completion.ledger.in_flight == 0
-        assert crawl.thread.consumer.stored[-1] == ["a"]
-        assert crawl.committed[-1] == 1
-
-    in_a_loop(scenario)
+    crawl = Crawl()
+    root = crawl.begin(0)
+    crawl.together.keep(root, record("a"))
+    crawl.run()
+    crawl.end(root.entry)
+    assert crawl.completion.ledger.in_flight == 1
+    crawl.thread.look()
+    assert crawl.completion.ledger.in_flight == 1
+    crawl.thread.reach_the_loop()
+    assert crawl.completion.ledger.in_flight == 0
+    assert crawl.thread.consumer.stored[-1] == ["a"]
+    assert crawl.committed[-1] == 1
 
 
-def test_a_commit_that_something_waits_for_never_undoes_the_transaction_before_it() -> None:
+async def test_a_commit_that_something_waits_for_never_undoes_the_transaction_before_it() -> None:
     """The positions that it was asked with are older than what is under way."""
-
-    def scenario() -> None:
-        crawl = Crawl()
-        root = crawl.begin(0)
-        crawl.together.keep(root, record("a"))
-        crawl.end(root.entry)
-        asked = crawl.completion.positions()
-        done: list[bool] = []
-        crawl.together.commit_first(asked, lambda: done.append(True))
-        assert asked[P].offset == 0
-        crawl.run()
-        assert not done
-        crawl.run()
-        assert (crawl.committed, done) == ([1, 1], [True])
-
-    in_a_loop(scenario)
+    crawl = Crawl()
+    root = crawl.begin(0)
+    crawl.together.keep(root, record("a"))
+    crawl.end(root.entry)
+    asked = crawl.completion.ledger.positions()
+    done: list[bool] = []
+    crawl.together.commit_first(asked, lambda: done.append(True))
+    assert asked[P].offset == 0
+    crawl.run()
+    assert not done
+    crawl.run()
+    assert (crawl.committed, done) == ([1, 1], [True])
 
 
 class BeginsTheNext(SeedListener):
@@ -262,146 +245,124 @@ class BeginsTheNext(SeedListener):
         self.crawl = crawl
 
     def ended(self, entry: SeedInFlight) -> None:
-        self.crawl.together.commit_first(self.crawl.completion.positions(), lambda: None)
+        self.crawl.together.commit_first(self.crawl.completion.ledger.positions(), lambda: None)
 
 
-def test_what_begins_when_one_seed_of_a_transaction_is_complete_does_not_undo_the_others() -> None:
+async def test_what_begins_when_one_seed_of_a_transaction_is_complete_does_not_undo_the_others() -> None:
     """Positions never go back, or a kill at that moment would have the others done twice."""
-
-    def scenario() -> None:
-        crawl = Crawl()
-        crawl.completion.add(BeginsTheNext(crawl))
-        roots = [crawl.begin(offset) for offset in range(4)]
-        crawl.together.commit_first(crawl.completion.positions(), lambda: None)  # occupies the thread
-        for root in roots:
-            crawl.together.keep(root, record(str(root.entry.offset)))
-            crawl.end(root.entry)
-        for _ in range(4):
-            crawl.run()
-        assert crawl.thread.consumer.stored[1] == ["0", "1", "2", "3"]
-        assert crawl.committed[0] == 0
-        assert set(crawl.committed[1:]) == {4}
-
-    in_a_loop(scenario)
+    crawl = Crawl()
+    crawl.completion.add(BeginsTheNext(crawl))
+    roots = [crawl.begin(offset) for offset in range(4)]
+    crawl.together.commit_first(crawl.completion.ledger.positions(), lambda: None)  # occupies the thread
+    for root in roots:
+        crawl.together.keep(root, record(str(root.entry.offset)))
+        crawl.end(root.entry)
+    for _ in range(4):
+        crawl.run()
+    assert crawl.thread.consumer.stored[1] == ["0", "1", "2", "3"]
+    assert crawl.committed[0] == 0
+    assert set(crawl.committed[1:]) == {4}
 
 
-def test_an_outage_is_outlasted(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_outage_is_outlasted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing new is to begin meanwhile; then the results go in the next transaction."""
     monkeypatch.setattr("site_spider.results.exactly_once._RETRY_SECONDS", 0.0)
 
-    def scenario() -> None:
-        crawl = Crawl(LogUnavailable("away"))
-        root = crawl.begin(0)
-        crawl.together.keep(root, record("a"))
-        crawl.end(root.entry)
-        crawl.run()
-        assert not crawl.together.available
-        crawl.run()
-        assert crawl.together.available
-        assert crawl.thread.consumer.stored == [["a"]]
-
-    in_a_loop(scenario)
+    crawl = Crawl(LogUnavailable("away"))
+    root = crawl.begin(0)
+    crawl.together.keep(root, record("a"))
+    crawl.end(root.entry)
+    crawl.run()
+    assert not crawl.together.available
+    crawl.run()
+    assert crawl.together.available
+    assert crawl.thread.consumer.stored == [["a"]]
 
 
 @pytest.mark.parametrize("position", [Position(0), None])
-def test_an_outage_ends_also_when_the_partition_that_met_it_has_left(
+async def test_an_outage_ends_also_when_the_partition_that_met_it_has_left(
     monkeypatch: pytest.MonkeyPatch, position: Position | None
 ) -> None:
     """Nothing is left to be committed, and while the sink counts as away nothing begins."""
     for name in ("_RETRY_SECONDS", "_COMMIT_SECONDS"):
         monkeypatch.setattr(f"site_spider.results.exactly_once.{name}", 0.0)
 
-    def scenario() -> None:
-        crawl = Crawl()
-        crawl.completion.assigned({Q: position})
-        crawl.thread.mine = {P, Q}
+    crawl = Crawl()
+    crawl.completion.assigned({Q: position})
+    crawl.thread.mine = {P, Q}
+    crawl.together.tick()
+    crawl.run()
+    crawl.thread.consumer.answers.append(LogUnavailable("the group is rebalancing"))
+    root = crawl.begin(0)
+    crawl.together.keep(root, record("a"))
+    crawl.end(root.entry)
+    crawl.thread.look()
+    crawl.completion.lost([P])
+    crawl.thread.commits.forget([P])
+    crawl.thread.mine = {Q}
+    for _ in range(5):
+        crawl.run()
         crawl.together.tick()
-        crawl.run()
-        crawl.thread.consumer.answers.append(LogUnavailable("the group is rebalancing"))
-        root = crawl.begin(0)
-        crawl.together.keep(root, record("a"))
-        crawl.end(root.entry)
-        crawl.thread.look()
-        crawl.completion.lost([P])
-        crawl.thread.commits.forget([P])
-        crawl.thread.mine = {Q}
-        for _ in range(5):
-            crawl.run()
-            crawl.together.tick()
-        assert crawl.together.available
-
-    in_a_loop(scenario)
+    assert crawl.together.available
 
 
-def test_a_result_that_kafka_refuses_makes_its_seed_a_dead_letter_and_no_other() -> None:
+async def test_a_result_that_kafka_refuses_makes_its_seed_a_dead_letter_and_no_other() -> None:
     """The dead letter's hold keeps the seed open; the rest of its tree is stored with it."""
-
-    def scenario() -> None:
-        crawl = Crawl({1: "too large"})
-        good, bad = crawl.begin(0), crawl.begin(1)
-        crawl.together.commit_first(crawl.completion.positions(), lambda: None)  # occupies the thread
-        crawl.thread.consumer.answers.insert(0, {})
-        for root in (good, bad):
-            crawl.together.keep(root, record(str(root.entry.offset)))
-            crawl.end(root.entry)
-        crawl.run()
-        crawl.run()
-        assert crawl.given_up == ["too large"]
-        crawl.run()
-        assert crawl.thread.consumer.stored[-1] == ["0"]
-        assert crawl.completion.ledger.in_flight == 1
-        crawl.completion.set_aside(bad.entry)
-        crawl.run()
-        assert crawl.completion.ledger.in_flight == 0
-        assert crawl.committed[-1] == 2
-
-    in_a_loop(scenario)
-
-
-def test_a_seed_whose_kept_results_are_dropped_is_done_anew_when_its_partition_comes_back() -> None:
-    """Whether they were waiting for their tree, for a transaction, or in one that was not stored."""
-
-    def scenario() -> None:
-        crawl = Crawl()
-        roots = [crawl.begin(offset) for offset in range(4)]
-        requests = {root: Request(root.url) for root in roots}
-        for root, request in requests.items():
-            crawl.completion.begin(request, root)
-        crawl.together.keep(roots[0], record("open"))
-        crawl.together.keep(roots[1], record("under way"))
-        crawl.finish(requests[roots[1]])
-        crawl.together.keep(roots[2], record("ready"))
-        crawl.finish(requests[roots[2]])
-        crawl.completion.lost([P])
-        crawl.thread.commits.forget([P])
-        crawl.run()
-        crawl.run()
-        crawl.together.keep(roots[3], record("late"))
-        for root in (roots[0], roots[3]):
-            crawl.finish(requests[root])
-        assert crawl.thread.consumer.stored == []
-        crawl.completion.assigned({P: Position(0)})
-        for root in roots:
-            replays = crawl.completion.repeats
-            assert replays.outcome(root.entry.message) is None
-            assert not replays.wait(root.entry.message, lambda _outcome: None)
-
-    in_a_loop(scenario)
-
-
-def test_only_what_open_trees_keep_makes_it_crowded() -> None:
-    """What is ready leaves by itself, so nothing has to end for it."""
-
-    def scenario() -> None:
-        crawl = Crawl(backlog_bytes=1000)
-        root = crawl.begin(0)
-        crawl.together.keep(root, record("a", 1000))
-        assert crawl.together.is_crowded
+    crawl = Crawl({1: "too large"})
+    good, bad = crawl.begin(0), crawl.begin(1)
+    crawl.together.commit_first(crawl.completion.ledger.positions(), lambda: None)  # occupies the thread
+    crawl.thread.consumer.answers.insert(0, {})
+    for root in (good, bad):
+        crawl.together.keep(root, record(str(root.entry.offset)))
         crawl.end(root.entry)
-        assert not crawl.together.is_crowded
-        assert not crawl.together.is_taking()
+    crawl.run()
+    crawl.run()
+    assert crawl.given_up == ["too large"]
+    crawl.run()
+    assert crawl.thread.consumer.stored[-1] == ["0"]
+    assert crawl.completion.ledger.in_flight == 1
+    crawl.completion.end_as(bad.entry, Outcome.DEAD_LETTER)
+    crawl.run()
+    assert crawl.completion.ledger.in_flight == 0
+    assert crawl.committed[-1] == 2
 
-    in_a_loop(scenario)
+
+async def test_a_seed_whose_kept_results_are_dropped_is_done_anew_when_its_partition_comes_back() -> None:
+    """Whether they were waiting for their tree, for a transaction, or in one that was not stored."""
+    crawl = Crawl()
+    roots = [crawl.begin(offset) for offset in range(4)]
+    requests = {root: Request(root.url) for root in roots}
+    for root, request in requests.items():
+        crawl.completion.begin(request, root)
+    crawl.together.keep(roots[0], record("open"))
+    crawl.together.keep(roots[1], record("under way"))
+    crawl.finish(requests[roots[1]])
+    crawl.together.keep(roots[2], record("ready"))
+    crawl.finish(requests[roots[2]])
+    crawl.completion.lost([P])
+    crawl.thread.commits.forget([P])
+    crawl.run()
+    crawl.run()
+    crawl.together.keep(roots[3], record("late"))
+    for root in (roots[0], roots[3]):
+        crawl.finish(requests[root])
+    assert crawl.thread.consumer.stored == []
+    crawl.completion.assigned({P: Position(0)})
+    for root in roots:
+        replays = crawl.completion.repeats
+        assert replays.outcome(root.entry.message) is None
+        assert not replays.wait(root.entry.message, lambda _outcome: None)
+
+
+async def test_only_what_open_trees_keep_makes_it_crowded() -> None:
+    """What is ready leaves by itself, so nothing has to end for it."""
+    crawl = Crawl(backlog_bytes=1000)
+    root = crawl.begin(0)
+    crawl.together.keep(root, record("a", 1000))
+    assert crawl.together.is_crowded
+    crawl.end(root.entry)
+    assert not crawl.together.is_crowded
+    assert not crawl.together.is_taking()
 
 
 # --- Settings ---

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from site_spider.contracts.seed_log import Partition, Position
-from site_spider.errors import GroupRebalances, LogUnavailable
+from site_spider.errors import GroupRebalances, LogSilent, LogUnavailable
 from site_spider.ledger.completion import Completion, SeedListener
 from site_spider.ledger.ledger import Ledger, Outcome
 from site_spider.results.commits import Member, OffsetCommits
@@ -119,7 +120,6 @@ def test_a_first_commit_of_an_earlier_assignment_commits_nothing_of_it(scene: Sc
 
 
 def test_partitions_that_stay_are_committed_on(scene: Scene) -> None:
-    """As soon as the loop has heard who left."""
     scene.assign(P, 0)
     scene.assign(Q, 0)
     scene.reach_the_loop()
@@ -158,3 +158,129 @@ def test_a_rebalance_is_no_warning_unless_it_does_not_end(
     scene.is_away = False
     assert scene.look() == [(P, 1)]
     assert [record.levelname for record in caplog.records].count("WARNING") == warnings
+
+
+# --- Commits that nobody answers, without a server: what begins, and what is said
+
+
+Answered = Callable[[LogUnavailable | None], None]
+
+
+class SilentConsumer:
+    """Answers when the test says so."""
+
+    session_seconds = 0.5
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[dict[Partition, Position], Answered]] = []
+
+    def begin_commit(self, positions: Mapping[Partition, Position], answered: Answered) -> None:
+        self.asked.append((dict(positions), answered))
+
+
+class Log:
+    """Makes one consumer."""
+
+    def __init__(self, consumer: SilentConsumer) -> None:
+        self._consumer = consumer
+
+    def consumer(self, *_arguments: object) -> SilentConsumer:
+        return self._consumer
+
+
+class Silence:
+    """A process that owns one partition and wants to commit."""
+
+    def __init__(self) -> None:
+        self.consumer = SilentConsumer()
+        self.completion = Completion(Ledger("me"))
+        self.commits = OffsetCommits(
+            self.completion, None, Member("seeds", "group"), lambda call, *arguments: call(*arguments)
+        )  # type: ignore[arg-type]
+        self.commits.join(Log(self.consumer), None)  # type: ignore[arg-type]
+        self.completion.assigned({P: Position(5)})
+
+    def want(self, offset: int) -> None:
+        self.completion.ledger.reached(P, offset)
+        self.commits.tick()
+        self.look()
+
+    def look(self, *mine: Partition) -> None:
+        self.commits._commit_at = 0.0  # it is time
+        self.commits.look(self.consumer, {*(mine or (P,))})  # type: ignore[arg-type]
+
+    def wait(self) -> None:
+        deadline = time.monotonic() + 300
+        while not self.commits.is_cut_off:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+
+@pytest.fixture
+def silence() -> Silence:
+    return Silence()
+
+
+def test_one_commit_is_under_way_and_nothing_waits_for_it(silence: Silence) -> None:
+    silence.want(7)
+    silence.want(9)
+    assert len(silence.consumer.asked) == 1
+    assert not silence.commits.is_cut_off
+    silence.consumer.asked[0][1](None)
+    silence.look()
+    assert [positions[P].offset for positions, _ in silence.consumer.asked] == [7, 9]
+
+
+def test_silence_for_most_of_a_session_cuts_off_and_an_answer_ends_it(
+    silence: Silence, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    silence.want(7)
+    silence.wait()
+    silence.look()
+    assert "has not answered a commit" in caplog.text
+    silence.consumer.asked[0][1](LogUnavailable("the group rebalances"))  # a server's own word
+    assert not silence.commits.is_cut_off
+    assert "answers again" in caplog.text
+
+
+def test_the_clients_own_error_is_no_answer(silence: Silence) -> None:
+    silence.want(7)
+    silence.wait()
+    silence.consumer.asked[0][1](LogSilent("timed out"))
+    assert silence.commits.is_cut_off
+    silence.look()
+    assert len(silence.consumer.asked) == 2
+
+
+def test_partitions_that_are_lost_in_a_silence_leave_it_on_until_others_come(silence: Silence) -> None:
+    """And an answer that comes after the loss says nothing of what is assigned then."""
+    silence.want(7)
+    silence.wait()
+    silence.completion.lost([P])
+    silence.commits.forget([P])
+    silence.commits.look(silence.consumer, set())  # type: ignore[arg-type]
+    assert silence.commits.is_cut_off
+    silence.consumer.asked[0][1](None)
+    assert silence.commits.is_cut_off
+    silence.completion.assigned({P: Position(5)})
+    silence.commits.tick()
+    silence.look()
+    if len(silence.consumer.asked) == 2:
+        silence.consumer.asked[1][1](None)
+    assert not silence.commits.is_cut_off
+
+
+def test_what_waits_for_a_commit_begins_once(silence: Silence) -> None:
+    """Though its first commit is answered after partitions have left, and again after the next."""
+    begun: list[Any] = []
+    silence.completion.ledger.reached(P, 7)
+    silence.commits.commit_first(silence.completion.ledger.positions(), lambda: begun.append(1))
+    silence.look()
+    silence.commits.forget([Partition("seeds", 9)])
+    silence.look()
+    first, second = (answered for _, answered in silence.consumer.asked)
+    first(None)
+    assert begun == []
+    second(None)
+    assert begun == [1]

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
 
-from site_spider.adapters.kafka.client import BrokerHealth, KafkaConfig
+from site_spider.adapters import files
+from site_spider.adapters.kafka.client import BrokerHealth, Certificates, KafkaConfig
+from site_spider.adapters.kafka.membership import MemberSlot
 from site_spider.adapters.kafka.seed_log import KafkaSeedLog
 from site_spider.errors import ConfigError
+from tests.contracts.seed_logs import PATIENCE_SECONDS, Member, wait_until
 
 
 def config(brokers: str = "host:9092", **settings: object) -> KafkaConfig:
@@ -21,7 +27,6 @@ def config(brokers: str = "host:9092", **settings: object) -> KafkaConfig:
     ["", "  ", "host", "host:", ":9092", "host:0", "host:65536", "host:x", "a b:1", "a:1,,b:2", "a:1;b:2"],
 )
 def test_malformed_addresses_are_refused(brokers: str) -> None:
-    """The error names the setting."""
     with pytest.raises(ConfigError, match="SITE_KAFKA_BROKERS"):
         config(brokers)
 
@@ -30,7 +35,6 @@ def test_malformed_addresses_are_refused(brokers: str) -> None:
     "brokers", ["host:9092", "a.b-c_d:1, 10.0.0.1:65535", "[::1]:9092", "SASL_SSL://host:1"]
 )
 def test_addresses_are_taken_without_blanks(brokers: str) -> None:
-    """One or more, by name or number."""
     assert config(brokers).brokers == brokers.replace(" ", "")
 
 
@@ -52,7 +56,6 @@ def test_addresses_are_taken_without_blanks(brokers: str) -> None:
     ],
 )
 def test_options_that_break_the_promise_are_refused(option: str, value: object) -> None:
-    """The error names the setting and the option."""
     with pytest.raises(ConfigError, match=f"SITE_KAFKA_OPTIONS sets {option}"):
         config(SITE_KAFKA_OPTIONS={option: value})
 
@@ -105,7 +108,6 @@ class Servers:
 def test_an_outage_is_said_once_and_its_end_too(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However often the client reports it."""
     monkeypatch.setattr("site_spider.adapters.kafka.client._PROBE_INTERVAL_SECONDS", 0)
     caplog.set_level(logging.INFO)
     servers = Servers()
@@ -151,3 +153,91 @@ def test_another_scheme_before_a_broker_is_said(scheme: str) -> None:
 def test_a_member_name_that_kafka_would_not_take_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match="SITE_MEMBER_NAME"):
         config(SITE_MEMBER_NAME=name)
+
+
+# --- Clients of Kafka are made anew when certificates were replaced, and lose nothing by it
+
+
+@pytest.fixture(autouse=True)
+def look_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "LOOK_SECONDS", 0.0)
+
+
+@pytest.fixture
+def brokers() -> Iterator[str]:
+    admin = AdminClient({"bootstrap.servers": "mock", "test.mock.num.brokers": 1})
+    yield ",".join(f"{one.host}:{one.port}" for one in admin.list_topics(timeout=300).brokers.values())
+    del admin
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Path:
+    file = tmp_path / "ca.pem"
+    file.write_text("before")
+    return file
+
+
+def trusting(brokers: str, authority: Path) -> KafkaConfig:
+    return KafkaConfig(brokers, {"ssl.ca.location": str(authority)})
+
+
+def renew(authority: Path) -> None:
+    fresh = authority.with_suffix(".new")
+    fresh.write_text("after")
+    fresh.rename(authority)
+
+
+def test_a_member_joins_again_and_repeats_nothing(
+    brokers: str, authority: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What is complete is committed before, and the producer and the reader go on as well."""
+    caplog.set_level(logging.INFO)
+    # the mock has a static member wait for the end of its own session
+    monkeypatch.setattr(MemberSlot, "try_claim", lambda *_named: None)
+    log = KafkaSeedLog(trusting(brokers, authority))
+    producer, member = log.producer(), Member(log, "seeds", "group")
+    member.commit_when_leaving()
+    reader = log.reader("seeds", compacted=False)
+
+    seen: list[bytes | None] = []
+
+    def has_read(count: int) -> bool:
+        seen.extend(message.value for message in reader.poll(0.1))
+        return len(seen) >= count
+
+    def send(text: str) -> list[bytes]:
+        values = [f"{text} {number}".encode() for number in range(20)]
+        for future in [producer.send("seeds", value, value) for value in values]:
+            future.result(PATIENCE_SECONDS)
+        return values
+
+    first = send("before")
+    member.take(20)
+    wait_until(lambda: has_read(20))
+    renew(authority)
+    wait_until(lambda: (member.poll(), has_read(0), caplog.text.count("begins to use them") == 3)[2])
+    second = send("after")
+    assert sorted(filter(None, (message.value for message in member.take(40)))) == sorted(first + second)
+    wait_until(lambda: has_read(40))
+    assert sorted(filter(None, seen)) == sorted(first + second)
+    assert [what for _, what, _ in member.listener.events if what == "lost"] == []
+    member.close()
+    reader.close()
+    producer.close()
+
+
+def test_files_with_which_nobody_answers_are_not_taken_and_said_once(
+    nobody: str, authority: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They are tried again after a growing pause."""
+    certificates = Certificates(trusting(nobody, authority), "the client")
+    assert not certificates.are_renewed()
+    renew(authority)
+    assert [certificates.are_renewed() for _ in range(3)] == [False] * 3
+    (said,) = [record.message for record in caplog.records]
+    assert "SITE_KAFKA_OPTIONS" in said
+    assert str(authority) not in said
+
+
+def test_without_files_nothing_is_looked_at(brokers: str) -> None:
+    assert not Certificates(KafkaConfig(brokers), "the client").are_renewed()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import accumulate
 from pathlib import Path
@@ -16,7 +16,7 @@ from scrapy.settings import Settings
 
 from site_spider import runtime
 from site_spider.download import tls
-from site_spider.download.tls import TlsClient, TlsStream, tls_context
+from site_spider.download.tls import KeptSession, TlsClient, TlsPeer, TlsSessions, TlsStream, tls_context
 from tools.site.certificate import Signed, Wish, authority, server_context, signed
 
 ROOT = authority()
@@ -25,11 +25,8 @@ VERSIONS = [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3]
 
 
 @pytest.fixture(autouse=True)
-def trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / "trusted.pem"
-    file.write_bytes(ROOT.pem)
-    monkeypatch.setenv("SSL_CERT_FILE", str(file))
-    monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path / "none"))
+def trusted(trust: Callable[[Signed], None]) -> None:
+    trust(ROOT)
 
 
 @pytest.fixture(params=VERSIONS, ids=["1.2", "1.3"])
@@ -94,7 +91,6 @@ def visit(made: TlsClient, context: ssl.SSLContext, host: str = "h.test", port: 
 
 
 def test_a_session_is_taken_up(context: ssl.SSLContext) -> None:
-    """From one connection to the next, and the certificate is there as before."""
     made = client()
     assert [visit(made, context) for _ in range(4)] == [False, True, True, True]
 
@@ -137,7 +133,6 @@ def test_no_ticket_is_sent_twice(tmp_path: Path) -> None:
 def test_a_certificate_is_verified_again_after_some_time(
     context: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However often it was taken up in between."""
     now = 1000.0
     monkeypatch.setattr(runtime, "monotonic", lambda: now)
     made = client()
@@ -249,7 +244,6 @@ def test_records_are_counted_however_they_are_cut() -> None:
 
 @pytest.mark.parametrize("after_handshake", [False, True])
 def test_garbage_is_an_error_or_not_enough(after_handshake: bool, context: ssl.SSLContext) -> None:
-    """And never a page, nor an error of another kind."""
     random = Random(18)
     errors = 0
     for _ in range(60):
@@ -266,3 +260,63 @@ def test_garbage_is_an_error_or_not_enough(after_handshake: bool, context: ssl.S
         errors += stream.error is not None
         stream.end()
     assert errors > 20
+
+
+# --- Which TLS sessions are kept, and for how long
+
+
+PEER = TlsPeer(b"h.test", 443, "127.0.0.1")
+
+
+def sessions(most: int = 10, most_of_peer: int = 3) -> TlsSessions[str]:
+    return TlsSessions(most, most_of_peer, seconds=60)
+
+
+def taken(store: TlsSessions[str], peer: TlsPeer = PEER, now: float = 0) -> str | None:
+    kept = store.take(peer, now)
+    return None if kept is None else kept.session
+
+
+def test_each_is_taken_once_and_the_newest_first() -> None:
+    store = sessions()
+    for name in "abc":
+        store.keep(PEER, KeptSession(name, 0))
+    assert [taken(store) for _ in range(4)] == ["c", "b", "a", None]
+    assert len(store) == 0
+
+
+def test_of_one_server_the_oldest_goes_first() -> None:
+    store = sessions()
+    for number in range(5):
+        store.keep(PEER, KeptSession(str(number), 0))
+    assert [taken(store) for _ in range(4)] == ["4", "3", "2", None]
+
+
+def test_of_all_servers_the_oldest_goes_first() -> None:
+    store = sessions()
+    peers = [PEER._replace(port=port) for port in range(30)]
+    for peer in peers:
+        store.keep(peer, KeptSession("a", 0))
+    assert len(store) == 10
+    assert [taken(store, peer) for peer in peers] == [None] * 20 + ["a"] * 10
+    assert len(store) == 0
+
+
+def test_its_age_is_that_of_the_last_verification() -> None:
+    store = sessions()
+    for verified_at in (10, 20):
+        store.keep(PEER, KeptSession("a", verified_at))
+    assert taken(store, now=79) == "a"
+    assert taken(store, now=79) is None
+    assert len(store) == 0
+
+
+def test_all_of_a_server_are_forgotten_together() -> None:
+    store = sessions()
+    other = PEER._replace(port=1)
+    for peer in (PEER, PEER, other):
+        store.keep(peer, KeptSession("a", 0))
+    store.forget(PEER)
+    store.forget(PEER)
+    assert taken(store) is None
+    assert taken(store, other) == "a"

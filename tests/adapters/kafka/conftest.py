@@ -10,10 +10,9 @@ import pytest
 
 from site_spider.adapters.kafka.seed_log import KafkaSeedLog
 from site_spider.contracts.seed_log import Producer
-from tests.contracts.seed_logs import (
-    Case,
-    kafka_case,
-)
+from tests.contracts.seed_logs import Case, kafka_case, kafka_producer, make_kafka_topic
+
+__all__ = ["kafka_producer"]
 
 
 @pytest.fixture
@@ -27,6 +26,13 @@ def case(kafka_producer: Producer, kafka_brokers: str, lock_folder: None) -> Ite
     """An empty topic."""
     with kafka_case(kafka_producer, kafka_brokers) as made:
         yield made
+
+
+@pytest.fixture
+def one_partition(case: Case, kafka_brokers: str) -> Case:
+    """A topic of one partition."""
+    make_kafka_topic(kafka_brokers, case.topic, 1)
+    return case
 
 
 @pytest.fixture

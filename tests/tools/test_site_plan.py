@@ -32,14 +32,8 @@ def test_the_plan_holds_every_kind_and_mostly_plain_pages() -> None:
     assert len(ids) == len(set(ids)) < 5000
     assert any(seed.value.startswith(BOM) for seed in seeds)
     assert any(seed.url.startswith("HTTP://") for seed in seeds)
-
-
-def test_every_planned_seed_has_an_expectation() -> None:
-    """All can be worked out; an unknown path would show as an unexpected 404."""
-    for seed in plan(PORT, 1000, 10):
-        wanted = seed.expectation
-        assert wanted.status
-        assert wanted.status != (404,) or seed.kind in {"missing", "head-missing"}, seed.url
+    unknown = {seed.url for seed in seeds if seed.expectation.status == (404,)}
+    assert unknown == {seed.url for seed in seeds if seed.kind in {"missing", "head-missing"}}
 
 
 @pytest.mark.parametrize(

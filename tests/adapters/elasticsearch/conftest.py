@@ -10,9 +10,8 @@ import pytest
 
 from site_spider.contracts.sink import Record
 from tests.contracts.sinks import drop_index
-from tests.contracts.trials import (
-    written,
-)
+from tests.contracts.trials import written
+from tests.real_servers import elasticsearch_client
 
 
 def record(key: str, document: dict[str, Any]) -> Record:
@@ -33,3 +32,16 @@ def settings(elasticsearch_hosts: str) -> Iterator[dict[str, Any]]:
     yield settings
     drop_index(settings)
     drop_index({**settings, "SITE_RESULTS_INDEX": settings["SITE_STATS_INDEX"]})
+
+
+@pytest.fixture
+def index(settings: dict[str, Any]) -> str:
+    """Of results."""
+    return str(settings["SITE_RESULTS_INDEX"])
+
+
+@pytest.fixture
+def client(settings: dict[str, Any]) -> Iterator[Any]:
+    """Of the server alone."""
+    with elasticsearch_client(settings["SITE_ELASTICSEARCH_HOSTS"]) as client:
+        yield client

@@ -1,0 +1,508 @@
+"""The proxy level, in whole crawls over a scripted network: what goes there, and what never shows."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from base64 import b64encode
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from scrapy import Request
+from scrapy.core.downloader.handlers.http11 import TunnelError
+from scrapy.exceptions import (
+    DownloadConnectionRefusedError,
+    DownloadFailedError,
+    DownloadTimeoutError,
+    ResponseDataLossError,
+)
+from scrapy.http import Response
+from scrapy.settings import Settings
+
+from site_spider.download.proxies import pool as proxy_target
+from site_spider.download.proxies import service as proxy_service
+from site_spider.errors import ConfigError
+from site_spider.service.service import SeedService
+from site_spider.spiders.crawl_spider import SeedSpider
+from tests.in_process import engine
+from tests.in_process.engine import Crawled, crawl, page
+
+HOST = "http://h.test"
+ONE, TWO = "http://one.test:3128", "http://two.test:3128"
+SECRETS = ("operator", "hush%3Ahush", "hush:hush", b64encode(b"operator:hush:hush").decode())
+WITH_CREDENTIALS = "http://operator:hush%3Ahush@one.test:3128"
+
+
+class Network:
+    """What was asked for, and through which proxy; what is answered follows from both."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str | None]] = []
+        self.headers: list[bytes | None] = []
+
+    def has(self, path: str, direct: Any, through: Any = "<p>fine", **by_proxy: Any) -> None:
+        """An answer is a status, a body or an exception; `one` and `two` stand for the proxies."""
+
+        def answer(request: Request) -> Response:
+            proxy = request.meta.get("proxy")
+            self.asked.append((path, proxy))
+            self.headers.append(request.headers.get("Proxy-Authorization"))
+            chosen = direct if proxy is None else by_proxy.get("one" if proxy == ONE else "two", through)
+            if callable(chosen) and not isinstance(chosen, type):
+                chosen = chosen(request)
+            if isinstance(chosen, Response):
+                return chosen
+            if isinstance(chosen, Exception):
+                raise chosen
+            status, body = (chosen, f"<p>{chosen}") if isinstance(chosen, int) else (200, chosen)
+            return page(request, body, status)
+
+        engine.ANSWERS[f"/{path}"] = answer
+
+    def ways(self, path: str) -> list[str | None]:
+        return [proxy for asked, proxy in self.asked if asked == path]
+
+
+@pytest.fixture
+def network() -> Iterator[Network]:
+    engine.ANSWERS.clear()
+    yield Network()
+    engine.ANSWERS.clear()
+
+
+@pytest.fixture(autouse=True)
+def _short_rests(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = proxy_service.ProxyPool
+    monkeypatch.setattr(proxy_service, "ProxyPool", lambda proxies: pool(proxies, 0.1, 0.4, 0.2))
+    monkeypatch.setattr("site_spider.download.proxies.pool._SOONEST_SECONDS", 0.05)
+
+
+def run(folder: Path, *paths: str | dict[str, Any], **overrides: Any) -> Crawled:
+    seeds = [
+        path if isinstance(path, dict) else {"url": f"{HOST}/{path}", "meta": {"url_id": path}}
+        for path in paths
+    ]
+    settings = {"SITE_PROXIES": ONE, "SITE_ALLOW_PRIVATE_HOSTS": True, "RETRY_TIMES": 1} | overrides
+    return crawl(folder, seeds, **settings)
+
+
+def test_a_configured_status_is_tried_again_through_a_proxy(tmp_path: Path, network: Network) -> None:
+    """The result is what the proxy brought, and says which way it came; others come directly."""
+    network.has("refused", 403)
+    network.has("fine", "<p>fine")
+    network.has("missing", 404)
+    crawled = run(tmp_path, "refused", "fine", "missing")
+    assert network.ways("refused") == [None, ONE]
+    assert network.ways("fine") == network.ways("missing") == [None]
+    document = crawled.documents["refused"]
+    assert (document["status"], document["description"], document["proxy"]) == (200, None, ONE)
+    assert document["body"] == "<p>fine"
+    assert crawled.documents["fine"]["proxy"] is None
+    assert crawled.documents["missing"]["proxy"] is None
+    assert crawled.seeds["completed_with_result"] == 2
+    assert crawled.lag == 0
+
+
+def test_a_pattern_in_the_page_counts_like_a_status(tmp_path: Path, network: Network) -> None:
+    network.has("captcha", "<title>Are you a robot?</title>")
+    crawled = run(tmp_path, "captcha", SITE_PROXY_BODY_PATTERNS='["(?i)are you a ROBOT"]')
+    assert network.ways("captcha") == [None, ONE]
+    assert crawled.documents["captcha"]["body"] == "<p>fine"
+
+
+@pytest.mark.parametrize("error", [DownloadTimeoutError, DownloadConnectionRefusedError, DownloadFailedError])
+def test_silence_of_the_site_counts_after_so_many_attempts(
+    tmp_path: Path, network: Network, error: type[Exception]
+) -> None:
+    """The retries come first."""
+    network.has("silent", error("nobody there"))
+    crawled = run(tmp_path, "silent")
+    assert network.ways("silent") == [None, None, ONE]
+    assert crawled.documents["silent"]["status"] == 200
+
+
+def test_fewer_attempts_than_configured_are_not_enough(tmp_path: Path, network: Network) -> None:
+    """One retry makes two attempts. With 0 there is no proxy for that at all."""
+    network.has("silent", DownloadTimeoutError("nobody there"))
+    for number, limit in enumerate((3, 0)):
+        crawled = run(tmp_path / str(number), "silent", SITE_PROXY_TIMEOUTS=limit)
+        assert crawled.documents["silent"]["status"] is None
+    assert set(network.ways("silent")) == {None}
+
+
+def test_retries_come_before_the_proxy(tmp_path: Path, network: Network) -> None:
+    """A 429 is retried as always, then goes to the proxies. A seed that wants one attempt has one."""
+    network.has("busy", 429)
+    network.has("once", 403)
+    once = {"url": f"{HOST}/once", "meta": {"url_id": "once", "dont_retry": True}}
+    crawled = run(tmp_path, "busy", once)
+    assert network.ways("busy") == [None, None, ONE]
+    assert network.ways("once") == [None]
+    assert crawled.documents["busy"]["status"] == 200
+    assert crawled.documents["once"]["status"] == 403
+
+
+def test_after_the_last_attempt_its_answer_is_the_result(tmp_path: Path, network: Network) -> None:
+    """With its body, as without proxies; RETRY_TIMES does not multiply the attempts."""
+    network.has("banned", 403, 403)
+    network.has("broken", 403, 503)
+    crawled = run(tmp_path, "banned", "broken", SITE_PROXIES=f"{ONE},{TWO}", SITE_PROXY_ATTEMPTS=2)
+    for path, status in (("banned", 403), ("broken", 503)):
+        ways = network.ways(path)
+        assert ways[0] is None
+        assert sorted(map(str, ways[1:])) == [ONE, TWO]  # not the same one twice
+        document = crawled.documents[path]
+        assert (document["status"], document["body"]) == (status, f"<p>{status}")
+        assert document["proxy"] == ways[-1]
+    assert crawled.seeds["completed_with_failure"] == 2
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (DownloadConnectionRefusedError("refused"), "cannot be connected to"),
+        (DownloadTimeoutError("too long"), "brought no answer in time"),
+        (DownloadFailedError("reset"), "brought no answer (DownloadFailedError)"),
+        (407, "wants other credentials (HTTP 407)"),
+        (
+            TunnelError("Could not open [{'status': 407, 'reason': b''}]"),
+            "wants other credentials (HTTP 407)",
+        ),
+        (TunnelError("Could not open [{'status': 403, 'reason': b''}]"), "opens no tunnel (HTTP 403)"),
+        (TunnelError("Could not open [b'garbage']"), "opens no tunnel"),
+        (
+            TunnelError("Could not open [{'status': 502, 'reason': b''}]"),
+            "does not reach the site (HTTP 502)",
+        ),
+        (ResponseDataLossError("half"), "brought a part of the answer"),
+    ],
+)
+def test_when_no_proxy_brings_an_answer_the_result_says_so(
+    tmp_path: Path, network: Network, fault: Any, said: str
+) -> None:
+    """A page of the proxy's own is no result of the site."""
+    network.has("refused", 403, fault)
+    crawled = run(tmp_path, "refused", SITE_PROXY_ATTEMPTS=2)
+    assert network.ways("refused") == [None, ONE, ONE]
+    document = crawled.documents["refused"]
+    assert document["status"] is None
+    assert document["description"].startswith(
+        f"ProxyFailed: {ONE} {said}, at attempt 2; without a proxy: HTTP 403 Forbidden"
+    )
+    assert document["proxy"] == ONE
+    assert crawled.lag == 0
+
+
+def test_a_proxy_that_fails_rests_and_others_take_over(tmp_path: Path, network: Network) -> None:
+    paths = [f"page/{number}" for number in range(8)]
+    for path in paths:
+        network.has(path, 403, one=DownloadConnectionRefusedError("dead"))
+    crawled = run(tmp_path, *paths, SITE_PROXIES=f"{ONE},{TWO}")
+    assert {document["proxy"] for document in crawled.documents.values()} == {TWO}
+    assert all(document["status"] == 200 for document in crawled.documents.values())
+
+
+def test_when_all_proxies_rest_requests_wait(tmp_path: Path, network: Network) -> None:
+    """A dead proxy does not use up the attempts of all that waits: one page tries it at a time."""
+    tries = 0
+
+    def wakes_up(request: Request) -> Response:
+        nonlocal tries
+        tries += 1
+        if tries < 3:
+            raise DownloadConnectionRefusedError("dead")
+        return page(request)
+
+    paths = [f"page/{number}" for number in range(20)]
+    for path in paths:
+        network.has(path, 403, wakes_up)
+    crawled = run(tmp_path, *paths, CONCURRENT_REQUESTS_PER_DOMAIN=1, SITE_PROXY_ATTEMPTS=3)
+    assert [document["status"] for document in crawled.documents.values()] == [200] * 20
+    assert tries == 22
+    assert crawled.lag == 0
+
+
+def test_a_proxied_request_waits_behind_seeds_and_retries(tmp_path: Path, network: Network) -> None:
+    """It is served last, for its own host as for others; the statistics count it apart."""
+    network.has("refused", 403)
+    paths = [f"seed/{number}" for number in range(10)]
+    for path in paths:
+        network.has(path, "<p>seed")
+    lengths: list[dict[str, int]] = []
+
+    class Watching(SeedSpider):
+        def parse(self, response: Response) -> Any:
+            service = SeedService.of(self.crawler)
+            assert service is not None
+            lengths.append(service.parts.queues.lengths())
+            return super().parse(response)
+
+    seeds = [{"url": f"{HOST}/{path}", "meta": {"url_id": path}} for path in ["refused", *paths]]
+    crawl(
+        tmp_path,
+        seeds,
+        Watching,
+        SITE_PROXIES=ONE,
+        SITE_ALLOW_PRIVATE_HOSTS=True,
+        CONCURRENT_REQUESTS_PER_DOMAIN=1,
+    )
+    in_partition = [path for path, _ in network.asked]
+    assert in_partition[-1] == "refused"
+    assert network.ways("refused") == [None, ONE]
+    assert max(length["proxied"] for length in lengths) == 1
+    assert all(length["retried"] == 0 for length in lengths)
+
+
+def test_redirects_stay_with_the_proxy_and_links_do_not(tmp_path: Path, network: Network) -> None:
+    """A link begins directly, also where a spider copies the meta of the page."""
+
+    class Copying(SeedSpider):
+        def parse(self, response: Response) -> Any:
+            if response.url.endswith("/arrived"):
+                return [Request(f"{HOST}/link", meta=dict(response.meta))]
+            return []
+
+    network.has("begin", 403, lambda request: page(request, "", 302, Location="/arrived"))
+    network.has("arrived", 403)
+    network.has("link", 500)
+    crawl(
+        tmp_path,
+        [{"url": f"{HOST}/begin"}],
+        Copying,
+        SITE_PROXIES=WITH_CREDENTIALS,
+        SITE_ALLOW_PRIVATE_HOSTS=True,
+        SITE_PROXY_ATTEMPTS=1,
+    )
+    assert network.asked == [
+        ("begin", None), ("begin", ONE), ("arrived", ONE), ("link", None), ("link", None),
+    ]  # fmt: skip
+    secret = b"Basic " + SECRETS[-1].encode()
+    assert network.headers == [None, secret, secret, None, None]
+
+
+def test_a_stop_while_all_proxies_rest_loses_nothing(tmp_path: Path, network: Network) -> None:
+    """The seed stays uncommitted for the next owner."""
+    network.has("refused", 403, DownloadConnectionRefusedError("dead"))
+    seeds = [{"url": f"{HOST}/refused", "meta": {"url_id": "refused"}}]
+    crawled = crawl(
+        tmp_path,
+        seeds,
+        until=lambda crawler: bool(network.ways("refused")[1:]),
+        SITE_PROXIES=ONE,
+        SITE_ALLOW_PRIVATE_HOSTS=True,
+    )
+    assert crawled.lag == 1
+    network.has("refused", 403)
+    again = crawl(tmp_path, [], SITE_PROXIES=ONE, SITE_ALLOW_PRIVATE_HOSTS=True)
+    assert again.documents["refused"]["status"] == 200
+    assert again.lag == 0
+
+
+# --- The settings of proxies, and their file while it changes
+
+
+# --- settings ---
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (
+            {"SITE_PROXIES": "http://u:hush@host"},
+            "SITE_PROXIES: number 1 is no proxy: host and port must be given",
+        ),
+        ({"SITE_PROXIES": "no/such/file"}, "SITE_PROXIES (no/such/file): it cannot be read: No such file"),
+        ({"SITE_PROXY_STATUSES": "403,banned"}, "SITE_PROXY_STATUSES is 'banned'"),
+        ({"SITE_PROXY_BODY_PATTERNS": "["}, "SITE_PROXY_BODY_PATTERNS: '[' is no regular expression"),
+        ({"SITE_PROXY_BODY_PATTERNS": '["a"'}, "SITE_PROXY_BODY_PATTERNS must be a JSON array"),
+        ({"SITE_PROXY_ATTEMPTS": "0"}, "SITE_PROXY_ATTEMPTS is '0'"),
+        ({"SITE_PROXY_TIMEOUTS": "-1"}, "SITE_PROXY_TIMEOUTS is '-1'"),
+    ],
+)
+def test_a_wrong_setting_is_named(tmp_path: Path, overrides: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        run(tmp_path, **overrides)
+    assert str(refused.value).startswith(said)
+    assert "hush" not in str(refused.value)
+
+
+# --- the file ---
+
+
+def test_a_file_is_read_again_when_it_has_changed(
+    tmp_path: Path, network: Network, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it is bad, or gone, the last good list stays, and that is said once for each state."""
+    monkeypatch.setattr(proxy_service, "LOOK_SECONDS", 0.02)
+    caplog.set_level(logging.INFO, "site_spider.download.proxies.service")
+    file = tmp_path / "proxies"
+    file.write_text(f"# ours\n{WITH_CREDENTIALS}\n")
+    steps = iter([f"{TWO}\nhttp://operator:hush%3Ahush@", None, f"{TWO}\n"])
+    state: list[str] = []
+
+    async def slow(request: Request) -> Response:
+        """The page is there when the file has been through all its states."""
+        for content in steps:
+            file.unlink() if content is None else file.write_text(content)
+            before = len(caplog.records)
+            while len(caplog.records) == before:
+                await asyncio.sleep(0.01)
+            state.append(caplog.records[-1].getMessage())
+            await asyncio.sleep(0.2)
+            assert len(caplog.records) == before + 1
+        return page(request, "", 403)
+
+    def answer(request: Request) -> Any:
+        network.asked.append(("slow", request.meta.get("proxy")))
+        return slow(request) if request.meta.get("proxy") is None else page(request)
+
+    engine.ANSWERS["/slow"] = answer
+    crawled = run(tmp_path / "data", "slow", SITE_PROXIES=str(file))
+    assert crawled.documents["slow"]["status"] == 200
+    assert network.ways("slow") == [None, TWO]
+    what = f"SITE_PROXIES ({file})"
+    assert state == [
+        f"{what}: line 2 is no proxy: host and port must be given; the 1 proxies read before stay",
+        f"{what}: it cannot be read: No such file or directory; the 1 proxies read before stay",
+        f"{what}: 1 proxies from now on",
+    ]
+
+
+def test_a_file_that_is_being_written_is_not_read_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only what has not changed between two looks counts: half a port is a port too."""
+    path = tmp_path / "proxies"
+    path.write_text(f"{ONE}\n")
+    settings = Settings({"SITE_PROXIES": str(path)})
+    settings.setmodule("site_spider.settings", priority="default")
+    service = proxy_service.ProxyService(SimpleNamespace(settings=settings))  # type: ignore[arg-type]
+    written = iter(["http://two.test:31", f"{TWO}\n", None, None])
+    known: list[list[str]] = []
+
+    async def sleep(_seconds: float) -> None:
+        known.append([proxy.url for proxy in service.pool._order])
+        if (content := next(written, "")) == "":
+            raise asyncio.CancelledError
+        if content is not None:
+            path.write_text(content)
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(service._follow(path))
+    assert known == [[ONE], [ONE], [ONE], [TWO], [TWO]]
+
+
+# --- What no proxy gets: credentials of others, private hosts, robots.txt, and the choice of a
+
+
+class Gossip(SeedSpider):
+    """Logs and stores all that a spider can see of a request."""
+
+    def parse(self, response: Response) -> Any:
+        self._tell(response.request)
+        return super().parse(response)
+
+    def failed(self, failure: Any) -> Any:
+        self._tell(failure.request)
+        logging.getLogger("gossip").error("Failed", exc_info=failure.value)
+        return super().failed(failure)
+
+    def _tell(self, request: Request | None) -> None:
+        assert request is not None
+        logging.getLogger("gossip").info("%r %s", request.meta, request.headers)
+
+
+def test_credentials_reach_the_proxy_and_nothing_else(
+    tmp_path: Path, network: Network, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not the log at any level, tracebacks included, nor documents, statistics or stats."""
+    caplog.set_level(1)
+    echo = TunnelError(f"Could not open [b'you sent Proxy-Authorization: Basic {SECRETS[-1]}']")
+    network.has("echo", 403, echo)
+    network.has("fine", 403)
+    network.has("moved", 403, lambda request: page(request, "", 302, Location="/fine"))
+    network.has("banned", 403, 403)
+    seeds = [{"url": f"{HOST}/{path}"} for path in ("echo", "fine", "moved", "banned")]
+    crawled = crawl(
+        tmp_path,
+        seeds,
+        Gossip,
+        SITE_PROXIES=WITH_CREDENTIALS,
+        SITE_ALLOW_PRIVATE_HOSTS=True,
+        LOG_LEVEL="DEBUG",
+        LOG_ENABLED=True,
+    )
+    assert sorted(str(document["status"]) for document in crawled.documents.values()) == [
+        "200", "200", "403", "None",
+    ]  # fmt: skip
+    assert {b"Basic " + SECRETS[-1].encode(), None} == set(network.headers)
+    written = json.dumps(crawled.documents) + repr(crawled.stats)
+    written += caplog.text + repr([(record.args, record.exc_text) for record in caplog.records])
+    assert ONE in written
+    assert "Failed" in caplog.text
+    stored = b"".join(file.read_bytes() for file in tmp_path.rglob("*") if file.is_file())
+    assert b"fine" in stored
+    for secret in SECRETS:
+        assert secret not in written
+        assert secret.encode() not in stored
+
+
+@pytest.mark.parametrize(
+    "url", ["http://10.0.0.1/refused", "http://127.1/refused", "http://inside.test/refused"]
+)
+def test_no_proxy_is_asked_for_a_private_host(
+    tmp_path: Path, network: Network, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither by its address in whatever form nor by a name with a private address among others."""
+    addresses = proxy_target._addresses
+
+    async def resolved(host: str) -> list[str]:
+        return ["93.184.216.34", "10.0.0.1"] if host == "inside.test" else await addresses(host)
+
+    monkeypatch.setattr(proxy_target, "_addresses", resolved)
+    network.has("refused", 403)
+    crawled = run(tmp_path, {"url": url}, SITE_ALLOW_PRIVATE_HOSTS=False)
+    (document,) = crawled.documents.values()
+    assert document["description"].startswith("PrivateHostError: ")
+    assert network.ways("refused") == [None]
+
+
+def test_a_redirect_through_a_proxy_does_not_lead_to_a_private_host(tmp_path: Path, network: Network) -> None:
+    network.has("begin", 403, lambda request: page(request, "", 302, Location="http://10.0.0.1/inside"))
+    network.has("inside", 403)
+    seed = {"url": "http://8.8.8.8/begin", "meta": {"url_id": "begin"}}
+    crawled = run(tmp_path, seed, SITE_ALLOW_PRIVATE_HOSTS=False)
+    assert crawled.documents["begin"]["description"].startswith("PrivateHostError: 10.0.0.1 has a private")
+    assert network.asked == [("begin", None), ("begin", ONE)]
+
+
+def test_a_name_without_an_address_is_not_asked_for(tmp_path: Path, network: Network) -> None:
+    """It could have one where the proxy is; a public one passes."""
+    network.has("refused", 403)
+    crawled = run(
+        tmp_path, {"url": "http://no-such.invalid/refused"}, {"url": "http://8.8.8.8/refused"},
+        SITE_ALLOW_PRIVATE_HOSTS=False,
+    )  # fmt: skip
+    said = {document["host"]: document for document in crawled.documents.values()}
+    assert said["no-such.invalid"]["description"] == "DNSLookupError: no address for host no-such.invalid"
+    assert said["8.8.8.8"]["status"] == 200
+    assert network.ways("refused") == [None, None, ONE]
+
+
+def test_a_seed_cannot_choose_a_proxy(tmp_path: Path, network: Network) -> None:
+    crawled = run(tmp_path, {"url": HOST, "meta": {"proxy": "http://evil.test:1"}})
+    assert len(crawled.dead_letters) == 1
+    assert not network.asked
+
+
+def test_robots_txt_is_never_asked_for_through_a_proxy(tmp_path: Path, network: Network) -> None:
+    """A 403 for it is an answer (RFC 9309), not a refusal to get round."""
+    network.has("robots.txt", 403)
+    network.has("page", "<p>page")
+    run(tmp_path, "page", ROBOTSTXT_OBEY=True)
+    assert network.ways("robots.txt") == [None]

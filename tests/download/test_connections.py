@@ -1,0 +1,317 @@
+"""Which way a connection is opened, by what a host's addresses are."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import resource
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scrapy import Request, Spider
+from scrapy.exceptions import CannotResolveHostError, DownloadFailedError
+from scrapy.settings import Settings
+from scrapy.utils.test import get_crawler
+from twisted.internet.error import ConnectBindError
+
+from site_spider.download import connections, names
+from site_spider.download.connections import Places, Server, Wires
+from site_spider.download.handler import PlainDownloadHandler
+from site_spider.download.names import (
+    HostNames,
+    PrivateHostError,
+    addresses_of,
+    check_limit,
+    is_shortage,
+    raise_limit,
+)
+from site_spider.download.tls import TlsClient, tls_context
+from site_spider.download.wire import Wire
+from site_spider.errors import ConfigError
+from tests.download.handler_trials import certificate, said_by
+from tests.download.raw_answers import Case, RawServer
+
+
+async def wire_to(made: Wires, server: Server) -> Wire:
+    await made.places.take()
+    return await made.open(server)
+
+
+async def _until_the_end(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with suppress(ConnectionError):
+        await reader.read()
+    writer.close()
+
+
+@asynccontextmanager
+async def wires(
+    at: str = "0.0.0.0", look_up: Any = addresses_of, *, allow_private: bool = True
+) -> AsyncIterator[tuple[Wires, int]]:
+    """Beside a server that keeps its connections open; its port."""
+    listener = await asyncio.start_server(_until_the_end, at, 0)
+    tls = TlsClient(tls_context(Settings()), 1)
+    made = Wires(tls, HostNames(look_up), allow_private=allow_private, most_idle_of_server=1)
+    try:
+        yield made, listener.sockets[0].getsockname()[1]
+    finally:
+        made.close()
+        listener.close()
+        await asyncio.sleep(0.05)
+
+
+async def opened(host: str, *addresses: str, allow_private: bool = True) -> str:
+    """The address that a connection to a listener at 127.0.0.2 leads to, where a name has these."""
+
+    async def found(_host: str) -> list[str]:
+        return list(addresses)
+
+    async with wires("127.0.0.2", found, allow_private=allow_private) as (made, port):
+        return str((await wire_to(made, Server("http", host, port))).address)
+
+
+@pytest.mark.parametrize("addresses", [["127.0.0.2"], ["127.0.0.1", "127.0.0.2"], ["::1", "127.0.0.2"]])
+async def test_one_address_or_the_first_that_answers(addresses: list[str]) -> None:
+    """Nobody listens at the others."""
+    assert await opened("h.test", *addresses) == "127.0.0.2"
+
+
+@pytest.mark.parametrize("addresses", [["127.0.0.1"], ["127.0.0.1", "127.0.0.3"]])
+async def test_where_nobody_listens(addresses: list[str]) -> None:
+    """The error is the same for one address and for several."""
+    with pytest.raises(ConnectionRefusedError):
+        await opened("h.test", *addresses)
+
+
+async def test_an_address_is_not_looked_up() -> None:
+    """But one in another spelling is, and it passes the guard all the same."""
+    assert await opened("127.0.0.2") == "127.0.0.2"
+    with pytest.raises(CannotResolveHostError):
+        await opened("127.2")
+    for address in ("127.0.0.2", "::ffff:127.0.0.2", "::1"):
+        with pytest.raises(PrivateHostError):
+            await opened(address, allow_private=False)
+
+
+async def test_idle_connections_of_all_servers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the process may open: of many servers that keep theirs open, the longest idle go."""
+    monkeypatch.setattr(connections, "_MOST_IDLE", 3)
+    async with wires() as (made, port):
+        servers = [Server("http", f"127.0.0.{number}", port) for number in range(1, 8)]
+        opened = [await wire_to(made, server) for server in servers]
+        for server, wire in zip(servers, opened, strict=True):
+            made.keep(server, wire)
+        found = [made.take_idle(server) is not None for server in servers]
+    assert found == [False] * 4 + [True] * 3
+
+
+async def test_a_host_that_sent_surplus_gets_a_connection_for_each_request_for_an_hour(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Those to it that are kept are closed, on whatever port."""
+    caplog.set_level(logging.INFO)
+    async with wires() as (made, port):
+        server, other = (Server("http", host, port) for host in ("127.0.0.1", "127.0.0.2"))
+        for kept in (server, other):
+            made.keep(kept, await wire_to(made, kept))
+        wire = await wire_to(made, server)
+        wire.had_surplus = True
+        wire.abort()
+        found = [made.keeps(server), made.keeps(other)]
+        found += [made.take_idle(one) is not None for one in (server, other)]
+        monkeypatch.setattr(connections, "_SURPLUS_SECONDS", -1.0)
+        found.append(made.keeps(server))
+    assert found == [False, True, False, True, True]
+    assert caplog.text.count("127.0.0.1 sent bytes that nobody asked for") == 1
+
+
+# --- How many connections may be open, and what happens when descriptors run out
+
+
+EMFILE = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+
+class Kept:
+    """Connections that are kept; each has a place until it is closed."""
+
+    def __init__(self, most: int) -> None:
+        self.places = Places(lambda: most, self.close_one)
+        self.count = 0
+
+    async def keep(self, count: int) -> None:
+        for _ in range(count):
+            await self.places.take()
+        self.count += count
+
+    def close_one(self) -> bool:
+        if not self.count:
+            return False
+        self.count -= 1
+        asyncio.get_running_loop().call_soon(self.places.give_back)
+        return True
+
+
+async def test_a_connection_that_is_kept_is_closed_for_the_next() -> None:
+    """One for each, and no wait of its own."""
+    kept = Kept(10)
+    await kept.keep(10)
+    assert await kept.places.take() < 10
+    await asyncio.gather(*(kept.places.take() for _ in range(4)))
+    assert kept.count == 5
+
+
+async def test_a_download_without_a_place_waits_for_one() -> None:
+    """In the order of arrival; who is cancelled meanwhile takes none."""
+    places = Places(lambda: 4, lambda: False)
+    for _ in range(4):
+        assert await places.take() < 0.01
+    waiting = [asyncio.create_task(places.take()) for _ in range(3)]
+    await asyncio.sleep(0.02)
+    assert places.are_wanted
+    waiting[0].cancel()
+    places.give_back()
+    assert await waiting[1] > 0.01
+    assert not waiting[2].done()
+    waiting[2].cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    places.give_back()
+    assert await places.take() < 0.01
+
+
+async def test_a_turn_that_is_not_taken_goes_on() -> None:
+    """A task that is cancelled just as a place becomes free does not keep it from others."""
+    places = Places(lambda: 4, lambda: False)
+    for _ in range(4):
+        await places.take()
+    first, second = (asyncio.create_task(places.take()) for _ in range(2))
+    await asyncio.sleep(0)
+    places.give_back()
+    first.cancel()
+    await second
+
+
+async def test_a_shortage_closes_what_is_kept_and_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    """The download is made again until it succeeds."""
+    with caplog.at_level(logging.WARNING):
+        kept = Kept(50)
+        await kept.keep(40)
+        outcomes = [EMFILE, ConnectBindError(errno.EMFILE, "no more"), None]
+
+        async def download() -> str:
+            outcome = outcomes.pop(0)
+            if outcome is not None:
+                raise outcome
+            return "done"
+
+        assert await kept.places.lend(download) == "done"
+        assert kept.count == 0
+        assert outcomes == []
+    assert len(caplog.records) == 1
+    assert "ulimit -n" in caplog.text
+
+
+async def test_another_failure_gives_the_place_back() -> None:
+    places = Places(lambda: 4, lambda: False)
+
+    async def download() -> None:
+        raise DownloadFailedError("Too many open files")
+
+    for _ in range(6):
+        with pytest.raises(DownloadFailedError):
+            await places.lend(download)
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (EMFILE, True),
+        (OSError(errno.ENFILE, "in the system"), True),
+        (ConnectBindError(errno.EMFILE, "no more"), True),
+        (OSError(f"Multiple exceptions: {EMFILE}, [Errno 111] refused"), True),
+        (ConnectionRefusedError(errno.ECONNREFUSED, "Too many open files"), False),
+        (DownloadFailedError("HTTP/1.1 500 Too many open files"), False),  # a server's own words
+        (ConnectBindError(errno.EADDRINUSE, "in use"), False),
+        (None, False),
+    ],
+)
+def test_a_shortage_is_told_from_what_a_server_says(error: BaseException | None, expected: bool) -> None:
+    """Also as the cause of another error."""
+    assert is_shortage(error) is expected
+    wrapped = DownloadFailedError("failed")
+    wrapped.__cause__ = error
+    assert is_shortage(wrapped) is expected
+
+
+@pytest.mark.parametrize(
+    ("possible", "is_refused"), [(64, None), (63, False), (4, False), (3, True), (-9, True)]
+)
+def test_concurrent_requests_are_checked_against_the_limit(
+    possible: int, is_refused: bool | None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A line says what to do when some can be had, an error when none can."""
+    monkeypatch.setattr(names, "for_connections", lambda: possible)
+    settings = Settings({"CONCURRENT_REQUESTS": 64})
+    if is_refused:
+        with pytest.raises(ConfigError, match=r"CONCURRENT_REQUESTS is 64, .* Raise the hard limit to \d+"):
+            check_limit(settings)
+    else:
+        check_limit(settings)
+    assert ("lower CONCURRENT_REQUESTS" in caplog.text) is (is_refused is False)
+
+
+def test_the_soft_limit_is_raised_towards_the_hard_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not beyond it, and not to a billion."""
+    asked: list[tuple[int, int]] = []
+    monkeypatch.setattr(resource, "setrlimit", lambda _, limits: asked.append(limits))
+    for limits in ((1024, 4096), (1024, 10**9), (1024, resource.RLIM_INFINITY), (4096, 4096)):
+        monkeypatch.setattr(resource, "getrlimit", lambda _, limits=limits: limits)
+        raise_limit()
+    assert asked == [(4096, 4096), (65_536, 10**9), (65_536, resource.RLIM_INFINITY)]
+
+
+@pytest.fixture(scope="module")
+def trials() -> tuple[Any, str]:
+    return said_by("shortage_trials")
+
+
+def test_downloads_wait_while_no_descriptor_is_left(trials: tuple[Any, str]) -> None:
+    """By both handlers, to an address and to a name, and the wait is no part of DOWNLOAD_TIMEOUT."""
+    found, stderr = trials
+    assert found["short"] == ["200"] * 4
+    assert stderr.count("No file descriptor is left") == 1
+
+
+def test_scrapys_handler_keeps_few_connections_of_all_servers(trials: tuple[Any, str]) -> None:
+    """The last ones used; and it remembers no server that has none."""
+    pool = trials[0]["pool"]
+    assert max(connections for connections, _ in pool["kept"]) == 5
+    assert max(servers for _, servers in pool["kept"]) <= 11
+    assert pool["last"] == [f"127.0.0.{number}" for number in range(26, 31)]
+
+
+async def test_http_and_https_share_the_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scrapy asks for a handler for each scheme; connections that are kept count for both."""
+    monkeypatch.setattr(connections, "for_connections", lambda: 6)
+
+    crawler = get_crawler(Spider, {"SITE_ALLOW_PRIVATE_HOSTS": True, "DOWNLOAD_VERIFY_CERTIFICATES": False})
+    handlers = {scheme: PlainDownloadHandler.from_crawler(crawler) for scheme in ("http", "https")}
+    server = RawServer(Case(closes=False))
+    sites = {
+        scheme: await asyncio.start_server(server.serve, "0.0.0.0", 0, ssl=tls)
+        for scheme, tls in (("http", None), ("https", certificate(tmp_path)))
+    }
+    for number in range(1, 7):
+        for scheme, site in sites.items():
+            port = site.sockets[0].getsockname()[1]
+            await handlers[scheme].download_request(Request(f"{scheme}://127.0.0.{number}:{port}/"))
+    assert server.connections == 12
+    assert sum(len(made) for made in {id(one): one._wires._open for one in handlers.values()}.values()) == 6
+    for handler in handlers.values():
+        await handler.close()
+    for site in sites.values():
+        site.close()
+    await asyncio.sleep(0.01)
