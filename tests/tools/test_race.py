@@ -141,6 +141,7 @@ def test_the_meter_counts_the_cpu_of_children_and_what_it_counted_of_ended_ones(
         process.communicate(b"\n")
     gone = meter.read(0, os.getpid(), [])
     assert gone.cpu_seconds >= 0.3
+    assert gone.resident_bytes == 0
     assert readings[-1].peak_bytes > 5_000_000
 
 
@@ -151,12 +152,14 @@ def test_the_start_is_not_counted_and_the_end_is() -> None:
     assert found.pages_per_second == pytest.approx(950)
     assert found.disturbance == pytest.approx(0.01)
     assert found.site_cpu_us == pytest.approx(0.19 / 950 * 1e6)
+    readings.append(reading(13, 1000, 7.9, resident=0))  # the crawler has ended itself
+    assert reckoned(readings, 1000, last_served=11, connections=3).late_bytes == 10
     with pytest.raises(HeatFailed, match="--pages"):
         reckoned([reading(0, 0, 1), reading(1, 1000, 2)], 1000, 1, 1)
 
 
-def reading(at: float, served: int, cpu: float) -> Reading:
-    return Reading(at, served, cpu, 20, cpu / 10, cpu / 2, cpu + at / 100)
+def reading(at: float, served: int, cpu: float, resident: int = 10) -> Reading:
+    return Reading(at, served, cpu, resident, 20, cpu / 10, cpu / 2, cpu + at / 100)
 
 
 def test_a_wrong_peer_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
@@ -176,7 +179,11 @@ def test_with_one_core_the_race_is_run_and_says_so(monkeypatch: pytest.MonkeyPat
 def figures(cpu_us: float) -> Figures:
     return Figures(
         cpu_us=cpu_us,
+        early_cpu_us=1,
+        late_cpu_us=2,
         pages_per_second=100,
+        early_bytes=1_000_000,
+        late_bytes=2_000_000,
         peak_bytes=3_000_000,
         site_cpu_us=20,
         servers_cpu_us=30,

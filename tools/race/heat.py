@@ -65,6 +65,7 @@ class Reading:
     at: float  # time.time()
     served: int  # pages, by then
     cpu_seconds: float  # since the start; those that have ended are in it
+    resident_bytes: int
     peak_bytes: int
     site_cpu_seconds: float  # of the site
     servers_cpu_seconds: float  # of the servers that the race has started
@@ -74,7 +75,11 @@ class Reading:
 @dataclass(frozen=True)
 class Figures:
     cpu_us: float  # a page, from the warm moment to the last record
+    early_cpu_us: float  # in the tenth of the pages that follows the warm moment
+    late_cpu_us: float  # in the last tenth
     pages_per_second: float
+    early_bytes: int  # resident after a tenth of the pages
+    late_bytes: int  # and in the end
     peak_bytes: int  # from the start on
     site_cpu_us: float  # a page: what the site took for it
     servers_cpu_us: float  # a page: likewise Kafka, as far as it runs, for everything it does
@@ -84,15 +89,26 @@ class Figures:
 
 def reckoned(readings: Sequence[Reading], total: int, last_served: float, connections: int) -> Figures:
     """Raises HeatFailed when the pages were over too soon."""
-    warm = next(reading for reading in readings if reading.served >= max(1, total * WARM_PART))
-    end = readings[-1]
+
+    def at(part: float) -> Reading:
+        return next(reading for reading in readings if reading.served >= max(1, total * part))
+
+    def cpu_us(first: Reading, last: Reading) -> float:
+        done = last.served - first.served
+        return (last.cpu_seconds - first.cpu_seconds) / done * 1e6 if done else 0.0
+
+    warm, end = at(WARM_PART), readings[-1]
     if warm.served == total:
         raise HeatFailed(f"{total} pages are over before they can be measured; take more of them (--pages)")
     pages = total - warm.served
     others = (end.core_seconds - warm.core_seconds) - (end.cpu_seconds - warm.cpu_seconds)
     return Figures(
-        cpu_us=(end.cpu_seconds - warm.cpu_seconds) / pages * 1e6,
+        cpu_us=cpu_us(warm, end),
+        early_cpu_us=cpu_us(warm, at(WARM_PART + 0.1)),
+        late_cpu_us=cpu_us(at(0.9), end),
         pages_per_second=pages / max(last_served - warm.at, 1e-6),
+        early_bytes=at(0.1).resident_bytes,
+        late_bytes=next((one.resident_bytes for one in reversed(readings) if one.resident_bytes), 0),
         peak_bytes=max(reading.peak_bytes for reading in readings),
         site_cpu_us=(end.site_cpu_seconds - warm.site_cpu_seconds) / pages * 1e6,
         servers_cpu_us=(end.servers_cpu_seconds - warm.servers_cpu_seconds) / pages * 1e6,
@@ -130,6 +146,7 @@ class Meter:
             at=time.time(),
             served=served,
             cpu_seconds=sum(self._cpu.values()),
+            resident_bytes=sum(process.resident_bytes() for process in self._cpu),
             peak_bytes=peak,
             site_cpu_seconds=cpu_seconds(site),
             servers_cpu_seconds=sum(map(cpu_seconds, servers)),
