@@ -98,7 +98,7 @@ def _section(name: str, command: ScrapyCommand) -> str:
         if action not in shared._group_actions and not _OF_ALL.intersection(action.option_strings)
     ]
     sentences = re.split(r"(?<=\.) ", " ".join(command.long_desc().split()))
-    said = " ".join(sentences[:2])  # --help has the others
+    said = sentences[0]  # --help has the others
     usage = "" if command.syntax() == "[options]" else f"\n\n    scrapy {name} {command.syntax()}"
     return "\n\n".join([f"### scrapy {name}{usage}", wrapped(said), "\n".join(_options(options))]).rstrip()
 

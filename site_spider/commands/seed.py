@@ -142,8 +142,8 @@ class Command(SiteCommand):
     usage = "[options] [FILE|-]"
     summary = "Produce a seed for each line of a file"
     description = (
-        "Produces a seed to the seed topic for each line of FILE (- or none: standard input), keyed by host. "
-        "A line is a URL or a JSON seed, in UTF-8. Blank lines and lines that begin with # are skipped. "
+        "Produces a seed, keyed by host, for each line of FILE (- or none: standard input): a URL or a JSON "
+        "seed, in UTF-8. Blank lines and lines that begin with # are skipped. "
         "A bad line is refused with its number and the reason; the other lines are produced. The last line "
         "of output counts both. The exit code is 1 if a line was refused or could not be produced. "
         "An option applies to lines that do not set the field themselves."

@@ -40,9 +40,9 @@ class Command(SiteCommand):
     usage = "list | check FILE [URL or saved page] [options]"
     summary = "List sources, or check what one follows and extracts"
     description = (
-        "list: the sources of SITE_SOURCES_DIR. check FILE: each mistake of a source file with its line. "
-        "check FILE PAGE: also what would be followed and extracted from PAGE, a URL or a saved page "
-        "(its URL is --url, or one of the source's first host). check FILE --url URL fetches the URL. "
+        "list: the sources of SITE_SOURCES_DIR; check FILE: each mistake of a source file with its line, and "
+        "what would be followed and extracted from the page. The URL of a saved page is --url, or one of the "
+        "source's first host. check FILE --url URL fetches the URL. "
         "The exit code is 1 if a file cannot be used, or nothing can be extracted from the page."
     )
     examples = """

@@ -190,7 +190,9 @@ def test_lists_details_and_comments_are_three_services(tmp_path: Path) -> None:
     ANSWERS.update({f"/comments/{n}": recorded for n in range(4)})
     text = (ROOT / "docs" / "sources.md").read_text(encoding="utf-8")
     (tmp_path / "sources").mkdir()
-    (tmp_path / "sources" / "shop.yaml").write_text(text.partition("### Three stages")[2].split("```")[1][5:])
+    (tmp_path / "sources" / "shop.yaml").write_text(
+        text.partition("## Lists, details and comments")[2].split("```")[1][5:]
+    )
 
     def stage(topic: str, *seeds: dict[str, Any]) -> tuple[list[str], Crawled]:
         asked.clear()
