@@ -173,7 +173,7 @@ class WarcFiles:
             mender.shutdown()
 
     def _put(self, record: Record) -> Verdict:
-        def earlier(url: str, digest: str) -> Earlier | None:
+        def earlier(url: str, digest: str | None) -> Earlier | None:
             return self._repeats.find(record.key, url, digest)
 
         try:
@@ -368,11 +368,11 @@ class KnownPayloads:
         self._inode: int | None = None
         self._has_failed = False
 
-    def find(self, key: str, url: str, digest: str) -> Earlier | None:
-        """The record of the same payload, if there is one."""
+    def find(self, key: str, url: str, digest: str | None) -> Earlier | None:
+        """The record of the same payload, if there is one; None: of the page's last one."""
 
         def look(connection: sqlite3.Connection) -> Earlier | None:
-            query = "SELECT record_id, date FROM written WHERE page = ? AND digest = ?"
+            query = "SELECT record_id, date FROM written WHERE page = ? AND digest = coalesce(?, digest)"
             found = connection.execute(query, [_page(key, url), digest]).fetchone()
             return None if found is None else Earlier(*map(str, found))
 
