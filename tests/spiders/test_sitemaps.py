@@ -324,6 +324,18 @@ def test_a_sitemap_that_another_host_has_gives_nothing_outside_of_the_scope(tmp_
     assert paths(crawl(tmp_path, [seed("/index")])) == ["/1", "/index", "/moved"]
 
 
+@pytest.mark.parametrize("settings", [{}, {"SITE_LINKS_TO": "kafka"}])
+def test_a_sitemap_is_redirected_within_the_scope_alone(tmp_path: Path, settings: dict[str, Any]) -> None:
+    serve("/index", b"<sitemapindex><sitemap><loc>/map</loc></sitemap></sitemapindex>")
+    ANSWERS["/map"] = lambda request: away(request) if "//a." in request.url else page(request)
+    serve("/x", urlset("http://a.test/1"))
+    found = by_path(crawl(tmp_path / "host", [seed("/index")], **settings))
+    assert found.keys() == {"/index", "/map"}
+    assert found["/map"]["description"].endswith("not followed: it leads a sitemap out of the link scope")
+    found = by_path(crawl(tmp_path / "any", [seed("/index")], SITE_LINK_SCOPE="any", **settings))
+    assert found.keys() == {"/index", "/map", "/1"}
+
+
 @pytest.mark.parametrize("settings", [{"SITE_SITEMAPS": "all"}, {"SITE_SITEMAP_SINCE": "soon"}])
 def test_a_wrong_setting_is_named(tmp_path: Path, settings: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match=next(iter(settings))):
