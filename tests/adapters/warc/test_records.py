@@ -186,4 +186,5 @@ def test_a_page_that_is_what_it_was_is_a_visit_without_a_payload() -> None:
     assert [kind, *(other for other, *_ in others)] == ["revisit", "request", "metadata"]
     assert headers["WARC-Profile"].endswith("/server-not-modified")
     assert "WARC-Payload-Digest" not in headers
+    assert "WARC-Refers-To" not in headers  # nothing is known of an answer with a body
     assert whole[0].block == (head,)
