@@ -225,10 +225,9 @@ class TaskOverview:
 
 
 def _seeds_of(event: Mapping[str, Any]) -> SeedCounts:
-    """As told; a release before had what moved among the seeds."""
     seeds = _numbers(event.get("seeds"))
     seeds.pop("total", None)
-    return SeedCounts(seeds, _numbers(event["moved"])) if "moved" in event else SeedCounts.of(seeds)
+    return SeedCounts(seeds, _numbers(event.get("moved")))
 
 
 def _numbers(given: object) -> dict[str, int]:

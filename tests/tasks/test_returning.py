@@ -197,16 +197,6 @@ def test_who_stands_still_is_not_waited_for(log: Log) -> None:
     assert desk(log).put_back("t") == 5
 
 
-def test_what_a_release_before_has_put_back_is_known(log: Log) -> None:
-    """It named each process, in a record that is read still."""
-    park(log, 5)
-    say(log, note_key("t", RETURNED), Returned(parked={"p": 5, "gone": 0}, offsets={"0": 5}))
-    assert not desk(log).board.has_parked("t")
-    assert desk(log).put_back("t") == 0
-    park(log, 1, told=6)
-    assert desk(log).put_back("t") == 1
-
-
 def test_several_tasks_are_one_reading(log: Log) -> None:
     for number in range(50):
         park(log, 2, task_id=f"t{number}")
