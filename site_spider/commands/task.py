@@ -280,8 +280,8 @@ class Command(SiteCommand):
 
     def resume(self) -> None:
         """What was parked comes back."""
-        said, phase, back, _ = self._orders.resume()
-        self._answer(said, state=phase.name, reason=phase.reason, returned=back)
+        ordered, phase = self._orders.resume(), self.desk.board.phase(self.task_id)
+        self._answer(ordered.said, state=phase.name, reason=phase.reason, returned=ordered.returned)
 
     def cancel(self) -> None:
         """What has not begun ends. Prints the totals when they change no more."""

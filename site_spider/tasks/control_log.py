@@ -369,16 +369,16 @@ class TaskProducer:
         gone = [TakenBack(self._name, is_open=True), *ending.carried_words(ending.read_to)]
         _say(self._log, self._producer, self._topics, [(self._task_id, fact) for fact in gone])
 
-    def close_for_all(self, has_parked: Callable[[], bool], *, counts: bool = True) -> None:
+    def close_for_all(self, has_parked: Callable[[], bool]) -> None:
         """As the function says, of this task alone. Blocks.
 
-        `counts`: its seeds are counted in the topics, for some seconds at most, so that the end can say
-        whether some were done before the processes knew it.
+        Its seeds are counted in the topics, for some seconds at most, so that the end can say whether some
+        were done before the processes knew it.
         """
         task_id = self._task_id
         parked = lambda: [task_id] if has_parked() else []  # noqa: E731
-        is_new = counts and read_endings(self._log, self._topics, task_id).get(task_id) is None
-        messages = (lambda: self._count_messages(is_new=is_new)) if counts else (lambda: 0)
+        is_new = read_endings(self._log, self._topics, task_id).get(task_id) is None
+        messages = lambda: self._count_messages(is_new=is_new)  # noqa: E731
         close_for_all(self._log, self._producer, self._topics, [task_id], parked, messages)
 
     def _count_messages(self, *, is_new: bool) -> int:

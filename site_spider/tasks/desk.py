@@ -348,7 +348,6 @@ class Ordered(NamedTuple):
     """What became of an order, in one sentence; `returned` counts parked messages that were put back."""
 
     said: str
-    phase: Phase
     returned: int = 0
     task: Task | None = None  # as it was changed
 
@@ -383,7 +382,7 @@ class TaskOrders:
     def pause(self) -> Ordered:
         """Nothing of it begins any more."""
         self._put("paused")
-        return Ordered(f"task {self._task_id} is paused", Phase("paused"))
+        return Ordered(f"task {self._task_id} is paused")
 
     def resume(self) -> Ordered:
         """What was parked comes back."""
@@ -392,25 +391,24 @@ class TaskOrders:
         phase = self._desk.board.phase(self._task_id)
         but = f", but {phase.name}: {phase.reason}" if phase.name == "paused" else ""
         said = f"task {self._task_id} is resumed, {back} parked messages put back{but}"
-        return Ordered(said, phase, back)
+        return Ordered(said, back)
 
     def cancel(self) -> Ordered:
         """What has not begun ends."""
         self._put("cancelled")
         back = self._desk.put_back(self._task_id)
         said = f"task {self._task_id} is cancelled, {back} parked messages put back"
-        return Ordered(said, Phase("cancelled"), back)
+        return Ordered(said, back)
 
     def close(self, *, again: bool = False) -> Ordered:
         """No more seeds of it are produced; `again`: of a task that has ended, for seeds produced since."""
         desk, task_id, facts = self._desk, self._task_id, self.known()
-        phase = Phase(facts.state, facts.reason)
         if facts.is_ended and not again:
             said = f"task {task_id} has ended already ({facts.state}); --again begins its next generation"
-            return Ordered(said, phase)
+            return Ordered(said)
         with closing(desk.log.producer()) as producer:
             TaskProducer(desk.log, producer, desk.topics, task_id).close_for_all(self._has_parked)
-        return Ordered(f"task {task_id} is closed: its end comes when all its seeds are complete", phase)
+        return Ordered(f"task {task_id} is closed: its end comes when all its seeds are complete")
 
     def change(self, words: Sequence[str]) -> Ordered:
         """Fields, each as NAME=VALUE."""
@@ -423,7 +421,7 @@ class TaskOrders:
         task = self._desk.order(self._task_id, change)
         back = 0 if task.state == "paused" else self._desk.put_back(self._task_id)
         said = f"task {self._task_id} is changed, {back} parked messages put back"
-        return Ordered(said, self._desk.board.phase(self._task_id), back, task)
+        return Ordered(said, back, task)
 
     def changing(self, words: Sequence[str]) -> Callable[[Task | None], Task]:
         """What `change` does to a task that is declared, or is not. Raises BadTask."""

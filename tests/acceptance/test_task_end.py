@@ -129,29 +129,3 @@ def test_the_end_is_told_with_exact_counts_over_a_kill_and_wait_ends(
     assert event["pages"] == TREES * PAGES
     assert event["bytes"] == sum(document["response_size"] for document in deployment.documents().values())
     assert [event["generation"] for event in events(deployment)] == [1]
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("seed", range(3))
-def test_the_end_waits_for_all_pages_whatever_is_killed(
-    deployment: Deployment, site: TreeSite, seed: int
-) -> None:
-    rng = random.Random(seed)
-    produce(deployment, site)
-    run = deployment.start("-n", "2")
-    kills = 0
-    while kills < 4 and not events(deployment):
-        more = sum(site.served.values()) + rng.randint(5, 15)
-        wait_until(
-            lambda more=more: events(deployment) or sum(site.served.values()) > more, END_SECONDS, "more"
-        )
-        kill_one(run, rng)
-        kills += 1
-    wait_until(lambda: events(deployment), END_SECONDS, "the end")
-    told = {document["url"] for document in deployment.documents().values()}
-    assert told == site.pages()
-    [event] = events(deployment)
-    assert event["seeds"]["total"] == sum(count for name, count in event["seeds"].items() if name != "total")
-    assert event["pages"] == TREES * PAGES
-    wait_until(deployment.is_done, 300, "no lag")
-    assert len(events(deployment)) == 1

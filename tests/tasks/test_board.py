@@ -273,20 +273,3 @@ def test_no_more_pages_begin_than_the_budget_says(number: int) -> None:
             if not each.work() and chance.random() < 0.2:
                 each.state.give_back()
     assert sum(process.state.counts["begun"] for process in processes) == budget
-
-
-def test_what_a_dead_process_has_claimed_counts_as_spent() -> None:
-    task = Task(task_id="t", max_pages=100)
-    claimed = Usage(claimed=10).model_dump_json().encode()
-    topic = [
-        Message(TOPIC, 0, b"t", task.value()),
-        Message(TOPIC, 1, note_key("t", "dead"), claimed),
-    ]
-    process = Process("p", task, topic)
-    for _ in range(300):
-        process.hear(5)
-        process.work()
-        process.tell()
-    assert process.state.counts["begun"] == 90
-    assert process.state.look(process.board)
-    assert process.state.phase.reason == "page_budget"
