@@ -48,7 +48,7 @@ from site_spider.tasks.ending import (
 )
 from site_spider.tasks.follower import TopicView
 
-MOST_TASKS = 100_000  # that have not ended
+MOST_TASKS = 100_000
 _MOST_LOOKED_AT = 1_000
 _SEPARATOR = "\x1f"
 _MOST_PARTITIONS = 5_000
@@ -235,8 +235,8 @@ class Endings:
         if ending is None:
             if isinstance(fact, TakenBack):
                 return task_id
-            if len(self._endings) >= MOST_TASKS:
-                self._forget_one()
+            if len(self._endings) >= MOST_TASKS:  # tasks.ends deletes those that have ended long before
+                raise BadRecord(f"there are {MOST_TASKS} tasks already")
             ending = self._endings[task_id] = TaskEnding()
         ending.read(message.offset, fact)
         if len(ending.highs) > _MOST_PARTITIONS:
@@ -268,13 +268,6 @@ class Endings:
     def is_aside(self, task_id: str) -> bool:
         """Whether nothing of the task is taken any more."""
         return task_id in self._aside
-
-    def _forget_one(self) -> None:
-        """The task that ended first; all of its seeds are complete, and its end was told."""
-        if not self._ended:
-            raise BadRecord(f"there are {MOST_TASKS} tasks that have not ended")
-        task_id = next(iter(self._ended))
-        del self._ended[task_id], self._endings[task_id]
 
     def _note(self, task_id: str, ending: TaskEnding) -> None:
         is_told = ending.is_told and ending.noticed >= ending.generation
