@@ -386,7 +386,7 @@ def test_a_file_that_is_being_written_is_not_read_yet(tmp_path: Path) -> None:
     assert file.changed() is None
 
 
-# --- What no proxy gets: credentials of others, private hosts, robots.txt, and the choice of a
+# --- What no proxy gets: credentials of others, private hosts, robots.txt, a seed's choice
 
 
 class Gossip(SeedSpider):
