@@ -7,8 +7,10 @@ import gc
 import inspect
 import logging
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,6 +27,7 @@ from tests.real_servers import address, begin_run, end_run, revivals, run_with_s
 # `asyncio.run` and `asyncio.Runner` then make the loop that ASYNCIO_EVENT_LOOP names for real crawls;
 # at import, because a fixture would come after those of wider scope
 asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
+gc.disable()  # until all modules are there
 
 # an example may take 0.2 s by default, which a busy machine turns into a failure
 PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # machines may stand still
@@ -35,6 +38,8 @@ settings.register_profile("nightly", PATIENT, max_examples=2_000)
 
 DEAREST_TIMEOUT_SECONDS = 1800  # of slow.toml and the night; others have what test.sh gives them
 LONGEST_VALUE = 200
+ACCEPTANCE = Path(__file__).with_name("acceptance")
+_LEFT_OUT = re.compile(r"^pytestmark = .*mark\.(?:servers|nightly)\b", re.MULTILINE)
 SERVERS = {"elasticsearch_hosts", "hbase_address", "redis_url", "kafka_brokers"}
 
 
@@ -74,11 +79,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         (chosen if wanted else left_out).append(item)
     if left_out:
         config.hook.pytest_deselected(items=left_out)
-    places = {name: place for place, name in enumerate(dearest())}
-    for item in chosen:
-        if (is_night or _place(item, places) < len(places)) and item.get_closest_marker("timeout") is None:
+    names = {name: place for place, name in enumerate(dearest())}
+    places = {item: _place(item, names) for item in chosen}
+    for item, place in places.items():
+        if (is_night or place < len(names)) and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(DEAREST_TIMEOUT_SECONDS))
-    items[:] = sorted(chosen, key=lambda item: _place(item, places))
+    items[:] = sorted(chosen, key=places.__getitem__)
 
 
 def _place(item: pytest.Item, places: Mapping[str, int]) -> int:
@@ -88,6 +94,15 @@ def _place(item: pytest.Item, places: Mapping[str, int]) -> int:
     if place is None:
         return len(places) + (0 if _needs_server(item) else 1 if starts_processes(item) else 2)
     return place
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """A quick run does not import what it would leave out as a whole: real servers and processes."""
+    if not config.getoption("quick"):
+        return None
+    if collection_path.suffix == ".py":
+        return bool(_LEFT_OUT.search(collection_path.read_text(encoding="utf-8"))) or None
+    return collection_path == ACCEPTANCE or None
 
 
 def _needs_server(item: pytest.Item) -> bool:
@@ -100,8 +115,8 @@ def _fixtures(item: pytest.Item) -> dict[str, Sequence[pytest.FixtureDef[Any]]]:
 
 def pytest_collection_finish() -> None:
     """All modules stay: to look for garbage among them took a tenth of the CPU."""
-    gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:

@@ -126,7 +126,6 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = 30  # seconds that an idle connection is kept
 
     def do_GET(self) -> None:
-        """As http.server asks."""
         host = self.connection.getsockname()[0]
         answer = page(host, self.path.partition("?")[0])
         runtime.sleep(answer.delay_seconds)  # each connection has a thread of its own

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import json
-import socket
+import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,13 +11,11 @@ from typing import Any
 from site_spider.commands.output import Column, add_format_option, print_json, print_table, show
 from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
 from site_spider.errors import SiteSpiderError
-from site_spider.observe import frontier_socket as frontier_sockets
+from site_spider.observe.frontier_socket import OddSnapshot, alive, ask, folders
 from site_spider.observe.progress import MOST_HOSTS
-from site_spider.text import escaped
 
 _DEFAULT_HOSTS = 20
 _SECONDS = 10.0  # that a process may take to answer
-_LARGEST_ANSWER_BYTES = 10_000_000
 _HOSTS = (
     Column("HOST", shrinks=True),
     Column("WAITING", right=True),
@@ -26,10 +23,6 @@ _HOSTS = (
     Column("REASON"),
     Column("NEXT IN S", right=True),
 )
-
-
-class NoFrontierReport(SiteSpiderError):
-    """A process does not say anything, or nothing that can be read."""
 
 
 class Command(SiteCommand):
@@ -62,9 +55,10 @@ class Command(SiteCommand):
         answers = 0
         for path, pid in _wanted(opts.process).items():
             try:
-                document = _asked(path, opts.hosts)
-            except (OSError, NoFrontierReport) as error:
-                self.complain(f"process {pid} does not answer: {error}")
+                document = asyncio.run(ask(path, b"%d" % opts.hosts, _SECONDS))
+            except (OSError, OddSnapshot) as error:
+                said = str(error) or "it may be busy; try again"  # a timeout has no words
+                self.complain(f"process {pid} does not answer: {said}")
                 self.exitcode = EXIT_FAILED
                 continue
             if opts.format == "json":
@@ -77,9 +71,9 @@ class Command(SiteCommand):
 
 
 def _wanted(pid: int | None) -> dict[Path, int]:
-    found = {path: process for path, process in frontier_sockets.alive().items() if pid in (None, process)}
+    found = {path: process for path, process in alive().items() if pid in (None, process)}
     if not found:
-        where = " or ".join(str(folder) for folder in frontier_sockets.folders())
+        where = " or ".join(str(folder) for folder in folders())
         what = "no crawl runs" if pid is None else f"no crawl runs as process {pid}"
         raise SiteSpiderError(
             f"{what} that could be asked: there is no socket in {where}. Run this on the same machine, as "
@@ -87,22 +81,6 @@ def _wanted(pid: int | None) -> dict[Path, int]:
             "SITE_FRONTIER_SOCKET=true."
         )
     return found
-
-
-def _asked(path: Path, hosts: int) -> dict[str, Any]:
-    with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(_SECONDS)
-        connection.connect(str(path))
-        connection.sendall(f"{hosts}\n".encode())
-        with connection.makefile("rb") as stream:
-            answer = stream.read(_LARGEST_ANSWER_BYTES)
-    try:
-        document = json.loads(answer)
-    except ValueError:
-        raise NoFrontierReport("it may be busy with others that ask; try again") from None
-    if not isinstance(document, dict) or "error" in document:
-        raise NoFrontierReport(escaped(answer[:200].decode("utf-8", "replace")))
-    return document
 
 
 def _print(found: Mapping[str, Any]) -> None:

@@ -17,7 +17,7 @@ import urllib3
 from urllib3.exceptions import HTTPError, NameResolutionError, NewConnectionError, SSLError
 from urllib3.filepost import encode_multipart_formdata
 
-from site_spider import options
+from site_spider import options, runtime
 from site_spider.commands.output import show
 from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
 from site_spider.errors import ConfigError, SinkUnavailable
@@ -30,6 +30,7 @@ from site_spider.text import cut
 
 _NAME: Final = "site_spider.ndjson"
 _TIMEOUT: Final = urllib3.Timeout(connect=10, read=60)
+_ANSWER_SECONDS: Final = 120.0  # for all reads of an answer together
 _MOST_BYTES: Final = 4_000_000  # of an answer; a longer one is not Kibana's
 _SHOWN: Final = 300  # characters of what a server says
 _MOST_SHOWN: Final = 100  # objects that failed
@@ -58,7 +59,7 @@ class Kibana:
                     redirect=False,
                     preload_content=False,
                 )
-                read = answer.read(_MOST_BYTES)
+                read = _read(answer)
                 answer.close()
         except (HTTPError, OSError, ValueError) as error:
             raise SinkUnavailable(f"{self.address} cannot be asked: {_explained(error)}") from error
@@ -101,6 +102,16 @@ _REMEDIES: Final = {
     413: "raise savedObjects.maxImportPayloadBytes, and the limit of a proxy before it",
     503: "Kibana is not ready; try again later",
 }
+
+
+def _read(answer: urllib3.BaseHTTPResponse) -> bytes:
+    """The first _MOST_BYTES of an answer. Raises ValueError if it takes longer than _ANSWER_SECONDS."""
+    read, deadline = bytearray(), runtime.monotonic() + _ANSWER_SECONDS
+    while len(read) < _MOST_BYTES and (piece := answer.read1(65_536)):
+        read += piece
+        if runtime.monotonic() > deadline:
+            raise ValueError(f"its answer does not end within {_ANSWER_SECONDS:g} s")
+    return bytes(read)
 
 
 def _json(answer: bytes) -> Mapping[str, Any]:

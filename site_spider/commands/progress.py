@@ -10,6 +10,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
+from itertools import count
 from typing import Any
 
 from scrapy import Spider
@@ -38,7 +39,7 @@ from site_spider.observe.progress import (
 from site_spider.seed.tiers import CrawlTopics, Tiers
 from site_spider.service import config as parts
 from site_spider.service.log_lines import processes_of
-from site_spider.tasks.desk import TaskDesk
+from site_spider.tasks.desk import TaskDesk, not_known
 from site_spider.text import cut
 
 # --- progress report: one report of `scrapy progress`, as a line and as a document -----------------------
@@ -135,7 +136,7 @@ def task_report(desk: TaskDesk, group: str, task_id: str) -> dict[str, Any]:
     facts = overview.of(task_id)
     return {
         "task_id": task_id,
-        "state": facts.state if overview.knows(task_id) else "not declared",
+        "state": facts.state if overview.knows(task_id) else _NOT_DECLARED,
         "reason": facts.reason,
         "waiting": sum(1 for topic in topics.tiers for _ in in_seed_topic(log, topic, group, task_id)),
         "parked": sum(1 for _ in in_parked_topic(log, topics, desk.board, task_id)),
@@ -277,6 +278,7 @@ class Watch:
 _CHECK_SECONDS = 10.0
 _MEASURE_SECONDS = 1.0
 _TASK_SECONDS = 5.0  # between two looks: the topics are read anew
+_NOT_DECLARED = "not declared"
 _COLUMNS = (
     Column("PARTITION"),
     Column("DONE", right=True),
@@ -331,13 +333,16 @@ class Command(SiteCommand):
     def _show_task(self, log: SeedLog, topic: str, group: str, opts: argparse.Namespace) -> None:
         log.check(_CHECK_SECONDS)
         topics = CrawlTopics.beside(self.options, topic)
-        while True:
+        for look in count():
             report = task_report(TaskDesk(log, topics), group, opts.task_id)
+            has_any = report["waiting"] or report["parked"]
+            if not look and not has_any and report["state"] == _NOT_DECLARED:
+                raise not_known(opts.task_id)
             if opts.format == "json":
                 print_json(report)
             else:
                 show(task_line(report))
-            if not opts.until_done or not (report["waiting"] or report["parked"]):
+            if not (opts.until_done and has_any):
                 return
             runtime.sleep(_TASK_SECONDS)
 

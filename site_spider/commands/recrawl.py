@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 from site_spider import runtime
 from site_spider.commands.output import show
-from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
+from site_spider.commands.site_command import EXIT_FAILED, SiteCommand, above_zero
 from site_spider.contracts.seed_log import MessagePlace, Producer, SeedLog
 from site_spider.contracts.sink import ResultReader
 from site_spider.errors import (
@@ -31,6 +31,7 @@ from site_spider.errors import (
     TopicMissing,
 )
 from site_spider.outage import Outage
+from site_spider.page.sitemap import is_listing
 from site_spider.results.document import result_fields
 from site_spider.results.recheck import (
     CLAIM,
@@ -255,8 +256,9 @@ class Recrawl:
 
     def _seed(self, document: Document) -> tuple[bytes, bytes] | None:
         """Key and value of its message; None for a page that has no seed."""
-        stored = document["meta"] if isinstance(document["meta"], Mapping) else {}
-        meta = {name: value for name, value in stored.items() if name != "sitemap"}  # of what led to it
+        meta = dict(document["meta"]) if isinstance(document["meta"], Mapping) else {}
+        if not is_listing(meta.get("sitemap")):  # a file of sitemaps is one still, as deep as its entries
+            meta.pop("sitemap", None)  # of what led to the page
         meta |= {name: document[name] for name in _PLACE if document[name] is not None}
         meta |= {"url_id": document["url_id"], "if_changed": True}
         said = {"url": document["url"], "method": document["method"], "dont_filter": True, "meta": meta}
@@ -307,7 +309,9 @@ class Command(SiteCommand):
         which.add_argument("--adaptive", action="store_true", help="pages whose next_at is over (default)")
         parser.add_argument("--task-id", metavar="ID", help="only pages of this task")
         parser.add_argument("--host", metavar="H", type=str.lower, help="only pages of this host")
-        parser.add_argument("--limit", metavar="N", type=_limit, default=sys.maxsize, help="pages at most")
+        parser.add_argument(
+            "--limit", metavar="N", type=above_zero, default=sys.maxsize, help="pages at most"
+        )
         parser.add_argument("--topic", metavar="T", help="produce to T instead of SITE_SEED_TOPIC")
         parser.add_argument("--not-extract", action="store_true", help="do not follow links")
         parser.add_argument("--dry-run", action="store_true", help="show the URLs that are due; no more")
@@ -363,12 +367,6 @@ def _span(text: str) -> int:
     if seconds is None or seconds > LONGEST_SECONDS:
         raise argparse.ArgumentTypeError(f"{text!r} is no time such as 90s, 30m, 12h or 7d")
     return seconds
-
-
-def _limit(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
-    return int(text)
 
 
 def _complain(line: str) -> None:

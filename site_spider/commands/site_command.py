@@ -196,9 +196,12 @@ class _HelpFormatter(ScrapyHelpFormatter):
 
 def _refuse_unknown(args: list[str], most: int) -> None:
     # Scrapy takes an unknown option for an argument: a mistyped one would be ignored silently.
-    unknown = [arg for arg in args if arg.startswith("-") and arg != "-"]
+    upto = args.index("--") if "--" in args else len(args)
+    unknown = [arg for arg in args[:upto] if arg.startswith("-") and arg != "-"]
     if unknown:
-        raise UsageError(f"unknown option {unknown[0]}", print_help=False)
+        hint = f"unknown option {unknown[0]}; an argument that begins with - stands behind --"
+        raise UsageError(hint, print_help=False)
+    del args[upto : upto + 1]
     if len(args) > most:
         raise UsageError(f"unexpected argument {args[most]!r}", print_help=False)
 
@@ -237,3 +240,10 @@ def trial(module: str) -> type[ScrapyCommand]:
     """The class of a module that is named after a command of Scrapy."""
     scrapys = import_module(f"scrapy.commands.{module.rpartition('.')[2]}").Command
     return type("Command", (Trial, scrapys), {"__module__": module, "__doc__": Trial.__doc__})
+
+
+def above_zero(text: str) -> int:
+    """For options. Raises ArgumentTypeError."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
+    return int(text)

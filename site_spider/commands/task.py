@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from datetime import UTC
 from itertools import chain
@@ -19,6 +19,7 @@ from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
 from site_spider.errors import SeedError
 from site_spider.observe.progress import in_parked_topic, in_seed_topic
 from site_spider.seed.fields import identifier
+from site_spider.seed.seed import Seed
 from site_spider.seed.tiers import CrawlTopics
 from site_spider.service import config as parts
 from site_spider.service.config import check_ends_are_told, guard_of, spill_keys
@@ -252,13 +253,10 @@ class Command(SiteCommand):
         self._answer(ordered.said, returned=ordered.returned)
 
     def _preview(self, task: Task) -> None:
-        topics, group = self.desk.topics, str(self.options.get("SITE_CONSUMER_GROUP"))
-        rules, waiting, hits = TaskRules(task), 0, 0
+        topics, rules, waiting, hits = self.desk.topics, TaskRules(task), 0, 0
         examples: list[str] = []
-        for seed in chain(
-            *(in_seed_topic(self.desk.log, topic, group, self.task_id) for topic in topics.tiers),
-            in_parked_topic(self.desk.log, topics, self.desk.board, self.task_id),
-        ):
+        parked = in_parked_topic(self.desk.log, topics, self.desk.board, self.task_id)
+        for seed in chain(self._waiting(), parked):
             waiting += 1
             if not rules.takes_seed(seed.url):
                 hits += 1
@@ -312,7 +310,7 @@ class Command(SiteCommand):
         return last
 
     def delete(self) -> None:
-        """Nothing is known of it any more. Results stay; seeds that wait have the settings of the crawl."""
+        """Nothing is known of it any more; its results stay. None of its seeds may be left."""
         facts = self._orders.known(may_be_new=False)
         if facts.parked:
             raise BadTask(
@@ -320,8 +318,27 @@ class Command(SiteCommand):
             )
         if not facts.is_ended and (facts.is_closed or facts.is_over):
             raise BadTask(f"{self.task_id!r} is about to end; say first: scrapy task wait {self.task_id}")
+        if self._has_seeds():
+            end = f"close {self.task_id} --again" if facts.is_ended else f"cancel {self.task_id}"
+            raise BadTask(
+                f"seeds of {self.task_id!r} wait or are under way, or somebody is producing them; say first: "
+                f"scrapy task {end}; scrapy task wait {self.task_id}"
+            )
         self.desk.forget(self.task_id)
+        if facts.pages_begun or facts.seeds:  # a process may have told more before it heard of that
+            runtime.sleep(_SETTLE_SECONDS)
+            self.desk.forget(self.task_id)
         self._answer(f"task {self.task_id} is deleted", deleted=True)
+
+    def _has_seeds(self) -> bool:
+        """Whether somebody produces seeds of it, or not all of them are complete and committed."""
+        ending = read_endings(self.desk.log, self.desk.topics).get(self.task_id)
+        return (ending is not None and ending.has_seeds) or next(self._waiting(), None) is not None
+
+    def _waiting(self) -> Iterator[Seed]:
+        """Its seeds that are not complete, in the seed topics."""
+        desk, group = self.desk, str(self.options.get("SITE_CONSUMER_GROUP"))
+        return chain(*(in_seed_topic(desk.log, tier, group, self.task_id) for tier in desk.topics.tiers))
 
     # --- end ----------------------------------------------------------------------------------------
 
@@ -344,7 +361,10 @@ class Command(SiteCommand):
                 if runtime.monotonic() >= look_at:
                     look_at = runtime.monotonic() + _LOOK_SECONDS
                     desk.read()
-                    facts = TaskOverview(desk.board, endings).of(self.task_id)
+                    overview = TaskOverview(desk.board, endings)
+                    if not overview.knows(self.task_id):
+                        raise BadTask(f"{self.task_id!r} was deleted meanwhile")
+                    facts = overview.of(self.task_id)
                     if facts.is_spent:
                         self._tell_spent(facts)
                         return

@@ -6,17 +6,20 @@ import argparse
 import socket
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from site_spider import options
 from site_spider.commands.output import Column, add_format_option, print_json, print_table
-from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
+from site_spider.commands.site_command import EXIT_FAILED, SiteCommand, above_zero
 from site_spider.dupefilter.dupefilter import usual_form
 from site_spider.errors import SeedError
 from site_spider.page.links import LinkBase, trimmed
 from site_spider.page.url import SCOPES, canonical_url, check_url, host_of, pattern_of, same_scope, url_id
 from site_spider.seed.tiers import CrawlTopics
 from site_spider.service import config as parts
+from site_spider.sources.library import SourceFolder
+from site_spider.sources.model import Source
 from site_spider.sources.url_rules import UrlRulesFile
 from site_spider.tasks.desk import TaskDesk
 from site_spider.tasks.record import RUNNING, BadTask, Phase, TaskRules
@@ -62,7 +65,12 @@ class Command(SiteCommand):
         """As Scrapy asks."""
         super().add_options(parser)
         parser.add_argument("--task-id", metavar="ID", help="as a URL of this task")
-        parser.add_argument("--from", dest="seed", metavar="URL", help="of the seed that a link belongs to")
+        parser.add_argument(
+            "--from", dest="seed", metavar="URL", help="of the seed on whose page the link is"
+        )
+        parser.add_argument(
+            "--depth", metavar="N", type=above_zero, default=1, help="links from the seed to it (1)"
+        )
         add_format_option(parser)
 
     def work(self, opts: argparse.Namespace) -> None:
@@ -110,24 +118,50 @@ class Command(SiteCommand):
         url = LinkBase.parse(url, "utf-8").join(trimmed(url)) or url  # as links are found
         rule = UrlRulesFile.open(self.options).rules.refusal(url)
         yield UrlCheck("rules", None, rule is None, rule or "no rule refuses it")
+        yield from self._limits(url, rules, opts.depth)
         if rules is not None:
             may_begin = not phase.is_over and rules.takes_seed(url)
-            is_taken = may_begin and rules.takes_link(url, 1)
-            said = "deny" if not may_begin else "depth" if rules.depth == 0 else "allow"
+            is_taken = may_begin and rules.takes_link(url, opts.depth)
+            is_deep = rules.depth is not None and opts.depth > rules.depth
+            said = "deny" if not may_begin else "depth" if is_deep else "allow"
             state = f"the task is {phase.name}"
             yield UrlCheck("task", may_begin, is_taken, state if is_taken or phase.is_over else said)
-        yield self._scope(url, rules, opts.seed)
+        source = None if opts.seed is None else self._source(opts.seed, rules)
+        if source is not None and source.follow is not None:
+            number = next((number for number, rule in enumerate(source.follow) if rule.takes(url)), None)
+            said = "no rule of follow" if number is None else f"follow.{number}"
+            if number is not None and source.follow[number].css is not None:
+                said += f", where it stands in {source.follow[number].css}"
+            yield UrlCheck("source", None, number is not None, f"{source.name}: {said}")
+        yield self._scope(url, rules, opts.seed, source)
         yield self._address(host_of(url))
         if options.boolean(self.options, "ROBOTSTXT_OBEY"):
             yield UrlCheck("robots.txt", None, None, "is obeyed; it was not asked for")
         if (pattern := pattern_of(url)) is not None:
             yield UrlCheck("trap", None, None, f"known to processes alone; its pattern: {pattern}")
 
-    def _scope(self, url: str, rules: TaskRules | None, seed: str | None) -> UrlCheck:
+    def _limits(self, url: str, rules: TaskRules | None, depth: int) -> Iterator[UrlCheck]:
+        for name, count, setting in (
+            ("length", len(url), "URLLENGTH_LIMIT"),
+            ("depth", depth, "DEPTH_LIMIT"),
+        ):
+            most = options.integer(self.options, setting)
+            if most and not (name == "depth" and rules is not None and rules.depth is not None):
+                yield UrlCheck(name, None, count <= most, f"{count}; {setting} is {most}")
+
+    def _source(self, page: str, rules: TaskRules | None) -> Source | None:
+        folder = Path(options.text(self.options, "SITE_SOURCES_DIR", required=True))
+        library = SourceFolder.open(folder, must_exist=False).library
+        named = None if rules is None else rules.task.source
+        return library.match(page, host_of(page)) if named is None else library.named(named)
+
+    def _scope(self, url: str, rules: TaskRules | None, seed: str | None, source: Source | None) -> UrlCheck:
         usual = options.choice(self.options, "SITE_LINK_SCOPE", SCOPES)
         scope = usual if rules is None else rules.scope or usual
         if seed is None:
             return UrlCheck("scope", None, None, f"{scope}; --from names a seed")
+        if source is not None and source.follow is not None and source.match.has_host(host_of(url)):
+            return UrlCheck("scope", None, True, f"a host of the source {source.name}")
         is_near = same_scope(scope, host_of(seed), host_of(url))
         return UrlCheck("scope", None, is_near, f"{scope} of {host_of(seed)}")
 

@@ -199,7 +199,6 @@ class Guard:
 
     @property
     def middleware(self) -> Middleware:
-        """As aiohttp asks."""
 
         @web.middleware
         async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:

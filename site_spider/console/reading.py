@@ -7,8 +7,6 @@ a time is refused.
 
 from __future__ import annotations
 
-import json
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
@@ -17,10 +15,10 @@ from itertools import islice
 from math import inf, isfinite
 from typing import Any, TypeVar
 
-from site_spider.errors import SiteSpiderError
+from site_spider.observe.frontier_socket import OddSnapshot
+from site_spider.observe.metrics.catalogue import OUTCOMES
 from site_spider.page.url import host_of
 
-LARGEST_BYTES = 2_000_000  # of one snapshot as JSON
 OTHER_TASKS = "(other tasks)"
 NO_TASK = "(no task)"
 _MOST_NAMES = 200  # of a mapping
@@ -35,19 +33,10 @@ _LARGEST = 10**18
 _USUAL_INTERVAL_SECONDS = 10.0
 _NO_OUTCOMES = ("consumed", "completed", "in_flight", "handed_back", "deleted_unread")
 _MOST_AHEAD_SECONDS = 86_400.0  # clocks may be wrong, but not so
-_OUTCOMES = {
-    "completed_with_result": "result",
-    "completed_with_failure": "failure",
-    "dead_lettered": "dead_letter",
-}
 
 Counts = Mapping[str, int]
 Seconds = Mapping[str, float]
 S = TypeVar("S")
-
-
-class OddSnapshot(SiteSpiderError):
-    """What came is no snapshot of a process."""
 
 
 # --- values ----------------------------------------------------------------------------------------------
@@ -111,7 +100,7 @@ def _moment(value: object) -> float | None:
 
 
 def _outcomes(value: object) -> Counts:
-    return {_OUTCOMES.get(name, name): n for name, n in _counts(value).items() if name not in _NO_OUTCOMES}
+    return {OUTCOMES.get(name, name): n for name, n in _counts(value).items() if name not in _NO_OUTCOMES}
 
 
 # --- fields: where each lies in a document, and how it is read -------------------------------------------
@@ -184,8 +173,8 @@ class TaskFigures:
     task_id: str
     pages: int = said(_count)
     bytes: int = said(_count)
-    outcomes: Mapping[str, int] = said(_counts)
-    reasons: Mapping[str, int] = said(_counts)
+    outcomes: dict[str, int] = said(_counts)  # noqa: RUF009 - a field
+    reasons: dict[str, int] = said(_counts)  # noqa: RUF009 - a field
 
 
 def _tasks(value: object) -> tuple[TaskFigures, ...]:
@@ -245,19 +234,6 @@ class ProcessState:
         return self.consumed - self.completed - self.in_flight
 
 
-def parsed(raw: bytes) -> dict[str, Any]:
-    """The document in these bytes. Raises OddSnapshot."""
-    if len(raw) > LARGEST_BYTES:
-        raise OddSnapshot(f"a snapshot has {len(raw)} bytes, but must have at most {LARGEST_BYTES}")
-    try:
-        document = json.loads(raw)
-    except (ValueError, RecursionError) as error:
-        raise OddSnapshot("a snapshot cannot be read as JSON") from error
-    if not isinstance(document, dict):
-        raise OddSnapshot("a snapshot is no JSON object")
-    return document
-
-
 def state_of(
     document: Mapping[str, Any], interval_seconds: float = _USUAL_INTERVAL_SECONDS, now: float = inf
 ) -> ProcessState:
@@ -275,30 +251,17 @@ def state_of(
 # --- The tasks of a fleet --------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class _Sum:
-    """Of one task, over processes. Plain sums: a fleet has some 20,000 of these parts at a time."""
-
-    pages: int = 0
-    bytes: int = 0
-    outcomes: dict[str, int] = field(default_factory=dict)
-    reasons: dict[str, int] = field(default_factory=dict)
-
-    def add(self, part: TaskFigures) -> None:
-        self.pages += part.pages
-        self.bytes += part.bytes
-        _add(self.outcomes, part.outcomes)
-        _add(self.reasons, part.reasons)
-
-
 def tasks(states: Iterable[ProcessState]) -> list[TaskFigures]:
     """The tasks of all processes, summed up, the largest first."""
-    sums: dict[str, _Sum] = defaultdict(_Sum)
-    for state in states:
-        for part in state.tasks:
-            sums[part.task_id].add(part)
-    whole = [TaskFigures(name, s.pages, s.bytes, s.outcomes, s.reasons) for name, s in sums.items()]
-    return sorted(whole, key=lambda task: (-sum(task.outcomes.values()), -task.pages, task.task_id))
+    sums: dict[str, TaskFigures] = {}  # a fleet has some 20,000 of these parts at a time
+    for part in (part for state in states for part in state.tasks):
+        if (whole := sums.get(part.task_id)) is None:
+            whole = sums[part.task_id] = TaskFigures(part.task_id, 0, 0, {}, {})
+        whole.pages += part.pages
+        whole.bytes += part.bytes
+        _add(whole.outcomes, part.outcomes)
+        _add(whole.reasons, part.reasons)
+    return sorted(sums.values(), key=lambda task: (-sum(task.outcomes.values()), -task.pages, task.task_id))
 
 
 def _add(sums: dict[str, int], counts: Counts) -> None:

@@ -208,7 +208,6 @@ class Handlers:
         self._orders: set[asyncio.Task[str]] = set()  # under way
 
     def application(self) -> web.Application:
-        """As aiohttp asks."""
         app = web.Application(middlewares=[self._guard.middleware], client_max_size=_LARGEST_FORM_BYTES)
         app.add_routes(
             [

@@ -18,7 +18,7 @@ from scrapy.settings import BaseSettings
 
 from site_spider import options, runtime
 from site_spider.console.fleet import MOST_PROCESSES, WINDOW_SECONDS, Fleet, LogView, View
-from site_spider.console.reading import LARGEST_BYTES, OddSnapshot, ProcessState, parsed, state_of
+from site_spider.console.reading import ProcessState, state_of
 from site_spider.contracts.seed_log import (
     LogName,
     Message,
@@ -30,7 +30,7 @@ from site_spider.contracts.seed_log import (
 )
 from site_spider.errors import SiteSpiderError, TopicMissing
 from site_spider.observe import frontier_socket
-from site_spider.observe.frontier_socket import IDENTITY_QUESTION
+from site_spider.observe.frontier_socket import OddSnapshot, parsed
 from site_spider.observe.progress import of_partition, of_topics
 from site_spider.observe.statistics import LARGEST_STATISTICS_BYTES
 from site_spider.seed.tiers import TOPIC, CrawlTopics
@@ -167,8 +167,8 @@ class _Thinned:
 
 
 # --- neighbours: asks the processes of this host for their snapshots, on the sockets of `scrapy frontier`
-# Each says once which seed log it uses; those of another log are not asked again. A process of an older
-# release does not say it, and is asked.
+# Each says which seed log it uses; those of another log are not asked again. A process of an older release
+# does not say it, and counts.
 
 _SECONDS = 5.0  # that a process may take
 _NAMING_SECONDS = 1.0
@@ -192,25 +192,37 @@ class Neighbours:
         self._log = log
         self._own = LogName("", log.address)
         self._naming: asyncio.Task[LogName] | None = None
-        self._known: dict[Path, _Said] = {}  # of those that are there
+        self._others: dict[Path, str] = {}  # processes of another log that are there, by name
 
     async def ask_all(self, question: bytes) -> Answers:
         """What those of this log answer: a number asks for a snapshot with so many of the largest hosts."""
         found = await asyncio.to_thread(frontier_socket.alive)
-        paths = dict(islice(found.items(), _MOST_PROCESSES))
         await self._learn_own_name()
-        self._known = {path: said for path, said in self._known.items() if path in paths}
+        self._others = {
+            path: name for path, name in self._others.items() if path in found and self._own.identity
+        }
+        paths = [path for path in islice(found, _MOST_PROCESSES) if path not in self._others]
         turns = asyncio.Semaphore(_AT_ONCE)
 
         async def ask(path: Path) -> dict[str, Any] | None:
             async with turns:
-                return await _asked(path, question) if await self._is_mine(path) else None
+                return await _asked(path, question)
 
-        answers = await asyncio.gather(*map(ask, paths))
-        others = {path: said for path, said in self._known.items() if not said.is_of(self._own)}
-        snapshots = {path: answer for path, answer in zip(paths, answers, strict=True) if answer is not None}
-        silent = [pid for path, pid in paths.items() if path not in snapshots and path not in others]
-        return Answers(snapshots, silent, [f"{said.name}, of another seed log" for said in others.values()])
+        answers = dict(zip(paths, await asyncio.gather(*map(ask, paths)), strict=True))
+        snapshots = {path: answer for path, answer in answers.items() if answer is not None}
+        for path, answer in list(snapshots.items()):
+            if not self._is_of_this_log(answer):
+                del snapshots[path]
+                name = f"{str(answer.get('process'))[:_LONGEST]} ({str(answer.get('group'))[:_LONGEST]})"
+                self._others[path] = f"{name}, of another seed log"
+        silent = [found[path] for path, answer in answers.items() if answer is None]
+        return Answers(snapshots, silent, list(self._others.values()))
+
+    def _is_of_this_log(self, answer: dict[str, Any]) -> bool:
+        said = answer.get("log")
+        if not isinstance(said, dict):
+            return True
+        return LogName(str(said.get("identity")), str(said.get("address"))).is_same(self._own)
 
     async def _learn_own_name(self) -> None:
         """Without a wait for a log that is away: until it has answered its address stands for it."""
@@ -221,51 +233,13 @@ class Neighbours:
         if done:
             self._own, self._naming = self._naming.result(), None
 
-    async def _is_mine(self, path: Path) -> bool:
-        if path not in self._known:
-            answer = await _asked(path, IDENTITY_QUESTION)
-            if answer is None:
-                return False
-            self._known[path] = _Said.of(answer)
-        return self._known[path].is_of(self._own)
-
-
-class _Said(NamedTuple):
-    """What a process says of itself; an older release does not know the question."""
-
-    name: str
-    log: LogName | None
-
-    @classmethod
-    def of(cls, answer: dict[str, Any]) -> Self:
-        identity, address = answer.get("identity"), answer.get("address")
-        is_said = isinstance(identity, str) and isinstance(address, str)
-        name = f"{str(answer.get('process'))[:_LONGEST]} ({str(answer.get('group'))[:_LONGEST]})"
-        return cls(name, LogName(str(identity), str(address)) if is_said else None)
-
-    def is_of(self, log: LogName) -> bool:
-        return self.log is None or self.log.is_same(log)
-
 
 async def _asked(path: Path, question: bytes) -> dict[str, Any] | None:
     """None when there is no answer in time, or an odd one."""
     try:
-        async with asyncio.timeout(_SECONDS):
-            reader, writer = await asyncio.open_unix_connection(path)
-            try:
-                writer.write(question + b"\n")
-                return parsed(await _read(reader))
-            finally:
-                writer.close()
-    except (OSError, TimeoutError, OddSnapshot):
+        return await frontier_socket.ask(path, question, _SECONDS)
+    except (OSError, OddSnapshot):
         return None
-
-
-async def _read(reader: asyncio.StreamReader) -> bytes:
-    raw = bytearray()
-    while len(raw) <= LARGEST_BYTES and (part := await reader.read(65_536)):
-        raw += part
-    return bytes(raw)
 
 
 # --- task watch: follows what is known of tasks, and carries out what an operator orders of one ----------

@@ -123,7 +123,6 @@ class _Events:
         self._is_behind_head = False
 
     def on_headers_complete(self) -> None:
-        """From httptools."""
         self._is_behind_head = True
 
     def on_header(self, name: bytes, _value: bytes) -> None:
@@ -132,7 +131,6 @@ class _Events:
             raise OddAnswer("a transfer coding is among the trailers")
 
     def on_message_complete(self) -> None:
-        """From httptools."""
         self.is_complete = True
 
 
@@ -353,7 +351,6 @@ class _HeaderLines:
         self.found: HeaderLines = []
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """From httptools."""
         self.found.append((name, value))
 
 

@@ -36,6 +36,7 @@ from scrapy.http import Headers, Response
 from site_spider import options, runtime
 from site_spider.bounded_dict import BoundedDict
 from site_spider.contracts.sink import Exchange
+from site_spider.download import names
 from site_spider.download.answer import (
     BodyEnd,
     HttpAnswer,
@@ -47,16 +48,12 @@ from site_spider.download.answer import (
 )
 from site_spider.download.bodies import LARGE_BYTES, Bodies
 from site_spider.download.connections import Server, Wires
-from site_spider.download.names import (
-    HostNames,
-    is_shortage,
-)
+from site_spider.download.names import HostNames, is_shortage
 from site_spider.download.tls import CertificateError, TlsClient, tls_context
 from site_spider.download.wire import NothingCame, Wire
 from site_spider.engine.flow import is_heard
 from site_spider.engine.guard import OversizedAnswer
 from site_spider.engine.scrapy_parts import part_of, provide
-from site_spider.frontier.waiting_room import WaitingRoom
 from site_spider.ledger.completion import Unattributed, job_of
 
 logger = logging.getLogger(__name__)
@@ -189,10 +186,9 @@ class PlainDownloadHandler(BaseDownloadHandler):
         super().__init__(crawler)
         settings = crawler.settings
         most_of_server = options.integer(settings, "CONCURRENT_REQUESTS_PER_DOMAIN")
-        self._names = HostNames.of(crawler)
         self._wires = Wires(
             TlsClient(tls_context(settings), most_of_server),
-            self._names,
+            HostNames(names.addresses_of),
             allow_private=options.boolean(settings, "SITE_ALLOW_PRIVATE_HOSTS"),
             most_idle_of_server=most_of_server,
         )
@@ -226,8 +222,6 @@ class PlainDownloadHandler(BaseDownloadHandler):
         is_left = self._leaves_all or is_heard(self.crawler, signals.headers_received, signals.bytes_received)
         plan = None if is_left else plan_of(request)
         if plan is None or plan.server in self._odd:
-            if request.meta.get("proxy"):
-                self._names.leave_to_proxy()
             return await self._download_patiently(request)
         try:
             return await self._download(request, plan)
@@ -279,13 +273,7 @@ class PlainDownloadHandler(BaseDownloadHandler):
                     raise
                 self._wires.places.ran_out()
             else:
-                self._look_ahead()
                 return wire
-
-    def _look_ahead(self) -> None:
-        room = part_of(self.crawler, WaitingRoom)
-        if room is not None:
-            self._names.look_ahead(room.next_host())
 
     async def _open_once(self, server: Server, watch: DownloadWatch) -> Wire:
         try:

@@ -1,8 +1,4 @@
-"""Looks up the names of hosts: each of them once at a time, and the next host's before its turn.
-
-A lookup may take long, and a download has its place meanwhile. So while no name is looked up, that of the
-host that is next in line is. It is rarely a lookup more: whoever connects to that host gets what was found.
-"""
+"""Looks up the names of hosts, public addresses only; downloads of one host share a lookup."""
 
 from __future__ import annotations
 
@@ -16,7 +12,7 @@ import socket
 from collections.abc import Callable, Coroutine, Sequence
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Self, cast
+from typing import Any, Final, Self, cast
 
 from scrapy.crawler import Crawler
 from scrapy.settings import BaseSettings
@@ -27,11 +23,10 @@ from zope.interface import implementer
 
 from site_spider import options, runtime
 from site_spider.bounded_dict import BoundedDict
-from site_spider.download.address import is_address, is_metadata_name, is_public
-from site_spider.engine.scrapy_parts import part_of, provide, threaded_resolver
+from site_spider.download.address import is_metadata_name, is_public
+from site_spider.engine.scrapy_parts import threaded_resolver
 from site_spider.errors import ConfigError, SiteSpiderError
 from site_spider.histogram import Histogram
-from site_spider.ledger.completion import Unattributed
 
 # --- File descriptors: how many this process may open, and how many of them serve connections to sites ---
 # Without a bound of our own the connections that are kept take all of them, and then whatever needs one
@@ -225,30 +220,16 @@ def _first_ones(found: list[Any]) -> list[Any]:
     return [entry for entries in by_family for entry in entries[:_MOST_ADDRESSES]]
 
 
-class _Cache:
-    """Addresses by host, the oldest forgotten first."""
-
-    def __init__(self, reactor: ReactorBase) -> None:
-        self._seconds = reactor.seconds
-        self._known: BoundedDict[str, tuple[float, list[IAddress]]] = BoundedDict(_MOST_HOSTS)
-
-    def get(self, host: str) -> list[IAddress] | None:
-        until, addresses = self._known.get(host, (0.0, []))
-        return addresses if until > self._seconds() else None
-
-    def put(self, host: str, addresses: list[IAddress]) -> None:
-        self._known[host] = (self._seconds() + _TTL_SECONDS, addresses)
-
-
 @implementer(IHostnameResolver)
 class PublicHostResolver:
     """Wraps the reactor's resolver, IPv4 and IPv6."""
 
     def __init__(self, reactor: ReactorBase, *, allow_private: bool) -> None:
         self._reactor: Any = reactor
-        self._original: Any = threaded_resolver(reactor, look_up)
+        # behind the guard: for the operator's proxies, and for who looks at all addresses
+        self.unfiltered: Any = threaded_resolver(reactor, look_up)
         self._allow_private = allow_private
-        self._cache = _Cache(reactor)
+        self._known: BoundedDict[str, tuple[float, list[IAddress]]] = BoundedDict(_MOST_HOSTS)
 
     @classmethod
     def from_crawler(cls, crawler: Crawler, reactor: ReactorBase) -> Self:
@@ -256,13 +237,7 @@ class PublicHostResolver:
         return cls(reactor, allow_private=options.boolean(crawler.settings, "SITE_ALLOW_PRIVATE_HOSTS"))
 
     def install_on_reactor(self) -> None:
-        """As Scrapy asks."""
         self._reactor.installNameResolver(self)
-
-    @property
-    def unfiltered(self) -> Any:
-        """The resolver behind the guard: for the operator's proxies, and for who looks at all addresses."""
-        return self._original
 
     def resolveHostName(  # noqa: N802 - the name is Twisted's
         self,
@@ -273,18 +248,39 @@ class PublicHostResolver:
         transportSemantics: str = "TCP",  # noqa: N803
     ) -> Any:
         """Addresses of a host, private ones left out."""
+        resolution = _Resolution(hostName)
+        resolutionReceiver.resolutionBegan(resolution)
         may_be_private = self._allow_private or hostName == proxy_address.get()
-        receiver = _Filter(resolutionReceiver, hostName, portNumber, self._cache, may_be_private)
+
+        def pass_on(found: list[IAddress]) -> None:
+            public = [each for each in found if may_be_private or is_public(each.host)]
+            _refused.pop(hostName, None)
+            if found and not public:
+                _refused[hostName] = None
+            for each in public:
+                address: Any = each
+                resolutionReceiver.addressResolved(type(address)(address.type, address.host, portNumber))
+            resolutionReceiver.resolutionComplete()
+
+        def learn(found: list[IAddress]) -> None:
+            found = found[: _MOST_ADDRESSES * len(_FAMILIES)]
+            if found:
+                self._known[hostName] = (self._reactor.seconds() + _TTL_SECONDS, found)
+            pass_on(found)
+
+        until, known = self._known.get(hostName, (0.0, []))
         if not may_be_private and is_metadata_name(hostName):
             LOOKUPS.count("refused")
-            return receiver.refuse()
-        known = self._cache.get(hostName)
-        if known is None:
-            return self._original.resolveHostName(
-                receiver, hostName, portNumber, addressTypes, transportSemantics
+            _refused[hostName] = None
+            resolutionReceiver.resolutionComplete()
+        elif until > self._reactor.seconds():
+            LOOKUPS.count("cached")
+            pass_on(known)
+        else:
+            self.unfiltered.resolveHostName(
+                _Collector(learn), hostName, portNumber, addressTypes, transportSemantics
             )
-        LOOKUPS.count("cached")
-        return receiver.answer(known)
+        return resolution
 
 
 def guard_reactor(crawler: Crawler) -> None:
@@ -298,69 +294,32 @@ def guard_reactor(crawler: Crawler) -> None:
         PublicHostResolver.from_crawler(crawler, cast(ReactorBase, reactor)).install_on_reactor()
 
 
-class _Resolved:
-    """A resolution that is over before it begins."""
+class _Resolution:
+    """One that nobody can cancel."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
     def cancel(self) -> None:
-        """Nothing is under way."""
+        """What is found is for whoever asks next."""
 
 
-class _Filter:
-    """Receives addresses, passes on those that may be reached, and caches all of them."""
+@implementer(IResolutionReceiver)
+class _Collector:
+    """Hands over all addresses at once."""
 
-    def __init__(self, receiver: Any, host: str, port: int, cache: _Cache, allow_private: bool) -> None:
-        self._receiver = receiver
-        self._host = host
-        self._port = port
-        self._cache = cache
-        self._allow_private = allow_private
-        self._found: list[IAddress] = []
-        self._passed = 0
-
-    def refuse(self) -> _Resolved:
-        """Without a look-up."""
-        resolution = _Resolved(self._host)
-        self._receiver.resolutionBegan(resolution)
-        _refused[self._host] = None
-        self._receiver.resolutionComplete()
-        return resolution
-
-    def answer(self, addresses: list[IAddress]) -> _Resolved:
-        """As if they had just been resolved."""
-        resolution = _Resolved(self._host)
-        self._receiver.resolutionBegan(resolution)
-        for address in addresses:
-            self.addressResolved(address)
-        self._end()
-        return resolution
+    def __init__(self, done: Callable[[list[Any]], None]) -> None:
+        self._done = done
+        self._found: list[Any] = []
 
     def resolutionBegan(self, resolution: Any) -> None:  # noqa: N802
         """From Twisted."""
-        self._receiver.resolutionBegan(resolution)
 
     def addressResolved(self, address: Any) -> None:  # noqa: N802
-        """From Twisted: an IPv4Address or IPv6Address."""
-        if len(self._found) >= _MOST_ADDRESSES * len(_FAMILIES):
-            return
         self._found.append(address)
-        if self._allow_private or is_public(address.host):
-            self._passed += 1
-            self._receiver.addressResolved(type(address)(address.type, address.host, self._port))
 
     def resolutionComplete(self) -> None:  # noqa: N802
-        """From Twisted."""
-        if self._found:
-            self._cache.put(self._host, self._found)
-        self._end()
-
-    def _end(self) -> None:
-        _refused.pop(self._host, None)
-        if self._found and not self._passed:
-            _refused[self._host] = None
-        self._receiver.resolutionComplete()
+        self._done(self._found)
 
 
 async def addresses_of(host: str, *, unfiltered: bool = False) -> list[str]:
@@ -373,12 +332,17 @@ async def addresses_of(host: str, *, unfiltered: bool = False) -> list[str]:
         return await _addresses_without_reactor(host)
     from twisted.internet import reactor  # noqa: PLC0415 - importing it installs one
 
-    collector = _Collector(asyncio.get_running_loop().create_future())
+    there: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
+
+    def done(found: list[Any]) -> None:
+        if not there.done():
+            there.set_result([address.host for address in found])
+
     resolver: Any = reactor.nameResolver
     if unfiltered:
         resolver = getattr(resolver, "unfiltered", resolver)
-    resolver.resolveHostName(collector, host)
-    return await collector.all_there or _none_of(host)
+    resolver.resolveHostName(_Collector(done), host)
+    return await there or _none_of(host)
 
 
 def _none_of(host: str) -> list[str]:
@@ -394,37 +358,9 @@ async def _addresses_without_reactor(host: str) -> list[str]:
     return [str(address[4][0]) for address in found]
 
 
-@implementer(IResolutionReceiver)
-class _Collector:
-    """Fulfils a future with all addresses at once."""
-
-    def __init__(self, all_there: asyncio.Future[list[str]]) -> None:
-        self.all_there = all_there
-        self._found: list[str] = []
-
-    def resolutionBegan(self, resolution: Any) -> None:  # noqa: N802
-        """From Twisted."""
-
-    def addressResolved(self, address: Any) -> None:  # noqa: N802
-        """From Twisted."""
-        self._found.append(address.host)
-
-    def resolutionComplete(self) -> None:  # noqa: N802
-        """From Twisted."""
-        if not self.all_there.done():
-            self.all_there.set_result(self._found)
-
-
-_AHEAD_SECONDS = 10.0  # what was found counts for so long for who comes next
 _LOOKUP_SECONDS = 30.0  # a resolver that has no thread says nothing at all
 
 LookUp = Callable[[str], Coroutine[Any, Any, list[str]]]
-
-
-class _Lookahead(NamedTuple):
-    host: str
-    lookup: asyncio.Task[list[str]]
-    since: float
 
 
 class HostNames:
@@ -433,33 +369,11 @@ class HostNames:
     def __init__(self, look_up: LookUp) -> None:
         self._look_up = look_up
         self._under_way: dict[str, asyncio.Task[list[str]]] = {}
-        self._ahead: _Lookahead | None = None
-        self._looks_ahead = True
-
-    @classmethod
-    def of(cls, crawler: Crawler) -> HostNames:
-        """Those of a crawl: its handlers, one for each scheme, share them."""
-        names = part_of(crawler, HostNames)
-        if names is None:
-            names = cls(addresses_of)
-            provide(crawler, names)
-        return names
 
     async def addresses(self, host: str) -> list[str]:
         """What `look_up` gives or raises, or TimeoutError."""
-        lookup = self._taken_ahead(host) or self._under_way.get(host) or self._begin(host)
+        lookup = self._under_way.get(host) or self._begin(host)
         return await asyncio.shield(lookup)  # others may wait for it, too
-
-    def look_ahead(self, host: str | None) -> None:
-        """This host is next in line."""
-        if not self._looks_ahead or not host or self._under_way or is_address(host) or is_metadata_name(host):
-            return
-        if self._ahead is None or self._ahead.host != host:
-            self._ahead = _Lookahead(host, self._begin(host), asyncio.get_running_loop().time())
-
-    def leave_to_proxy(self) -> None:
-        """A request has a proxy, which is to look up names: from now on no name is looked up ahead."""
-        self._looks_ahead = False
 
     def close(self) -> None:
         """Nobody waits any more."""
@@ -467,8 +381,7 @@ class HostNames:
             lookup.cancel()
 
     def _begin(self, host: str) -> asyncio.Task[list[str]]:
-        with Unattributed():  # the task is kept for who comes next
-            lookup = asyncio.get_running_loop().create_task(self._bounded(host))
+        lookup = asyncio.get_running_loop().create_task(self._bounded(host))
         self._under_way[host] = lookup
         lookup.add_done_callback(lambda ended: self._ended(host, ended))
         return lookup
@@ -481,15 +394,3 @@ class HostNames:
         self._under_way.pop(host, None)
         if not lookup.cancelled():
             lookup.exception()  # is known to who waits, if anybody does
-
-    def _taken_ahead(self, host: str) -> asyncio.Task[list[str]] | None:
-        """The lookup that was begun for who comes next, unless it failed: that may be over."""
-        ahead = self._ahead
-        if ahead is None or ahead.host != host:
-            return None
-        self._ahead = None
-        lookup = ahead.lookup
-        if not lookup.done():
-            return lookup
-        is_late = asyncio.get_running_loop().time() - ahead.since > _AHEAD_SECONDS
-        return None if is_late or lookup.cancelled() or lookup.exception() else lookup

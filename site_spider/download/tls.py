@@ -180,7 +180,6 @@ class TlsSessions(Generic[Session]):
 # - What came before an error, or before the end, is given out first.
 # - `end` is called once, when the connection is of no more use; the session is kept for the next one.
 
-_RECORD_BYTES = 16_384  # no more of a page is in one
 _HEADER_BYTES = 5
 _LONGEST_RECORD_BYTES = 18_432
 _RECORD_EXTRA_BYTES = 64  # that a record is longer than its content

@@ -224,7 +224,6 @@ class Wire(asyncio.Protocol):
     # --- asyncio.Protocol -----------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """From asyncio."""
         self._transport = transport
         self.is_open = True
         peer = transport.get_extra_info("peername")[0]  # a transport that has closed does not know it
@@ -233,7 +232,6 @@ class Wire(asyncio.Protocol):
             self._transport.write(self.tls.begin(peer))
 
     def data_received(self, data: bytes) -> None:
-        """From asyncio."""
         if self._unread:
             self._unread = bytes(self._unread) + data
             return
@@ -245,7 +243,6 @@ class Wire(asyncio.Protocol):
             left = self._step(left)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """From asyncio."""
         self._error = self._error or exc
         self._lose()
         if not self._unread:

@@ -46,13 +46,11 @@ class SeenMarks(SeedListener):
         else:
             self._seen.forget(entry)  # what did not end well may be sent, or put back, and is wanted then
 
-    def leaves(self, entry: SeedInFlight) -> None:
-        """As in SeedListener: what comes back is no duplicate of it."""
-        self._seen.forget(entry)
-
     def fenced(self, entry: SeedInFlight) -> None:
         """As in SeedListener."""
         self._seen.forget(entry)
+
+    leaves = fenced  # what comes back is no duplicate of it
 
 
 class TaskForms(NamedTuple):
@@ -454,24 +452,21 @@ class SeenLookup:
                 held.append(output)
                 if len(held) >= _BATCH:
                     requests, held = held, []
-                    await self._look_up(requests)
-                    for request in requests:
+                    for request in await self._looked_up(requests):
                         yield request
         except Exception:
             # what the callback had yielded before it failed counts, as everywhere in Scrapy
-            await self._look_up(held)
-            for request in held:
+            for request in await self._looked_up(held):
                 yield request
             raise
-        await self._look_up(held)
-        for request in held:
+        for request in await self._looked_up(held):
             yield request
 
-    async def _look_up(self, requests: list[Request]) -> None:
+    async def _looked_up(self, requests: list[Request]) -> list[Request]:
         prefetch = getattr(getattr(self._crawler.engine.scheduler, "df", None), "prefetch", None)
-        if prefetch is None or not requests:
-            return
         try:
-            await prefetch(requests)
+            if prefetch is not None and requests:
+                await prefetch(requests)
         except Exception:  # the requests go on all the same
             logger.exception("Links could not be looked up in the dupefilter")
+        return requests

@@ -46,7 +46,6 @@ class BoundedClientFactory(_LenientHTTP11ClientFactory):
     """For the pool of connections."""
 
     def buildProtocol(self, addr: Any) -> BoundedClient:  # noqa: ARG002, N802 - Twisted's names
-        """From Twisted."""
         return BoundedClient(self._quiescentCallback)
 
 
@@ -85,7 +84,6 @@ class BoundedClient(_LenientHTTP11ClientProtocol):
         return answered
 
     def dataReceived(self, data: bytes) -> None:  # noqa: N802 - Twisted's name
-        """From Twisted."""
         if self._parser is None:  # nobody asked
             self.transport.abortConnection()
             return
@@ -101,7 +99,6 @@ class BoundedClient(_LenientHTTP11ClientProtocol):
             self._read(step)
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:  # noqa: N802 - Twisted's name
-        """From Twisted."""
         if self._going_on is None:
             super().connectionLost(reason)  # type: ignore[no-untyped-call]
         else:
@@ -175,7 +172,6 @@ class _BoundedDecoder(_ChunkedTransferDecoder):
         self._to_bound = _STEP_BYTES  # bytes until the bound is looked at: a fixed place of the stream
 
     def dataReceived(self, data: bytes) -> None:  # noqa: N802 - Twisted's name
-        """From Twisted."""
         while data and self.state != "FINISHED":
             step, data = data[: self._to_bound], data[self._to_bound :]
             self._fed += len(step)
@@ -230,11 +226,9 @@ class _BoundedParser(_LenientHTTPClientParser):
         super().lineReceived(line)
 
     def lineLengthExceeded(self, line: bytes) -> None:  # noqa: ARG002, N802 - Twisted's names
-        """From Twisted."""
         raise OversizedAnswer(f"the head is longer than {MAX_HEAD_BYTES} bytes")
 
     def allHeadersReceived(self) -> None:  # noqa: N802 - Twisted's name
-        """From Twisted."""
         if 100 <= self.response.code < 200:
             self._interims_left -= 1
             if self._interims_left < 0:

@@ -1,7 +1,7 @@
-"""A cookie jar for each seed, deleted when the seed ends.
+"""Cookie jars with the bounds of browsers (RFC 6265, section 6.1), and a bound on all of them together.
 
-Doing a seed twice, or beside others, therefore gives the same result (rule 4). The jar lives
-in Scrapy's cookies middleware, under the seed's ledger entry, and goes when the seed ends.
+A jar drops the cookies that were set longest ago. When all jars together are too large, the largest one
+does, so a site that fills the jars of its own seeds takes none from others.
 """
 
 from __future__ import annotations
@@ -9,22 +9,11 @@ from __future__ import annotations
 import http.cookiejar
 from collections import OrderedDict, defaultdict
 from collections.abc import Hashable, Sequence
-from functools import cached_property
 from http.cookiejar import Cookie, DefaultCookiePolicy
 from typing import Any
 
 from scrapy import Request
-from scrapy.crawler import Crawler
-from scrapy.downloadermiddlewares.cookies import CookiesMiddleware
 from scrapy.http.cookies import CookieJar
-
-from site_spider import meta_keys
-from site_spider.ledger.completion import SeedListener
-from site_spider.ledger.ledger import SeedInFlight
-
-# --- Cookie jars with the bounds of browsers (RFC 6265, section 6.1), and a bound on all of them together
-# A jar drops the cookies that were set longest ago. When all jars together are too large, the largest one
-# does, so a site that fills the jars of its own seeds takes none from others.
 
 _MOST_OF_DOMAIN = 50
 _MOST_OF_JAR = 3_000
@@ -145,40 +134,3 @@ def bounded(lines: Sequence[bytes]) -> list[bytes]:
     """The Set-Cookie lines of an answer that count: the last ones, none longer than browsers take."""
     taken = (line for line in lines[-_MOST_OF_ANSWER:] if len(line) <= _MOST_LINE_BYTES)
     return [b";".join(line.split(b";", _MOST_ATTRIBUTES + 1)[: _MOST_ATTRIBUTES + 1]) for line in taken]
-
-
-def use_jar_of(request: Request, entry: SeedInFlight) -> None:
-    """Give a request the jar of its seed, unless it names one itself."""
-    request.meta.setdefault(meta_keys.COOKIEJAR, entry)
-
-
-class SeedCookies(SeedListener):
-    """Throws jars away."""
-
-    def __init__(self, crawler: Crawler) -> None:
-        self._crawler = crawler
-
-    def for_request(self, request: Request, entry: SeedInFlight) -> dict[str, str]:
-        """The cookies that would go out with a request of this seed."""
-        middleware = self._middleware
-        if middleware is None or entry not in middleware.jars:
-            return {}
-        asked = request.copy()
-        asked.headers.pop("Cookie", None)
-        middleware.jars[entry].add_cookie_header(asked)
-        sent = (asked.headers.get("Cookie") or b"").decode("latin-1")
-        pairs = (pair.partition("=")[::2] for pair in sent.split("; ") if "=" in pair)
-        return dict(pairs)
-
-    def fenced(self, entry: SeedInFlight) -> None:
-        """As in SeedListener."""
-        self.ended(entry)
-
-    def ended(self, entry: SeedInFlight) -> None:
-        """As in SeedListener."""
-        if (middleware := self._middleware) is not None and entry in middleware.jars:
-            middleware.jars.pop(entry)
-
-    @cached_property
-    def _middleware(self) -> CookiesMiddleware | None:
-        return self._crawler.get_downloader_middleware(CookiesMiddleware)

@@ -90,7 +90,6 @@ class QuickSignals(SignalManager):
         self._counted = {} if counter is None else counter.hand_over(crawler.signals)
 
     def send_catch_log(self, signal: Any, **kwargs: Any) -> list[tuple[Any, Any]]:
-        """As Scrapy's."""
         if signal in self._counted:
             self._count(self._counted[signal])
         for sender in (id(self.sender), _ANY_SENDER):  # as is_heard, which would be a call for each signal
@@ -148,9 +147,8 @@ def _with_spider(
     return {"spider": engine.spider} if method in manager._mw_methods_requiring_spider else {}
 
 
-def steps(engine: ExecutionEngine, name: str) -> list[Step]:
-    """The methods of the downloader middlewares of one kind, and what they want besides."""
-    manager = engine.downloader.middleware
+def steps(engine: ExecutionEngine, manager: MiddlewareManager, name: str) -> list[Step]:
+    """The methods of middlewares of one kind, and what they want besides."""
     methods = [method for method in manager.methods[name] if method]
     return [(unchecked(method), _with_spider(engine, manager, method)) for method in methods]
 
@@ -162,13 +160,6 @@ def checked(method: Callable[..., Any], result: Any) -> Response | Request:
             f"Middleware {method.__qualname__} must return a Response or a Request, got {type(result)}"
         )
     return result
-
-
-def input_steps(engine: ExecutionEngine) -> list[Step]:
-    """What spider middlewares do with a response."""
-    manager = engine.scraper.spidermw
-    methods = [method for method in manager.methods["process_spider_input"] if method]
-    return [(unchecked(method), _with_spider(engine, manager, method)) for method in methods]
 
 
 # Scrapy's own ways: they change requests alone, if the response has its depth
@@ -225,9 +216,10 @@ class EngineFlow:
         self._came_back = came_back
         self._broken_off = broken_off
         self._signals = engine.signals = engine.scraper.signals = QuickSignals(engine.crawler)
-        self._before = steps(engine, "process_request")
-        self._after = steps(engine, "process_response")
-        self._inputs = input_steps(engine)
+        downloading = engine.downloader.middleware
+        self._before = steps(engine, downloading, "process_request")
+        self._after = steps(engine, downloading, "process_response")
+        self._inputs = steps(engine, engine.scraper.spidermw, "process_spider_input")
         self._outputs = output_steps(engine)
         self._turns = Turns.of_running_loop()
         self._late = 0  # pages that wait for a turn with time for them
@@ -491,17 +483,13 @@ def on_request_ended(engine: ExecutionEngine, *calls: Callable[[Request], None])
     slot.remove_request = remove_and_tell  # type: ignore[method-assign]
 
 
-def on_downloaded(engine: ExecutionEngine, call: Callable[[Request], None]) -> None:
-    """Have `call` called with every request that has left a downloader of ours, on Scrapy's own way."""
-    if hasattr(engine.downloader, "came_back"):
-        engine.downloader.came_back = call
-
-
 def shorten(engine: ExecutionEngine, came_back: Told, broken_off: Told, start: Start) -> None:
     """Have requests go the short way, see engine.flow; to be set up in the scheduler's open().
 
-    Not with a downloader that is not ours, nor with AutoThrottle.
+    Not with a downloader that is not ours, nor with AutoThrottle; `came_back` is called there, too.
     """
+    if hasattr(engine.downloader, "came_back"):
+        engine.downloader.came_back = came_back
     if getattr(engine.downloader, "goes_short_way", False):
         flow = EngineFlow(engine, came_back, broken_off, start)
         engine._start_scheduled_request = flow.start_request  # type: ignore[method-assign]

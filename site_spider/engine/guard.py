@@ -54,12 +54,8 @@ def guarded(callback: Callback, timeout_seconds: float) -> Callback:
         return callback
 
     def call(*arguments: Any, **keywords: Any) -> Any:
-        try:
+        with _ERRORS_ALONE:
             output = callback(*arguments, **keywords)
-        except Exception:
-            raise
-        except BaseException as error:
-            raise _converted(error) from error
         if inspect.iscoroutine(output):
             return _bounded(output, timeout_seconds)
         if inspect.isasyncgen(output):
@@ -85,26 +81,19 @@ def unguarded(callback: Callback | None) -> Callback | None:
 async def _bounded(coroutine: Coroutine[Any, Any, Any], timeout_seconds: float) -> Any:
     """There is a timer only when the coroutine waits; the time before that counts."""
     began = runtime.monotonic()
-    try:
-        waits_for = coroutine.send(None)
-    except StopIteration as end:
-        return end.value
-    except Exception:
-        raise
-    except BaseException as error:
-        raise _converted(error) from error
-    left = timeout_seconds - (runtime.monotonic() - began)
-    try:
-        async with asyncio.timeout(left) as limit:
-            return await _go_on(coroutine, waits_for)
-    except TimeoutError as error:
-        if limit.expired():
-            raise _timed_out(timeout_seconds) from error
-        raise
-    except Exception:
-        raise
-    except BaseException as error:
-        raise _converted(error) from error
+    with _ERRORS_ALONE:
+        try:
+            waits_for = coroutine.send(None)
+        except StopIteration as end:
+            return end.value
+        left = timeout_seconds - (runtime.monotonic() - began)
+        try:
+            async with asyncio.timeout(left) as limit:
+                return await _go_on(coroutine, waits_for)
+        except TimeoutError as error:
+            if limit.expired():
+                raise _timed_out(timeout_seconds) from error
+            raise
 
 
 @types.coroutine
@@ -145,12 +134,8 @@ async def _bounded_items(items: Any, timeout_seconds: float) -> AsyncIterator[An
 
 
 def _uncancelled_items(items: Iterator[Any]) -> Iterator[Any]:
-    try:
+    with _ERRORS_ALONE:
         yield from items
-    except Exception:
-        raise
-    except BaseException as error:
-        raise _converted(error) from error
 
 
 def _timed_out(timeout_seconds: float) -> CallbackTimeout:
@@ -159,13 +144,24 @@ def _timed_out(timeout_seconds: float) -> CallbackTimeout:
     )
 
 
-def _converted(error: BaseException) -> BaseException:
-    """An error of ours, unless this very task is being cancelled, or the process or a generator ends."""
-    if is_being_cancelled() or isinstance(error, _ENDS):
-        return error
-    if not isinstance(error, asyncio.CancelledError):
-        return CallbackBroken(f"{type(error).__name__}: {error}")
-    return CallbackCancelled(f"CancelledError was raised where nothing was cancelled {error}".strip())
+class _ErrorsAlone:
+    """What is raised within is an Exception, unless this very task is being cancelled, or the process or a
+    generator ends.
+    """
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        if error is None or isinstance(error, (Exception, *_ENDS)) or is_being_cancelled():
+            return
+        if isinstance(error, asyncio.CancelledError):
+            said = f"CancelledError was raised where nothing was cancelled {error}"
+            raise CallbackCancelled(said.strip()) from error
+        raise CallbackBroken(f"{type(error).__name__}: {error}") from error
+
+
+_ERRORS_ALONE = _ErrorsAlone()
 
 
 def is_being_cancelled() -> bool:
@@ -204,7 +200,6 @@ class SafeDownloader(Downloader):
         self.goes_short_way = self._takes_seeds and not crawler.settings.getbool("AUTOTHROTTLE_ENABLED")
 
     def fetch(self, request: Request, *arguments: Any) -> Deferred[Response | Request]:
-        """As Scrapy's."""
         fetched: Deferred[Response | Request] = super().fetch(request, *arguments)
         fetched.addErrback(_convert)
         return fetched if self.came_back is None else fetched.addBoth(self._through, request, self.came_back)
@@ -214,7 +209,6 @@ class SafeDownloader(Downloader):
         return result
 
     def get_slot_key(self, request: Request) -> str:
-        """As Scrapy's."""
         plain = None if self.ip_concurrency or self.DOWNLOAD_SLOT in request.meta else plain_url(request.url)
         return super().get_slot_key(request) if plain is None else plain.host
 
@@ -247,7 +241,6 @@ class SafeItemProcessor(ItemPipelineManager):
     """
 
     async def process_item_async(self, item: Any) -> Any:
-        """As Scrapy's."""
         try:
             for method in self.methods["process_item"]:
                 assert method is not None

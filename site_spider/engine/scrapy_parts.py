@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from http.cookiejar import Cookie
 from pathlib import Path
 from types import TracebackType
@@ -40,6 +40,7 @@ from twisted.python.failure import Failure
 from site_spider import meta_keys
 from site_spider.engine.cookies import Jars, bounded
 from site_spider.errors import ConfigError
+from site_spider.ledger.completion import SeedListener
 from site_spider.ledger.ledger import SeedInFlight
 from site_spider.page.url import is_public_suffix, plain_url
 from site_spider.text import for_log
@@ -60,7 +61,6 @@ class LeanCookies(CookiesMiddleware):
         is_public_suffix("com")  # reads the list now, which takes 0.1 s
 
     def process_request(self, request: Request) -> Any:  # type: ignore[override] # without the spider
-        """As Scrapy's."""
         meta = request.meta
         key = meta.get(meta_keys.COOKIEJAR)
         if request.cookies or key in self.jars or self.debug:
@@ -108,11 +108,42 @@ def _is_lost(key: Hashable) -> bool:
     return isinstance(key, SeedInFlight) and (not key.live or key.holds == 0)
 
 
+class SeedCookies(SeedListener):
+    """A jar for each seed: doing one twice, or beside others, gives the same result (rule 4).
+
+    It is in Scrapy's middleware, under the seed, and is thrown away when that ends.
+    """
+
+    def __init__(self, crawler: Crawler) -> None:
+        self._crawler = crawler
+
+    def for_request(self, request: Request, entry: SeedInFlight) -> dict[str, str]:
+        """The cookies that would go out with a request of this seed."""
+        middleware = self._middleware
+        if middleware is None or entry not in middleware.jars:
+            return {}
+        asked = request.copy()
+        asked.headers.pop("Cookie", None)
+        middleware.jars[entry].add_cookie_header(asked)
+        sent = (asked.headers.get("Cookie") or b"").decode("latin-1")
+        pairs = (pair.partition("=")[::2] for pair in sent.split("; ") if "=" in pair)
+        return dict(pairs)
+
+    def ended(self, entry: SeedInFlight) -> None:
+        if (middleware := self._middleware) is not None and entry in middleware.jars:
+            middleware.jars.pop(entry)
+
+    fenced = ended
+
+    @cached_property
+    def _middleware(self) -> CookiesMiddleware | None:
+        return self._crawler.get_downloader_middleware(CookiesMiddleware)
+
+
 class LeanOffsite(OffsiteMiddleware):
     """Looks at no request of a spider without `allowed_domains`."""
 
     def process_request(self, request: Request) -> None:  # type: ignore[override]
-        """As Scrapy's."""
         if getattr(self.crawler.spider, "allowed_domains", None):
             super().process_request(request)
 
@@ -124,7 +155,6 @@ class LeanDownloaderStats(DownloaderStats):
     """
 
     def process_request(self, request: Request) -> None:  # type: ignore[override]
-        """As Scrapy's."""
         count = self.stats.inc_value
         count("downloader/request_count")
         count(f"downloader/request_method_count/{request.method}")
@@ -138,7 +168,6 @@ class LeanDownloaderStats(DownloaderStats):
         request: Request,
         response: Response,
     ) -> Response:
-        """As Scrapy's."""
         self._count_response("", response.status, size := response_bytes(response))
         if meta_keys.FOR_ROBOTS in request.meta:
             self._count_response(ROBOTS_COUNTED, response.status, size)
@@ -292,7 +321,6 @@ class PageLogFormatter(LogFormatter):
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
-        """As Scrapy asks."""
         install()
         made = super().from_crawler(crawler)
         level = crawler.settings.get("LOG_LEVEL")
@@ -335,11 +363,9 @@ class QuickHeaders(Headers):
         return dict.__contains__(self, _SPELLED.get(key) or super().normkey(key))
 
     def normkey(self, key: str | bytes) -> bytes:
-        """As Scrapy's."""
         return _SPELLED.get(key) or super().normkey(key)
 
     def normvalue(self, value: Any) -> list[bytes]:
-        """As Scrapy's."""
         if isinstance(value, bytes):
             return [value]
         return [value.encode(self.encoding)] if isinstance(value, str) else super().normvalue(value)

@@ -167,17 +167,6 @@ class Frontier(Generic[T]):
         lane = self._next_lane(now)
         return None if lane is None else self._serve(lane, now)
 
-    def peek(self) -> T | None:
-        """What `pop` probably gives next, as far as one look tells. Nothing changes."""
-        flow = self._flows.first()
-        if flow is None or not flow.ready:
-            return None
-        lane: Lane[T]
-        version, lane = flow.ready[0][-2:]
-        if version != lane.version or not lane.host.is_ready:
-            return None
-        return lane.queues[lane.best(-inf, inf)[0]][0].value
-
     def forgo(self, now: float) -> None:
         """What `pop` gave last is not sent: it has taken no turn of its host, and needs no `release`."""
         self._give_up_turn(self._last_turn(), now)
@@ -431,7 +420,6 @@ class Frontier(Generic[T]):
         """Enter the first of those parked: the others are behind it."""
         host.stand_down()
         while (lane := host.first_parked(self._flows)) is not None:
-            lane.unpark()
             self._enter_lane(lane, now)
             if not lane.flow.is_resting:
                 host.stand(lane.flow)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from enum import Enum, auto
 from heapq import heapify, heappop, heappush, heapreplace
 from itertools import count
 from math import inf
@@ -54,10 +53,6 @@ class Flow(Generic[L]):
         self.is_queued = False  # in the heap of flows
         self.is_resting = False  # something may start, but its rate is reached
         self.is_idle = False  # nothing of it waits
-
-    def count_lane(self, more: int) -> None:
-        """One host more, or less, of which something waits."""
-        self.lanes += more
 
     def enter(self, lane: L) -> None:
         """A lane may be served; `lane` is its entry, with version and lane at the end."""
@@ -269,20 +264,6 @@ class Lane(Generic[T]):
         head = self.queues[level][0]
         return rank, head.since, head.number, self.version, self
 
-    def park(self) -> None:
-        """Its entries are void."""
-        self.version += 1
-        self.is_parked = True
-
-    def unpark(self) -> None:
-        """It is going to be entered."""
-        self.is_parked = False
-
-    def end(self) -> None:
-        """Nothing of it waits any more."""
-        self.version += 1
-        self.is_parked = False
-
     def add(self, level: int, item: Item[T], max_wait_seconds: float) -> bool:
         """True when the item is the first of its level."""
         queue = self.queues.get(level)
@@ -396,7 +377,7 @@ class HostQueue(Generic[T]):
         if lane is None:
             alone = list(self.lanes.values()) if len(self.lanes) == 1 else []
             lane = self.lanes[flow] = Lane(self, flow)
-            flow.count_lane(1)
+            flow.lanes += 1
             for other in alone:
                 if other.is_parked:
                     self._enter_parked(other)
@@ -404,22 +385,26 @@ class HostQueue(Generic[T]):
 
     def remove_lane(self, lane: Lane[T]) -> None:
         """Nothing of it waits any more."""
-        lane.end()
-        del self.lanes[lane.flow]
-        lane.flow.count_lane(-1)
+        lane.version += 1  # its entries are void
+        lane.is_parked = False
+        flow = lane.flow
+        del self.lanes[flow]
+        flow.lanes -= 1
 
     def park(self, lane: Lane[T]) -> None:
         """It is not looked at before the host is ready."""
-        lane.park()
+        lane.version += 1  # its entries are void
+        lane.is_parked = True
         if len(self.lanes) > 1:
             self._enter_parked(lane)
 
     def first_parked(self, flows: Flows[Any]) -> Lane[T] | None:
-        """Take out the lane of the lowest virtual time."""
+        """Take out the lane of the lowest virtual time, to be entered."""
         if len(self.lanes) == 1:
             self.parked.clear()
             lane = next(iter(self.lanes.values()))
-            return lane if lane.is_parked else None
+            was_parked, lane.is_parked = lane.is_parked, False
+            return lane if was_parked else None
         while self.parked:
             vt, number, tie, lane = self.parked[0]
             flow = lane.flow
@@ -429,6 +414,7 @@ class HostQueue(Generic[T]):
                 heapreplace(self.parked, (flow.vt, flow.number, tie, lane))
             else:
                 heappop(self.parked)
+                lane.is_parked = False
                 return lane
         return None
 
@@ -449,58 +435,20 @@ class HostQueue(Generic[T]):
 
     def view(self, now: float) -> HostView:
         """What others may see of it."""
-        return HostView(self.name, self.waiting, self.out, self.next_at, self.state(now))
-
-    def state(self, now: float) -> str:
-        """Why it waits: what it is closed for, "busy", the reason of `next_at`; else "ready"."""
-        if self.closed:
-            return self.closed
-        if self.out >= self.policy.concurrency:
-            return "busy"
-        return self.reason if self.next_at > now else "ready"
+        is_busy = self.out >= self.policy.concurrency
+        reason = self.closed or ("busy" if is_busy else self.reason if self.next_at > now else "ready")
+        return HostView(self.name, self.waiting, self.out, self.next_at, reason)
 
 
 # --- The level of a request, from its priority -----------------------------------------------------------
 # A level is the negative of Scrapy's priority: the lowest level is served first. Level 0 is the seeds'
 # alone: a new request of priority 0 moves to priority 1, ahead of the seeds, so that begun work is finished
 # first; a retry that comes out at 0 (a discovered link, lowered once) moves to -1, behind the seeds, as
-# retries do. Far behind the retries is the level of requests that need a proxy.
-#
-# A redirect raises the priority. A retry counts from the priority before: so a redirected request that is
-# retried waits behind the seeds as well, unless its seed or spider gave it a priority of its own, which it
-# keeps.
+# retries do (frontier.scheduler). Far behind the retries is the level of requests that need a proxy.
 
-SEED_LEVEL = 0
-PROXY_LEVEL = (
-    10_000_000  # behind every retry, whatever the priority of its seed; a redirect lowers it a little
-)
+PROXY_LEVEL = 10_000_000  # behind every retry, whatever its seed's priority; a redirect lowers it a little
 _LOWEST_OF_PROXIES = PROXY_LEVEL // 2
 _MOST = _LOWEST_OF_PROXIES - 1  # of a priority; beyond it a request would pass for one that needs a proxy
-
-
-class Step(Enum):
-    """How a request came to be."""
-
-    NEW = auto()
-    RETRY = auto()
-    REDIRECT = auto()
-
-
-class Place(NamedTuple):
-    """The priority under which a request is queued, never 0, and what it was before redirects raised it."""
-
-    priority: int
-    unraised: int | None = None  # None: it is the priority
-
-
-def place(priority: int, step: Step, before: Place | None = None) -> Place:
-    """Where a request goes; `before` is the place of the request that was retried or redirected."""
-    if step is Step.NEW or before is None:
-        return Place(priority or (-1 if step is Step.RETRY else 1))
-    unraised = before.priority if before.unraised is None else before.unraised
-    if step is Step.REDIRECT:
-        return Place(priority or 1, unraised)
-    return Place(unraised + priority - before.priority or -1)
 
 
 def bounded(priority: int) -> int:
@@ -511,11 +459,6 @@ def bounded(priority: int) -> int:
 def needs_proxy(level: int) -> bool:
     """Whether requests that go through a proxy wait on this level."""
     return level >= _LOWEST_OF_PROXIES
-
-
-def level_of(priority: int) -> int:
-    """The level of a (placed) priority."""
-    return -priority
 
 
 def queue_lengths(by_level: Mapping[int, int]) -> dict[str, int]:

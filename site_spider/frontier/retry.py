@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from itertools import groupby
@@ -165,18 +165,6 @@ def retry_after_seconds(value: str, now: float, longest_seconds: float) -> float
     return min(max(0.0, moment - now), longest_seconds)
 
 
-def may_retry(
-    reason: str, earlier: Sequence[str], retries: int, usual_limit: int, limits: Mapping[str, int]
-) -> bool:
-    """Whether one more retry is made.
-
-    `earlier` are the reasons of the retries so far, `retries` their number. A reason that has a
-    limit of its own counts by itself; for the others all retries count.
-    """
-    own = limits.get(reason)
-    return retries < usual_limit if own is None else earlier.count(reason) < own
-
-
 def read_limits(settings: SettingsView, name: str, exceptions: Collection[str]) -> dict[str, int]:
     """A JSON object from reasons (statuses, or some of `exceptions`) to retries; `HTTP 503` for 503.
 
@@ -283,10 +271,12 @@ class PatientRetryMiddleware(RetryBase):
         self.crawler.stats.inc_value(key)
 
     def _may_retry(self, request: Request, said: str, earlier: tuple[str, ...]) -> bool:
+        """A reason that has a limit of its own counts by itself; for the others all retries count."""
         retries, wanted = request.meta.get("retry_times", 0), request.meta.get("max_retry_times")
         if wanted is not None:  # by the seed or the spider, for this request
             return bool(retries < wanted)
-        return may_retry(said, earlier, retries, self.max_retry_times, self.limits)
+        own = self.limits.get(said)
+        return bool(retries < self.max_retry_times) if own is None else earlier.count(said) < own
 
     def _asked_seconds(self, response: Response) -> float | None:
         headers = response.headers
@@ -383,19 +373,13 @@ class _Host:
 class HostBackoff:
     """The hosts that were overloaded lately; the longest ago are forgotten first."""
 
-    def __init__(self, first_seconds: float, longest_seconds: float, most_hosts: int = _MOST_HOSTS) -> None:
+    def __init__(self, first_seconds: float, longest_seconds: float) -> None:
         self._first_seconds = first_seconds
         self._longest_seconds = longest_seconds
-        self._most_hosts = most_hosts
         self._hosts: OrderedDict[str, _Host] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._hosts)
-
-    def step(self, name: str) -> int:
-        """How often the pause of a host was doubled, and once more; 0 when all is well."""
-        host = self._hosts.get(name)
-        return 0 if host is None else host.step
 
     def overloaded(
         self,
@@ -419,7 +403,7 @@ class HostBackoff:
             host.until = max(host.until, now + self._pause(host.step, jitter))
         host.until = max(host.until, now + asked_seconds)
         host.quiet_since = max(now, host.until)
-        if len(self._hosts) > self._most_hosts:
+        if len(self._hosts) > _MOST_HOSTS:
             self._hosts.popitem(last=False)
         return host.until
 

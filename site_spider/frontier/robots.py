@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
@@ -249,15 +249,21 @@ class Rules(NamedTuple):
 
 
 class Robots:
-    """Of one crawl. On the event loop's thread only."""
+    """Between the frontier and the engine: requests wait in the frontier until the robots.txt of their origin
+    is known. On the event loop's thread only.
+    """
 
     def __init__(
         self,
         crawler: Crawler,
+        frontier: Frontier[Any],
+        wake: Callable[[], None],
+        is_free: Callable[[str], bool],
         limits: RobotsLimits,
         longest_delay_seconds: float,
-        is_free: Callable[[str], bool] = lambda _: False,
     ) -> None:
+        self._frontier = frontier
+        self._wake = wake
         self._is_free = is_free
         self._crawler = crawler
         self._cache: RobotsCache[Rules] = RobotsCache(limits)
@@ -267,26 +273,28 @@ class Robots:
         self._usual_agent: str = crawler.settings["USER_AGENT"]
         self._passing = retried_exceptions(crawler.settings)
         self._loop = asyncio.get_running_loop()
-        self._then: dict[str, list[Callable[[], None]]] = {}  # by origin: whom to tell
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[str, asyncio.Task[None]] = {}  # that fetch, by origin
         self._starting = 0  # fetches that the downloader does not know of yet
 
     @classmethod
-    def from_crawler(cls, crawler: Crawler, is_free: Callable[[str], bool] = lambda _: False) -> Self | None:
+    def from_crawler(
+        cls,
+        crawler: Crawler,
+        frontier: Frontier[Any],
+        wake: Callable[[], None],
+        is_free: Callable[[str], bool],
+    ) -> Self | None:
         """None where robots.txt is not obeyed; `is_free` says for which URLs not. Raises ConfigError."""
         settings = crawler.settings
         if not options.boolean(settings, "ROBOTSTXT_OBEY"):
             return None
         longest = options.seconds(settings, "SITE_CRAWL_DELAY_MAX_SECONDS")
-        return cls(crawler, _limits(settings), longest, is_free)
+        return cls(crawler, frontier, wake, is_free, _limits(settings), longest)
 
-    def is_subject(self, request: Request) -> bool:
-        """Whether robots.txt counts for a request."""
-        return is_subject(request) and not self._is_free(request.url)
-
-    def counts_for(self, url: str) -> bool:
-        """The same for what is no request yet."""
-        return not self._is_free(url)
+    def count_for(self, url: str, meta: Mapping[str, Any] | None = None) -> bool:
+        """Whether robots.txt counts for a URL, and a request with this meta."""
+        obeys = not (meta and meta.get(meta_keys.DONT_OBEY_ROBOTSTXT))
+        return obeys and url.startswith("http") and not self._is_free(url)
 
     def look(self, url: str) -> Look[Rules]:
         """What is known for this URL now."""
@@ -294,46 +302,87 @@ class Robots:
 
     def allows(self, request: Request, rules: Rules) -> bool:
         """Whether a request may be made by these rules."""
-        return rules.allows(request.url, self.agent(request))
+        return rules.allows(request.url, self._agent(request))
 
-    def agent(self, request: Request | None = None) -> str:
+    def _agent(self, request: Request | None = None) -> str:
         """The user agent that a request goes by; without one the usual."""
         own = None if request is None else request.headers.get("User-Agent")
         return self._own_agent or (own.decode("latin-1") if own else self._usual_agent)
 
-    def has_place(self) -> bool:
-        """Whether one more download fits into CONCURRENT_REQUESTS."""
-        return engine_hooks.free_places(self._crawler.engine) > self._starting
-
-    def fetch(self, url: str, then: Callable[[], None]) -> None:
-        """Fetch the robots.txt of an origin that is unknown, and call."""
+    def _fetching(self, url: str) -> asyncio.Task[None]:
+        """Fetches the robots.txt of an origin, once however many ask."""
         origin = _origin_of(url)
-        self._cache.begin(origin)
-        self._then[origin] = [then]
-        self._starting += 1
-        task = Background.of(self._crawler).start(self._fetch(origin), f"{origin}/robots.txt")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        if (task := self._tasks.get(origin)) is None:
+            self._cache.begin(origin)
+            self._starting += 1
+            background = Background.of(self._crawler)
+            task = self._tasks[origin] = background.start(self._fetch(origin), f"{origin}/robots.txt")
+            task.add_done_callback(lambda _: self._tasks.pop(origin))
+        return task
 
-    def tell(self, url: str, then: Callable[[], None]) -> None:
-        """Call when the fetching of an origin that is pending has ended."""
-        self._then.setdefault(_origin_of(url), []).append(then)
+    def _when_fetched(self, url: str, call: Callable[[], None]) -> None:
+        guarded = Background.of(self._crawler).guarded(call)
+        self._fetching(url).add_done_callback(lambda _task: guarded())
 
     async def learn(self, url: str) -> Look[Rules]:
         """What is known for this URL once it is known; for requests that the frontier did not see."""
         look = self.look(url)
         if look.state in (State.UNKNOWN, State.PENDING):
-            known = self._loop.create_future()
-            begin = self.fetch if look.state is State.UNKNOWN else self.tell
-            begin(url, partial(_resolve, known))
-            await known
+            await asyncio.wait([self._fetching(url)])
             look = self.look(url)
         return look
 
     def close(self) -> None:
         """Fetch nothing any more."""
-        for task in self._tasks:
+        for task in self._tasks.values():
             task.cancel()
+
+    def ask(self, url: str, host: str) -> Look[Rules]:
+        """What is known for what the frontier gave last.
+
+        When nothing is, it has been put back: on PENDING its host is closed until the file is
+        there, on UNKNOWN there is no place to fetch it at the moment.
+        """
+        look, now = self.look(url), self._loop.time()
+        if look.state is State.PENDING:
+            self._frontier.put_back(now)
+            self._frontier.close(host, "robots", now)
+            self._when_fetched(url, partial(self._open, host))
+        elif look.state is State.UNKNOWN and engine_hooks.free_places(self._crawler.engine) <= self._starting:
+            self._frontier.put_back(now)
+        elif look.state is State.UNKNOWN:
+            self._frontier.put_back(now, keeps_turn=True)
+            self._frontier.close(host, "robots", now)
+            self._when_fetched(url, partial(self._fetched, host, url, now))
+            return Look(State.PENDING)
+        return look
+
+    def lets_pass(self, request: Request) -> bool:
+        """Whether what the frontier gave last may be made; its host's Crawl-delay begins then."""
+        if not self.count_for(request.url, request.meta):
+            return True
+        look = self.look(request.url)
+        if look.state is State.KNOWN and look.rules is not None:
+            if not self.allows(request, look.rules):
+                return False
+            delay = look.rules.delay_seconds(self._agent(request))
+            if delay:
+                self._frontier.slow_down(delay, self._loop.time())
+        return look.state is not State.UNREACHABLE
+
+    def _fetched(self, host: str, url: str, began: float) -> None:
+        """The fetching has taken a turn of the host, after which the Crawl-delay holds, too."""
+        now = self._loop.time()
+        self._frontier.release(host, now)
+        rules = self.look(url).rules
+        delay = 0.0 if rules is None else rules.delay_seconds(self._agent())
+        if delay:
+            self._frontier.hold(host, began + delay, "delay", now)
+        self._open(host)
+
+    def _open(self, host: str) -> None:
+        self._frontier.open(host, self._loop.time())
+        self._wake()
 
     async def _fetch(self, origin: str) -> None:
         completion.work_on(None)
@@ -360,9 +409,6 @@ class Robots:
             self._failed(
                 origin, describe_exception(error, request), may_pass=isinstance(error, self._passing)
             )
-        finally:
-            for then in self._then.pop(origin, ()):
-                then()
 
     async def _answered(self, origin: str, response: Response) -> None:
         self._count("response_count")
@@ -398,16 +444,6 @@ class Robots:
         self._crawler.stats.inc_value(f"robotstxt/{key}")
 
 
-def unreachable(reason: str) -> str:
-    """Why a request is dropped when its robots.txt cannot be fetched."""
-    return f"robots.txt could not be fetched: {reason}"
-
-
-def is_subject(request: Request) -> bool:
-    """Whether robots.txt counts for a request."""
-    return not request.meta.get(meta_keys.DONT_OBEY_ROBOTSTXT) and request.url.startswith("http")
-
-
 def _origin_of(url: str) -> str:
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2].lower()}"
@@ -425,72 +461,6 @@ def _limits(settings: BaseSettings) -> RobotsLimits:
     )
 
 
-def _resolve(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
-
-
-# --- gate: keeps requests waiting in the frontier until the robots.txt of their origin is known ----------
-
-
-class RobotsGate:
-    """Between the frontier and the engine. On the event loop's thread only."""
-
-    def __init__(self, frontier: Frontier[Any], robots: Robots, wake: Callable[[], None]) -> None:
-        self._frontier = frontier
-        self.robots = robots
-        self._wake = wake
-        self._loop = asyncio.get_running_loop()
-
-    def look(self, url: str, host: str) -> Look[Rules]:
-        """What is known for what the frontier gave last.
-
-        When nothing is, it has been put back: on PENDING its host is closed until the file is
-        there, on UNKNOWN there is no place to fetch it at the moment.
-        """
-        look = self.robots.look(url)
-        now = self._loop.time()
-        if look.state is State.PENDING:
-            self._frontier.put_back(now)
-            self._frontier.close(host, "robots", now)
-            self.robots.tell(url, partial(self._open, host))
-        elif look.state is State.UNKNOWN and not self.robots.has_place():
-            self._frontier.put_back(now)
-        elif look.state is State.UNKNOWN:
-            self._frontier.put_back(now, keeps_turn=True)
-            self._frontier.close(host, "robots", now)
-            self.robots.fetch(url, partial(self._fetched, host, url, now))
-            return Look(State.PENDING)
-        return look
-
-    def lets_pass(self, request: Request) -> bool:
-        """Whether what the frontier gave last may be made; its host's Crawl-delay begins then."""
-        if not self.robots.is_subject(request):
-            return True
-        look = self.robots.look(request.url)
-        if look.state is State.KNOWN and look.rules is not None:
-            if not self.robots.allows(request, look.rules):
-                return False
-            delay = look.rules.delay_seconds(self.robots.agent(request))
-            if delay:
-                self._frontier.slow_down(delay, self._loop.time())
-        return look.state is not State.UNREACHABLE
-
-    def _fetched(self, host: str, url: str, began: float) -> None:
-        """The fetching has taken a turn of the host, after which the Crawl-delay holds, too."""
-        now = self._loop.time()
-        self._frontier.release(host, now)
-        rules = self.robots.look(url).rules
-        delay = 0.0 if rules is None else rules.delay_seconds(self.robots.agent())
-        if delay:
-            self._frontier.hold(host, began + delay, "delay", now)
-        self._open(host)
-
-    def _open(self, host: str) -> None:
-        self._frontier.open(host, self._loop.time())
-        self._wake()
-
-
 # --- middleware: Scrapy's robots.txt middleware, which drops what the rules forbid -----------------------
 
 
@@ -501,16 +471,16 @@ class FrontierRobotsMiddleware(RobotsTxtMiddleware):
         self, request: Request
     ) -> None:
         """Raises IgnoreRequest for what robots.txt forbids, or when it cannot be fetched."""
-        gate = part_of(self.crawler, RobotsGate)
-        if gate is None:
+        robots = part_of(self.crawler, Robots)
+        if robots is None:
             await super().process_request(request)
             return
-        if not gate.robots.is_subject(request):
+        if not robots.count_for(request.url, request.meta):
             return
-        look = await gate.robots.learn(request.url)
+        look = await robots.learn(request.url)
         if look.state is not State.KNOWN or look.rules is None:
-            raise IgnoreRequest(unreachable(look.reason))
-        if not gate.robots.allows(request, look.rules):
+            raise IgnoreRequest(f"robots.txt could not be fetched: {look.reason}")
+        if not robots.allows(request, look.rules):
             assert self.crawler.stats is not None
             self.crawler.stats.inc_value("robotstxt/forbidden")
             raise IgnoreRequest("Forbidden by robots.txt")

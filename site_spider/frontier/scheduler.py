@@ -18,13 +18,13 @@ from site_spider import meta_keys
 from site_spider.engine import flow as engine_hooks
 from site_spider.engine.background import Turns
 from site_spider.engine.scrapy_parts import takes_seeds
-from site_spider.frontier.host_queue import Place, Step, bounded, place, queue_lengths
+from site_spider.frontier.host_queue import bounded, queue_lengths
 from site_spider.frontier.spill import Spill
 from site_spider.frontier.waiter import Preparation, Waiter, WaitingLink, as_request
 from site_spider.frontier.waiting_room import WaitingRoom
 from site_spider.intake.room import BackPressure
 from site_spider.intake.seed_queue import SeedQueue, seed_request
-from site_spider.intake.suspects import Isolation
+from site_spider.intake.suspects import Quarantine
 from site_spider.ledger import completion as lineage
 from site_spider.ledger.completion import Completion, Job
 from site_spider.ledger.ledger import SeedInFlight
@@ -45,14 +45,14 @@ class Queues:
         spill: Spill,
         completion: Completion,
         dead_letters: DeadLetters,
-        isolation: Isolation,
+        quarantine: Quarantine,
     ) -> None:
         self.seeds = seeds
         self.room = room
         self._spill = spill
         self._completion = completion
         self._dead_letters = dead_letters
-        self._isolation = isolation
+        self._quarantine = quarantine
 
     def __len__(self) -> int:
         return len(self.room) + len(self.seeds)
@@ -78,13 +78,13 @@ class Queues:
     def admit_seeds(self) -> None:
         """Let the seeds that may begin wait among the requests, each for its host."""
         for waiting in self.room.take_kept_back() if self.room.keeps_back else ():
-            if waiting.live and self._isolation.may_begin(waiting):
+            if waiting.live and self._quarantine.may_begin(waiting):
                 self._admit(waiting)
             elif waiting.live:
                 self.room.keeps_back.append(waiting)
         while self.seeds.is_due and (next_one := self.seeds.pop()) is not None:
             self._admit(next_one)
-        self._isolation.proceed()  # the next suspect begins, if it may, when nothing else is under way
+        self._quarantine.proceed_alone()  # the next suspect begins, if it may, when nothing else is under way
 
     def _admit(self, waiting: SeedInFlight) -> None:
         try:
@@ -196,7 +196,9 @@ class Dispatcher:
         parent = lineage.current_job()
         if parent is None or lineage.job_of(request) is parent:
             return  # another attempt at the same page: the job ends without a result, which is seen
-        self._results.write_missing(Job.lost(request, parent, f"the request could not be queued: {error!r}"))
+        job = Job(request, parent.entry, parent)
+        job.error = f"the request could not be queued: {error!r}"
+        self._results.write_missing(job)
 
     def _enqueue(self, request: Request) -> bool:
         if self._completion.knows(request):
@@ -210,7 +212,7 @@ class Dispatcher:
         if not (request.dont_filter or is_another_attempt) and self._pages.request_seen(request):
             self._pages.log(request, self._crawl.spider)
             return False
-        _place(request, lineage.origin_of(request), is_new=job is not same_job)
+        place(request, lineage.origin_of(request), is_new=job is not same_job)
         is_link = job is not None and not is_another_attempt
         self._queues.put(request, job, is_link=is_link)
         if is_link:
@@ -224,7 +226,7 @@ class Dispatcher:
     def next(self) -> Request | None:
         """The request to download next; None when there is none at the moment."""
         lineage.work_on(None)
-        if not self._back_pressure.may_download():
+        if self._back_pressure.hindrance():
             return None
         if self._back_pressure.may_admit():
             if self._queues.seeds.is_due:
@@ -232,7 +234,7 @@ class Dispatcher:
             self._queues.admit_seeds()
         else:
             self._queues.room.withdraw_seeds()
-        while (request := self._queues.room.next(self)) is not None:
+        while (request := self._queues.room.next(self._build)) is not None:
             try:
                 if (job := lineage.job_of(request)) is not None:
                     self._prepare(request, job)
@@ -257,8 +259,13 @@ class Dispatcher:
             job.error = f"the request could not be begun: {error!r}"
             self._completion.ended(request)
 
-    def build_seed(self, waiting: SeedInFlight) -> Request | None:
-        """As in Builder: a seed of which there can be none is set aside."""
+    def _build(self, waiter: Waiter) -> Request | None:
+        """The request of what waited; when there can be none, its seed is set aside."""
+        if isinstance(waiter, SeedInFlight):
+            return self._build_seed(waiter)
+        return self._build_link(waiter) if isinstance(waiter, WaitingLink) else waiter
+
+    def _build_seed(self, waiting: SeedInFlight) -> Request | None:
         try:
             request, job = seed_request(waiting, self._crawl.spider)
         except Exception as error:  # noqa: BLE001 - whatever Scrapy dislikes about this seed, the next one comes
@@ -274,8 +281,7 @@ class Dispatcher:
             return None
         return request
 
-    def build_link(self, link: WaitingLink) -> Request | None:
-        """As in Builder: the seed of a link of which there can be none is set aside."""
+    def _build_link(self, link: WaitingLink) -> Request | None:
         try:
             request, job = as_request(link)
         except Exception as error:
@@ -295,22 +301,27 @@ class Dispatcher:
         self._crawl.stats.inc_value(key)
 
 
-def _place(request: Request, origin: Request | None, *, is_new: bool) -> None:
-    """Give a request the priority of its level. The meta of a new link may be copied from a retry."""
+def place(request: Request, origin: Request | None, *, is_new: bool) -> None:
+    """Give a request the priority of its level, never 0; `origin` is what it is another attempt after.
+
+    A redirect raises the priority. A retry counts from the priority before: so a redirected request that is
+    retried waits behind the seeds as well, unless its seed or spider gave it a priority of its own, which it
+    keeps.
+    """
     unraised = request.meta.pop(meta_keys.UNRAISED_PRIORITY, None)
+    if is_new:  # its meta may be copied from a retry
+        request.priority = bounded(request.priority) or 1
+        return
     retries = request.meta.get("retry_times", 0)
-    before = None
-    if is_new:
-        step = Step.NEW
-        request.priority = bounded(request.priority)
-    elif origin is None:
-        step = Step.RETRY if retries else Step.NEW
+    if origin is None:
+        request.priority = request.priority or (-1 if retries else 1)
+        return
+    before = origin.priority if unraised is None else unraised
+    if retries > origin.meta.get("retry_times", 0):
+        request.priority = before + request.priority - origin.priority or -1
     else:
-        step = Step.RETRY if retries > origin.meta.get("retry_times", 0) else Step.REDIRECT
-        before = Place(origin.priority, unraised)
-    request.priority, unraised = place(request.priority, step, before)
-    if unraised is not None:
-        request.meta[meta_keys.UNRAISED_PRIORITY] = unraised
+        request.priority = request.priority or 1
+        request.meta[meta_keys.UNRAISED_PRIORITY] = before
 
 
 class SeedScheduler(Scheduler):

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,7 +22,7 @@ from site_spider import meta_keys, runtime
 from site_spider.contracts.seed_log import Headers, MessagePlace, Partition
 from site_spider.engine.background import Background, Turns
 from site_spider.engine.guard import unguarded
-from site_spider.errors import SeedError
+from site_spider.errors import SeedError, SiteSpiderError
 from site_spider.frontier.waiter import KEY as SOURCE
 from site_spider.frontier.waiter import (
     Waiter,
@@ -34,42 +35,82 @@ from site_spider.frontier.waiter import (
 )
 from site_spider.frontier.waiting_room import WaitingRoom
 from site_spider.intake.room import Load
-from site_spider.intake.seed_queue import TopicPartitions
 from site_spider.ledger import completion as lineage
 from site_spider.ledger.completion import Completion, Job
-from site_spider.ledger.ledger import Outcome, SeedInFlight
+from site_spider.ledger.ledger import Ledger, Outcome, SeedInFlight
+from site_spider.page.sitemap import is_listing
 from site_spider.page.url import host_of
 from site_spider.results.commits import Commits
 from site_spider.seed import spilled
-from site_spider.seed.seed import DIRECTIVES, moved_headers, parse_seed
+from site_spider.seed.seed import DIRECTIVES, Seed, moved_headers, parse_seed
 from site_spider.seed.spilled import Spilled, signed
 from site_spider.seed.tiers import partition_of
 
-# --- hosts: which process owns which host, when seeds are keyed by host (SITE_HOST_OWNERSHIP) ------------
-# A host belongs to the partition where a seed with its key goes, and to whichever process that partition is
-# assigned to. With several tiers it has one in each. What is polled from a partition is crawled here all
-# the same, whatever its key says, so nothing goes to and fro.
+logger = logging.getLogger(__name__)
 
+# --- partitions: how many each seed topic has, and this process' share of them ---------------------------
+# With SITE_HOST_OWNERSHIP, where seeds are keyed by host, a host belongs to the partition where a seed with
+# its key goes, and to whichever process that partition is assigned to. With several tiers it has one in each.
+# What is polled from a partition is crawled here all the same, whatever its key says, so nothing goes to and
+# fro.
+
+_ASK_SECONDS = 30.0  # between two questions how many partitions there are
 _number_of = lru_cache(maxsize=10_000)(partition_of)
 
 
-class Ownership:
-    """On the event loop's thread only."""
+class TopicPartitions:
+    """Asks the ledger what is assigned. On the event loop's thread only."""
 
-    def __init__(self, partitions: TopicPartitions) -> None:
-        self._partitions = partitions
-        self._looked: tuple[tuple[int, ...], frozenset[Partition]] = (partitions.counts(), frozenset())
+    def __init__(
+        self,
+        topics: Sequence[str],
+        ledger: Ledger,
+        count_partitions: Callable[[str], int],
+        background: Background,
+    ) -> None:
+        self._background = background
+        self._ledger = ledger
+        self._count_partitions = count_partitions  # may block
+        self.counts = dict.fromkeys(topics, 0)  # 0 while that is not known
+        self._owned: Counter[str] = Counter()
+        self._ask_at = 0.0
+        self._asking: asyncio.Task[None] | None = None
+        self._looked: tuple[dict[str, int], set[Partition]] = dict(self.counts), set()
 
     def owns(self, host: str, topic: str) -> bool:
         """Whether a request to this host is made here. While the partitions are not known, all are."""
-        count = self._partitions.count(topic)
-        return not count or self._partitions.owns(Partition(topic, _number_of(host.encode(), count)))
+        count = self.counts.get(topic, 0)
+        partition = Partition(topic, _number_of(host.encode(), count) if count else 0)
+        return not count or self._ledger.epoch(partition) is not None
 
-    def look(self) -> bool:
-        """True when hosts have changed hands since the last look; to be called now and then."""
-        found = self._partitions.counts(), self._partitions.assigned()
-        before, self._looked = self._looked, found
-        return before != found
+    def have_hosts_moved(self) -> bool:
+        """True when hosts have changed hands since this was asked the last time."""
+        before, self._looked = self._looked, (dict(self.counts), set(self._ledger.partitions()))
+        return before != self._looked
+
+    def share(self, topic: str) -> float:
+        """Of the partitions of a topic, as of the last look; 1 while their number is not known.
+
+        What has not ended when its last partition leaves goes on as if there were one.
+        """
+        count = self.counts.get(topic, 0)
+        return min(1.0, max(1, self._owned[topic]) / count) if count else 1.0
+
+    def look(self) -> None:
+        """To be called now and then."""
+        self._owned = Counter(partition.topic for partition in self._ledger.partitions())
+        now = asyncio.get_running_loop().time()
+        if now >= self._ask_at and (self._asking is None or self._asking.done()):
+            self._ask_at = now + _ASK_SECONDS
+            self._asking = self._background.start(self.ask(), "count of partitions")
+
+    async def ask(self) -> None:
+        """Find out how many partitions there are; an outage leaves that as it was."""
+        for topic in self.counts:
+            try:
+                self.counts[topic] = await asyncio.to_thread(self._count_partitions, topic)
+            except SiteSpiderError as error:
+                logger.debug("The partitions of %s are not known now: %s", topic, error)
 
 
 # --- others: what spilling goes by, and who else has to know of a request that leaves --------------------
@@ -225,8 +266,8 @@ def _meta(request: Request, job: Job, *, is_link: bool) -> dict[str, Any]:
         "sitemap": request.meta.get(meta_keys.SITEMAP),
     }
     extra = seed.extra
-    if job.parent is not None and seed.spilled is not None:
-        extra.pop("sitemap", None)  # which is about the page of the seed alone
+    if job.parent is not None and is_of_page_alone(seed, extra):
+        del extra["sitemap"]
     if job.parent is None:
         said |= {"parent_url_id": seed.parent_url_id, "seed_url_id": seed.seed_url_id}
     else:
@@ -238,6 +279,11 @@ def _meta(request: Request, job: Job, *, is_link: bool) -> dict[str, Any]:
         **{key: value for key, value in said.items() if value is not None},
         spilled.KEY: _spilled(request, job, is_link=is_link).fields(),
     }
+
+
+def is_of_page_alone(seed: Seed, extra: Mapping[str, Any]) -> bool:
+    """Whether `sitemap` of the seed's meta says where its page was found: it is not about what that names."""
+    return "sitemap" in extra and (seed.spilled is not None or is_listing(extra["sitemap"]))
 
 
 def _spilled(request: Request, job: Job, *, is_link: bool) -> Spilled:
@@ -286,8 +332,6 @@ def _hops(job: Job) -> int:
 # refuses, is crawled here. A page that left is neither in flight nor done in this process
 # (dupefilter.filters): it is compared where it arrives.
 
-logger = logging.getLogger(__name__)
-
 _MOST_AT_ONCE = 500  # of what waits: the event loop goes on in between
 
 
@@ -302,11 +346,11 @@ class Spill:
         completion: Completion,
         room: WaitingRoom,
         pages: SpilledPages | None,
-        hosts: Ownership | None,
+        hosts: TopicPartitions | None,
         count: Callable[[str], None],
         background: Background,
-        parked: ParkedTopic | None = None,
-        highs: Highs | None = None,
+        parked: ParkedTopic,
+        highs: Highs | None,
     ) -> None:
         self._highs = highs
         self._parked = parked
@@ -329,7 +373,7 @@ class Spill:
 
     async def look(self) -> None:
         """Send away what waits and is not to wait here any more; to be called now and then."""
-        have_hosts_moved = self._hosts is not None and self._hosts.look()
+        have_hosts_moved = self._hosts is not None and self._hosts.have_hosts_moved()
         if self._find_overdue() or have_hosts_moved:
             self._is_sweeping = True
         if self._is_sweeping and self._load.may_download:
@@ -383,21 +427,16 @@ class Spill:
             self._room.drop(waiter)
             return
         if isinstance(waiter, WaitingLink):
-            request, is_link = self._begin(waiter), True
+            request, job = as_request(waiter)
+            self._completion.begin_job(request, job)
+            is_link = True
         else:
             assert isinstance(waiter, Request)
-            request = waiter
-            is_link = _is_first_attempt(request, lineage.job_of(request))
-        job = lineage.job_of(request)
-        assert job is not None
+            request, job = waiter, waiter.meta[meta_keys.JOB]
+            is_link = _is_first_attempt(request, job)
         if not self.send(request, job, is_link=is_link):
             request.meta[meta_keys.STAYS] = True
             self._room.put_request(request)
-
-    def _begin(self, link: WaitingLink) -> Request:
-        request, job = as_request(link)
-        self._completion.begin_job(request, job)
-        return request
 
     def wants(self, request: Request, job: Job, *, is_link: bool) -> bool:
         """Whether a request is to leave rather than wait. A link is a request with which its job begins."""
@@ -425,7 +464,7 @@ class Spill:
             return True
         if self._commits.stores_records:
             return False  # stored as a whole; pages that are seeds might be stored again after a kill
-        deaths = self._completion.ledger.suspicion(entry.partition).deaths(entry.offset)
+        deaths = self._completion.ledger.books(entry.partition).suspicion.deaths(entry.offset)
         return deaths > 0 or entry.pages >= self._rules.tree_pages
 
     def _is_ours(self, url: str, entry: SeedInFlight) -> bool:
@@ -440,7 +479,7 @@ class Spill:
             return False
         key, value = message
         weight_bytes = size_bytes(request) + len(value)
-        self._load.add_sending(weight_bytes)
+        self._load.count_sending(1, weight_bytes)
         if self._pages is not None:
             self._pages.spilled(request, job)
         future = self._begin_to_send(topic, job, key, value)
@@ -452,8 +491,7 @@ class Spill:
         return True
 
     def _say_it_stays(self, request: Request, topic: str | None) -> None:
-        is_parked = self._parked is not None and topic == self._parked.topic
-        if topic is None or is_parked or topic in self._unsayable:
+        if topic is None or topic == self._parked.topic or topic in self._unsayable:
             return
         self._unsayable.add(topic)
         logger.warning(
@@ -465,18 +503,13 @@ class Spill:
 
     def _begin_to_send(self, topic: str | None, job: Job, key: bytes | None, value: bytes) -> Future[Any]:
         task_id = job.seed.task_id
-        if (
-            topic is not None
-            and task_id is not None
-            and self._parked is not None
-            and topic == self._parked.topic
-        ):
+        if task_id is not None and topic == self._parked.topic:
             headers = moved_headers(job.seed, job.entry.message) if job.parent is None else ()
             return self._parked.send(task_id, job.entry.partition.topic, key, value, headers)
         return self._commits.spill(job, key, value, topic)
 
     def _sent(self, future: Future[Any], request: Request, job: Job, weight_bytes: int) -> None:
-        self._load.remove_sending(weight_bytes)
+        self._load.count_sending(-1, weight_bytes)
         error = future.exception()
         if error is not None:
             logger.warning("A link could not be spilled and is crawled here: %s (%s)", request.url, error)
@@ -504,6 +537,7 @@ class Spill:
         job.written = True  # by whoever takes the new seed
         if job.parent is None:
             self._completion.ledger.decide(job.entry, Outcome.SPILLED)
+        self._completion.repeats.broken(job.entry)  # its next owner may have left this page to the seed
         self._completion.ended(request)
 
 

@@ -8,22 +8,19 @@ from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import Any, NamedTuple, Protocol, TypeAlias
-from urllib.parse import urlsplit
+from typing import Any, NamedTuple, TypeAlias
 
 from scrapy import Request
-from scrapy.utils.httpobj import urlparse_cached
 
 from site_spider import meta_keys
 from site_spider.bounded_dict import BoundedDict
-from site_spider.engine.cookies import use_jar_of
 from site_spider.engine.scrapy_parts import quick_request
 from site_spider.frontier.host_queue import HostPolicy
 from site_spider.ledger import completion
 from site_spider.ledger.completion import Job, job_of
 from site_spider.ledger.ledger import SeedInFlight
 from site_spider.page.sitemap import LISTED, ListedAs
-from site_spider.page.url import host_of, plain_url
+from site_spider.page.url import host_of
 from site_spider.results.pipeline import Callbacks
 from site_spider.seed.seed import TEXT_BYTES, Seed, text_bytes
 from site_spider.sources.library import Library
@@ -106,16 +103,6 @@ def as_request(link: WaitingLink) -> tuple[Request, Job]:
 Waiter: TypeAlias = Request | SeedInFlight | WaitingLink
 
 
-class Builder(Protocol):
-    """Makes requests of what waits in another form."""
-
-    def build_seed(self, waiting: SeedInFlight) -> Request | None:
-        """None when there can be none, and the seed is dealt with."""
-
-    def build_link(self, link: WaitingLink) -> Request | None:
-        """Its job begins; None likewise."""
-
-
 def seed_entry(waiter: Waiter) -> SeedInFlight | None:
     """The seed that it waits for; None when there is none."""
     if isinstance(waiter, SeedInFlight):
@@ -125,28 +112,18 @@ def seed_entry(waiter: Waiter) -> SeedInFlight | None:
 
 
 def host_name(waiter: Waiter) -> str:
-    """What politeness goes by, of whatever waits."""
+    """What politeness goes by: the host, or the download slot that a request names."""
     if isinstance(waiter, SeedInFlight):
         return host_of(waiter.seed.url)
-    if not isinstance(waiter, WaitingLink):
-        return host_key(waiter)
-    plain = plain_url(waiter.url)
-    return plain.host if plain else urlsplit(waiter.url).hostname or ""
+    if isinstance(waiter, Request) and isinstance(slot := waiter.meta.get(meta_keys.DOWNLOAD_SLOT), str):
+        return slot
+    return host_of(waiter.url)
 
 
 def is_fenced(waiter: Waiter) -> bool:
     """Whether the seed that it waits for is another process's now."""
     entry = seed_entry(waiter)
     return entry is not None and not entry.live
-
-
-def host_key(request: Request) -> str:
-    """What politeness goes by: the host, or the download slot that a request names."""
-    slot = request.meta.get(meta_keys.DOWNLOAD_SLOT)
-    if isinstance(slot, str):
-        return slot
-    plain = plain_url(request.url)
-    return plain.host if plain else urlparse_cached(request).hostname or ""
 
 
 # --- weight ----------------------------------------------------------------------------------------------
@@ -257,13 +234,9 @@ class TaskFlow(NamedTuple):
 
 def flow_of(waiter: Waiter) -> TaskFlow | None:
     """None for what no seed stands behind."""
-    if isinstance(waiter, SeedInFlight):
-        entry = waiter
-    else:
-        job = waiter.parent if isinstance(waiter, WaitingLink) else completion.job_of(waiter)
-        if job is None:
-            return None
-        entry = job.entry
+    entry = seed_entry(waiter)
+    if entry is None:
+        return None
     if entry.flow is None:
         entry.flow = TaskFlow(entry.seed.task_id, entry.partition.topic)
     return entry.flow  # type: ignore[no-any-return]
@@ -284,28 +257,19 @@ class TaskWeights:
         return weight if flow.task_id is None else weight * self._weight_of(flow.task_id)
 
 
-class _Bucket(NamedTuple):
-    """A token bucket: what a task may do, and when that was so."""
-
-    tokens: float
-    at: float
-
-
 @dataclass(slots=True)
 class RateUse:
-    """What a task with a rate does here."""
+    """What a task with a rate does here, and its token bucket."""
 
     begun: int = 0  # requests
     begun_at: float = -inf
     held_at: float = -inf  # when the rate held something back
+    left: float = 1.0  # tokens, when the last one had begun
 
-    def begin(self, now: float) -> None:
-        """One more."""
-        self.begun, self.begun_at = self.begun + 1, now
-
-    def hold(self, now: float) -> None:
-        """One more would."""
-        self.held_at = now
+    def tokens(self, rate: float, now: float) -> float:
+        """How many requests may begin now."""
+        earned = (now - self.begun_at) * rate if self.begun else 0.0
+        return min(1.0 + rate * _BURST_SECONDS, self.left + earned)
 
 
 class TaskRates:
@@ -317,7 +281,6 @@ class TaskRates:
     def __init__(self, rate_of: RateOf, share_of: Callable[[str], float]) -> None:
         self._rate_of = rate_of
         self._share_of = share_of
-        self._buckets: BoundedDict[str | None, _Bucket] = BoundedDict(_MOST_TASKS)
         self._uses: BoundedDict[str, RateUse] = BoundedDict(_MOST_TASKS)
         self._parts: dict[str, float] = {}  # of rates, in requests a second
 
@@ -336,41 +299,29 @@ class TaskRates:
         else:
             self._parts[task_id] = per_second
 
-    def _used(self, key: Hashable) -> RateUse:
-        task_id = str(key.task_id) if isinstance(key, TaskFlow) else ""
-        use = self._uses.get(task_id)
-        if use is None:
-            use = self._uses[task_id] = RateUse()
-        return use
-
     def free_at(self, key: Hashable, now: float) -> float:
         """When the next request of a task may begin; to be asked again then."""
         if not isinstance(key, TaskFlow) or key.task_id is None or (rate := self._rate(key)) is None:
             return now
-        tokens = self._tokens(key, rate, now)
-        if tokens < 1.0:
-            self._used(key).hold(now)
-        return now if tokens >= 1.0 else now + min(_LOOK_SECONDS, (1.0 - tokens) / rate + 1e-6)
+        use = self._uses.get(key.task_id)
+        if use is None or (tokens := use.tokens(rate, now)) >= 1.0:
+            return now
+        use.held_at = now
+        return now + min(_LOOK_SECONDS, (1.0 - tokens) / rate + 1e-6)
 
     def spend(self, key: Hashable, now: float) -> None:
         """One has begun."""
-        if not isinstance(key, TaskFlow) or key.task_id is None:
+        if not isinstance(key, TaskFlow) or key.task_id is None or (rate := self._rate(key)) is None:
             return
-        if (rate := self._rate(key)) is not None:
-            self._buckets[key.task_id] = _Bucket(self._tokens(key, rate, now) - 1.0, now)
-            self._used(key).begin(now)
+        use = self.use(key.task_id)
+        left = use.tokens(rate, now) - 1.0
+        self._uses[key.task_id] = RateUse(use.begun + 1, now, use.held_at, left)
 
     def _rate(self, key: TaskFlow) -> float | None:
-        if (rate := self._rate_of(key.task_id)) is None:
+        if key.task_id is None or (rate := self._rate_of(key.task_id)) is None:
             return None
-        part = None if key.task_id is None else self._parts.get(key.task_id)
+        part = self._parts.get(key.task_id)
         return max(_LEAST_RATE, rate * self._share_of(key.topic) if part is None else min(part, rate))
-
-    def _tokens(self, key: TaskFlow, rate: float, now: float) -> float:
-        bucket = self._buckets.get(key.task_id)
-        if bucket is None:
-            return 1.0
-        return min(1.0 + rate * _BURST_SECONDS, bucket.tokens + (now - bucket.at) * rate)
 
 
 # --- sourced ---------------------------------------------------------------------------------------------
@@ -519,7 +470,7 @@ class Preparation:
             self._headers.add(request, job)
         if library := self._library():
             prepare(library, request)
-        use_jar_of(request, job.entry)
+        request.meta.setdefault(meta_keys.COOKIEJAR, job.entry)  # unless it names a jar itself
         request.meta.pop(meta_keys.ITEMS, None)  # of an earlier attempt
         if self._seed_meta_keys:
             extra = job.seed.extra

@@ -17,14 +17,12 @@ from site_spider.errors import ConfigError
 from site_spider.frontier.frontier import Frontier, Rates
 from site_spider.frontier.host_queue import HostPolicy
 from site_spider.frontier.retry import HostAnswers, HostBackoff
-from site_spider.frontier.robots import Robots, RobotsGate, State, is_subject
+from site_spider.frontier.robots import Robots, State
 from site_spider.frontier.waiter import (
-    Builder,
     Waiter,
     WaitingLink,
     as_link,
     flow_of,
-    host_key,
     host_name,
     is_fenced,
     policy_of,
@@ -48,7 +46,7 @@ class Politeness(NamedTuple):
 
     backoff: HostBackoff
     most_of_host: float  # requests that wait
-    gate: RobotsGate | None  # where robots.txt is obeyed
+    robots: Robots | None  # where robots.txt is obeyed
     throttled_delay: Callable[[str], float] | None  # of a host, where AutoThrottle finds it
 
 
@@ -97,7 +95,6 @@ def build_politeness(
 ) -> Politeness:
     """As the settings ask for. Raises ConfigError."""
     settings = crawler.settings
-    robots = Robots.from_crawler(crawler, is_free)
     throttled_delay = None
     if options.boolean(settings, "AUTOTHROTTLE_ENABLED"):
         spread = _spread(settings)
@@ -108,7 +105,7 @@ def build_politeness(
             options.seconds(settings, "SITE_RETRY_LONGEST_PAUSE_SECONDS"),
         ),
         options.integer(settings, "SITE_HOST_MAX_REQUESTS", minimum=1),
-        None if robots is None else RobotsGate(frontier, robots, wake),
+        Robots.from_crawler(crawler, frontier, wake, is_free),
         throttled_delay,
     )
 
@@ -118,6 +115,8 @@ _MOST_PASSED = 300  # of what cannot begin now, before others have the event loo
 
 # host, flow, since when and for which seed a request is out
 _Out: TypeAlias = tuple[str, Hashable, float, SeedInFlight | None]
+
+Build = Callable[[Waiter], Request | None]  # the request of what waited; None when there can be none
 
 
 def _ignore(_seconds: float, _of_whom: object = None) -> None:
@@ -177,9 +176,8 @@ class WaitingRoom(HostAnswers):
 
     def has_place_for(self, request: Request) -> bool:
         """False where a link is to go to the seed topic: too much waits, of its host or of all."""
-        return (
-            not self.load.is_full and self.frontier.waiting(host_key(request)) < self._politeness.most_of_host
-        )
+        most = self._politeness.most_of_host
+        return not self.load.is_full and self.frontier.waiting(host_name(request)) < most
 
     def put_link(self, request: Request, job: Job) -> bool:
         """A request with which its job begins waits, if it is plain, as less than a Request: True then."""
@@ -207,11 +205,11 @@ class WaitingRoom(HostAnswers):
         if isinstance(waiter, SeedInFlight):
             self.put_seed(waiter, not_before)
             return
-        self.load.add_request(size_bytes(waiter))
+        self.load.count_request(1, size_bytes(waiter))
         now, flow = self._loop.time(), flow_of(waiter)
         self.frontier.push(-waiter.priority, host_name(waiter), waiter, now, not_before, flow)
 
-    def next(self, builder: Builder) -> Request | None:
+    def next(self, build: Build) -> Request | None:
         """The next request whose host is free."""
         for _ in range(_MOST_PASSED):
             waiter = self.frontier.pop(self._loop.time())
@@ -222,18 +220,13 @@ class WaitingRoom(HostAnswers):
             if self._is_set_aside(waiter):
                 continue
             host = self.frontier.last_host
-            state = State.KNOWN if self._politeness.gate is None else self._ask(waiter, host)
+            state = State.KNOWN if self._politeness.robots is None else self._ask(waiter, host)
             if state is State.UNKNOWN:
                 return None  # a download that ends has the engine ask again
-            if state is State.KNOWN and (request := self._begun(waiter, host, builder)) is not None:
+            if state is State.KNOWN and (request := self._begun(waiter, host, build)) is not None:
                 return request
         self.wake()
         return None
-
-    def next_host(self) -> str | None:
-        """Whose turn it probably is next; None when one look does not tell."""
-        waiter = self.frontier.peek()
-        return None if waiter is None or isinstance(waiter, Request) else host_name(waiter)
 
     def _is_set_aside(self, waiter: Waiter) -> bool:
         """True when what was popped is not to begin, or not yet: it has left the frontier."""
@@ -247,15 +240,12 @@ class WaitingRoom(HostAnswers):
         self._left(waiter)
         return True
 
-    def _begun(self, waiter: Waiter, host: str, builder: Builder) -> Request | None:
+    def _begun(self, waiter: Waiter, host: str, build: Build) -> Request | None:
         """The request of what was popped, out from now on unless a middleware is to drop it."""
         self._left(waiter)
-        if isinstance(waiter, SeedInFlight):
-            request = builder.build_seed(waiter)
-        else:
-            request = builder.build_link(waiter) if isinstance(waiter, WaitingLink) else waiter
-        gate = self._politeness.gate
-        if request is None or (gate is not None and not gate.lets_pass(request)):
+        request = build(waiter)
+        robots = self._politeness.robots
+        if request is None or (robots is not None and not robots.lets_pass(request)):
             self.frontier.forgo(self._loop.time())
             return request
         if self._politeness.throttled_delay is not None:
@@ -267,13 +257,12 @@ class WaitingRoom(HostAnswers):
 
     def _ask(self, waiter: Waiter, host: str) -> State:
         """KNOWN when what was popped can go on; else it waits again."""
-        gate = self._politeness.gate
-        if gate is None or (isinstance(waiter, Request) and not is_subject(waiter)):
-            return State.KNOWN
+        robots = self._politeness.robots
         url = waiter.seed.url if isinstance(waiter, SeedInFlight) else waiter.url
-        if not gate.robots.counts_for(url):
+        meta = waiter.meta if isinstance(waiter, Request) else None
+        if robots is None or not robots.count_for(url, meta):
             return State.KNOWN
-        look = gate.look(url, host)
+        look = robots.ask(url, host)
         if look.state is State.LATER:
             self.frontier.forgo(self._loop.time())
             self._left(waiter)
@@ -284,7 +273,7 @@ class WaitingRoom(HostAnswers):
         if isinstance(waiter, SeedInFlight):
             self._seeds -= 1
         else:
-            self.load.remove_request(size_bytes(waiter))
+            self.load.count_request(-1, size_bytes(waiter))
 
     def came_back(self, request: Request) -> None:
         """A request has left the downloader; its host may get another one."""
@@ -352,8 +341,8 @@ class WaitingRoom(HostAnswers):
     def close(self) -> None:
         """Wake nobody any more, and fetch no robots.txt."""
         self._silence()
-        if self._politeness.gate is not None:
-            self._politeness.gate.robots.close()
+        if self._politeness.robots is not None:
+            self._politeness.robots.close()
 
     def _silence(self) -> None:
         if self._alarm is not None:

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence, Set
 from concurrent.futures import Future
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from scrapy.core.engine import ExecutionEngine
 
@@ -53,13 +53,7 @@ class LoopCalls:
 # --- intake ----------------------------------------------------------------------------------------------
 
 
-class Arrival(NamedTuple):
-    """A polled message, and what it says or why it says nothing valid."""
-
-    message: Message
-    seed: Seed | SeedError
-
-
+Arrival = tuple[Message, Seed | SeedError]  # a polled message, and what it says or why that is not valid
 logger = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.1
@@ -193,7 +187,7 @@ class Intake(Listener):
         self._paused = set(wanted)
 
     def _hand_over(self, messages: list[Message]) -> None:
-        arrivals = [Arrival(message, self._read(message)) for message in messages]
+        arrivals = [(message, self._read(message)) for message in messages]
         with self._lock:
             self._on_the_way += len(arrivals)
         self._tell(self._arrive, arrivals)
@@ -230,14 +224,12 @@ class Intake(Listener):
     # --- Listener ---------------------------------------------------------------------------
 
     def assigned(self, positions: Mapping[Partition, Position | None]) -> None:
-        """As in Listener."""
         logger.info("Assigned: %s", _said(positions))
         self.rebalances["assigned"] += 1
         self._mine |= set(positions)
         self._tell(self._receiver.assigned, dict(positions))
 
     def revoked(self, partitions: Sequence[Partition]) -> Mapping[Partition, Position]:
-        """As in Listener."""
         logger.info("Revoked: %s", _said(partitions))
         self.rebalances["revoked"] += 1
         positions = self._ask(partitions)
@@ -247,18 +239,15 @@ class Intake(Listener):
         return positions or {}
 
     def lost(self, partitions: Sequence[Partition]) -> None:
-        """As in Listener."""
         logger.warning("Lost without a revocation, nothing is committed: %s", _said(partitions))
         self.rebalances["lost"] += 1
         self._tell(self._receiver.lost, list(partitions))
         self._forget(partitions)
 
     def reached(self, partition: Partition, offset: int) -> None:
-        """As in Listener."""
         self._tell(self._receiver.reached, partition, offset)
 
     def deleted(self, partition: Partition, first: int, beyond: int) -> None:
-        """As in Listener."""
         self._tell(self._receiver.deleted, partition, first, beyond)
 
     def _forget(self, partitions: Sequence[Partition]) -> None:
@@ -291,7 +280,7 @@ class Handover:
         engine: ExecutionEngine,
         sinks: Sinks,
         grace_seconds: float,
-        is_telling: Callable[[], bool] = lambda: False,
+        is_telling: Callable[[], bool],
     ) -> None:
         self._is_telling = is_telling  # the log of dead letters, or of seeds of tasks that are done
         self.active = False  # nothing may be begun
@@ -451,12 +440,11 @@ class Seeds:
         await self._handover.prepare(epochs)
         # without those that the intake has given up waiting for, and that may be back
         leaving = [partition for partition, epoch in epochs.items() if self._ledger.epoch(partition) == epoch]
-        positions = self._completion.positions(leaving, leaving=not self._has_died())
+        positions = self._ledger.positions(leaving, leaving=not self._has_died())
         self.lost(leaving)
         return positions
 
     def lost(self, partitions: Sequence[Partition]) -> None:
-        """As in Listener."""
         self._completion.lost(partitions)
         self._fenced()
         self._queue.remove(lambda waiting: not waiting.live)
@@ -464,7 +452,6 @@ class Seeds:
         self.look()
 
     def reached(self, partition: Partition, offset: int) -> None:
-        """As in Listener."""
         if partition in self._ledger.partitions():
             self._ledger.reached(partition, offset)
 

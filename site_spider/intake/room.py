@@ -82,15 +82,10 @@ class Load:
                 self.requests > most * self.max_requests or self.bytes > most * self.max_bytes
             )
 
-    def add_request(self, size_bytes: int) -> None:
-        """A request waits."""
-        self.requests += 1
-        self.request_bytes += size_bytes
-
-    def remove_request(self, size_bytes: int) -> None:
-        """It waits no more."""
-        self.requests -= 1
-        self.request_bytes -= size_bytes
+    def count_request(self, by: int, size_bytes: int) -> None:
+        """A request waits (1), or does no more (-1)."""
+        self.requests += by
+        self.request_bytes += by * size_bytes
 
     def arrived(self, entry: SeedInFlight, message: Message, seed: Seed | SeedError) -> None:
         """A seed is in flight."""
@@ -101,88 +96,12 @@ class Load:
         """It is complete."""
         self.seed_bytes -= entry.size_bytes
 
-    def fenced(self, entry: SeedInFlight) -> None:
-        """It is another process's."""
-        self.seed_bytes -= entry.size_bytes
+    fenced = ended
 
-    def add_sending(self, size_bytes: int) -> None:
-        """A message is on its way to the seed topic."""
-        self.spilling += 1
-        self.spilling_bytes += size_bytes
-
-    def remove_sending(self, size_bytes: int) -> None:
-        """It has arrived, or cannot."""
-        self.spilling -= 1
-        self.spilling_bytes -= size_bytes
-
-
-# --- poll limit: how many seeds may be in flight now -----------------------------------------------------
-# Few are enough while there is always one that can be downloaded, and few are quickly repeated or handed
-# over. But seeds wait for their hosts: when nothing of what was polled can be served, those of other hosts
-# may lie behind them. And tasks share only what was polled: while there are tasks, seeds of another may lie
-# behind those that fill the limit. So it goes up a step whenever either is said, as far as the setting
-# allows, and comes down as seeds complete.
-
-STEP = 1_000  # seeds
-
-
-class PollLimit:
-    """The limit of one process. The event loop's thread changes it; any thread may read."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._least = self.now = min(STEP, most)
-
-    def starved(self, in_flight: int) -> None:
-        """What is in flight is not enough."""
-        self.now = max(self.now, min(self._most, in_flight + STEP))
-
-    def look(self, in_flight: int) -> None:
-        """Seeds may have completed."""
-        self.now = max(self._least, min(self.now, in_flight + STEP))
-
-
-# --- shares: which partitions have more than their share of the seeds in flight --------------------------
-# Seeds are keyed by host, so a slow host is one partition's. Were seeds polled wherever there are some, its
-# seeds would fill the memory sooner or later, and the other partitions stand still at its pace. So once all
-# that may be in flight is taken but for a reserve, a partition with more than its share is left alone, and
-# the reserve is for the others.
-
-_RESERVE_SHARE = 1 / 4  # of what may be in flight
-_MOST_RESERVED = 1_000  # seeds
-_RESUME_SHARE = 3 / 4  # of either limit: each resume costs a fetch of what was fetched before
-
-
-def reserve(capacity: int) -> int:
-    """How many seeds of what may be in flight are for partitions that have less than their share."""
-    return max(1, int(min(capacity * _RESERVE_SHARE, _MOST_RESERVED)))
-
-
-class Shares:
-    """Remembers who is left alone."""
-
-    def __init__(self) -> None:
-        self._over: frozenset[Partition] = frozenset()
-
-    def over(self, in_flight: Mapping[Partition, int], capacity: int) -> frozenset[Partition]:
-        """The partitions of which no more are to be polled, of all that are assigned."""
-        if len(in_flight) < 2:
-            self._over = frozenset()
-            return self._over
-        most = capacity - reserve(capacity)
-        share = capacity / len(in_flight)
-        total = sum(in_flight.values())
-        self._over = frozenset(
-            partition
-            for partition, count in in_flight.items()
-            if _is_over(total, most, was=bool(self._over))
-            and _is_over(count, share, was=partition in self._over)
-        )
-        return self._over
-
-
-def _is_over(count: int, limit: float, *, was: bool) -> bool:
-    return count > (limit * _RESUME_SHARE if was else limit)
+    def count_sending(self, by: int, size_bytes: int) -> None:
+        """A message is on its way to the seed topic (1), or has arrived, or cannot (-1)."""
+        self.spilling += by
+        self.spilling_bytes += by * size_bytes
 
 
 # --- tier shares: how many seeds of each tier may be in flight -------------------------------------------
@@ -232,10 +151,35 @@ class TierShares:
         return {tier: max(1.0, most * self._weights[tier] / whole) for tier in tiers}
 
 
+# --- poll room: how many seeds may be polled now, and of which partitions none ---------------------------
+# Few seeds in flight are enough while there is always one that can be downloaded, and few are quickly
+# repeated or handed over. But seeds wait for their hosts: when nothing of what was polled can be served,
+# those of other hosts may lie behind them. And tasks share only what was polled: while there are tasks, seeds
+# of another may lie behind those that fill the limit. So it goes up a step whenever either is said, as far as
+# the setting allows, and comes down as seeds complete.
+#
+# Seeds are keyed by host, so a slow host is one partition's. Were seeds polled wherever there are some, its
+# seeds would fill the memory sooner or later, and the other partitions stand still at its pace. So once all
+# that may be in flight is taken but for a reserve, a partition with more than its share is left alone, and
+# the reserve is for the others.
+
 logger = logging.getLogger(__name__)
 
+STEP = 1_000  # seeds
+_RESERVE_SHARE = 1 / 4  # of what may be in flight
+_MOST_RESERVED = 1_000  # seeds
+_RESUME_SHARE = 3 / 4  # of either limit: each resume costs a fetch of what was fetched before
 _FULL_SHARE = 0.9
 _NEARLY_FULL = 500  # seeds below the limit
+
+
+def reserve(capacity: int) -> int:
+    """How many seeds of what may be in flight are for partitions that have less than their share."""
+    return max(1, int(min(capacity * _RESERVE_SHARE, _MOST_RESERVED)))
+
+
+def _is_over(count: int, limit: float, *, was: bool) -> bool:
+    return count > (limit * _RESUME_SHARE if was else limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,12 +207,12 @@ class PollRoom:
         self._limits = limits
         self._may_poll = may_poll
         self._has_tasks = has_tasks  # that share what is polled
-        self._poll_limit = PollLimit(limits.seeds)
+        self._least_limit = self._limit = min(STEP, limits.seeds)  # seeds in flight, for now
         # of one partition: it is seen to have its share before the others' reserve is gone
         self._most_at_once = max(1, reserve(limits.seeds) // 2)
         self._too_wide: Set[Partition] = frozenset()
         self._closed: Set[Partition] = frozenset()
-        self._shares = Shares()
+        self._greedy: frozenset[Partition] = frozenset()  # that have more than their share
         self._tiers = TierShares(weights or {})
         self._tier_room: float = inf  # of the tier with the least, of those that go on
         self._least = 0  # that may be polled though there is no room
@@ -277,12 +221,12 @@ class PollRoom:
         """How many seeds may be polled now."""
         if not self._may_poll():
             return 0
-        room = min(self._poll_limit.now - self._ledger.in_flight, self._load.seed_room())
+        room = min(self._limit - self._ledger.in_flight, self._load.seed_room())
         return int(min(max(room, self._least), self._most_at_once, self._tier_room))
 
     def capacity(self) -> int:
         """How many seeds may be polled while none is in flight."""
-        capacity = min(self._poll_limit.now, self._load.seed_capacity(), self._most_at_once)
+        capacity = min(self._limit, self._load.seed_capacity(), self._most_at_once)
         return int(min(self._least or capacity, capacity, self._tier_room))
 
     def closed(self) -> Set[Partition]:
@@ -295,26 +239,39 @@ class PollRoom:
 
     def starved(self) -> None:
         """Nothing of what waits can be downloaded now: seeds for other hosts may lie behind."""
-        self._poll_limit.starved(self._ledger.in_flight)
+        self._limit = max(self._limit, min(self._limits.seeds, self._ledger.in_flight + STEP))
 
     def look(self) -> None:
         """See how far the partitions have come; to be called now and then."""
         ledger, limit = self._ledger, self._limits.span_offsets
         mine = ledger.partitions()
-        self._poll_limit.look(ledger.in_flight)
-        if ledger.in_flight > self._poll_limit.now - _NEARLY_FULL and self._has_tasks():
-            self._poll_limit.starved(ledger.in_flight)
-        wide = frozenset(partition for partition in mine if ledger.span(partition) >= limit)
+        self._limit = max(self._least_limit, min(self._limit, ledger.in_flight + STEP))
+        if ledger.in_flight > self._limit - _NEARLY_FULL and self._has_tasks():
+            self.starved()
+        wide = frozenset(partition for partition in mine if ledger.books(partition).span() >= limit)
         for partition in wide - self._too_wide:
             logger.warning(
                 "%s/%d: %d offsets are not committed behind a seed that takes long; no more are polled there "
                 "until it ends (SITE_MAX_SPAN_OFFSETS)",
                 *partition,
-                ledger.span(partition),
+                ledger.books(partition).span(),
             )
         self._too_wide = wide
-        in_flight = {partition: ledger.open_count(partition) for partition in mine}
-        self._closed = wide | self._shares.over(in_flight, self._limits.seeds) | self._over_tiers(in_flight)
+        in_flight = {partition: len(ledger.books(partition).open) for partition in mine}
+        self._greedy = self._over_share(in_flight)
+        self._closed = wide | self._greedy | self._over_tiers(in_flight)
+
+    def _over_share(self, in_flight: Mapping[Partition, int]) -> frozenset[Partition]:
+        """The partitions of which no more are to be polled, of several that are assigned."""
+        most = self._limits.seeds - reserve(self._limits.seeds)
+        if len(in_flight) < 2 or not _is_over(sum(in_flight.values()), most, was=bool(self._greedy)):
+            return frozenset()
+        share = self._limits.seeds / len(in_flight)
+        return frozenset(
+            partition
+            for partition, count in in_flight.items()
+            if _is_over(count, share, was=partition in self._greedy)
+        )
 
     def _over_tiers(self, in_flight: Mapping[Partition, int]) -> Set[Partition]:
         """The partitions of tiers that have their share; of all but the least of tiers, where all is full."""
@@ -324,7 +281,7 @@ class PollRoom:
         if len(by_tier) < 2:
             self._tier_room, self._least = inf, 0
             return frozenset()
-        most = self._poll_limit.now
+        most = self._limit
         is_full = self._load.seed_room() <= 0 or self._ledger.in_flight >= most
         room = self._tiers.room(by_tier, most)
         if is_full:
@@ -397,15 +354,17 @@ class BackPressure:
         self._soft_limit = soft_limit
         self._has_memory = has_memory  # for more bodies
 
-    def may_download(self) -> bool:
-        """False while a sink or the seed topic takes nothing, the seed log is silent, bodies fill the
-        memory, partitions leave or the crawl stops.
-        """
-        if self._is_stopping() or self._is_leaving() or not self._has_memory():
-            return False
+    def hindrance(self) -> str:
+        """What keeps downloads from beginning, of the causes of observe.pauses; empty when they may."""
+        if self._is_stopping() or self._is_leaving():
+            return "stop"
+        if not self._has_memory():
+            return "memory"
         if self._commits.is_cut_off:
-            return False
-        return self._load.may_download and self._sinks.are_taking() and self._commits.is_taking()
+            return "kafka"
+        if not self._sinks.are_taking():
+            return "sink"
+        return "" if self._load.may_download and self._commits.is_taking() else "kafka"
 
     @property
     def is_cut_off(self) -> bool:
@@ -413,15 +372,10 @@ class BackPressure:
         return self._commits.is_cut_off
 
     def cause(self) -> str:
-        """What keeps polls from beginning, of the causes of observe.pauses; empty when they may."""
-        if self._is_stopping() or self._is_leaving():
-            return "stop"
-        if not self._has_memory():
-            return "memory"
-        takes = self._load.may_download and self._commits.is_taking()
-        if self.is_cut_off or (self._sinks.are_taking() and not takes):
-            return "kafka"
-        if not (self._sinks.are_taking() and self.may_admit()):
+        """What keeps polls from beginning; empty when they may."""
+        if hindrance := self.hindrance():
+            return hindrance
+        if not self.may_admit():
             return "sink"
         return "memory" if self._soft_limit.keeps_intake else ""
 
@@ -435,4 +389,4 @@ class BackPressure:
 
     def may_poll(self) -> bool:
         """Whether more seeds may be polled."""
-        return self.may_download() and self.may_admit() and not self._soft_limit.keeps_intake
+        return not self.cause()

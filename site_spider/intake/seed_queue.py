@@ -6,22 +6,19 @@ its length is 1 always, so it is asked whenever no lower level can serve.
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from scrapy import Request, Spider
 
 from site_spider import meta_keys
-from site_spider.contracts.seed_log import Message, Partition
-from site_spider.engine.background import Background
+from site_spider.contracts.seed_log import Message
 from site_spider.engine.scrapy_parts import quick_request
-from site_spider.errors import SeedError, SiteSpiderError
+from site_spider.errors import SeedError
 from site_spider.ledger.completion import Job
-from site_spider.ledger.ledger import Ledger, SeedInFlight
+from site_spider.ledger.ledger import SeedInFlight
 from site_spider.page.url import check_url, is_safe
 from site_spider.seed.fields import read_object
 from site_spider.seed.seed import Seed
@@ -32,10 +29,10 @@ from site_spider.text import refused, shown
 class SeedQueue:
     """Seeds in the order in which they were polled. `wake` has the engine ask for the next request."""
 
-    def __init__(self, wake: Callable[[], None], own_requests: OwnRequests | None = None) -> None:
+    def __init__(self, wake: Callable[[], None], make: OwnRequest | None = None) -> None:
         self.wake = wake
         self.is_due = False  # something came since it was emptied
-        self._own_requests = own_requests if own_requests is not None and own_requests.are_made else None
+        self._make = make  # of the spider, for seeds without a URL
         self._waiting: deque[SeedInFlight] = deque()
 
     def __len__(self) -> int:
@@ -43,10 +40,10 @@ class SeedQueue:
 
     def read(self, entry: SeedInFlight, seed: Seed) -> None:
         """It is valid. Raises SeedError when the spider can make no request of it."""
-        if self._own_requests is None:
+        if self._make is None or seed.url:
             entry.reads(seed)
         else:
-            entry.reads(*self._own_requests.request(entry.message, seed))
+            entry.reads(*own_request(self._make, entry.message, seed))
 
     def push(self, waiting: SeedInFlight) -> None:
         """A seed was polled."""
@@ -159,106 +156,27 @@ class SeedMessage(dict[str, Any]):
         self.url_id, self.task_id, self.depth = seed.url_id, seed.task_id, seed.depth
 
 
-class OwnRequests:
-    """Of one spider. On the event loop's thread only."""
-
-    def __init__(self, spider: Spider) -> None:
-        self._make: Callable[[SeedMessage], Any] | None = getattr(spider, METHOD, None)
-
-    @property
-    def are_made(self) -> bool:
-        """Whether the spider makes any."""
-        return self._make is not None
-
-    def request(self, message: Message, seed: Seed) -> tuple[Seed, Request | None]:
-        """The seed with what its request says, and the request; None for a seed with a URL.
-
-        Raises SeedError.
-        """
-        if seed.url or self._make is None:
-            return seed, None
-        try:
-            request = self._make(SeedMessage(read_object(message.value), seed))
-        except Exception as error:
-            raise SeedError(f"{METHOD} of the spider raised {error!r}") from error
-        if not isinstance(request, Request):
-            raise refused(METHOD, f"the spider gave {shown(request)}, but must give a Request")
-        checked = check_url(request.url)
-        if checked != request.url:
-            request = request.replace(url=checked)
-        request.meta.setdefault("depth", seed.depth)
-        known = replace(
-            seed,
-            url=request.url,
-            method=request.method,
-            priority=request.priority or seed.priority,
-            dont_filter=request.dont_filter or seed.dont_filter,
-        )
-        request.priority, request.dont_filter = known.priority, known.dont_filter
-        return known, request
+OwnRequest = Callable[[SeedMessage], Any]
 
 
-# --- topic partitions: how many partitions each seed topic has, and this process' share of them ----------
-
-logger = logging.getLogger(__name__)
-
-_ASK_SECONDS = 30.0  # between two questions how many partitions there are
-
-
-class TopicPartitions:
-    """Asks the ledger what is assigned. On the event loop's thread only."""
-
-    def __init__(
-        self,
-        topics: Sequence[str],
-        ledger: Ledger,
-        count_partitions: Callable[[str], int],
-        background: Background,
-    ) -> None:
-        self._background = background
-        self._ledger = ledger
-        self._count_partitions = count_partitions  # may block
-        self._counts = dict.fromkeys(topics, 0)
-        self._owned: Counter[str] = Counter()
-        self._ask_at = 0.0
-        self._asking: asyncio.Task[None] | None = None
-
-    def count(self, topic: str) -> int:
-        """How many a topic has; 0 while that is not known."""
-        return self._counts.get(topic, 0)
-
-    def counts(self) -> tuple[int, ...]:
-        """Of all topics."""
-        return tuple(self._counts.values())
-
-    def assigned(self) -> frozenset[Partition]:
-        """Those of this process."""
-        return frozenset(self._ledger.partitions())
-
-    def owns(self, partition: Partition) -> bool:
-        """Whether it is assigned to this process."""
-        return self._ledger.epoch(partition) is not None
-
-    def share(self, topic: str) -> float:
-        """Of the partitions of a topic, as of the last look; 1 while their number is not known.
-
-        What has not ended when its last partition leaves goes on as if there were one.
-        """
-        count = self._counts.get(topic, 0)
-        return min(1.0, max(1, self._owned[topic]) / count) if count else 1.0
-
-    def look(self) -> None:
-        """To be called now and then."""
-        self._owned = Counter(partition.topic for partition in self._ledger.partitions())
-        now = asyncio.get_running_loop().time()
-        if now >= self._ask_at and (self._asking is None or self._asking.done()):
-            self._ask_at = now + _ASK_SECONDS
-            self._asking = self._background.start(self.ask(), "count of partitions")
-
-    async def ask(self) -> None:
-        """Find out how many partitions there are; an outage leaves that as it was."""
-        for topic in self._counts:
-            try:
-                self._counts[topic] = await asyncio.to_thread(self._count_partitions, topic)
-            except SiteSpiderError as error:
-                logger.debug("The partitions of %s are not known now: %s", topic, error)
+def own_request(make: OwnRequest, message: Message, seed: Seed) -> tuple[Seed, Request]:
+    """The seed with what its request says, and the request. Raises SeedError."""
+    try:
+        request = make(SeedMessage(read_object(message.value), seed))
+    except Exception as error:
+        raise SeedError(f"{METHOD} of the spider raised {error!r}") from error
+    if not isinstance(request, Request):
+        raise refused(METHOD, f"the spider gave {shown(request)}, but must give a Request")
+    checked = check_url(request.url)
+    if checked != request.url:
+        request = request.replace(url=checked)
+    request.meta.setdefault("depth", seed.depth)
+    known = replace(
+        seed,
+        url=request.url,
+        method=request.method,
+        priority=request.priority or seed.priority,
+        dont_filter=request.dont_filter or seed.dont_filter,
+    )
+    request.priority, request.dont_filter = known.priority, known.dont_filter
+    return known, request

@@ -7,7 +7,7 @@ failure result here, so that no document is missing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from contextvars import ContextVar
 from hashlib import blake2b
@@ -63,13 +63,6 @@ class Job:
         self.error: str | None = None  # why there may be none
         self.answer: Any = None  # the response that the error happened with, or the result made of it
         self.exchanges: tuple[Exchange, ...] = ()  # with the sink warc: redirects, and the last answer
-
-    @classmethod
-    def lost(cls, request: Request, parent: Job, error: str) -> Job:
-        """Of a link that no request can be made for."""
-        job = cls(request, parent.entry, parent)
-        job.error = error
-        return job
 
     def asks_anew(self) -> None:
         """Another attempt: of those before it only short redirects led here."""
@@ -224,6 +217,15 @@ class SeedListener:
         """The group has committed these, or had when they were assigned; that stays so over a restart."""
 
 
+def _of_tasks(hear: Callable[..., None]) -> Callable[..., None]:
+    def hear_of_task(entry_or_job: SeedInFlight | Job, *more: Any) -> None:
+        seed: Seed | None = getattr(entry_or_job, "seed", None)  # None: it is not valid
+        if seed is not None and seed.task_id is not None:
+            hear(entry_or_job, *more)
+
+    return hear_of_task
+
+
 _EVENTS = tuple(name for name in vars(SeedListener) if not name.startswith("_"))
 
 
@@ -238,12 +240,16 @@ class Completion:
         self._begun: dict[SeedInFlight, None] = {}  # those that have not ended
         self.add(*listeners)
 
-    def add(self, *listeners: object) -> None:
-        """From now on these are told, in this order, what they have of a SeedListener and do not inherit."""
+    def add(self, *listeners: object, of_tasks: bool = False) -> None:
+        """From now on these are told, in this order, what they have of a SeedListener and do not inherit.
+
+        `of_tasks`: of seeds with a task alone.
+        """
         for listener in listeners:
             for event, told in self._told.items():
                 if getattr(type(listener), event, None) not in (None, getattr(SeedListener, event)):
-                    told.append(getattr(listener, event))
+                    hear = getattr(listener, event)
+                    told.append(_of_tasks(hear) if of_tasks and event != "committed" else hear)
 
     # --- requests ---------------------------------------------------------------------
 
@@ -256,16 +262,14 @@ class Completion:
         request.meta[meta_keys.JOB] = job
         job.entry.began_at = runtime.monotonic()
         self._begun[job.entry] = None
-        job.requests += 1
-        self._alive[request] = job
+        self.begin_job(request, job)
         for tell in self._told["began"]:
             tell(job)
 
     def accept(self, request: Request, job: Job) -> None:
         """One more request serves this job."""
         self.ledger.hold(job.entry)
-        job.requests += 1
-        self._alive[request] = job
+        self.begin_job(request, job)
 
     def begin_job(self, request: Request, job: Job) -> None:
         """The request of a link that waited; it takes over the hold."""
@@ -309,6 +313,8 @@ class Completion:
         entry = self.ledger.take(message.partition, message.offset)
         if entry is not None:
             entry.message = message
+            if isinstance(seed, Seed):
+                entry.seed = seed
             for tell in self._told["arrived"]:
                 tell(entry, message, seed)
         return entry
@@ -368,10 +374,6 @@ class Completion:
         held.callback(self.release, entry)
         return held
 
-    def set_aside(self, entry: SeedInFlight) -> None:
-        """The dead letter of a seed is durable: that one thing has ended."""
-        self.end_as(entry, Outcome.DEAD_LETTER)
-
     def end_as(self, entry: SeedInFlight, outcome: Outcome) -> None:
         """The last thing of a seed has ended, or it need not begin: this is how it ends."""
         self.ledger.decide(entry, outcome)
@@ -427,10 +429,3 @@ class Completion:
         entry.at_last, entry.is_closing = None, False
         for tell in self._told["fenced"]:
             tell(entry)
-
-    def positions(
-        self, partitions: Collection[Partition] | None = None, *, leaving: bool = False
-    ) -> dict[Partition, Position]:
-        """What is safe to commit now, for these partitions or all."""
-        wanted = self.ledger.partitions() if partitions is None else partitions
-        return self.ledger.positions(wanted, leaving=leaving)

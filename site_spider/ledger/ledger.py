@@ -36,7 +36,7 @@ from typing import Any, TypeAlias
 from site_spider.contracts.seed_log import Message, Partition, Position
 from site_spider.errors import LedgerError
 from site_spider.ledger import metadata as commit_metadata
-from site_spider.ledger.metadata import NO_SUSPICION, Ahead, Run, Suspicion
+from site_spider.ledger.metadata import NO_SUSPICION, Ahead, Run
 from site_spider.page.url import host_of
 from site_spider.seed.seed import Seed
 
@@ -147,13 +147,11 @@ class Books:
     def __init__(self, epoch: int, committed: Position | None, owner: str) -> None:
         self.epoch = epoch
         self.next: int | None = None  # no offset below it will be taken any more; None: not known yet
-        self.open: dict[int, SeedInFlight] = {}
+        self.open: dict[int, SeedInFlight] = {}  # in flight, by offset
         self.order: deque[int] = deque()  # offsets as taken, ascending; complete ones leave lazily
         self.done_ahead: deque[Run] = deque()  # runs that an earlier owner completed
         self.suspicion = NO_SUSPICION
-        self.admitted: set[int] = (
-            set()
-        )  # of the open ones that care is taken with: those that may be under way
+        self.admitted: set[int] = set()  # of the open ones that care is taken with: these may be under way
         if committed is not None:
             self._restore(committed.offset, commit_metadata.decode(*committed), owner)
 
@@ -176,6 +174,20 @@ class Books:
             for start, end in self.done_ahead:  # not handed out again yet, and complete all the same
                 watermark = max(watermark, end) if start <= watermark else watermark
         return watermark
+
+    def span(self) -> int:
+        """Offsets from the watermark to the position."""
+        watermark = self.watermark()
+        return 0 if watermark is None or self.next is None else max(0, self.next - watermark)
+
+    @property
+    def oldest(self) -> SeedInFlight | None:
+        """The seed in flight with the lowest offset."""
+        return next(iter(self.open.values()), None)
+
+    def acquit(self) -> None:
+        """The culprit was found."""
+        self.suspicion = self.suspicion.acquitted()
 
     def is_done(self, offset: int) -> bool:
         """Whether an earlier owner completed it; to be asked in ascending order."""
@@ -253,7 +265,7 @@ class Ledger:
 
         Raises LedgerError when the partition is not assigned.
         """
-        books = self._books(partition)
+        books = self.books(partition)
         del self._assigned[partition]
         for entry in (fenced := list(books.open.values())):
             entry.live = False
@@ -268,7 +280,7 @@ class Ledger:
         Raises LedgerError when the partition is not assigned, or the offset lies below one that
         was handed out already.
         """
-        books = self._books(partition)
+        books = self.books(partition)
         if books.next is not None and offset < books.next:
             raise LedgerError(f"{partition} offset {offset} lies below the position {books.next}")
         done = bool(books.done_ahead) and books.is_done(offset)
@@ -287,7 +299,7 @@ class Ledger:
 
         Raises LedgerError when not assigned.
         """
-        books = self._books(partition)
+        books = self.books(partition)
         if books.next is None or offset > books.next:
             books.next = offset
 
@@ -342,21 +354,15 @@ class Ledger:
         With `leaving`, the next owner takes the partition as left in good order. `besides` names
         offsets that are complete together with the commit. Raises LedgerError when not assigned.
         """
-        return self._books(partition).position("" if leaving else self._owner, besides)
+        return self.books(partition).position("" if leaving else self._owner, besides)
 
     def positions(
-        self, partitions: Collection[Partition], *, leaving: bool = False
+        self, partitions: Collection[Partition] | None = None, *, leaving: bool = False
     ) -> dict[Partition, Position]:
-        """What is safe to commit, of those among the partitions that are assigned and have an offset."""
-        mine = [partition for partition in self._assigned if partition in partitions]
+        """What is safe to commit, of all (or those of these) that are assigned and have an offset."""
+        mine = [each for each in self._assigned if partitions is None or each in partitions]
         found = {partition: self.position(partition, leaving=leaving) for partition in mine}
         return {partition: position for partition, position in found.items() if position is not None}
-
-    def is_told_by(
-        self, partition: Partition, position: Position, besides: Collection[int] = NOTHING
-    ) -> bool:
-        """Whether all that is complete stands in a position. Raises LedgerError when not assigned."""
-        return self._books(partition).is_told_by(position, besides)
 
     def unread(self, partition: Partition, first: int, beyond: int) -> int:
         """How many of these offsets, which are not in the log any more, nobody has completed."""
@@ -367,16 +373,6 @@ class Ledger:
         """The lowest offset that can still be taken; None while none is known, or when not assigned."""
         return self._assigned[partition].next if partition in self._assigned else None
 
-    def span(self, partition: Partition) -> int:
-        """Offsets from the watermark to the position. Raises LedgerError when not assigned."""
-        books = self._books(partition)
-        watermark = books.watermark()
-        return 0 if watermark is None or books.next is None else max(0, books.next - watermark)
-
-    def is_careful(self, entry: SeedInFlight) -> bool:
-        """Whether a live seed is to be admitted, and that committed, before it begins."""
-        return self._assigned[entry.partition].suspicion.is_careful(entry.offset)
-
     def admit(self, entry: SeedInFlight) -> None:
         """A seed that care is taken with may begin when the position is committed.
 
@@ -384,39 +380,19 @@ class Ledger:
         """
         self._in_flight(entry).admitted.add(entry.offset)
 
-    def suspicion(self, partition: Partition) -> Suspicion:
-        """What is known of deaths of its owners. Raises LedgerError when not assigned."""
-        return self._books(partition).suspicion
-
-    def clear_suspicion(self, partition: Partition) -> None:
-        """The culprit was found. Raises LedgerError when not assigned."""
-        books = self._books(partition)
-        books.suspicion = books.suspicion.acquitted()
-
     def isolate(self, entry: SeedInFlight) -> None:
         """This seed is about to be done alone. Raises LedgerError when it is not in flight."""
         books = self._in_flight(entry)
         books.suspicion = books.suspicion.isolating(entry.offset)
         books.admitted.add(entry.offset)
 
-    def open_count(self, partition: Partition) -> int:
-        """How many seeds of one partition are in flight. Raises LedgerError when not assigned."""
-        return len(self._books(partition).open)
-
     def _in_flight(self, entry: SeedInFlight) -> Books:
         if not entry.live or entry.holds == 0:
             raise LedgerError(f"{entry!r} is not in flight, it cannot begin")
         return self._assigned[entry.partition]
 
-    def oldest(self, partition: Partition) -> SeedInFlight | None:
-        """The seed in flight with the lowest offset. Raises LedgerError when not assigned."""
-        return next(iter(self._books(partition).open.values()), None)
-
-    def open_entries(self, partition: Partition) -> list[SeedInFlight]:
-        """The seeds in flight of one partition, by offset. Raises LedgerError when not assigned."""
-        return list(self._books(partition).open.values())
-
-    def _books(self, partition: Partition) -> Books:
+    def books(self, partition: Partition) -> Books:
+        """Of one partition, to be read. Raises LedgerError when it is not assigned."""
         try:
             return self._assigned[partition]
         except KeyError:
@@ -462,6 +438,10 @@ class _EndedSeeds:
             del self.by_offset[heappop(self.offsets)]
 
 
+# to another message, which whoever had the partition meanwhile may have left to this one
+_LEFT_TO_OTHERS = (Outcome.FILTERED, Outcome.SPILLED)
+
+
 class Repeats:
     """The memory of one process; one thread uses it."""
 
@@ -482,14 +462,14 @@ class Repeats:
 
     def ended(self, entry: SeedInFlight) -> None:
         """No hold is left on a seed."""
-        if entry.is_broken:
-            return
-        if entry.outcome is not None:
+        is_done = not (entry.is_broken or entry.outcome in _LEFT_TO_OTHERS)
+        outcome = entry.outcome if is_done else None
+        if outcome is not None:
             if (done := self._done.get(entry.partition)) is None:
                 done = self._done[entry.partition] = _EndedSeeds()
-            done.add(entry.offset, mark_of(entry.message), entry.outcome)
+            done.add(entry.offset, mark_of(entry.message), outcome)
         if self.under_way:
-            self._unfence(entry, entry.outcome)
+            self._unfence(entry, outcome)
 
     def committed(self, partition: Partition, offset: int) -> None:
         """What lies below `offset` never comes again."""

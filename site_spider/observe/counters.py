@@ -272,7 +272,6 @@ class TaskCounts:
         self.reasons.update(other.reasons)
 
     def document(self) -> dict[str, Any]:
-        """As JSON."""
         return {
             "pages": self.pages,
             "bytes": self.bytes,
@@ -344,11 +343,9 @@ class SeedTimes(SeedListener):
         self.last_completion_at: float | None = None  # of the clock
 
     def arrived(self, entry: SeedInFlight, message: Message, seed: Seed | SeedError) -> None:  # noqa: ARG002
-        """As in SeedListener."""
         self._open[entry] = self._clock(), None if isinstance(seed, SeedError) else seed.task_id
 
     def ended(self, entry: SeedInFlight) -> None:
-        """As in SeedListener."""
         now = self.last_completion_at = self._clock()
         began, task_id = self._open.pop(entry, (now, None))
         self._durations.observe(now - began, (entry.partition, entry.offset))
@@ -358,7 +355,6 @@ class SeedTimes(SeedListener):
             )  # the same as `value`, in a quarter of the time
 
     def fenced(self, entry: SeedInFlight) -> None:
-        """As in SeedListener."""
         self._open.pop(entry, None)
 
     def seconds_open(self, entry: SeedInFlight | None) -> float:
@@ -409,7 +405,6 @@ class LogTally(logging.Handler):
         return name
 
     def document(self) -> list[dict[str, Any]]:
-        """As JSON."""
         counts = sorted(self._counts.copy().items())
         return [{"level": level, "logger": logger, "count": count} for (level, logger), count in counts]
 

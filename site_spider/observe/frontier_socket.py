@@ -19,6 +19,7 @@ from typing import Any
 
 from site_spider import runtime
 from site_spider.contracts.seed_log import LogName
+from site_spider.errors import SiteSpiderError
 from site_spider.observe.progress import MOST_HOSTS
 from site_spider.observe.snapshot import Snapshot, Watched, snapshot
 
@@ -102,12 +103,49 @@ def _is_own(folder: Path) -> bool:
     return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not may_others
 
 
+# --- The client's side ------------------------------------------------------------------------------------
+
+LARGEST_BYTES = 2_000_000  # of one snapshot as JSON
+
+
+class OddSnapshot(SiteSpiderError):
+    """What came is no snapshot of a process."""
+
+
+async def ask(path: Path, question: bytes, seconds: float) -> dict[str, Any]:
+    """What the process with this socket answers. Raises OSError, which TimeoutError is, and OddSnapshot."""
+    async with asyncio.timeout(seconds):
+        reader, writer = await asyncio.open_unix_connection(path)
+        try:
+            writer.write(question + b"\n")
+            raw = bytearray()
+            while len(raw) <= LARGEST_BYTES and (part := await reader.read(65_536)):
+                raw += part
+            return parsed(bytes(raw))
+        finally:
+            writer.close()
+
+
+def parsed(raw: bytes) -> dict[str, Any]:
+    """The document in these bytes. Raises OddSnapshot."""
+    if len(raw) > LARGEST_BYTES:
+        raise OddSnapshot(f"a snapshot has {len(raw)} bytes, but must have at most {LARGEST_BYTES}")
+    try:
+        document = json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        raise OddSnapshot("a snapshot cannot be read as JSON") from error
+    if not isinstance(document, dict):
+        raise OddSnapshot("a snapshot is no JSON object")
+    return document
+
+
+# --- The server's side ------------------------------------------------------------------------------------
+
 logger = logging.getLogger(__name__)
 
 _MOST_CONNECTIONS = 4
 _LONGEST_QUESTION_BYTES = 256
 METRICS_QUESTION = b"metrics"  # for the snapshot with all that metrics are made of
-IDENTITY_QUESTION = b"identity"  # for who this is: process, group and seed log
 _SECONDS = 5.0  # for the question, and for taking the answer
 
 
@@ -193,11 +231,9 @@ class FrontierServer:
 
     async def _document(self, question: bytes) -> dict[str, Any]:
         hosts = question.strip()
-        if hosts == IDENTITY_QUESTION:
-            identity = self._watched.identity
-            return {"process": identity.process, "group": identity.group, **self._log_name._asdict()}
+        log = {"log": self._log_name._asdict()}
         if hosts == METRICS_QUESTION:
-            return await self._measured()
+            return await self._measured() | log
         if not hosts.isdigit() or int(hosts) > MOST_HOSTS:
             return {"error": f"the question is a number of hosts, 0 to {MOST_HOSTS}, or metrics"}
-        return await snapshot(self._watched, int(hosts))
+        return await snapshot(self._watched, int(hosts)) | log

@@ -184,7 +184,6 @@ class FailedPage(NamedTuple):
     seed: SeedInFlight | None
 
     def document(self) -> dict[str, Any]:
-        """As JSON."""
         return {**self._asdict(), "at": iso(self.at), "seed": self.seed and self.seed.position}
 
 
@@ -200,7 +199,6 @@ class PageTally:
         self.newest: deque[FailedPage] = deque(maxlen=MOST_NEWEST)
 
     def page(self, document: Mapping[str, Any], job: Job | None, *, is_again: bool = False) -> None:
-        """As in ResultTally."""
         task_id = None if job is None else job.seed.task_id
         counts = self._tasks.of(task_id)
         if not is_again:

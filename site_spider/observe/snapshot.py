@@ -80,7 +80,6 @@ class Identity:
         return self._member_name()
 
     def document(self) -> dict[str, Any]:
-        """As JSON."""
         return {
             "spider": self.spider,
             "group": self.group,
@@ -445,9 +444,10 @@ def _seeds(watched: Watched) -> Snapshot:
         "seeds": counts | {"deleted_unread": watched.seeds.deleted_unread},
         "conserved": is_conserved(counts),
         "seconds_since_completion": None if since is None else round(since, 3),
-        "seeds_in_flight": {_named(each): watched.ledger.open_count(each) for each in _mine(watched)},
+        "seeds_in_flight": {_named(each): len(watched.ledger.books(each).open) for each in _mine(watched)},
         "oldest_in_flight_seconds": {
-            _named(each): round(times.seconds_open(watched.ledger.oldest(each)), 3) for each in _mine(watched)
+            _named(each): round(times.seconds_open(watched.ledger.books(each).oldest), 3)
+            for each in _mine(watched)
         },
         "unknown_fields": dict(watched.seeds.unknown_fields.counts),
     }

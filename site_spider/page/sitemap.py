@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from codecs import getincrementaldecoder
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE, getincrementaldecoder
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -35,21 +35,29 @@ _MOST_NAMES: Final = 10_000  # of elements and attributes, which expat keeps: 20
 _LONGEST_TAG: Final = 65_536  # which expat looks at anew with each piece
 _MOST_ROBOTS_BYTES: Final = 512_000  # of a robots.txt, as RFC 9309 has it
 _SEARCHED: Final = 2_000_000  # bytes that may stand before a JSON Feed says to be one
-_BEGINNING_BYTES: Final = 4_096  # in which the root element stands, behind comments
+_BEGINNING_BYTES: Final = 65_536  # in which the root element stands, behind comments
+_TEXT_BYTES: Final = 4_096  # of which all lines must be URLs
 _ENTRY_BYTES: Final = 100  # of a dict
 _PIECE_BYTES: Final = 4_096  # between two looks at the clock: some milliseconds at most
 _LONGEST: Final = 8_192  # characters of a value, as of a URL
 _LONGEST_WORD: Final = 64  # characters of what is said beside a URL
 _DEEPEST: Final = 64  # elements within each other
 
+_BOM: Final = b"\xef\xbb\xbf"
 _HTML: Final = (b"<!d", b"<ht")  # as its beginning
 _GZIP: Final = b"\x1f\x8b\x08"
-_ROOT: Final = re.compile(
-    rb"(?:\xef\xbb\xbf)?(?:\s|<\?[^>]*>|<!--.*?-->)*+<(?:[\w.-]+:)?(urlset|sitemapindex|rss|feed|RDF)[\s>/]",
-    re.DOTALL,
-)
+_ROOT: Final = re.compile(rb"\s*+<(?:[\w.-]+:)?(urlset|sitemapindex|rss|feed|RDF)[\s>/]")
+_BEFORE: Final = re.compile(rb"\s*+(<!--|<\?)")  # what may stand before it, up to these:
+_ENDS: Final = {b"<!--": b"-->", b"<?": b"?>"}
+_MOST_BEFORE: Final = 100  # of them
+_UTF_16: Final = {  # by the first two bytes: a mark, or the first character
+    **dict.fromkeys((BOM_UTF16_LE, BOM_UTF16_BE), "utf-16"),
+    **{bytes((sign, 0)): "utf-16-le" for sign in b"<{ \t\r\n"},
+    **{bytes((0, sign)): "utf-16-be" for sign in b"<{ \t\r\n"},
+}
 _LEAD: Final = re.compile(rb"(?:\xef\xbb\xbf|\s)*")  # before the XML declaration, where expat wants nothing
 _JSON_FEED: Final = re.compile(rb'"version"\s*:\s*"https?:\\?/\\?/(?:www\.)?jsonfeed\.org\\?/version\\?/')
+_OBJECT: Final = re.compile(rb"(?:\xef\xbb\xbf)?\s*+\{")
 _JSON_SIGN: Final = re.compile(rb'["\[\]{},:]')
 _OF_ITEM: Final = (b"url", b"date_modified", b"date_published")
 _JSON_TEXT: Final = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)  # up to the quotation mark
@@ -61,7 +69,9 @@ _SITEMAP_LINE: Final = re.compile(
 )
 _MOST_NAMED: Final = 1_000  # sitemaps in one robots.txt
 _MONTH: Final = re.compile(r"\d{4}(-\d\d)?")
+_SLASHED: Final = re.compile(r"(\d{4})/(\d\d?)/(\d\d?)(?!\d)")
 _PERIODS: Final = {4: timedelta(366), 7: timedelta(31)}  # that a date of this length names
+_REGISTERED: Final = "http://www.iana.org/assignments/relation/"  # may stand before a relation of Atom
 _ENTRIES: Final = {"urlset": "url", "sitemapindex": "sitemap", "rss": "item", "RDF": "item", "feed": "entry"}
 _FIELDS: Final = {
     **{name: name for name in ("guid", "lastmod", "priority", "changefreq")},
@@ -93,10 +103,11 @@ class ListedPage(NamedTuple):
 
 
 class Sitemap(NamedTuple):
-    """The entries of one file, in its order; `note` says what was wrong with it."""
+    """The entries of one file, in its order."""
 
     entries: list[ListedPage]
-    note: str | None = None
+    note: str | None = None  # why it may have more
+    refusal: str | None = None  # why it was not read at all
 
 
 class _Fault(Exception):
@@ -115,19 +126,32 @@ def kind_of(body: bytes, media_type: str = "") -> str | None:
     if body[:3].lower() in _HTML:  # nearly all pages: the rest takes some microseconds
         return None
     beginning = beginning_of(body)
-    if beginning[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        beginning = beginning[: len(beginning) & ~1].decode("utf-16", "replace").encode()
-    if found := _ROOT.match(beginning):
-        return found[1].decode()
+    if codec := _UTF_16.get(beginning[:2]):
+        beginning = beginning.decode(codec, "replace").encode()
+    if (found := _root(beginning)) is not None:
+        return found
     if media_type == "text/plain" or body.startswith(_GZIP):
-        lines = beginning.removeprefix(b"\xef\xbb\xbf").splitlines()
-        whole = lines if len(beginning) < _BEGINNING_BYTES else lines[:-1]
+        lines = beginning[:_TEXT_BYTES].removeprefix(_BOM).splitlines()
+        whole = lines if len(beginning) < _TEXT_BYTES else lines[:-1]
         said = [line.strip() for line in whole if line.strip()]
         if said and all(_TEXT_LINE.fullmatch(line) for line in said):
             return "text"
-    is_object = beginning.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"{"
-    text = beginning if body.startswith(_GZIP) else body
-    return "json" if is_object and _JSON_FEED.search(text, 0, _SEARCHED) else None
+    text = beginning if codec or body.startswith(_GZIP) else body
+    return "json" if _OBJECT.match(beginning) and _JSON_FEED.search(text, 0, _SEARCHED) else None
+
+
+def _root(beginning: bytes) -> str | None:
+    """The name of the root element, if it is one of a sitemap or feed."""
+    at = len(_BOM) if beginning.startswith(_BOM) else 0
+    for _ in range(_MOST_BEFORE):
+        if (before := _BEFORE.match(beginning, at)) is None:
+            break
+        end = _ENDS[before[1]]
+        if (at := beginning.find(end, before.end())) < 0:
+            return None
+        at += len(end)
+    found = _ROOT.match(beginning, at)
+    return None if found is None else found[1].decode()
 
 
 def sitemaps_of_robots(body: bytes) -> list[ListedPage]:
@@ -149,7 +173,7 @@ def read_sitemap(
     """The entries of a file of this kind, in steps of about a millisecond.
 
     An entry whose `lastmod` is before `since` is left out; one without, or with an unreadable one, is not.
-    What cannot be read ends the entries with a note; a file beyond MOST_BYTES has no entries.
+    What cannot be read ends the entries with a note; a file beyond MOST_BYTES is refused.
     """
     found = _Entries(since)
     read = {"json": _read_json, "text": _read_text}.get(kind)
@@ -158,14 +182,16 @@ def read_sitemap(
     except _Fault as fault:
         return Sitemap(found.pages, f"sitemap read up to {len(found.pages)} entries: {fault}")
     except _Refused as refused:
-        return Sitemap([], f"sitemap not read: {refused}")
+        return Sitemap([], refusal=f"sitemap not read: {refused}")
     return Sitemap(found.pages)
 
 
 def parse_lastmod(text: str | None) -> datetime | None:
-    """A date of W3C's or of e-mails', in UTC; None for what is neither."""
+    """A date of W3C's, also with slashes, or of e-mails', in UTC; None for what is neither."""
     if not text:
         return None
+    if slashed := _SLASHED.match(text):
+        text = "{}-{:0>2}-{:0>2}".format(*slashed.groups()) + text[slashed.end() :]
     if _MONTH.fullmatch(text):
         text = f"{text}-01-01"[:10]
     for read in (datetime.fromisoformat, parsedate_to_datetime):
@@ -253,11 +279,11 @@ def _is_before(since: datetime, lastmod: str | None) -> bool:
 
 def _read_text(body: bytes, url: str, found: _Entries) -> Generator[None, None, None]:
     rest = b""
-    for piece in chain(_pieces(body), [b"\n"]):
+    for piece in chain(_in_utf_8(body), [b"\n"]):
         *lines, rest = (rest + piece.replace(b"\r", b"\n")).split(b"\n")
         found.looked_at(len(lines))
         for line in lines:
-            text = line.removeprefix(b"\xef\xbb\xbf").strip()
+            text = line.removeprefix(_BOM).strip()
             if _TEXT_LINE.fullmatch(text):
                 found.add(ListedPage(text.decode("utf-8", "replace")), url)
         rest = rest[: _LONGEST + 1]  # of an endless line the beginning, which is too long
@@ -266,7 +292,7 @@ def _read_text(body: bytes, url: str, found: _Entries) -> Generator[None, None, 
 
 def _read_json(body: bytes, url: str, found: _Entries) -> Generator[None, None, None]:
     reader = _JsonReader(url, found)
-    for piece in _pieces(body):
+    for piece in _in_utf_8(body):
         found.looked_at(reader.feed(piece))
         yield
     reader.end()
@@ -356,8 +382,9 @@ def _read_xml(
     body: bytes, kind: str, url: str, found: _Entries, content_type: str | None
 ) -> Generator[None, None, None]:
     reader = _XmlReader(kind, url, found)
+    declared = declared_encoding(beginning_of(body)) or declared_encoding(b"", content_type)
     try:
-        for piece in _in_utf_8(body, content_type):
+        for piece in _in_utf_8(body, declared.encoding if declared else "utf-8"):
             found.looked_at(reader.feed(piece))
             yield
         reader.feed(b"", is_last=True)
@@ -365,10 +392,9 @@ def _read_xml(
         raise _Fault(f"its XML is broken: {error}") from None
 
 
-def _in_utf_8(body: bytes, content_type: str | None) -> Iterator[bytes]:
-    """From what the file declares, or else the header; what is in UTF-8 keeps its faults."""
-    declared = declared_encoding(beginning_of(body)) or declared_encoding(b"", content_type)
-    name = declared.encoding if declared else "utf-8"
+def _in_utf_8(body: bytes, encoding: str = "utf-8") -> Iterator[bytes]:
+    """In pieces, from this encoding, or UTF-16 as the first bytes say; what is in UTF-8 keeps its faults."""
+    name = _UTF_16.get(beginning_of(body)[:2], encoding)
     if name == "utf-8":
         yield from _pieces(body)
         return
@@ -430,6 +456,8 @@ class _XmlReader:
             if name == self._entry:
                 self._entry_depth = self._depth
                 self._fields = {}
+            elif name == "base" and len(self._bases) > 1:  # of what follows in the element around it
+                self._bases[-2] = _joined(self._bases[-2], attributes.get("href", "").strip())
         elif self._depth == self._entry_depth + 1 and (known := _FIELDS.get(name)):
             self._begin_field(tag, known, attributes)
 
@@ -438,7 +466,7 @@ class _XmlReader:
             if known == "loc" and not tag.endswith("loc"):  # xhtml:link: another language of the page
                 return
         elif known == "loc" and "href" in attributes:  # Atom's
-            if attributes.get("rel", "alternate") == "alternate":
+            if attributes.get("rel", "alternate").lower().removeprefix(_REGISTERED) == "alternate":
                 self._fields.setdefault("loc", _joined(self._bases[-1], attributes["href"].strip()))
             return
         elif known == "guid" and attributes.get("isPermaLink") == "false":

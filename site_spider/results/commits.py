@@ -20,6 +20,7 @@ from site_spider.contracts.seed_log import Consumer, Listener, Partition, Positi
 from site_spider.contracts.sink import Record
 from site_spider.errors import GroupRebalances, LogSilent, LogUnavailable
 from site_spider.ledger.completion import Completion, Job
+from site_spider.outage import Outage
 from site_spider.seed.seed import moved_headers
 
 Tell = Callable[..., None]  # calls on the event loop's thread
@@ -236,7 +237,9 @@ class OffsetCommits(Commits):
         self._leaves = 0  # counted by the intake
         self._committed: dict[Partition, Position] = {}
         self._silence = Silence()
-        self._failed = False
+        self._outage = Outage(
+            logger, "Offsets cannot be committed for now, trying again", "Offsets are committed again"
+        )
         self._refused_since = 0.0  # monotonic; 0: the last commit was none that was refused
         self._is_under_way = False  # one commit at a time
         self._firsts: SimpleQueue[_First] = SimpleQueue()
@@ -248,15 +251,12 @@ class OffsetCommits(Commits):
 
     @property
     def thread(self) -> ThreadCommits:
-        """As in Commits."""
         return self
 
     def tick(self) -> None:
-        """As in Commits."""
-        self._wanted = _Wanted(self._completion.positions(), self._wanted.leaves)
+        self._wanted = _Wanted(self._completion.ledger.positions(), self._wanted.leaves)
 
     def commit_first(self, positions: Mapping[Partition, Position], then: Callable[[], None]) -> None:
-        """As in Commits."""
         # what is wanted never falls behind it: a commit of an older state would undo this one
         self._wanted = self._wanted._replace(positions={**self._wanted.positions, **positions})
         self._firsts.put(_First(frozenset(positions), then))
@@ -274,24 +274,20 @@ class OffsetCommits(Commits):
 
     @property
     def is_cut_off(self) -> bool:
-        """As in Commits."""
         return self._silence.is_long
 
     # --- on the intake's thread -------------------------------------------------------------------
 
     @property
     def is_awaited(self) -> bool:
-        """As in ThreadCommits."""
         return self._first is not None or self._is_under_way
 
     def join(self, log: SeedLog, listener: Listener) -> Consumer:
-        """As in ThreadCommits."""
         consumer = log.consumer(self._member.topics, self._member.group, listener)
         self._silence.joined(consumer.session_seconds)
         return consumer
 
     def look(self, consumer: Consumer, mine: Set[Partition]) -> None:
-        """As in ThreadCommits."""
         self._silence.look()
         if self._is_under_way or self._wanted.leaves != self._leaves:
             return
@@ -301,7 +297,6 @@ class OffsetCommits(Commits):
             self._commit(consumer, mine)
 
     def forget(self, partitions: Sequence[Partition]) -> None:
-        """As in ThreadCommits."""
         for partition in partitions:
             self._committed.pop(partition, None)
         self._leaves += 1
@@ -309,7 +304,7 @@ class OffsetCommits(Commits):
         self._tell(self._heard)
 
     def _heard(self) -> None:
-        self._wanted = _Wanted(self._completion.positions(), self._wanted.leaves + 1)
+        self._wanted = _Wanted(self._completion.ledger.positions(), self._wanted.leaves + 1)
 
     def _commit_firsts(self, consumer: Consumer, mine: Set[Partition]) -> None:
         while not self._is_under_way and (self._first is not None or not self._firsts.empty()):
@@ -364,9 +359,7 @@ class OffsetCommits(Commits):
         self._refused_since = 0.0
         self.tally.succeeded()
         self._tell(self._completion.committed, positions)
-        if self._failed:
-            logger.info("Offsets are committed again")
-            self._failed = False
+        self._outage.is_over()
 
     def _say_failed(self, error: LogUnavailable) -> None:
         now = runtime.monotonic()
@@ -375,9 +368,7 @@ class OffsetCommits(Commits):
         if isinstance(error, GroupRebalances) and now - self._refused_since < _REBALANCE_SECONDS:
             return
         self.tally.failed()
-        if not self._failed:
-            logger.warning("Offsets cannot be committed for now, trying again: %s", error)
-        self._failed = True
+        self._outage.goes_on(error)
 
 
 # --- urgency: whether results are sent at once instead of waiting for a full batch -----------------------

@@ -43,7 +43,8 @@ class Result:
 
     The first four fields after it are the contract with existing indices. Every field is written,
     also as null, so that nothing of an earlier result of the same `url_id` stays; but for `meta`, which
-    holds fields of the producer's own, and those of PAGE_FIELDS, which are null in crawls that read texts.
+    holds fields of the producer's own, those of PAGE_FIELDS, which are null in crawls that read texts, and
+    `additional_urls`, to which each process adds.
     """
 
     url_id: str
@@ -99,6 +100,11 @@ class Result:
     failed_checks: int | None = None  # in a row
     gone_checks: int | None = None  # in a row
 
+    def add_note(self, said: str | None) -> None:
+        """To `page_notes`, which are no failure."""
+        if said:
+            self.page_notes = f"{self.page_notes}; {said}" if self.page_notes else said
+
     def document(self) -> dict[str, Any]:
         """The document as it is stored, without `url_id`'s own key being lost: it stays a field.
 
@@ -110,6 +116,8 @@ class Result:
         found = dict(zip(_NAMES, _values(self), strict=True)) | self._checks()
         if not self.meta:
             del found["meta"]
+        if self.additional_urls:
+            found["additional_urls"] = self.additional_urls
         if (of_page := _page_values(self)) != _NO_VALUES:
             found.update(zip(PAGE_FIELDS, of_page, strict=True))
         return found
@@ -124,15 +132,16 @@ class Result:
 
 
 CHECK_FIELDS: Final = ("next_at", "interval_s", "failed_checks", "gone_checks")
+OF_MERGED: Final = ("url_id", "url", "additional_urls")
 _OF_UNCHANGED = (
     "url_id", "url", "etag", "last_modified", "checked_at", "unchanged", "next_at", "interval_s",
 )  # fmt: skip
 PAGE_FIELDS: Final = (
     "title", "text", "language", "canonical", "meta_description", "published_at", "links_out", "text_hash",
-    "robots_meta", "duplicate_of", "additional_urls", "page_notes",
+    "robots_meta", "duplicate_of", "page_notes",
 )  # fmt: skip
 _NO_VALUES = (None,) * len(PAGE_FIELDS)
-_NOT_ALWAYS = {*PAGE_FIELDS, *CHECK_FIELDS, "gone_at"}
+_NOT_ALWAYS = {*PAGE_FIELDS, *CHECK_FIELDS, "gone_at", "additional_urls"}
 _NAMES = tuple(field.name for field in fields(Result) if field.name not in _NOT_ALWAYS)
 _values, _page_values = attrgetter(*_NAMES), attrgetter(*PAGE_FIELDS)
 

@@ -84,7 +84,6 @@ class TransactionCommits:
         self._queue.put(transaction)
 
     def join(self, log: SeedLog, listener: Listener) -> Consumer:
-        """As in ThreadCommits."""
         consumer = log.transactional_consumer(self._member.topics, self._member.group, listener)
         self.silence.joined(consumer.session_seconds)
         return consumer
@@ -162,13 +161,6 @@ _CLOSE_STEP_SECONDS = 0.05
 _First = tuple[frozenset[Partition], Callable[[], None]]  # a commit that something waits for
 
 
-class CommitLimits(NamedTuple):
-    """How much is stored at once, and how much may wait for it."""
-
-    batch: BatchLimits
-    backlog_bytes: int
-
-
 class ExactlyOnce(SeedListener, Commits):
     """Keeps results until their seeds are complete."""
 
@@ -178,7 +170,8 @@ class ExactlyOnce(SeedListener, Commits):
         self,
         completion: Completion,
         dead_letters: DeadLetters,
-        limits: CommitLimits,
+        limits: BatchLimits,
+        backlog_bytes: int,
         member: Member,
         tell: Tell,
         is_urgent: Callable[[], bool],
@@ -190,8 +183,8 @@ class ExactlyOnce(SeedListener, Commits):
         self._on_change = on_change
         self._outage = Outage(logger, "Sink kafka is away; transactions wait", "Sink kafka is back")
         self._completion = completion
-        self._backlog_bytes = limits.backlog_bytes
-        self._held = HeldResults(completion.ledger, limits.batch)
+        self._backlog_bytes = backlog_bytes  # may wait for it
+        self._held = HeldResults(completion.ledger, limits)
         self._firsts: list[_First] = []
         self._running: list[_First] = []  # those that the transaction under way is for
         self._loop = asyncio.get_running_loop()
@@ -205,7 +198,6 @@ class ExactlyOnce(SeedListener, Commits):
 
     @property
     def thread(self) -> TransactionCommits:
-        """As in Commits."""
         return self._commits
 
     @property
@@ -214,12 +206,10 @@ class ExactlyOnce(SeedListener, Commits):
         return not self._outage
 
     def is_taking(self) -> bool:
-        """As in Commits."""
         return self.available and self._held.ready_bytes < self._backlog_bytes
 
     @property
     def is_cut_off(self) -> bool:
-        """As in Commits."""
         return self._commits.silence.is_long
 
     @property

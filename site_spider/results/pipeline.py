@@ -30,7 +30,6 @@ class PlacedItemProcessor(SafeItemProcessor):
     """Numbers the items of each page in the order in which the spider gives them, before any pipeline."""
 
     def process_item_async(self, item: Any) -> Coroutine[Any, Any, Any]:
-        """As Scrapy's."""
         completion.take_place(is_item=not isinstance(item, Result))
         return super().process_item_async(item)
 

@@ -25,7 +25,7 @@ from site_spider.outage import Outage
 from site_spider.page.url import host_of, site_of
 from site_spider.results.commits import Commits
 from site_spider.results.delivery import Delivery
-from site_spider.results.document import Fields, Result, is_marked, refusal_of, written
+from site_spider.results.document import OF_MERGED, Fields, Result, is_marked, refusal_of, written
 from site_spider.results.failures import failure_name
 from site_spider.seed.seed import object_bytes
 from site_spider.text import escaped
@@ -97,7 +97,7 @@ class DeadLetters:
         if error is None:
             self._away.is_over()
             self.under_way -= 1
-            self._completion.set_aside(entry)
+            self._completion.end_as(entry, Outcome.DEAD_LETTER)
         elif isinstance(error, SinkRejected) and (shorter := _shortened(message)) is not None:
             self._send(shorter, _marked(headers, message, shorter), entry)
         else:
@@ -206,6 +206,8 @@ class Results(SeedListener):
         if job is not None:
             self._completion.written(job, document)
         is_gone = self._form.deletes_gone and document.get("gone_at") is not None
+        if job is not None and url_id != job.url_id and document.get("additional_urls"):
+            document = {name: document[name] for name in OF_MERGED}  # the rest of the stored one stays
         document = written(document, self._form.fields)
         record = Record(url_id, document, _size_bytes(document), is_gone=is_gone)
         if job is not None and job.exchanges and url_id == job.url_id:

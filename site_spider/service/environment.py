@@ -306,7 +306,6 @@ class RedactingFactory:
         self.inner, self._redaction = inner, redaction
 
     def __call__(self, *args: Any, **more: Any) -> logging.LogRecord:
-        """As logging asks."""
         record = self.inner(*args, **more)
         self._redact_message(record)
         if record.exc_info and record.exc_info[0] is not None:
@@ -359,7 +358,6 @@ class Addon:
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
-        """As Scrapy asks."""
         if not takes_seeds(crawler):
             raise NotConfigured
         return cls()

@@ -84,7 +84,6 @@ class RateLine(LogStats):
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
-        """As Scrapy's."""
         line = super().from_crawler(crawler)
         line._crawler = crawler
         return line

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
+import os
+import socket
 import sys
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from scrapy.crawler import Crawler
 from scrapy.exceptions import CloseSpider
 from scrapy.settings import BaseSettings
 
-from site_spider import webhook
+from site_spider import runtime, webhook
 from site_spider.contracts.seed_log import LogName, Partition, Producer, SeedLog
 from site_spider.contracts.sink import Sink, StatisticsStore
 from site_spider.engine.background import Background
@@ -38,7 +39,6 @@ from site_spider.tasks.moving import Parking
 from site_spider.tasks.page_counts import PageLog
 from site_spider.tasks.rates import TELL_SECONDS, GroupRates, Overtaking
 from site_spider.tasks.states import TaskStates
-from site_spider.tasks.tasks import Duty, Looking, Tasks, process_name
 from site_spider.tasks.tracker import Control, Tracker
 from site_spider.text import for_log
 
@@ -123,11 +123,17 @@ class Stores:
     obeys_robots: bool  # where no source says otherwise
 
 
-# --- Builds the parts of tasks: what they need of others is named in two steps, as these are made --------
+# --- The parts of tasks, which live as long as the crawl: built, opened, driven and closed together -------
+
+Duty = tuple[float, Callable[[], None]]  # seconds from one call to the next, and what is called
 
 
 class TaskParts:
-    """What is known of tasks, and told of them; its methods build the rest, once there is a frontier."""
+    """On the event loop's thread, but for `open` and `close`, which block.
+
+    `complete` builds the rest, once there is a frontier. Where results and offsets are one transaction, no
+    seed is counted, and no end is told.
+    """
 
     def __init__(
         self,
@@ -137,24 +143,108 @@ class TaskParts:
         tell: LoopCalls,
         background: Background,
         count: Callable[[str], None],
-        partitions: Callable[[], Collection[Partition]],  # of this process
+        completion: Completion,
     ) -> None:
         self._config, self._log, self._producer, self._tell = config, log, producer, tell
-        self._background, self._count_in_stats = background, count
+        self._background, self._count_in_stats, self._completion = background, count, completion
         self.topics = topics = config.task_topics
         self.board = Board()
         self._send = partial(producer.send, topics.tasks)
-        self.states = TaskStates(self.board, process_name(), self._send, background)
+        process = f"{socket.gethostname()}-{os.getpid()}-{runtime.token_hex(4)}"
+        self.states = TaskStates(self.board, process, self._send, background)
         self._endings = Endings()
         view = TopicView(log, topics.control, self._endings.take, count)
-        self.control = Control(view, tell, self._endings, producer, self.states.process, background)
+        self.control = Control(view, tell, self._endings, producer, process, background)
         self.highs = self.control if config.tells_ends else None  # None: the end of tasks is not told
         self.parking = Parking(producer, topics, self.states, background, self.highs)
-        self.pages = PageLog(log, producer, topics.pages, background)
+        self._has_first = lambda: Partition(topics.seeds, 0) in completion.ledger.partitions()
+        group = Group(log, producer, topics, self.board, self.control, self._has_first, background)
+        self._group, self._over = group, OverTasks(group)
+        pages = PageLog(log, producer, topics.pages, background)
+        self.tracker = Tracker(completion, self.control, pages, self._over.is_declared)
         self.clock = BrokerClock(log, producer, topics.clock)
-        has_first = lambda: Partition(topics.seeds, 0) in partitions()  # noqa: E731
-        self._group = Group(log, producer, topics, self.board, self.control, has_first, background)
-        self.over = OverTasks(self._group)
+
+    def complete(
+        self,
+        settings: BaseSettings,
+        gate: TaskGate,
+        rates: TaskRates,
+        queues: Queues,
+        is_full: Callable[[], bool],
+        may_poll: Callable[[], bool],
+    ) -> None:
+        """Build what needs the frontier. Raises ConfigError."""
+        board, group, config = self.board, self._group, self._config
+        told = board, self.topics.tasks, self._producer, self._has_first
+        self._gate, self._watch = gate, ReturnWatch(group)
+        self._limits, past = TimeLimits(self.clock, *told), PastUsage(*told)
+        self._notices = Notices(group, webhook.secret_of(config.spill_keys), guard_of(settings))
+        self._teller = Teller(group, BadRecords(self.topics.pages, self._count_in_stats))
+        self._is_telling = False  # once a task was closed
+        self._rates = GroupRates(board, rates, self.states.process, self._send)
+        view = TopicView(self._log, self.topics.tasks, board.take, self._count_in_stats)
+        self._follower = Follower(view, self._tell, self._heard)
+        looks: list[Any] = [self.states, self._limits, self._watch, past]
+        looks += [self._over, self._notices] if config.tells_ends else []
+        if not config.exactly_once:  # else a seed that leaves would not be part of a transaction
+            looks.append(self._overtaking(queues, is_full, may_poll))
+        loop = asyncio.get_running_loop()
+        due = {(each.every_seconds, each.look): 0.0 for each in looks}
+        due[TELL_SECONDS, lambda: self._rates.look(loop.time())] = 0.0
+        due[BrokerClock.every_seconds, self._measure] = loop.time() + BrokerClock.every_seconds
+        self._duties: dict[Duty, float] = due
+
+    def _overtaking(
+        self, queues: Queues, is_full: Callable[[], bool], may_poll: Callable[[], bool]
+    ) -> Overtaking:
+        return Overtaking(
+            is_full,
+            may_poll,
+            self.board,
+            self.control,
+            queues=queues,
+            completion=self._completion,
+            log=self._log,
+            group=self._config.consumer_group,
+            producer=self._producer,
+            background=self._background,
+        )
+
+    def open(self, timeout_seconds: float) -> None:
+        """Read what was declared before. Raises ConfigError, LogUnavailable."""
+        self._follower.open(timeout_seconds)
+        self._limits.open()
+        if self._config.tells_ends:
+            self._over.make_log()
+
+    def start(self) -> None:
+        """Follow what is declared, and what is said of ends, from now on."""
+        self._hear([task.task_id for task in self.board])
+        self._follower.start()
+        if self._config.tells_ends:
+            self.control.start()
+        else:
+            logger.info("The end of tasks is not told with SITE_KAFKA_EXACTLY_ONCE")
+
+    def look(self) -> None:
+        """To be called now and then."""
+        now = asyncio.get_running_loop().time()
+        for duty, due in self._duties.items():
+            if now >= due:
+                self._duties[duty] = now + duty[0]
+                duty[1]()
+
+    def count(self) -> None:
+        """Write what was counted, and which ends are there; to be called often."""
+        if self._config.tells_ends:
+            self.tracker.look()
+            self._is_telling = self._is_telling or bool(self._endings.unfinished)
+            if self._is_telling:
+                self._teller.look()
+
+    def is_counting(self) -> bool:
+        """Whether seeds that are done wait to be counted."""
+        return self._config.tells_ends and self.tracker.is_counting
 
     def shares(self, frontier: Frontier[Waiter]) -> bool:
         """Whether there are tasks that share what is polled: here, declared, or named by a producer."""
@@ -164,72 +254,29 @@ class TaskParts:
             or self._endings.have_seeds()
         )
 
-    def overtaking(
-        self,
-        is_full: Callable[[], bool],
-        may_poll: Callable[[], bool],
-        queues: Queues,
-        completion: Completion,
-    ) -> Overtaking | None:
-        """None with exactly-once: a seed that leaves would not be part of a transaction."""
-        if self._config.exactly_once:
-            return None
-        return Overtaking(
-            is_full,
-            may_poll,
-            self.board,
-            self.control,
-            queues=queues,
-            completion=completion,
-            log=self._log,
-            group=self._config.consumer_group,
-            producer=self._producer,
-            background=self._background,
-        )
+    def tell(self) -> None:
+        """Tell the other processes the rest."""
+        self._rates.close()
+        self.states.close()
 
-    def _duties(self, looks: Sequence[Looking], rates: GroupRates) -> dict[Duty, float]:
-        measured = itertools.count()  # Tasks.open measures, too
+    def close(self) -> None:
+        """Follow no more."""
+        self._follower.close()
+        if self._config.tells_ends:
+            self._teller.close()
+            self.control.close()
 
-        def measure() -> None:
-            if next(measured):
-                self._background.start(asyncio.to_thread(self.clock.measure), "the broker's time")
+    def _measure(self) -> None:
+        self._background.start(asyncio.to_thread(self.clock.measure), "the broker's time")
 
-        share = lambda: rates.look(asyncio.get_running_loop().time())  # noqa: E731
-        duties = [*((each.every_seconds, each.look) for each in looks), (TELL_SECONDS, share)]
-        return dict.fromkeys([*duties, (BrokerClock.every_seconds, measure)], 0.0)
+    def _hear(self, task_ids: Collection[str]) -> None:
+        for each in (self._watch, self._limits, self._over, self._notices):
+            each.heard(task_ids)
 
-    def tasks(
-        self,
-        settings: BaseSettings,
-        tracker: Tracker,
-        gate: TaskGate,
-        rates: TaskRates,
-        overtaking: Overtaking | None,
-    ) -> Tasks:
-        """All of it, to be opened and driven. Raises ConfigError."""
-        topics, board, group, config = self.topics, self.board, self._group, self._config
-        watch = ReturnWatch(group)
-        group_rates = GroupRates(board, rates, self.states.process, self._send)
-        limits = TimeLimits(board, self.clock, topics.tasks, group.producer, group.has_first)
-        past = PastUsage(board, topics.tasks, group.producer, group.has_first)
-        teller = Teller(group, BadRecords(topics.pages, self._count_in_stats))
-        notices = Notices(group, webhook.secret_of(config.spill_keys), guard_of(settings))
-        ends: list[Looking] = [self.over, notices] if config.tells_ends else []
-        looks: list[Looking] = [self.states, limits, watch, past, *ends]
-        looks += [] if overtaking is None else [overtaking]
-        view = TopicView(self._log, topics.tasks, board.take, self._count_in_stats)
-        return Tasks(
-            states=self.states,
-            parking=self.parking,
-            gate=gate,
-            hear=(watch.heard, limits.heard, self.over.heard, notices.heard),
-            limits=limits,
-            rates=group_rates,
-            control=self.control,
-            tracker=tracker,
-            teller=teller,
-            over=self.over,
-            duties=self._duties(looks, group_rates),
-            follow=partial(Follower, view, self._tell),
-            tells_ends=config.tells_ends,
-        )
+    def _heard(self, task_ids: Collection[str]) -> None:
+        changed = self.states.changed(task_ids)
+        self.parking.changed(task_ids)
+        self._hear(task_ids)
+        if changed:
+            self._gate.changed(changed)
+        self._gate.heard()

@@ -202,7 +202,6 @@ class SeedService:
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
-        """As Scrapy asks."""
         if not takes_seeds(crawler):
             raise NotConfigured
         service = cls(crawler)
@@ -275,7 +274,7 @@ class SeedService:
             where_results_go(settings),
             form(),
         )
-        say_idle_processes(config.tiers.topics, sum(parts.partitions.counts()))
+        say_idle_processes(config.tiers.topics, sum(parts.partitions.counts.values()))
 
     async def _stores(self, config: ServiceSettings) -> Stores:
         """What the settings name, when the seed log is there and lets us use it."""
@@ -307,12 +306,7 @@ class SeedService:
             parts.tasks.look,
             parts.partitions.look,
         )
-
-        def commit() -> None:
-            parts.tasks.count()
-            parts.commits.tick()
-
-        ticking = tick(looks, parts.queues.look, commit)
+        ticking = tick(looks, parts.queues.look, parts.commit)
         self._ticker = background.start(ticking, "ticker")
         self._following = [
             background.start(self._sources.follow(), "sources"),

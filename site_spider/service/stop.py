@@ -44,6 +44,7 @@ class Stop:
         self._exit_code = exit_code
         self._signalled = False
         self._deadline: float | None = None
+        self.has_begun = False  # nothing new is to be started; any thread may ask
         self.owns_process = False
         self.is_for_good = False  # no process takes its place
 
@@ -79,11 +80,7 @@ class Stop:
         """The stop has begun, for whatever reason: from now on there is a limit."""
         if self._deadline is None:
             self._deadline = runtime.monotonic() + self._grace_seconds
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether nothing new is to be started. Any thread may ask."""
-        return self._deadline is not None
+            self.has_begun = True
 
     def seconds_left(self) -> float:
         """What is left of the grace, a second at least; it begins now when it has not."""
@@ -156,7 +153,7 @@ def tell_supervisor(said: bytes) -> None:
 
 # --- watchdog: ends a process whose event loop is blocked, and one whose stop takes too long -------------
 # Nothing else can end such code. The process is started again by crawl_spider.sh, the seed is repeated, and
-# isolated when it does this each time (see intake.quarantine.one_by_one).
+# isolated when it does this each time (see intake.suspects).
 
 
 class Watchdog:

@@ -20,9 +20,9 @@ from site_spider.download.bodies import Bodies
 from site_spider.dupefilter.dupefilter import SeenDupeFilter, SeenMarks, TaskForms, pages_of
 from site_spider.engine import flow as engine_hooks
 from site_spider.engine import scrapy_parts as registry
-from site_spider.engine.cookies import SeedCookies
+from site_spider.engine.scrapy_parts import SeedCookies
 from site_spider.frontier.scheduler import CrawlParts, Dispatcher, Queues
-from site_spider.frontier.spill import Ownership, SeedWriter, Spill, SpilledPages
+from site_spider.frontier.spill import SeedWriter, Spill, SpilledPages, TopicPartitions
 from site_spider.frontier.waiter import (
     LinksInHand,
     Preparation,
@@ -36,7 +36,7 @@ from site_spider.frontier.waiter import (
 from site_spider.frontier.waiting_room import Times, WaitingRoom, build_frontier, build_load, build_politeness
 from site_spider.intake.intake import SINK_SECONDS, Handover, Intake, LoopCalls, Seeds
 from site_spider.intake.room import BackPressure, PollRoom, SoftLimit
-from site_spider.intake.seed_queue import OwnRequests, SeedQueue, TopicPartitions
+from site_spider.intake.seed_queue import METHOD, SeedQueue
 from site_spider.intake.suspects import Quarantine
 from site_spider.ledger.completion import Completion
 from site_spider.ledger.ledger import Ledger
@@ -49,7 +49,7 @@ from site_spider.observe.statistics import Statistics, StatisticsPlan, StatsTopi
 from site_spider.results.commits import Commits, Member, OffsetCommits, Urgency
 from site_spider.results.delivery import Delivery
 from site_spider.results.document import PAGE_FIELDS, result_fields
-from site_spider.results.exactly_once import CommitLimits, ExactlyOnce
+from site_spider.results.exactly_once import ExactlyOnce
 from site_spider.results.failures import Mishaps
 from site_spider.results.pipeline import Callbacks
 from site_spider.results.results import DeadLetters, DocumentForm, Results, Sinks
@@ -65,7 +65,6 @@ from site_spider.service.stop import IdleClose, Stop
 from site_spider.sources.extractor import Extractor
 from site_spider.tasks.gate import TaskGate, Traps, WantedPages, with_source
 from site_spider.tasks.moving import Leaving
-from site_spider.tasks.tracker import Tracker
 
 _ANSWER_SECONDS = 10.0  # for the loop to answer a rebalance, beyond the grace
 
@@ -110,8 +109,8 @@ class Parts:
         self.sinks = sinks = Sinks([*of_results, *of_items], config.backlog_bytes)
         commits: Commits
         if config.exactly_once:
-            limits = CommitLimits(config.batch, config.backlog_bytes)
-            commits = keeper = ExactlyOnce(completion, dead_letters, limits, member, tell, urgency, wake)
+            limits = config.batch, config.backlog_bytes
+            commits = keeper = ExactlyOnce(completion, dead_letters, *limits, member, tell, urgency, wake)
             completion.add(keeper)
         else:
             commits = OffsetCommits(completion, producer, member, tell)
@@ -126,8 +125,7 @@ class Parts:
 
         # tasks
         count = stats.inc_value
-        records = TaskParts(config, stores.log, producer, tell, background, count, ledger.partitions)
-        tracker = Tracker(completion, records.control, records.pages, records.over.is_declared)
+        self.tasks = tasks = TaskParts(config, stores.log, producer, tell, background, count, completion)
 
         # bodies in memory
         self.bodies = bodies = Bodies(
@@ -158,10 +156,10 @@ class Parts:
             config.limits,
             back_pressure.may_poll,
             config.tiers.weights,
-            lambda: records.shares(frontier),
+            lambda: tasks.shares(frontier),
         )
-        own_requests = OwnRequests(spider)
-        seed_queue = SeedQueue(wake, own_requests)
+        own_request = getattr(spider, METHOD, None)
+        seed_queue = SeedQueue(wake, own_request)
         self.quarantine = quarantine = Quarantine(
             completion, seed_queue, dead_letters, commits.commit_first, wake
         )
@@ -171,8 +169,8 @@ class Parts:
         self.partitions = partitions = TopicPartitions(
             member.topics, ledger, stores.log.partitions, background
         )
-        weights = TaskWeights(config.tiers.weights, records.board.weight_of)
-        rates = TaskRates(records.board.rate_of, partitions.share)
+        weights = TaskWeights(config.tiers.weights, tasks.board.weight_of)
+        rates = TaskRates(tasks.board.rate_of, partitions.share)
         frontier = build_frontier(settings, library, weights, rates)
         politeness = build_politeness(
             crawler, frontier, wake, robots_free(library, by_default=not stores.obeys_robots)
@@ -188,7 +186,7 @@ class Parts:
             politeness,
             load,
             completion,
-            quarantine.isolation.may_begin,
+            quarantine.may_begin,
             poll_room.starved,
             wake,
             times=times,
@@ -196,7 +194,7 @@ class Parts:
         )
         urgency.add(quarantine.is_cautious, is_leaving, _asking(room, "is_idle"))
         cookies = SeedCookies(crawler)
-        hosts = Ownership(partitions) if config.host_ownership else None
+        hosts = partitions if config.host_ownership else None
         headers = SeedHeaders(library, everywhere=SEED_HEADERS in config.seed_meta_keys)
         spill = Spill(
             config.spill,
@@ -208,10 +206,10 @@ class Parts:
             hosts,
             stats.inc_value,
             background,
-            records.parking,
-            records.highs,
+            tasks.parking,
+            tasks.highs,
         )
-        self.queues = queues = Queues(seed_queue, room, spill, completion, dead_letters, quarantine.isolation)
+        self.queues = queues = Queues(seed_queue, room, spill, completion, dead_letters, quarantine)
         all_seeds = options.boolean(settings, "SITE_FILTER_SEEDS")
         pages = pages_of(dupefilter, seed_queue, completion, spider, background, all_seeds=all_seeds)
         traps, rules = Traps(), lambda: stores.url_rules.rules
@@ -220,16 +218,15 @@ class Parts:
             completion,
             room,
             spill,
-            records.parking,
+            tasks.parking,
             results,
             dead_letters,
             background,
-            control=records.highs,
+            control=tasks.highs,
             writes_cancelled=config.cancelled_results,
         )
-        gate = TaskGate(records.states, queues, leaving, background)
-        overtaking = records.overtaking(poll_room.is_full, back_pressure.may_poll, queues, completion)
-        self.tasks = tasks = records.tasks(settings, tracker, gate, rates, overtaking)
+        gate = TaskGate(tasks.states, queues, leaving, background)
+        tasks.complete(settings, gate, rates, queues, poll_room.is_full, back_pressure.may_poll)
         callbacks = Callbacks(spider, config.callback_timeout_seconds)
         self.dispatcher = Dispatcher(
             CrawlParts(engine, spider, stats),
@@ -237,7 +234,9 @@ class Parts:
             completion,
             results,
             dead_letters,
-            WantedPages(pages, rules, traps, gate, tracker.trapped, records.topics.parked, stats.inc_value),
+            WantedPages(
+                pages, rules, traps, gate, tasks.tracker.trapped, tasks.topics.parked, stats.inc_value
+            ),
             back_pressure,
             Preparation(callbacks, config.seed_meta_keys, library, gate.begins, headers),
         )
@@ -252,12 +251,12 @@ class Parts:
             callbacks=frozenset(spider.seed_callbacks),  # type: ignore[attr-defined]
             keys=config.spill_keys,
             by_task=config.by_task,
-            needs_url=not own_requests.are_made,
+            needs_url=own_request is None,
         )
         self.intake = intake = Intake(
             stores.log,
             seeds,
-            lambda value: checked(with_source(read_seed(value), records.board), stores.sources.library),
+            lambda value: checked(with_source(read_seed(value), tasks.board), stores.sources.library),
             config.revoke_grace_seconds + SINK_SECONDS + _ANSWER_SECONDS,
             commits.thread,
             tell,
@@ -265,12 +264,13 @@ class Parts:
         )
 
         # who follows the life-cycle of a seed, in this order
-        completion.add(load, results, cookies, records.states)
+        completion.add(load, results, cookies)
+        completion.add(tasks.states, of_tasks=True)
         if isinstance(dupefilter, SeenDupeFilter):
             completion.add(SeenMarks(dupefilter.seen))
-        completion.add(quarantine.care, quarantine.isolation, counted.seed_times, traps)
+        completion.add(quarantine.care, counted.seed_times, traps)
         if config.tells_ends:
-            completion.add(tracker)
+            completion.add(tasks.tracker, of_tasks=True)
 
         # what can be seen
         identity = Identity(
@@ -289,7 +289,7 @@ class Parts:
             bodies,
             pauses,
             loop_lag,
-            records.clock,
+            tasks.clock,
             counted,
         )
         self.measurements = measurements = Measurements(watched, commits, quarantine, dupefilter)
@@ -302,15 +302,14 @@ class Parts:
         self.server = FrontierServer(watched, measurements.measured, stores.log_name) if has_socket else None
 
         # what Scrapy has constructed and works with them
-        gates = () if politeness.gate is None else (politeness.gate,)
-        registry.provide(crawler, completion, results, sinks, room, bodies, links_in_hand, *gates)
+        robots = () if politeness.robots is None else (politeness.robots,)
+        registry.provide(crawler, completion, results, sinks, room, bodies, links_in_hand, *robots)
         self.group = group = GroupWatch(
             stores.log, config.tiers.topics, config.consumer_group, config.dead_letter_topic
         )
-        registry.provide(crawler, stores.sources, extractor, records.states, group, counted.pages)
-        registry.provide(crawler, TaskForms(records.states.form_of))
+        registry.provide(crawler, stores.sources, extractor, tasks.states, group, counted.pages)
+        registry.provide(crawler, TaskForms(tasks.states.form_of))
         engine_hooks.on_request_ended(engine, links_in_hand.ended, completion.ended, bodies.ended)
-        engine_hooks.on_downloaded(engine, room.came_back)
         engine_hooks.shorten(engine, room.came_back, completion.broken_off, background.start)
         self.mishaps = Mishaps(crawler.signals)  # kept: Scrapy refers to its listeners weakly
 
@@ -329,6 +328,11 @@ class Parts:
         await self.statistics.close()
         self.watched.loop_lag.stop()
         self.measurements.log.close()
+
+    def commit(self) -> None:
+        """Write what was counted of tasks, and commit what is safe; to be called often."""
+        self.tasks.count()
+        self.commits.tick()
 
     def idle(self) -> IdleClose:
         """What looks whether there is anything to do. An outage, a full memory or a full sink is no rest."""

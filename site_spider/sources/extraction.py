@@ -533,9 +533,7 @@ def _links(source: Source, page: SourcePage, notes: _Notes) -> Iterator[FoundLin
 def _met(rule: LinkRule, page: SourcePage, note: Callable[[str], None]) -> Iterator[str]:
     selection = None if rule.css is None else Selection.model_validate({"css": rule.css})
     urls = page.links if selection is None else _joined(_selected(selection, page, None, note), page)
-    for url in urls:
-        if (not rule.allow or any_matches(rule.allow, url)) and not any_matches(rule.deny, url):
-            yield url
+    yield from filter(rule.takes, urls)
 
 
 def _joined(selected: Iterable[Any], page: SourcePage) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
+from fnmatch import fnmatchcase
 from functools import lru_cache
 from itertools import islice
 from typing import Annotated, Any, Literal, Self
@@ -330,6 +331,10 @@ class LinkRule(Part):
     to: Topic | None = Field(None, description="the seed topic that they are sent to, for another group")
     not_extract: YesOrNo = Field(False, description="with `to`: no links are followed from there")
 
+    def takes(self, url: str) -> bool:
+        """Whether a link to this URL meets it, wherever it stands."""
+        return (not self.allow or any_matches(self.allow, url)) and not any_matches(self.deny, url)
+
 
 class Pagination(Selection):
     """The next page of a list. It has the depth of the page before."""
@@ -345,6 +350,10 @@ class Match(Part):
 
     hosts: Annotated[list[Host], Field(min_length=1, max_length=1000)]
     urls: Patterns = Field([], description="RE2, one of them found in the URL; none: every page of the hosts")
+
+    def has_host(self, host: str) -> bool:
+        """Whether a host is one of its own: links to it are followed whatever the scope is."""
+        return any(fnmatchcase(host, pattern) for pattern in self.hosts)
 
 
 class Requests(Part):

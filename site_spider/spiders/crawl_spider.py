@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import UTC
-from fnmatch import fnmatchcase
 from functools import cached_property
 from itertools import chain
 from json.encoder import encode_basestring as quoted
@@ -30,13 +29,14 @@ from site_spider.engine.background import Turns, run_through
 from site_spider.engine.scrapy_parts import part_of, quick_request
 from site_spider.errors import ConfigError
 from site_spider.frontier.retry import describe_exception, describe_retries, describe_status
+from site_spider.frontier.spill import is_of_page_alone
 from site_spider.frontier.waiter import LinksInHand, source_of
 from site_spider.ledger.completion import Completion, Job, job_of
 from site_spider.page.decode import BodyLimits, media_type
 from site_spider.page.links import LinkBase, Page, read_page
 from site_spider.page.sitemap import DEEPEST_INDEX, Sitemap, kind_of, read_sitemap, sitemaps_of_robots
 from site_spider.page.url import SCOPES, host_of, in_scope, is_safe, site_of
-from site_spider.results.document import Result, page_of
+from site_spider.results.document import Result, page_of, result_fields
 from site_spider.results.pipeline import gives_page_result
 from site_spider.results.results import describe_host, describe_job
 from site_spider.service import environment
@@ -50,7 +50,7 @@ from site_spider.sources.extraction import NEXT_PAGE, Extracted, FoundLink
 from site_spider.sources.extractor import Extractor, PageBody
 from site_spider.sources.library import SourceFolder
 from site_spider.sources.model import Source
-from site_spider.spiders.conditional import describe_check, describe_next_check
+from site_spider.spiders.conditional import StoredPages, describe_check, describe_next_check
 from site_spider.spiders.known_items import KnownItems
 from site_spider.spiders.page_text import PageTexts, content_type_of, forbids_following
 from site_spider.spiders.sitemaps import (
@@ -68,6 +68,7 @@ from site_spider.spiders.sitemaps import (
     looks_like_sitemap,
     urls_of,
 )
+from site_spider.tasks.record import TaskRules
 from site_spider.tasks.states import rules_of
 
 # --- by source: what a source makes of a page: items, and requests for the links that its rules find ----
@@ -85,14 +86,11 @@ def requests_of_source(
 ) -> Iterator[Request]:
     """For the links within the scope, and for those to hosts of the source."""
     urls = {link.url for link in found.links}
-    wanted = set(in_scope(scope, anchor, urls)) | {url for url in urls if _is_host_of(source, host_of(url))}
+    wanted = set(in_scope(scope, anchor, urls))
+    wanted |= {url for url in urls if source.match.has_host(host_of(url))}
     for link in found.links:
         if link.url in wanted and (request := _request(source, link, response)) is not None:
             yield request
-
-
-def _is_host_of(source: Source, host: str) -> bool:
-    return any(fnmatchcase(host, pattern) for pattern in source.match.hosts)
 
 
 def _request(source: Source, link: FoundLink, response: Response) -> Request | None:
@@ -250,7 +248,7 @@ class SeedSpider(Spider):
         if self.page_texts is not None and not await self._read_text(response, result, job):
             wants_links, page = False, page._replace(links=())
         anchor = _anchor_host(response, job)
-        requests: list[Request] = []
+        requests = self._robots_of_hosts(job, response.url)
         listed: Iterable[Request] = []
         items: list[Any] = []
         if source is not None and result.description is None and page.encoding is not None:
@@ -267,7 +265,7 @@ class SeedSpider(Spider):
         if is_robots(listed_in(response.request, job)):
             is_wanted = self.sitemaps.keeps_robots
         if is_wanted or job is None:
-            items.insert(0, self._merged(result, job, anchor))
+            items.insert(0, await self._merged(result, job, anchor))
         else:
             job.page = Job.NO_DOCUMENT
         output = items, requests, listed, found_links
@@ -280,19 +278,29 @@ class SeedSpider(Spider):
         extractor = part_of(self.crawler, Extractor)
         if not await self.page_texts.fill(result, response, extractor, scope) and job is not None:
             job.exchanges = ()  # which are for archives
-        rules = rules_of(self.crawler, job)
+        rules = self._rules_of(job)
         return result.duplicate_of is None or rules is None or rules.task.follow_duplicates
 
-    def _merged(self, result: Result, job: Job | None, anchor: str) -> Result:
-        """The result as it is stored: that of the canonical page, with SITE_CANONICAL=merge."""
+    async def _merged(self, result: Result, job: Job | None, anchor: str) -> Result:
+        """The result as it is stored: with SITE_CANONICAL=merge under its canonical page."""
         if self.page_texts is None or job is None or result.description is not None:
             return result
         is_near = bool(in_scope(self._scope_of(job), anchor, [result.canonical or ""]))
-        merged = self.page_texts.merged(result, job, is_in_scope=is_near)
+        merged = await self.page_texts.merged(result, job, self._stored_urls, is_in_scope=is_near)
         if merged is None:
             return result
         job.page = Job.NO_DOCUMENT  # of its own
         return merged
+
+    @cached_property
+    def _stored_urls(self) -> StoredPages | None:
+        """None when no store has them: then those of this process count."""
+        names, wanted = result_fields(self.crawler.settings), "additional_urls"
+        if names and wanted not in names:
+            return None
+        with suppress(ConfigError):
+            return StoredPages.for_crawler(self.crawler, names, (wanted,))
+        return None
 
     def _source_of(self, response: Response, job: Job | None) -> Source | None:
         folder = self._sources
@@ -398,8 +406,16 @@ class SeedSpider(Spider):
 
     @gives_page_result
     async def failed(self, failure: Failure) -> Any:
-        """The errback: a failure result."""
-        return await self.failure_result(failure)
+        """The errback: a failure result, but of a robots.txt that nobody wants as a page."""
+        request: Request = failure.request  # type: ignore[attr-defined]
+        job = job_of(request)
+        if job is not None and is_robots(listed_in(request, job)) and not self.sitemaps.keeps_robots:
+            job.page = Job.NO_DOCUMENT
+            return []
+        result = await self.failure_result(failure)
+        if job is not None and job.parent is None:
+            job.entry.found_at(host_of(job.url))  # where else
+        return [result, *self._robots_of_hosts(job)]
 
     async def failure_result(self, failure: Failure) -> Result:
         """The result of a page whose errback does not give it."""
@@ -426,18 +442,18 @@ class SeedSpider(Spider):
         steps = read_page(response.body, kind, response.url, wants_links=False, limits=limits)
         describe_response(result, response, run_through(steps))
         job, texts = job_of(response.request), self.page_texts
-        if texts is not None and not texts.fill_failed(result, response) and job is not None:
+        if texts is not None and not texts.fill_failed(result) and job is not None:
             job.exchanges = ()
 
     @gives_page_result
-    async def unchanged(self, response: Response) -> list[Result]:
+    async def unchanged(self, response: Response) -> list[Any]:
         """A page that is what it was: its check is all that is written, and no link is followed."""
         assert response.request is not None
         job = job_of(response.request)
         result = self._result(response.request, job)
         describe_check(result, response)
         _anchor_host(response, job)
-        return [result]
+        return [result, *self._robots_of_hosts(job, response.url)]
 
     def keep_seed_open(self, request: Request) -> AbstractContextManager[Any]:
         """For a task that goes on after its callback: `with` this, the seed completes when it is left.
@@ -460,23 +476,33 @@ class SeedSpider(Spider):
     async def _follow_listed(
         self, response: Response, result: Result, anchor: str, job: Job | None
     ) -> Iterable[Request]:
-        """The entries of a sitemap or feed; of a long one each becomes a request when its turn comes.
-
-        A seed's page leads to the sitemaps of its host, if asked for.
-        """
+        """The entries of a sitemap or feed; of a long one each becomes a request when its turn comes."""
         assert response.request is not None
-        sitemap, level = await self._read_sitemap(response, job)
-        result.description = sitemap.note or result.description
+        sitemap, level = await self._read_sitemap(response, result, job)
+        result.description = sitemap.refusal or result.description
+        result.add_note(sitemap.note)
         base = LinkBase.parse(response.url, "utf-8")
         is_long = len(sitemap.entries) > AT_ONCE
         found = urls_of(sitemap.entries, base, level, response.url)
-        if self.sitemaps.asks_for_robots and is_page_of_seed(job):
-            found = chain([{base.origin + ROBOTS: {"robots": True}}], found)
         is_flat = is_file_below(listed_in(response.request, job))
         requests = chain.from_iterable(self._requests(said, anchor, job, said, is_flat) for said in found)
         return requests if is_long else list(requests)
 
-    async def _read_sitemap(self, response: Response, job: Job | None) -> tuple[Sitemap, int]:
+    def _robots_of_hosts(self, job: Job | None, found_at: str | None = None) -> list[Request]:
+        """For a seed's page, whatever became of it: the robots.txt of its host, and of where it was found."""
+        if job is None or not (self.sitemaps.asks_for_robots and is_page_of_seed(job)):
+            return []
+        if not self._is_within_depth(job.depth, job):
+            return []
+        origins = dict.fromkeys(LinkBase.parse(url, "utf-8").origin for url in (job.url, found_at or job.url))
+        meta = {
+            meta_keys.SITEMAP: {"robots": True},
+            "depth": job.depth + 1,
+        }  # an errback is not given a depth
+        urls = self._new_pages([origin + ROBOTS for origin in origins], job)
+        return [quick_request(url, verbatim=is_safe(url), meta={**meta}) for url in urls]
+
+    async def _read_sitemap(self, response: Response, result: Result, job: Job | None) -> tuple[Sitemap, int]:
         """A small one in turns, a large or packed one in a thread; and the level of what it names."""
         assert response.request is not None
         listed, mode = listed_in(response.request, job), self.sitemaps.mode
@@ -484,15 +510,18 @@ class SeedSpider(Spider):
             return Sitemap(sitemaps_of_robots(response.body) if mode == "robots" else []), 1
         said = content_type_of(response)
         kind = None if mode == "off" else kind_of(response.body, media_type(said))
+        if kind is None:
+            return Sitemap([]), 0
         level = level_below(kind, listed)
-        if kind is None or level > DEEPEST_INDEX:
-            note = f"sitemap not read: more than {DEEPEST_INDEX} indexes lead to each other"
-            return Sitemap([], note if kind else None), 0
+        if level > DEEPEST_INDEX:
+            reason = f"sitemap not read: more than {DEEPEST_INDEX} indexes lead to each other"
+            return Sitemap([], refusal=reason), 0
         since = self.sitemaps.since_when()
         steps = read_sitemap(response.body, kind, response.url, since=since, content_type=said)
-        if is_large(response):
-            return await asyncio.to_thread(run_through, steps), level
-        return await self._turns.run(steps), level
+        large = is_large(response)
+        found = await (asyncio.to_thread(run_through, steps) if large else self._turns.run(steps))
+        result.links_out = len(found.entries)  # and the fields of page_notes are written, also without one
+        return found, level
 
     async def _follow_found(self, links: Iterable[list[str]], anchor: str, job: Job | None) -> list[Request]:
         """A request for each link to follow; others have the event loop between the slices."""
@@ -526,19 +555,26 @@ class SeedSpider(Spider):
 
     def _wants_links(self, response: Response, job: Job | None) -> bool:
         assert response.request is not None
-        if job is not None and job.seed.not_extract:
+        depth = response.request.meta.get("depth", 0)
+        is_file = is_file_below(listed_in(response.request, job))
+        if job is not None and job.seed.not_extract and not is_file:  # files are of the host, not of the page
             return False
-        depth, rules = response.request.meta.get("depth", 0), rules_of(self.crawler, job)
-        if depth and is_file_below(listed_in(response.request, job)):
-            depth -= 1  # what it names is as deep as itself
         if not 200 <= response.status < 300 or (not self.follow_nofollow and forbids_following(response)):
             return False
-        if rules is not None and rules.depth is not None:
-            return bool(depth < rules.depth)
-        return not self.depth_limit or bool(depth < self.depth_limit)
+        deep = depth - (depth > 0 and is_file)  # what a file names is as deep as itself
+        return self._is_within_depth(deep, job)
+
+    def _is_within_depth(self, depth: int, job: Job | None) -> bool:
+        """Whether links of a page that is so deep may be followed."""
+        rules = self._rules_of(job)
+        limit = self.depth_limit or None if rules is None or rules.depth is None else rules.depth
+        return limit is None or depth < limit
+
+    def _rules_of(self, job: Job | None) -> TaskRules | None:
+        return None if job is None or job.seed.task_id is None else rules_of(self.crawler, job)
 
     def _scope_of(self, job: Job | None) -> str:
-        rules = rules_of(self.crawler, job)
+        rules = self._rules_of(job)
         return self.link_scope if rules is None else rules.scope or self.link_scope
 
     def _result(self, request: Request, job: Job | None) -> Result:
@@ -550,7 +586,7 @@ class SeedSpider(Spider):
             describe_job(result, job)
             if listed := listed_in(request, job):
                 result.meta = {**result.meta, "sitemap": listed}
-            elif job.parent is not None and job.seed.spilled is not None and "sitemap" in result.meta:
+            elif job.parent is not None and is_of_page_alone(job.seed, result.meta):
                 result.meta = {name: said for name, said in result.meta.items() if name != "sitemap"}
         describe_request(result, request, self.name)
         return result

@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Mapping
 from dataclasses import replace
-from operator import attrgetter
 from typing import Any, NamedTuple, Self
 
 from scrapy.http import Response
@@ -23,6 +22,7 @@ from site_spider.page.decode import is_html, media_type
 from site_spider.page.directives import canonical_of_header, directives, forbids
 from site_spider.results.document import Result
 from site_spider.sources.extractor import Extractor, NotExtracted, PageBody
+from site_spider.spiders.conditional import StoredPages
 from site_spider.spiders.sitemaps import is_page_of_seed
 
 _MOST_TEXTS = 50_000  # that a duplicate is told by, of all hosts: about 15 MB
@@ -30,12 +30,7 @@ _MOST_PAGES = 10_000  # that canonical URLs are compared with: about 20 MB
 _MOST_URLS = 100  # of one document
 _LONGEST = 1_000  # characters of notes and directives
 _TYPE_BYTES = 1_024  # of a Content-Type; no type is longer
-_OF_CANONICAL = (
-    "url_id", "url", "final_url", "host", "registered_domain", "method", "task_id", "depth", "parent_url_id",
-    "seed_url_id", "meta", "canonical", "duplicate_of",
-)  # fmt: skip
 _ROBOTS = "X-Robots-Tag"
-_identity = attrgetter(*_OF_CANONICAL)
 
 
 def forbids_following(response: Response) -> bool:
@@ -51,7 +46,8 @@ def _header(response: Response, name: str) -> list[str]:
 class _KnownPage(NamedTuple):
     """A page that was fetched well; `canonical` is the id of another one that it names."""
 
-    identity: tuple[Any, ...]  # see _OF_CANONICAL
+    url_id: str
+    url: str | None
     text_hash: str | None
     robots: str | None
     canonical: str | None
@@ -111,12 +107,11 @@ class PageTexts:
             self._first[key] = first = result.url_id
         return None if first == result.url_id else first
 
-    def fill_failed(self, result: Result, response: Response) -> bool:
+    def fill_failed(self, result: Result) -> bool:
         """Of a page whose callback failed: nothing can be waited for, so it may say noindex. As `fill`."""
-        is_dropped = self._drops_noindex and 200 <= response.status < 300
-        if is_dropped:
+        if self._drops_noindex:
             result.page_notes = "; ".join(_without_body(result))
-        return not is_dropped
+        return not self._drops_noindex
 
     async def _read(
         self, response: Response, extractor: Extractor | None
@@ -124,10 +119,14 @@ class PageTexts:
         """Fields and notes; `robots` is None where it could not be read."""
         kind = content_type_of(response)
         is_read = is_html(response.body, kind) or media_type(kind) == "text/plain"
-        if extractor is None or not (200 <= response.status < 300 and response.body and is_read):
+        is_well = 200 <= response.status < 300
+        if extractor is None or not (response.body and is_read and (is_well or self._drops_noindex)):
             return {}, []
         notes = []
-        for mode in dict.fromkeys((self._mode, "robots")):  # robots takes linear time: no page is too slow
+        modes = (
+            (self._mode, "robots") if is_well else ("robots",)
+        )  # which takes linear time: none is too slow
+        for mode in dict.fromkeys(modes):
             try:
                 fields = await extractor.read(PageBody(response.url, response.body, kind), mode)
             except NotExtracted as error:
@@ -138,11 +137,14 @@ class PageTexts:
 
     # --- canonical URLs ---------------------------------------------------------------------------
 
-    def merged(self, result: Result, job: Job, *, is_in_scope: bool) -> Result | None:
-        """The document of its canonical page, with this page's content; None if it stays one of its own.
+    async def merged(
+        self, result: Result, job: Job, stored: StoredPages | None, *, is_in_scope: bool
+    ) -> Result | None:
+        """With the `url_id` of its canonical page, to whose document its URL is added; None if it stays.
 
         Only a link is merged, and only when nothing of it is lost: its text is that of the canonical page,
-        which was fetched well here before. A seed has a document under its own `url_id` always.
+        which was fetched well here before. A seed has a document under its own `url_id` always. `stored`
+        knows `additional_urls`, from which those of earlier processes are taken.
         """
         if not self._merges or result.method != "GET" or not 200 <= (result.status or 0) < 300:
             return None
@@ -152,20 +154,22 @@ class PageTexts:
         known = self._pages.get(points_to) if points_to else None
         reason = _why_not(result, known, own, job) if is_in_scope else "it is outside of the link scope"
         if known is not None and not reason:
-            return _as_canonical(result, known)
+            if await _has_earlier_urls(known, stored):
+                return _as_canonical(result, known)
+            reason = "its stored document could not be read"
         self._remember(result, own, points_to, job)
         if points_to:
-            note = f"canonical not merged: {reason}"
-            result.page_notes = f"{result.page_notes}; {note}" if result.page_notes else note
+            result.add_note(f"canonical not merged: {reason}")
         return None
 
     def _remember(self, result: Result, own: set[str], points_to: str | None, job: Job) -> None:
         earlier = next((known for one in own if (known := self._pages.get(one)) is not None), None)
         urls = [] if earlier is None else earlier.urls
-        known = _KnownPage(_identity(result), result.text_hash, result.robots_meta, points_to, urls, job)
+        known = _KnownPage(
+            result.url_id, result.url, result.text_hash, result.robots_meta, points_to, urls, job
+        )
         for one in own:
             self._pages[one] = known
-        result.additional_urls = list(urls) or None
 
 
 def _why_not(result: Result, known: _KnownPage | None, own: set[str], job: Job) -> str:
@@ -180,11 +184,20 @@ def _why_not(result: Result, known: _KnownPage | None, own: set[str], job: Job) 
     return "this page is a seed's" if is_page_of_seed(job) else ""
 
 
+async def _has_earlier_urls(known: _KnownPage, stored: StoredPages | None) -> bool:
+    """Take over the URLs that the stored document has; False when the store does not say."""
+    if known.urls or stored is None:
+        return True
+    if (document := await stored.of(known.url_id)) is None:
+        return False
+    known.urls.extend(url for url in document.get("additional_urls", ()) if url not in known.urls)
+    return True
+
+
 def _as_canonical(result: Result, known: _KnownPage) -> Result:
     if result.url and result.url not in known.urls and len(known.urls) < _MOST_URLS:
         known.urls.append(result.url)
-    identity = dict(zip(_OF_CANONICAL, known.identity, strict=True))
-    return replace(result, **identity, additional_urls=list(known.urls))
+    return replace(result, url_id=known.url_id, url=known.url, additional_urls=list(known.urls))
 
 
 def _fill_in(result: Result, response: Response, fields: Mapping[str, Any]) -> None:

@@ -17,7 +17,7 @@ from site_spider.download.bodies import LARGE_BYTES
 from site_spider.errors import ConfigError
 from site_spider.ledger.completion import Job
 from site_spider.page.links import LinkBase
-from site_spider.page.sitemap import ListedPage, beginning_of, parse_lastmod
+from site_spider.page.sitemap import ListedPage, beginning_of, is_listing, parse_lastmod
 
 _GZIP = b"\x1f\x8b\x08"
 _ROOT = re.compile(rb"<(?:[\w.-]+:)?(?:urlset|sitemapindex)[\s>/]")
@@ -84,10 +84,14 @@ class SitemapRules(NamedTuple):
 
 
 def listed_in(request: Request, job: Job | None) -> dict[str, Any]:
-    """What the sitemap says that a page was found in, in this process or before it was spilled."""
-    said = request.meta.get(meta_keys.SITEMAP)
-    if said is None and job is not None and job.parent is None and job.seed.spilled is not None:
+    """What the sitemap says that a page was found in, in this process or before it was spilled.
+
+    Of a file of sitemaps that is checked again, what it was named as.
+    """
+    said, is_checked = request.meta.get(meta_keys.SITEMAP), request.meta.get("if_changed")
+    if said is None and job is not None and job.parent is None and (job.seed.spilled or is_checked):
         said = job.seed.extra.get("sitemap")
+        said = said if job.seed.spilled or is_listing(said) else None
     return said if isinstance(said, dict) else {}
 
 
@@ -107,8 +111,11 @@ def is_file_below(listed: Mapping[str, Any]) -> bool:
 
 
 def is_page_of_seed(job: Job | None) -> bool:
-    """Whether it is the page that a producer asked for."""
-    return job is not None and job.parent is None and job.seed.spilled is None
+    """Whether it is the page that a producer asked for, also where another process has begun it."""
+    if job is None or job.parent is not None:
+        return False
+    spilled = job.seed.spilled
+    return spilled is None or (not spilled.is_link and job.seed.seed_url_id is None)
 
 
 def level_below(kind: str | None, listed: Mapping[str, Any]) -> int:

@@ -469,7 +469,7 @@ class TimeLimits:
     every_seconds = 1.0
 
     def __init__(
-        self, board: Board, clock: BrokerClock, topic: str, producer: Producer, has_first: Callable[[], bool]
+        self, clock: BrokerClock, board: Board, topic: str, producer: Producer, has_first: Callable[[], bool]
     ) -> None:
         self._board = board
         self._clock = clock

@@ -354,6 +354,14 @@ class Ordered(NamedTuple):
     task: Task | None = None  # as it was changed
 
 
+def not_known(task_id: str, hint: str = "") -> BadTask:
+    """What is said of a task of which there is no record."""
+    return BadTask(
+        f"{task_id!r} is not known: it was never declared, closed, or produced with --task-id. "
+        f"scrapy task list names those that were{hint}"
+    )
+
+
 class TaskOrders:
     """About one task. Every method blocks, and raises BadTask, ConfigError and LogUnavailable.
 
@@ -370,10 +378,7 @@ class TaskOrders:
         overview = self._desk.overview()
         if not overview.knows(self._task_id) and not (may_be_new and self._may_be_new):
             hint = "; with --new the order also goes for a task that comes later" if may_be_new else ""
-            raise BadTask(
-                f"{self._task_id!r} is not known: it was never declared, closed, or produced with --task-id. "
-                f"scrapy task list names those that were{hint}"
-            )
+            raise not_known(self._task_id, hint)
         return overview.of(self._task_id)
 
     def pause(self) -> Ordered:
@@ -412,7 +417,10 @@ class TaskOrders:
         """Fields, each as NAME=VALUE."""
         change = self.changing(words)
         change(self._desk.board.task(self._task_id))  # refuses what cannot be used before anything else
-        self.known()
+        if any(word.partition("=")[0] != "webhook" for word in words):  # that may be sent once more
+            self._not_ended()
+        else:
+            self.known()
         task = self._desk.order(self._task_id, change)
         back = 0 if task.state == "paused" else self._desk.put_back(self._task_id)
         said = f"task {self._task_id} is changed, {back} parked messages put back"
@@ -426,13 +434,16 @@ class TaskOrders:
         now = self._desk.now() if is_limit else runtime.now(UTC)
         return lambda before: changed(before or usual_task(self._task_id), words, now)
 
-    def _put(self, state: str) -> None:
+    def _not_ended(self) -> None:
         facts = self.known()
         if facts.is_ended:
             raise BadTask(
                 f"{self._task_id!r} has ended ({facts.state}), and nothing changes that; more seeds of it, "
                 "or scrapy task start, begin its next generation"
             )
+
+    def _put(self, state: str) -> None:
+        self._not_ended()
 
         def change(task: Task | None) -> Task:
             if task is not None and task.state == "cancelled" != state:

@@ -170,6 +170,7 @@ class SeedCounts(NamedTuple):
             elif kind in ("", "moved") or (kind == "again" and came_back is None):
                 seeds[outcome] += count
         del moved[""]
+        moved["returned"] = min(moved["returned"], moved[SPILLED])  # after a death one may come back twice
         ordered = {outcome.value: seeds.pop(outcome.value, 0) for outcome in Outcome}
         return cls({name: count for name, count in (ordered | seeds).items() if count}, dict(+moved))
 

@@ -339,7 +339,7 @@ class WantedPages:
         job = job_of(request)
         if job is None:
             return self._pages.request_seen(request)
-        state = self._gate.states.of(job.seed.task_id) if self._gate.states else None
+        state = None if job.seed.task_id is None else self._gate.states.of(job.seed.task_id)
         if state is not None and not self._is_wanted(state, request, job):
             self._count("tasks/links_filtered")
             self._refused = request

@@ -343,13 +343,13 @@ class PageLog:
         self._records = 0
         self._has_topic = False
         self._is_writing = False
-        self._waiting: defaultdict[str, Waiting] = defaultdict(lambda: ({}, []))
+        self.waiting: defaultdict[str, Waiting] = defaultdict(lambda: ({}, []))  # to be read only
         self._away = Outage(logger, "The log of pages takes no records, trying again", "It takes them again")
 
     @property
     def is_writing(self) -> bool:
         """Whether pages are not known to be durable."""
-        return self._is_writing or bool(self._waiting)
+        return self._is_writing or bool(self.waiting)
 
     def add(
         self, task_id: str, pages: Collection[CountedPage], then: Then, seed: CountedSeed | None = None
@@ -358,19 +358,19 @@ class PageLog:
         if not pages and seed is None:
             then()
             return
-        told, thens = self._waiting[task_id]
+        told, thens = self.waiting[task_id]
         told.update((page.page, page) for page in pages)
         told.update({} if seed is None else {seed: seed})
         thens.append(then)
 
     def look(self) -> None:
         """Write what waits; to be called often."""
-        if self._waiting and not self._is_writing:
+        if self.waiting and not self._is_writing:
             self._is_writing = True
             self._background.start(self._write(), "log of pages")
 
     async def _write(self) -> None:
-        batches, self._waiting = self._waiting, defaultdict(lambda: ({}, []))
+        batches, self.waiting = self.waiting, defaultdict(lambda: ({}, []))
         try:
             if not self._has_topic:
                 await asyncio.to_thread(self._log.make_topic, self._topic, 1, compacted=True)
@@ -398,7 +398,7 @@ class PageLog:
 
     def _put_back(self, batches: defaultdict[str, Waiting]) -> None:
         """Pages that came meanwhile are newer."""
-        for task_id, (told, thens) in self._waiting.items():
+        for task_id, (told, thens) in self.waiting.items():
             batches[task_id][0].update(told)
             batches[task_id][1].extend(thens)
-        self._waiting = batches
+        self.waiting = batches

@@ -161,10 +161,10 @@ _MOST_STATES = 5_000
 Send = Callable[[bytes, bytes], "Future[Any]"]
 
 
-def rules_of(crawler: Crawler, job: Job | None) -> TaskRules | None:
+def rules_of(crawler: Crawler, job: Job) -> TaskRules | None:
     """Those of the task of a job, if that is declared."""
     states = part_of(crawler, TaskStates)
-    state = states.of(job.seed.task_id) if states and job is not None else None
+    state = states.of(job.seed.task_id) if states else None
     return None if state is None else state.rules
 
 
@@ -280,7 +280,7 @@ class TaskStates(SeedListener):
 
     def arrived(self, entry: SeedInFlight, message: Message, seed: Seed | SeedError) -> None:
         """As in SeedListener."""
-        if self._declared and not isinstance(seed, SeedError) and seed.task_id is not None:
+        if self._declared and not isinstance(seed, SeedError):
             self.adopt(entry, seed, message.headers)
 
     def adopt(self, entry: SeedInFlight, seed: Seed, headers: Headers = ()) -> None:
@@ -292,7 +292,7 @@ class TaskStates(SeedListener):
 
     def began(self, job: Job) -> None:
         """As in SeedListener."""
-        if self._declared and job.seed.task_id is not None:
+        if self._declared:
             self.adopt(job.entry, job.seed, job.entry.message.headers)
 
     def written(self, job: Job, document: Mapping[str, Any]) -> None:

@@ -216,8 +216,8 @@ class Tracker(SeedListener):
 
     def arrived(self, entry: SeedInFlight, message: Message, seed: Seed | SeedError) -> None:
         """As in SeedListener."""
-        if isinstance(seed, SeedError) or seed.task_id is None:
-            return
+        assert not isinstance(seed, SeedError)
+        assert seed.task_id is not None
         prefix, place = prefix_of(seed, message.headers), MessagePlace(entry.partition, entry.offset)
         first = "".join(
             at.decode(errors="replace") for _, at in first_place(message.headers) if not seed.is_link
@@ -285,7 +285,8 @@ class Tracker(SeedListener):
         """Write what has changed; to be called often."""
         self._forget_lost()
         self._tell_deleted_anew()
-        self._pages.look()
+        if self._pages.waiting:
+            self._pages.look()
         for share in list(self._ready):
             with self._control.guarded(share[0]):
                 self._count(share)

@@ -17,7 +17,8 @@ def main(address: str, arguments: list[str]) -> None:
     """Run until scrapy ends."""
     for module in (names, proxy_target, connections):
         module.is_public = lambda found: found == address  # type: ignore[attr-defined]
-    execute(["scrapy", *arguments])
+    sys.argv = ["scrapy", *arguments]  # the settings look there for the command
+    execute()
 
 
 if __name__ == "__main__":

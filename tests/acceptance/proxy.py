@@ -81,17 +81,11 @@ class ShyHandler(Handler):
 
 class ProxyHandler(Handler):
     def do_GET(self) -> None:
-        fault, self.close_connection = self.server.fault, True
-        if fault == "silent":
-            self.connection.recv(1)  # until the client has gone
-        elif fault == "closes":
-            pass
-        elif self.headers.get("Proxy-Authorization") != self.server.wanted:
-            self.tell(407, "<p>who?", Proxy_Authenticate='Basic realm="x"')
-        elif self.command == "CONNECT" and fault == "no tunnel":
-            self.tell(403, f"<p>you sent {self.headers.get('Proxy-Authorization')}")
-        else:
+        self.close_connection = True
+        if self.headers.get("Proxy-Authorization") == self.server.wanted:
             self.forward()
+        else:
+            self.tell(407, "<p>who?", Proxy_Authenticate='Basic realm="x"')
 
     def do_CONNECT(self) -> None:
         self.do_GET()
@@ -118,12 +112,11 @@ class ShySite(LoopbackServer):
 
 
 class LocalProxy(LoopbackServer):
-    """Wants credentials, if it was given any; `fault` makes it fail."""
+    """Wants credentials, if it was given any."""
 
-    def __init__(self, credentials: str = "", fault: str = "") -> None:
+    def __init__(self, credentials: str = "") -> None:
         super().__init__(ProxyHandler)
         self.wanted = f"Basic {b64encode(credentials.encode()).decode()}" if credentials else None
-        self.fault = fault  # no tunnel, silent, or closes
 
 
 def _pass_on(source: socket.socket, target: socket.socket) -> None:

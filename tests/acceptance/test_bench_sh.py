@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.acceptance.test_chaos import still_running
-from tools.deployment.deployment import wait_until
 
 pytestmark = [pytest.mark.servers, pytest.mark.nightly]
 SCRIPT = Path(__file__).resolve().parents[2] / "task_shell" / "bench.sh"
@@ -44,27 +42,4 @@ def test_a_quick_race_prints_the_table_and_leaves_nothing_behind(tmp_path: Path)
     assert runs["stock"]["latencies"] is None
     assert 0 < runs["ours"]["latencies"][0] <= runs["ours"]["latencies"][1]
     assert still_running(tmp_path) == []
-    assert list(tmp_path.glob("bench-*")) == []
-
-
-def test_an_interrupted_race_leaves_nothing_behind(tmp_path: Path) -> None:
-    """Ctrl-C while a crawler runs: processes and files are gone, and the exit code says so."""
-    log = tmp_path / "log"
-    options = ["--workload", "links", "--pages", "50000", "--peers", "ours", "--runs", "1"]
-    with log.open("wb") as stream:
-        process = subprocess.Popen(
-            [str(SCRIPT), *options],
-            env=os.environ | {"TMPDIR": str(tmp_path)},
-            stdout=stream,
-            stderr=stream,
-        )
-    wait_until(
-        lambda: process.poll() is not None or any("crawl_spider" in line for line in still_running(tmp_path)),
-        RUN_SECONDS,
-        "a crawler",
-    )
-    process.send_signal(signal.SIGINT)
-    assert process.wait(RUN_SECONDS) == 130, log.read_text()
-    # a sleep of a second may outlast what began it
-    wait_until(lambda: not still_running(tmp_path), 300, "the end of all processes")
     assert list(tmp_path.glob("bench-*")) == []

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tools.deployment.deployment import ROOT, Deployment, Run, opened, wait_until
+from tools.deployment.deployment import ROOT, Deployment, opened, wait_until
 from tools.deployment.relay import Fault, Relay, kafka_relay
 from tools.site.handle import Site
 
@@ -75,34 +75,3 @@ def test_nothing_begins_while_kafka_is_silent_and_all_goes_on_afterwards(
     assert run.wait(300) == 0
     assert set(deployment.documents()) == set(paths)
     assert deployment.dead_letters() == []
-
-
-def test_a_process_that_is_cut_off_leaves_its_hosts_to_the_others(
-    deployment: Deployment, site: Site, kafka_brokers: str, relay: Relay
-) -> None:
-    """Two processes, one cut off for 40 s: pages fetched twice are those of one session at most."""
-    paths = produce(deployment, site, kafka_brokers, 1600)
-    cut_off = deployment.start("-c", "2", SITE_KAFKA_BROKERS=relay.address)
-    other = deployment.start("-c", "8")
-    cut_off.wait_assigned()
-    other.wait_assigned()
-    wait_until(lambda: asked(site) > 100, 300, "the crawl under way")
-    relay.begin(Fault.SWALLOW)
-    silent_at = time.monotonic()
-    at_pause = wait_for_pause(cut_off, site)
-    wait_until(lambda: time.monotonic() > silent_at + 40, 300, "40 s")
-    relay.heal()
-    wait_until(deployment.is_done, 300, "the end of the lag")
-    for run in (cut_off, other):
-        run.terminate()
-    assert cut_off.wait(300) == other.wait(300) == 0
-    assert set(deployment.documents()) == set(paths)
-    repeated = asked(site) - len(paths)
-    print("fetched twice:", repeated, "in all at the pause:", at_pause)
-    # two downloads at a time for a session, and what was under way at the rebalances
-    assert repeated < 2 * SESSION_SECONDS / DOWNLOAD_SECONDS + 50
-
-
-def wait_for_pause(run: Run, site: Site) -> int:
-    wait_until(lambda: "went on without this member" in run.text(), 300, "its partitions to be lost")
-    return asked(site)

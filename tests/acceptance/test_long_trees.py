@@ -57,11 +57,6 @@ def tree() -> Iterator[Tree]:
 
 
 @pytest.fixture
-def small() -> Iterator[Tree]:
-    yield from served(Tree(250))
-
-
-@pytest.fixture
 def deployment(tmp_path: Path, kafka_brokers: str) -> Iterator[Deployment]:
     yield from opened(tmp_path, {"SITE_KAFKA_BROKERS": kafka_brokers})
 
@@ -71,14 +66,6 @@ def kill(run: Run) -> None:
     assigned = run.text().count("Assigned: ")
     os.kill(victim, signal.SIGKILL)
     wait_until(lambda: run.text().count("Assigned: ") > assigned, 300, "a new assignment")
-
-
-@pytest.mark.nightly
-def test_a_kill_repeats_little_of_a_tree(deployment: Deployment, small: Tree) -> None:
-    requests_a_page = crawl_under_kills(
-        deployment, small, (0.4,), SITE_LINKS_TO="kafka", SITE_DUPEFILTER="local"
-    )
-    assert requests_a_page < 1.5  # 1.02 to 1.1 on a machine that is not busy
 
 
 def crawl_under_kills(
@@ -123,10 +110,3 @@ def test_three_kills_repeat_little_of_a_tree(
         SITE_TREE_MAX_PAGES=str(tree_pages),
     )
     assert requests_a_page < 1.5  # 1.02 to 1.2 on a machine that is not busy
-
-
-@pytest.mark.nightly
-def test_a_healthy_tree_is_no_dead_letter_after_seven_kills_from_outside(
-    deployment: Deployment, tree: Tree
-) -> None:
-    crawl_under_kills(deployment, tree, (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6))

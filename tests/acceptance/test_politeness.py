@@ -35,37 +35,6 @@ def by_host(site: Site) -> dict[str, list[Entry]]:
     return {name: [e for e in entries if e.host == name] for name in map(host_name, range(site.hosts))}
 
 
-def gaps(entries: list[Entry], stride: int = 1) -> list[float]:
-    return [after.time - before.time for before, after in zip(entries, entries[stride:], strict=False)]
-
-
-@pytest.mark.nightly
-def test_delays_and_crawl_delays_hold_in_the_log_of_the_site(deployment: Deployment, site: Site) -> None:
-    """robots.txt included, which is asked for once; a host with a Crawl-delay holds nobody up."""
-    urls = produce(deployment, site, 8)
-    forbidden = produce(deployment, site, 2, "disallowed")
-    deployment.start(
-        ROBOTSTXT_OBEY="1",
-        DOWNLOAD_DELAY="0.2",
-        DOWNLOAD_DELAY_JITTER="0",
-        CONCURRENT_REQUESTS_PER_DOMAIN="2",
-    ).wait_assigned()
-    wait_until(deployment.is_done, 300, "no lag")
-    documents = deployment.documents()
-    assert {documents[url]["status"] for url in urls} == {200}
-    assert {documents[url]["description"] for url in forbidden} == {"Forbidden by robots.txt"}
-    hosts = by_host(site)
-    assert [entry.path for entries in hosts.values() for entry in entries].count("/robots.txt") == 4
-    for name, entries in hosts.items():
-        least = 0.5 if name == host_name(2) else 0.2
-        assert entries[0].path == "/robots.txt"
-        assert len(entries) == 9
-        assert min(gaps(entries)) > least - CLOCK_SECONDS
-        assert min(gaps(entries, STRIDE)) > STRIDE * least - CLOCK_SECONDS
-    ends = {name: entries[-1].time for name, entries in hosts.items()}
-    assert max(ends, key=lambda name: ends[name]) == host_name(2)
-
-
 def test_robots_txt_and_the_number_of_requests_at_a_time_hold_in_the_log_of_the_site(
     deployment: Deployment, site: Site
 ) -> None:

@@ -132,45 +132,6 @@ def test_http_and_https_through_a_proxy_with_credentials(
         assert {seen.peer for seen in site.seen} > {"127.0.0.77"}
 
 
-@HANDLERS
-@pytest.mark.nightly
-@pytest.mark.parametrize(
-    ("fault", "plain", "secure"),
-    [
-        ("credentials", "wants other credentials (HTTP 407)", "wants other credentials (HTTP 407)"),
-        ("no tunnel", None, "opens no tunnel (HTTP 403)"),
-        ("refuses", "cannot be connected to", "cannot be connected to"),
-        ("closes", "brought no answer", "brought no answer"),
-        ("silent", "brought no answer in time", "brought no answer in time"),
-    ],
-)
-def test_what_a_proxy_does_wrong_is_said(
-    project: Project, sites: Sites, handlers: dict[str, str], fault: str, plain: str | None, secure: str
-) -> None:
-    """Of http and https pages alike; the failure of a proxy is no answer of the site."""
-    wanted = "somebody:else" if fault == "credentials" else "operator:hush:hush"
-    with LocalProxy(wanted, fault) as proxy:
-        port = 1 if fault == "refuses" else proxy.port
-        urls = [f"{sites.url('http')}/", f"{sites.url('https')}/"]
-        found = run(
-            project,
-            sites,
-            urls,
-            SITE_PROXIES=f"http://{CREDENTIALS}@127.0.0.1:{port}",
-            SITE_PROXY_ATTEMPTS="1",
-            DOWNLOAD_TIMEOUT="1",
-            **handlers,
-        )
-    for url, said in zip(urls, (plain, secure), strict=True):
-        description = found[url]["description"]
-        if said is None:
-            assert (found[url]["status"], description) == (200, None)
-        else:
-            assert found[url]["status"] is None
-            assert description.startswith(f"ProxyFailed: http://127.0.0.1:{port} {said}")
-            assert description.endswith("without a proxy: HTTP 403 Forbidden")
-
-
 def test_a_private_proxy_opens_no_way_to_private_hosts(project: Project, sites: Sites) -> None:
     """Neither to what else listens at its address, nor, through it, to anything private."""
     with LocalProxy() as proxy, ShySite("127.0.0.1") as inside:

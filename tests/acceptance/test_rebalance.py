@@ -145,16 +145,3 @@ def test_nothing_is_fetched_twice_when_a_member_joins_before_the_first_results_a
     wait_until(deployment.is_done, 300, "the end of the lag")
     assert fetched_twice(site) == {}
     assert set(deployment.documents()) == set(paths)
-
-
-@pytest.mark.nightly
-def test_nothing_is_fetched_twice_at_a_start_of_several_members_with_a_new_index(
-    on_servers: Deployment, site: Site
-) -> None:
-    """Two processes that join one after the other, and nobody dies."""
-    paths = [f"/slow/100/{number}" for number in range(1000)]
-    on_servers.produce_pages(site.url, paths)
-    run = on_servers.start("-n", "2", "-c", "16", "--until-done")
-    assert run.wait(300) == 0
-    assert fetched_twice(site) == {}
-    assert set(on_servers.documents()) == set(paths)

@@ -116,31 +116,6 @@ def test_the_main_job_with_the_least_rights_over_a_kill(
         assert "Traceback" not in run.text()
 
 
-@pytest.mark.nightly
-def test_an_outage_of_secured_kafka_and_redis_loses_nothing(
-    deployment: Deployment, site: Site, secured: dict[str, str]
-) -> None:
-    """kill -9 of both at once; of two processes one logs in by password, the other by certificate."""
-    grant(deployment, secured)
-    settings = crawlers(deployment, secured) | with_redis(deployment, secured) | {"CONCURRENT_REQUESTS": "2"}
-    runs = [deployment.start(**settings), deployment.start(**settings | by_certificate(secured))]
-    for run in runs:
-        run.wait_assigned()
-    seeds = produce(deployment, site, 300)
-    wait_until(deployment.documents, 300, "a first document")
-    servers(FOLDER, "kill", "kafka", "redis")
-    servers(FOLDER, "start", "--secure", "kafka", "redis", SITE_SERVERS_START_TIMEOUT_SECONDS="300")
-    wait_until(deployment.is_done, 300, "no lag")
-    for run in runs:
-        run.terminate()
-    assert [run.wait(300) for run in runs] == [0, 0]
-    assert set(deployment.documents()) == seeds
-    assert deployment.dead_letters() == []
-    for run in runs:
-        assert "Traceback" not in run.text()
-        assert "starting again" not in run.text()
-
-
 def test_without_any_right_one_line_names_all_that_are_missing(
     deployment: Deployment, secured: dict[str, str]
 ) -> None:

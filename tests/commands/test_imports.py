@@ -67,6 +67,8 @@ def test_a_pause_imports_neither_other_commands_nor_the_crawl(tmp_path: Path) ->
     [
         (["/bin/scrapy", "task", "list"], "site_spider.commands.task"),
         (["scrapy", "crawl", "crawl_spider"], "site_spider.commands.crawl"),
+        (["/site-packages/scrapy/__main__.py", "crawl", "crawl_spider"], "site_spider.commands.crawl"),
+        (["/site_spider/__main__.py", "task"], "site_spider.commands"),
         (["scrapy", "startproject"], "site_spider.commands"),
         (["scrapy", "../x"], "site_spider.commands"),
         (["scrapy"], "site_spider.commands"),

@@ -8,11 +8,13 @@ import re
 import socket
 from collections.abc import Callable, Iterator
 from email.parser import BytesParser
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from site_spider import runtime
 from site_spider.commands.kibana import Kibana
 from site_spider.errors import SinkUnavailable, SiteSpiderError
 from tests.adapters.raw_server import Asked, Said, answering, said
@@ -199,6 +201,15 @@ def endless(_asked: Asked) -> Iterator[bytes]:
 
 def test_an_endless_answer_ends() -> None:
     with answering(endless) as url, pytest.raises(SinkUnavailable, match="that is not Kibana"):
+        Kibana(url).send(b"{}\n")
+
+
+def test_an_answer_that_drips_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each piece arrives within the time of a read; each look at the clock takes 50 s of it."""
+    clock = count(0.0, 50.0)
+    monkeypatch.setattr(runtime, "monotonic", lambda: next(clock))
+    slow = said(b" " * 1_000_000 + b'{"successCount": 0, "success": true}', more=KBN)
+    with answering(lambda _asked: slow) as url, pytest.raises(SinkUnavailable, match="within 120 s"):
         Kibana(url).send(b"{}\n")
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from scrapy.http import Response
 
 from site_spider import runtime
 from site_spider.adapters.local.log import LocalSeedLog
@@ -487,3 +488,29 @@ def test_links_of_a_page_that_has_changed_are_spilled_and_followed(project: Proj
         "http://host.test/new",
     }
     assert [document["depth"] for document in found.documents.values()] == [0, 1]
+
+
+@pytest.mark.parametrize("spills", [{}, {"SITE_LINKS_TO": "kafka"}])
+def test_files_of_sitemaps_that_are_checked_again_are_no_level_of_links_either(
+    project: Project, spills: dict[str, str]
+) -> None:
+    def serve(path: str, body: str) -> None:
+        ANSWERS[path] = lambda request: Response(request.url, body=body.encode())
+
+    serve("/robots.txt", "Sitemap: /index")
+    serve("/index", "<sitemapindex><sitemap><loc>/map</loc></sitemap></sitemapindex>")
+    serve("/map", "<urlset><url><loc>/1</loc></url></urlset>")
+    settings = {"SITE_SITEMAPS": "robots", "SITE_KEEP_ROBOTS": True, "DEPTH_LIMIT": 1, **spills}
+    before = crawl(project.data, [{"url": "http://host.test/0"}], **settings).documents
+    again = "?again"  # each file has changed, and names another one
+    serve("/robots.txt", f"Sitemap: /index\nSitemap: /index{again}")
+    serve("/index", f"<sitemapindex><sitemap><loc>/map{again}</loc></sitemap></sitemapindex>")
+    serve("/map", f"<urlset><url><loc>/1{again}</loc><lastmod>2026-01-02</lastmod></url></urlset>")
+    assert recrawl(project).startswith(f"produced {len(before)}")
+    after = crawl(project.data, [], **settings).documents
+    found = {said["url"].partition(".test")[2]: said for said in after.values()}
+    assert {path: found[path]["depth"] for path in found if again in path} == dict.fromkeys(
+        (f"/index{again}", f"/map{again}", f"/1{again}"), 1
+    )
+    assert [found[path]["meta"]["sitemap"].get("level") for path in ("/index", "/map")] == [1, 2]
+    assert found[f"/1{again}"]["meta"]["sitemap"]["lastmod"] == "2026-01-02"

@@ -121,6 +121,13 @@ def test_a_span_of_time_without_a_unit_is_refused_as_it_was_typed(project: Proje
     assert f"argument {option}: '15': its unit is missing; write 15s" in ran.stderr
 
 
+def test_an_id_that_begins_with_a_dash_stands_behind_two_of_them(project: Project) -> None:
+    refused = project.scrapy("task", "start", "-job")
+    assert (refused.returncode, "stands behind --" in refused.stderr) == (2, True)
+    assert project.scrapy("task", "start", "--weight", "2", "--", "-job").returncode == 0
+    assert project.scrapy("task", "pause", "--", "-job").stdout == "task -job is paused\n"
+
+
 def test_an_order_may_come_before_its_task(project: Project) -> None:
     assert project.direct("task", "pause", "t", "--new").returncode == 0
     assert json.loads(project.direct("task", "show", "t", "--json").stdout)["state"] == "paused"

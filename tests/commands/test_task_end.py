@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+from scrapy import Request
+from scrapy.http import Response
 
-from site_spider.adapters.local.log import LocalSeedLog
+from site_spider.adapters.local.log import LocalSeedLog, LocalTopicReader
+from site_spider.commands import task
+from site_spider.contracts.seed_log import Message
+from site_spider.tasks.desk import TaskDesk
 from tests.commands.project import Project
-from tests.in_process.engine import crawl
-from tests.tasks.test_control import declare
+from tests.in_process.engine import ANSWERS, crawl, page
+from tests.tasks.test_control import TOPICS, declare
 from tests.tasks.test_end_in_crawl import Receiver, attempts, events, told
 
 
@@ -67,11 +73,12 @@ def test_a_task_that_has_ended_takes_no_more_orders(project: Project, tmp_path: 
     declare(tmp_path, max_pages=1)
     project.scrapy("seed", "-", "--task-id", "t", "--close", stdin="http://host.test/1\n")
     crawl(tmp_path, [], until=told(tmp_path))
-    for verb in ("pause", "cancel", "resume"):
-        refused = project.scrapy("task", verb, "t")
+    for verb, *words in (("pause",), ("cancel",), ("resume",), ("set", "weight=5")):
+        refused = project.scrapy("task", verb, "t", *words)
         assert (refused.returncode, "has ended (done)" in refused.stderr) == (1, True)
     found = json.loads(project.direct("task", "list", "--json").stdout)
     assert (found["state"], found["reason"], found["pages"]) == ("done", "", 1)
+    assert project.scrapy("task", "set", "t", "webhook=http://h.test/").returncode == 0  # for `notify`
     assert project.scrapy("task", "wait", "t").returncode == 0
     assert project.direct("task", "start", "t").returncode == 0
     assert state_of(project) == "running"
@@ -82,6 +89,50 @@ def test_wait_and_notify_refuse_a_task_that_nobody_knows(project: Project, tmp_p
     for verb in ("wait", "notify"):
         refused = project.scrapy("task", verb, "typo")
         assert (refused.returncode, "typo" in refused.stderr) == (1, True)
+
+
+def test_a_task_is_deleted_when_none_of_its_seeds_is_left(
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else its crawl would write counts of it behind the records that delete them."""
+    refusals = []
+
+    async def answer(request: Request) -> Response:
+        refusals.append(await asyncio.to_thread(project.scrapy, "task", "delete", "t"))
+        return page(request)
+
+    monkeypatch.setitem(ANSWERS, "/slow", answer)
+    declare(tmp_path)
+    crawl(tmp_path, [{"url": "http://host.test/slow", "meta": {"task_id": "t"}}])
+    [refused] = refusals
+    assert (refused.returncode, "scrapy task cancel t" in refused.stderr) == (1, True), refused.stderr
+    project.scrapy("seed", "-", "--task-id", "t", stdin="http://host.test/2\n")  # it waits
+    assert "scrapy task wait t" in project.scrapy("task", "delete", "t").stderr
+    declare(tmp_path, state="cancelled")
+    crawl(tmp_path, [], until=told(tmp_path))
+    assert project.scrapy("task", "delete", "t").stdout == "task t is deleted\n"
+    crawl(tmp_path, [{"url": "http://host.test/other"}])
+    for topic in ("seeds.tasks", "seeds.tasks.control", "seeds.tasks.pages"):
+        last = {message.key: message.value for message in project.log.read(topic)}
+        assert [key for key, value in last.items() if key.startswith(b"t\x1f") and value is not None] == []
+
+
+def test_wait_ends_when_the_task_is_deleted(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert project.scrapy("task", "start", "t").returncode == 0
+    looks, poll = 0, LocalTopicReader.poll
+
+    def deleting_poll(reader: LocalTopicReader, timeout_seconds: float) -> list[Message]:
+        nonlocal looks
+        looks += 1
+        if looks == 3:
+            TaskDesk(project.log, TOPICS).forget("t")
+        assert looks < 500, "it waits for ever"
+        return poll(reader, timeout_seconds)
+
+    monkeypatch.setattr(task, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(LocalTopicReader, "poll", deleting_poll)
+    waited = project.scrapy("task", "wait", "t")
+    assert (waited.returncode, waited.stderr) == (1, "scrapy task: 't' was deleted meanwhile\n")
 
 
 def test_close_needs_a_task(project: Project) -> None:

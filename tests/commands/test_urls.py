@@ -37,6 +37,32 @@ def test_what_refuses_a_url_is_named_and_a_link_to_it_decides_on_the_exit_code(p
     assert explain(project, f"{PUBLIC}/a", "--from", "http://9.9.9.9/")[0] == {"seed": None, "link": "scope"}
 
 
+def test_limits_of_length_and_depth_count_as_in_the_crawl(project: Project) -> None:
+    limits = {"URLLENGTH_LIMIT": "20", "DEPTH_LIMIT": "2"}
+    assert explain(project, f"{PUBLIC}/a", "--depth", "2", **limits)[1] == 0
+    assert explain(project, f"{PUBLIC}/abcdef", **limits) == ({"seed": None, "link": "length"}, 1)
+    assert explain(project, f"{PUBLIC}/a", "--depth", "3", **limits) == ({"seed": None, "link": "depth"}, 1)
+    assert explain(project, f"{PUBLIC}/a", "--depth", "3")[1] == 0
+
+
+def test_the_source_of_the_page_that_a_link_stands_on_decides(project: Project, tmp_path: Path) -> None:
+    sources = {"SITE_SOURCES_DIR": str(tmp_path / "sources")}
+    (tmp_path / "sources").mkdir()
+    (tmp_path / "sources" / "shop.yaml").write_text(
+        "match: {hosts: [8.8.8.8, 9.9.9.9], urls: [/list]}\nfollow: [{allow: [/item/], deny: [/old/]}]"
+    )
+    page = ("--from", f"{PUBLIC}/list")
+    assert explain(project, f"{PUBLIC}/item/1", *page, **sources)[1] == 0
+    assert (
+        explain(project, "http://9.9.9.9/item/1", *page, **sources)[1] == 0
+    )  # in no scope, but of the source
+    assert explain(project, f"{PUBLIC}/item/old/", *page, **sources)[0] == {"seed": None, "link": "source"}
+    assert explain(project, f"{PUBLIC}/item/old/", "--from", f"{PUBLIC}/other", **sources)[1] == 0
+    declare(tmp_path, source="shop")
+    task = ("--from", f"{PUBLIC}/other", "--task-id", "t")
+    assert explain(project, f"{PUBLIC}/b", *task, **sources)[0] == {"seed": None, "link": "source"}
+
+
 def test_a_wrong_setting_is_not_said_by_the_code_of_a_refused_link(project: Project, tmp_path: Path) -> None:
     for wrong in ({"SITE_URL_RULES": str(tmp_path / "none")}, {"SITE_DROP_PARAMS": "none,a"}):
         said = project.scrapy("urls", "explain", PUBLIC, **wrong)

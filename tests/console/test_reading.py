@@ -10,17 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from site_spider.console.reading import (
-    LARGEST_BYTES,
     NO_TASK,
     OTHER_TASKS,
     FailureState,
     HostState,
-    OddSnapshot,
     SinkState,
     TaskFigures,
-    parsed,
     state_of,
 )
+from site_spider.observe.frontier_socket import LARGEST_BYTES, OddSnapshot, parsed
 from tests.console.snapshots import NOW, host, iso, seeds, sink, snapshot, task
 
 VALUES = st.recursive(

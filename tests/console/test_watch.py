@@ -15,7 +15,7 @@ from site_spider.console.pages import overview
 from site_spider.console.watch import FleetWatch, History
 from site_spider.contracts.seed_log import name_of
 from site_spider.observe import frontier_socket
-from site_spider.observe.frontier_socket import IDENTITY_QUESTION, METRICS_QUESTION
+from site_spider.observe.frontier_socket import METRICS_QUESTION
 from tests.console.snapshots import seeds, snapshot
 from tests.in_process.engine import produce
 
@@ -108,8 +108,7 @@ async def process_of(log: LocalSeedLog, number: int, asked: list[bytes]) -> asyn
         question = (await reader.readline()).strip()
         asked.append(question)
         said = snapshot(number, at=time.time())
-        told = {"process": said["process"], "group": said["group"], **name._asdict()}
-        writer.write(json.dumps(told if question == IDENTITY_QUESTION else said).encode())
+        writer.write(json.dumps(said | {"log": name._asdict()}).encode())
         writer.close()
 
     folder = next(iter(frontier_socket.folders()))
@@ -117,7 +116,7 @@ async def process_of(log: LocalSeedLog, number: int, asked: list[bytes]) -> asyn
     return await asyncio.start_unix_server(answered, frontier_socket.new_path())
 
 
-def test_processes_of_another_seed_log_are_not_asked_for_their_seeds(tmp_path: Path) -> None:
+def test_processes_of_another_seed_log_are_asked_once_and_not_shown(tmp_path: Path) -> None:
     """Of the same group and topic by name; nor do they count in metrics and health."""
     mine, others = LocalSeedLog(tmp_path / "mine"), LocalSeedLog(tmp_path / "others")
     watch, asked = watch_of(mine), list[bytes]()
@@ -139,6 +138,6 @@ def test_processes_of_another_seed_log_are_not_asked_for_their_seeds(tmp_path: P
 
     asyncio.run(scenario())
     assert sorted(seen.state.pid for seen in watch.fleet.seen.values()) == [1, 2]
-    assert asked == [IDENTITY_QUESTION]
+    assert len(asked) == 1
     [named] = watch.view().others
     assert named == "machine-3-1799999000 (site_spider), of another seed log"

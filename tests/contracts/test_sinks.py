@@ -126,7 +126,7 @@ def test_a_later_result_leaves_nothing_of_the_earlier_one(case: SinkCase) -> Non
         "dict": {"mine": 1},
         "list": ["x"],
     }
-    kept = {"url_id", "meta", "gone_at", *CHECK_FIELDS}
+    kept = {"url_id", "meta", "additional_urls", "gone_at", *CHECK_FIELDS}
     ours = [field for field in fields(Result) if field.name not in kept]
     values = {field.name: samples[re.split(r"\W", str(field.type))[0]] for field in ours}
     times = ("fetched_at", "published_at", "changed_at", "checked_at")

@@ -59,7 +59,7 @@ async def trial(sites: Sites, handler: Any, url: str, times: int = 1, *, forgets
     errors = []
     for number in range(times):
         if forgets and number == times // 2:
-            reactor().nameResolver._cache._known.clear()
+            reactor().nameResolver._known.clear()
         errors.append(await fetch(handler, url))
     return {"reached": list(sites.reached), "errors": errors}
 

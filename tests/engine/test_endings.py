@@ -26,11 +26,13 @@ from scrapy.http import Response
 from twisted.python.failure import Failure
 
 from site_spider import settings as project
-from site_spider.engine import flow as engine_hooks
+from site_spider.engine.guard import SafeDownloader
 from site_spider.results.document import Result
 from site_spider.spiders.crawl_spider import SeedSpider
 from tests.in_process import engine
 from tests.in_process.engine import Crawled, crawl, page
+
+LONG_WAY = property(lambda _downloader: False, lambda _downloader, _value: None)  # Scrapy's own
 
 
 def raising(error: BaseException) -> Any:
@@ -212,7 +214,7 @@ def crawled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     """One crawl of a seed for each scenario, on each way through the engine."""
     with pytest.MonkeyPatch.context() as patch:
         if request.param != "the short way":
-            patch.setattr(engine_hooks, "shorten", lambda *_: None)
+            patch.setattr(SafeDownloader, "goes_short_way", LONG_WAY, raising=False)
         yield crawl_scenarios(tmp_path_factory.mktemp("endings"))
 
 

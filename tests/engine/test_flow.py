@@ -15,9 +15,10 @@ from scrapy.crawler import Crawler
 from scrapy.exceptions import IgnoreRequest
 from scrapy.http import Response
 
-from site_spider.engine import flow as engine_hooks
 from site_spider.engine.flow import EngineFlow
+from site_spider.engine.guard import SafeDownloader
 from site_spider.spiders.crawl_spider import SeedSpider
+from tests.engine.test_endings import LONG_WAY
 from tests.in_process import engine
 from tests.in_process.engine import crawl, page
 
@@ -145,7 +146,7 @@ def test_both_ways_are_heard_and_counted_alike(
     found = {}
     for way in WAYS:
         if way != WAYS[0]:
-            monkeypatch.setattr(engine_hooks, "shorten", lambda *_: None)
+            monkeypatch.setattr(SafeDownloader, "goes_short_way", LONG_WAY, raising=False)
         seeds = [{"url": f"http://h.test{path}", "meta": {"url_id": path}} for path in PATHS]
         merged = {name: {**getattr_of(name), **value} if isinstance(value, dict) else value
                   for name, value in settings.items()}  # fmt: skip

@@ -57,25 +57,6 @@ def test_a_plain_url_is_read_as_urlparse_reads_it(url: str) -> None:
         assert plain.target == urlunparse(parsed._replace(scheme="", netloc=""))
 
 
-@pytest.mark.parametrize(
-    ("url", "is_plain"),
-    [
-        ("http://a.test/", True),
-        ("https://a.test:81/b/c?d=e;f", True),
-        ("http://a.test", False),
-        ("http://a.test/?", False),
-        ("http://a.test/;b", False),
-        ("http://a.test/#b", False),
-        ("http://A.test/", False),
-        ("http://u@a.test/", False),
-        ("http://[::1]/", False),
-    ],
-)
-def test_which_urls_are_plain(url: str, is_plain: bool) -> None:
-    """The usual ones."""
-    assert (plain_url(url) is not None) == is_plain
-
-
 @pytest.mark.parametrize("content_type", [None, "", "text/html; charset=x", "Image/PNG", "text/xml", "junk"])
 @pytest.mark.parametrize("more", [{}, {"Content-Encoding": "gzip"}, {"Content-Disposition": 'a; b="c.xml"'}])
 @pytest.mark.parametrize("url", ["http://a/", "http://a/b.html", "http://a/b.gz"])

@@ -3,10 +3,10 @@
 Theory of operation. Time is what this process takes of the processor, so a busy machine makes nothing late;
 and it jumps, when the event loop has nothing to do and every thread waits too, to the moment at which the
 first of them would wake. So a pause of 30 s takes none, and lasts 30 s for whoever looks at a clock. A
-thread waits when it is in `time.sleep`, `Thread.join` or `Condition.wait`, of which `Event`, `Queue` and
-`Timer` are made; all else, as reading a socket, is work. While the loop can only wait for such work, or has
-sockets or processes to look at, time is that of the wall: nothing that waits for the real world is told that
-its time is over.
+thread waits when it is in `time.sleep`, `Thread.join` or `Condition.wait`, of which `Event`, `Queue`, `Timer`
+and here the queues of pools are made; all else, as reading a socket, is work. While the loop can only wait
+for such work, or has sockets or processes to look at, time is that of the wall: nothing that waits for the
+real world is told that its time is over.
 
 The clocks of `time` and `site_spider.runtime` agree, until the end of the test (`reset`). Threads are those
 of the system, not the greenlets of tests/simulation: these crawls write to real files and databases, and
@@ -17,15 +17,15 @@ This module is imported before all that keeps a clock as a default.
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures.thread
 import queue
 import selectors
 import socket
 import subprocess
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Coroutine
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import partial
 from math import inf
@@ -38,48 +38,66 @@ T = TypeVar("T")
 
 _LONGEST_LOOK_SECONDS = 0.05  # at threads that work; who begins to wait says so
 _real_ns, _cpu_ns, _sleep = time.monotonic_ns, time.process_time_ns, time.sleep
-_wait, _start, _join = threading.Condition.wait, threading.Thread.start, threading.Thread.join
+_new_lock, _start, _join = threading.Lock, threading.Thread.start, threading.Thread.join
 
 
-class _Waiting:
-    """A thread that waits until its lock is released, or until its deadline."""
+class _Waiter:
+    """The lock of Condition.wait, in which a thread waits until another one, or the clock, releases it."""
 
-    def __init__(self, deadline: float | None, lock: Any, waiters: deque[Any] | None) -> None:
-        self.deadline, self.lock, self.waiters = deadline, lock, waiters
-        self.is_over = False
+    _guard = threading.RLock()  # a pool that is collected may tell another waiter meanwhile
+
+    def __init__(self) -> None:
+        self._lock = _new_lock()
+        self._is_over = False
+        self.deadline = inf
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        """As of a lock; False as well when the clock has released it."""
+        is_released = self._lock.acquire(False) or (blocking and self._wait(timeout))
+        with self._guard:
+            return is_released and not self._is_over
+
+    def _wait(self, timeout: float) -> bool:
+        if not _clock.knows(threading.get_ident()):
+            return _in_real_time(lambda: self._lock.acquire(True, timeout))
+        if timeout >= 0:
+            self.deadline = time.monotonic() + timeout
+        with _clock.waiting(self):
+            while not self._lock.acquire(True, timeout):
+                if (timeout := self.deadline - time.monotonic()) <= 0:  # of our time, not that of the wall
+                    return False
+        return True
+
+    __enter__ = acquire
+
+    def __exit__(self, *_error: object) -> None:
+        self.release()
+
+    def release(self) -> None:
+        """Raises RuntimeError when somebody was faster."""
+        self._release(is_over=False)
 
     def ring(self) -> None:
         """Its deadline has come, unless somebody was faster."""
-        with suppress(ValueError, RuntimeError):  # no waiter any more; released by another thread just now
-            if self.waiters is not None:
-                self.waiters.remove(self.lock)
-            self.is_over = True
-            self.lock.release()
+        with suppress(RuntimeError):
+            self._release(is_over=True)
 
-
-class _End:
-    """The end of a thread, as a lock that it holds."""
-
-    def __init__(self, thread: threading.Thread) -> None:
-        self._thread = thread
-
-    def acquire(self, _blocking: bool, timeout: float) -> bool:
-        _join(self._thread, None if timeout < 0 else timeout)
-        return not self._thread.is_alive()
+    def _release(self, *, is_over: bool) -> None:
+        with self._guard:
+            self._lock.release()
+            self._is_over = is_over
 
     def locked(self) -> bool:
-        return self._thread.is_alive()
-
-    def release(self) -> None:
-        """Nobody can; who joins goes on when the real time is over."""
+        """False: its thread goes on, or is about to."""
+        return self._lock.locked()
 
 
-class _Job:
-    """What a thread does for the loop: work until the loop has the answer, but while the thread waits."""
+class _Jobs(queue._PySimpleQueue):  # type: ignore[misc, name-defined]
+    """Those of a pool: that of the standard library, in C, does not show that a thread waits for one."""
 
     def __init__(self) -> None:
-        self.thread: int | None = None  # while it runs
-        self.is_answered = False
+        super().__init__()
+        self._count._cond = threading.Condition()  # reentrant: a pool that is collected puts something there
 
 
 class _Clock:
@@ -90,8 +108,7 @@ class _Clock:
         self.loop: VirtualLoop | None = None
         self._starting: set[threading.Thread] = set()
         self._threads: dict[int, threading.Thread] = {}  # that were started while the loop ran
-        self._jobs: set[_Job] = set()
-        self._waiting: dict[int, _Waiting] = {}
+        self._waiting: dict[int, _Waiter] = {}
         self._changes = 0
 
     def begin(self, loop: VirtualLoop) -> None:
@@ -105,7 +122,6 @@ class _Clock:
         self._go_by(_real_ns)
         self._starting.clear()
         self._threads.clear()
-        self._jobs.clear()
 
     # --- time ---------------------------------------------------------------------------------------
 
@@ -133,95 +149,64 @@ class _Clock:
 
     def knows(self, thread: int) -> bool:
         """Whether the loop takes account of what this thread does."""
-        return thread in self._threads or any(job.thread == thread for job in tuple(self._jobs))
+        return thread in self._threads
 
     def is_idle(self) -> bool:
         """Whether all threads wait."""
         before = self._changes
-        works = (
-            bool(self._starting)
-            or any(one.is_alive() and self._works(ident) for ident, one in tuple(self._threads.items()))
-            or any(job.thread is None or self._works(job.thread) for job in tuple(self._jobs))
+        works = bool(self._starting) or any(
+            one.is_alive() and self._works(ident) for ident, one in tuple(self._threads.items())
         )
         return not works and self._changes == before
 
     def _works(self, thread: int) -> bool:
-        waiting = self._waiting.get(thread)
-        return waiting is None or not waiting.lock.locked()  # released, but it has not gone on yet
+        waiter = self._waiting.get(thread)
+        return waiter is None or not waiter.locked()
 
-    def _changed(self) -> None:
+    @contextmanager
+    def waiting(self, waiter: _Waiter) -> Iterator[None]:
+        """A thread that it knows does nothing meanwhile."""
+        thread = threading.get_ident()
+        self._waiting[thread] = waiter
         self._changes += 1
-        loop = self.loop
-        if loop is not None and loop.is_looking:
+        if (loop := self.loop) is not None and loop.is_looking:
             with suppress(RuntimeError):  # it has just been closed
                 loop.call_soon_threadsafe(lambda: None)
-
-    def wait(self, timeout: float | None, lock: Any, waiters: deque[Any] | None = None) -> bool:
-        """In a thread that it knows: whether the lock was released before the time was over."""
-        seconds = None if timeout is None else min(max(0.0, timeout), threading.TIMEOUT_MAX)
-        waiting = _Waiting(None if seconds is None else time.monotonic() + seconds, lock, waiters)
-        thread = threading.get_ident()
-        self._waiting[thread] = waiting
-        self._changed()
         try:
-            while not (is_told := lock.acquire(True, -1 if seconds is None else seconds)):
-                assert waiting.deadline is not None
-                if (seconds := waiting.deadline - time.monotonic()) <= 0:  # of our time, not that of the wall
-                    break
-            return bool(is_told) and not waiting.is_over
+            yield
         finally:
             del self._waiting[thread]
 
     def start(self, thread: threading.Thread) -> None:
         """Start it, and know it until it ends."""
-        run = thread.run
+        run, thread._virtual_end = thread.run, threading.Event()  # type: ignore[attr-defined]
 
         def known() -> None:
             self._threads[threading.get_ident()] = thread  # until it is over: who joins it works then
             self._starting.discard(thread)
-            run()
+            try:
+                run()
+            finally:
+                thread._virtual_end.set()  # type: ignore[attr-defined]
 
         thread.run = known  # type: ignore[method-assign]
         self._starting.add(thread)
         _start(thread)
 
-    def job(self, call: Callable[..., T], *arguments: Any) -> tuple[_Job, Callable[[], T]]:
-        """A job, and what its thread is to do."""
-        job = _Job()
-        self._jobs.add(job)
-
-        def work() -> T:
-            job.thread = threading.get_ident()
-            try:
-                return call(*arguments)
-            finally:
-                job.thread = None
-                if job.is_answered:  # as one that nobody waits for any more
-                    self._jobs.discard(job)
-
-        return job, work
-
-    def answered(self, job: _Job) -> None:
-        """The loop has its result, or does not want it."""
-        job.is_answered = True
-        if job.thread is None:
-            self._jobs.discard(job)
-
     # --- jumps -------------------------------------------------------------------------------------
 
     def next_deadline(self) -> float:
         """Of the threads that wait."""
-        deadlines = (one.deadline for one in tuple(self._waiting.values()))
-        return min((deadline for deadline in deadlines if deadline is not None), default=inf)
+        return min((one.deadline for one in tuple(self._waiting.values())), default=inf)
 
     def jump(self, moment: float) -> None:
         """To this moment; the threads whose time has come go on."""
         base, clock = self._origin
         self._origin = base + max(0, int((moment - time.monotonic()) * 1e9) + 1), clock
         now = time.monotonic()
-        for waiting in tuple(self._waiting.values()):
-            if waiting.deadline is not None and waiting.deadline <= now:
-                waiting.ring()
+        for waiter in tuple(self._waiting.values()):
+            if waiter.deadline <= now:
+                waiter.ring()
 
 
 _clock = _Clock()
@@ -312,13 +297,6 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         """Whether the caller runs on it."""
         return self._thread_id == threading.get_ident()
 
-    def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> asyncio.Future[T]:
-        """As in asyncio."""
-        job, work = _clock.job(func, *args)
-        future = super().run_in_executor(executor, work)
-        future.add_done_callback(lambda _: _clock.answered(job))
-        return future
-
 
 def run(main: Coroutine[Any, Any, T]) -> T:
     """As asyncio.run, in virtual time."""
@@ -351,69 +329,43 @@ def _replace(name: str) -> None:
     setattr(time, f"{name}_ns", lambda: _clock.now_ns() + beyond_ns)
 
 
-def _is_known() -> bool:
-    return _clock.loop is not None and _clock.knows(threading.get_ident())
-
-
 def _in_real_time(wait: Callable[[], T]) -> T:
-    is_loop = (
-        _clock.loop is not None and _clock.loop.is_own_thread()
-    )  # which waits for a thread, and stands still
+    """In the thread of the loop, which waits for another one and stands still, time is that of the wall."""
+    is_loop = _clock.loop is not None and _clock.loop.is_own_thread()
     return _clock.wait_for_the_world(wait) if is_loop else wait()
 
 
 def _virtual_sleep(seconds: float) -> None:
-    if seconds > 0 and _is_known():
-        lock = threading.Lock()
-        lock.acquire()
-        _clock.wait(seconds, lock)
+    if seconds > 0 and _clock.knows(threading.get_ident()):
+        threading.Event().wait(seconds)
     else:
         _in_real_time(lambda: _sleep(seconds))
 
 
-def _virtual_wait(self: Any, timeout: float | None = None) -> bool:
-    if not _is_known():
-        return _in_real_time(lambda: _wait(self, timeout))
-    if not self._is_owned():
-        raise RuntimeError("cannot wait on un-acquired lock")
-    lock = threading.Lock()
-    lock.acquire()
-    self._waiters.append(lock)
-    saved = self._release_save()
-    is_told = False
-    try:
-        is_told = _clock.wait(timeout, lock, self._waiters)
-        return is_told
-    finally:
-        self._acquire_restore(saved)
-        if not is_told:
-            with suppress(ValueError):
-                self._waiters.remove(lock)
-
-
 def _virtual_start(self: threading.Thread) -> None:
-    made_in = getattr(getattr(self, "_target", None), "__module__", None)
-    if _clock.loop is None or made_in == "concurrent.futures.thread":  # whose jobs are counted instead
+    if _clock.loop is None:
         _start(self)
     else:
         _clock.start(self)
 
 
 def _virtual_join(self: threading.Thread, timeout: float | None = None) -> None:
-    if self.ident is not None and _is_known():
-        _clock.wait(timeout, _End(self))
-    else:
+    ended = getattr(self, "_virtual_end", None)
+    if ended is None or not _clock.knows(threading.get_ident()):
         _join(self, timeout)
+    elif ended.wait(timeout):
+        _join(self)
 
 
 for _name in ("monotonic", "time", "perf_counter"):
     _replace(_name)
 threading._time = queue.time = time.monotonic  # type: ignore[attr-defined]
+concurrent.futures.thread.queue = SimpleNamespace(SimpleQueue=_Jobs, Empty=queue.Empty)  # type: ignore[attr-defined]
 subprocess.time = SimpleNamespace(sleep=_sleep)  # type: ignore[attr-defined]  # processes take their time
 time.sleep = _virtual_sleep
 for _name in ("monotonic", "time", "time_ns", "perf_counter", "sleep"):
     setattr(runtime, _name, getattr(time, _name))
 runtime.now = lambda tz=None: datetime.fromtimestamp(time.time(), tz)  # type: ignore[assignment]
-threading.Condition.wait = _virtual_wait  # type: ignore[method-assign]
+threading._allocate_lock = _Waiter  # type: ignore[attr-defined]
 threading.Thread.start = _virtual_start  # type: ignore[method-assign]
 threading.Thread.join = _virtual_join  # type: ignore[method-assign]

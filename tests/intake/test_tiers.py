@@ -20,7 +20,6 @@ from scrapy.http import Response
 from site_spider.contracts.seed_log import SeedLog
 from site_spider.dead_letters import Replay
 from site_spider.service import config
-from site_spider.service.service import SeedService
 from tests.contracts.seed_logs import make_kafka_topic
 from tests.in_process import engine
 from tests.in_process.engine import crawl, page, settings_for
@@ -90,45 +89,6 @@ def test_an_urgent_seed_does_not_wait_for_the_backlog_of_a_lower_tier(
     assert answered - asked < FEW, answered - asked
     assert found.seeds["consumed"] < BACKLOG
     log.close()
-
-
-def test_seeds_of_a_tier_that_do_not_end_leave_room_for_another(tmp_path: Path) -> None:
-    """All that may be in flight would be theirs, for as long as their site hangs."""
-    settings = {"SITE_SEED_TOPIC": "urgent", "SITE_SEED_TOPICS": "urgent:8,bulk:1"}
-    log = config.seed_log(settings_for(tmp_path))
-    paths = [f"/bulk/{number}" for number in range(1_000)]
-    produce(log, "bulk", paths)
-    hanging, answered = asyncio.Event(), 0
-    is_produced = False
-
-    async def hang(request: Request) -> Response:
-        await hanging.wait()
-        return page(request)
-
-    def urgent(request: Request) -> Response:
-        nonlocal answered
-        answered += 1
-        hanging.set()
-        return page(request)
-
-    engine.ANSWERS.update({**dict.fromkeys(paths, hang), "/urgent": urgent})
-
-    def until(crawler: Crawler) -> bool:
-        nonlocal is_produced
-        if not is_produced and engine_seeds(crawler) > 40:
-            is_produced = True
-            produce(log, "urgent", ["/urgent"], "other.test")
-        return bool(answered)
-
-    crawl(tmp_path, [], until=until, SITE_MAX_SEEDS_IN_FLIGHT=100, **settings)
-    log.close()
-
-
-def engine_seeds(crawler: Crawler) -> int:
-    """In flight."""
-    service = SeedService.of(crawler)
-    assert service is not None
-    return service.parts.completion.ledger.in_flight
 
 
 def test_a_lower_tier_does_not_starve(tmp_path: Path) -> None:

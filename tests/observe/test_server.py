@@ -167,7 +167,7 @@ def test_a_process_that_does_not_answer_is_named(sockets: Path, monkeypatch: pyt
         silent.listen()
         (path,) = command._wanted(None)
         with pytest.raises(TimeoutError):
-            command._asked(path, 1)
+            asyncio.run(frontier_sockets.ask(path, b"1", 0.2))
 
 
 def test_sockets_of_ended_processes_are_removed(tmp_path: Path, sockets: Path) -> None:
@@ -227,14 +227,14 @@ def test_other_questions_are_answered_or_refused(tmp_path: Path) -> None:
     wrong = [b"-1\n", b"1001\n", b"1 2\n", b"\xff\xfe\n", "²\n".encode(), b"\n"]
 
     def ask() -> list[Any]:
-        return [json.loads(asked(question)) for question in (b"metrics\n", b"identity\n", *wrong)]
+        return [json.loads(asked(question)) for question in (b"metrics\n", b"0\n", *wrong)]
 
-    (metrics, identity, *refusals), _ = while_crawling(tmp_path / "data", ask)
+    (metrics, whole, *refusals), _ = while_crawling(tmp_path / "data", ask)
     text = exposition([metrics], of_host=True).decode()
     assert 'site_spider_processes_answering{group="site_spider"} 1.0' in text
     assert 'site_spider_seeds_consumed_total{group="site_spider",slot="1"} 6.0' in text
     assert "site_spider_event_loop_lag_seconds_bucket" in text
-    assert (identity["group"], identity["identity"]) == ("site_spider", str(tmp_path / "data"))
+    assert metrics["log"]["identity"] == whole["log"]["identity"] == str(tmp_path / "data")
     said = "the question is a number of hosts, 0 to 1000, or metrics"
     assert refusals == [{"error": said}] * len(wrong)
 

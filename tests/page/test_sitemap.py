@@ -35,7 +35,7 @@ def read(body: bytes, media_type: str = "", url: str = SOURCE, since: datetime |
 
 def urls(body: bytes, media_type: str = "", url: str = SOURCE) -> list[str]:
     found = read(body, media_type, url)
-    assert found.note is None
+    assert (found.note, found.refusal) == (None, None)
     return [entry.url for entry in found.entries]
 
 
@@ -73,6 +73,25 @@ KINDS = {
     b"<url><loc>HTTPS://a.test/2</loc></url></urlset>",
     "utf-8 that says to be utf-16": b"<?xml version='1.0' encoding='utf-16'?><urlset><url><loc>/1</loc></url>"
     b"<url><loc>/2</loc></url></urlset>",
+    "behind a long comment": b"<?xml version='1.0'?><!--"
+    + b"x" * 20_000
+    + b"--><urlset><url><loc>/1</loc></url>"
+    b"<url><loc>/2</loc></url></urlset>",
+    "with a style sheet": b"<?xml version='1.0'?><?xml-stylesheet href='a>b'?><urlset>"
+    b"<url><loc>/1</loc></url><url><loc>/2</loc></url></urlset>",
+    "utf-16le without a mark": "<?xml version='1.0' encoding='utf-16'?><urlset><url><loc>/1</loc></url>"
+    "<url><loc>/2</loc></url></urlset>".encode("utf-16le"),
+    "utf-16be without a mark": "\n<urlset><url><loc>/1</loc></url><url><loc>/2</loc></url></urlset>".encode(
+        "utf-16be"
+    ),
+    "text in utf-16": gzip.compress("https://a.test/1\nhttps://a.test/2".encode("utf-16")),
+    "json in utf-16": '{"version": "https://jsonfeed.org/version/1", '
+    '"items": [{"url": "/1"}, {"url": "/2"}]}'.encode("utf-16"),
+    "atom with a registered relation": b"<feed><entry><link rel='self' href='/e'/>"
+    b"<link rel='http://www.iana.org/assignments/relation/alternate' href='/1'/></entry>"
+    b"<entry><link rel='Alternate' href='/2'/></entry></feed>",
+    "with a base": b"<urlset><base href='/x/y/'/><url><loc>../../1</loc></url>"
+    b"<url xml:base='../z/'><loc>../../2</loc></url></urlset>",
     "text in gzip": gzip.compress(b"HTTPS://a.test/1\nhttps://a.test/2"),
     "text with other ends of lines": gzip.compress(b"https://a.test/1\rhttps://a.test/2\r\n\r"),
     "json of several pieces": b'{"version": "https://jsonfeed.org/version/1.1", "items": [{"content_text": "'
@@ -110,6 +129,11 @@ def test_other_pages_are_none(body: bytes) -> None:
     assert kind_of(body, "text/html") is None
 
 
+def test_urls_are_joined_to_the_base_of_the_file() -> None:
+    body = b"<urlset xml:base='/x/'><base href='https://b.test/y/'/><url><loc>1</loc></url></urlset>"
+    assert urls(body) == ["https://b.test/y/1"]
+
+
 def test_what_is_said_of_a_page_is_kept() -> None:
     body = urlset(
         "<url><loc>/1</loc><lastmod>2026-01-02</lastmod><priority>0.5</priority><changefreq>daily</changefreq></url>"
@@ -126,13 +150,24 @@ def test_what_is_said_of_a_page_is_kept() -> None:
 
 def test_older_entries_are_left_out() -> None:
     dates = "2026-01-01", "2026-01-03T00:00:00Z", "Sat, 03 Jan 2026 00:00:00 GMT", "2024", "soon", ""
+    dates += "2026/01/01", "2026/1/1 12:00", "2026/13/45"
     body = urlset(*(f"<url><loc>/{n}</loc><lastmod>{date}</lastmod></url>" for n, date in enumerate(dates)))
     found = read(body, since=datetime(2026, 1, 2, tzinfo=UTC))
-    assert [entry.url[-1] for entry in found.entries] == ["1", "2", "4", "5"]
+    assert [entry.url[-1] for entry in found.entries] == ["1", "2", "4", "5", "8"]
 
 
 @pytest.mark.parametrize(
-    "date", ["2026-01-02", "20260102", "02 Jan 2026", "2026-01", "2026", "2026-01-02T12:00Z"]
+    "date",
+    [
+        "2026-01-02",
+        "20260102",
+        "2026/01/02",
+        "2026/1/2",
+        "02 Jan 2026",
+        "2026-01",
+        "2026",
+        "2026-01-02T12:00Z",
+    ],
 )
 def test_a_date_that_may_be_as_new_as_asked_for_is_followed(date: str) -> None:
     """`7d` is a time of the day: what changed in the rest of that day has no other date."""
@@ -178,7 +213,7 @@ def test_a_file_that_unpacks_without_end_is_refused() -> None:
     bomb = gzip.compress(begin + b" " * (MOST_BYTES + 1), 9)
     found = read(bomb)
     assert found.entries == []
-    assert found.note == f"sitemap not read: it has more than {MOST_BYTES} bytes, unpacked"
+    assert found.refusal == f"sitemap not read: it has more than {MOST_BYTES} bytes, unpacked"
 
 
 LONG_BASE = b"<urlset xml:base='https://a.test/" + b"x" * 8_000 + b"/'>"

@@ -275,7 +275,7 @@ def test_what_waits_for_a_commit_begins_once(silence: Silence) -> None:
     """Though its first commit is answered after partitions have left, and again after the next."""
     begun: list[Any] = []
     silence.completion.ledger.reached(P, 7)
-    silence.commits.commit_first(silence.completion.positions(), lambda: begun.append(1))
+    silence.commits.commit_first(silence.completion.ledger.positions(), lambda: begun.append(1))
     silence.look()
     silence.commits.forget([Partition("seeds", 9)])
     silence.look()

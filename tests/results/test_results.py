@@ -44,7 +44,7 @@ class Letters(DeadLetters):
 
     def set_aside(self, message: Message, reason: str, entry: SeedInFlight) -> None:
         self.aside.append(reason)
-        self._completion.set_aside(entry)
+        self._completion.end_as(entry, Outcome.DEAD_LETTER)
 
 
 def begun(completion: Completion) -> tuple[SeedInFlight, Request, Job]:
@@ -79,7 +79,7 @@ class Crawl:
 
     @property
     def watermark(self) -> int:
-        return self.completion.positions()[P].offset
+        return self.completion.ledger.positions()[P].offset
 
 
 async def until(condition: Any) -> None:

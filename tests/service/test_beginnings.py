@@ -16,6 +16,7 @@ from site_spider.frontier.frontier import Frontier
 from site_spider.frontier.waiter import WaitingLink
 from site_spider.frontier.waiting_room import build_frontier
 from site_spider.ledger.ledger import SeedInFlight
+from site_spider.results.pipeline import Callbacks
 from site_spider.service.service import SeedService
 from tests.in_process import engine
 from tests.in_process.engine import Crawled, crawl, page, settings_for
@@ -65,14 +66,14 @@ def test_a_seed_whose_request_cannot_be_completed_has_a_failure_result(
 ) -> None:
     """With one place for its host: which is given back."""
 
-    def use_jar(request: Request, _entry: object) -> None:
+    def complete(_self: Callbacks, request: Request) -> None:
         if request.url == BAD:
-            raise Bug("no jar")
+            raise Bug("no callback")
 
-    monkeypatch.setattr("site_spider.frontier.waiter.use_jar_of", use_jar)
+    monkeypatch.setattr(Callbacks, "complete", complete)
     found = crawl(tmp_path, seeds("bad", "a", "b"), CONCURRENT_REQUESTS_PER_DOMAIN=1)
     assert {key: each["status"] for key, each in found.documents.items()} == {"bad": None, "a": 200, "b": 200}
-    assert found.documents["bad"]["description"] == "the request could not be begun: Bug('no jar')"
+    assert found.documents["bad"]["description"] == "the request could not be begun: Bug('no callback')"
     assert found.lag == 0
 
 
@@ -150,7 +151,7 @@ def engine_is_idle(crawler: Crawler) -> bool:
     service = SeedService.of(crawler)
     if service is None or not service.is_open:
         return False
-    positions = service.parts.completion.positions().values()
+    positions = service.parts.completion.ledger.positions().values()
     return service.parts.completion.ledger.in_flight == 0 and sum(each.offset for each in positions) == 6
 
 

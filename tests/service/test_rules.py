@@ -101,7 +101,7 @@ def test_rule_1_an_offset_waits_for_the_whole_tree(tmp_path: Path) -> None:
         ):
             return False
         if not noted:
-            safe = {position.offset for position in service.parts.completion.positions().values()}
+            safe = {position.offset for position in service.parts.completion.ledger.positions().values()}
             noted.append((service.parts.completion.ledger.in_flight, safe))
             gates[0].set()
         return service.parts.completion.ledger.in_flight == 0

@@ -13,6 +13,7 @@ from tests.simulation.virtual import cpu_seconds  # first: it replaces clock and
 
 import argparse
 import logging
+import shlex
 from contextlib import nullcontext
 from itertools import count
 
@@ -21,21 +22,28 @@ from tests.simulation.run import Outcome, run, shrunk
 from tests.simulation.troubles import ACTS, GROUPS, Trouble, troubles_of
 
 MUTANT_SECONDS = 60.0  # of CPU time
-FEW = 10  # numbers that are told one by one
 
 
 def main() -> int:
-    options = _options()
     logging.getLogger().setLevel(logging.WARNING)
     logging.getLogger().handlers[:] = [logging.NullHandler()]
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+    options = _options(sys.argv[1:])
+    if not options.serve:
+        return _obey(options)
+    for line in sys.stdin:
+        print("status", _obey(_options(shlex.split(line))), flush=True)
+    return 0
+
+
+def _obey(options: argparse.Namespace) -> int:
     if options.mutants is not None:
         return try_mutants(options)
     with planted(options.plant) if options.plant else nullcontext():
         return search(options)
 
 
-def _options() -> argparse.Namespace:
+def _options(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     add, kinds = parser.add_argument, f"comma list of {', '.join([*GROUPS, *ACTS])}"
     new = [int.from_bytes(os.urandom(4)) % 10**9]
@@ -46,7 +54,8 @@ def _options() -> argparse.Namespace:
     add("--mutants", nargs="?", const="", metavar="NAME", help="look for planted faults: all, or these")
     add("--plant", choices=[*MUTANTS], metavar="NAME", help="run with this fault")
     add("--trace", action="store_true", help="print all that happens")
-    return parser.parse_args()
+    add("--serve", action="store_true", help="obey lines of standard input, each with such options")
+    return parser.parse_args(arguments)
 
 
 def _kinds(told: str) -> list[str]:
@@ -58,9 +67,11 @@ def _kinds(told: str) -> list[str]:
 
 def search(options: argparse.Namespace) -> int:
     """1 when a number fails."""
-    first, failed, pages, done = options.seed[0], 0, 0, 0
+    began, first, failed, pages, done = cpu_seconds(), options.seed[0], 0, 0, 0
+    if options.minutes:
+        print(f"numbers from {first} on", flush=True)
     for number in count(first) if options.minutes else options.seed:
-        if options.minutes and cpu_seconds() > 60 * options.minutes:
+        if options.minutes and cpu_seconds() - began > 60 * options.minutes:
             break
         troubles = troubles_of(number, options.only)
         if options.troubles is not None:
@@ -72,9 +83,9 @@ def search(options: argparse.Namespace) -> int:
         if outcome.violations:
             failed += 1
             report(outcome, troubles, options)
-        elif len(options.seed) <= FEW and not options.minutes:
+        elif not options.minutes:
             print(outcome, flush=True)
-    rate = done / cpu_seconds()
+    rate = done / (cpu_seconds() - began)
     print(f"{done} runs from {first} on, {failed} failed, {pages} pages, {rate:.2f} runs a second of CPU")
     return 1 if failed else 0
 

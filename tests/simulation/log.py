@@ -23,6 +23,7 @@ from site_spider.results.held import Item
 from site_spider.seed.tiers import partition_of
 
 LOST_ANSWER_SECONDS = 5.0
+SLOW_SHARE = 0.02  # of what goes over the network, on a good day
 
 Positions = Mapping[Partition, Position]
 
@@ -53,7 +54,7 @@ class Broker:
         Machine.running().call_later(seconds, call, *args, context=NETWORK)
 
     def latency(self) -> float:
-        is_slow = self.slow and self.rng.random() < self.slow
+        is_slow = self.rng.random() < max(self.slow, SLOW_SHARE)
         return self.rng.uniform(0.3, 3.0) if is_slow else self.rng.uniform(0.0005, 0.01)
 
     def topic(self, name: str, partitions: int = 0, *, more: int = 0) -> list[list[Message]]:
@@ -154,7 +155,7 @@ class _Commit:
         if consumer.is_joining and self.number == consumer.number:  # behind the join on their connection
             return broker.at(0.05, self.apply)
         silence, refusal = LogSilent("no answer to a commit"), None
-        if not (is_silent := broker.is_down or self.is_void):
+        if not (is_silent := broker.is_down or self.is_void or broker.rng.random() < broker.unanswered / 2):
             refusal = consumer.group.refusal(self.number, self.generation)
             if refusal is None and broker.rng.random() < broker.refused:
                 refusal = LogUnavailable("the servers refuse a commit for now")

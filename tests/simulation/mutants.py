@@ -113,10 +113,10 @@ MUTANTS: dict[str, tuple[Any, str, str]] = {
     "a sink's refusal counts as yes": (_Pending.answered, "verdict.answer is Answer.REJECTED", "False"),
     "a dead letter is done before it is durable": (DeadLetters._send,
         "future.add_done_callback(done)",
-        "self._completion.hold(entry)\n        self._completion.set_aside(entry)\n"
-        "        future.add_done_callback(done)"),
+        "self.under_way -= 1\n        self._completion.end_as(entry, Outcome.DEAD_LETTER)"),
     "no dead letter is written": (DeadLetters.set_aside,
-        "self._send(message, _headers(message, reason), entry)", "self._completion.set_aside(entry)"),
+        "self._send(message, _headers(message, reason), entry)",
+        "self._completion.end_as(entry, Outcome.DEAD_LETTER)"),
     "a dead letter behind those put back stays": (PutBack.__contains__, "offset < self", "offset <= self"),
     # exactly-once
     "a transaction in doubt counts as committed": (TransactionCommits._clear_up,
@@ -150,9 +150,10 @@ MUTANTS: dict[str, tuple[Any, str, str]] = {
         "origin = ",
         "if message.offset % 2 == 0:\n            work.count += 1\n            return\n        origin = "),
     "a seed that overtakes is done before it is durable": (Overtaking._send,
-        "guarded = ",
-        "self._completion.hold(waiting)\n        self._completion.end_as(waiting, Outcome.SPILLED)\n"
-        "        guarded = "),
+        "guarded = self._background.guarded(self._sent)",
+        "self._completion.end_as(waiting, Outcome.SPILLED)\n"
+        "        guarded = self._background.guarded(\n"
+        "            lambda sent, one: one.seed.task_id and self._put(one.seed.task_id, sent.result()))"),
 }
 # fmt: on
 

@@ -132,6 +132,8 @@ async def _story(world: World, troubles: Sequence[Trouble]) -> None:
     if not await _supervised(world, DONE_SECONDS, lambda: settling.done() and _is_done(world)):
         ends = {task_id: world.truth.has_ended(task_id) for task_id in world.task_ids}
         world.violation("not done", f"lag {world.lag()}, {settling.done()}, {ends}")
+    else:
+        settling.result()
     if not world.violations:
         await _check_rest(world)
     for process in world.alive:

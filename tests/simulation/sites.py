@@ -200,10 +200,8 @@ LogSink = type("LogSink", (SimSink,), {"name": "kafka"})  # what transactions st
 SINKS = (SimSink, SecondSink, ThirdSink)
 
 
-class NoStatistics:
+class NoStatistics(SimSink):
     """Takes statistics, and forgets them."""
-
-    name = "nothing"
 
     @classmethod
     def for_statistics(cls, _settings: Any) -> NoStatistics:
@@ -213,5 +211,3 @@ class NoStatistics:
 
     async def write(self, records: Sequence[Any]) -> Sequence[Verdict]:
         return [ACKNOWLEDGED] * len(records)
-
-    async def close(self) -> None: ...

@@ -1,76 +1,87 @@
-"""Storms by fixed numbers and by new ones, each in a process of its own: they replace the clock."""
+"""Storms by fixed numbers and by new ones, in one process that forks for each: it replaces the clock."""
 
 from __future__ import annotations
 
 import os
+import random
 import re
-import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
-FIXED = range(1, 31, 10)  # the first numbers of shares of ten: with FOUND some 90 s of CPU
-NEW_MINUTES = 1 / 3  # of CPU, three times
-FOUND = (
-    270691224,  # exactly once stood still when the partition had left whose transaction had failed
-    649075611,  # an end did not wait for a link's message whose process had died before it told of it
-    275214009,  # a seed that was put back was taken for a duplicate of itself, which was about to leave
-    644848858,  # an end waited for a parked message that its process had sent on
-    644848725,  # a commit in doubt, as partitions left, kept back all later transactions
-    880148853,  # who stood still as it began cannot start, and says so: the check took that for an error
-)
-PATIENCE_SECONDS = 1_800
+FIXED = range(1, 61)  # some 90 s of CPU
+NEW = random.Random(os.environ.get("PYTEST_XDIST_TESTRUNUID")).randrange(10**9)  # of this run and its workers
+NEW_MINUTES = 1  # of CPU
 
 
-def simulate(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """What it prints names the numbers that fail, and how each is repeated."""
-    return subprocess.run(
-        [sys.executable, "-m", "tests.simulation", *arguments],
-        cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True,
-        timeout=PATIENCE_SECONDS, check=False,
-    )  # fmt: skip
+class Simulation:
+    """`python -m tests.simulation`, started once for many lines of arguments."""
+
+    def __init__(self, hash_seed: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.simulation", "--serve"],
+            cwd=ROOT, env={**os.environ, "PYTHONHASHSEED": hash_seed}, text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+
+    def run(self, arguments: str) -> tuple[int, str]:
+        """The status, and what it prints: the numbers that fail, and how each is repeated."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        print(arguments, file=self.process.stdin, flush=True)
+        said = []
+        for line in self.process.stdout:
+            if line.startswith("status "):
+                return int(line.split()[1]), "".join(said)
+            said.append(line)
+        pytest.fail("".join(said))
+
+    def end(self) -> None:
+        self.process.communicate()
 
 
-@pytest.mark.parametrize("first", FIXED)
-def test_no_storm_of_a_fixed_number_loses_or_spoils_anything(first: int) -> None:
-    """The same every time."""
-    ran = simulate("--seed", *map(str, range(first, first + FIXED.step)))
-    assert ran.returncode == 0, ran.stdout + ran.stderr
+@pytest.fixture(scope="module")
+def simulation() -> Iterator[Simulation]:
+    made = Simulation(hash_seed="1")
+    yield made
+    made.end()
 
 
-def test_what_storms_have_found_is_mended() -> None:
-    ran = simulate("--seed", *map(str, FOUND))
-    assert ran.returncode == 0, ran.stdout + ran.stderr
+def test_no_storm_of_a_fixed_number_loses_or_spoils_anything(simulation: Simulation) -> None:
+    """The same every time, until the simulation changes."""
+    status, said = simulation.run(f"--seed {' '.join(map(str, FIXED))}")
+    assert status == 0, said
 
 
-@pytest.mark.nightly  # until a search of 30 minutes finds nothing
-@pytest.mark.parametrize("share", range(3))
-def test_no_storm_of_a_new_number_loses_or_spoils_anything(share: int) -> None:
-    """Other numbers each time; they are printed."""
-    ran = simulate("--minutes", str(NEW_MINUTES))
-    print(f"share {share}: {ran.stdout}")
-    assert ran.returncode == 0, ran.stdout + ran.stderr
+@pytest.mark.parametrize("first", [NEW])
+def test_no_storm_of_a_new_number_loses_or_spoils_anything(simulation: Simulation, first: int) -> None:
+    """Others in each run; the table of what takes longest names the first one."""
+    status, said = simulation.run(f"--seed {first} --minutes {NEW_MINUTES}")
+    assert status == 0, said
 
 
-def test_one_number_makes_one_storm_whatever_the_hashes() -> None:
+def test_one_number_makes_one_storm_whatever_the_hashes(simulation: Simulation) -> None:
     """Each line has a digest of all that happened, in order."""
-    told = [simulate("--seed", "7", "8", "9", PYTHONHASHSEED=seed).stdout for seed in ("1", "2")]
+    other = Simulation(hash_seed="2")
+    told = [one.run("--seed 7 8 9")[1] for one in (simulation, other)]
+    other.end()
     digests = [re.findall(r"^\d+: (\w{16}) ", lines, re.MULTILINE) for lines in told]
     assert len(digests[0]) == 3
     assert digests[0] == digests[1]
 
 
-def test_a_planted_fault_is_found_and_its_troubles_are_shortened() -> None:
+def test_a_planted_fault_is_found_and_its_troubles_are_shortened(simulation: Simulation) -> None:
     """What is printed repeats it with the troubles that are left."""
-    found = simulate("--seed", "1", "--plant", "the first of several sinks is enough")
-    told = re.search(r"with (\d+) of (\d+) troubles.*\n.* -m tests.simulation (.*)", found.stdout)
-    assert found.returncode == 1, found.stdout + found.stderr
-    assert told is not None, found.stdout
+    status, said = simulation.run("--seed 1 --plant 'the first of several sinks is enough'")
+    told = re.search(r"with (\d+) of (\d+) troubles.*\n.* -m tests.simulation (.*)", said)
+    assert status == 1, said
+    assert told is not None, said
     left, of_all, again = told.groups()
     assert int(left) < int(of_all)
-    repeated = simulate(*shlex.split(again))
-    assert repeated.returncode == 1
-    assert "VIOLATION" in repeated.stdout
+    status, said = simulation.run(again)
+    assert status == 1
+    assert "VIOLATION" in said

@@ -7,27 +7,26 @@ the seeds, and two give orders at the same time.
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing, suppress
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from tests.simulation.log import SimSeedLog
 from tests.simulation.virtual import Machine, sleep
 from tests.simulation.world import Process, World
 
-from site_spider.contracts.seed_log import Producer, SeedLog
 from site_spider.dead_letters import Replay
 from site_spider.errors import LogUnavailable
-from site_spider.seed.seed import seed_message
-from site_spider.tasks.control_log import TaskProducer
-from site_spider.tasks.desk import PutBackTasks, TaskDesk, TaskOrders
 from site_spider.seed.tiers import CrawlTopics
+from site_spider.service.seed_producer import SeedProducer
+from site_spider.tasks.desk import PutBackTasks, TaskDesk, TaskOrders
 from site_spider.tasks.record import BadTask, Task
 
 SETTLE_SECONDS = 600.0
+
+Made = TypeVar("Made")
 
 
 class Trouble(NamedTuple):
@@ -163,11 +162,12 @@ async def _join(world: World, rng: random.Random) -> None:
 
 
 async def _expel(world: World, rng: random.Random) -> None:
-    """The heartbeats of a member are lost; it goes on, and does not know."""
+    """The heartbeats of a member are lost; it goes on, and does not know for a while."""
     members = list(world.group.members.values())
     world.deaths += 1
     for member in rng.sample(members, min(len(members), rng.choice([1, 1, 2]))):
-        member.client.hear(member.client.is_out, member.client.number)
+        knows_after = rng.choice([0.0, rng.uniform(0, 5)])
+        member.client.arrive(knows_after, member.client.is_out, member.client.number)
         world.group.leave(member.number)
 
 
@@ -186,7 +186,9 @@ async def _broker_away(world: World, rng: random.Random) -> None:
 
 
 async def _leaders_away(world: World, rng: random.Random) -> None:
-    """No message is taken, but commits are; a process may die meanwhile."""
+    """No message is taken, but commits are; a task may have been paused, and a process may die meanwhile."""
+    if rng.random() < 0.5:
+        await _order(world, rng, "pause")
     world.broker.takes_messages = False
     seconds = rng.uniform(1, 12)
     await asyncio.sleep(seconds / 2)
@@ -197,7 +199,7 @@ async def _leaders_away(world: World, rng: random.Random) -> None:
 
 
 async def _commits(world: World, rng: random.Random) -> None:
-    """Refused, without an answer, or slow."""
+    """Refused, without an answer, lost on their way, or slow."""
     broker = world.broker
     broker.refused, broker.unanswered, broker.slow = rng.random() / 2, rng.random() / 3, rng.random() / 2
     await asyncio.sleep(rng.uniform(1, 10))
@@ -287,50 +289,58 @@ class Operator:
         except BadTask as error:
             self.world.trace("refused", verb, task_id, str(error)[:60])
 
+    def _insist(self, call: Callable[[], Made]) -> Made:
+        """Until the servers answer."""
+        deadline = Machine.now() + SETTLE_SECONDS
+        while True:
+            try:
+                return call()
+            except LogUnavailable:
+                if Machine.now() > deadline:
+                    raise
+            sleep(1.0)
+
     # --- producing --------------------------------------------------------------------------------
 
     def produce(self) -> None:
-        """All seeds, and some messages that are none; tasks are declared, and closed by their producer."""
-        world, log, rng = self.world, SimSeedLog(), self.world.rng("producer")
-        with closing(log.producer()) as producer:
-            told = {task_id: self._declared(log, producer, task_id, rng) for task_id in world.task_ids}
-            tellers = {task_id: teller for task_id, teller in told.items() if teller is not None}
-            sent = []
-            for number, (key, value, task_id) in enumerate(messages(world)):
-                sent.append((task_id, producer.send(rng.choice(world.topics.tiers), key, value)))
-                if number % 20 == 19:
-                    sleep(rng.uniform(0, 0.5))
-            world.truth.produced.update(task_id for task_id, _future in sent if task_id is not None)
-            for task_id, future in sent:
-                place = future.result()
-                if task_id in tellers:
-                    tellers[task_id].sent(place)
-            for teller in tellers.values():
-                self._insist(lambda teller=teller: teller.end(closes=rng.random() < 0.7))
+        """All seeds, and some messages that are none; tasks are declared.
+
+        Each task has two producers: the second one sends when the first has ended, and perhaps closed it.
+        """
+        world, rng = self.world, self.world.rng("producer")
+        for task_id in world.task_ids:
+            self._declare(task_id, rng)
+        made = messages(world)
+        halves = made[: len(made) // 2], made[len(made) // 2 :]
+        with closing(SimSeedLog().producer()) as raw:
+            for producers, half in zip([self._producers(rng) for _ in halves], halves, strict=True):
+                for number, (task_id, seed) in enumerate(half):
+                    if seed is None:
+                        raw.send(rng.choice(world.topics.tiers), b"x", rng.choice(NO_SEEDS))
+                        continue
+                    producers[task_id].send(seed)
+                    world.truth.produced.update([task_id] if task_id is not None else [])
+                    if number % 20 == 19:
+                        sleep(rng.uniform(0, 0.5))
+                for each in producers.values():
+                    with suppress(LogUnavailable):  # it is closed in the end
+                        each.close()
+                sleep(rng.choice([0.0, rng.uniform(0, 5)]))
         world.is_produced = True
 
-    def _declared(
-        self, log: SeedLog, producer: Producer, task_id: str, rng: random.Random
-    ) -> TaskProducer | None:
+    def _declare(self, task_id: str, rng: random.Random) -> None:
         fields = rng.choice([{}, {}, {"max_pages": rng.randrange(1, 20)}, {"weight": 5}, {"rate": 20.0}])
         if rng.random() < 0.7:
             task = Task(task_id=task_id, **fields)
             self._insist(lambda: self._desk.order(task_id, lambda _before: task))
-        if not self.world.tells_ends:
-            return None
-        teller = TaskProducer(log, producer, self.topics, task_id)
-        self._insist(teller.begin)
-        return teller
 
-    def _insist(self, call: Callable[[], object]) -> object:
-        deadline, why = Machine.now() + SETTLE_SECONDS, ""
-        while Machine.now() < deadline:
-            try:
-                return call()
-            except LogUnavailable as error:
-                why = str(error)
-            sleep(1.0)
-        return self.world.violation("an order is not taken", why)
+    def _producers(self, rng: random.Random) -> dict[str | None, SeedProducer]:
+        def made(task_id: str | None) -> SeedProducer:
+            topic, closes = rng.choice(self.world.topics.tiers), task_id is not None and rng.random() < 0.7
+            make = partial(SeedProducer, self.world.settings, topic=topic, task_id=task_id)
+            return self._insist(partial(make, closes_task=closes and self.world.tells_ends))
+
+        return {task_id: made(task_id) for task_id in (None, *self.world.task_ids)}
 
     # --- orders -----------------------------------------------------------------------------------
 
@@ -347,6 +357,7 @@ class Operator:
             else:
                 self._give(task_id, verb)
         except LogUnavailable as error:
+            world.half_done.add(task_id)
             world.trace("refused", verb, task_id, str(error)[:60])
 
     def replay(self) -> None:
@@ -359,22 +370,35 @@ class Operator:
         self._insist(lambda: Replay(log, dead_letters, lambda _message, _reason: None, tasks_of).run())
 
     def settle(self) -> None:
-        """Every task goes on to its end, but for those that are cancelled."""
-        orders: list[Any] = [("change", ["max_pages="]), ("resume",)]
-        orders += [("close",)] if self.world.tells_ends else []
+        """Every task goes on to its end, but for those that are cancelled; none is resumed for nothing."""
         for task_id in self.world.task_ids:
-            self._insist(lambda task_id=task_id: [self._give(task_id, *order) for order in orders])
+            self._insist(lambda task_id=task_id: self._settle(task_id))
+
+    def _settle(self, task_id: str) -> None:
+        board = self._desk.board
+        task = board.task(task_id)
+        has_budget = task is not None and task.max_pages is not None
+        if has_budget or task_id in self.world.half_done or board.phase(task_id).name == "paused":
+            self._give(task_id, "change", ["max_pages="])
+            self._give(task_id, "resume")
+        if self.world.tells_ends:
+            self._give(task_id, "close")
 
 
-def messages(world: World) -> list[tuple[bytes | None, bytes, str | None]]:
-    """Key, value and task of what producers send, some of it no seeds."""
-    rng = world.rng("messages")
-    made: list[tuple[bytes | None, bytes, str | None]] = []
+NO_SEEDS = (b"{no seed", b'{"url": "nothing"}')
+
+
+def messages(world: World) -> list[tuple[str | None, dict[str, Any] | None]]:
+    """Task and seed of what producers send; None: what is no seed."""
+    rng, tasks = world.rng("messages"), [None, *world.task_ids]
+    made: list[tuple[str | None, dict[str, Any] | None]] = []
     for number, url in enumerate(world.sites.seeds):
-        meta: dict[str, Any] = {"url_id": f"id{number}"} if rng.random() < 0.2 else {}
-        task_id = rng.choice([None, *world.task_ids]) if world.task_ids else None
+        meta = {"url_id": f"id{number}"} if rng.random() < 0.2 else {}
+        task_id = rng.choice(tasks)
         meta |= {"task_id": task_id} if task_id is not None else {}
-        made.append((*seed_message(json.dumps({"url": url, "meta": meta})), task_id))
-    for bad in (b"{no seed", b'{"url": "nothing"}'):
-        made.insert(rng.randrange(len(made) + 1), (b"x", bad, None))
+        made.append((task_id, {"url": url, "meta": meta}))
+    if rng.random() < 0.5:  # one after the other
+        made.sort(key=lambda one: tasks.index(one[0]))
+    for _ in range(2 + len(made) // 10):
+        made.insert(rng.randrange(len(made) + 1), (None, None))
     return made

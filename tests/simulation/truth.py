@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.virtual import Machine
@@ -48,7 +49,6 @@ class Truth:
         self.places: dict[str, list[tuple[Partition, int]]] = defaultdict(list)  # messages that name a URL
         self.parked: set[str] = set()  # URLs that wait for their task
         self.put_back: set[str] = set()  # seeds that had been parked
-        self.of_task: dict[str, list[tuple[Partition, int]]] = defaultdict(list)
         self.task_of: dict[str, str] = {}  # of roots
         self.events: dict[str, list[dict[str, Any]]] = defaultdict(list)
         self.covered: dict[Partition, set[int]] = defaultdict(set)  # offsets that commits say are complete
@@ -70,16 +70,14 @@ class Truth:
             take(message)
 
     def _seed(self, message: Message) -> None:
-        place = message.partition, message.offset
         if (url := self._url_of(message)) is None:
             self.no_seeds.add((*message.partition, message.offset))
             return
-        self.places[url].append(place)
+        self.places[url].append((message.partition, message.offset))
         self.parked.discard(url)
         if any(name == MOVED for name, _value in message.headers):
             self.put_back.add(url)
         if (task_id := task_of(message.value)) is not None:
-            self.of_task[task_id].append(place)
             self.task_of[self.world.sites.root_of(url)] = task_id
 
     def _parked(self, message: Message) -> None:
@@ -107,7 +105,8 @@ class Truth:
 
     def _check_end(self, task_id: str) -> None:
         """Nothing of the task is open when its end is told."""
-        for partition, offset in self.of_task[task_id]:
+        mine = [places for url, places in self.places.items() if self._task_of_page(url) == task_id]
+        for partition, offset in chain.from_iterable(mine):
             if offset not in self.covered[partition]:
                 self.violation("an early end", f"{task_id}: {partition} {offset} is not committed")
         if task_id in self.cancelled and self.world.deaths:

@@ -11,8 +11,9 @@ import pytest
 from scrapy import Request
 from scrapy.http import Response
 
+from site_spider.adapters.local.results import LocalResults
 from site_spider.contracts.sink import Exchange
-from site_spider.errors import ConfigError
+from site_spider.errors import ConfigError, SinkUnavailable
 from site_spider.ledger.completion import job_of
 from site_spider.results.document import PAGE_FIELDS
 from site_spider.sources import extractor
@@ -121,13 +122,21 @@ def test_a_noindex_page_keeps_no_body(tmp_path: Path, text: str) -> None:
     serve("/header", WORDS, X_Robots_Tag="none")
     serve("/other", WORDS, X_Robots_Tag="googlebot: noindex")
     serve("/slow", b"<meta name=robots content=noindex>" + HOSTILE["attributes"])
-    seeds = (seed(path) for path in ("/meta", "/header", "/other", "/slow"))
+    of_failure = "<meta name=robots content=noindex>" + WORDS
+    ANSWERS["/404"] = lambda request: page(request, of_failure, 404)
+    ANSWERS["/500"] = lambda request: page(request, WORDS, 500)
+    ANSWERS["/moved"] = lambda request: page(request, of_failure, 302)
+    paths = ("/meta", "/header", "/other", "/slow", "/404", "/500", "/moved")
+    seeds = (seed(path) for path in paths)
     found = by_path(run_apart(tmp_path, *seeds, SITE_TEXT=text, SITE_NOINDEX="drop_body"))
     assert {path for path, document in found.items() if document["body"] is None} == {
         "/meta",
         "/header",
         "/slow",
+        "/404",
+        "/moved",
     }
+    assert (found["/404"]["title"], found["/404"]["text_hash"]) == (None, None)
     assert found["/meta"]["text"] is None
     assert found["/meta"]["robots_meta"] == "noindex"
     assert "/next" in found
@@ -188,6 +197,37 @@ def test_links_with_the_text_of_their_canonical_page_are_one_document(tmp_path: 
         assert sorted(found["/a"]["additional_urls"]) == [f"{HOST}/b", f"{HOST}/c"]
         assert (found["/a"]["depth"], found["/a"]["status"]) == (0, 200)
         assert found["/lie"]["page_notes"] == "canonical not merged: its text is another"
+
+
+def test_merging_adds_urls_to_the_canonical_document_and_changes_nothing_else_of_it(tmp_path: Path) -> None:
+    """Neither its validators, which would make the next check wrong, nor URLs of an earlier process."""
+    serve("/a", f"{CANONICAL}<a href=/b></a>", ETag='"a"')
+    serve("/b", f"{CANONICAL}<p>", ETag='"b"', Last_Modified="Sat, 03 Jan 2026 00:00:00 GMT")
+    settings = {"SITE_CANONICAL": "merge", "CONCURRENT_REQUESTS": 1}
+    found = by_path(run(tmp_path / "one", seed("/a"), **settings))["/a"]
+    alone = by_path(run(tmp_path / "two", seed("/a", NotExtract=True), **settings))["/a"]
+    times = ("fetched_at", "checked_at", "latency_ms")
+    assert {name for name in found if found[name] != alone.get(name)} - {*times} == {"additional_urls"}
+    checked = by_path(run(tmp_path / "one", {**seed("/a"), "if_changed": True}, **settings))["/a"]
+    assert checked["unchanged"] is True
+    assert checked["additional_urls"] == [f"{HOST}/b"]
+    serve("/a", f"{CANONICAL}<a href=/c></a>")
+    serve("/c", CANONICAL)
+    again = by_path(run(tmp_path / "one", seed("/a"), **settings))["/a"]
+    assert sorted(again["additional_urls"]) == [f"{HOST}/b", f"{HOST}/c"]
+
+
+def test_nothing_is_merged_into_a_document_that_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: object) -> Any:
+        raise SinkUnavailable("the store is away")
+
+    monkeypatch.setattr(LocalResults, "known", away)
+    serve("/a", f"{CANONICAL}<a href=/b></a>")
+    serve("/b", CANONICAL)
+    found = by_path(run(tmp_path, seed("/a"), SITE_CANONICAL="merge", CONCURRENT_REQUESTS=1))
+    assert found["/b"]["page_notes"] == "canonical not merged: its stored document could not be read"
 
 
 def test_seeds_loops_and_what_is_not_there_stay_documents_of_their_own(tmp_path: Path) -> None:

@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 from scrapy import Request
+from scrapy.exceptions import DownloadTimeoutError
 from scrapy.http import Response
 
 from site_spider.errors import ConfigError
+from site_spider.page import sitemap
 from site_spider.spiders.sitemaps import SitemapRules, looks_like_sitemap
 from tests.in_process.engine import ANSWERS, crawl, page, settings_for
 from tests.tasks.test_control import declare, desk
@@ -125,11 +127,24 @@ def test_robots_txt_is_kept_without_its_sitemaps_too_and_never_forbidden(tmp_pat
         }
 
 
-def test_a_broken_file_gives_what_stands_before_the_fault(tmp_path: Path) -> None:
+def test_a_broken_file_gives_what_stands_before_the_fault_and_is_no_failure(tmp_path: Path) -> None:
     serve("/map", b"<urlset><url><loc>/1</loc></url><url><loc>/2")
-    found = by_path(crawl(tmp_path, [seed("/map")]))
+    crawled = crawl(tmp_path, [seed("/map")])
+    found = by_path(crawled)
     assert found.keys() == {"/map", "/1"}
-    assert found["/map"]["description"].startswith("sitemap read up to 1 entries: its XML is broken")
+    assert found["/map"]["page_notes"].startswith("sitemap read up to 1 entries: its XML is broken")
+    assert found["/map"]["description"] is None
+    assert crawled.seeds["completed_with_failure"] == 0
+    serve("/map", urlset("/1"))
+    assert by_path(crawl(tmp_path, [seed("/map")]))["/map"]["page_notes"] is None
+
+
+def test_a_file_that_is_refused_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sitemap, "MOST_BYTES", 1_000)
+    serve("/map", gzip.compress(urlset("/1") + b" " * 1_000))
+    crawled = crawl(tmp_path, [seed("/map")])
+    assert by_path(crawled)["/map"]["description"].startswith("sitemap not read: it has more than ")
+    assert crawled.seeds["completed_with_failure"] == 1
 
 
 def test_indexes_that_lead_to_each_other_without_end_are_left_at_the_fifth(tmp_path: Path) -> None:
@@ -192,6 +207,54 @@ def test_robots_txt_of_a_seeds_host_leads_to_its_sitemaps(tmp_path: Path, keeps:
     found = paths(crawl(tmp_path, seeds, SITE_SITEMAPS="robots", SITE_KEEP_ROBOTS=keeps))
     assert found == ["/1", "/map", *(["/robots.txt"] if keeps else []), "/x", "/y"]
     assert len(asked) == 1
+
+
+def no_answer(request: Request) -> Response:
+    raise DownloadTimeoutError("too slow")
+
+
+def away(request: Request) -> Response:
+    return Response(request.url, status=302, headers={"Location": "http://other.test/x"})
+
+
+SEEDS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "fails": (no_answer, {}),
+    "is not there": (lambda request: page(request, status=404), {}),
+    "is elsewhere": (lambda request: away(request) if "//a." in request.url else page(request), {}),
+    "is unchanged": (lambda request: page(request, "", 304), {"if_changed": True, "etag": '"1"'}),
+    "is nofollow": (lambda request: page(request, X_Robots_Tag="nofollow"), {}),
+    "gives no links": (page, {"meta": {"task_id": "t", "NotExtract": True}}),
+}
+
+
+@pytest.mark.parametrize("what", SEEDS)
+def test_robots_txt_is_asked_whatever_becomes_of_the_page_of_the_seed(tmp_path: Path, what: str) -> None:
+    asked: list[str] = []
+
+    def robots(request: Request) -> Response:
+        asked.append(request.url)
+        return Response(request.url, body=b"Sitemap: http://other.test/map\nSitemap: http://a.test/map")
+
+    ANSWERS["/robots.txt"], (ANSWERS["/x"], fields) = robots, SEEDS[what]
+    serve("/map", urlset("/1"))
+    ANSWERS["/1"] = lambda request: page(request, '<a href="/2">')
+    settings: dict[str, Any] = {"SITE_SITEMAPS": "robots", "DEPTH_LIMIT": 2}
+    found = paths(crawl(tmp_path, [seed("/x", **fields)], **settings))
+    is_elsewhere = what == "is elsewhere"
+    assert asked == [f"{HOST}/robots.txt", *(["http://other.test/robots.txt"] if is_elsewhere else [])]
+    host = "http://other.test" if is_elsewhere else ""
+    below = [] if what == "gives no links" else [f"{host}/2"]
+    assert found == sorted([f"{host}/1", *below, f"{host}/map", "/x"])
+
+
+def test_robots_txt_of_a_host_that_does_not_answer_is_no_result(tmp_path: Path) -> None:
+    ANSWERS["/x"] = ANSWERS["/robots.txt"] = no_answer
+    crawled = crawl(tmp_path, [seed("/x")], SITE_SITEMAPS="robots")
+    assert paths(crawled) == ["/x"]
+    assert crawled.lag == 0
+    declare(tmp_path / "task", depth=0)
+    ANSWERS["/robots.txt"] = lambda request: pytest.fail("it is deeper than the task goes")
+    assert paths(crawl(tmp_path / "task", [seed("/x")], SITE_SITEMAPS="robots")) == ["/x"]
 
 
 @pytest.mark.parametrize("path", ["/x", "/robots.txt"])

@@ -193,7 +193,7 @@ def limits_of(tasks: list[Task]) -> tuple[TimeLimits, Board, Clock, Kept]:
         known.take(Message(PLACE, 0, each.key, each.value()))
     producer = Kept(known)
     made: Any = TimeLimits
-    limits = made(known, clock, "seeds.tasks", producer, lambda: True)
+    limits = made(clock, known, "seeds.tasks", producer, lambda: True)
     limits.open()
     return limits, known, clock, producer
 

@@ -154,7 +154,10 @@ def test_progress_of_a_task_is_counted_in_the_topics(tmp_path: Path) -> None:
     ran = project.direct("progress", "--task-id", "t", "--format", "json")
     found = json.loads(ran.stdout)
     assert (found["waiting"], found["parked"], found["state"]) == (2, 4, "paused")
-    assert json.loads(project.direct("progress", "--task-id", "x", "--format", "json").stdout)["waiting"] == 0
+    unknown = project.scrapy("progress", "--task-id", "x")
+    assert (unknown.returncode, "'x' is not known" in unknown.stderr, unknown.stdout) == (1, True, "")
+    engine.produce(LocalSeedLog(tmp_path), "seeds", seeds(1, "x"))  # by a producer that says nothing of it
+    assert json.loads(project.direct("progress", "--task-id", "x", "--format", "json").stdout)["waiting"] == 1
     dry = project.direct("task", "set", "t", "deny=t/[01]$", "--dry-run", "--json")
     assert json.loads(dry.stdout)["would_filter"] == 4
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.parse import urldefrag, urljoin
@@ -94,7 +92,6 @@ def test_scrapy_does_the_whole_work(track: Track, tmp_path: Path) -> None:
     found = heat.run(contestants.Stock(turn(track, tmp_path, workload)), Cores.of_this_machine())
     assert found.cpu_us > 10
     assert found.peak_bytes > 10_000_000
-    assert found.latencies is None
     assert os.sched_getaffinity(0) == cores
 
 
@@ -150,15 +147,15 @@ def test_the_meter_counts_the_cpu_of_children_and_what_it_counted_of_ended_ones(
 
 def test_the_start_is_not_counted_and_the_end_is() -> None:
     readings = [reading(0, 0, 5), reading(10, 50, 6), reading(11, 1000, 7), reading(12, 1000, 7.9)]
-    found = reckoned(readings, 1000, last_served=11, connections=3, latencies=None)
+    found = reckoned(readings, 1000, last_served=11, connections=3)
     assert found.cpu_us == pytest.approx(1.9 / 950 * 1e6)
     assert found.pages_per_second == pytest.approx(950)
     assert found.disturbance == pytest.approx(0.01)
     assert found.site_cpu_us == pytest.approx(0.19 / 950 * 1e6)
     readings.append(reading(13, 1000, 7.9, resident=0))  # the crawler has ended itself
-    assert reckoned(readings, 1000, last_served=11, connections=3, latencies=None).late_bytes == 10
+    assert reckoned(readings, 1000, last_served=11, connections=3).late_bytes == 10
     with pytest.raises(HeatFailed, match="--pages"):
-        reckoned([reading(0, 0, 1), reading(1, 1000, 2)], 1000, 1, 1, None)
+        reckoned([reading(0, 0, 1), reading(1, 1000, 2)], 1000, 1, 1)
 
 
 def reading(at: float, served: int, cpu: float, resident: int = 10) -> Reading:
@@ -192,7 +189,6 @@ def figures(cpu_us: float) -> Figures:
         servers_cpu_us=30,
         disturbance=0.5,
         connections=4,
-        latencies=None,
     )
 
 
@@ -215,87 +211,64 @@ def test_the_table_has_medians_with_their_spread_and_how_many_times_stock_they_a
 def test_no_page_is_asked_for_that_is_not_there(track: Track) -> None:
     track.reset(BY_NAME["small"].scaled(30))
     assert track.state().asked == 0
-    assert json.dumps(track.times()) == "{}"
+    assert track.served() == []
 
 
 # --- programs in Go and Rust ----------------------------------------------------------------------
 
-COMPILER = """#!/bin/sh
-test "$(dirname "$0")" = "${PATH%%:*}" || exit 3
-cp "$1/main" "$2/program"
-"""
-
 
 @pytest.fixture
 def copier(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> type[Compiled]:
-    """One source, and a compiler that copies it."""
-    compiler = tmp_path / "installed" / "copier"
-    for file, text in ((compiler, COMPILER), (tmp_path / "it" / "main", "the program")):
-        file.parent.mkdir()
-        file.write_text(text)
-    compiler.chmod(0o755)
+    """One source, and a compiler that copies it, in a folder of PATH."""
+    for file, text in (("bin/copier", '#!/bin/sh\ncp "$1/main" "$2/program"\n'), ("it/main", "the program")):
+        (tmp_path / file).parent.mkdir()
+        (tmp_path / file).write_text(text)
+    (tmp_path / "bin" / "copier").chmod(0o755)
     (tmp_path / "builds" / "it").mkdir(parents=True)
     monkeypatch.setattr(contestants, "BUILDS", tmp_path / "builds")
+    monkeypatch.setattr(contestants, "PATH", f"{contestants.PATH}{os.pathsep}{tmp_path / 'bin'}")
 
     class Copied(Compiled):
         name = "copied"
-        toolchain = Toolchain(
-            "Copying", "copier", str(compiler), ("{sources}", "{folder}"), "install the copier"
-        )
+        toolchain = Toolchain("Copying", "copier {sources} {folder}", "install the copier")
         sources = tmp_path / "it"
 
     return Copied
 
 
 def test_a_program_is_built_of_its_sources(copier: type[Compiled]) -> None:
-    copier.build(copier.toolchain.find("it"))
+    copier.toolchain.check("it")
+    copier.build()
     assert (copier.folder() / "program").read_text() == "the program"
     (copier.sources / "main").unlink()
     with pytest.raises(subprocess.CalledProcessError):
-        copier.build(copier.toolchain.find("it"))
+        copier.build()
 
 
-def test_a_compiler_in_the_path_comes_before_that_of_the_home_folder(
-    copier: type[Compiled], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    at_home = replace(copier.toolchain, place="~/installed/copier")
-    own = tmp_path / "own" / "copier"
-    own.parent.mkdir()
-    own.write_text(COMPILER)
-    monkeypatch.setenv("PATH", str(own.parent), prepend=os.pathsep)
-    own.chmod(0o644)  # no program
-    assert at_home.find("it") == tmp_path / "installed" / "copier"
-    own.chmod(0o755)
-    assert at_home.find("it") == own
-
-
-def test_without_a_compiler_the_message_says_what_to_install(copier: type[Compiled]) -> None:
-    lacking = replace(copier.toolchain, program="no-such-copier", place="/nowhere/copier")
+def test_without_a_compiler_the_message_says_what_to_install() -> None:
     with pytest.raises(ToolchainMissing) as raised:
-        lacking.find("--peers it")
+        Toolchain("Copying", "no-such-copier", "install the copier").check("--peers it")
     assert str(raised.value) == (
-        "--peers it needs Copying, but no-such-copier is neither in PATH nor at /nowhere/copier: "
-        "install the copier"
+        "--peers it needs Copying, but no-such-copier is neither in PATH nor in /usr/local/go/bin or "
+        "~/.cargo/bin: install the copier"
     )
 
 
 def test_without_a_toolchain_bench_ends_with_69_before_anything_is_built_or_started(tmp_path: Path) -> None:
-    """The first peer needs Kafka, and the second another compiler."""
+    """The first peer needs Kafka."""
     code = f"""
 import sys
-from dataclasses import replace
 from tools.race import __main__
 from tools.race.contestants import CONTESTANTS
-CONTESTANTS["go"].toolchain = replace(CONTESTANTS["go"].toolchain, program="no-such", place="/no/compiler")
+for name in ("go", "spider"):
+    CONTESTANTS[name].toolchain = CONTESTANTS[name].toolchain._replace(command="no-such-compiler")
 sys.exit(__main__.main(["--folder", {str(tmp_path / "race")!r}, "--peers", "ours,spider,go"]))
 """
     ended = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
     )
     assert ended.returncode == 69, ended.stderr
-    toolchain = KINDS["go"].toolchain
-    assert ended.stderr.rstrip().endswith(toolchain.remedy)
+    assert ended.stderr.rstrip().endswith(KINDS["spider"].toolchain.remedy)
     assert not re.search("starting|building", ended.stderr)
 
 

@@ -8,13 +8,10 @@ import sys
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
-from tests.shape import modules
-
 ROOT = Path(__file__).resolve().parents[2]
 _TOOLS = [
-    "tools." + module.name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-    for module in modules(ROOT / "tools")
-    if module.name != "__init__.py"
+    ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    for file in sorted((ROOT / "tools").rglob("*.py"))
 ]
 _PROGRAMS = ["tools.race", "tools.chaos", "tools.site"]
 

@@ -44,6 +44,7 @@ from site_spider.contracts.seed_log import SeedLog
 from site_spider.seed.tiers import CrawlTopics
 from site_spider.service import config as parts
 from site_spider.service import service
+from site_spider.service.wiring import Parts
 from site_spider.spiders.crawl_spider import SeedSpider
 from site_spider.tasks.desk import TaskDesk
 from site_spider.tasks.record import declared, in_state
@@ -59,11 +60,7 @@ IDLE_SECONDS = 5.0
 MANY = 20  # calls of an idle thread, which tell its timers
 Passed = set[tuple[str, str]]  # files and functions
 Calls = Sums[tuple[str, str]]  # of these
-[COMMIT] = (
-    code
-    for code in service.SeedService._start.__code__.co_consts
-    if isinstance(code, CodeType) and code.co_name == "commit"
-)  # which the ticker calls, too
+COMMIT = Parts.commit.__code__  # which the ticker calls, too
 
 
 class Counter:

@@ -140,10 +140,11 @@ class Race:
 
 def build(kinds: dict[str, type[Compiled]]) -> None:
     """The programs of others. None is built while the compiler of another is missing."""
-    compilers = {name: kind.toolchain.find(f"--peers {name}") for name, kind in kinds.items()}
+    for name, kind in kinds.items():
+        kind.toolchain.check(f"--peers {name}")
     for name, kind in kinds.items():
         say(f"building {name}: this can take minutes the first time")
-        kind.build(compilers[name])
+        kind.build()
 
 
 def race(options: argparse.Namespace) -> list[str]:

@@ -9,7 +9,7 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from shutil import which
 from typing import Any, ClassVar, NamedTuple
@@ -40,7 +40,6 @@ class Record(NamedTuple):
     url: str
     status: int
     body_characters: int
-    acknowledged: float | None  # when the sink had it; None where nothing says so
 
 
 @dataclass(frozen=True)
@@ -124,7 +123,7 @@ class FileContestant(Contestant):
         with self.output.open(encoding="utf-8") as lines:
             for line in lines:
                 found: dict[str, Any] = json.loads(line)
-                yield Record(found["url"], found["status"], len(found["body"]), None)
+                yield Record(found["url"], found["status"], len(found["body"]))
 
 
 class Stock(FileContestant):
@@ -154,37 +153,36 @@ class ToolchainMissing(RuntimeError):
     """No compiler: says where it was looked for and what to install."""
 
 
-@dataclass(frozen=True)
-class Toolchain:
-    """A compiler; `{sources}` and `{folder}` in its arguments are those of a build."""
+_PLACES = ("/usr/local/go/bin", "~/.cargo/bin")  # where installers put them, whether PATH has them or not
+PATH = os.pathsep.join([os.environ.get("PATH", os.defpath), *map(os.path.expanduser, _PLACES)])
+
+
+class Toolchain(NamedTuple):
+    """A compiler; `{sources}` and `{folder}` in its command are those of a build."""
 
     name: str
-    program: str
-    place: str  # where its installer puts it, whether PATH has it or not; may begin with ~
-    arguments: tuple[str, ...]
+    command: str
     remedy: str
-    variables: Mapping[str, str] = field(default_factory=dict)
 
-    def find(self, purpose: str) -> Path:
-        """PATH comes first. Raises ToolchainMissing."""
-        if found := which(self.program) or which(os.path.expanduser(self.place)):  # noqa: PTH111 # which raises without a home
-            return Path(found)
-        raise ToolchainMissing(
-            f"{purpose} needs {self.name}, but {self.program} is neither in PATH nor at {self.place}: "
-            f"{self.remedy}"
-        )
+    def check(self, purpose: str) -> None:
+        """Raise ToolchainMissing unless it is there."""
+        program = self.command.split()[0]
+        if which(program, path=PATH) is None:
+            raise ToolchainMissing(
+                f"{purpose} needs {self.name}, but {program} is neither in PATH nor in "
+                f"{' or '.join(_PLACES)}: {self.remedy}"
+            )
 
 
-_GO = "build -C {sources} -trimpath -buildvcs=false -o {folder}/program ."
-_CARGO = "build --release --locked --manifest-path {sources}/Cargo.toml --target-dir {folder}"
 GO = Toolchain(
-    *("Go", "go", "/usr/local/go/bin/go", tuple(_GO.split())),
-    remedy="install Go 1.24 or newer (go.dev/doc/install, or the package golang-go of Debian 13)",
-    variables={"CGO_ENABLED": "0"},  # pure Go needs no C compiler
+    "Go",
+    "go build -C {sources} -trimpath -buildvcs=false -o {folder}/program .",
+    "install Go 1.24 or newer (go.dev/doc/install, or the package golang-go of Debian 13)",
 )
 RUST = Toolchain(
-    *("Rust", "cargo", "~/.cargo/bin/cargo", tuple(_CARGO.split())),
-    remedy="install Rust 1.88 or newer (rustup.rs) and a C compiler",
+    "Rust",
+    "cargo build --release --locked --manifest-path {sources}/Cargo.toml --target-dir {folder}",
+    "install Rust 1.88 or newer (rustup.rs) and a C compiler",
 )
 
 
@@ -201,13 +199,12 @@ class Compiled(FileContestant):
         return BUILDS / cls.sources.name
 
     @classmethod
-    def build(cls, compiler: Path) -> None:
+    def build(cls) -> None:
         """The compiler sees for itself what has changed. Raises CalledProcessError."""
         places = {"sources": cls.sources, "folder": cls.folder()}
-        path = f"{compiler.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
         subprocess.run(
-            [str(compiler), *(argument.format_map(places) for argument in cls.toolchain.arguments)],
-            env=os.environ | {"PATH": path} | dict(cls.toolchain.variables),
+            [word.format_map(places) for word in cls.toolchain.command.split()],
+            env=os.environ | {"PATH": PATH, "CGO_ENABLED": "0"},  # pure Go needs no C compiler
             check=True,
             stdin=subprocess.DEVNULL,
             stdout=sys.stderr,
@@ -254,7 +251,7 @@ PRODUCED_TOGETHER = 100_000  # seeds, of which the last is acknowledged before t
 
 
 class Ours(Contestant):
-    """Results go to a Kafka topic, which notes when the broker has them."""
+    """Results go to a Kafka topic."""
 
     name = "site_spider"
     writes = "Kafka topic, acknowledged"
@@ -281,11 +278,8 @@ class Ours(Contestant):
         self.produce()
 
     def make_topics(self) -> None:
-        """Of the results' topic the broker notes when it has a record: the time of acknowledgement."""
-        stamped = {"message.timestamp.type": "LogAppendTime"}
-        seeds = NewTopic(self._deployment.topic, PARTITIONS, 1)
-        results = NewTopic(self._results, PARTITIONS, 1, config=stamped)
-        for topic in self._admin.create_topics([seeds, results]).values():
+        wanted = [NewTopic(name, PARTITIONS, 1) for name in (self._deployment.topic, self._results)]
+        for topic in self._admin.create_topics(wanted).values():
             topic.result()
 
     def produce(self) -> None:
@@ -321,10 +315,9 @@ class Ours(Contestant):
             for message in self._consumer.consume(min(left, 500), timeout=10):
                 left -= 1
                 found = json.loads(message.value() or b"")
-                _, milliseconds = message.timestamp()
                 if found["body"] is None:
                     raise HeatFailed(f"{found['url']} has no page: {found['description']}")
-                yield Record(found["url"], found["status"], len(found["body"]), milliseconds / 1000)
+                yield Record(found["url"], found["status"], len(found["body"]))
 
     def close(self) -> None:
         for topic in self._admin.delete_topics([self._deployment.topic, self._results]).values():

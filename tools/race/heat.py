@@ -85,16 +85,9 @@ class Figures:
     servers_cpu_us: float  # a page: likewise Kafka, as far as it runs, for everything it does
     disturbance: float  # the part of the time in which the crawler's cores worked for others
     connections: int
-    latencies: tuple[float, float] | None  # p50 and p99 of seconds from page served to record acknowledged
 
 
-def reckoned(
-    readings: Sequence[Reading],
-    total: int,
-    last_served: float,
-    connections: int,
-    latencies: tuple[float, float] | None,
-) -> Figures:
+def reckoned(readings: Sequence[Reading], total: int, last_served: float, connections: int) -> Figures:
     """Raises HeatFailed when the pages were over too soon."""
 
     def at(part: float) -> Reading:
@@ -121,7 +114,6 @@ def reckoned(
         servers_cpu_us=(end.servers_cpu_seconds - warm.servers_cpu_seconds) / pages * 1e6,
         disturbance=max(0.0, others) / max(end.at - warm.at, 1e-6),
         connections=connections,
-        latencies=latencies,
     )
 
 
@@ -242,27 +234,23 @@ def run(contestant: Contestant, cores: Cores, servers: Sequence[int] = ()) -> Fi
             running.kill()
             raise
         state = heat.track.state()
-        latencies = _checked(contestant, state)
+        _check(contestant, state)
     finally:
         contestant.close()
-    return reckoned(running.readings, heat.workload.total, state.last, state.connections, latencies)
+    return reckoned(running.readings, heat.workload.total, state.last, state.connections)
 
 
-def _checked(contestant: Contestant, state: State) -> tuple[float, float] | None:
-    """Every page was asked for once, and has a record; how long the records took. Raises HeatFailed."""
+def _check(contestant: Contestant, state: State) -> None:
+    """Raise HeatFailed unless every page was asked for once, and has a record."""
     workload = contestant.heat.workload
     if (state.asked, state.served, state.missing) != (workload.total, workload.total, 0):
         raise HeatFailed(f"{contestant.name} did not ask for each of {workload.total} pages once: {state}")
-    served = contestant.heat.track.times()
-    taken: list[float] = []
+    served = set(contestant.heat.track.served())
     for record in contestant.records():
         authority, slash, path = record.url.partition("//")[2].partition("/")
-        at = served.pop(authority.partition(":")[0] + slash + path, None)
-        if at is None or record.status != 200 or record.body_characters < 0.8 * workload.page_bytes:
+        page = authority.partition(":")[0] + slash + path
+        if page not in served or record.status != 200 or record.body_characters < 0.8 * workload.page_bytes:
             raise HeatFailed(f"{contestant.name} wrote a wrong record, or one twice: {record}")
-        if record.acknowledged is not None:
-            taken.append(record.acknowledged - at)
+        served.remove(page)
     if served:
         raise HeatFailed(f"{contestant.name} has no record of {len(served)} pages, as {next(iter(served))}")
-    taken.sort()
-    return (taken[len(taken) // 2], taken[len(taken) * 99 // 100]) if taken else None

@@ -30,14 +30,6 @@ def _spread(name: str) -> Callable[[Found], str]:
     return cell
 
 
-def _latency(place: int) -> Callable[[Found], str]:
-    def cell(found: Found) -> str:
-        taken = [one.latencies[place] for one in found if one.latencies]
-        return f"{median(taken) * 1000:,.0f}" if taken else "-"
-
-    return cell
-
-
 _COLUMNS = {
     "CPU µs/page": _middle("cpu_us"),
     "cpu min-max": _spread("cpu_us"),
@@ -45,8 +37,6 @@ _COLUMNS = {
     "pages/s": _middle("pages_per_second"),
     "min-max": _spread("pages_per_second"),
     "MB": _middle("peak_bytes", 1e6),
-    "ack p50 ms": _latency(0),
-    "p99 ms": _latency(1),
 }
 
 

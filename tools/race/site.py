@@ -4,7 +4,7 @@
 
 Listens on every address of this machine's loopback network, once for HTTP and once for HTTPS, and prints
 the two ports. The runner speaks to it through a Track, by paths below /.site/: `reset` serves another
-workload, `state` says what was asked for since, `times` when each page was served.
+workload, `state` says what was asked for since, `served` which pages were served.
 """
 
 from __future__ import annotations
@@ -49,12 +49,13 @@ class Site:
         self.variants: list[str] = []
         self.workload = WORKLOADS[0]
         self.ready: dict[tuple[int, int], bytes] = {}  # by the same pair: the whole response
-        self.served: dict[bytes, float] = {}  # by host and path
+        self.served: set[bytes] = set()  # hosts and paths
+        self.last = 0.0  # when the last page was served
         self.asked = self.missing = self.connections = 0
 
     def reset(self, workload: Workload) -> None:
         self.workload = workload
-        self.served, self.ready, self.pages = {}, {}, {}
+        self.served, self.last, self.ready, self.pages = set(), 0.0, {}, {}
         self.asked = self.missing = self.connections = 0
         self.hosts = [workload.host(number).encode() for number in range(workload.hosts)]
         count = max(1, workload.hubs)
@@ -77,7 +78,8 @@ class Site:
         response = self.ready.get(place)
         if response is None:
             response = self.ready[place] = self._response(place, origin)
-        self.served[host + path] = time.time()
+        self.served.add(host + path)
+        self.last = time.time()
         return response
 
     def _response(self, place: tuple[int, int], origin: bytes) -> bytes:
@@ -89,7 +91,7 @@ class Site:
     def state(self) -> dict[str, Any]:
         """Counts, and when the last page was served."""
         counts = {"asked": self.asked, "missing": self.missing, "connections": self.connections}
-        return {**counts, "served": len(self.served), "last": next(reversed(self.served.values()), 0.0)}
+        return {**counts, "served": len(self.served), "last": self.last}
 
     def control(self, path: bytes) -> bytes:
         url = urlsplit(path.decode())
@@ -99,8 +101,8 @@ class Site:
             workload = next(one for one in WORKLOADS if one.name == given["workload"])
             numbers = {name: int(value) for name, value in given.items() if name != "workload"}
             self.reset(replace(workload, **numbers))
-        elif url.path.endswith("/times"):
-            answer = {key.decode(): value for key, value in self.served.items()}
+        elif url.path.endswith("/served"):
+            answer = [page.decode() for page in self.served]
         else:
             answer = self.state()
         body = json.dumps(answer).encode()
@@ -204,8 +206,8 @@ class Track:
     def state(self) -> State:
         return State(**self._ask("state"))
 
-    def times(self) -> dict[str, float]:
-        found: dict[str, float] = self._ask("times")
+    def served(self) -> list[str]:
+        found: list[str] = self._ask("served")
         return found
 
     def _ask(self, path: str) -> Any:

@@ -507,7 +507,7 @@ LATER = (
     "registered_domain",
     TEXT,
     *PAGE_FIELDS,
-    *("gone_at", "recrawl", *CHECK_FIELDS),
+    *("additional_urls", "gone_at", "recrawl", *CHECK_FIELDS),
 )  # fields that earlier versions did not write
 _NOT_MAPPED = re.compile(r"strict_dynamic_mapping_exception.*?introduction of \[(\w+)\] within \[_doc\]")
 

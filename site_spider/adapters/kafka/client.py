@@ -224,6 +224,15 @@ _SUSPICIOUS = frozenset({
     KafkaError._SSL,
 })  # fmt: skip
 _DETAILED = _SUSPICIOUS | {KafkaError._TRANSPORT}
+# The server refuses this very message, and will again.
+REFUSED = frozenset({
+    KafkaError.MSG_SIZE_TOO_LARGE,
+    KafkaError.INVALID_MSG,
+    KafkaError.INVALID_MSG_SIZE,
+    KafkaError.INVALID_RECORD,
+    KafkaError._BAD_MSG,
+})  # fmt: skip
+MISSING = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})
 
 
 def is_fatal(error: KafkaError) -> bool:

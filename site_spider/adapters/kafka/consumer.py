@@ -18,7 +18,14 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as RawMessage
 
 from site_spider import runtime
-from site_spider.adapters.kafka.client import BrokerHealth, Certificates, KafkaConfig, is_fatal, to_message
+from site_spider.adapters.kafka.client import (
+    MISSING,
+    BrokerHealth,
+    Certificates,
+    KafkaConfig,
+    is_fatal,
+    to_message,
+)
 from site_spider.adapters.kafka.membership import KafkaAssignment, MemberSlot, OwnerWatch, listed
 from site_spider.adapters.kafka.positions import Answered, KafkaCommits, TopicIds
 from site_spider.adapters.kafka.transactions import KafkaTransactions, Transactions
@@ -32,7 +39,6 @@ from site_spider.results.held import Item
 
 logger = logging.getLogger(__name__)
 
-_MISSING = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})
 _RIGHTS = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "Read and Describe on the topic {topics}",
     KafkaError.GROUP_AUTHORIZATION_FAILED: "Read and Describe on the group {group}",
@@ -61,7 +67,7 @@ class Complaints:
         if error.code() == self._last:
             return
         self._last = error.code()
-        if error.code() not in _MISSING:
+        if error.code() not in MISSING:
             logger.warning("Group %s on topic %s: %s", self._group, self._topics, error.str())
         elif self._is_one:
             logger.info("Topic %s does not exist yet; waiting for it.", self._topics)

@@ -33,7 +33,7 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaExceptio
 from confluent_kafka import Message as RawMessage
 
 from site_spider import runtime
-from site_spider.adapters.kafka.client import BrokerHealth, Certificates, KafkaConfig, is_fatal
+from site_spider.adapters.kafka.client import REFUSED, BrokerHealth, Certificates, KafkaConfig, is_fatal
 from site_spider.contracts import seed_log
 from site_spider.contracts.seed_log import Headers, MessagePlace, Partition
 from site_spider.errors import ConfigError, LogUnavailable, SinkRejected
@@ -45,17 +45,7 @@ _POLL_SECONDS = 0.1
 _CLOSE_SECONDS = 5.0
 _OVERFLOW_SECONDS = 0.01
 _STEP = 100  # messages for which the lock is held: well below a millisecond
-# The server refuses this very message, and will again.
-_REJECTED = frozenset({
-    KafkaError.MSG_SIZE_TOO_LARGE,
-    KafkaError.INVALID_MSG,
-    KafkaError.INVALID_MSG_SIZE,
-    KafkaError.INVALID_RECORD,
-    KafkaError.TOPIC_EXCEPTION,
-    KafkaError._BAD_MSG,
-})  # fmt: skip
-
-
+_REJECTED = REFUSED | {KafkaError.TOPIC_EXCEPTION}
 # The clock of this machine is wrong, so all that it sends will be refused. Of several messages together the
 # server says no more than that a record is invalid, and may mean one of the others.
 _OURS = frozenset({

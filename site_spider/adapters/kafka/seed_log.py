@@ -17,7 +17,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # not in its s
 )
 
 from site_spider import options, runtime
-from site_spider.adapters.kafka.client import Certificates, KafkaConfig, LastWords, to_message
+from site_spider.adapters.kafka.client import MISSING, Certificates, KafkaConfig, LastWords, to_message
 from site_spider.adapters.kafka.consumer import KafkaConsumer
 from site_spider.adapters.kafka.membership import assignment_of, described
 from site_spider.adapters.kafka.positions import ask_ids, to_position
@@ -189,7 +189,6 @@ _REFUSED = frozenset({
     KafkaError.GROUP_AUTHORIZATION_FAILED,
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
 })  # fmt: skip
-_NO_TOPIC = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})
 
 
 class _Authorized(NamedTuple):
@@ -253,7 +252,7 @@ def _read(answer: Future[Any]) -> _Authorized:
         operations = answer.result().authorized_operations
     except KafkaException as error:
         code = error.args[0].code()
-        return _Authorized(frozenset() if code in _REFUSED else None, exists=code not in _NO_TOPIC)
+        return _Authorized(frozenset() if code in _REFUSED else None, exists=code not in MISSING)
     return _Authorized(frozenset(operation.name for operation in operations) if operations else None)
 
 
@@ -281,9 +280,6 @@ _UNCOORDINATED = frozenset(
         KafkaError.COORDINATOR_NOT_AVAILABLE,
         KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     }
-)
-_MISSING = frozenset(
-    {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
 )
 
 # a reader that is behind, but not so far, sees every record (see tasks.ending)
@@ -454,7 +450,7 @@ class KafkaSeedLog(SeedLog):
             raise self._unavailable(error) from error
         if found.error is None:
             return [Partition(topic, number) for number in sorted(found.partitions)]
-        if found.error.code() in _MISSING:
+        if found.error.code() in MISSING | {KafkaError._UNKNOWN_PARTITION}:
             raise TopicMissing(f"Topic {topic} does not exist in Kafka at {self.address}.")
         raise LogUnavailable(f"Topic {topic} in Kafka at {self.address} cannot be used: {found.error.str()}.")
 

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from site_spider import runtime
-from site_spider.adapters.kafka.client import KafkaConfig, LastWords
+from site_spider.adapters.kafka.client import REFUSED, KafkaConfig, LastWords
 from site_spider.adapters.kafka.positions import to_position
 from site_spider.contracts.seed_log import Partition, Position
 from site_spider.errors import CommitInDoubt, ConfigError, LogUnavailable, SinkRejected
@@ -36,13 +36,6 @@ from site_spider.results.held import Item, Link
 logger = logging.getLogger(__name__)
 
 _LINES, _LINES_SECONDS = 5, 60.0  # so many in that time
-REFUSED = frozenset({
-    KafkaError.MSG_SIZE_TOO_LARGE,
-    KafkaError.INVALID_MSG,
-    KafkaError.INVALID_MSG_SIZE,
-    KafkaError.INVALID_RECORD,
-    KafkaError._BAD_MSG,
-})  # fmt: skip
 
 
 class Topics(NamedTuple):

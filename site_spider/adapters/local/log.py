@@ -270,9 +270,13 @@ _READER_PAGE = 200
 _COMPACT_EVERY = 5_000  # messages that were read
 _KEPT_SECONDS = 60.0  # a reader that is behind, but not so far, sees every record (see tasks.ending)
 
-# of each key the latest; one of two is not needed, and a key without a value not at all
+_TOMBSTONE_SECONDS = 3_600.0  # who stands still for longer may miss that a key was deleted
+
+# of each key the latest; and of one that was deleted nothing, once its tombstone alone is left
 _SUPERSEDED = """DELETE FROM messages WHERE id >= ?1 AND id < ?2 AND key IS NOT NULL AND timestamp_ms < ?3
     AND id NOT IN (SELECT max(id) FROM messages WHERE id >= ?1 AND id < ?2 GROUP BY key)"""
+_DELETED = """DELETE FROM messages WHERE id >= ?1 AND id < ?2 AND value IS NULL AND timestamp_ms < ?3
+    AND key IN (SELECT key FROM messages WHERE id >= ?1 AND id < ?2 GROUP BY key HAVING count(*) = 1)"""
 
 
 class LocalTopicReader(TopicReader):
@@ -325,11 +329,12 @@ class LocalTopicReader(TopicReader):
 
     def _compact(self) -> None:
         self._since_compaction = 0
-        before_ms = int((runtime.time() - _KEPT_SECONDS) * 1000)
+        now = runtime.time()
         with self._file.transaction() as connection:
             for identifier, _, end in partitions_of(self._file, self._topic):
                 bounds = message_id(identifier, 0), message_id(identifier, end)
-                connection.execute(_SUPERSEDED, (*bounds, before_ms))
+                for statement, seconds in ((_SUPERSEDED, _KEPT_SECONDS), (_DELETED, _TOMBSTONE_SECONDS)):
+                    connection.execute(statement, (*bounds, int((now - seconds) * 1000)))
 
 
 PARTITIONS = 4  # of a new topic; as many members of a group find work

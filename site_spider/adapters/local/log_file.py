@@ -115,15 +115,18 @@ class LogFile(DatabaseFile):
 
 
 # --- Forgets messages that every group has completed, some time after they were produced -----------------
-# A group has completed what lies below its committed offset. What is complete beyond it stays until the
-# offset has passed, and so does all that a group which was given up once has not read. The freed pages of
-# the file are used again, so that it stops growing.
+# A group has completed what lies below its committed offset, and nothing while it has members and has
+# committed none. What is complete beyond it stays until the offset has passed, and so does all that a group
+# which was given up once has not read. The freed pages of the file are used again, so that it stops growing.
 
 _MOST_AT_ONCE = 1_000  # messages of a partition, in one transaction: others wait for it to write
 _LONGEST_PAUSE_SECONDS = 60.0
 _PAUSE_SHARE = 0.1  # of the time that messages are kept
 
-_LOWEST = "SELECT min(next_offset) FROM positions WHERE partition_id = ?"
+_LOWEST = """SELECT min(next_offset) FROM (
+    SELECT next_offset FROM positions WHERE partition_id = ?1 UNION ALL
+    SELECT 0 FROM members WHERE topic = (SELECT topic FROM partitions WHERE id = ?1)
+        AND consumer_group NOT IN (SELECT consumer_group FROM positions WHERE partition_id = ?1))"""
 _DELETE = (
     "DELETE FROM messages WHERE id IN "
     "(SELECT id FROM messages WHERE id >= ? AND id < ? AND timestamp_ms < ? ORDER BY id LIMIT ?)"

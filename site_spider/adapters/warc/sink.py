@@ -17,10 +17,9 @@ import heapq
 import logging
 import os
 import re
-import sqlite3
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC
 from errno import EACCES
 from hashlib import blake2b
@@ -30,7 +29,7 @@ from typing import Any, BinaryIO, Final, Self, TypeVar
 
 from site_spider import runtime
 from site_spider.adapters.files import private_folder
-from site_spider.adapters.local.database import can_never_be, create, inode_of, open_database
+from site_spider.adapters.local.database import DatabaseFile, can_never_be
 from site_spider.adapters.warc.records import (
     Earlier,
     PackedRecord,
@@ -359,63 +358,42 @@ class IndexLines:
         self._lines, self._sorted = [], []
 
 
-class KnownPayloads:
+class KnownPayloads(DatabaseFile):
     """The payload that was last written of each page, for all processes of this folder."""
 
+    _away = SinkUnavailable  # never leaves it
+
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self._connection: sqlite3.Connection | None = None
-        self._inode: int | None = None
+        super().__init__(path, _SCHEMA, _BUSY_SECONDS, is_durable=False)
         self._has_failed = False
 
     def find(self, key: str, url: str, digest: str) -> Earlier | None:
         """The record of the same payload, if there is one."""
-
-        def look(connection: sqlite3.Connection) -> Earlier | None:
-            query = "SELECT record_id, date FROM written WHERE page = ? AND digest = ?"
-            found = connection.execute(query, [_page(key, url), digest]).fetchone()
-            return None if found is None else Earlier(*map(str, found))
-
-        return self._guarded(look)
+        query = "SELECT record_id, date FROM written WHERE page = ? AND digest = ?"
+        with self._without_trouble():
+            for found in self.query(query, [_page(key, url), digest]):
+                return Earlier(*map(str, found))
+        return None
 
     def keep(self, pages: Sequence[Page]) -> None:
         """These responses are on the disk."""
-
-        def insert(connection: sqlite3.Connection) -> None:
-            connection.execute("BEGIN IMMEDIATE")
-            fill = "INSERT OR REPLACE INTO written (page, digest, record_id, date) VALUES (?, ?, ?, ?)"
+        if not pages:
+            return
+        fill = "INSERT OR REPLACE INTO written (page, digest, record_id, date) VALUES (?, ?, ?, ?)"
+        oldest = "DELETE FROM written WHERE number <= (SELECT max(number) FROM written) - ?"
+        with self._without_trouble(), self.transaction() as connection:
             connection.executemany(fill, pages)
-            oldest = "DELETE FROM written WHERE number <= (SELECT max(number) FROM written) - ?"
             connection.execute(oldest, [_KNOWN])
-            connection.execute("COMMIT")
 
-        if pages:
-            self._guarded(insert)
-
-    def close(self) -> None:
-        """Close the file."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
-
-    def _connected(self) -> sqlite3.Connection:
-        if self._connection is not None and inode_of(self._path) != self._inode:
-            self.close()  # somebody has removed it, with the files perhaps
-        if self._connection is None:
-            self._connection = open_database(self._path, _BUSY_SECONDS, is_durable=False)
-            create(self._connection, _SCHEMA)
-            self._inode = inode_of(self._path)
-        return self._connection
-
-    def _guarded(self, action: Callable[[sqlite3.Connection], T]) -> T | None:
+    @contextmanager
+    def _without_trouble(self) -> Iterator[None]:
         try:
-            return action(self._connected())
-        except (sqlite3.Error, OSError) as error:
-            self.close()  # gives back a transaction that was left open
+            yield
+        except SinkUnavailable as error:
             if not self._has_failed:
                 self._has_failed = True
-                logger.warning("%s cannot be used, so repeats are written in full: %s", self._path, error)
-            return None
+                said = error.__cause__
+                logger.warning("%s cannot be used, so repeats are written in full: %s", self.path, said)
 
 
 def page_in(record: WarcRecord, key: str) -> Page | None:

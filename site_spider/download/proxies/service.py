@@ -89,9 +89,10 @@ class ProxyService:
     def __init__(self, crawler: Crawler) -> None:
         self.settings = ProxySettings.read(crawler.settings)
         written = options.text(crawler.settings, "SITE_PROXIES")
-        self._file = None if "://" in written else _File(Path(written))
+        self._file = None if "://" in written else Path(written)
         try:
-            proxies = parse_list(written) if self._file is None else self._file.first()
+            self._read = None if self._file is None else _signature(self._file)
+            proxies = parse_list(written) if self._file is None else _proxies_in(self._file)
         except (ProxyError, OSError, ValueError) as error:
             raise ConfigError(f"SITE_PROXIES{_of(self._file)}: {_said(error)}. {_REMEDY}") from None
         self.pool = ProxyPool(proxies)
@@ -151,68 +152,48 @@ class ProxyService:
         if self._following is not None:
             self._following.cancel()
 
-    async def _follow(self, file: _File) -> None:
+    async def _follow(self, file: Path) -> None:
         """Take what the file says when it has changed; what cannot be used changes nothing."""
+        read = seen = self._read
         while True:
             await asyncio.sleep(LOOK_SECONDS)
+            before, seen = seen, await asyncio.to_thread(_signature, file)
+            if seen != before or seen == read:  # it may be half-written, or is known
+                continue
+            read = seen
             try:
-                proxies = await asyncio.to_thread(file.changed)
+                proxies = await asyncio.to_thread(_proxies_in, file)
             except (ProxyError, OSError) as error:
                 logger.warning(
                     "SITE_PROXIES%s: %s; the %d proxies read before stay",
-                    _of(file),
-                    _said(error),
-                    len(self.pool),
+                    *(_of(file), _said(error), len(self.pool)),
                 )
-                continue
-            if proxies is not None:
+            else:
                 self.pool.replace(proxies)
                 logger.info("SITE_PROXIES%s: %d proxies from now on", _of(file), len(proxies))
 
 
-class _File:
-    """A file of proxies, which others write at any time."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._read: object = None  # the signature of what was read, or found to be unusable
-        self._seen: object = None  # at the last look
-
-    def first(self) -> list[Proxy]:
-        """As it is now. Raises ProxyError, OSError."""
-        self._read = self._seen = self._signature()
-        return self._proxies()
-
-    def changed(self) -> list[Proxy] | None:
-        """What it says, if that is new and has not changed since the last look: else it may be half-written.
-
-        Raises ProxyError or OSError, once for each state of the file.
-        """
-        try:
-            signature: object = self._signature()
-        except OSError as error:
-            signature = type(error)  # one complaint is enough, whatever the message
-        settled, self._seen = signature == self._seen, signature
-        if not settled or signature == self._read:
-            return None
-        self._read = signature
-        return self._proxies()
-
-    def _signature(self) -> tuple[int, int, int]:
-        found = self.path.stat()
-        return found.st_mtime_ns, found.st_size, found.st_ino
-
-    def _proxies(self) -> list[Proxy]:
-        with self.path.open("rb") as file:
-            content = file.read(_LARGEST_FILE_BYTES + 1)
-        if len(content) > _LARGEST_FILE_BYTES:
-            raise ProxyError(f"it has more than {_LARGEST_FILE_BYTES} bytes")
-        return parse_lines(content.decode("utf-8", "replace"))
+def _signature(path: Path) -> object:
+    """Differs when the file has changed; the kind of an error, for one complaint is enough of each."""
+    try:
+        found = path.stat()
+    except OSError as error:
+        return type(error)
+    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-def _of(file: _File | None) -> str:
+def _proxies_in(path: Path) -> list[Proxy]:
+    """Raises ProxyError, OSError."""
+    with path.open("rb") as file:
+        content = file.read(_LARGEST_FILE_BYTES + 1)
+    if len(content) > _LARGEST_FILE_BYTES:
+        raise ProxyError(f"it has more than {_LARGEST_FILE_BYTES} bytes")
+    return parse_lines(content.decode("utf-8", "replace"))
+
+
+def _of(file: Path | None) -> str:
     """Which file; nothing for what may be a proxy without http://, and hold a password."""
-    return "" if file is None or ":" in str(file.path) or "@" in str(file.path) else f" ({file.path})"
+    return "" if file is None or ":" in str(file) or "@" in str(file) else f" ({file})"
 
 
 def _said(error: ProxyError | OSError | ValueError) -> str:

@@ -93,11 +93,11 @@ _MOST_TASKS: Final = 50
 NO_TASK: Final = "(no task)"
 _OTHER: Final = "other"
 _KINDS: Final = ("page", "robots")
-_OUTCOMES: Final = {
-    "result": "completed_with_result",
-    "failure": "completed_with_failure",
+OUTCOMES: Final = {  # of seeds, by their names in a snapshot
+    "completed_with_result": "result",
+    "completed_with_failure": "failure",
     "filtered": "filtered",
-    "dead_letter": "dead_lettered",
+    "dead_lettered": "dead_letter",
     "spilled": "spilled",
     "cancelled": "cancelled",
 }
@@ -139,7 +139,7 @@ def by_name(*path: str, most: int = 20, without: str = "") -> Read:
 
 
 def _completed(document: Document) -> Reading:
-    for outcome, key in _OUTCOMES.items():
+    for key, outcome in OUTCOMES.items():
         if (value := number_at(document, "seeds", key)) is not None:
             yield (outcome,), value
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from site_spider import runtime
 from site_spider.adapters.local import log_file
 from site_spider.adapters.local import members as local_log_members
 from site_spider.adapters.local.log import LocalSeedLog
@@ -383,18 +384,48 @@ def test_what_is_complete_and_old_is_forgotten(log: LocalSeedLog, member: Member
 
 
 def test_what_another_group_has_not_read_is_kept(log: LocalSeedLog, member: Member) -> None:
+    """Also of one that has committed nothing yet."""
     produce(log, 10)
-    member.own(1)
-    member.consumer.commit({P: Position(0)})  # a group counts from its first commit on
     other = Member(log, TOPIC, "other")
+    other.own(1)
+    member.take(10)
+    member.consumer.commit({P: Position(10)})
+    wait(member, 2 * KEEP_SECONDS)
+    assert offsets(log) == list(range(10))
     other.take(10)
     other.consumer.commit({P: Position(2)})
     other.close()
-    member.take(10)
-    member.consumer.commit({P: Position(10)})
     wait_until(lambda: member.poll() or offsets(log) == list(range(2, 10)))
     wait(member, 2 * KEEP_SECONDS)
     assert offsets(log) == list(range(2, 10))
+
+
+def test_keys_that_were_deleted_are_forgotten_after_an_hour(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who follows the topic has read their tombstones. Ten a minute are deleted, and made anew."""
+    now = time.time()
+    monkeypatch.setattr(runtime, "time", lambda: now)
+    monkeypatch.setattr(runtime, "time_ns", lambda: int(now * 1e9))
+    log = LocalSeedLog(tmp_path, 1)
+    log.make_topic("tasks", 1, compacted=True)
+    most = 0
+    with closing(log.producer()) as producer, closing(log.reader("tasks", compacted=True)) as reader:
+        for number in range(10_000):
+            producer.send("tasks", b"task %d" % (number % 5_000), b"declared")
+            sent = producer.send("tasks", b"task %d" % (number % 5_000), None)
+            now += 6
+            if not number % 500:
+                sent.result()
+                while reader.poll(0):
+                    pass
+                with closing(log.reader("tasks", compacted=True)):
+                    most = max(most, len(list(log.read("tasks"))))
+        producer.send("tasks", b"task 7", b"declared").result()
+    assert most < 2_000
+    now += 7_200
+    with closing(log.reader("tasks", compacted=True)) as reader:
+        assert [message.value for message in reader.poll(1)] == [b"declared"]
 
 
 def test_what_is_young_is_kept_and_a_group_goes_on_where_it_was(tmp_path: Path) -> None:

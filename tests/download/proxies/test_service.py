@@ -8,6 +8,7 @@ import logging
 from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from scrapy.exceptions import (
     ResponseDataLossError,
 )
 from scrapy.http import Response
+from scrapy.settings import Settings
 
 from site_spider.download.proxies import pool as proxy_target
 from site_spider.download.proxies import service as proxy_service
@@ -378,20 +380,29 @@ def test_a_file_is_read_again_when_it_has_changed(
     ]
 
 
-def test_a_file_that_is_being_written_is_not_read_yet(tmp_path: Path) -> None:
+def test_a_file_that_is_being_written_is_not_read_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Only what has not changed between two looks counts: half a port is a port too."""
     path = tmp_path / "proxies"
     path.write_text(f"{ONE}\n")
-    file = proxy_service._File(path)
-    assert [proxy.url for proxy in file.first()] == [ONE]
-    path.write_text("http://two.test:31")
-    assert file.changed() is None
-    path.write_text(f"{TWO}\n")
-    assert file.changed() is None
-    found = file.changed()
-    assert found is not None
-    assert [proxy.url for proxy in found] == [TWO]
-    assert file.changed() is None
+    settings = Settings({"SITE_PROXIES": str(path)})
+    settings.setmodule("site_spider.settings", priority="default")
+    service = proxy_service.ProxyService(SimpleNamespace(settings=settings))  # type: ignore[arg-type]
+    written = iter(["http://two.test:31", f"{TWO}\n", None, None])
+    known: list[list[str]] = []
+
+    async def sleep(_seconds: float) -> None:
+        known.append([proxy.url for proxy in service.pool._order])
+        if (content := next(written, "")) == "":
+            raise asyncio.CancelledError
+        if content is not None:
+            path.write_text(content)
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(service._follow(path))
+    assert known == [[ONE], [ONE], [ONE], [TWO], [TWO]]
 
 
 # --- What no proxy gets: credentials of others, private hosts, robots.txt, a seed's choice

@@ -22,7 +22,6 @@ from scrapy.http import Response
 
 from site_spider.download.tls import CertificateError
 from site_spider.errors import ConfigError
-from site_spider.frontier.host_queue import level_of
 from site_spider.frontier.retry import PatientRetryMiddleware
 from site_spider.frontier.waiter import Waiter
 from site_spider.frontier.waiting_room import WaitingRoom
@@ -198,7 +197,7 @@ def test_retries_wait_behind_the_seeds_redirected_ones_too(
 
     def noted(room: WaitingRoom, waiter: Waiter, not_before: float) -> None:
         if not isinstance(waiter, SeedInFlight):
-            levels[urlsplit(waiter.url).path].append(level_of(waiter.priority))
+            levels[urlsplit(waiter.url).path].append(-waiter.priority)
         put(room, waiter, not_before)
 
     monkeypatch.setattr(WaitingRoom, "_put", noted)

@@ -9,9 +9,15 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scrapy import Request
 
 from site_spider.errors import ConfigError
-from site_spider.frontier.retry import may_retry, pause_seconds, read_limits, retry_after_seconds
+from site_spider.frontier.retry import (
+    PatientRetryMiddleware,
+    pause_seconds,
+    read_limits,
+    retry_after_seconds,
+)
 
 EXCEPTIONS = ("TimeoutError", "DNSLookupError")
 
@@ -46,12 +52,13 @@ def test_retry_after_is_read_in_both_forms_and_capped(value: str, seconds: float
 
 def retries(failures: list[str], limits: dict[str, int], usual: int = 2) -> int:
     """How many of these failures in a row are retried."""
-    earlier: list[str] = []
-    for reason in failures:
-        if not may_retry(reason, earlier, len(earlier), usual, limits):
-            break
-        earlier.append(reason)
-    return len(earlier)
+    middleware = PatientRetryMiddleware.__new__(PatientRetryMiddleware)
+    middleware.max_retry_times, middleware.limits = usual, limits
+    for count, reason in enumerate(failures):
+        request = Request("http://h.test/", meta={"retry_times": count})
+        if not middleware._may_retry(request, reason, tuple(failures[:count])):
+            return count
+    return len(failures)
 
 
 @pytest.mark.parametrize(

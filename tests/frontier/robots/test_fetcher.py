@@ -19,6 +19,7 @@ from scrapy.robotstxt import RobotParser
 
 from site_spider.download.names import PrivateHostError
 from site_spider.errors import ConfigError
+from site_spider.frontier.frontier import Frontier
 from site_spider.frontier.robots import Robots
 from site_spider.service.service import SeedService
 from site_spider.spiders.crawl_spider import SeedSpider
@@ -270,7 +271,7 @@ def test_settings_that_cannot_be_used_are_named(tmp_path: Path, name: str, value
     settings = settings_for(tmp_path, ROBOTSTXT_OBEY=True, **{name: value})
 
     async def make() -> None:
-        Robots.from_crawler(Crawler(SeedSpider, settings))
+        Robots.from_crawler(Crawler(SeedSpider, settings), Frontier(), lambda: None, lambda _url: False)
 
     with pytest.raises(ConfigError, match=name):
         asyncio.run(make())

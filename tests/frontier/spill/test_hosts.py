@@ -10,8 +10,7 @@ import confluent_kafka
 from site_spider.contracts.seed_log import Partition
 from site_spider.engine.background import Background
 from site_spider.errors import LogUnavailable
-from site_spider.frontier.spill import Ownership
-from site_spider.intake.seed_queue import TopicPartitions
+from site_spider.frontier.spill import TopicPartitions
 from site_spider.ledger.ledger import Ledger
 
 
@@ -22,24 +21,17 @@ def _raise(error: BaseException) -> None:
 HOSTS = [f"host{number}.test" for number in range(200)]
 
 
-def on_a_loop(check: Callable[[], object]) -> None:
-    async def run() -> None:
-        check()
-
-    asyncio.run(run())
-
-
-def owned_by(ownership: Ownership) -> Callable[[str], bool]:
+def owned_by(ownership: TopicPartitions) -> Callable[[str], bool]:
     return lambda host: ownership.owns(host, "seeds")
 
 
-def shared(assigned: list[int], count: int = 4) -> tuple[Ownership, Ledger]:
+def shared(assigned: list[int], count: int = 4) -> tuple[TopicPartitions, Ledger]:
     ledger = Ledger()
     for number in assigned:
         ledger.assign(Partition("seeds", number), None)
     partitions = TopicPartitions(["seeds"], ledger, lambda _topic: count, Background(_raise))
     asyncio.run(partitions.ask())
-    return Ownership(partitions), ledger
+    return partitions, ledger
 
 
 def test_a_host_belongs_where_producers_send_its_seeds() -> None:
@@ -63,15 +55,11 @@ def test_it_follows_the_assignment_at_once() -> None:
 def test_a_look_tells_when_hosts_have_changed_hands() -> None:
     """Then what waits is looked through, and only then."""
     ownership, ledger = shared([0])
-
-    def check() -> None:
-        assert ownership.look()
-        assert not ownership.look()
-        ledger.assign(Partition("seeds", 1), None)
-        assert ownership.look()
-        assert not ownership.look()
-
-    on_a_loop(check)
+    assert ownership.have_hosts_moved()
+    assert not ownership.have_hosts_moved()
+    ledger.assign(Partition("seeds", 1), None)
+    assert ownership.have_hosts_moved()
+    assert not ownership.have_hosts_moved()
 
 
 def test_all_hosts_are_ours_while_the_partitions_are_not_known() -> None:
@@ -83,4 +71,4 @@ def test_all_hosts_are_ours_while_the_partitions_are_not_known() -> None:
     for count in (away, lambda _topic: 0):
         partitions = TopicPartitions(["seeds"], Ledger(), count, Background(_raise))
         asyncio.run(partitions.ask())
-        assert all(map(owned_by(Ownership(partitions)), HOSTS))
+        assert all(map(owned_by(partitions), HOSTS))

@@ -20,7 +20,7 @@ from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.adapters.local.log_file import LocalProducer
 from site_spider.errors import ConfigError, SinkRejected
 from site_spider.frontier import spill
-from site_spider.frontier.spill import Ownership, SeedWriter
+from site_spider.frontier.spill import SeedWriter, TopicPartitions
 from site_spider.frontier.waiting_room import build_frontier, build_load, build_politeness
 from site_spider.page.url import url_id
 from site_spider.service.config import ServiceSettings
@@ -180,7 +180,7 @@ def test_a_topic_that_does_not_answer_holds_the_crawl_up(
         if service is None or service.parts.seeds is None:
             return False
         if held and len(held) >= service.parts.room.load.spilling > 5_000 and not site.visits["stop"]:
-            assert not service.parts.back_pressure.may_download()
+            assert service.parts.back_pressure.hindrance()
             assert service.parts.queues.lengths()["spilling"] > 5_000
             assert service.parts.seeds.room() == 0
             site.visits["stop"] = 1
@@ -243,7 +243,7 @@ def test_what_a_seed_cannot_say_stays(tmp_path: Path, site: Site) -> None:
 @pytest.fixture
 def foreign(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A host that is another process': what comes back from the topic is that process' work."""
-    monkeypatch.setattr(Ownership, "owns", lambda self, host, _topic: host != "other.test")
+    monkeypatch.setattr(TopicPartitions, "owns", lambda self, host, _topic: host != "other.test")
     return "other.test"
 
 
@@ -282,7 +282,9 @@ def test_a_retry_waits_where_it_would_have_waited_here(
     """A redirect raised its priority; a retry of it, in the other process, is placed behind the seeds."""
     priorities: list[int] = []
     # the process that has sent it takes the part of the other one from the first attempt there
-    monkeypatch.setattr(Ownership, "owns", lambda self, host, _: host != "other.test" or bool(priorities))
+    monkeypatch.setattr(
+        TopicPartitions, "owns", lambda self, host, _: host != "other.test" or bool(priorities)
+    )
 
     def far(request: Request) -> Response:
         priorities.append(request.priority)
@@ -350,15 +352,15 @@ def test_what_waits_is_sent_after_a_host_that_moves(
 ) -> None:
     """At a rebalance: links to its pages are another process' now, and each is fetched once."""
     ours = True
-    monkeypatch.setattr(Ownership, "owns", lambda self, host, _topic: ours or host != "other.test")
-    look = Ownership.look
+    monkeypatch.setattr(TopicPartitions, "owns", lambda self, host, _topic: ours or host != "other.test")
+    look = TopicPartitions.have_hosts_moved
     changes: list[bool] = []
 
-    def look_again(self: Ownership) -> bool:
+    def look_again(self: TopicPartitions) -> bool:
         changes.append(ours)
         return look(self) or changes[-2:] == [True, False]
 
-    monkeypatch.setattr(Ownership, "look", look_again)
+    monkeypatch.setattr(TopicPartitions, "have_hosts_moved", look_again)
 
     async def slow(request: Request) -> Response:
         nonlocal ours
@@ -445,33 +447,6 @@ def test_a_partition_may_leave_while_messages_are_on_their_way(
     assert found.lag == 1
     assert found.seeds["handed_back"] == 1
     assert site.visits == {"root": 1}
-
-
-def test_a_host_that_hangs_leaves_room_for_the_partitions_of_others(tmp_path: Path, site: Site) -> None:
-    """Though its seeds alone, polled at once, would be as many as may be in flight."""
-    producer = LocalSeedLog(tmp_path).producer()
-    for number in range(200):
-        producer.send("seeds", b"slow.test", json.dumps({"url": f"http://slow.test/{number}"}).encode())
-    for number in range(5):
-        producer.send("seeds", b"host.test", json.dumps({"url": f"{HOST}/fast{number}"}).encode())
-        site.has(f"fast{number}")
-    assert producer.flush(300) == 0
-    producer.close()
-    may_answer = asyncio.Event()
-
-    async def hangs(request: Request) -> Response:
-        await may_answer.wait()
-        return page(request)
-
-    engine.ANSWERS |= {f"/{number}": hangs for number in range(200)}
-
-    def fast_done(_crawler: Crawler) -> bool:
-        if all(site.visits[f"fast{number}"] for number in range(5)):
-            may_answer.set()
-        return may_answer.is_set()
-
-    crawl(tmp_path, [], until=fast_done, SITE_MAX_SEEDS_IN_FLIGHT=40)
-    assert may_answer.is_set()
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,7 @@ from scrapy.crawler import Crawler
 from scrapy.http import Response
 
 from site_spider.contracts.seed_log import Listener, Message, Partition, Position
-from site_spider.intake.intake import Arrival
 from site_spider.ledger import metadata as commit_metadata
-from site_spider.ledger.ledger import Ledger
 from site_spider.ledger.metadata import Ahead, Suspicion
 from site_spider.seed.seed import parse_seed
 from site_spider.service import config as parts
@@ -204,7 +202,7 @@ def test_a_topic_that_is_made_anew_ends_the_care_for_what_was_on_it(
             (old,) = (entry.message for entry in service.parts.completion.begun()[:1])
             new = Message(old.partition, 0, None, json.dumps(seed(1_000)).encode())
             assert service.parts.seeds is not None
-            service.parts.seeds.arrived([Arrival(new, parse_seed(new.value, frozenset()))])
+            service.parts.seeds.arrived([(new, parse_seed(new.value, frozenset()))])
             is_new = True
             may_answer.set()
         return is_new and sum(ledger.outcomes.values()) == 1 and ledger.in_flight == 0
@@ -262,30 +260,3 @@ def test_seeds_of_other_hosts_are_polled_though_a_slow_one_has_a_thousand_before
     found = crawl(tmp_path, seeds, until=fast_ones_are_through)
     assert most > 1_400
     assert {str(n) for n in range(1_500, 1_530)} <= set(found.documents)
-
-
-def test_the_setting_is_a_limit_all_the_same(tmp_path: Path) -> None:
-    """However many hosts make wait."""
-    in_flight: list[int] = []  # at each request, once the crawl was seen
-    ledgers: list[Ledger] = []
-
-    def all_are_through(crawler: Crawler) -> bool:
-        service = SeedService.of(crawler)
-        assert service is not None
-        ledgers.append(service.parts.completion.ledger)
-        return sum(ledgers[0].outcomes.values()) == 100
-
-    async def slow(request: Request) -> Response:
-        in_flight.extend(ledger.in_flight for ledger in ledgers[:1])
-        await asyncio.sleep(0.005)
-        return page(request)
-
-    engine.ANSWERS.update({f"/{number}": slow for number in range(100)})
-    crawl(
-        tmp_path,
-        [seed(n) for n in range(100)],
-        until=all_are_through,
-        SITE_MAX_SEEDS_IN_FLIGHT=10,
-        CONCURRENT_REQUESTS_PER_DOMAIN=1,
-    )
-    assert 1 < max(in_flight) <= 10

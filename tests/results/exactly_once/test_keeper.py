@@ -15,7 +15,7 @@ from site_spider.ledger.completion import Completion, Job, SeedListener, job_of
 from site_spider.ledger.ledger import Ledger, Outcome, SeedInFlight
 from site_spider.results.batch import BatchLimits
 from site_spider.results.commits import Member
-from site_spider.results.exactly_once import CommitLimits, ExactlyOnce, TransactionCommits, TransactionOutcome
+from site_spider.results.exactly_once import ExactlyOnce, TransactionCommits, TransactionOutcome
 from site_spider.results.held import Transaction
 from site_spider.seed.seed import parse_seed
 from site_spider.service.config import ServiceSettings
@@ -155,12 +155,12 @@ class Crawl:
     def __init__(self, *answers: Exception | Mapping[int, str] | bool, backlog_bytes: int = 10_000) -> None:
         self.completion = Completion(Ledger())
         self.given_up: list[str] = []
-        limits = CommitLimits(BatchLimits(age_seconds=0.0), backlog_bytes)
         told = Told()
         self.together = ExactlyOnce(
             self.completion,
             self,  # type: ignore[arg-type] # its own dead letters
-            limits,
+            BatchLimits(age_seconds=0.0),
+            backlog_bytes,
             MEMBER,
             told,
             is_urgent=lambda: False,
@@ -228,7 +228,7 @@ async def test_a_commit_that_something_waits_for_never_undoes_the_transaction_be
     root = crawl.begin(0)
     crawl.together.keep(root, record("a"))
     crawl.end(root.entry)
-    asked = crawl.completion.positions()
+    asked = crawl.completion.ledger.positions()
     done: list[bool] = []
     crawl.together.commit_first(asked, lambda: done.append(True))
     assert asked[P].offset == 0
@@ -245,7 +245,7 @@ class BeginsTheNext(SeedListener):
         self.crawl = crawl
 
     def ended(self, entry: SeedInFlight) -> None:
-        self.crawl.together.commit_first(self.crawl.completion.positions(), lambda: None)
+        self.crawl.together.commit_first(self.crawl.completion.ledger.positions(), lambda: None)
 
 
 async def test_what_begins_when_one_seed_of_a_transaction_is_complete_does_not_undo_the_others() -> None:
@@ -253,7 +253,7 @@ async def test_what_begins_when_one_seed_of_a_transaction_is_complete_does_not_u
     crawl = Crawl()
     crawl.completion.add(BeginsTheNext(crawl))
     roots = [crawl.begin(offset) for offset in range(4)]
-    crawl.together.commit_first(crawl.completion.positions(), lambda: None)  # occupies the thread
+    crawl.together.commit_first(crawl.completion.ledger.positions(), lambda: None)  # occupies the thread
     for root in roots:
         crawl.together.keep(root, record(str(root.entry.offset)))
         crawl.end(root.entry)
@@ -310,7 +310,7 @@ async def test_a_result_that_kafka_refuses_makes_its_seed_a_dead_letter_and_no_o
     """The dead letter's hold keeps the seed open; the rest of its tree is stored with it."""
     crawl = Crawl({1: "too large"})
     good, bad = crawl.begin(0), crawl.begin(1)
-    crawl.together.commit_first(crawl.completion.positions(), lambda: None)  # occupies the thread
+    crawl.together.commit_first(crawl.completion.ledger.positions(), lambda: None)  # occupies the thread
     crawl.thread.consumer.answers.insert(0, {})
     for root in (good, bad):
         crawl.together.keep(root, record(str(root.entry.offset)))
@@ -321,7 +321,7 @@ async def test_a_result_that_kafka_refuses_makes_its_seed_a_dead_letter_and_no_o
     crawl.run()
     assert crawl.thread.consumer.stored[-1] == ["0"]
     assert crawl.completion.ledger.in_flight == 1
-    crawl.completion.set_aside(bad.entry)
+    crawl.completion.end_as(bad.entry, Outcome.DEAD_LETTER)
     crawl.run()
     assert crawl.completion.ledger.in_flight == 0
     assert crawl.committed[-1] == 2

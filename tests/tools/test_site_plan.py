@@ -32,14 +32,8 @@ def test_the_plan_holds_every_kind_and_mostly_plain_pages() -> None:
     assert len(ids) == len(set(ids)) < 5000
     assert any(seed.value.startswith(BOM) for seed in seeds)
     assert any(seed.url.startswith("HTTP://") for seed in seeds)
-
-
-def test_every_planned_seed_has_an_expectation() -> None:
-    """All can be worked out; an unknown path would show as an unexpected 404."""
-    for seed in plan(PORT, 1000, 10):
-        wanted = seed.expectation
-        assert wanted.status
-        assert wanted.status != (404,) or seed.kind in {"missing", "head-missing"}, seed.url
+    unknown = {seed.url for seed in seeds if seed.expectation.status == (404,)}
+    assert unknown == {seed.url for seed in seeds if seed.kind in {"missing", "head-missing"}}
 
 
 @pytest.mark.parametrize(
@@ -92,6 +86,6 @@ def test_an_expectation_says_what_is_wrong_with_a_document() -> None:
 def test_bad_messages_are_told_apart_and_fit_into_kafka() -> None:
     """Each has a name of its own and stays below the broker's usual limit."""
     found = bad_messages(PORT)
-    assert len({bad.name for bad in found}) == len(found) > 80
+    assert len({bad.name for bad in found}) == len(found) > 40
     assert max(len(bad.value or b"") for bad in found) < 1_000_000
     assert bad_messages(PORT) == found
