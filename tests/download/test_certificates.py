@@ -174,7 +174,7 @@ def test_authorities_of_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert outcome(context, "h.test") == "<p>page"
 
 
-# --- Certificates of sites behind a proxy count as they do without one, and no session goes thr
+# --- Sites behind a proxy: certificates count as they do without one, and sessions stay apart
 
 
 GOOD = ("good", "with a middle", "expired, unverified")

@@ -1,4 +1,4 @@
-"""The client's side of TLS against Python's server, both in memory."""
+"""The client's side of TLS against Python's server, both in memory, and the sessions that are kept."""
 
 from __future__ import annotations
 

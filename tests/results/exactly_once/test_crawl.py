@@ -16,6 +16,7 @@ from site_spider import settings as defaults
 from site_spider.adapters.local.log import LocalConsumer, LocalSeedLog
 from site_spider.contracts.seed_log import Listener, Partition, Position
 from site_spider.contracts.sink import Exchange, Record
+from site_spider.errors import LogUnavailable
 from site_spider.frontier.spill import Spill
 from site_spider.ledger import metadata as commit_metadata
 from site_spider.ledger.completion import job_of
@@ -35,12 +36,16 @@ class PlayedConsumer(LocalConsumer):
 
     stored: ClassVar[list[Record]] = []
     transactions: ClassVar[int] = 0
+    away: ClassVar[int] = 0  # so many of the next transactions fail
     refuses: ClassVar[str] = ""  # the url_id of a result
 
     def commit_with(
         self, items: Sequence[Item], positions: Mapping[Partition, Position]
     ) -> Mapping[int, str]:
         cls = type(self)
+        if items and cls.away:
+            cls.away -= 1
+            raise LogUnavailable("the played log is away")
         results = [item for item in items if isinstance(item, Record)]
         if cls.refuses in {result.key for result in results}:
             numbers = (
@@ -89,7 +94,7 @@ def _complete(position: Position) -> int:
 def clean() -> None:
     PlayedConsumer.stored.clear()
     PlayedLog.told.clear()
-    PlayedConsumer.transactions = 0
+    PlayedConsumer.transactions = PlayedConsumer.away = 0
     PlayedConsumer.refuses = ""
 
 
