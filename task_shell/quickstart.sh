@@ -139,7 +139,7 @@ show() {
 
 say_what_next() {
     if [[ $interrupted == yes ]]; then say "Interrupted: unfinished seeds stay in the seed log."; fi
-    grep -o 'site_spider is .*' "$log" | head -n 1 || true
+    grep -o 'site_spider is .*' "$log" | head -n 1 | sed 's/pure Python/& (--compiled makes it faster)/' || true
     say "The crawl took $1 s. Seeds and results are kept in $SITE_DATA_DIR, the crawler's log is $log."
     headline "What to try next"
     cat <<END
@@ -150,7 +150,7 @@ say_what_next() {
   .venv/bin/scrapy dead-letters --format json         # messages that are not valid seeds
   echo http://example.com/ | .venv/bin/scrapy seed -  # one more seed ...
   ./task_shell/crawl_spider.sh --until-done           # ... and the crawler again
-  ./task_shell/quickstart.sh FILE                     # your own URLs, one a line
+  ./task_shell/quickstart.sh FILE                     # your own URLs, one a line, beside what is there
 
 With Kafka and Elasticsearch instead: set SITE_KAFKA_BROKERS=host:port, SITE_SINKS=elasticsearch and
 SITE_ELASTICSEARCH_HOSTS=http://host:port, or try ./task_shell/servers.sh start kafka elasticsearch

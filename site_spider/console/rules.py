@@ -306,7 +306,7 @@ def _reasons(counts: Counter[str]) -> str:
         for name, count in counts.most_common(_MOST_NAMES)
         if count >= 0.5
     ]
-    return f" ({', '.join(named)})" if named else ""
+    return f" (pages: {', '.join(named)})" if named else ""
 
 
 def _percent(part: float, whole: float) -> str:

@@ -75,13 +75,15 @@ def test_a_callback_that_fails_for_one_task_is_named_with_the_task() -> None:
     tasks = {"largest": [task("good", 950, 0), task("spring", 2, 48, callback=48)], "others": {"tasks": 0}}
     reasons = {"callback": 48, "dns": 10}
     found = scene({"tasks": tasks, "reasons": reasons, "seeds": seeds(2000, 1012, 58)})
-    assert "Task spring: the spider's callback fails: 48 of 50 seeds failed (callback 48)." in said(found)
+    assert "Task spring: the spider's callback fails: 48 of 50 seeds failed (pages: callback 48)." in said(
+        found
+    )
     assert "Task good" not in said(found)
 
 
 def test_many_failures_are_said_with_their_reasons() -> None:
     found = scene({"seeds": seeds(1000, 460, 510), "reasons": {"dns": 410, "timeout": 100}})
-    assert "56 % of the seeds of the last 10 min failed (dns 400, timeout 100)." in said(found)
+    assert "56 % of the seeds of the last 10 min failed (pages: dns 400, timeout 100)." in said(found)
 
 
 def test_other_pauses_are_said_with_what_to_set() -> None:
