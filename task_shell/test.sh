@@ -3,7 +3,8 @@
 #
 # Theory of operation. One pytest has several workers (pytest-xdist): more than there are cores, because each waits for
 # servers and crawlers for most of its time. The servers that tests share are started and stopped here, for all of them.
-# mypy takes one core for a minute: it runs beside all else, and is heard at the end.
+# Debian's packages and pip's are installed at once. mypy and what else reads the sources alone run beside the tests, and
+# are heard at the end.
 # Pytest has a session of its own: Ctrl-C reaches this script alone, which passes one SIGINT on to it and its workers,
 # so that fixtures stop what they have started.
 set -euo pipefail
@@ -40,7 +41,7 @@ SITE_KAFKA_BROKERS, SITE_ELASTICSEARCH_HOSTS, SITE_HBASE_PORT and SITE_REDIS_URL
   --nightly    only the tests that are too long for each change (marked nightly)
 
 Environment:
-  TEST_WORKERS    how many processes run all tests, or the quick ones (default 6 and 2)
+  TEST_WORKERS    how many processes run all tests, or the quick ones (default 8 and 2)
 
 Exit code: 0 when everything has passed.
 END
@@ -59,9 +60,9 @@ source "$here/lib/packages.sh"
 # shellcheck source=task_shell/lib/leash.sh
 source "$here/lib/leash.sh"
 
-failed=() started=() starter='' tests='' typing='' typing_log='' places_before=''
+failed=() started=() beside=() starter='' tests='' places_before=''
 pytest=(python -m pytest --timeout="$test_timeout_seconds")
-workers=${TEST_WORKERS:-6} quick_workers=${TEST_WORKERS:-2} # quick tests do not wait
+workers=${TEST_WORKERS:-8} quick_workers=${TEST_WORKERS:-2} # quick tests do not wait
 
 # check NAME COMMAND...
 check() {
@@ -114,22 +115,34 @@ stop_servers() {
     if ((${#started[@]} > 0)); then servers stop "${started[@]}" >/dev/null 2>&1 || true; fi
 }
 
-start_mypy() {
-    typing_log=$(mktemp)
-    mypy >"$typing_log" 2>&1 </dev/null &
-    typing=$!
+# beside NAME COMMAND...: a check that runs while others do
+beside() {
+    local log
+    log=$(mktemp)
+    "${@:2}" >"$log" 2>&1 </dev/null &
+    beside+=("$1 $! $log")
 }
 
-await_mypy() {
-    wait "$typing" || failed+=(mypy)
-    typing=''
-    printf '\n--- mypy\n'
-    cat "$typing_log"
+# hear_beside: in the order in which they were begun
+hear_beside() {
+    local one name pid log
+    for one in "${beside[@]}"; do
+        read -r name pid log <<<"$one"
+        wait "$pid" || failed+=("$name")
+        printf '\n--- %s\n' "$name"
+        cat "$log"
+        rm "$log"
+    done
+    beside=()
 }
 
-stop_mypy() {
-    if [[ -n $typing ]]; then kill "$typing" 2>/dev/null || true; fi
-    rm -f "$typing_log"
+stop_beside() {
+    local one name pid log
+    for one in "${beside[@]}"; do
+        read -r name pid log <<<"$one"
+        kill "$pid" 2>/dev/null || true
+        rm -f "$log"
+    done
 }
 
 collect() { python -m pytest --collect-only -qq | tail -n 1; }
@@ -164,7 +177,7 @@ stop_tests() {
 stop_all() {
     trap : INT TERM HUP
     stop_tests
-    stop_mypy
+    stop_beside
     stop_servers
 }
 
@@ -172,17 +185,17 @@ check_all() {
     trap stop_all EXIT
     trap 'exit 130' INT TERM HUP
     start_servers
-    start_mypy
+    beside mypy mypy
     check "ruff check" ruff check .
     check "ruff format" ruff format --check .
-    check "lint-imports" lint-imports
-    check "shellcheck" shellcheck -x task_shell/*.sh task_shell/*/*.sh .ci/run
     check "pytest --collect-only" collect # writes the bytecode that workers read
+    beside lint-imports lint-imports
+    beside shellcheck shellcheck -x task_shell/*.sh task_shell/*/*.sh .ci/run
     await_servers
     places_before=$(places)
     printf '\n--- pytest\n'
     run_tests
-    await_mypy
+    hear_beside
     check "files that tests leave behind" same_places
     printf '\n'
     if ((${#failed[@]} > 0)); then
@@ -191,13 +204,24 @@ check_all() {
     say "Everything has passed in $SECONDS s."
 }
 
+# prepare ARGUMENT: the packages of Python and, unless the tests are those that start no process, of Debian
+prepare() {
+    local programs=''
+    if [[ $1 != --quick ]]; then
+        need_python # by apt, if it is missing, which takes turns with nobody
+        install_programs &
+        programs=$!
+    fi
+    prepare_venv requirements.txt requirements-dev.txt
+    if [[ -n $programs ]]; then wait "$programs" || exit 1; fi # it has said why
+}
+
 main() {
     case ${1:-} in
     -h | --help) usage && exit 0 ;;
     esac
     cd "$project"
-    prepare_venv requirements.txt requirements-dev.txt
-    install_programs
+    prepare "${1:-}"
     export PATH=$venv/bin:$PATH VIRTUAL_ENV=$venv
     unset PYTHONDONTWRITEBYTECODE # hundreds of processes start
     python -m compileall -q site_spider tools

@@ -12,7 +12,7 @@ from typing import Self
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from tools.site.certificate import Wish, addresses, authority, signed
+from tools.site.certificate import addresses, authority, signed
 
 
 class Authority:
@@ -22,9 +22,9 @@ class Authority:
         self.folder = folder
         folder.mkdir()
         root = authority(name)
-        server = signed(Wish(names=addresses("127.0.0.1"), common_name="server"), root)
+        server = signed(root, names=addresses("127.0.0.1"), common_name="server")
         for_clients = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH])
-        client = signed(Wish(common_name="client", more=[for_clients]), root)
+        client = signed(root, common_name="client", more=[for_clients])
         (folder / "ca.pem").write_bytes(root.pem)
         for file, one in (("server", server), ("client", client)):
             (folder / f"{file}.pem").write_bytes(one.pem)

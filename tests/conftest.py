@@ -140,11 +140,11 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """A test that is a coroutine runs in a loop of its own, or as `run` of its module does it."""
+    """A test that is a coroutine runs in a loop of its own, or as `run_test` of its module does it."""
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
-    getattr(pyfuncitem.module, "run", asyncio.run)(pyfuncitem.obj(**arguments))
+    getattr(pyfuncitem.module, "run_test", asyncio.run)(pyfuncitem.obj(**arguments))
     return True
 
 

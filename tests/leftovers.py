@@ -67,6 +67,7 @@ class Leftovers:
         )  # where tmp_path stays to be looked at
         os.environ["TESTS_WORKER"] = str(os.getpid())
         os.environ["TMPDIR"] = str(self._temporary)
+        os.environ["XDG_STATE_HOME"] = str(self._temporary / "site_spider-state")  # not ~/.local
         tempfile.tempdir = None  # asks the environment again
         self._seen: set[int] = set()
         self._processes: set[int] = set()

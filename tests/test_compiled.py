@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import hatch_build
+from tests.commands.project import Project
 from tests.debian import program
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -89,22 +90,19 @@ def test_all_tests_of_the_folders_pass(folder: Path) -> None:
 
 
 def test_a_crawl_ends_and_says_that_it_is_compiled(folder: Path, tmp_path: Path) -> None:
-    said = f"site_spider is compiled ({len(hatch_build.modules())} modules)"
-    data = {"SITE_DATA_DIR": str(tmp_path), "SITE_ALLOW_PRIVATE_HOSTS": "true"}
+    project = Project(tmp_path)
+    project.produce("seeds", (None, b'{"url": "http://127.0.0.1:1/"}'))
     scrapy = str(Path(sys.executable).with_name("scrapy"))
-    assert said in run(scrapy, "version", "-v", folder=folder).stdout
-    seeds = tmp_path / "seeds.txt"
-    seeds.write_text("http://127.0.0.1:1/\n")
-    assert run(scrapy, "seed", str(seeds), folder=folder, **data).returncode == 0
-    crawl = run(scrapy, "crawl", "crawl_spider", folder=folder, SITE_IDLE_CLOSE_SECONDS="1", **data)
+    given = {"SITE_ALLOW_PRIVATE_HOSTS": "true", "SITE_IDLE_CLOSE_SECONDS": "1", "RETRY_TIMES": "0"}
+    given |= {"SITE_DATA_DIR": str(tmp_path)}
+    crawl = run(scrapy, "crawl", "crawl_spider", folder=folder, **given)
     assert crawl.returncode == 0
-    assert said in crawl.stderr
-    assert "ConnectionRefusedError" in run(scrapy, "results", folder=folder, **data).stdout
+    assert f"site_spider is compiled ({len(hatch_build.modules())} modules)" in crawl.stderr
+    assert "ConnectionRefusedError" in project.within("results").stdout
 
 
-def test_a_checkout_is_pure() -> None:
-    scrapy = str(Path(sys.executable).with_name("scrapy"))
-    assert "site_spider is pure Python" in run(scrapy, "version", "-v").stdout
+def test_a_checkout_is_pure(tmp_path: Path) -> None:
+    assert "site_spider is pure Python" in Project(tmp_path).within("version", "-v").stdout
 
 
 def test_a_missing_compiler_is_named_with_its_package() -> None:

@@ -11,8 +11,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
-
 from site_spider import runtime, webhook
 from site_spider.commands.output import Column, print_json, print_table, show
 from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
@@ -23,13 +21,13 @@ from site_spider.seed.seed import Seed
 from site_spider.seed.tiers import CrawlTopics
 from site_spider.service import config as parts
 from site_spider.service.config import check_ends_are_told, guard_of, spill_keys
+from site_spider.sources.library import parse, read_with
 from site_spider.tasks.control_log import Endings, read_endings, send
 from site_spider.tasks.desk import TaskDesk, TaskFacts, TaskOrders, TaskOverview
 from site_spider.tasks.ending import TaskEnding
 from site_spider.tasks.ends import attempts_of, tried
 from site_spider.tasks.follower import TopicView
 from site_spider.tasks.record import (
-    MAX_RECORD_BYTES,
     BadTask,
     Task,
     TaskRules,
@@ -282,8 +280,8 @@ class Command(SiteCommand):
 
     def resume(self) -> None:
         """What was parked comes back."""
-        said, phase, back, _ = self._orders.resume()
-        self._answer(said, state=phase.name, reason=phase.reason, returned=back)
+        ordered, phase = self._orders.resume(), self.desk.board.phase(self.task_id)
+        self._answer(ordered.said, state=phase.name, reason=phase.reason, returned=ordered.returned)
 
     def cancel(self) -> None:
         """What has not begun ends. Prints the totals when they change no more."""
@@ -431,34 +429,8 @@ VERBS: Mapping[str, Verb] = {
 
 
 def _read(path: Path) -> dict[str, Any]:
-    try:
-        with path.open("rb") as file:
-            raw = file.read(MAX_RECORD_BYTES + 1)
-        if len(raw) > MAX_RECORD_BYTES:
-            raise BadTask(f"{path} is larger than {MAX_RECORD_BYTES} bytes")
-        fields = yaml.load(raw, Loader=_Loader)  # noqa: S506 - a SafeLoader
-    except OSError as error:
-        raise BadTask(f"{path} cannot be read: {error.strerror or error}") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise BadTask(f"{path} is no YAML: {' '.join(str(error).split())[:300]}") from None
-    if not isinstance(fields, dict) or not all(isinstance(name, str) for name in fields):
-        raise BadTask(f"{path} must be a mapping with fields of a task, such as weight")
-    return fields
-
-
-class _Loader(yaml.SafeLoader):
-    """Without aliases, which could repeat a value without end; dates stay texts."""
-
-    yaml_implicit_resolvers = {  # noqa: RUF012 - as its base declares it
-        first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":timestamp")]
-        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        """As in yaml.Composer."""
-        if self.check_event(yaml.AliasEvent):
-            raise yaml.YAMLError("aliases are not taken")
-        return super().compose_node(parent, index)
+    keys = "fields of a task, such as weight"
+    return read_with(path, lambda raw, path: parse(raw, path, Task, dict[str, Any], keys))
 
 
 def _is_told(ending: TaskEnding | None) -> bool:

@@ -253,18 +253,16 @@ class PublicHostResolver:
         may_be_private = self._allow_private or hostName == proxy_address.get()
 
         def pass_on(found: list[IAddress]) -> None:
-            public = [each for each in found if may_be_private or is_public(each.host)]
+            public: list[Any] = [each for each in found if may_be_private or is_public(each.host)]
             _refused.pop(hostName, None)
             if found and not public:
                 _refused[hostName] = None
             for each in public:
-                address: Any = each
-                resolutionReceiver.addressResolved(type(address)(address.type, address.host, portNumber))
+                resolutionReceiver.addressResolved(type(each)(each.type, each.host, portNumber))
             resolutionReceiver.resolutionComplete()
 
         def learn(found: list[IAddress]) -> None:
-            found = found[: _MOST_ADDRESSES * len(_FAMILIES)]
-            if found:
+            if found := found[: _MOST_ADDRESSES * len(_FAMILIES)]:
                 self._known[hostName] = (self._reactor.seconds() + _TTL_SECONDS, found)
             pass_on(found)
 

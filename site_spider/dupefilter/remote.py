@@ -188,8 +188,7 @@ class DoneCourier:
             answer, questions = self._answer, list(self._questions)
             self._answer, self._questions = None, {}
             try:
-                known = await self._insist(self._reads, self.store.known, questions)
-                if not isinstance(known, _GaveUp):
+                for known in await self._insist(self._reads, self.store.known, questions):
                     self._done.learn(known)
                     self._count("dupefilter/known_elsewhere", len(known))
             finally:
@@ -201,7 +200,7 @@ class DoneCourier:
     async def _write(self) -> None:
         while not self._closing.is_set():
             while batch := self._done.take(_BATCH):
-                if await self._insist(self._writes, self.store.add, batch) is _GAVE_UP:
+                if not await self._insist(self._writes, self.store.add, batch):
                     return
                 self._written(len(batch))
             await self._pause(_WRITE_SECONDS)
@@ -224,8 +223,8 @@ class DoneCourier:
 
     async def _insist(
         self, outage: Outage, call: Callable[[Sequence[bytes]], T], fingerprints: Sequence[bytes]
-    ) -> T | _GaveUp:
-        """Call until it succeeds, or until the end of the crawl."""
+    ) -> list[T]:
+        """Call until it succeeds, and give its answer; nothing at the end of the crawl."""
         while True:
             try:
                 answer = await self._on_a_thread(call, fingerprints)
@@ -234,9 +233,9 @@ class DoneCourier:
                 await self._pause(_RETRY_SECONDS)
             else:
                 outage.is_over()
-                return answer
+                return [answer]
             if self._closing.is_set():
-                return _GAVE_UP
+                return []
 
     async def _pause(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
@@ -245,10 +244,3 @@ class DoneCourier:
 
     async def _on_a_thread(self, call: Callable[..., T], *arguments: object) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, call, *arguments)
-
-
-class _GaveUp:
-    """No answer: the crawl has ended."""
-
-
-_GAVE_UP = _GaveUp()

@@ -36,7 +36,6 @@ from types import CoroutineType, MethodType
 from typing import Any
 
 from pydispatch import dispatcher
-from pydispatch.robustapply import robustApply
 from scrapy import Request, Spider, signals
 from scrapy.core.engine import ExecutionEngine
 from scrapy.crawler import Crawler
@@ -61,7 +60,7 @@ from site_spider.engine.background import Turns
 from site_spider.engine.guard import is_being_cancelled
 from site_spider.engine.scrapy_parts import QuickCoreStats, forget_frames
 
-# --- signals: Scrapy's signals at no cost when nobody listens, and without a task when no receiver waits -
+# --- signals: Scrapy's signals at no cost when nobody listens --------------------------------------------
 
 logger = logging.getLogger(__name__)
 
@@ -99,27 +98,9 @@ class QuickSignals(SignalManager):
         return []
 
     async def send_catch_log_async(self, signal: Any, **kwargs: Any) -> list[tuple[Any, Any]]:
-        """As Scrapy's; for `item_scraped` receivers that are plain functions are called one by one."""
-        if signal is not signals.item_scraped:
-            return await super().send_catch_log_async(signal, **kwargs)
         if signal in self._counted:
             self._count(self._counted[signal])
-        if not is_heard(self.sender, signal):
-            return []
-        receivers = list(dispatcher.liveReceivers(dispatcher.getAllReceivers(self.sender, signal)))
-        if any(map(inspect.iscoroutinefunction, receivers)):
-            return await super().send_catch_log_async(signal, **kwargs)
-        return [(receiver, await self._answer(receiver, signal, kwargs)) for receiver in receivers]
-
-    async def _answer(self, receiver: Any, signal: Any, arguments: dict[str, Any]) -> Any:
-        try:
-            result = robustApply(receiver, signal=signal, sender=self.sender, **arguments)
-            return result if result is None else await ensure_awaitable(result)
-        except Exception as error:
-            logger.exception(
-                "Error caught on signal handler: %s", receiver, extra={"spider": arguments.get("spider")}
-            )
-            return error
+        return await super().send_catch_log_async(signal, **kwargs) if is_heard(self.sender, signal) else []
 
 
 # --- unchecked: methods of Scrapy without their check for a `spider` argument ----------------------------

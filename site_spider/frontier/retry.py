@@ -310,7 +310,7 @@ REDIRECTS_COUNTED = "redirects/"  # stands before what became of a redirect in t
 
 
 class CheckedRedirectMiddleware(RedirectMiddleware):
-    """Follows a redirect only to a URL that a seed could have."""
+    """Follows a redirect only to a URL that a seed could have, and the spider does not refuse."""
 
     def process_response(  # type: ignore[override] # without the spider argument, which is on its way out
         self, request: Request, response: Response
@@ -319,7 +319,7 @@ class CheckedRedirectMiddleware(RedirectMiddleware):
         try:
             result = super().process_response(request, response)
             if isinstance(result, Request):
-                check_url(result.url)
+                self._check(result)
                 _leave_slot(result, request)
                 self._count("followed")
         except IgnoreRequest:
@@ -331,6 +331,13 @@ class CheckedRedirectMiddleware(RedirectMiddleware):
             request.meta[meta_keys.NOT_FOLLOWED] = reason
             return response
         return result
+
+    def _check(self, redirected: Request) -> None:
+        """Raises SeedError."""
+        check_url(redirected.url)
+        leads_out = getattr(self.crawler.spider, "leads_out", None)
+        if leads_out is not None and leads_out(redirected):
+            raise SeedError("it leads a sitemap out of the link scope")
 
     def _count(self, fate: str) -> None:
         if self.crawler.stats is not None:

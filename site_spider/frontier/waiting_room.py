@@ -119,15 +119,11 @@ _Out: TypeAlias = tuple[str, Hashable, float, SeedInFlight | None]
 Build = Callable[[Waiter], Request | None]  # the request of what waited; None when there can be none
 
 
-def _ignore(_seconds: float, _of_whom: object = None) -> None:
-    """Nobody wants to know."""
-
-
 class Times(NamedTuple):
     """Who hears how many seconds a request was out, or was kept from a free host; and the seed's place."""
 
-    out: Callable[[float, object], object] = _ignore
-    kept: Callable[[float, object], object] = _ignore
+    out: Callable[[float, object], object]
+    kept: Callable[[float, object], object]
 
 
 class WaitingRoom(HostAnswers):
@@ -143,8 +139,8 @@ class WaitingRoom(HostAnswers):
         starved: Callable[[], None],
         wake: Callable[[], None],
         *,
-        times: Times = Times(),  # noqa: B008 - never changes
-        takes: Callable[[Waiter], bool] = lambda _waiter: False,
+        times: Times,
+        takes: Callable[[Waiter], bool],
     ) -> None:
         self._times = times
         self._takes = takes  # what is not to begin here, though it is its turn

@@ -20,7 +20,6 @@ from site_spider.errors import SeedError
 from site_spider.page.url import check_url, host_of, url_id
 from site_spider.seed import fields as check
 from site_spider.seed import spilled
-from site_spider.seed import spilled as signature
 from site_spider.seed.fields import read_object
 from site_spider.seed.spilled import Spilled
 from site_spider.text import refused, shown
@@ -75,18 +74,10 @@ _FIELDS: Final = frozenset({
 })  # fmt: skip
 _KNOWN: Final = frozenset({*_FIELDS, *FIELDS, spilled.HOPS})
 _MUST_BE_EMPTY: Final = frozenset({"errback", "cb_kwargs", "flags"})  # of Request.to_dict()
-_META: Final = frozenset(
-    {
-        "url_id",
-        "NotExtract",
-        "task_id",
-        "depth",
-        "parent_url_id",
-        "seed_url_id",
-        spilled.KEY,
-        signature.SIGNATURE_KEY,
-    }
-)
+_META: Final = frozenset({
+    "url_id", "NotExtract", "task_id", "depth", "parent_url_id", "seed_url_id", spilled.KEY,
+    spilled.SIGNATURE_KEY,
+})  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +199,7 @@ def _spilled(url: str, fields: dict[str, Any], value: object, keys: Sequence[byt
     said = None if value is None else Spilled.read(value, fields.get(spilled.HOPS))
     if said is None:
         return None
-    if keys and not signature.is_signed(fields, keys):
+    if keys and not spilled.is_signed(fields, keys):
         why = "not signed with SITE_SPILL_KEY; only processes of the group may write it"
         raise refused(f"meta.{spilled.KEY}", why)
     return said.judged(url, is_proven=bool(keys))

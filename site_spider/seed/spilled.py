@@ -6,7 +6,7 @@ elsewhere (a redirect to another process' host, a retry), which goes on here as 
 there: same document, same counts.
 
 Any producer can write the same, so each value is checked like a field of a seed. What a message
-without a signature (seed.signature) says never widens which links are followed, and marks no page as
+without a signature (`is_signed`) says never widens which links are followed, and marks no page as
 done: `scope_host` and `is_proven`.
 
 A key that a release does not know there makes the message a dead letter of its processes, which may share the

@@ -321,7 +321,7 @@ class Scripts:
     """JSON in the scripts of a page; what cannot be read is one of the `faults`."""
 
     def __init__(self, root: Any) -> None:
-        self.linked: list[Any] = []  # objects of JSON-LD, those of a list and of @graph too
+        self.linked: list[Any] = []  # objects of JSON-LD, those of lists and of @graph too
         self.named: dict[str, Any] = {}  # by the id of the script, or the name that a value is assigned to
         self.faults: list[str] = []
         chars = _MAX_SCRIPT_CHARS
@@ -341,9 +341,14 @@ class Scripts:
                 self._take_assigned(text)
 
     def _link(self, value: Any) -> None:
-        for one in value if isinstance(value, list) else [value]:
-            graph = one.get("@graph") if isinstance(one, dict) else None
-            self.linked += graph if isinstance(graph, list) else [] if one is None else [one]
+        waiting = [value]
+        while waiting:
+            one = waiting.pop()
+            graph = one.get("@graph") if isinstance(one, dict) else one
+            if isinstance(graph, list):
+                waiting += reversed(graph)
+            elif one is not None:
+                self.linked.append(graph if isinstance(graph, dict) else one)
 
     def _read(self, text: str, what: str) -> Any:
         match = _WRAPPED.fullmatch(text)

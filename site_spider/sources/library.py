@@ -118,11 +118,17 @@ def read_with(path: Path, parser: Callable[[bytes, Path], _Read]) -> _Read:
 
 def parse_source(raw: bytes, path: Path) -> model.Source:
     """The same of a text; `path` names it, and its stem is the name of a source that has none."""
-    usual = {"name": path.stem}
-    return parse(raw, path, model.Source, lambda data: model.Source.model_validate({**usual, **data}))
+    usual, keys = {"name": path.stem}, "the keys match, items, ..."
+    return parse(raw, path, model.Source, lambda data: model.Source.model_validate({**usual, **data}), keys)
 
 
-def parse(raw: bytes, path: Path, root: type[BaseModel], read: Callable[[dict[str, Any]], _Read]) -> _Read:
+def parse(
+    raw: bytes,
+    path: Path,
+    root: type[BaseModel],
+    read: Callable[[dict[str, Any]], _Read],
+    keys: str = "hosts as its keys",
+) -> _Read:
     """What `read` makes of a mapping in a YAML file; `root` has the keys that are known. Raises BadSource."""
     tree = _YamlTree()
     try:
@@ -135,7 +141,6 @@ def parse(raw: bytes, path: Path, root: type[BaseModel], read: Callable[[dict[st
         said = "is nested too deeply" if isinstance(error, RecursionError) else f"is no YAML: {error}"
         raise BadSource(path, [Mistake(1, 1, " ".join(said.split()))]) from None
     if not isinstance(data, dict):
-        keys = "the keys match, items, ..." if root is model.Source else "hosts as its keys"
         raise BadSource(path, [Mistake(1, 1, f"must be a mapping with {keys}")])
     try:
         return read(data)

@@ -33,7 +33,7 @@ _LOOK_SECONDS = 2.0
 _OPTIONS = re2.Options()
 _OPTIONS.log_errors = False
 _OPTIONS.max_mem = 16_000_000  # bytes of the patterns of a list; more is refused
-_OF_PATTERNS = frozenset("\\^$*+|()[]{}")
+_OF_PATTERNS = frozenset("\\^$*|{}")  # + ( ) [ ] stand in URLs as well
 
 _Text = Annotated[str, StringConstraints(min_length=1, max_length=1_000)]
 _Beginning = Annotated[_Text, StringConstraints(pattern="^(https?://|/)")]

@@ -147,7 +147,13 @@ class ConditionalFetch:
         self, request: Request, response: Response
     ) -> Response | Coroutine[Any, Any, Response]:
         """As Scrapy asks."""
-        return self._compared(request, response) if meta_keys.KNOWN_PAGE in request.meta else response
+        if meta_keys.KNOWN_PAGE in request.meta:
+            return self._compared(request, response)
+        job = job_of(request) if response.status == 304 and _has_conditions(request) else None
+        if job is not None and job.parent is None:  # by headers of the seed
+            request.meta[meta_keys.CHECKED] = Checked(True, None, {})
+            request.callback = self._crawler.spider.unchanged  # type: ignore[union-attr]
+        return response
 
     async def process_exception(self, request: Request, exception: Exception) -> None:  # noqa: ARG002
         """As Scrapy asks, of the last attempt: there is no answer, or robots.txt forbids to ask."""
@@ -165,7 +171,7 @@ class ConditionalFetch:
 
     async def _add_conditions(self, request: Request, job: Job) -> None:
         known = await self._look_up(request, job)
-        said = known or request.meta  # a seed's own are not about what is stored
+        said = known or {**_own_conditions(job), **request.meta}  # a seed's own are not about what is stored
         if known and (not _is_usable(known) or known.get("final_url", request.url) != request.url):
             said = {}  # what is stored is a failure, which would stay, or another page's answer
         if request.meta.get("follow_unchanged") or (known and _is_earlier_attempt(known, job)):
@@ -178,9 +184,7 @@ class ConditionalFetch:
     async def _compared(self, request: Request, response: Response) -> Response:
         known: Known | None = request.meta.pop(meta_keys.KNOWN_PAGE)
         job = job_of(request)
-        same: bool | None = response.status == 304 and any(
-            name in request.headers for name in _HEADERS.values()
-        )
+        same: bool | None = response.status == 304 and _has_conditions(request)
         if known and _is_usable(known) and 200 <= response.status < 300:
             is_head = request.method == "HEAD"
             same = _has_same_head(response, known) if is_head else await _has_same_body(response, known)
@@ -251,6 +255,16 @@ def _validators(response: Response) -> tuple[str | None, str | None]:
 def _validator(values: list[bytes] | None) -> str | None:
     text = values[-1].decode("latin-1").strip() if values else ""
     return text if text and VALIDATOR.fullmatch(text) else None
+
+
+def _has_conditions(request: Request) -> bool:
+    return any(name in request.headers for name in _HEADERS.values())
+
+
+def _own_conditions(job: Job) -> dict[str, str]:
+    """The headers of the seed that are some, by the names of their fields."""
+    written = {name.lower(): value for name, value in job.seed.headers}
+    return {name: written[header.lower()] for name, header in _HEADERS.items() if header.lower() in written}
 
 
 def _compared_job(request: Request) -> Job | None:

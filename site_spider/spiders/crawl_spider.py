@@ -573,6 +573,13 @@ class SeedSpider(Spider):
     def _rules_of(self, job: Job | None) -> TaskRules | None:
         return None if job is None or job.seed.task_id is None else rules_of(self.crawler, job)
 
+    def leads_out(self, redirected: Request) -> bool:
+        """Whether a file that an index or a robots.txt named is elsewhere, out of the link scope."""
+        job = job_of(redirected)
+        if job is None or not job.entry.scope_host or "level" not in listed_in(redirected, job):
+            return False
+        return not in_scope(self._scope_of(job), job.entry.scope_host, [redirected.url])
+
     def _scope_of(self, job: Job | None) -> str:
         rules = self._rules_of(job)
         return self.link_scope if rules is None else rules.scope or self.link_scope

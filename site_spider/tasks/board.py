@@ -21,8 +21,8 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from heapq import heappop, heappush
 from itertools import islice
+from math import inf
 from typing import TypeVar
 
 from pydantic import AwareDatetime, ValidationError
@@ -476,8 +476,8 @@ class TimeLimits:
         self._topic = topic
         self._producer = producer
         self._has_first = has_first  # the first partition of the seed topic
-        self._due: dict[str, float] = {}  # Unix times by the broker's clock
-        self._line: list[tuple[float, str]] = []  # a heap of them, and of some that are others by now
+        self._due: dict[str, float] = {}  # of tasks with a limit to come: Unix times by the broker's clock
+        self._first_due = inf  # nothing before it
         self._sent: dict[str, Future[MessagePlace]] = {}
 
     def open(self) -> None:
@@ -498,25 +498,22 @@ class TimeLimits:
 
     def look(self) -> None:
         """To be called now and then, as `every_seconds` says."""
-        now, has_first = self._clock.now(), self._has_first()
-        while self._line and self._line[0][0] <= now:
-            due, task_id = self._line[0]
-            is_due = self._due.get(task_id) == due
-            if is_due and not has_first:
-                return
-            heappop(self._line)
-            if is_due:
-                self._judge(task_id, now)
-                self._plan(task_id, now + self.every_seconds)
+        now = self._clock.now()
+        if now < self._first_due or not self._has_first():
+            return
+        for task_id in [task_id for task_id, due in self._due.items() if due <= now]:
+            self._judge(task_id, now)
+            self._plan(task_id, now + self.every_seconds)
+        self._first_due = min(self._due.values(), default=inf)
 
     def _plan(self, task_id: str, earliest: float = 0.0) -> None:
         due = self._next_moment(task_id)
         if due is None:
             self._due.pop(task_id, None)
             self._sent.pop(task_id, None)
-        elif self._due.get(task_id) != max(due, earliest):
+        else:
             self._due[task_id] = max(due, earliest)
-            heappush(self._line, (self._due[task_id], task_id))
+            self._first_due = min(self._first_due, self._due[task_id])
 
     def _next_moment(self, task_id: str) -> float | None:
         """When there is news of a task, if nothing else comes; 0 when there is some now."""

@@ -48,7 +48,7 @@ from site_spider.tasks.ending import (
 )
 from site_spider.tasks.follower import TopicView
 
-MOST_TASKS = 100_000  # that have not ended
+MOST_TASKS = 100_000
 _MOST_LOOKED_AT = 1_000
 _SEPARATOR = "\x1f"
 _MOST_PARTITIONS = 5_000
@@ -235,8 +235,8 @@ class Endings:
         if ending is None:
             if isinstance(fact, TakenBack):
                 return task_id
-            if len(self._endings) >= MOST_TASKS:
-                self._forget_one()
+            if len(self._endings) >= MOST_TASKS:  # tasks.ends deletes those that have ended long before
+                raise BadRecord(f"there are {MOST_TASKS} tasks already")
             ending = self._endings[task_id] = TaskEnding()
         ending.read(message.offset, fact)
         if len(ending.highs) > _MOST_PARTITIONS:
@@ -269,13 +269,6 @@ class Endings:
         """Whether nothing of the task is taken any more."""
         return task_id in self._aside
 
-    def _forget_one(self) -> None:
-        """The task that ended first; all of its seeds are complete, and its end was told."""
-        if not self._ended:
-            raise BadRecord(f"there are {MOST_TASKS} tasks that have not ended")
-        task_id = next(iter(self._ended))
-        del self._ended[task_id], self._endings[task_id]
-
     def _note(self, task_id: str, ending: TaskEnding) -> None:
         is_told = ending.is_told and ending.noticed >= ending.generation
         is_silent = ending.ended is not None and ending.noticed < ending.ended.generation
@@ -301,17 +294,21 @@ class Endings:
 
 _ANSWER_SECONDS = 60.0
 _COUNT_SECONDS = 10.0
-_POLICY = "so that all processes see its records in one order"
 
 
 def make_control_log(log: SeedLog, topics: CrawlTopics) -> None:
     """Make the topic, unless it is there. Raises ConfigError, LogUnavailable."""
-    log.make_topic(topics.control, 1, compacted=True)
-    partitions = log.partitions(topics.control)
+    make_ordered(log, topics, topics.control)
+
+
+def make_ordered(log: SeedLog, topics: CrawlTopics, topic: str) -> None:
+    """The same of any topic of tasks."""
+    log.make_topic(topic, 1, compacted=True)
+    partitions = log.partitions(topic)
     if partitions > 1:  # 0: the server that was asked has not heard of it yet
         raise ConfigError(
-            f"Topic {topics.control} has {partitions} partitions, but must have one, {_POLICY}. It is named "
-            "after SITE_TASK_TOPIC: name another one."
+            f"Topic {topic} has {partitions} partitions, but must have one, so that all processes see its "
+            f"records in one order. SITE_TASK_TOPIC is {topics.tasks!r}: name another topic."
         )
 
 
@@ -369,16 +366,16 @@ class TaskProducer:
         gone = [TakenBack(self._name, is_open=True), *ending.carried_words(ending.read_to)]
         _say(self._log, self._producer, self._topics, [(self._task_id, fact) for fact in gone])
 
-    def close_for_all(self, has_parked: Callable[[], bool], *, counts: bool = True) -> None:
+    def close_for_all(self, has_parked: Callable[[], bool]) -> None:
         """As the function says, of this task alone. Blocks.
 
-        `counts`: its seeds are counted in the topics, for some seconds at most, so that the end can say
-        whether some were done before the processes knew it.
+        Its seeds are counted in the topics, for some seconds at most, so that the end can say whether some
+        were done before the processes knew it.
         """
         task_id = self._task_id
         parked = lambda: [task_id] if has_parked() else []  # noqa: E731
-        is_new = counts and read_endings(self._log, self._topics, task_id).get(task_id) is None
-        messages = (lambda: self._count_messages(is_new=is_new)) if counts else (lambda: 0)
+        is_new = read_endings(self._log, self._topics, task_id).get(task_id) is None
+        messages = lambda: self._count_messages(is_new=is_new)  # noqa: E731
         close_for_all(self._log, self._producer, self._topics, [task_id], parked, messages)
 
     def _count_messages(self, *, is_new: bool) -> int:

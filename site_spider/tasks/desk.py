@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from site_spider import runtime
 from site_spider.contracts.seed_log import MessagePlace, Producer, SeedLog
-from site_spider.errors import ConfigError, TopicMissing
+from site_spider.errors import TopicMissing
 from site_spider.seed.tiers import CrawlTopics
 from site_spider.tasks.board import (
     CANCELLED,
@@ -22,7 +22,7 @@ from site_spider.tasks.board import (
     Cancelled,
     note_key,
 )
-from site_spider.tasks.control_log import Endings, TaskProducer, read_endings
+from site_spider.tasks.control_log import Endings, TaskProducer, make_ordered, read_endings
 from site_spider.tasks.ending import SeedCounts, TaskEnding
 from site_spider.tasks.follower import read_board
 from site_spider.tasks.record import BadTask, Phase, Task, changed, in_state, usual_task
@@ -225,10 +225,9 @@ class TaskOverview:
 
 
 def _seeds_of(event: Mapping[str, Any]) -> SeedCounts:
-    """As told; a release before had what moved among the seeds."""
     seeds = _numbers(event.get("seeds"))
     seeds.pop("total", None)
-    return SeedCounts(seeds, _numbers(event["moved"])) if "moved" in event else SeedCounts.of(seeds)
+    return SeedCounts(seeds, _numbers(event.get("moved")))
 
 
 def _numbers(given: object) -> dict[str, int]:
@@ -312,13 +311,7 @@ class TaskDesk:
         return count
 
     def _make_topics(self) -> None:
-        self.log.make_topic(self.topics.tasks, 1, compacted=True)
-        partitions = self.log.partitions(self.topics.tasks)
-        if partitions > 1:  # 0: the server that was asked has not heard of it yet
-            raise ConfigError(
-                f"SITE_TASK_TOPIC is {self.topics.tasks!r}, which has {partitions} partitions, but must have "
-                "one, so that all processes see its records in one order. Name another topic."
-            )
+        make_ordered(self.log, self.topics, self.topics.tasks)
         self.log.make_topic(self.topics.parked, self.log.partitions(self.topics.seeds), compacted=False)
 
 
@@ -349,7 +342,6 @@ class Ordered(NamedTuple):
     """What became of an order, in one sentence; `returned` counts parked messages that were put back."""
 
     said: str
-    phase: Phase
     returned: int = 0
     task: Task | None = None  # as it was changed
 
@@ -384,7 +376,7 @@ class TaskOrders:
     def pause(self) -> Ordered:
         """Nothing of it begins any more."""
         self._put("paused")
-        return Ordered(f"task {self._task_id} is paused", Phase("paused"))
+        return Ordered(f"task {self._task_id} is paused")
 
     def resume(self) -> Ordered:
         """What was parked comes back."""
@@ -393,25 +385,24 @@ class TaskOrders:
         phase = self._desk.board.phase(self._task_id)
         but = f", but {phase.name}: {phase.reason}" if phase.name == "paused" else ""
         said = f"task {self._task_id} is resumed, {back} parked messages put back{but}"
-        return Ordered(said, phase, back)
+        return Ordered(said, back)
 
     def cancel(self) -> Ordered:
         """What has not begun ends."""
         self._put("cancelled")
         back = self._desk.put_back(self._task_id)
         said = f"task {self._task_id} is cancelled, {back} parked messages put back"
-        return Ordered(said, Phase("cancelled"), back)
+        return Ordered(said, back)
 
     def close(self, *, again: bool = False) -> Ordered:
         """No more seeds of it are produced; `again`: of a task that has ended, for seeds produced since."""
         desk, task_id, facts = self._desk, self._task_id, self.known()
-        phase = Phase(facts.state, facts.reason)
         if facts.is_ended and not again:
             said = f"task {task_id} has ended already ({facts.state}); --again begins its next generation"
-            return Ordered(said, phase)
+            return Ordered(said)
         with closing(desk.log.producer()) as producer:
             TaskProducer(desk.log, producer, desk.topics, task_id).close_for_all(self._has_parked)
-        return Ordered(f"task {task_id} is closed: its end comes when all its seeds are complete", phase)
+        return Ordered(f"task {task_id} is closed: its end comes when all its seeds are complete")
 
     def change(self, words: Sequence[str]) -> Ordered:
         """Fields, each as NAME=VALUE."""
@@ -424,7 +415,7 @@ class TaskOrders:
         task = self._desk.order(self._task_id, change)
         back = 0 if task.state == "paused" else self._desk.put_back(self._task_id)
         said = f"task {self._task_id} is changed, {back} parked messages put back"
-        return Ordered(said, self._desk.board.phase(self._task_id), back, task)
+        return Ordered(said, back, task)
 
     def changing(self, words: Sequence[str]) -> Callable[[Task | None], Task]:
         """What `change` does to a task that is declared, or is not. Raises BadTask."""

@@ -535,16 +535,12 @@ class Counting:
         if last is None or sent is None or last.version < sent.version:
             return []
         self._sent = None
-        if not self._is_mine(last, sent):
+        if (last.writer, last.version) != (sent.writer, sent.version):
             return []
         counted = [offset for offset in self._done if offset in self._ready]
         for offset in counted:
             self.skipped(offset)
         return counted
-
-    @staticmethod
-    def _is_mine(last: Tally, sent: Tally) -> bool:
-        return (last.writer, last.version) == (sent.writer, sent.version)
 
     def stale(self, ending: TaskEnding) -> list[str]:
         """Writers of tallies that ours carries on, each once."""

@@ -399,7 +399,7 @@ class _Work:
         if is_last:
             missing = self.before.missing + self.missing
             waited = max(0, self.waiting - missing)
-            update |= {"found": 0, "missing": missing, "waited": waited, "parked": {}}
+            update |= {"found": 0, "missing": missing, "waited": waited}
         return self.before.model_copy(update=update)
 
 

@@ -279,10 +279,6 @@ def _text(text: str) -> str:
     return text
 
 
-def _numbers(told: object) -> object:
-    return told if isinstance(told, dict) else {}  # a list: as releases before wrote
-
-
 Number = Annotated[int, Field(ge=0, le=MOST)]
 Name = Annotated[str, AfterValidator(_text)]
 Numbers = Annotated[dict[Name, Number], Field(max_length=_MOST_NAMES)]
@@ -302,7 +298,7 @@ class Usage(TaskRecord):
     links_cancelled: Number = 0
     seeds: Numbers = Field(default_factory=dict)  # by outcome
     hosts: Numbers = Field(default_factory=dict)  # pages claimed of hosts, where there is a budget for them
-    traps: Annotated[Numbers, BeforeValidator(_numbers)] = Field(default_factory=dict)  # links, by pattern
+    traps: Numbers = Field(default_factory=dict)  # links, by pattern
 
     @property
     def waiting(self) -> int:
@@ -355,12 +351,11 @@ class Returned(TaskRecord):
     )  # of each partition: the first that was not looked at
     topic_id: Name = ""  # in which topic of this name, where the log can tell; else empty
     by: Name = ""  # who is at work; empty: nobody
-    parked: dict[Name, Number] = Field(default_factory=dict)  # `waited` by process, as releases before wrote
 
     @property
     def cleared(self) -> int:
         """Messages that nobody has to look for any more."""
-        return self.waited + self.missing + sum(self.parked.values())
+        return self.waited + self.missing
 
 
 NOTHING = Usage()

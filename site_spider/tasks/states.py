@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from functools import cached_property
 from typing import Any
@@ -188,9 +188,6 @@ class TaskStates(SeedListener):
     def __bool__(self) -> bool:
         """Whether there are any."""
         return bool(self.by_id)
-
-    def __iter__(self) -> Iterator[TaskState]:
-        return iter(list(self.by_id.values()))
 
     def of(self, task_id: str | None) -> TaskState | None:
         """The one of a task; None when it was not declared."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +15,7 @@ import pytest
 from site_spider.observe.snapshot import is_conserved
 from site_spider.seed.tiers import CrawlTopics
 from site_spider.tasks.desk import TaskDesk
-from site_spider.tasks.record import block, declared, in_state
+from site_spider.tasks.record import declared, in_state
 from tests.acceptance.test_deaths import crawlers
 from tools.deployment.deployment import Deployment, opened, wait_until
 from tools.site.exchange import host_name
@@ -123,19 +122,3 @@ def check_endings(deployment: Deployment, count: int) -> None:
     failed = [doc for doc in deployment.documents().values() if doc["status"] != 200]
     assert failed == []
     assert [each for each in deployment.statistics() if not is_conserved(each["seeds"])] == []
-
-
-@pytest.mark.nightly
-def test_a_budget_of_pages_holds_over_processes(deployment: Deployment, site: Site) -> None:
-    """Three processes begin no more than it says, and nearly that many; the rest waits for more."""
-    budget, count = 120, 300
-    write(deployment, "t", max_pages=budget)
-    deployment.produce(seeds(site, "t", count))
-    run = deployment.start("-n", "3", "-c", "4")
-    wait_until(deployment.is_done, DONE_SECONDS, "no lag: what is over the budget is parked")
-    asked = Counter(entry.path for entry in site.entries() if "/t-" in entry.path)
-    assert budget - 3 * 2 * block(budget) <= len(asked) <= budget  # what each has claimed and not begun
-    write(deployment, "t").put_back("t")
-    wait_until(lambda: done(deployment, "t") == count, DONE_SECONDS, "all of it")
-    run.terminate()
-    assert run.wait(DONE_SECONDS) == 0

@@ -16,7 +16,7 @@ from scrapy import Request
 
 from tests.download.handler_trials import download, handler_of, run_with_reactor
 from tests.download.raw_answers import WHOLE
-from tools.site.certificate import Signed, Wish, authority, server_context, signed
+from tools.site.certificate import Signed, authority, server_context, signed
 
 ROOT = authority()
 HERE = [x509.DNSName("localhost")]
@@ -26,11 +26,11 @@ def chains() -> dict[str, list[Signed]]:
     """Of the site, by case."""
     middle = authority("middle", ROOT)
     return {
-        "good": [signed(Wish(names=HERE), ROOT)],
-        "with a middle": [signed(Wish(names=HERE), middle), middle],
-        "expired": [signed(Wish(names=HERE, ends=-0.5), ROOT)],
-        "another name": [signed(Wish(names=[x509.DNSName("g.test")]), ROOT)],
-        "an unknown authority": [signed(Wish(names=HERE), authority("another"))],
+        "good": [signed(ROOT, names=HERE)],
+        "with a middle": [signed(middle, names=HERE), middle],
+        "expired": [signed(ROOT, names=HERE, ends=-0.5)],
+        "another name": [signed(ROOT, names=[x509.DNSName("g.test")])],
+        "an unknown authority": [signed(authority("another"), names=HERE)],
     }
 
 

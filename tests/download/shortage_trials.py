@@ -77,7 +77,7 @@ async def main(reactor: Any) -> None:
     await asyncio.sleep(0.1)
     taken = take_all()
     asyncio.get_running_loop().call_later(SHORTAGE_SECONDS, lambda: [os.close(one) for one in taken])
-    reactor.nameResolver._cache._known.clear()
+    reactor.nameResolver._known.clear()
     found = await asyncio.gather(
         *(fetch(handler, url, method) for method in ("GET", "POST") for url in urls.values())
     )

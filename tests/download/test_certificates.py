@@ -18,7 +18,7 @@ from scrapy import Request
 from site_spider.download import names
 from tests.download.handler_trials import handler_of, said_by
 from tests.download.raw_answers import Case, RawServer
-from tools.site.certificate import Signed, Wish, authority, server_context, signed
+from tools.site.certificate import Signed, authority, server_context, signed
 
 REFUSED = (
     "CertificateError: the certificate of {} cannot be verified; "
@@ -91,7 +91,7 @@ NAMES = {
 @pytest.mark.parametrize("case", NAMES)
 def test_a_certificate_is_for_the_host_of_the_url(case: str, trusted: None, tmp_path: Path) -> None:
     host, names, is_good = NAMES[case]
-    leaf = signed(Wish(names=names, common_name="of a test"), ROOT)
+    leaf = signed(ROOT, names=names, common_name="of a test")
     found = outcome(server_context(tmp_path, leaf), host)
     assert found == ("<p>page" if is_good else REFUSED.format(host.strip("[]")))
 
@@ -106,13 +106,13 @@ COMMON_NAMES = {
 @pytest.mark.parametrize("case", COMMON_NAMES)
 def test_the_common_name_counts_where_there_is_no_other(case: str, trusted: None, tmp_path: Path) -> None:
     host, common_name, names, is_good = COMMON_NAMES[case]
-    leaf = signed(Wish(names=names, common_name=common_name), ROOT)
+    leaf = signed(ROOT, names=names, common_name=common_name)
     found = outcome(server_context(tmp_path, leaf), host)
     assert found == ("<p>page" if is_good else REFUSED.format(host))
 
 
 def _leaf(by: Signed | None = ROOT, **wish: Any) -> Signed:
-    return signed(Wish(names=dns("h.test"), **wish), by)
+    return signed(by, names=dns("h.test"), **wish)
 
 
 def _through(middle: Signed) -> tuple[Signed, ...]:
@@ -130,7 +130,7 @@ CHAINS: dict[str, tuple[Callable[[], Sequence[Signed]], bool]] = {
     "a middle": (lambda: _through(MIDDLE), True),
     "no middle": (lambda: [_leaf(MIDDLE)], False),
     "a middle that is no authority": (
-        lambda: _through(signed(Wish(common_name="no authority"), ROOT)), False,
+        lambda: _through(signed(ROOT, common_name="no authority")), False,
     ),
     "for clients only": (
         lambda: [_leaf(more=[x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH])])], False,
@@ -148,7 +148,7 @@ def test_a_chain_leads_to_an_authority(case: str, trusted: None, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    "make", [lambda: _leaf(ends=-0.5), lambda: _leaf(OTHER_ROOT), lambda: signed(Wish(names=dns("g.test")))]
+    "make", [lambda: _leaf(ends=-0.5), lambda: _leaf(OTHER_ROOT), lambda: signed(names=dns("g.test"))]
 )
 def test_any_certificate_will_do_without_verification(
     make: Callable[[], Signed], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -174,7 +174,7 @@ def test_authorities_of_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert outcome(context, "h.test") == "<p>page"
 
 
-# --- Certificates of sites behind a proxy count as they do without one, and no session goes thr
+# --- Sites behind a proxy: certificates count as they do without one, and sessions stay apart
 
 
 GOOD = ("good", "with a middle", "expired, unverified")

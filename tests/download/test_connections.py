@@ -1,4 +1,4 @@
-"""Which way a connection is opened, by what a host's addresses are."""
+"""Which way a connection is opened, how many may be open, and what happens when descriptors run out."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ async def test_a_host_that_sent_surplus_gets_a_connection_for_each_request_for_a
     assert caplog.text.count("127.0.0.1 sent bytes that nobody asked for") == 1
 
 
-# --- How many connections may be open, and what happens when descriptors run out
+# --- How many may be open, and what happens when descriptors run out
 
 
 EMFILE = OSError(errno.EMFILE, os.strerror(errno.EMFILE))

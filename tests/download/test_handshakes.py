@@ -17,11 +17,11 @@ from scrapy import Request
 
 from tests.download.handler_trials import handler_of
 from tests.download.test_certificates import resolve
-from tools.site.certificate import Signed, Wish, authority, server_context, signed
+from tools.site.certificate import Signed, authority, server_context, signed
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 ROOT = authority()
-LEAF = signed(Wish(names=[x509.DNSName("h.test")]), ROOT)
+LEAF = signed(ROOT, names=[x509.DNSName("h.test")])
 VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 HEAD = b"HTTP/1.1 200 OK\r\n"
 WHOLE = HEAD + b"Content-Length: 4\r\n\r\npage"

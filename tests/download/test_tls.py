@@ -1,4 +1,4 @@
-"""The client's side of TLS against Python's server, both in memory."""
+"""The client's side of TLS against Python's server, both in memory, and the sessions that are kept."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from scrapy.settings import Settings
 from site_spider import runtime
 from site_spider.download import tls
 from site_spider.download.tls import KeptSession, TlsClient, TlsPeer, TlsSessions, TlsStream, tls_context
-from tools.site.certificate import Signed, Wish, authority, server_context, signed
+from tools.site.certificate import Signed, authority, server_context, signed
 
 ROOT = authority()
-LEAF = signed(Wish(names=[x509.DNSName("h.test"), x509.DNSName("g.test")]), ROOT)
+LEAF = signed(ROOT, names=[x509.DNSName("h.test"), x509.DNSName("g.test")])
 VERSIONS = [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3]
 
 
@@ -151,7 +151,7 @@ def test_a_server_that_does_not_know_the_session_is_verified(tmp_path: Path, con
     for stream in together:
         stream.end()
     assert len(made.sessions) == 2
-    bad = context_of(tmp_path, context.maximum_version, signed(Wish(names=[x509.DNSName("h.test")])))
+    bad = context_of(tmp_path, context.maximum_version, signed(names=[x509.DNSName("h.test")]))
     stream, server = made.stream("h.test", 443), Server(bad)
     sent = stream.begin("127.0.0.1")
     assert stream.is_resuming

@@ -71,7 +71,7 @@ def _end_at_once(writer: asyncio.StreamWriter) -> None:
         raw.shutdown(socket.SHUT_WR)
 
 
-def run(test: Coroutine[Any, Any, None]) -> None:
+def run_test(test: Coroutine[Any, Any, None]) -> None:
     """No error is left to the loop."""
     with asyncio.Runner() as runner:
         errors: list[dict[str, Any]] = []

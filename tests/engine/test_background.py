@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import logging
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -48,11 +48,14 @@ OWNED = {
 }
 
 
-def starts() -> Iterator[tuple[str, ast.Call]]:
-    for path in sorted(PACKAGE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and name_of(node) in STARTERS:
-                yield path.relative_to(PACKAGE).as_posix(), node
+@cache
+def starts() -> list[tuple[str, ast.Call]]:
+    return [
+        (path.relative_to(PACKAGE).as_posix(), node)
+        for path in sorted(PACKAGE.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and name_of(node) in STARTERS
+    ]
 
 
 def name_of(call: ast.Call) -> str:

@@ -18,7 +18,7 @@ from site_spider.errors import SeedError
 from site_spider.frontier.frontier import Frontier
 from site_spider.frontier.retry import HostBackoff
 from site_spider.frontier.waiter import size_bytes
-from site_spider.frontier.waiting_room import Politeness, WaitingRoom
+from site_spider.frontier.waiting_room import Politeness, Times, WaitingRoom
 from site_spider.intake.room import MAX_SEED_BYTES, Load
 from site_spider.ledger.completion import Completion, SeedListener
 from site_spider.ledger.ledger import Ledger, SeedInFlight
@@ -79,6 +79,8 @@ async def room() -> WaitingRoom:
         lambda _entry: True,
         lambda: None,
         lambda: None,
+        times=Times(max, max),
+        takes=lambda _waiter: False,
     )
 
 

@@ -65,7 +65,7 @@ def _json(model: Any) -> bytes:
 def _task_records() -> dict[str, Record]:
     task = Task(task_id="t", max_pages=9, max_pages_host=3, deny=["/x"], rate=5.0, webhook="http://h.test/")
     usage = Usage(claimed=5, parked=3, seeds={"result": 2}, hosts={"h": 2})
-    returned = Returned(waited=2, found=1, offsets={"0": 2}, topic_id="i", by="x.1", parked={"p": 1})
+    returned = Returned(waited=2, found=1, offsets={"0": 2}, topic_id="i", by="x.1")
     return {
         "task": (b"t", _json(task)),
         "usage": (note_key("t", "p"), _json(usage)),

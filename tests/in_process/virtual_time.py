@@ -178,7 +178,10 @@ class _Clock:
             del self._waiting[thread]
 
     def start(self, thread: threading.Thread) -> None:
-        """Start it, and know it until it ends."""
+        """Start it, and know it until it ends, if it begins while the loop runs."""
+        if self.loop is None:
+            _start(thread)
+            return
         run, thread._virtual_end = thread.run, threading.Event()  # type: ignore[attr-defined]
 
         def known() -> None:
@@ -279,9 +282,6 @@ def _listens(file: int) -> bool:
 class VirtualLoop(asyncio.SelectorEventLoop):
     """asyncio's own, with time that jumps."""
 
-    _ssock: socket.socket
-    _thread_id: int | None
-
     @property
     def pipe(self) -> int:
         """What call_soon_threadsafe wakes it with."""
@@ -302,9 +302,7 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     """As asyncio.run, in virtual time."""
     try:
         with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-            loop = runner.get_loop()
-            assert isinstance(loop, VirtualLoop)
-            _clock.begin(loop)
+            _clock.begin(runner.get_loop())
             return runner.run(main)
     finally:
         _clock.end()
@@ -315,9 +313,7 @@ def skip(seconds: float) -> None:
     _clock.jump(time.monotonic() + seconds)
 
 
-def reset() -> None:
-    """Time is what it is."""
-    _clock.reset()
+reset = _clock.reset
 
 
 # --- what all modules call -------------------------------------------------------------------------
@@ -343,10 +339,7 @@ def _virtual_sleep(seconds: float) -> None:
 
 
 def _virtual_start(self: threading.Thread) -> None:
-    if _clock.loop is None:
-        _start(self)
-    else:
-        _clock.start(self)
+    _clock.start(self)
 
 
 def _virtual_join(self: threading.Thread, timeout: float | None = None) -> None:

@@ -26,7 +26,7 @@ from tests.in_process.engine import crawl, page, settings_for
 from tools.deployment.deployment import Deployment, Run, opened, wait_until
 from tools.site.handle import Site
 
-BACKLOG = 20_000
+BACKLOG = 5_000
 FEW = 300  # pages of the bulk between the production of the urgent seed and its answer
 
 
@@ -97,14 +97,14 @@ def test_a_lower_tier_does_not_starve(tmp_path: Path) -> None:
     log = config.seed_log(settings_for(tmp_path))
     counts = {"urgent": 0, "bulk": 0}
     for topic in counts:
-        produce(log, topic, [f"/{topic}/{number}" for number in range(6_000)])
+        produce(log, topic, [f"/{topic}/{number}" for number in range(3_000)])
 
     async def slow(request: Request) -> Response:
         await asyncio.sleep(0.005)
         counts[request.url.split("/")[3]] += 1
         return page(request)
 
-    engine.ANSWERS.update({f"/{topic}/{number}": slow for topic in counts for number in range(6_000)})
+    engine.ANSWERS.update({f"/{topic}/{number}": slow for topic in counts for number in range(3_000)})
     crawl(tmp_path, [], until=lambda _crawler: counts["urgent"] > 1_500, **settings)
     assert counts["urgent"] / 16 < counts["bulk"] < counts["urgent"] / 4
     log.close()

@@ -234,6 +234,34 @@ def test_a_dead_letter_outweighs_every_other_outcome() -> None:
     assert ledger.outcomes[Outcome.DEAD_LETTER] == 1
 
 
+def test_a_slow_seed_holds_the_watermark_and_the_rest_is_not_replayed() -> None:
+    """Complete offsets behind a slow one travel in the metadata and are skipped by the next owner."""
+    ledger = Ledger()
+    ledger.assign(P0, None)
+    taken = [ledger.take(P0, offset) for offset in range(100)]
+    for entry in taken[1:]:
+        assert entry is not None
+        ledger.decide(entry, Outcome.RESULT)
+        ledger.release(entry)
+    position = ledger.position(P0)
+    assert position is not None
+    assert position.offset == 0
+    next_owner = Ledger()
+    next_owner.assign(P0, position)
+    assert [offset for offset in range(101) if next_owner.take(P0, offset) is not None] == [0, 100]
+
+
+def test_what_an_earlier_owner_completed_survives_a_second_crash() -> None:
+    """A commit made while the replay has only begun still says what was complete beyond it."""
+    position = Position(0, commit_metadata.encode(0, commit_metadata.Ahead(50, ((1, 50),))))
+    ledger = Ledger()
+    ledger.assign(P0, position)
+    ledger.take(P0, 0)
+    again = ledger.position(P0)
+    assert again is not None
+    assert commit_metadata.decode(*again).complete == ((1, 50),)
+
+
 def test_the_watermark_passes_what_an_earlier_owner_completed_before_it_is_polled_again() -> None:
     """A stop right after the last incomplete seed leaves no lag behind; what is polled later is skipped."""
     position = Position(0, commit_metadata.encode(0, commit_metadata.Ahead(9, ((1, 4), (5, 9)))))

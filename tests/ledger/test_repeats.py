@@ -39,9 +39,9 @@ class Desk:
         self.ledger.release(entry)
         self.repeats.ended(entry)
 
-    def lose(self) -> None:
+    def lose(self, *, under_way: bool = True) -> None:
         for entry in self.ledger.revoke(P):
-            self.repeats.fenced(entry)
+            (self.repeats.fenced if under_way else self.repeats.broken)(entry)
         self.repeats.left(P)
         self.ledger.assign(P, None)
 
@@ -74,6 +74,14 @@ def test_what_was_left_to_another_message_is_done_again(desk: Desk, outcome: Out
     assert [desk.repeats.outcome(message(offset)) for offset in (1, 2)] == [None, None]
 
 
+def test_what_ends_after_the_partition_left_is_known(desk: Desk) -> None:
+    entry = desk.take(message())
+    desk.lose()
+    assert desk.repeats.outcome(message()) is None
+    desk.end(entry)
+    assert desk.repeats.outcome(message()) is Outcome.RESULT
+
+
 @pytest.mark.parametrize(
     "another",
     [message(value=b"other"), message(at=8), message(offset=1), message(partition=OTHER)],
@@ -91,6 +99,32 @@ def test_another_message_is_not_taken_for_it(desk: Desk, another: Message) -> No
     assert open_entry.holds == 1
 
 
+def test_what_is_under_way_is_waited_for(desk: Desk) -> None:
+    said: list[Any] = []
+    entry = desk.take(message())
+    desk.lose()
+    assert desk.repeats.wait(message(), said.append)
+    assert said == []
+    desk.end(entry)
+    assert said == [Outcome.RESULT]
+    assert not desk.repeats.wait(message(), said.append)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_work_that_was_dropped_is_done_again(desk: Desk, when: str) -> None:
+    said: list[Any] = []
+    entry = desk.take(message())
+    desk.lose()
+    if when == "after":
+        assert desk.repeats.wait(message(), said.append)
+    desk.repeats.broken(entry)
+    if when == "before":
+        assert not desk.repeats.wait(message(), said.append)
+    desk.end(entry)
+    assert desk.repeats.outcome(message()) is None
+    assert said == ([None] if when == "after" else [])
+
+
 def test_what_ends_without_an_outcome_is_done_again(desk: Desk) -> None:
     said: list[Any] = []
     entry = desk.take(message())
@@ -99,6 +133,19 @@ def test_what_ends_without_an_outcome_is_done_again(desk: Desk) -> None:
     desk.end(entry, None)
     assert said == [None]
     assert desk.repeats.outcome(message()) is None
+
+
+def test_a_partition_that_leaves_twice_is_waited_for_by_its_last_replay_only(desk: Desk) -> None:
+    said: list[str] = []
+    first = desk.take(message())
+    desk.lose()
+    desk.take(message())
+    assert desk.repeats.wait(message(), lambda _outcome: said.append("second"))
+    desk.lose(under_way=False)  # the replay itself never began
+    desk.take(message())
+    assert desk.repeats.wait(message(), lambda _outcome: said.append("third"))
+    desk.end(first)
+    assert said == ["third"]
 
 
 def test_what_is_committed_is_forgotten(desk: Desk) -> None:
@@ -156,8 +203,6 @@ class Model(RuleBasedStateMachine):
             self.desk.end(entry, outcome)
         elif not self.desk.repeats.wait(what, lambda outcome: self._told(entry, outcome)):
             assert offset not in self.done
-            going_on = {each.offset for each in self.working if each not in self.dropped}
-            assert offset not in going_on
             self.working.append(entry)
 
     def _told(self, entry: SeedInFlight, outcome: Outcome | None) -> None:

@@ -1,4 +1,4 @@
-"""Why nothing is polled: the present cause, and the time by cause."""
+"""What a process counts: why nothing is polled, pages of tasks, lines of the log, durations."""
 
 from __future__ import annotations
 

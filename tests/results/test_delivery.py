@@ -23,7 +23,7 @@ SLOW = BatchLimits(size_bytes=1000, count=10, age_seconds=60, under_way=2)
 PATIENCE_SECONDS = 300
 
 
-def run(test: Coroutine[Any, Any, None]) -> None:
+def run_test(test: Coroutine[Any, Any, None]) -> None:
     async def bounded() -> None:
         async with asyncio.timeout(PATIENCE_SECONDS):
             await test

@@ -411,7 +411,7 @@ def test_a_page_may_give_more_items_than_memory_takes(tmp_path: Path) -> None:
     assert max(most) < 700_000
 
 
-# --- Pages that were received, and then something of the user's own failed on them: what their
+# --- Pages that were received, and then something of the user's own failed on them
 
 
 URL = "http://h.test/p"

@@ -12,9 +12,9 @@ from jsonschema import Draft202012Validator
 
 from site_spider.errors import SeedError
 from site_spider.seed.seed import FORBIDDEN_META, parse_seed
-from tools.seed_schema import schema
+from tools.schemas import seed_schema
 
-CHECK = Draft202012Validator(schema())
+CHECK = Draft202012Validator(seed_schema())
 
 ANYTHING = st.one_of(
     st.none(), st.booleans(), st.integers(-2_000_000, 2_000_000), st.sampled_from([0.5, -1.5, 4000.5]),

@@ -17,7 +17,8 @@ import shlex
 from contextlib import nullcontext
 from itertools import count
 
-from tests.simulation.mutants import MUTANTS, planted
+from tests.planted import planted
+from tests.simulation.mutants import MUTANTS
 from tests.simulation.run import Outcome, run, shrunk
 from tests.simulation.troubles import ACTS, GROUPS, Trouble, troubles_of
 
@@ -39,7 +40,7 @@ def main() -> int:
 def _obey(options: argparse.Namespace) -> int:
     if options.mutants is not None:
         return try_mutants(options)
-    with planted(options.plant) if options.plant else nullcontext():
+    with planted(MUTANTS[options.plant]) if options.plant else nullcontext():
         return search(options)
 
 
@@ -96,7 +97,7 @@ def try_mutants(options: argparse.Namespace) -> int:
     for mutant in [one for one in MUTANTS if options.mutants in one]:
         began, found = cpu_seconds(), "not found | -"
         for number in count(1):
-            with planted(mutant):
+            with planted(MUTANTS[mutant]):
                 outcome = run(number, troubles_of(number, options.only))
             if outcome.violations:
                 found = f"{outcome.violations[0][0]} | {number}"

@@ -6,10 +6,6 @@ A fault is a function and a piece of its source with another in its place. `pyth
 
 from __future__ import annotations
 
-import inspect
-import textwrap
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from site_spider.dead_letters import PutBack
@@ -156,20 +152,3 @@ MUTANTS: dict[str, tuple[Any, str, str]] = {
         "            lambda sent, one: one.seed.task_id and self._put(one.seed.task_id, sent.result()))"),
 }
 # fmt: on
-
-
-@contextmanager
-def planted(name: str) -> Iterator[None]:
-    """With this fault, for whoever has the function by now."""
-    where, right, wrong = MUTANTS[name]
-    function = getattr(where, "fget", where)
-    source = inspect.getsource(function)
-    assert right in source, f"{name}: {right!r} is not in {function.__qualname__}"
-    made: dict[str, Any] = {}
-    exec(textwrap.dedent(source.replace(right, wrong, 1)), function.__globals__, made)
-    code = function.__code__
-    function.__code__ = getattr(made[function.__name__], "fget", made[function.__name__]).__code__
-    try:
-        yield
-    finally:
-        function.__code__ = code

@@ -10,6 +10,7 @@ import pickle
 import random
 import threading
 import traceback
+from itertools import chain
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -19,11 +20,24 @@ from tests.simulation.troubles import Operator, Trouble, happen, troubles_of
 from tests.simulation.virtual import Machine, VirtualLoop, cpu_seconds
 from tests.simulation.world import Listener, Plan, World
 
+from scrapy.settings import default_settings
+from scrapy.utils.misc import load_object
+
+from site_spider.page.url import site_of
+
 TROUBLE_SECONDS = 3_000.0  # after that a trouble does not end
 DONE_SECONDS = 900.0  # from the last trouble on
 OWNED_SECONDS = 30.0  # from the last trouble of the group until each partition has an owner
 MOST_VIOLATIONS = 20
 SHRINK_SECONDS = 120.0
+
+
+# what Scrapy imports by name, and the list of public suffixes: each run would read them in its own process
+site_of("host.test")
+for _part in ("DOWNLOADER_MIDDLEWARES", "SPIDER_MIDDLEWARES", "EXTENSIONS", "DOWNLOAD_HANDLERS"):
+    for _path in chain.from_iterable(getattr(default_settings, f"{_part}_BASE").items()):
+        if isinstance(_path, str) and "." in _path:
+            load_object(_path)
 
 
 class Outcome(NamedTuple):

@@ -11,7 +11,7 @@ import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, closing, suppress
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from tests.simulation.log import SimSeedLog
 from tests.simulation.virtual import Machine, sleep
@@ -25,8 +25,6 @@ from site_spider.tasks.desk import PutBackTasks, TaskDesk, TaskOrders
 from site_spider.tasks.record import BadTask, Task
 
 SETTLE_SECONDS = 600.0
-
-Made = TypeVar("Made")
 
 
 class Trouble(NamedTuple):
@@ -289,7 +287,7 @@ class Operator:
         except BadTask as error:
             self.world.trace("refused", verb, task_id, str(error)[:60])
 
-    def _insist(self, call: Callable[[], Made]) -> Made:
+    def _insist(self, call: Callable[[], Any]) -> Any:
         """Until the servers answer."""
         deadline = Machine.now() + SETTLE_SECONDS
         while True:

@@ -88,11 +88,8 @@ class Process:
         context.run(PROCESS.set, self)
         return Machine.running().create_task(work, context=context)
 
-    def start(self) -> None:
-        self.task = self.run(self._crawl())
-
-    async def _crawl(self) -> None:
-        runner = AsyncCrawlerRunner(self.world.settings.copy())
+    async def crawl(self) -> None:
+        runner = AsyncCrawlerRunner(self.world.settings)
         self.crawler = runner.create_crawler(SeedSpider)
         await runner.crawl(self.crawler)
 
@@ -219,7 +216,7 @@ class World:
         self.processes.append(process)
         self.owned_at = Machine.now()
         self.trace("start", process.name, slot)
-        process.start()
+        process.task = process.run(process.crawl())
         return process
 
     def kill(self, process: Process) -> None:

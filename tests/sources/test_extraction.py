@@ -327,6 +327,7 @@ SCRIPTS = """
   //<![CDATA[
   [{"@type": "Product", "name": "B"}] //]]></script>
 <script type="application/ld+json">{"@type": "Product", "name": oops}</script>
+<script type="application/ld+json">[[{"@graph": {"@type": "Product", "name": "C"}}], [null]]</script>
 <script id="__NEXT_DATA__" type="application/json">{"props": {"id": 7, "tags": ["x", "y"]}}</script>
 <script>window.__STATE__ = {"user": {"name": "Ann"}}; var list = [1, {"a": 2}]; let x = {not: "json"};
   const inside = {"a": "window.other = {}"}; window["last"] = {"n": 1}</script>
@@ -336,9 +337,9 @@ SCRIPTS = """
 @pytest.mark.parametrize(
     ("wanted", "value"),
     [
-        ({"jsonld": "[?\"@type\"=='Product'].name", "list": True}, ["A\nlamp", "B"]),
+        ({"jsonld": "[?\"@type\"=='Product'].name", "list": True}, ["A\nlamp", "B", "C"]),
         ({"jsonld": "[].offers.price", "type": "number"}, 19.9),
-        ({"jsonld": "length(@)", "type": "integer"}, 3),
+        ({"jsonld": "length(@)", "type": "integer"}, 4),
         ({"script": "__NEXT_DATA__.props.id", "type": "integer"}, 7),
         ({"script": "__NEXT_DATA__.props", "type": "any"}, {"id": 7, "tags": ["x", "y"]}),
         ({"script": '"__STATE__".user.name', "regex": "(A)"}, "A"),
@@ -361,7 +362,7 @@ items: [{each: {jsonld: "[?name]"}, fields: {name: {jmespath: name}, page: {css:
 pagination: {script: next.url}
 """
     found = run(body, SCRIPTS + '<h1>t</h1><script id=next type="a/json">{"url": "2.html"}</script>')
-    assert found.items == [{"name": "A\nlamp", "page": "t"}, {"name": "B", "page": "t"}]
+    assert found.items == [{"name": name, "page": "t"} for name in ("A\nlamp", "B", "C")]
     assert [link.url for link in found.links] == ["http://shop.test/catalogue/2.html"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,22 @@ def rules(folder: Path, text: str = "", **settings: str) -> UrlRules:
 )
 def test_a_link_is_refused_by_the_rules_for_its_host(tmp_path: Path, url: str, rule: str | None) -> None:
     assert rules(tmp_path, RULES, SITE_URL_DENY="/calendar/, *.exe").refusal(url) == rule
+
+
+@pytest.mark.parametrize(
+    ("entry", "url", "is_in"),
+    [
+        ("https://h.test/c++/(a)?x[]=1", "https://h.test/c++/(a)?x[]=1&y", True),
+        ("https://h.test/wiki/A_(b)", "https://h.test/wiki/A_b", False),
+        ("*.tar(1)", "https://h.test/x.TAR(1)", True),
+        (r"https://h\.test/[0-9]+$", "https://h.test/12", True),
+        ("https://h.test/.*[.]zip", "https://h.test/a.zip", True),
+    ],
+)
+def test_a_beginning_or_an_ending_is_taken_as_it_stands(
+    tmp_path: Path, entry: str, url: str, is_in: bool
+) -> None:
+    assert (rules(tmp_path, SITE_URL_DENY=json.dumps([entry])).refusal(url) is not None) is is_in
 
 
 def test_a_link_has_to_be_in_one_of_the_lists_that_allow(tmp_path: Path) -> None:

@@ -130,6 +130,17 @@ def test_a_seeds_own_conditions_need_no_store(tmp_path: Path) -> None:
         assert "body" not in found
 
 
+@pytest.mark.parametrize("fields", [{}, {"if_changed": True}])
+@pytest.mark.parametrize("headers", [{"if-none-match": ETAG}, {"If-Modified-Since": DATE}])
+def test_headers_of_a_seed_are_conditions_as_well(
+    tmp_path: Path, headers: dict[str, str], fields: dict[str, bool]
+) -> None:
+    Site(ETAG, DATE)
+    crawled = run(tmp_path, seed(headers=headers, **fields))
+    assert (of_page(crawled)["unchanged"], "description" in of_page(crawled)) == (True, False)
+    assert crawled.seeds["completed_with_result"] == 1
+
+
 def test_a_seeds_own_conditions_say_nothing_of_another_version_that_is_stored(tmp_path: Path) -> None:
     site = Site()
     run(tmp_path)

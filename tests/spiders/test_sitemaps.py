@@ -13,9 +13,11 @@ from scrapy import Request
 from scrapy.exceptions import DownloadTimeoutError
 from scrapy.http import Response
 
+from site_spider.engine.scrapy_parts import part_of
 from site_spider.errors import ConfigError
 from site_spider.page import sitemap
 from site_spider.spiders.sitemaps import SitemapRules, looks_like_sitemap
+from site_spider.tasks.states import TaskStates
 from tests.in_process.engine import ANSWERS, crawl, page, settings_for
 from tests.tasks.test_control import declare, desk
 
@@ -283,6 +285,40 @@ def test_rules_of_a_task_are_about_pages_and_its_budgets_about_all(
     assert {found[f"/good/{n}"]["meta"]["sitemap"]["source"] for n in range(5)} == {f"{HOST}/map"}
 
 
+def test_entries_of_a_task_that_pauses_are_parked_with_what_the_file_says_of_them(tmp_path: Path) -> None:
+    """Of a file that is small, and of one whose entries become requests one after the other."""
+    for count in (20, 200):
+        folder = tmp_path / str(count)
+        serve("/map", urlset(*(f"/page/{n}" for n in range(count)), more="<lastmod>2026-01-02</lastmod>"))
+        is_paused = asyncio.Event()
+
+        async def third(
+            request: Request, folder: Path = folder, heard: asyncio.Event = is_paused
+        ) -> Response:
+            await asyncio.to_thread(declare, folder, state="paused")
+            await heard.wait()
+            return page(request, "third")
+
+        def is_over(crawler: Any, heard: asyncio.Event = is_paused) -> bool:
+            states = part_of(crawler, TaskStates)
+            state = states.of("t") if states else None
+            if state is not None and state.phase.name == "paused":
+                heard.set()
+            return bool(crawler.stats.get_value("seeds/completed", 0))
+
+        ANSWERS["/page/2"] = third
+        declare(folder)
+        settings: dict[str, Any] = {"CONCURRENT_REQUESTS_PER_DOMAIN": 1, "SITE_TREE_MAX_PAGES": 1_000}
+        found = paths(crawl(folder, [seed("/map")], until=is_over, **settings))
+        assert len(found) < count
+        declare(folder)
+        assert desk(folder).put_back("t") == count + 1 - len(found)
+        documents = by_path(crawl(folder, [], **settings))
+        del documents["/map"]
+        assert len(documents) == count
+        assert {said["meta"]["sitemap"]["lastmod"] for said in documents.values()} == {"2026-01-02"}
+
+
 def test_what_a_feed_says_of_a_page_counts_before_a_link_in_its_text(tmp_path: Path) -> None:
     said = b"<link href='/1'/><updated>2026-01-02</updated><div><a href='/1'>x</a></div>"
     serve("/feed", b"<feed><entry>" + said + b"</entry></feed>", "application/xhtml+xml")
@@ -322,6 +358,18 @@ def test_a_sitemap_that_another_host_has_gives_nothing_outside_of_the_scope(tmp_
     ANSWERS["/moved"] = away
     serve("/map", urlset("/away", "http://a.test/1"))
     assert paths(crawl(tmp_path, [seed("/index")])) == ["/1", "/index", "/moved"]
+
+
+@pytest.mark.parametrize("settings", [{}, {"SITE_LINKS_TO": "kafka"}])
+def test_a_sitemap_is_redirected_within_the_scope_alone(tmp_path: Path, settings: dict[str, Any]) -> None:
+    serve("/index", b"<sitemapindex><sitemap><loc>/map</loc></sitemap></sitemapindex>")
+    ANSWERS["/map"] = lambda request: away(request) if "//a." in request.url else page(request)
+    serve("/x", urlset("http://a.test/1"))
+    found = by_path(crawl(tmp_path / "host", [seed("/index")], **settings))
+    assert found.keys() == {"/index", "/map"}
+    assert found["/map"]["description"].endswith("not followed: it leads a sitemap out of the link scope")
+    found = by_path(crawl(tmp_path / "any", [seed("/index")], SITE_LINK_SCOPE="any", **settings))
+    assert found.keys() == {"/index", "/map", "/1"}
 
 
 @pytest.mark.parametrize("settings", [{"SITE_SITEMAPS": "all"}, {"SITE_SITEMAP_SINCE": "soon"}])

@@ -127,24 +127,12 @@ def test_what_was_parked_after_the_look_is_still_to_be_put_back() -> None:
     board = Board()
     board.take(message(note_key("t", "a"), Usage(parked=3).model_dump_json().encode()))
     assert board.has_parked("t")
-    board.take(message(note_key("t", "returned"), Returned(parked={"a": 3}).model_dump_json().encode()))
+    board.take(message(note_key("t", "returned"), Returned(waited=3).model_dump_json().encode()))
     assert not board.has_parked("t")
     board.take(message(note_key("t", "a"), Usage(parked=5, sent_on=2).model_dump_json().encode()))
     assert not board.has_parked("t")
     board.take(message(note_key("t", "a"), Usage(parked=6, sent_on=2).model_dump_json().encode()))
     assert board.has_parked("t")
-
-
-def test_what_releases_before_told_of_a_task_still_counts() -> None:
-    """With the patterns of paths that they reported."""
-    board = Board()
-    told = b'{"pages": 7, "traps": [{"pattern": "h.test/calendar/N", "pages": 900, "texts": 1}]}'
-    board.take(message(note_key("t", "a"), told))
-    assert board.used("t").pages == 7
-    assert board.used("t").traps == {}
-    board.take(message(note_key("t", "a"), b'{"traps": {"h.test/N": 2}}'))
-    board.take(message(note_key("t", "b"), b'{"traps": {"h.test/N": 3}}'))
-    assert board.used("t").traps == {"h.test/N": 5}
 
 
 # --- processes that are gone --------------------------------------------------------------------------
@@ -285,20 +273,3 @@ def test_no_more_pages_begin_than_the_budget_says(number: int) -> None:
             if not each.work() and chance.random() < 0.2:
                 each.state.give_back()
     assert sum(process.state.counts["begun"] for process in processes) == budget
-
-
-def test_what_a_dead_process_has_claimed_counts_as_spent() -> None:
-    task = Task(task_id="t", max_pages=100)
-    claimed = Usage(claimed=10).model_dump_json().encode()
-    topic = [
-        Message(TOPIC, 0, b"t", task.value()),
-        Message(TOPIC, 1, note_key("t", "dead"), claimed),
-    ]
-    process = Process("p", task, topic)
-    for _ in range(300):
-        process.hear(5)
-        process.work()
-        process.tell()
-    assert process.state.counts["begun"] == 90
-    assert process.state.look(process.board)
-    assert process.state.phase.reason == "page_budget"

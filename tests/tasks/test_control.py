@@ -10,6 +10,7 @@ from concurrent.futures import Future
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from scrapy import Request
@@ -106,42 +107,31 @@ def linked(count: int, path: str = "/link") -> Callable[[Request], Response]:
     return lambda request: page(request, body)
 
 
-def test_links_of_a_host_whose_budget_is_spent_are_filtered(
+def test_budgets_of_hosts_rules_and_depth_hold_for_links(
     tmp_path: Path, fetched: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(engine.ANSWERS, "http://host.test/", linked(100))
-    declare(tmp_path, max_pages_host=11)
-    found = crawl(tmp_path, [{"url": "http://host.test/", "meta": {"task_id": "t"}}])
-    assert len(found.documents) == sum(fetched.values()) == 11
-    assert found.stats["tasks/links_filtered"] == 90
-    assert desk(tmp_path).board.used("t").links_filtered == 90
-
-
-def test_rules_hold_for_links_and_seeds(
-    tmp_path: Path, fetched: Counter[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """`allow` is for links alone: a seed was asked for."""
+    """`allow` is for links alone: a seed was asked for. Each task has a host of its own."""
+    declare(tmp_path, "hosts", max_pages_host=11)
+    declare(tmp_path, "rules", allow=["/good/"], deny=["secret"], scope="any", depth=1)
+    declare(tmp_path, "deep", depth=5)
     body = '<a href="/good/1"><a href="/good/secret"><a href="/other"><a href="http://b.test/good/2">'
-    monkeypatch.setitem(engine.ANSWERS, "http://host.test/", lambda request: page(request, body))
-    declare(tmp_path, allow=["/good/"], deny=["secret"], scope="any", depth=1)
+    answers = {"http://hosts.test/": linked(100), "http://rules.test/": lambda request: page(request, body)}
+    chain = {f"http://deep.test/{n}/0": linked(1, f"/{n + 1}") for n in range(9)}
+    for url, answer in {**answers, **chain}.items():
+        monkeypatch.setitem(engine.ANSWERS, url, answer)
+    wanted = {"hosts": ["hosts.test/"], "deep": ["deep.test/0/0"]}
+    wanted["rules"] = ["rules.test/", "rules.test/secret"]
+    seeds = [(task_id, url) for task_id, urls in wanted.items() for url in urls]
     found = crawl(
         tmp_path,
-        [{"url": f"http://host.test/{path}", "meta": {"task_id": "t"}} for path in ("", "secret/seed")],
+        [{"url": f"http://{url}", "meta": {"task_id": task_id}} for task_id, url in seeds],
+        DEPTH_LIMIT=2,
     )
-    assert sorted(fetched) == ["http://b.test/good/2", "http://host.test/", "http://host.test/good/1"]
+    by_host = Counter(urlsplit(url).hostname for url in fetched)
+    assert by_host == {"hosts.test": 11, "rules.test": 2, "b.test": 1, "deep.test": 6}
+    assert {"http://rules.test/good/1", "http://b.test/good/2"} < set(fetched)
     assert found.seeds["filtered"] == 1
-
-
-def test_depth_of_a_task_goes_beyond_that_of_the_crawl(
-    tmp_path: Path, fetched: Counter[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for depth in range(9):
-        answer = linked(1, f"/{depth}")
-        url = "http://host.test/" if not depth else f"http://host.test/{depth - 1}/0"
-        monkeypatch.setitem(engine.ANSWERS, url, answer)
-    declare(tmp_path, depth=5)
-    crawl(tmp_path, [{"url": "http://host.test/", "meta": {"task_id": "t"}}], DEPTH_LIMIT=2)
-    assert len(fetched) == 6
+    assert desk(tmp_path).board.used("hosts").links_filtered == 90
 
 
 def test_progress_of_a_task_is_counted_in_the_topics(tmp_path: Path) -> None:

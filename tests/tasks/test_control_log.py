@@ -135,22 +135,20 @@ def told(task_id: str, generation: int = 1) -> list[Fact]:
     return [closed, EndTold(generation, 2**40, event, 1), Noticed(generation)]
 
 
-def test_the_task_that_ended_first_is_forgotten_where_there_are_very_many(
+def test_there_is_room_for_so_many_tasks_and_those_that_have_ended_can_be_deleted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """One that has not ended never is."""
     monkeypatch.setattr(control_log, "MOST_TASKS", 3)
-    endings, offset = Endings(), 0
-    for task_id in ("open", "a", "b", "c", "d"):
-        for fact in told(task_id) if task_id != "open" else [FACTS[0]]:
-            endings.take(message(*written(task_id, fact), offset))
-            offset += 1
-    assert [task_id for task_id in ("open", "a", "b", "c", "d") if endings.get(task_id)] == ["open", "c", "d"]
-    assert (list(endings.ended()), endings.unfinished) == (["c", "d"], set())
-    for task_id in ("e", "f"):
-        endings.take(message(*written(task_id, FACTS[0]), offset))
-    with pytest.raises(BadRecord, match="3 tasks that have not ended"):
-        endings.take(message(*written("g", FACTS[0]), offset))
+    endings, first = Endings(), FACTS[0]
+    records = [(task_id, fact) for task_id in "abc" for fact in (told(task_id) if task_id < "c" else [first])]
+    for offset, (task_id, fact) in enumerate(records):
+        endings.take(message(*written(task_id, fact), offset))
+    assert (list(endings.ended()), endings.unfinished) == (["a", "b"], set())
+    with pytest.raises(BadRecord, match="3 tasks"):
+        endings.take(message(*written("d", first), 10))
+    endings.take(message(written("a", first)[0], None, 11))
+    endings.take(message(*written("d", first), 12))
+    assert [task_id for task_id in "abcd" if endings.get(task_id)] == ["b", "c", "d"]
 
 
 def test_a_task_with_too_many_partitions_is_set_aside() -> None:
@@ -189,7 +187,7 @@ def test_a_task_whose_records_are_deleted_is_told_to_who_counts() -> None:
 
 @pytest.mark.nightly
 def test_a_record_costs_the_same_however_many_tasks_have_ended() -> None:
-    """A year has 100,000 tasks, and those that ended first are forgotten."""
+    """A year has 100,000 tasks."""
 
     def prepare(tasks: int) -> Callable[[], None]:
         endings, offset = Endings(), 0

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from contextlib import nullcontext
 from itertools import count
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -17,14 +15,13 @@ from site_spider.tasks.control_log import written
 from site_spider.tasks.ending import (
     Counting,
     Counts,
-    EndTold,
     Fact,
     Producing,
     TakenBack,
-    Tally,
     TaskEnding,
 )
 from tests.growth import assert_grows
+from tests.planted import Mutant, planted
 from tests.tasks.world import OTHER, Rules, Sender, Sent, Step, World, run_on, settle
 
 RUNS = 150  # by chance; the mutants below are found within fewer
@@ -153,241 +150,66 @@ def test_the_end_is_exact_in_every_order_of_a_small_world(number: int) -> None:
 
 # --- mutants: each breaks one rule, and the model finds it --------------------------------------------
 
-
-class NeverClosed(TaskEnding):
-    """Takes no notice of the close."""
-
-    @property
-    def is_over(self) -> bool:
-        return self.is_told or (not self.sending and self.is_passed)
-
-
-class OneProducerIsEnough(TaskEnding):
-    @property
-    def is_over(self) -> bool:
-        return self.is_told or (self.is_closed and self.is_passed)
-
-
-class OnePartitionIsEnough(TaskEnding):
-    @property
-    def is_passed(self) -> bool:
-        return not self.highs or any(self.passed(part) >= high for part, high in self.highs.items())
-
-
-class OneTooFew(TaskEnding):
-    @property
-    def is_passed(self) -> bool:
-        return all(self.passed(part) >= high - 1 for part, high in self.highs.items())
-
-
-class NoHighs(TaskEnding):
-    """As with lag 0 or markers: what is spilled is not asked for."""
-
-    def read(self, offset: int, fact: Fact) -> None:
-        TaskEnding.read(self, offset, replace(fact, highs={}) if isinstance(fact, Tally) else fact)
-
-
-class LastHighWins(TaskEnding):
-    def _raise(self, highs: Mapping[Partition, int]) -> None:
-        self.highs.update(highs)
-
-
-class LastTallyWins(TaskEnding):
-    def _tallied(self, tally: Tally) -> None:
-        self.tallies[tally.partition] = tally
-
-
-class CarriesNothingOn(TaskEnding):
-    """Producers take back the words of others, and do not say them again."""
-
-    def carried_on(self, said: Producing) -> Producing:
-        return said
-
-
-class CarriesOnTheClose(TaskEnding):
-    """Into the next generation, too."""
-
-    def _producing(self, offset: int, said: Producing) -> None:
-        super()._producing(offset, said)
-        self.is_closed = self.is_closed or said.closed > 0
-
-
-class SwallowsProducers(TaskEnding):
-    """Forgets who began while the end was on its way."""
-
-    def _was_told(self, ended: EndTold) -> None:
-        self.generation, self.ended = ended.generation, ended
-
-
-class OneGeneration(TaskEnding):
-    def _begin_generation(self) -> None:
-        pass
-
-
-class PassedIsThePosition(Counting):
-    def passed(self, position: int) -> int:
-        return position
-
-
-class PassedBeforeTheCommit(Counting):
-    def passed(self, position: int) -> int:
-        return next(iter(self._uncounted), position)
-
-
-class Changes(Counting):
-    """Writes other tallies than it should."""
-
-    def next_tally(self, ending: TaskEnding, *args: Any, **how: Any) -> Tally | None:
-        last = ending.tallies.get(self._partition) or Tally(self._partition, "", 0, 0)
-        tally = super().next_tally(ending, *args, **how)
-        if tally is not None:
-            self._sent = tally = replace(tally, **self.changes(tally, last))
-        return tally
-
-    def changes(self, tally: Tally, last: Tally) -> dict[str, Any]:
-        raise NotImplementedError
-
-
-class CountsAgain(Changes):
-    """Takes a repeat for a new seed."""
-
-    def changes(self, tally: Tally, last: Tally) -> dict[str, Any]:
-        again = (self._ready[offset] for offset in self._ready if last.has_counted(offset))
-        return {"counts": sum(again, tally.counts)}
-
-
-class ForgetsHoles(Changes):
-    def changes(self, tally: Tally, last: Tally) -> dict[str, Any]:
-        return {"holes": frozenset()}
-
-
-class ForgetsWhatLeft(Changes):
-    """As if whoever counted a seed as spilled could not die."""
-
-    def changes(self, tally: Tally, last: Tally) -> dict[str, Any]:
-        return {"left": tally.left - last.left}
-
-
-class ForgetsHighs(Changes):
-    """Says those alone that its own process knows of."""
-
-    def changes(self, tally: Tally, last: Tally) -> dict[str, Any]:
-        return {"highs": {part: high for part, high in tally.highs.items() if last.highs.get(part) != high}}
-
-
-class NamesNoHighs(Changes):
-    def changes(self, tally: Tally, last: Tally) -> dict[str, Any]:
-        return {"highs": last.highs}
-
-
-class KeepsItsKey(Counting):
-    """Although another one has written meanwhile."""
-
-    def _name_anew(self, last: Tally) -> None:
-        if self._writer is None:
-            super()._name_anew(last)
-
-
-class TakesForItsOwn(Counting):
-    """A tally of its version, whoever has written it."""
-
-    @staticmethod
-    def _is_mine(last: Tally, sent: Tally) -> bool:
-        return True
-
-
-class TakesBackTooMuch(Counting):
-    """Tallies of others, before it has written one that carries them on."""
-
-    def stale(self, ending: TaskEnding) -> list[str]:
-        found = sorted(ending.writers.get(self._partition, set()) - self._stale - {self._writer})
-        self._stale.update(found)
-        return found
-
-
-ENDINGS = (
-    NeverClosed,
-    OneProducerIsEnough,
-    OnePartitionIsEnough,
-    OneTooFew,
-    NoHighs,
-    LastHighWins,
-    LastTallyWins,
-    SwallowsProducers,
-    OneGeneration,
-    CarriesNothingOn,
-    CarriesOnTheClose,
-)
-COUNTINGS = (
-    PassedIsThePosition,
-    PassedBeforeTheCommit,
-    CountsAgain,
-    ForgetsHoles,
-    ForgetsWhatLeft,
-    ForgetsHighs,
-    NamesNoHighs,
-    KeepsItsKey,
-    TakesForItsOwn,
-    TakesBackTooMuch,
-)
-MUTANTS: list[Callable[[], Rules]] = [
-    *(lambda kind=kind: Rules(ending=kind) for kind in ENDINGS),
-    *(lambda kind=kind: Rules(counting=kind) for kind in COUNTINGS),
-    lambda: Rules(tells_spilled=False),
-    lambda: Rules(waits_for_left=False),
-    lambda: Rules(waits_for_pages=False),
-    lambda: Rules(waits_for_tally=False),
-    lambda: Rules(tells_met=False),
-]  # fmt: skip
-
-
-def small_world_of(rules: Rules) -> int | None:
-    """In all orders of which a mutant is found, where chance finds it too rarely."""
-    if not (rules.tells_spilled and rules.tells_met):
-        return 6 if rules.tells_spilled else 7
-    return {SwallowsProducers: 5, CarriesOnTheClose: 8}.get(
-        rules.ending, 7 if rules.counting is ForgetsHighs else None
-    )
+# fmt: off
+MUTANTS: dict[str, Mutant] = {
+    "a task that is not closed ends": (TaskEnding.is_over, "self.is_closed and ", ""),
+    "one producer is enough": (TaskEnding.is_over, "not self.sending and ", ""),
+    "one partition is enough": (TaskEnding.is_passed, "all(", "not self.highs or any("),
+    "an end comes one message early": (TaskEnding.is_passed, ">= high", ">= high - 1"),
+    "highs of tallies are not heard": (TaskEnding._tallied, "self._raise(tally.highs)", "pass"),
+    "the last high wins": (TaskEnding._raise, "max(position, self.highs.get(partition, 0))", "position"),
+    "the last tally wins": (TaskEnding._tallied, "tally.version > before.version", "True"),
+    "who began while the end was on its way is forgotten": (TaskEnding._was_told, ">= ended.upto", "< 0"),
+    "no generation follows": (TaskEnding._begin_generation, "self.generation += 1", "return"),
+    "words that are taken back are not said again": (TaskEnding.carried_on, "return replace(",
+        "return said or replace("),
+    "a close goes on into the next generation": (TaskEnding._producing,
+        "said.closed == self.generation", "said.closed > 0"),
+    "passed is the position": (Counting.passed, "next(iter(self._open), position)", "position"),
+    "what is complete is passed before it is committed": (Counting.passed, "self._open", "self._uncounted"),
+    "a repeat is counted again": (Counting.next_tally, " if not last.has_counted(offset)", ""),
+    "holes are forgotten": (Counting.next_tally, "if offset >= passed and offset not in fresh", "if False"),
+    "what left is forgotten with its process": (Counting.next_tally, "in last.left if", "in () if"),
+    "highs of the tally before are forgotten": (Counting.next_tally, "last.highs, known", "known"),
+    "highs that the process knows are not told": (Counting.next_tally, "last.highs, known", "last.highs"),
+    "a key is kept although another has written": (Counting._name_anew,
+        "self._writer and last.writer == self._writer", "self._writer"),
+    "a tally of its version is taken for its own": (Counting.read,
+        "(last.writer, last.version) != (sent.writer, sent.version)", "False"),
+    "tallies are taken back before another carries them on": (Counting.stale,
+        "last.writer != self._writer:\n            return []\n"
+        "        found = sorted(writers - self._stale - {last.writer})",
+        "False:\n            return []\n        found = sorted(writers - self._stale - {self._writer})"),
+}
+# fmt: on
+RULES = ("tells_spilled", "waits_for_left", "waits_for_pages", "waits_for_tally", "tells_met")
+SMALL_WORLDS = {  # in all orders of which one is found, where chance finds it too rarely
+    "who began while the end was on its way is forgotten": 5,
+    "a close goes on into the next generation": 8,
+    "highs of the tally before are forgotten": 7,
+    "tells_spilled": 7,
+    "tells_met": 6,
+}
+DEAR_ONES = ("no generation follows", "highs of the tally before are forgotten", "tells_met")
 
 
 @pytest.mark.parametrize(
-    "number", [pytest.param(n, marks=DEAR) if n in (8, 16, 25) else n for n in range(len(MUTANTS))]
+    "name", [pytest.param(one, marks=DEAR) if one in DEAR_ONES else one for one in (*MUTANTS, *RULES)]
 )
-def test_the_model_finds_every_mutant(number: int) -> None:
-    rules = MUTANTS[number]
-    where = small_world_of(rules())
-    found = (
-        any(faults_of(seed, rules()) for seed in range(RUNS))
-        if where is None
-        else all_orders(small_worlds(rules())[where], 20_000)[1]
-    )
+def test_the_model_finds_every_mutant(name: str) -> None:
+    rules, where = Rules(**({name: False} if name in RULES else {})), SMALL_WORLDS.get(name)
+    with planted(MUTANTS[name]) if name in MUTANTS else nullcontext():
+        found = (
+            any(faults_of(seed, rules) for seed in range(RUNS))
+            if where is None
+            else all_orders(small_worlds(rules)[where], 20_000)[1]
+        )
     assert found, "no run shows what this rule is for"
 
 
 # --- what the log holds -------------------------------------------------------------------------------
 
 PART = Partition("seeds", 0)
-
-
-def test_a_repeat_waits_for_a_tally_of_its_own_process() -> None:
-    """What it reads first may be void: the record that was before it in the log is compacted."""
-    ending, counting = TaskEnding(), Counting(PART, "new", count())
-    counting.arrived(3)
-    counting.done(3, Counts({"result": 1}))
-    ending.read(7, Tally(PART, "zombie", 5, 0, 4))
-    assert counting.read(ending) == []
-    first = counting.next_tally(ending, 4, {PART: 9}, tells_passed=False)
-    assert first is not None
-    ending.read(8, Tally(PART, "owner", 9, 0, 2))  # which was valid all the time
-    ending.read(9, first)
-    assert counting.read(ending) == []
-    second = counting.next_tally(ending, 4, {PART: 9}, tells_passed=False)
-    assert second is not None
-    assert (second.version, second.has_counted(3), second.highs) == (10, True, {PART: 9})
-    assert second.writer != first.writer
-    ending.read(10, second)
-    assert counting.read(ending) == [3]
-    assert sorted(counting.stale(ending)) == ["new.0", "owner", "zombie"]
 
 
 def test_a_tally_after_one_that_failed_has_a_key_of_its_own() -> None:

@@ -178,13 +178,6 @@ def test_a_seed_that_left_counts_once_by_the_last_word_on_it() -> None:
     assert reading(taken_back, ["one"])[0].counts["one"].came_back == {}
 
 
-def test_records_of_ends_that_were_told_are_stale() -> None:
-    said = messages([("one", [CountedPage(1, 1, True, None)]), ("two", []), ("one", [])])
-    found, _ = reading([*said, message(3, key_of("one", "w", 0), None)], ["one"], {"one": 2, "two": 1})
-    assert found.stale == [said[0].key]
-    assert found.counts["one"].pages == 0
-
-
 def test_a_failure_without_a_reason_has_a_name() -> None:
     """A spider may write anything, and an event with an empty name is none."""
     assert bounded({"": 2, "other": 1, "dns": 3}) == {"other": 3, "dns": 3}

@@ -13,7 +13,7 @@ from site_spider.frontier.host_queue import HostPolicy
 from site_spider.frontier.waiter import TaskFlow, TaskRates
 from site_spider.tasks.board import Board, pace_key
 from site_spider.tasks.rates import GroupRates, part
-from site_spider.tasks.record import BadTask, Pace
+from site_spider.tasks.record import Pace
 
 FLOW = TaskFlow("t", "seeds")
 STEP = 0.02  # seconds
@@ -135,14 +135,6 @@ def test_who_is_not_held_back_leaves_the_rest() -> None:
     assert part(10, [slow, quick]) == 4
     assert part(10, [quick] * 9) == 1
     assert part(10, [slow] * 9) > 0
-
-
-@pytest.mark.parametrize("value", [b"", b"[]", b'{"used": -1}', b'{"used": 1e999}', b'{"more": 1}', b"\xff"])
-def test_a_malformed_pace_changes_nothing(value: bytes) -> None:
-    board = Board()
-    with pytest.raises(BadTask):
-        board.take(record(pace_key("t", "p"), value))
-    assert board.paces("t") == {}
 
 
 def test_paces_are_bounded() -> None:

@@ -110,20 +110,6 @@ def test_what_does_not_say_where_it_was_comes_back_to_the_main_tier(log: Log, or
     assert back(log) == [b"v"]
 
 
-def test_any_number_of_process_starts_may_have_parked_something(log: Log) -> None:
-    producer = log.producer()
-    for number in range(1_500):
-        value = Usage(parked=1 - bool(number % 100)).model_dump_json().encode()
-        producer.send("seeds.tasks", note_key("t", f"p{number}"), value)
-    for _ in range(15):
-        producer.send("seeds.parked", b"k", b"v", [(TASK_HEADER, b"t")]).result()
-    producer.close()
-    assert desk(log).put_back("t") == 15
-    assert not desk(log).board.has_parked("t")
-    assert desk(log).put_back("t") == 0
-    assert len(back(log)) == 15
-
-
 def test_the_topic_is_read_from_where_it_was_read_to(log: Log) -> None:
     park(log, 7)
     assert desk(log).put_back("t") == 7
@@ -195,16 +181,6 @@ def test_who_stands_still_is_not_waited_for(log: Log) -> None:
     park(log, 5)
     say(log, note_key("t", RETURNED), Returned(by="dead.1"))
     assert desk(log).put_back("t") == 5
-
-
-def test_what_a_release_before_has_put_back_is_known(log: Log) -> None:
-    """It named each process, in a record that is read still."""
-    park(log, 5)
-    say(log, note_key("t", RETURNED), Returned(parked={"p": 5, "gone": 0}, offsets={"0": 5}))
-    assert not desk(log).board.has_parked("t")
-    assert desk(log).put_back("t") == 0
-    park(log, 1, told=6)
-    assert desk(log).put_back("t") == 1
 
 
 def test_several_tasks_are_one_reading(log: Log) -> None:

@@ -26,6 +26,7 @@ from site_spider.seed.tiers import CrawlTopics
 from site_spider.tasks.control_log import TaskProducer
 from tools.chaos.pages import paths_of
 from tools.deployment.deployment import ROOT, Deployment
+from tools.deployment.processes import logged
 from tools.site.exchange import host_name
 from tools.site.pages import number
 
@@ -238,16 +239,7 @@ class TaskCommands:
         """Tell it. Neither is needed any more of a task that was cancelled, or has ended before its turn."""
         scrapy = str(Path(sys.executable).with_name("scrapy"))
         command = ["timeout", self.LONGEST_SECONDS, scrapy, "task", verb, task.name]
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                command,
-                cwd=ROOT,
-                env=self._environment,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+        self._process = logged(command, self._log, self._environment, ROOT)
         code = self._process.wait()
         told = self._log.read_text(errors="replace").rpartition("scrapy task: ")[2]
         is_void = verb in ("pause", "resume") and (task.is_cancelled or "has ended" in told)

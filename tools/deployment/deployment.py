@@ -22,6 +22,7 @@ from site_spider.adapters.elasticsearch.client import ElasticsearchOptions
 from site_spider.contracts.seed_log import Message, SeedLog
 from site_spider.errors import LogUnavailable, TopicMissing
 from site_spider.service import config as parts
+from tools.deployment.processes import logged
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "task_shell" / "crawl_spider.sh"
@@ -52,15 +53,7 @@ class Run:
         leash: Sequence[str] = (),
     ) -> None:
         self.log = log
-        with log.open("ab") as stream:
-            self.process = subprocess.Popen(
-                [*leash, str(script), *arguments],
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=stream,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+        self.process = logged([*leash, str(script), *arguments], log, environment)
 
     def text(self) -> str:
         return self.log.read_text(errors="replace")

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from shutil import which
@@ -21,6 +23,22 @@ _SCHEDULED = 2  # CPUCLOCK_SCHED: nanoseconds on a CPU, user and system, all thr
 # In front of a command. Should this process be killed with -9, the kernel tells its children to stop. It
 # counts for the thread that starts them, so only the main thread does.
 LEASH = ["setpriv", "--pdeathsig", "TERM"] if which("setpriv") else []
+
+
+def logged(
+    command: Sequence[str], log: Path, environment: Mapping[str, str], folder: Path | None = None
+) -> subprocess.Popen[bytes]:
+    """Begin it out of reach of Ctrl-C, with all that it says behind what the log has."""
+    with log.open("ab") as stream:
+        return subprocess.Popen(
+            command,
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=stream,
+            stderr=stream,
+            start_new_session=True,
+        )
 
 
 class Process(NamedTuple):

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from tools.deployment.processes import logged
 from tools.deployment.relay import Relay, kafka_relays
 
 SCRIPT = Path(__file__).resolve().parents[2] / "task_shell" / "servers.sh"
@@ -51,15 +52,7 @@ class Server:
         return {name: value.strip("'\"") for name, _, value in pairs}
 
     def begin_start(self) -> None:
-        with self._log.open("ab") as log:
-            self._starting = subprocess.Popen(
-                [str(SCRIPT), "start", self.name],
-                env=self._environment,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+        self._starting = logged([str(SCRIPT), "start", self.name], self._log, self._environment)
 
     def has_started(self) -> bool:
         """Whether it is ready since the last time. Raises RuntimeError when it cannot be started."""

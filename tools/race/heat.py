@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.deployment.processes import LEASH, Process, children, cpu_seconds, peak_bytes
+from tools.deployment.processes import LEASH, Process, children, cpu_seconds, logged, peak_bytes
 from tools.race.contestants import Contestant, HeatFailed
 from tools.race.site import State, Track
 
@@ -168,16 +168,8 @@ class Running:
         self.log = contestant.heat.folder / "log"
         kept = {name: value for name, value in os.environ.items() if not name.startswith("SITE_")}
         pinned = ["taskset", "--cpu-list", ",".join(map(str, cores.crawler))]
-        with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
-                [*pinned, *LEASH, *contestant.command()],
-                cwd=contestant.heat.folder,
-                env=kept | contestant.environment(),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+        command, environment = [*pinned, *LEASH, *contestant.command()], kept | contestant.environment()
+        self.process = logged(command, self.log, environment, contestant.heat.folder)
         self.readings: list[Reading] = []
         self._meter = Meter(self.process.pid, contestant.counts, cores)
         self._servers = servers

@@ -44,18 +44,14 @@ class Site:
     """The pages of one workload, and what was asked for."""
 
     def __init__(self) -> None:
-        self.pages: dict[bytes, tuple[int, int]] = {}  # by path: the number of its host, and its variant
-        self.hosts: list[bytes] = []  # by number
-        self.variants: list[str] = []
-        self.workload = WORKLOADS[0]
-        self.ready: dict[tuple[int, int], bytes] = {}  # by the same pair: the whole response
-        self.served: set[bytes] = set()  # hosts and paths
-        self.last = 0.0  # when the last page was served
-        self.asked = self.missing = self.connections = 0
+        self.reset(WORKLOADS[0])
 
     def reset(self, workload: Workload) -> None:
         self.workload = workload
-        self.served, self.last, self.ready, self.pages = set(), 0.0, {}, {}
+        self.pages: dict[bytes, tuple[int, int]] = {}  # by path: the number of its host, and its variant
+        self.ready: dict[tuple[int, int], bytes] = {}  # by the same pair: the whole response
+        self.served: set[bytes] = set()  # hosts and paths
+        self.last = 0.0  # when the last page was served
         self.asked = self.missing = self.connections = 0
         self.hosts = [workload.host(number).encode() for number in range(workload.hosts)]
         count = max(1, workload.hubs)

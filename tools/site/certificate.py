@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
@@ -35,24 +35,19 @@ class Signed:
         return found
 
 
-@dataclass
-class Wish:
-    """What a certificate has in it. `starts` and `ends` are days from now."""
-
-    names: Sequence[x509.GeneralName] = ()
-    common_name: str = "of a test"
-    starts: float = -1
-    ends: float = 1
-    is_authority: bool = False
-    more: Sequence[x509.ExtensionType] = ()
-    hash: hashes.HashAlgorithm = field(default_factory=hashes.SHA256)
-    key: Any = None
-
-
-def signed(wish: Wish, by: Signed | None = None) -> Signed:
-    """By itself if by nobody else."""
-    key = wish.key or ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, wish.common_name)])
+def signed(
+    by: Signed | None = None,
+    *,
+    names: Sequence[x509.GeneralName] = (),
+    common_name: str = "of a test",
+    ends: float = 1,
+    is_authority: bool = False,
+    more: Sequence[x509.ExtensionType] = (),
+    key: Any = None,
+) -> Signed:
+    """By itself if by nobody else. It holds from yesterday until so many days from now."""
+    key = key or ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
     now = datetime.now(UTC)
     builder = (
         x509.CertificateBuilder()
@@ -60,20 +55,20 @@ def signed(wish: Wish, by: Signed | None = None) -> Signed:
         .issuer_name(by.certificate.subject if by else name)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now + wish.starts * DAY)
-        .not_valid_after(now + wish.ends * DAY)
-        .add_extension(x509.BasicConstraints(ca=wish.is_authority, path_length=None), critical=True)
+        .not_valid_before(now - DAY)
+        .not_valid_after(now + ends * DAY)
+        .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
     )
-    if wish.names:
-        builder = builder.add_extension(x509.SubjectAlternativeName(wish.names), critical=False)
-    for extension in wish.more:
+    if names:
+        builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+    for extension in more:
         builder = builder.add_extension(extension, critical=False)
-    return Signed(builder.sign(by.key if by else key, wish.hash), key)
+    return Signed(builder.sign(by.key if by else key, hashes.SHA256()), key)
 
 
-def authority(name: str = "root of a test", by: Signed | None = None, **wish: Any) -> Signed:
+def authority(name: str = "root of a test", by: Signed | None = None) -> Signed:
     """One that may sign others."""
-    return signed(Wish(common_name=name, is_authority=True, **wish), by)
+    return signed(by, common_name=name, is_authority=True)
 
 
 def addresses(*texts: str) -> list[x509.GeneralName]:
@@ -83,7 +78,7 @@ def addresses(*texts: str) -> list[x509.GeneralName]:
 def make(folder: Path, hosts: Sequence[str]) -> tuple[Path, Path]:
     """Two PEM files: an authority, for clients, and the certificate of these addresses with its key."""
     root = authority()
-    leaf = signed(Wish(names=addresses(*hosts), common_name=hosts[0]), root)
+    leaf = signed(root, names=addresses(*hosts), common_name=hosts[0])
     trusted, chain = folder / "authority.pem", folder / "server.pem"
     trusted.write_bytes(root.pem)
     chain.write_bytes(leaf.key_pem + leaf.pem)

@@ -28,7 +28,6 @@ from site_spider.contracts.sink import ACKNOWLEDGED, Answer, Verdict
 from site_spider.errors import ConfigError, SinkUnavailable
 from site_spider.options import SettingsView, mapping, names, text
 from site_spider.outage import Outage
-from site_spider.results.document import CHECK_FIELDS, PAGE_FIELDS
 from site_spider.secrets import without_secrets
 from site_spider.text import cut, escaped
 
@@ -492,28 +491,19 @@ def _forget_analyzer(mapping: Any) -> None:
 
 
 # --- mapping: adjusts the mapping of an index that existed before ----------------------------------------
-# It gets the fields that later versions write: a strict mapping refuses no result for them, and others map
-# them as a new index does.
+# It gets the fields that it lacks: a strict mapping refuses no result for them, and others map them as a new
+# index does.
 #
 # And `meta` of one producer harms no other results. Elasticsearch makes a field of every new key of an
 # object, up to 1,000 in an index; beyond them it refuses whatever has a new key, whoever sends it. In an
 # index of ours `meta` is one field, whatever is in it.
 
 _CLOSED = {"false", "strict"}  # values of `dynamic` with which no field is made
-LATER = (
-    *("etag", "last_modified", "body_hash", "changed_at", "checked_at", "unchanged"),
-    "absent",
-    "reason",
-    "registered_domain",
-    TEXT,
-    *PAGE_FIELDS,
-    *("additional_urls", "gone_at", "recrawl", *CHECK_FIELDS),
-)  # fields that earlier versions did not write
 _NOT_MAPPED = re.compile(r"strict_dynamic_mapping_exception.*?introduction of \[(\w+)\] within \[_doc\]")
 
 
 def added_fields(answer: object, wanted: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The later fields that each index, in an answer about mappings, lacks, as `wanted` maps them.
+    """The fields that each index, in an answer about mappings, lacks, as `wanted` maps them.
 
     An index that is there gets no new analyzers: new texts have the one that it has for all. One whose
     mapping ignores unknown fields stays as it is.
@@ -521,7 +511,7 @@ def added_fields(answer: object, wanted: Mapping[str, Any]) -> Iterator[tuple[st
     for index, mappings in _mappings(answer):
         properties = mappings.get("properties")
         known = properties if isinstance(properties, Mapping) else {}
-        added = {name: copy.deepcopy(wanted[name]) for name in LATER if name in wanted and name not in known}
+        added = {name: copy.deepcopy(one) for name, one in wanted.items() if name not in known}
         _forget_analyzer(added)
         if added and str(mappings.get("dynamic")).lower() != "false":
             yield index, added
@@ -532,10 +522,10 @@ def has_field(answer: object, field: str) -> bool:
     return any(field in (mappings.get("properties") or ()) for _, mappings in _mappings(answer))
 
 
-def not_mapped(reason: str) -> str | None:
-    """The later field for which a strict mapping refused a document; None when it was for another reason."""
+def not_mapped(reason: str) -> str:
+    """The field for which a strict mapping refused a document; empty when it was for another reason."""
     found = _NOT_MAPPED.search(reason)
-    return found[1] if found and found[1] in LATER else None
+    return found[1] if found else ""
 
 
 def _mappings(answer: object) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -30,7 +30,6 @@ from elasticsearch import (
 from site_spider import runtime
 from site_spider.adapters.elasticsearch.client import (
     HOSTS,
-    LATER,
     TEXT,
     Action,
     ElasticsearchOptions,
@@ -350,7 +349,9 @@ class ElasticsearchSink:
         self._options = options
         self._action = action
         self._index = index
-        self._preparation = IndexPreparation(options, index, IndexTemplate(template, index))
+        content = IndexTemplate(template, index)
+        self._preparation = IndexPreparation(options, index, content)
+        self._fields = {*content.properties, TEXT} if is_shared else set()  # of results
         self._writes_text = False  # of a page: the server cannot make it of the mark-up
         self._left_out: frozenset[str] = frozenset()  # fields that the mapping does not take
         self._sizes = Sizes()
@@ -398,11 +399,12 @@ class ElasticsearchSink:
     async def write(self, records: Sequence[Record]) -> Sequence[Verdict]:
         """Write the records in as few requests as the server takes. Raises SinkUnavailable."""
         verdicts = await self._write(records)
-        for _ in LATER:  # a refusal names one field
-            again = [number for number, one in enumerate(verdicts) if not_mapped(one.reason)]
+        for _ in self._fields:  # a refusal names one
+            fields = {n: not_mapped(one.reason) for n, one in enumerate(verdicts)}
+            again = [n for n, field in fields.items() if field in self._fields]
             if not again:
                 break
-            self._leave_out({not_mapped(verdicts[number].reason) for number in again})
+            self._leave_out({fields[n] for n in again})
             for number, verdict in zip(again, await self._write([records[n] for n in again]), strict=True):
                 verdicts[number] = verdict
         return verdicts
@@ -429,9 +431,9 @@ class ElasticsearchSink:
         verdicts = iter([await self._judged(one) if isinstance(one, TooLarge) else one for one in answers])
         return [next(verdicts) if isinstance(one, Update) else one for one in encoded]
 
-    def _leave_out(self, fields: Set[str | None]) -> None:
+    def _leave_out(self, fields: Set[str]) -> None:
         """What a mapping refuses that was made for an earlier version; the rest of the result is stored."""
-        new = {field for field in fields if field} - self._left_out  # another batch may have met it, too
+        new = fields - self._left_out  # another batch may have met it, too
         if not new:
             return
         self._left_out |= new

@@ -46,10 +46,13 @@ NewId = Callable[[], str]
 
 
 class Earlier(NamedTuple):
-    """A record with the same payload of the same page."""
+    """A record with the payload of the same page."""
 
     record_id: str
     date: str
+
+
+Find = Callable[[str, str | None], Earlier | None]  # by URL and digest of the payload; None: whatever it is
 
 
 class WarcRecord(NamedTuple):
@@ -97,13 +100,8 @@ def warcinfo(name: str, about: dict[str, str], date: str, new_id: NewId) -> Warc
     return _made("warcinfo", headers, (block,), new_id)
 
 
-def records_of(
-    record: Record, now: float, new_id: NewId, earlier: Callable[[str, str], Earlier | None]
-) -> list[WarcRecord]:
-    """Those of one result. Raises SinkRejected.
-
-    `earlier` finds a record by URL and digest of the payload.
-    """
+def records_of(record: Record, now: float, new_id: NewId, earlier: Find) -> list[WarcRecord]:
+    """Those of one result. Raises SinkRejected."""
     document = {"url_id": record.key, **record.document}
     about = {"Site-Url-Id": quote(record.key, safe="", errors="replace")}
     made: list[WarcRecord] = []
@@ -134,15 +132,14 @@ def _of_document(
     return [*found, _made("metadata", headers, (encode(document),), new_id)]
 
 
-def _of_exchange(
-    exchange: Exchange, about: dict[str, str], new_id: NewId, earlier: Callable[[str, str], Earlier | None]
-) -> list[WarcRecord]:
+def _of_exchange(exchange: Exchange, about: dict[str, str], new_id: NewId, earlier: Find) -> list[WarcRecord]:
     url, date = uri(exchange.url), date_of(exchange.began)
     common = {**about, "WARC-Target-URI": url, "WARC-Date": date}
     if exchange.address:
         common["WARC-IP-Address"] = exchange.address
     payload = digest(exchange.body)
     before = earlier(url, payload) if exchange.body and not exchange.is_cut else None
+    before = earlier(url, None) if exchange.is_same else before
     response = _response(exchange, {**common, "WARC-Payload-Digest": payload}, before, new_id)
     asked = {**common, "WARC-Concurrent-To": response.headers["WARC-Record-ID"]}
     asked["Content-Type"] = "application/http;msgtype=request"
@@ -157,14 +154,15 @@ def _response(
     headers |= {"WARC-Truncated": "disconnect"} if exchange.is_cut else {}
     headers |= {"Site-Head": "rebuilt"} if exchange.is_rebuilt else {}
     head = _CHUNKED.sub(b"X-Orig-Transfer-Encoding", exchange.head)
+    if before is not None:
+        headers |= {"WARC-Refers-To": before.record_id, "WARC-Refers-To-Date": before.date}
+        headers |= {"WARC-Refers-To-Target-URI": headers["WARC-Target-URI"]}
     if exchange.is_same:  # which is about the last answer that had a body, so it has no payload
-        about = {name: said for name, said in headers.items() if name != "WARC-Payload-Digest"}
-        return _made("revisit", {**about, "WARC-Profile": NOT_MODIFIED}, (head,), new_id)
+        del headers["WARC-Payload-Digest"]
+        return _made("revisit", {**headers, "WARC-Profile": NOT_MODIFIED}, (head,), new_id)
     if before is None:
         return _made("response", headers, (head, exchange.body), new_id)
-    headers |= {"WARC-Profile": PROFILE, "WARC-Refers-To": before.record_id}
-    headers |= {"WARC-Refers-To-Target-URI": headers["WARC-Target-URI"], "WARC-Refers-To-Date": before.date}
-    return _made("revisit", headers, (head,), new_id)
+    return _made("revisit", {**headers, "WARC-Profile": PROFILE}, (head,), new_id)
 
 
 def _made(kind: str, headers: dict[str, str], block: tuple[bytes, ...], new_id: NewId) -> WarcRecord:

@@ -172,7 +172,7 @@ class WarcFiles:
             mender.shutdown()
 
     def _put(self, record: Record) -> Verdict:
-        def earlier(url: str, digest: str) -> Earlier | None:
+        def earlier(url: str, digest: str | None) -> Earlier | None:
             return self._repeats.find(record.key, url, digest)
 
         try:
@@ -367,9 +367,9 @@ class KnownPayloads(DatabaseFile):
         super().__init__(path, _SCHEMA, _BUSY_SECONDS, is_durable=False)
         self._has_failed = False
 
-    def find(self, key: str, url: str, digest: str) -> Earlier | None:
-        """The record of the same payload, if there is one."""
-        query = "SELECT record_id, date FROM written WHERE page = ? AND digest = ?"
+    def find(self, key: str, url: str, digest: str | None) -> Earlier | None:
+        """The record of the same payload, if there is one; None: of the page's last one."""
+        query = "SELECT record_id, date FROM written WHERE page = ? AND digest = coalesce(?, digest)"
         with self._without_trouble():
             for found in self.query(query, [_page(key, url), digest]):
                 return Earlier(*map(str, found))

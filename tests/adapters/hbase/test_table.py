@@ -1,4 +1,4 @@
-"""What HBase answers, and how it fails: over a scripted connection, without a server."""
+"""Rows of HBase, what it answers, and how it fails: over a scripted connection, without a server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the settings of Kafka may and may not say."""
+"""What the settings of Kafka may and may not say, and certificates that are replaced."""
 
 from __future__ import annotations
 

@@ -13,6 +13,15 @@ from site_spider.adapters.local.done import LocalDone
 from site_spider.contracts.done_store import DoneUnavailable
 
 
+def test_more_pages_than_one_statement_takes_are_kept(tmp_path: Path) -> None:
+    """Twice is as good as once."""
+    pages = [b"page %d" % number for number in range(2500)]
+    with closing(LocalDone(tmp_path / "data", "group")) as store:
+        store.add(pages)
+        store.add(pages[:10])
+        assert store.known([*pages, b"other"]) == set(pages)
+
+
 def test_reading_goes_on_while_another_process_holds_the_lock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

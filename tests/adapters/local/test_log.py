@@ -269,7 +269,7 @@ def test_a_transaction_that_fails_changes_nothing(tmp_path: Path) -> None:
     file.close()
 
 
-# --- A disk that is full slows the embedded default and drops nothing; each part says so once (
+# --- A disk that is full slows the embedded default and drops nothing (rule 7)
 
 
 @contextmanager

@@ -138,7 +138,7 @@ def test_an_address_that_is_none_is_refused(url: str) -> None:
         RedisDone.from_settings(settings(url))
 
 
-# --- What Redis, or whatever stands in its place, says that makes no sense: an outage, and noth
+# --- What Redis, or whatever stands in its place, says that makes no sense: an outage
 
 
 ODD = {

@@ -13,6 +13,7 @@ import threading
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +132,18 @@ def test_the_same_payload_of_the_same_page_is_a_revisit(tmp_path: Path) -> None:
         assert headers["WARC-Payload-Digest"] == original.headers["WARC-Payload-Digest"]
         assert (revisit.payload, original.payload) == (b"", b"page")
     assert len(written(tmp_path, "response", "b")) == len(written(tmp_path, "response", "empty")) == 2
+    assert_valid(tmp_path)
+
+
+def test_an_answer_not_modified_refers_to_the_payload_of_the_page(tmp_path: Path) -> None:
+    same = replace(record("a", b"").exchanges[0], head=b"HTTP/1.1 304 Not Modified\r\n\r\n", body=b"")
+    write(tmp_path, [record("a"), record("b")])
+    write(tmp_path, [replace(record("a"), exchanges=[same])])
+    (original,), (revisit,) = written(tmp_path, "response", "a"), written(tmp_path, "revisit")
+    assert revisit.headers["WARC-Profile"].endswith("/revisit/server-not-modified")
+    assert revisit.headers["WARC-Refers-To"] == original.headers["WARC-Record-ID"]
+    assert revisit.headers["WARC-Refers-To-Target-URI"] == original.headers["WARC-Target-URI"]
+    assert revisit.headers["WARC-Refers-To-Date"] == original.headers["WARC-Date"]
     assert_valid(tmp_path)
 
 

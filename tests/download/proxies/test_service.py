@@ -161,6 +161,14 @@ def test_after_the_last_attempt_its_answer_is_the_result(tmp_path: Path, network
     assert crawled.seeds["completed_with_failure"] == 2
 
 
+def test_what_is_retried_directly_is_not_retried_beyond_the_limit(tmp_path: Path, network: Network) -> None:
+    """RETRY_TIMES counts for the direct attempts alone."""
+    network.has("broken", 403, 503)
+    crawled = run(tmp_path, "broken", SITE_PROXY_ATTEMPTS=1, RETRY_TIMES=5)
+    assert network.ways("broken") == [None, ONE]
+    assert crawled.documents["broken"]["status"] == 503
+
+
 @pytest.mark.parametrize(
     ("fault", "said"),
     [
@@ -397,7 +405,7 @@ def test_a_file_that_is_being_written_is_not_read_yet(
     assert known == [[ONE], [ONE], [ONE], [TWO], [TWO]]
 
 
-# --- What no proxy gets: credentials of others, private hosts, robots.txt, and the choice of a
+# --- What no proxy gets: credentials of others, private hosts, robots.txt, a seed's choice
 
 
 class Gossip(SeedSpider):

@@ -234,20 +234,6 @@ def test_seeds_of_a_host_are_fetched_in_their_order(tmp_path: Path, script: Scri
     assert sorted(script.moments, key=lambda path: script.moments[path][0]) == order
 
 
-def test_depth_priority_puts_deeper_links_behind(tmp_path: Path, script: Script) -> None:
-    """With 1, links wait behind the seeds, the deepest last, as in Scrapy."""
-    script.has("/second-seed", 200)
-    script.has("/leaf", 200)
-    for path, links in (("/top", "<a href=/middle>"), ("/middle", "<a href=/leaf>")):
-        script.has(path, 200)
-        noted = engine.ANSWERS[path]
-        engine.ANSWERS[path] = lambda r, noted=noted, links=links: noted(r) and page(r, links)  # type: ignore[misc]
-    seeds = [seed("/top"), seed("/second-seed")]
-    crawl(tmp_path, seeds, DEPTH_PRIORITY=1, CONCURRENT_REQUESTS=1)
-    order = sorted(script.moments, key=lambda path: script.moments[path][0])
-    assert order == ["/top", "/second-seed", "/middle", "/leaf"]
-
-
 def test_a_retry_is_served_though_seeds_keep_coming(tmp_path: Path, script: Script) -> None:
     """After SITE_MAX_WAIT_SECONDS it comes before all levels."""
     script.has("/retried", 500, 200)

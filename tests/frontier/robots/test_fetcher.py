@@ -116,31 +116,34 @@ def test_fetching_respects_the_limit_of_downloads(tmp_path: Path, hosts: Hosts) 
     assert 2 <= most[0] <= 4
 
 
-@pytest.mark.parametrize("status", [301, 401, 403, 404, 410])
-def test_without_a_file_all_is_allowed(tmp_path: Path, hosts: Hosts, status: int) -> None:
-    """RFC 9309: unavailable."""
-    hosts.robots["h.test"] = status
-    assert said(obeying(tmp_path, "http://h.test/private")) == {"http://h.test/private": None}
+def test_without_a_file_all_is_allowed(tmp_path: Path, hosts: Hosts) -> None:
+    """RFC 9309: unavailable, or none that can be read."""
+    files = (301, 401, 403, 404, 410, "\x00\xff\xfe", "Disallow", "<html>no", "User-agent\nDisallow: [", "")
+    hosts.robots = {f"h{number}.test": file for number, file in enumerate(files)}
+    urls = [f"http://{host}/private" for host in hosts.robots]
+    assert said(obeying(tmp_path, *urls)) == dict.fromkeys(urls)
 
 
-@pytest.mark.parametrize(
-    ("failure", "part"),
-    [
-        (503, "HTTP 503 Service Unavailable"),
-        (429, "HTTP 429 Too Many Requests"),
-        (DownloadConnectionRefusedError(), "ConnectionRefusedError: h.test refuses connections"),
-        (CannotResolveHostError(), "DNSLookupError: no address for host h.test"),
-    ],
-)
+FAILURES = {
+    "a.test": (503, "HTTP 503 Service Unavailable"),
+    "b.test": (429, "HTTP 429 Too Many Requests"),
+    "c.test": (DownloadConnectionRefusedError(), "ConnectionRefusedError: c.test refuses connections"),
+    "d.test": (CannotResolveHostError(), "DNSLookupError: no address for host d.test"),
+}
+
+
 def test_a_file_that_cannot_be_fetched_is_tried_again_and_then_its_seeds_fail(
-    tmp_path: Path, hosts: Hosts, failure: Any, part: str
+    tmp_path: Path, hosts: Hosts
 ) -> None:
     """After SITE_ROBOTS_WAIT_SECONDS; pages are not asked for."""
-    hosts.robots["h.test"] = failure
-    found = obeying(tmp_path, "http://h.test/public", "http://h.test/public/1", SITE_ROBOTS_WAIT_SECONDS=0.3)
-    assert set(said(found).values()) == {f"robots.txt could not be fetched: {part}"}
-    assert len(found.documents) == 2
-    assert 4 <= hosts.count("/robots.txt")["h.test"] <= 7
+    hosts.robots = {host: failure for host, (failure, _) in FAILURES.items()}
+    parts = {
+        f"http://{host}/public{more}": part for host, (_, part) in FAILURES.items() for more in ("", "/1")
+    }
+    found = obeying(tmp_path, *parts, SITE_ROBOTS_WAIT_SECONDS=0.3)
+    assert said(found) == {url: f"robots.txt could not be fetched: {part}" for url, part in parts.items()}
+    assert all(4 <= hosts.count("/robots.txt")[host] <= 7 for host in FAILURES)
+    assert hosts.count("/public") == {}
     assert found.lag == 0
 
 
@@ -223,13 +226,6 @@ def test_when_it_is_too_old_it_is_fetched_anew_once(tmp_path: Path, hosts: Hosts
     )
     assert said(found)["http://h.test/private"] == "Forbidden by robots.txt"
     assert hosts.count("/robots.txt") == {"h.test": 2}
-
-
-@pytest.mark.parametrize("body", ["\x00\xff\xfe", "Disallow", "<html>no", "User-agent\nDisallow: [", ""])
-def test_a_file_that_is_none_allows_all(tmp_path: Path, hosts: Hosts, body: str) -> None:
-    """Errors are passed over."""
-    hosts.robots["h.test"] = body
-    assert said(obeying(tmp_path, "http://h.test/private")) == {"http://h.test/private": None}
 
 
 class FailingParser(RobotParser):

@@ -15,11 +15,15 @@ from scrapy.http import Response
 from site_spider import settings as defaults
 from site_spider.adapters.local.log import LocalConsumer, LocalSeedLog
 from site_spider.contracts.seed_log import Listener, Partition, Position
-from site_spider.contracts.sink import Record
+from site_spider.contracts.sink import Exchange, Record
+from site_spider.errors import LogUnavailable
 from site_spider.frontier.spill import Spill
 from site_spider.ledger import metadata as commit_metadata
+from site_spider.ledger.completion import job_of
 from site_spider.results.held import Item, Link
 from site_spider.spiders.crawl_spider import SeedSpider
+from tests.adapters.warc.test_sink import files
+from tests.contracts.warc_results import records_of
 from tests.in_process import engine
 from tests.in_process.engine import Crawled, crawl, page
 
@@ -32,12 +36,16 @@ class PlayedConsumer(LocalConsumer):
 
     stored: ClassVar[list[Record]] = []
     transactions: ClassVar[int] = 0
+    away: ClassVar[int] = 0  # so many of the next transactions fail
     refuses: ClassVar[str] = ""  # the url_id of a result
 
     def commit_with(
         self, items: Sequence[Item], positions: Mapping[Partition, Position]
     ) -> Mapping[int, str]:
         cls = type(self)
+        if items and cls.away:
+            cls.away -= 1
+            raise LogUnavailable("the played log is away")
         results = [item for item in items if isinstance(item, Record)]
         if cls.refuses in {result.key for result in results}:
             numbers = (
@@ -86,7 +94,7 @@ def _complete(position: Position) -> int:
 def clean() -> None:
     PlayedConsumer.stored.clear()
     PlayedLog.told.clear()
-    PlayedConsumer.transactions = 0
+    PlayedConsumer.transactions = PlayedConsumer.away = 0
     PlayedConsumer.refuses = ""
 
 
@@ -106,10 +114,9 @@ def crawl_trees(
         folder,
         [*trees, *seeds],
         SITE_KAFKA_BROKERS="played:9092",
-        SITE_SINKS="local,kafka",
         SITE_KAFKA_EXACTLY_ONCE=True,
         SITE_SEED_LOG_CLASSES=defaults.SITE_SEED_LOG_CLASSES | {"kafka": f"{__name__}.PlayedLog"},
-        **settings,
+        **{"SITE_SINKS": "local,kafka", **settings},
     )
 
 
@@ -152,6 +159,50 @@ def test_a_merged_page_is_stored_with_its_tree_as_its_canonical_page(tmp_path: P
     (key,) = crawled.documents
     assert {record.key for record in PlayedConsumer.stored} == {key}
     assert PlayedConsumer.stored[-1].document["additional_urls"] == [f"{HOST}/b"]
+
+
+def test_entries_of_sitemaps_are_stored_once_and_with_their_seed(tmp_path: Path) -> None:
+    """With what the file says of them, also those that its process hands on."""
+    entries = "".join(f"<url><loc>/{n}</loc><lastmod>2026-01-02</lastmod></url>" for n in range(120))
+    bodies = {
+        "/index": "<sitemapindex><sitemap><loc>/map</loc></sitemap></sitemapindex>",
+        "/map": f"<urlset>{entries}</urlset>",
+    }
+    for path, body in bodies.items():
+        engine.ANSWERS[path] = lambda request, body=body: Response(request.url, body=body.encode())
+    engine.ANSWERS |= {f"/{n}": lambda request: page(request, f"<p>{request.url}") for n in range(120)}
+    for name, settings in (("here", {}), ("on", {"SITE_LINKS_TO": "kafka"})):
+        PlayedConsumer.stored.clear()
+        crawled = crawl_trees(tmp_path / name, 0, seeds=[{"url": f"{HOST}/index"}], **settings)
+        assert crawled.lag == 0
+        assert stored_keys() == dict.fromkeys(crawled.documents, 1)
+        said = [record.document["meta"].get("sitemap", {}) for record in PlayedConsumer.stored[2:]]
+        assert [one["lastmod"] for one in said] == ["2026-01-02"] * 120
+
+
+def test_an_archive_has_each_exchange_once_though_transactions_fail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is acknowledged before the transaction, which is made again without it."""
+    monkeypatch.setattr("site_spider.results.exactly_once._RETRY_SECONDS", 0.05)
+    PlayedConsumer.away = 3
+
+    def answer(request: Request) -> Response:
+        response, job = page(request, request.url), job_of(request)
+        assert job is not None
+        head = b"HTTP/1.1 200 OK\r\n\r\n"
+        job.exchanged(Exchange(request.url, b"GET / HTTP/1.1\r\n\r\n", head, response.body, 0.0))
+        return response
+
+    for tree in range(4):
+        engine.ANSWERS |= {f"/tree{tree}/{link}": answer for link in range(LINKS)}
+    crawled = crawl_trees(tmp_path, 4, SITE_SINKS="local,kafka,warc")
+    assert (crawled.lag, PlayedConsumer.away) == (0, 0)
+    assert stored_keys() == dict.fromkeys(crawled.documents, 1)
+    archived = [record for path in files(tmp_path) for record in records_of(path)]
+    kinds = Counter(record.kind for record in archived)
+    assert (kinds["response"], kinds["revisit"], kinds["metadata"]) == (4 * LINKS, 0, 4 * (1 + LINKS))
+    assert {one.key for one in archived if one.kind == "metadata"} == set(crawled.documents)
 
 
 @pytest.mark.parametrize(
