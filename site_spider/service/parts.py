@@ -187,28 +187,13 @@ class TaskParts:
         looks: list[Any] = [self.states, self._limits, self._watch, past]
         looks += [self._over, self._notices] if config.tells_ends else []
         if not config.exactly_once:  # else a seed that leaves would not be part of a transaction
-            looks.append(self._overtaking(queues, is_full, may_poll))
+            flight = self._completion, queues, is_full, may_poll
+            looks.append(Overtaking(group, config.consumer_group, *flight))
         loop = asyncio.get_running_loop()
         due = {(each.every_seconds, each.look): 0.0 for each in looks}
         due[TELL_SECONDS, lambda: self._rates.look(loop.time())] = 0.0
         due[BrokerClock.every_seconds, self._measure] = loop.time() + BrokerClock.every_seconds
         self._duties: dict[Duty, float] = due
-
-    def _overtaking(
-        self, queues: Queues, is_full: Callable[[], bool], may_poll: Callable[[], bool]
-    ) -> Overtaking:
-        return Overtaking(
-            is_full,
-            may_poll,
-            self.board,
-            self.control,
-            queues=queues,
-            completion=self._completion,
-            log=self._log,
-            group=self._config.consumer_group,
-            producer=self._producer,
-            background=self._background,
-        )
 
     def open(self, timeout_seconds: float) -> None:
         """Read what was declared before. Raises ConfigError, LogUnavailable."""

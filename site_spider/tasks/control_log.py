@@ -294,17 +294,21 @@ class Endings:
 
 _ANSWER_SECONDS = 60.0
 _COUNT_SECONDS = 10.0
-_POLICY = "so that all processes see its records in one order"
 
 
 def make_control_log(log: SeedLog, topics: CrawlTopics) -> None:
     """Make the topic, unless it is there. Raises ConfigError, LogUnavailable."""
-    log.make_topic(topics.control, 1, compacted=True)
-    partitions = log.partitions(topics.control)
+    make_ordered(log, topics, topics.control)
+
+
+def make_ordered(log: SeedLog, topics: CrawlTopics, topic: str) -> None:
+    """The same of any topic of tasks."""
+    log.make_topic(topic, 1, compacted=True)
+    partitions = log.partitions(topic)
     if partitions > 1:  # 0: the server that was asked has not heard of it yet
         raise ConfigError(
-            f"Topic {topics.control} has {partitions} partitions, but must have one, {_POLICY}. It is named "
-            "after SITE_TASK_TOPIC: name another one."
+            f"Topic {topic} has {partitions} partitions, but must have one, so that all processes see its "
+            f"records in one order. SITE_TASK_TOPIC is {topics.tasks!r}: name another topic."
         )
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from site_spider import runtime
 from site_spider.contracts.seed_log import MessagePlace, Producer, SeedLog
-from site_spider.errors import ConfigError, TopicMissing
+from site_spider.errors import TopicMissing
 from site_spider.seed.tiers import CrawlTopics
 from site_spider.tasks.board import (
     CANCELLED,
@@ -22,7 +22,7 @@ from site_spider.tasks.board import (
     Cancelled,
     note_key,
 )
-from site_spider.tasks.control_log import Endings, TaskProducer, read_endings
+from site_spider.tasks.control_log import Endings, TaskProducer, make_ordered, read_endings
 from site_spider.tasks.ending import SeedCounts, TaskEnding
 from site_spider.tasks.follower import read_board
 from site_spider.tasks.record import BadTask, Phase, Task, changed, in_state, usual_task
@@ -311,13 +311,7 @@ class TaskDesk:
         return count
 
     def _make_topics(self) -> None:
-        self.log.make_topic(self.topics.tasks, 1, compacted=True)
-        partitions = self.log.partitions(self.topics.tasks)
-        if partitions > 1:  # 0: the server that was asked has not heard of it yet
-            raise ConfigError(
-                f"SITE_TASK_TOPIC is {self.topics.tasks!r}, which has {partitions} partitions, but must have "
-                "one, so that all processes see its records in one order. Name another topic."
-            )
+        make_ordered(self.log, self.topics, self.topics.tasks)
         self.log.make_topic(self.topics.parked, self.log.partitions(self.topics.seeds), compacted=False)
 
 

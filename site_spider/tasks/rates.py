@@ -19,8 +19,8 @@ from itertools import islice
 from typing import Any
 
 from site_spider.bounded_dict import BoundedDict
-from site_spider.contracts.seed_log import MessagePlace, Partition, Producer, SeedLog
-from site_spider.engine.background import Background, Turns
+from site_spider.contracts.seed_log import MessagePlace, Partition
+from site_spider.engine.background import Turns
 from site_spider.errors import SiteSpiderError
 from site_spider.frontier.scheduler import Queues
 from site_spider.frontier.waiter import TaskFlow, TaskRates, Waiter, flow_of, is_fenced
@@ -28,9 +28,9 @@ from site_spider.ledger.completion import Completion
 from site_spider.ledger.ledger import Outcome, SeedInFlight
 from site_spider.seed.seed import moved_headers
 from site_spider.tasks.board import Board, pace_key
+from site_spider.tasks.ends import Group
 from site_spider.tasks.moving import key_of
 from site_spider.tasks.record import Pace
-from site_spider.tasks.tracker import Control
 
 TELL_SECONDS = 1.0
 _STALE_SECONDS = 4.0  # without a word, a process is gone, or this one does not hear
@@ -158,32 +158,22 @@ class Overtaking:
 
     every_seconds = 0.0
 
-    def __init__(  # noqa: PLR0913 - by name
+    def __init__(
         self,
+        group: Group,
+        consumer_group: str,
+        completion: Completion,
+        queues: Queues,
         is_full: Callable[[], bool],  # what may be in flight
         may_poll: Callable[[], bool],  # false also when the crawl stops
-        board: Board,
-        control: Control,
-        *,
-        queues: Queues,
-        completion: Completion,
-        log: SeedLog,
-        group: str,
-        producer: Producer,
-        background: Background,
     ) -> None:
-        self._is_full = is_full
-        self._may_poll = may_poll
-        self._board = board
-        self._endings = control.endings
-        self._put = control.put
-        self._queues = queues
-        self._completion = completion
+        self._log, self._producer, _, self._board, control, *_ = group
+        self._background = group.background
+        self._endings, self._put = control.endings, control.put
+        self._group = consumer_group
+        self._completion, self._queues = completion, queues
+        self._is_full, self._may_poll = is_full, may_poll
         self._ledger = completion.ledger
-        self._log = log
-        self._group = group
-        self._producer = producer
-        self._background = background
         self._loop = asyncio.get_running_loop()
         # what was known of a task when that was over
         self._looked_for: BoundedDict[str, object] = BoundedDict(_MOST_LOOKED_FOR)
