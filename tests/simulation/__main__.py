@@ -17,7 +17,7 @@ import shlex
 from contextlib import nullcontext
 from itertools import count
 
-from tests.planted import planted
+from tests.tasks.world import planted
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.run import Outcome, run, shrunk
 from tests.simulation.troubles import ACTS, GROUPS, Trouble, troubles_of

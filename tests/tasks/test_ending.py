@@ -21,8 +21,7 @@ from site_spider.tasks.ending import (
     TaskEnding,
 )
 from tests.growth import assert_grows
-from tests.planted import Mutant, planted
-from tests.tasks.world import OTHER, Rules, Sender, Sent, Step, World, run_on, settle
+from tests.tasks.world import OTHER, Mutant, Rules, Sender, Sent, Step, World, planted, run_on, settle
 
 RUNS = 150  # by chance; the mutants below are found within fewer
 

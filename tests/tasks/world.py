@@ -8,8 +8,11 @@ truth, so it can say of an end that it was told too early, and of a count that i
 
 from __future__ import annotations
 
+import inspect
 import pickle
+import textwrap
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, NamedTuple
@@ -552,3 +555,25 @@ def settle(world: World, most: int = 5_000) -> None:
     told = max((fact.upto for fact in facts if isinstance(fact, EndTold)), default=0)
     if not world.faults and any(isinstance(fact, Producing) and fact.closes for fact in facts[told:]):
         world.faults.append("the end was never told")
+
+
+# --- faults that are planted for a while, as a change of a function's text --------------------------------
+
+Mutant = tuple[Any, str, str]  # a function or property, a part of its text, and what stands there instead
+
+
+@contextmanager
+def planted(mutant: Mutant) -> Iterator[None]:
+    """With this fault, for whoever has the function by now."""
+    where, right, wrong = mutant
+    function = getattr(where, "fget", where)
+    source = inspect.getsource(function)
+    assert right in source, f"{right!r} is not in {function.__qualname__}"
+    made: dict[str, Any] = {}
+    exec(textwrap.dedent(source.replace(right, wrong, 1)), function.__globals__, made)
+    code = function.__code__
+    function.__code__ = getattr(made[function.__name__], "fget", made[function.__name__]).__code__
+    try:
+        yield
+    finally:
+        function.__code__ = code
