@@ -34,11 +34,10 @@ _COMMANDS: Final = "site_spider.commands"
 
 
 def module_of(arguments: Sequence[str]) -> str:
-    """Where Scrapy is to look for the command of a command line: in its own module, or in all of them."""
+    """Where `scrapy` or `python -m scrapy` is to look for its command: in its own module or in all."""
     name = next((word for word in arguments[1:] if not word.startswith("-")), "")
     is_ours = name.isidentifier() and (_PACKAGE / "commands" / f"{name}.py").is_file()
-    program = Path(arguments[0]).parts if arguments else ()
-    is_scrapy = program[-1:] == ("scrapy",) or program[-2:] == ("scrapy", "__main__.py")  # python -m scrapy
+    is_scrapy = bool(arguments) and Path(arguments[0].removesuffix("/__main__.py")).name == "scrapy"
     if not (is_ours and is_scrapy):
         return _COMMANDS
     atexit.register(gc.freeze)  # or Python's collector goes through all that is left: 0.2 s of CPU
