@@ -268,8 +268,10 @@ class Truth:
                 yield "a partial end", said
 
     def parked_for_good(self) -> list[str]:
-        """Who has lost a partition may park a seed once more that its next owner has done."""
-        return [url for url in sorted(self.parked) if not self._is_stored(url)]
+        """Who has lost a partition may park a seed once more that its next owner has done, or cancelled."""
+        spared = self.cancelled if self.world.deaths else ()
+        left = [url for url in sorted(self.parked) if self._task_of_page(url) not in spared]
+        return [url for url in left if not self._is_stored(url)]
 
     def has_ended(self, task_id: str) -> bool:
         return bool(self.events[task_id])
