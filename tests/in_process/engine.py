@@ -131,12 +131,15 @@ async def _crawl(
     crawling = runner.crawl(crawler)
 
     async def done() -> None:
+        pause_seconds = 0.02
         while not crawling.done():
             if until is not None and _is_open(crawler) and until(crawler):
                 return
-            if until is None and await asyncio.to_thread(lag, log, topic, group) == 0:
-                return
-            await asyncio.sleep(0.02)
+            if until is None:
+                if await asyncio.to_thread(lag, log, topic, group) == 0:
+                    return
+                pause_seconds = min(1.0, 1.1 * pause_seconds)  # an hour of virtual time has many such pauses
+            await asyncio.sleep(pause_seconds)
 
     try:
         await asyncio.wait_for(done(), timeout_seconds)
