@@ -6,23 +6,20 @@ import asyncio
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
-from datetime import UTC
 from functools import cached_property
 from itertools import chain
-from json.encoder import encode_basestring as quoted
 from typing import Any, ClassVar, Self
 
 from scrapy import Request, Spider
 from scrapy.crawler import Crawler
-from scrapy.http import Headers, Response
+from scrapy.http import Response
 from scrapy.settings import BaseSettings
 from scrapy.spidermiddlewares.httperror import HttpError
 from scrapy.spiders import SitemapSpider
 from twisted.python.failure import Failure
 
-from site_spider import meta_keys, options, runtime
+from site_spider import meta_keys, options
 from site_spider.download.bodies import LARGE_BYTES, Bodies
-from site_spider.download.proxies.service import proxied_by
 from site_spider.dupefilter.dupefilter import SeenDupeFilter, usual_form
 from site_spider.engine import flow as engine_hooks
 from site_spider.engine.background import Turns, run_through
@@ -50,9 +47,15 @@ from site_spider.sources.extraction import NEXT_PAGE, Extracted, FoundLink
 from site_spider.sources.extractor import Extractor, PageBody
 from site_spider.sources.library import SourceFolder
 from site_spider.sources.model import Source
-from site_spider.spiders.conditional import StoredPages, describe_check, describe_next_check
+from site_spider.spiders.conditional import StoredPages, describe_check
 from site_spider.spiders.known_items import KnownItems
-from site_spider.spiders.page_text import PageTexts, content_type_of, forbids_following
+from site_spider.spiders.page_text import (
+    PageTexts,
+    content_type_of,
+    describe_request,
+    describe_response,
+    forbids_following,
+)
 from site_spider.spiders.sitemaps import (
     AT_ONCE,
     ROBOTS,
@@ -103,56 +106,6 @@ def _request(source: Source, link: FoundLink, response: Response) -> Request | N
     if rule.to is None:
         return Request(link.url)
     return Request(link.url, meta={meta_keys.TO_TOPIC: rule.to, meta_keys.LEAF: rule.not_extract})
-
-
-# --- page result: what the result of a page says of the answer ------------------------------------------
-
-
-def describe_response(result: Result, response: Response, page: Page) -> None:
-    """Fill in what the answer says."""
-    headers, body = response.headers, response.body
-    assert headers is not None
-    result.status = response.status
-    result.headers = headers_json(headers)
-    result.body = page.kept.text
-    result.body_base64 = page.kept.base64
-    result.body_truncated = page.kept.truncated
-    result.description = describe_status(response.status)
-    if result.description and (reason := response.meta.get(meta_keys.NOT_FOLLOWED)):
-        result.description += f", not followed: {reason}"
-    if result.description:
-        result.description += describe_retries(response.meta)
-    result.final_url = response.url
-    result.content_type = media_type(content_type_of(response)) or None
-    result.encoding = page.encoding if body else None
-    result.response_size = len(body)
-    result.body_hash = page.body_hash
-    latency_seconds = response.meta.get("download_latency")
-    result.latency_ms = None if latency_seconds is None else round(latency_seconds * 1000, 1)
-    describe_check(result, response)
-
-
-def describe_request(result: Result, request: Request, spider: str) -> None:
-    """Fill in what is known of the last attempt, whatever came of it."""
-    meta = request.meta
-    result.retries = meta.get("retry_times", 0)
-    result.redirects = meta.get("redirect_times", 0)
-    result.final_url = request.url
-    if meta_keys.ROUTE in meta:
-        result.proxy = proxied_by(request)
-    result.spider = spider
-    result.fetched_at = runtime.now(UTC).isoformat(timespec="milliseconds")
-    if meta_keys.CHECKED in meta:
-        describe_next_check(result, meta[meta_keys.CHECKED])
-
-
-def headers_json(headers: Headers) -> str:
-    """A JSON object of name -> list of values, in the order of the answer, repeated ones intact."""
-    lines = [
-        f"{quoted(name.decode('latin-1'))}: [{', '.join([quoted(v.decode('latin-1')) for v in values])}]"
-        for name, values in dict.items(headers)
-    ]
-    return f"{{{', '.join(lines)}}}"
 
 
 # ruff: noqa: ERA001 - the settings that people edit here stand commented out

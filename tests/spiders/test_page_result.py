@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scrapy.http import Headers
 
-from site_spider.spiders.crawl_spider import headers_json
+from site_spider.spiders.page_text import headers_json
 
 LINES = st.lists(st.tuples(st.binary(min_size=1), st.binary()))
 
