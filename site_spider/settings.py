@@ -18,7 +18,7 @@ COMMANDS_MODULE = _resources.module_of(_sys.argv)  # that of the command alone: 
 
 ASYNCIO_EVENT_LOOP = "uvloop.Loop"  # 0.08 to 0.5 ms of CPU a page less than the standard loop
 SCHEDULER = "site_spider.frontier.scheduler.SeedScheduler"
-DOWNLOADER = "site_spider.engine.guard.SafeDownloader"
+DOWNLOADER = "site_spider.engine.callback_guard.SafeDownloader"
 ITEM_PROCESSOR = "site_spider.results.pipeline.PlacedItemProcessor"
 DUPEFILTER_CLASS = "site_spider.dupefilter.dupefilter.SeenDupeFilter"
 TWISTED_DNS_RESOLVER = "site_spider.download.names.PublicHostResolver"

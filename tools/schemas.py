@@ -16,7 +16,7 @@ from site_spider.page.url import MAX_URL_BYTES
 from site_spider.seed import fields as check
 from site_spider.seed import seed, spilled
 from site_spider.sources.model import schema as source_schema
-from site_spider.tasks.record import schema as task_schema
+from site_spider.tasks.declaration import schema as task_schema
 
 # In Python $ also stands before a line feed at the end; what follows it here excludes that.
 _NO_CONTROL = "^[^\\x00-\\x1f\\x7f-\\x9f]*$(?!\\n)"

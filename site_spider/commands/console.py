@@ -11,15 +11,15 @@ from functools import partial
 from site_spider import options
 from site_spider.commands.output import add_group_options, show
 from site_spider.commands.site_command import SiteCommand
-from site_spider.console.guard import Listening
+from site_spider.console.access import Listening
 from site_spider.console.url_search import UrlSearch
 from site_spider.console.watch import FleetWatch
 from site_spider.contracts.seed_log import SeedLog
-from site_spider.dead_letters import topic_of
+from site_spider.dead_letter_replay import topic_of
 from site_spider.seed.tiers import CrawlTopics
 from site_spider.service import config
 from site_spider.service.config import check_ends_are_told
-from site_spider.tasks.desk import PutBackTasks
+from site_spider.tasks.orders import PutBackTasks
 
 _DEFAULT_PORT = 8787
 

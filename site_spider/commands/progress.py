@@ -39,7 +39,7 @@ from site_spider.observe.progress import (
 from site_spider.seed.tiers import CrawlTopics, Tiers
 from site_spider.service import config as parts
 from site_spider.service.log_lines import processes_of
-from site_spider.tasks.desk import TaskDesk, not_known
+from site_spider.tasks.orders import TaskDesk, not_known
 from site_spider.text import cut
 
 # --- progress report: one report of `scrapy progress`, as a line and as a document -----------------------

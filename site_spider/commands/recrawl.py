@@ -46,8 +46,8 @@ from site_spider.results.recheck import (
 from site_spider.seed.seed import seed_message
 from site_spider.seed.tiers import CrawlTopics
 from site_spider.service import config as parts
-from site_spider.tasks.desk import PutBackTasks
-from site_spider.tasks.record import span_seconds
+from site_spider.tasks.declaration import span_seconds
+from site_spider.tasks.orders import PutBackTasks
 from site_spider.text import for_log
 
 logger = logging.getLogger(__name__)

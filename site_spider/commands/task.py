@@ -23,11 +23,7 @@ from site_spider.service import config as parts
 from site_spider.service.config import check_ends_are_told, guard_of, spill_keys
 from site_spider.sources.library import parse, read_with
 from site_spider.tasks.control_log import Endings, read_endings, send
-from site_spider.tasks.desk import TaskDesk, TaskFacts, TaskOrders, TaskOverview
-from site_spider.tasks.ending import TaskEnding
-from site_spider.tasks.ends import attempts_of, tried
-from site_spider.tasks.follower import TopicView
-from site_spider.tasks.record import (
+from site_spider.tasks.declaration import (
     BadTask,
     Task,
     TaskRules,
@@ -36,6 +32,10 @@ from site_spider.tasks.record import (
     moment_or_span,
     span,
 )
+from site_spider.tasks.ending import TaskEnding
+from site_spider.tasks.follower import TopicView
+from site_spider.tasks.group_work import attempts_of, tried
+from site_spider.tasks.orders import TaskDesk, TaskFacts, TaskOrders, TaskOverview
 
 EXIT_STOPPED = 3  # cancelled or expired
 EXIT_SPENT = 4  # its budget

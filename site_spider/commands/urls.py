@@ -21,8 +21,8 @@ from site_spider.service import config as parts
 from site_spider.sources.library import SourceFolder
 from site_spider.sources.model import Source
 from site_spider.sources.url_rules import UrlRulesFile
-from site_spider.tasks.desk import TaskDesk
-from site_spider.tasks.record import RUNNING, BadTask, Phase, TaskRules
+from site_spider.tasks.declaration import RUNNING, BadTask, Phase, TaskRules
+from site_spider.tasks.orders import TaskDesk
 
 _COLUMNS = (Column("CHECK"), Column("SEED"), Column("LINK"), Column("SAYS", shrinks=True))
 _WORDS = {True: "yes", False: "no", None: "-"}

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from site_spider.console.reading import ProcessState
 from site_spider.contracts.seed_log import Partition
 from site_spider.observe.progress import Progress, total
-from site_spider.tasks.desk import TaskFacts
+from site_spider.tasks.orders import TaskFacts
 
 # --- curves: what a fleet did in each stretch of ten seconds of the last hour ----------------------------
 # An increase of a counter is spread evenly over the time since the process was heard of before, so that

@@ -33,10 +33,10 @@ from site_spider.console.reading import (
 )
 from site_spider.console.reading import tasks as tasks_of
 from site_spider.console.rules import causes, verdict
-from site_spider.dead_letters import Letter, beginning
+from site_spider.dead_letter_replay import Letter, beginning
 from site_spider.observe.progress import Progress
-from site_spider.tasks.desk import TaskFacts
-from site_spider.tasks.record import SETTABLE
+from site_spider.tasks.declaration import SETTABLE
+from site_spider.tasks.orders import TaskFacts
 
 Document = dict[str, Any]
 

@@ -25,7 +25,7 @@ from site_spider.console.fleet import (
 )
 from site_spider.console.reading import ProcessState, TaskFigures, tasks
 from site_spider.observe.counters import PAUSES_SAID
-from site_spider.tasks.desk import TaskFacts
+from site_spider.tasks.orders import TaskFacts
 from site_spider.text import plural
 
 # --- pace: how fast a fleet is, and how long the rest takes ----------------------------------------------

@@ -16,13 +16,13 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from site_spider import runtime
 from site_spider.console import pages
+from site_spider.console.access import FORM_TOKEN, LOGIN, SESSION, Guard, Listening, Sessions
 from site_spider.console.fleet import View
-from site_spider.console.guard import FORM_TOKEN, LOGIN, SESSION, Guard, Listening, Sessions
 from site_spider.console.rules import duration
 from site_spider.console.url_search import UrlSearch
 from site_spider.console.watch import VERBS, FleetWatch
 from site_spider.contracts.seed_log import Message, Partition, SeedLog
-from site_spider.dead_letters import Letter, Replay, TasksOf, newest
+from site_spider.dead_letter_replay import Letter, Replay, TasksOf, newest
 from site_spider.errors import ConfigError, LogUnavailable, SeedError, SiteSpiderError
 from site_spider.observe.frontier_socket import METRICS_QUESTION
 from site_spider.observe.metrics.catalogue import exposition, form_for

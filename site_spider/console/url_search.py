@@ -18,7 +18,7 @@ from site_spider.contracts.seed_log import (
     each_topic,
 )
 from site_spider.contracts.sink import ResultReader
-from site_spider.dead_letters import newest
+from site_spider.dead_letter_replay import newest
 from site_spider.errors import SeedError, SiteSpiderError
 from site_spider.ledger.metadata import DoneOffsets
 from site_spider.observe.progress import of_topics

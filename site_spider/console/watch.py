@@ -36,8 +36,8 @@ from site_spider.observe.statistics import LARGEST_STATISTICS_BYTES
 from site_spider.seed.tiers import TOPIC, CrawlTopics
 from site_spider.tasks.board import Board
 from site_spider.tasks.control_log import Endings
-from site_spider.tasks.desk import Ordered, TaskDesk, TaskFacts, TaskOrders, TaskOverview
 from site_spider.tasks.follower import TopicView
+from site_spider.tasks.orders import Ordered, TaskDesk, TaskFacts, TaskOrders, TaskOverview
 from site_spider.text import for_log
 
 # --- Follows the topic of snapshots: an hour back at the start, then what is new -------------------------

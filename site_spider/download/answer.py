@@ -29,7 +29,7 @@ from scrapy.http import Headers, Response
 from scrapy.responsetypes import responsetypes
 
 from site_spider.contracts.sink import Exchange
-from site_spider.engine.guard import (
+from site_spider.engine.callback_guard import (
     MAX_FRAMING_BYTES,
     MAX_HEAD_BYTES,
     MAX_HEAD_LINES,

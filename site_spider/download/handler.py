@@ -51,8 +51,8 @@ from site_spider.download.connections import Server, Wires
 from site_spider.download.names import HostNames, is_shortage
 from site_spider.download.tls import CertificateError, TlsClient, tls_context
 from site_spider.download.wire import NothingCame, Wire
+from site_spider.engine.callback_guard import OversizedAnswer
 from site_spider.engine.flow import is_heard
-from site_spider.engine.guard import OversizedAnswer
 from site_spider.engine.scrapy_parts import part_of, provide
 from site_spider.ledger.completion import Unattributed, job_of
 

@@ -38,7 +38,7 @@ from site_spider import runtime
 from site_spider.download.answer import HttpAnswer, NoAnswer
 from site_spider.download.tls import TlsStream
 from site_spider.engine.background import Turns
-from site_spider.engine.guard import has_input
+from site_spider.engine.callback_guard import has_input
 
 _STEP_BYTES = 16_384  # of the network; as records of a byte each, they take 3 ms
 _MOST_WAITING_BYTES = 65_536  # of what TLS says by itself, to a server that does not listen

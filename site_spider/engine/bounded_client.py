@@ -30,7 +30,7 @@ from twisted.web.client import HTTPConnectionPool, ResponseFailed, ResponseNever
 from twisted.web.http import _ChunkedTransferDecoder, _IdentityTransferDecoder
 
 from site_spider.engine.background import Turns
-from site_spider.engine.guard import (
+from site_spider.engine.callback_guard import (
     MAX_FRAMING_BYTES,
     MAX_HEAD_BYTES,
     MAX_HEAD_LINES,

@@ -57,7 +57,7 @@ from twisted.python.failure import Failure
 
 from site_spider import meta_keys
 from site_spider.engine.background import Turns
-from site_spider.engine.guard import is_being_cancelled
+from site_spider.engine.callback_guard import is_being_cancelled
 from site_spider.engine.scrapy_parts import QuickCoreStats, forget_frames
 
 # --- signals: Scrapy's signals at no cost when nobody listens --------------------------------------------

@@ -21,7 +21,7 @@ from scrapy import Request, Spider
 from site_spider import meta_keys, runtime
 from site_spider.contracts.seed_log import Headers, MessagePlace, Partition
 from site_spider.engine.background import Background, Turns
-from site_spider.engine.guard import unguarded
+from site_spider.engine.callback_guard import unguarded
 from site_spider.errors import SeedError, SiteSpiderError
 from site_spider.frontier.waiter import KEY as SOURCE
 from site_spider.frontier.waiter import (

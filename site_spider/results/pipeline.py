@@ -15,7 +15,7 @@ from scrapy.crawler import Crawler
 from scrapy.exceptions import DropItem, NotConfigured
 
 from site_spider.engine import flow as engine_hooks
-from site_spider.engine.guard import Callback, SafeItemProcessor, guarded, guards
+from site_spider.engine.callback_guard import Callback, SafeItemProcessor, guarded, guards
 from site_spider.engine.scrapy_parts import part_of, takes_seeds
 from site_spider.errors import SinkRejected
 from site_spider.ledger import completion

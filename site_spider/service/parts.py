@@ -32,11 +32,11 @@ from site_spider.sources.library import SourceFolder
 from site_spider.sources.url_rules import UrlRulesFile
 from site_spider.tasks.board import Board, BrokerClock, PastUsage, TimeLimits
 from site_spider.tasks.control_log import Endings
-from site_spider.tasks.ends import Group, Notices, OverTasks, ReturnWatch, Teller
 from site_spider.tasks.follower import BadRecords, Follower, TopicView
 from site_spider.tasks.gate import TaskGate
-from site_spider.tasks.moving import Parking
+from site_spider.tasks.group_work import Group, Notices, OverTasks, ReturnWatch, Teller
 from site_spider.tasks.page_counts import PageLog
+from site_spider.tasks.parking import Parking
 from site_spider.tasks.rates import TELL_SECONDS, GroupRates, Overtaking
 from site_spider.tasks.states import TaskStates
 from site_spider.tasks.tracker import Control, Tracker

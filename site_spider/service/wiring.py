@@ -64,7 +64,7 @@ from site_spider.service.parts import (
 from site_spider.service.stop import IdleClose, Stop
 from site_spider.sources.extractor import Extractor
 from site_spider.tasks.gate import TaskGate, Traps, WantedPages, with_source
-from site_spider.tasks.moving import Leaving
+from site_spider.tasks.parking import Leaving
 
 _ANSWER_SECONDS = 10.0  # for the loop to answer a rebalance, beyond the grace
 

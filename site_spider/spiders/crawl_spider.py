@@ -71,7 +71,7 @@ from site_spider.spiders.sitemaps import (
     looks_like_sitemap,
     urls_of,
 )
-from site_spider.tasks.record import TaskRules
+from site_spider.tasks.declaration import TaskRules
 from site_spider.tasks.states import rules_of
 
 # --- by source: what a source makes of a page: items, and requests for the links that its rules find ----

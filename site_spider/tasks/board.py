@@ -8,8 +8,8 @@ compaction keeps the latest of each. What processes have told that are gone is a
 
 Orders that meet. A record has a version in a header: that of the record which its writer has read, and one
 more. The first record of a version counts, any other one is void, and its writer reads again and repeats its
-change (tasks.desk). A cancel stays until the task is declared anew: it has a record of its own (`CANCELLED`)
-beside that of the task, so that no later record of the task, and no compaction, takes it back.
+change (tasks.orders). A cancel stays until the task is declared anew: it has a record of its own
+(`CANCELLED`) beside that of the task, so that no later record of the task, and no compaction, takes it back.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from site_spider.contracts.seed_log import Message, MessagePlace, Producer, Seed
 from site_spider.errors import SiteSpiderError
 from site_spider.outage import Outage
 from site_spider.sources.model import Part
-from site_spider.tasks.record import (
+from site_spider.tasks.declaration import (
     MAX_RECORD_BYTES,
     NO_TIMES,
     NOTHING,

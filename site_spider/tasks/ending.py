@@ -49,7 +49,7 @@ from site_spider.contracts.seed_log import Headers, Partition
 from site_spider.ledger.ledger import Outcome
 from site_spider.ledger.metadata import ascending_from_text, ascending_to_text
 from site_spider.seed.seed import MOVED, Seed, first_place
-from site_spider.tasks.record import bounded
+from site_spider.tasks.declaration import bounded
 
 # --- what a record may hold ------------------------------------------------------------------------------
 

@@ -25,8 +25,8 @@ from site_spider.page.url import host_of, pattern_of
 from site_spider.seed.seed import Seed
 from site_spider.sources.url_rules import UrlRules
 from site_spider.tasks.board import Board
-from site_spider.tasks.moving import Leaving
-from site_spider.tasks.record import TaskRules
+from site_spider.tasks.declaration import TaskRules
+from site_spider.tasks.parking import Leaving
 from site_spider.tasks.states import TaskState, TaskStates
 
 logger = logging.getLogger(__name__)

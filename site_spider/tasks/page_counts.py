@@ -25,7 +25,7 @@ from site_spider.engine.background import Background
 from site_spider.errors import LogUnavailable, SiteSpiderError
 from site_spider.ledger.completion import Job, id_of_page
 from site_spider.outage import Outage
-from site_spider.tasks.record import bounded
+from site_spider.tasks.declaration import bounded
 
 # --- counted page ----------------------------------------------------------------------------------------
 # A page of a task as it is counted: a record of the page log, and how it is read.

@@ -28,9 +28,9 @@ from site_spider.ledger.completion import Completion
 from site_spider.ledger.ledger import Outcome, SeedInFlight
 from site_spider.seed.seed import moved_headers
 from site_spider.tasks.board import Board, pace_key
-from site_spider.tasks.ends import Group
-from site_spider.tasks.moving import key_of
-from site_spider.tasks.record import Pace
+from site_spider.tasks.declaration import Pace
+from site_spider.tasks.group_work import Group
+from site_spider.tasks.parking import key_of
 
 TELL_SECONDS = 1.0
 _STALE_SECONDS = 4.0  # without a word, a process is gone, or this one does not hear

@@ -24,10 +24,10 @@ from site_spider.ledger.completion import Job, SeedListener, job_of
 from site_spider.ledger.ledger import SeedInFlight
 from site_spider.page.url import UrlForm
 from site_spider.seed.seed import Seed
-from site_spider.tasks import record
+from site_spider.tasks import declaration
 from site_spider.tasks.board import REFRESH_SECONDS, Board, note_key
+from site_spider.tasks.declaration import MOST, NOTHING, RUNNING, Phase, Task, TaskRules, Usage, phase_of
 from site_spider.tasks.ending import prefix_of
-from site_spider.tasks.record import MOST, NOTHING, RUNNING, Phase, Task, TaskRules, Usage, phase_of
 
 # --- state -----------------------------------------------------------------------------------------------
 # One declared task in this process: its rules, its phase, and what was counted for it here.
@@ -77,7 +77,7 @@ class TaskState:
         if self.task.max_pages_host is not None:
             self._hosts_told, self._hosts_of_all = mine.hosts, board.hosts(task_id)
         if budget is not None and board.last_claimer(task_id) == self.process and self._claimed == self.claim:
-            lower = record.lowered(budget, self._claimed_by_others, self.claim, self.counts["begun"])
+            lower = declaration.lowered(budget, self._claimed_by_others, self.claim, self.counts["begun"])
             self._claim(min(lower, self.claim))
 
     def look(self, board: Board) -> bool:
@@ -92,14 +92,16 @@ class TaskState:
     def left(self) -> int:
         """How many pages may begin."""
         budget, begun = self.task.max_pages, self.counts["begun"]
-        return MOST if budget is None else record.left(budget, self._claimed_by_others, self._claimed, begun)
+        if budget is None:
+            return MOST
+        return declaration.left(budget, self._claimed_by_others, self._claimed, begun)
 
     def claim_more(self) -> bool:
         """Claim the next pages; True when there is something to tell at once."""
         budget, begun = self.task.max_pages, self.counts["begun"]
-        if budget is None or self.claim - begun > record.block(budget):
+        if budget is None or self.claim - begun > declaration.block(budget):
             return False
-        return self._claim(max(self.claim, record.wanted(budget, self._claimed_by_others, begun)))
+        return self._claim(max(self.claim, declaration.wanted(budget, self._claimed_by_others, begun)))
 
     def give_back(self) -> None:
         """Nothing of it is here: others may have what was claimed."""

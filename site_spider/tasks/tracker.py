@@ -23,6 +23,7 @@ from site_spider.ledger.metadata import DoneOffsets
 from site_spider.outage import Outage
 from site_spider.seed.seed import Seed, first_place
 from site_spider.tasks.control_log import Endings, headers_of, read, send, written
+from site_spider.tasks.declaration import bounded
 from site_spider.tasks.ending import (
     SPILLED,
     Counting,
@@ -35,7 +36,6 @@ from site_spider.tasks.ending import (
 )
 from site_spider.tasks.follower import Follower, Tell, TopicView
 from site_spider.tasks.page_counts import CountedPage, CountedSeed, PageLog
-from site_spider.tasks.record import bounded
 
 logger = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ import pytest
 
 from site_spider.observe.snapshot import is_conserved
 from site_spider.seed.tiers import CrawlTopics
-from site_spider.tasks.desk import TaskDesk
-from site_spider.tasks.record import declared, in_state
+from site_spider.tasks.declaration import declared, in_state
+from site_spider.tasks.orders import TaskDesk
 from tests.acceptance.test_deaths import crawlers
 from tools.deployment.deployment import Deployment, opened, wait_until
 from tools.site.exchange import host_name

@@ -9,7 +9,7 @@ import pytest
 
 from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.contracts.seed_log import Message
-from site_spider.dead_letters import Replay, letters, put_back
+from site_spider.dead_letter_replay import Replay, letters, put_back
 from tests.commands.project import Project
 
 LETTERS = "seeds.dead-letters"

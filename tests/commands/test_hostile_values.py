@@ -14,7 +14,7 @@ import pytest
 from site_spider.adapters.local.results import RESULTS, LocalSink, LocalStore
 from site_spider.contracts.seed_log import Message, Partition
 from site_spider.contracts.sink import ACKNOWLEDGED, Record
-from site_spider.dead_letters import Letter
+from site_spider.dead_letter_replay import Letter
 from tests.commands.project import Project
 
 ODD: list[Any] = [

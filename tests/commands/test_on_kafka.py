@@ -11,7 +11,7 @@ import pytest
 from scrapy.settings import Settings
 
 from site_spider.contracts.seed_log import Message, SeedLog
-from site_spider.dead_letters import Replay
+from site_spider.dead_letter_replay import Replay
 from site_spider.service import config as parts
 from tests.commands.project import Project
 

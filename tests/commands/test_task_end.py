@@ -14,7 +14,7 @@ from scrapy.http import Response
 from site_spider.adapters.local.log import LocalSeedLog, LocalTopicReader
 from site_spider.commands import task
 from site_spider.contracts.seed_log import Message
-from site_spider.tasks.desk import TaskDesk
+from site_spider.tasks.orders import TaskDesk
 from tests.commands.project import Project
 from tests.in_process.engine import ANSWERS, crawl, page
 from tests.tasks.test_control import TOPICS, declare

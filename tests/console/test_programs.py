@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from aiohttp import ClientConnectorError, ClientSession, ServerDisconnectedError, TCPConnector, web
 
-from site_spider.console.guard import Listening
+from site_spider.console.access import Listening
 from site_spider.observe import frontier_socket
 from tests.console.consoles import Client, Console
 from tests.console.snapshots import snapshot

@@ -18,8 +18,8 @@ from site_spider.console.rules import causes, verdict
 from site_spider.seed.tiers import CrawlTopics
 from site_spider.tasks.board import note_key
 from site_spider.tasks.control_log import TaskProducer
-from site_spider.tasks.desk import TaskDesk
-from site_spider.tasks.record import Usage, usual_task
+from site_spider.tasks.declaration import Usage, usual_task
+from site_spider.tasks.orders import TaskDesk
 from tests.console.consoles import Client, Console, form_token
 from tests.console.snapshots import snapshot, task
 

@@ -9,8 +9,8 @@ import time
 from site_spider.console.watch import FleetWatch, TaskWatch
 from site_spider.contracts.seed_log import name_of
 from site_spider.seed.tiers import CrawlTopics
-from site_spider.tasks.desk import TaskDesk
-from site_spider.tasks.record import usual_task
+from site_spider.tasks.declaration import usual_task
+from site_spider.tasks.orders import TaskDesk
 from tests.console.snapshots import snapshot
 from tests.contracts.seed_logs import PATIENCE_SECONDS, Case, case, kafka_producer
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from site_spider.contracts.seed_log import Consumer, Message, Partition, Position
-from site_spider.dead_letters import Letter, PutBack, Replay, newest
+from site_spider.dead_letter_replay import Letter, PutBack, Replay, newest
 from site_spider.errors import LogUnavailable
 from tests.contracts.seed_logs import PATIENCE_SECONDS, Case, case, kafka_producer
 

@@ -15,7 +15,7 @@ from twisted.web.http_headers import Headers
 
 from site_spider.download.answer import HttpAnswer, NoAnswer, OddAnswer
 from site_spider.engine import bounded_client
-from site_spider.engine.guard import OversizedAnswer
+from site_spider.engine.callback_guard import OversizedAnswer
 
 _CONNECTION = frozenset(
     (b"connection", b"keep-alive", b"te", b"trailers", b"transfer-encoding", b"upgrade", b"proxy-connection")

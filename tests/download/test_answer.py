@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from site_spider.download.answer import BodyEnd, Chunks, HttpAnswer, NoAnswer, OddAnswer
-from site_spider.engine.guard import (
+from site_spider.engine.callback_guard import (
     MAX_FRAMING_BYTES,
     MAX_HEAD_BYTES,
     MAX_HEAD_LINES,

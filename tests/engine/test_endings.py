@@ -26,7 +26,7 @@ from scrapy.http import Response
 from twisted.python.failure import Failure
 
 from site_spider import settings as project
-from site_spider.engine.guard import SafeDownloader
+from site_spider.engine.callback_guard import SafeDownloader
 from site_spider.results.document import Result
 from site_spider.spiders.crawl_spider import SeedSpider
 from tests.in_process import engine

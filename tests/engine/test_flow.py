@@ -15,8 +15,8 @@ from scrapy.crawler import Crawler
 from scrapy.exceptions import IgnoreRequest
 from scrapy.http import Response
 
+from site_spider.engine.callback_guard import SafeDownloader
 from site_spider.engine.flow import EngineFlow
-from site_spider.engine.guard import SafeDownloader
 from site_spider.spiders.crawl_spider import SeedSpider
 from tests.engine.test_endings import LONG_WAY
 from tests.in_process import engine

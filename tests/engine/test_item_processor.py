@@ -11,7 +11,7 @@ from scrapy.exceptions import ScrapyDeprecationWarning
 from scrapy.pipelines import ItemPipelineManager
 from twisted.internet.defer import Deferred, succeed
 
-from site_spider.engine.guard import CallbackCancelled, SafeItemProcessor
+from site_spider.engine.callback_guard import CallbackCancelled, SafeItemProcessor
 
 
 class Same:

@@ -11,7 +11,7 @@ from scrapy.utils.request import fingerprint
 
 from site_spider import meta_keys
 from site_spider.contracts.seed_log import Partition
-from site_spider.engine.guard import guarded
+from site_spider.engine.callback_guard import guarded
 from site_spider.frontier.spill import SeedWriter
 from site_spider.frontier.waiter import as_link, as_request
 from site_spider.intake.seed_queue import seed_request

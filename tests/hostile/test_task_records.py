@@ -16,11 +16,11 @@ from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.contracts.seed_log import Message, Partition, SeedLog
 from site_spider.seed.tiers import CrawlTopics
 from site_spider.service.service import SeedService
-from site_spider.tasks import ends, moving
+from site_spider.tasks import group_work, parking
 from site_spider.tasks.board import Board, Cancelled, note_key
 from site_spider.tasks.control_log import BadRecord, Endings, TaskProducer, read_endings, written
 from site_spider.tasks.control_log import read as read_control
-from site_spider.tasks.desk import TaskDesk, TaskOverview
+from site_spider.tasks.declaration import BadTask, Pace, Returned, Task, TaskTimes, Usage
 from site_spider.tasks.ending import (
     Attempts,
     Counts,
@@ -33,10 +33,10 @@ from site_spider.tasks.ending import (
     WebhookAttempt,
 )
 from site_spider.tasks.follower import ORIGIN_HEADER, TASK_HEADER
+from site_spider.tasks.orders import TaskDesk, TaskOverview
 from site_spider.tasks.page_counts import BadPages, CountedPage, key_of, task_of
 from site_spider.tasks.page_counts import read as read_pages
 from site_spider.tasks.page_counts import written as written_pages
-from site_spider.tasks.record import BadTask, Pace, Returned, Task, TaskTimes, Usage
 from tests.in_process.engine import crawl
 
 EACH = 200  # mutated records of each kind
@@ -218,9 +218,9 @@ def _write(log: SeedLog, topic: str, kinds: dict[str, Record], headers: Any = ()
 @pytest.fixture
 def attacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder whose topics are full of them."""
-    monkeypatch.setattr(ends, "_QUIET_SECONDS", 0.1)
-    monkeypatch.setattr(moving, "_HEARD_SECONDS", 0.1)
-    monkeypatch.setattr(moving, "_STILL_SECONDS", 0.3)
+    monkeypatch.setattr(group_work, "_QUIET_SECONDS", 0.1)
+    monkeypatch.setattr(parking, "_HEARD_SECONDS", 0.1)
+    monkeypatch.setattr(parking, "_STILL_SECONDS", 0.3)
     log = LocalSeedLog(tmp_path)
     for topic in ("seeds.tasks", "seeds.tasks.control", "seeds.tasks.pages"):
         log.make_topic(topic, 1, compacted=True)

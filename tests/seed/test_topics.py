@@ -6,7 +6,7 @@ from itertools import combinations
 
 import pytest
 
-from site_spider.dead_letters import topic_of
+from site_spider.dead_letter_replay import topic_of
 from site_spider.errors import ConfigError
 from site_spider.seed.tiers import CrawlTopics
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from site_spider.dead_letters import PutBack
+from site_spider.dead_letter_replay import PutBack
 from site_spider.frontier.scheduler import Queues
 from site_spider.frontier.spill import Spill
 from site_spider.frontier.waiting_room import WaitingRoom, build_frontier
@@ -22,7 +22,7 @@ from site_spider.results.exactly_once import ExactlyOnce, TransactionCommits
 from site_spider.results.held import HeldResults
 from site_spider.results.results import DeadLetters, _Pending
 from site_spider.tasks.ending import Counting, Tally, TaskEnding
-from site_spider.tasks.moving import Leaving, Parking, _Returning
+from site_spider.tasks.parking import Leaving, Parking, _Returning
 from site_spider.tasks.rates import Overtaking
 from site_spider.tasks.tracker import Control
 from tests.simulation.group import Group

@@ -17,12 +17,12 @@ from tests.simulation.log import SimSeedLog
 from tests.simulation.virtual import Machine, sleep
 from tests.simulation.world import Process, World
 
-from site_spider.dead_letters import Replay
+from site_spider.dead_letter_replay import Replay
 from site_spider.errors import LogUnavailable
 from site_spider.seed.tiers import CrawlTopics
 from site_spider.service.seed_producer import SeedProducer
-from site_spider.tasks.desk import PutBackTasks, TaskDesk, TaskOrders
-from site_spider.tasks.record import BadTask, Task
+from site_spider.tasks.orders import PutBackTasks, TaskDesk, TaskOrders
+from site_spider.tasks.declaration import BadTask, Task
 
 SETTLE_SECONDS = 600.0
 

@@ -16,18 +16,18 @@ from scrapy.crawler import Crawler
 
 from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.contracts.seed_log import Message
-from site_spider.dead_letters import Replay
+from site_spider.dead_letter_replay import Replay
 from site_spider.errors import ConfigError, LogUnavailable, SeedError
 from site_spider.observe.snapshot import is_conserved
 from site_spider.seed.seed import MOVED
 from site_spider.seed.tiers import CrawlTopics
 from site_spider.service.seed_producer import SeedProducer
-from site_spider.tasks import ends, moving
+from site_spider.tasks import group_work, parking
 from site_spider.tasks.control_log import TaskProducer, make_control_log, read_endings
-from site_spider.tasks.desk import PutBackTasks, TaskDesk
 from site_spider.tasks.ending import TaskEnding
-from site_spider.tasks.ends import OverTasks
 from site_spider.tasks.follower import ORIGIN_HEADER, TASK_HEADER, Follower
+from site_spider.tasks.group_work import OverTasks
+from site_spider.tasks.orders import PutBackTasks, TaskDesk
 from tests.adapters.raw_server import Asked, Said, answering, said
 from tests.in_process.engine import ANSWERS, crawl, page, settings_for
 from tests.tasks.test_control import _BrokenLog, declare
@@ -138,7 +138,7 @@ def test_an_end_does_not_wait_for_a_parked_message_that_was_sent_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who closed the task knew that its process had parked it, and not yet that the process sent it on."""
-    monkeypatch.setattr(ends, "_QUIET_SECONDS", 0.1)
+    monkeypatch.setattr(group_work, "_QUIET_SECONDS", 0.1)
     declare(tmp_path)
     log = LocalSeedLog(tmp_path)
     log.make_topic(TOPICS.parked, 1, compacted=False)
@@ -157,7 +157,7 @@ def test_an_end_does_not_wait_for_a_parked_message_that_was_sent_on(
 def test_what_is_put_back_is_cut_short_and_counts_once(
     tmp_path: Path, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(moving, "_STILL_SECONDS", 0.5)  # then who was killed is not waited for
+    monkeypatch.setattr(parking, "_STILL_SECONDS", 0.5)  # then who was killed is not waited for
     declare(tmp_path, state="paused")
     produce(tmp_path, count=12)
     crawl(tmp_path, [])

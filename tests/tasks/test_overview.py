@@ -13,9 +13,9 @@ from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.contracts.seed_log import Message, Partition
 from site_spider.tasks.board import Board, note_key
 from site_spider.tasks.control_log import Endings, close_for_all, written
-from site_spider.tasks.desk import TaskFacts, TaskOverview
+from site_spider.tasks.declaration import Task, Usage, changed, declared, in_state, usual_task
 from site_spider.tasks.ending import Counts, EndTold, Fact, Noticed, Producing, Tally
-from site_spider.tasks.record import Task, Usage, changed, declared, in_state, usual_task
+from site_spider.tasks.orders import TaskFacts, TaskOverview
 from tests.in_process.engine import crawl
 from tests.tasks.test_control import declare, desk
 from tests.tasks.test_end_in_crawl import TOPICS, close, events, produce, seeds, told

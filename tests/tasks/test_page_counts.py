@@ -17,6 +17,7 @@ from site_spider.contracts.seed_log import Message, Partition
 from site_spider.engine.background import Background
 from site_spider.errors import LogUnavailable
 from site_spider.tasks import page_counts
+from site_spider.tasks.declaration import bounded
 from site_spider.tasks.page_counts import (
     BadPages,
     CountedPage,
@@ -29,7 +30,6 @@ from site_spider.tasks.page_counts import (
     task_of,
     written,
 )
-from site_spider.tasks.record import bounded
 
 TOPIC = "seeds.tasks.pages"
 

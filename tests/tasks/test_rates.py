@@ -12,8 +12,8 @@ from site_spider.frontier.frontier import Frontier
 from site_spider.frontier.host_queue import HostPolicy
 from site_spider.frontier.waiter import TaskFlow, TaskRates
 from site_spider.tasks.board import Board, pace_key
+from site_spider.tasks.declaration import Pace
 from site_spider.tasks.rates import GroupRates, part
-from site_spider.tasks.record import Pace
 
 FLOW = TaskFlow("t", "seeds")
 STEP = 0.02  # seconds

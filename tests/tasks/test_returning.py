@@ -12,11 +12,11 @@ import pytest
 from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.contracts.seed_log import Message, Partition
 from site_spider.seed.tiers import CrawlTopics
-from site_spider.tasks import moving
+from site_spider.tasks import parking
 from site_spider.tasks.board import RETURNED, note_key
-from site_spider.tasks.desk import TaskDesk
+from site_spider.tasks.declaration import Returned, Task, Usage
 from site_spider.tasks.follower import ORIGIN_HEADER, TASK_HEADER
-from site_spider.tasks.record import Returned, Task, Usage
+from site_spider.tasks.orders import TaskDesk
 from tests.in_process.engine import crawl
 
 TIERS = ("urgent", "seeds", "bulk")
@@ -44,9 +44,9 @@ class Log(LocalSeedLog):
 
 @pytest.fixture
 def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Log:
-    monkeypatch.setattr(moving, "_HEARD_SECONDS", 0.1)
-    monkeypatch.setattr(moving, "_STILL_SECONDS", 0.5)
-    monkeypatch.setattr(moving, "_LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(parking, "_HEARD_SECONDS", 0.1)
+    monkeypatch.setattr(parking, "_STILL_SECONDS", 0.5)
+    monkeypatch.setattr(parking, "_LOOK_SECONDS", 0.02)
     log = Log(tmp_path)
     for topic in ("seeds.tasks", "seeds.tasks.control"):
         log.make_topic(topic, 1, compacted=True)
@@ -187,5 +187,5 @@ def test_several_tasks_are_one_reading(log: Log) -> None:
     for number in range(50):
         park(log, 2, task_id=f"t{number}")
     log.starts.clear()
-    assert moving.put_back(log, TOPICS, [f"t{number}" for number in range(50)]) == 100
+    assert parking.put_back(log, TOPICS, [f"t{number}" for number in range(50)]) == 100
     assert len(log.starts) == 1

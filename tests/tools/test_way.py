@@ -34,11 +34,11 @@ def test_each_way_names_the_files_that_it_must_pass() -> None:
         "plain": ("ledger/ledger.py", "results/delivery.py", "intake/intake.py", "Ledger.take"),
         "link": ("frontier/scheduler.py", "WaitingRoom.put_link"),
         "retry": ("frontier/retry.py",),
-        "pause": ("tasks/moving.py",),
+        "pause": ("tasks/parking.py",),
         "resume": ("tasks/",),
     }.items():
         assert [word for word in passed if word not in ways[name][2]] == []
-    assert "tasks/moving.py" not in ways["plain"][2] + ways["link"][2] + ways["retry"][2]
+    assert "tasks/parking.py" not in ways["plain"][2] + ways["link"][2] + ways["retry"][2]
 
 
 def test_the_calls_of_a_page_are_counted_by_owner() -> None:

@@ -46,8 +46,8 @@ from site_spider.service import config as parts
 from site_spider.service import service
 from site_spider.service.wiring import Parts
 from site_spider.spiders.crawl_spider import SeedSpider
-from site_spider.tasks.desk import TaskDesk
-from site_spider.tasks.record import declared, in_state
+from site_spider.tasks.declaration import declared, in_state
+from site_spider.tasks.orders import TaskDesk
 from tools.site.handle import Site
 
 WAYS = ("plain", "link", "retry", "pause", "resume")

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from site_spider.tasks.record import BadTask, Task, changed, declared, read_task, schema
+from site_spider.tasks.declaration import BadTask, Task, changed, declared, read_task, schema
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 CHECK = Draft202012Validator(schema())

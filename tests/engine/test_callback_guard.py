@@ -10,7 +10,7 @@ import pytest
 import uvloop
 
 from site_spider import runtime
-from site_spider.engine.guard import CallbackBroken, CallbackCancelled, CallbackTimeout, guarded
+from site_spider.engine.callback_guard import CallbackBroken, CallbackCancelled, CallbackTimeout, guarded
 from tests.in_process import virtual_time
 
 Answer = Callable[[], Awaitable[Any]]

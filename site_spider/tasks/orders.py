@@ -23,9 +23,9 @@ from site_spider.tasks.board import (
     note_key,
 )
 from site_spider.tasks.control_log import Endings, TaskProducer, make_ordered, read_endings
+from site_spider.tasks.declaration import BadTask, Phase, Task, changed, in_state, usual_task
 from site_spider.tasks.ending import SeedCounts, TaskEnding
 from site_spider.tasks.follower import read_board
-from site_spider.tasks.record import BadTask, Phase, Task, changed, in_state, usual_task
 
 # --- put back --------------------------------------------------------------------------------------------
 # Says of dead letters that are put back, and of pages that are checked again, which tasks go on with them.
@@ -304,7 +304,7 @@ class TaskDesk:
 
     def put_back(self, task_id: str) -> int:
         """Put the parked messages of a task back; how many. To be called when its new state is written."""
-        from site_spider.tasks.moving import put_back  # noqa: PLC0415 - it imports what a crawl needs
+        from site_spider.tasks.parking import put_back  # noqa: PLC0415 - it imports what a crawl needs
 
         count = put_back(self.log, self.topics, [task_id])
         self.read()

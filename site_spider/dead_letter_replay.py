@@ -30,7 +30,7 @@ from site_spider.contracts.seed_log import (
 from site_spider.errors import LogUnavailable, SinkRejected, TopicMissing
 from site_spider.ledger.metadata import Ahead, Run, decode, encode
 from site_spider.seed.tiers import CrawlTopics
-from site_spider.tasks.desk import PutBackTasks
+from site_spider.tasks.orders import PutBackTasks
 from site_spider.text import cut
 
 # --- put back: which dead letters were put back already, and which are copies of one another -------------

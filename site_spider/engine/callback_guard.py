@@ -172,7 +172,7 @@ def is_being_cancelled() -> bool:
 
 # --- Scrapy's downloader and item processor, with a stray CancelledError turned into an ordinary failure -
 # Raised by a pipeline, it makes the items that follow vanish; raised by a download handler or a downloader
-# middleware, the request never ends. See also engine.guard.
+# middleware, the request never ends. See also engine.callback_guard.
 
 _NO_LIMIT = 1_000_000  # downloads of a host at a time: the frontier has the say
 

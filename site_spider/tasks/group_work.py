@@ -20,11 +20,11 @@ from site_spider.outage import Outage
 from site_spider.seed.tiers import CrawlTopics
 from site_spider.tasks.board import Board
 from site_spider.tasks.control_log import close_for_all, make_control_log
-from site_spider.tasks.desk import forget_tasks
 from site_spider.tasks.ending import Attempts, EndTold, Noticed, SeedCounts, TaskEnding, WebhookAttempt
 from site_spider.tasks.follower import BadRecords, read_board
-from site_spider.tasks.moving import put_back
+from site_spider.tasks.orders import forget_tasks
 from site_spider.tasks.page_counts import BadPages, PageCounts, PageReading, PageTable
+from site_spider.tasks.parking import put_back
 from site_spider.tasks.tracker import Control
 
 logger = logging.getLogger(__name__)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from site_spider.console import guard
-from site_spider.console.guard import COOKIE, Listening, Sessions
+from site_spider.console import access
+from site_spider.console.access import COOKIE, Listening, Sessions
 from site_spider.errors import ConfigError
 from tests.console.consoles import PAGES, TOKEN, Client, Console, form_token, status
 
@@ -180,12 +180,12 @@ def test_guessing_is_slow_and_does_not_hold_up_the_owner(
 ) -> None:
     async def scenario(client: Client) -> None:
         guesses = [status(client, Authorization=f"Bearer wrong{number}") for number in range(4)]
-        monkeypatch.setattr(guard, "_WRONG_TOKEN_SECONDS", 600)
+        monkeypatch.setattr(access, "_WRONG_TOKEN_SECONDS", 600)
         guess = asyncio.create_task(guesses.pop())
         assert await status(client, Authorization=f"Bearer {TOKEN}") == 200
         assert not guess.done()
         guess.cancel()
-        monkeypatch.setattr(guard, "_WRONG_TOKEN_SECONDS", 0.2)
+        monkeypatch.setattr(access, "_WRONG_TOKEN_SECONDS", 0.2)
         began = time.monotonic()
         assert await asyncio.gather(*guesses) == [401] * 3
         assert time.monotonic() - began >= 0.6
