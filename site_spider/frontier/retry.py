@@ -1,7 +1,6 @@
-"""Whether, when and how often a failed download is tried again, and how a failure is described.
+"""Whether, when and how often a failed download is tried again: Scrapy's retry and redirect middlewares.
 
-It owns Scrapy's retry and redirect middlewares and the reasons of failures. It never waits itself: a retry
-waits in the frontier.
+It never waits itself: a retry waits in the frontier.
 """
 
 from __future__ import annotations
@@ -9,20 +8,15 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from email.utils import parsedate_to_datetime
-from http import HTTPStatus
-from itertools import groupby
-from typing import Any, Self
+from typing import Self
 
 from scrapy import Request
 from scrapy.crawler import Crawler
 from scrapy.downloadermiddlewares.redirect import RedirectMiddleware
 from scrapy.downloadermiddlewares.retry import get_retry_request
 from scrapy.exceptions import (
-    CannotResolveHostError,
-    DownloadConnectionRefusedError,
-    DownloadTimeoutError,
     IgnoreRequest,
 )
 from scrapy.http import Response
@@ -35,83 +29,7 @@ from site_spider.engine.scrapy_parts import RetryBase, part_of
 from site_spider.errors import ConfigError, SeedError
 from site_spider.options import SettingsView
 from site_spider.page.url import check_url
-from site_spider.results.failures import reason_of
-
-# --- Describes why a download failed: the `description` of a failure result ------------------------------
-
-_LONGEST = 500  # characters
-_NAMES: dict[type[BaseException], str] = {  # those of everybody's, where Scrapy has its own
-    CannotResolveHostError: "DNSLookupError",
-    DownloadConnectionRefusedError: "ConnectionRefusedError",
-    DownloadTimeoutError: "TimeoutError",
-}
-
-
-def name_of_class(kind: type[BaseException]) -> str:
-    """The name of an exception as descriptions and settings have it."""
-    return _NAMES.get(kind, kind.__name__)
-
-
-def name_of(error: BaseException | type[BaseException]) -> str:
-    """The name of the first of its classes that has one of everybody's; else that of its own."""
-    kind = error if isinstance(error, type) else type(error)
-    return next((_NAMES[base] for base in kind.__mro__ if base in _NAMES), kind.__name__)
-
-
-def describe_retries(meta: dict[str, Any]) -> str:
-    """Such as ` (after 2 retries: ConnectionRefusedError, HTTP 503)`; empty when there were none."""
-    retries, reasons = meta.get("retry_times", 0), meta.get(meta_keys.RETRY_REASONS, ())
-    if not retries:
-        return ""
-    said = ": " + ", ".join(_counted(reasons)) if reasons else ""
-    return _cut(f" (after {retries} {'retry' if retries == 1 else 'retries'}{said}") + ")"
-
-
-def _counted(reasons: Sequence[str]) -> list[str]:
-    runs = [(reason, sum(1 for _ in run)) for reason, run in groupby(reasons)]
-    return [reason if count == 1 else f"{count} x {reason}" for reason, count in runs]
-
-
-def describe_status(status: int) -> str | None:
-    """None for a success (2xx), else such as `HTTP 404 Not Found`."""
-    if 200 <= status < 300:
-        return None
-    try:
-        return f"HTTP {status} {HTTPStatus(status).phrase}"
-    except ValueError:
-        return f"HTTP {status}"
-
-
-def describe_exception(error: BaseException, request: Request) -> str:
-    """Such as `DNSLookupError: no address for host x.test`."""
-    url = urlparse_cached(request)
-    if isinstance(error, CannotResolveHostError):
-        return f"{name_of(error)}: no address for host {url.hostname}"
-    if isinstance(error, DownloadConnectionRefusedError):
-        return f"{name_of(error)}: {url.netloc} refuses connections"
-    if isinstance(error, DownloadTimeoutError):
-        seconds = request.meta.get("download_timeout")
-        return (
-            f"TimeoutError: no complete answer within {seconds:g} s" if seconds else f"TimeoutError: {error}"
-        )
-    if isinstance(error, IgnoreRequest):
-        return _said_of_ignored(error, request)
-    return _one_line(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
-
-
-def _said_of_ignored(error: IgnoreRequest, request: Request) -> str:
-    if "max redirections" in str(error):
-        times = request.meta.get("redirect_times", 0)
-        return f"TooManyRedirects: still redirected after {times} redirects"
-    return _one_line(str(error) or "the request was dropped by a middleware")
-
-
-def _one_line(text: str) -> str:
-    return _cut(" ".join(text.split()))
-
-
-def _cut(line: str) -> str:
-    return line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…"
+from site_spider.results.failures import name_of, name_of_class, reason_of
 
 
 def retried_exceptions(settings: BaseSettings) -> tuple[type[Exception], ...]:

@@ -31,8 +31,9 @@ from site_spider.engine import flow as engine_hooks
 from site_spider.engine.background import Background
 from site_spider.engine.scrapy_parts import part_of
 from site_spider.frontier.frontier import Frontier
-from site_spider.frontier.retry import describe_exception, describe_status, pause_seconds, retried_exceptions
+from site_spider.frontier.retry import pause_seconds, retried_exceptions
 from site_spider.ledger import completion
+from site_spider.results.failures import describe_exception, describe_status
 
 # --- The cache of robots.txt rules, and what they allow (RFC 9309) ---------------------------------------
 # Theory of operation. An origin (scheme, host, port) is

@@ -18,7 +18,7 @@ from site_spider.ledger.completion import Completion, SeedListener
 from site_spider.ledger.ledger import Ledger, SeedInFlight
 from site_spider.ledger.metadata import DEATHS_ALONE, DEATHS_TO_ISOLATE
 from site_spider.page.url import host_of
-from site_spider.results.results import DeadLetters
+from site_spider.results.dead_letters import DeadLetters
 
 # --- care: seeds of one or two deaths begin a few at a time, each committed before it begins -------------
 # So the next death counts for these alone, and few are under suspicion after the third (see

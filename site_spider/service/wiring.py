@@ -47,12 +47,13 @@ from site_spider.observe.metrics.readings import Measurements
 from site_spider.observe.snapshot import Counted, Identity, Watched, rss_bytes, statistics_id
 from site_spider.observe.statistics import Statistics, StatisticsPlan, StatsTopic
 from site_spider.results.commits import Commits, Member, OffsetCommits, Urgency
+from site_spider.results.dead_letters import DeadLetters
 from site_spider.results.delivery import Delivery
 from site_spider.results.document import PAGE_FIELDS, result_fields
 from site_spider.results.exactly_once import ExactlyOnce
 from site_spider.results.failures import Mishaps
 from site_spider.results.pipeline import Callbacks
-from site_spider.results.results import DeadLetters, DocumentForm, Results, Sinks
+from site_spider.results.results import DocumentForm, Results, Sinks
 from site_spider.seed.seed import parse_seed
 from site_spider.service.config import SEED_HEADERS, ServiceSettings
 from site_spider.service.log_lines import slot_name

@@ -25,7 +25,6 @@ from site_spider.engine import flow as engine_hooks
 from site_spider.engine.background import Turns, run_through
 from site_spider.engine.scrapy_parts import part_of, quick_request
 from site_spider.errors import ConfigError
-from site_spider.frontier.retry import describe_exception, describe_retries, describe_status
 from site_spider.frontier.spill import is_of_page_alone
 from site_spider.frontier.waiter import LinksInHand, source_of
 from site_spider.ledger.completion import Completion, Job, job_of
@@ -34,6 +33,7 @@ from site_spider.page.links import LinkBase, Page, read_page
 from site_spider.page.sitemap import DEEPEST_INDEX, Sitemap, kind_of, read_sitemap, sitemaps_of_robots
 from site_spider.page.url import SCOPES, host_of, in_scope, is_safe, site_of
 from site_spider.results.document import Result, page_of, result_fields
+from site_spider.results.failures import describe_exception, describe_retries, describe_status
 from site_spider.results.pipeline import gives_page_result
 from site_spider.results.results import describe_host, describe_job
 from site_spider.service import environment

@@ -21,12 +21,12 @@ from site_spider import meta_keys, options, runtime
 from site_spider.bounded_dict import BoundedDict
 from site_spider.download.proxies.service import proxied_by
 from site_spider.errors import ConfigError
-from site_spider.frontier.retry import describe_retries, describe_status
 from site_spider.ledger.completion import Job, id_of_page
 from site_spider.page.decode import is_html, media_type
 from site_spider.page.directives import canonical_of_header, directives, forbids
 from site_spider.page.links import Page
 from site_spider.results.document import Result
+from site_spider.results.failures import describe_retries, describe_status
 from site_spider.sources.extractor import Extractor, NotExtracted, PageBody
 from site_spider.spiders.conditional import StoredPages, describe_check, describe_next_check
 from site_spider.spiders.sitemaps import is_page_of_seed

@@ -19,8 +19,9 @@ from site_spider.ledger.ledger import Ledger, Outcome, SeedInFlight
 from site_spider.observe.snapshot import Counted
 from site_spider.results.batch import BatchLimits
 from site_spider.results.commits import Member, OffsetCommits
+from site_spider.results.dead_letters import DeadLetters
 from site_spider.results.delivery import Delivery
-from site_spider.results.results import DeadLetters, Results
+from site_spider.results.results import Results
 from site_spider.seed.seed import parse_seed
 from tests.in_process.scripted_sink import ScriptedSink
 
@@ -258,8 +259,8 @@ def test_an_outage_is_said_once_when_it_begins_and_once_when_it_is_over(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """However many dead letters wait, and however often they are tried."""
-    caplog.set_level(logging.INFO, "site_spider.results.results")
-    monkeypatch.setattr("site_spider.results.results._RETRY_SECONDS", 0.01)
+    caplog.set_level(logging.INFO, "site_spider.results.dead_letters")
+    monkeypatch.setattr("site_spider.results.dead_letters._RETRY_SECONDS", 0.01)
 
     class Away(NarrowLog):
         refused = 0
