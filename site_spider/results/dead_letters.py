@@ -1,4 +1,4 @@
-"""Writes dead letters, with reason and origin. How they are put back: dead_letter_replay.py."""
+"""Writes dead letters, with reason and origin."""
 
 from __future__ import annotations
 
