@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from site_spider.frontier.spill import Ownership
+from site_spider.frontier.spill import TopicPartitions
 from site_spider.seed.seed import parse_seed
 from tests.acceptance.older import older_release, said_by
 from tests.frontier.spill.test_spill import messages
@@ -58,7 +58,7 @@ def test_the_release_before_takes_links_and_redirected_pages_of_this_one(
     older: Path, tmp_path: Path, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A key that it does not know inside of site_moved would make a dead letter of the page."""
-    monkeypatch.setattr(Ownership, "owns", lambda _self, host, _topic: not host.startswith("far"))
+    monkeypatch.setattr(TopicPartitions, "owns", lambda _self, host, _topic: not host.startswith("far"))
     site.has("root", "a", "b")
     for number in range(3):
         to = f"http://far{number}.test/hop{number + 1}"

@@ -142,9 +142,10 @@ def test_what_follows_the_file_of_proxies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(proxy_service, "LOOK_SECONDS", 0.01)
-    monkeypatch.setattr(proxy_service._File, "changed", fail)
     proxies = tmp_path / "proxies"
     proxies.write_text("http://127.0.0.1:1\n")
+    looks = iter([1])
+    monkeypatch.setattr(proxy_service, "_signature", lambda _path: next(looks, None) or fail())
     assert_failed(crawl_until_it_ends(tmp_path, SITE_PROXIES=str(proxies)), caplog)
 
 

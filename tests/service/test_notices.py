@@ -54,7 +54,7 @@ def test_full_memory_is_told_to_a_webhook_that_is_signed(tmp_path: Path, receive
         SITE_ALLOW_PRIVATE_HOSTS=True,
         SITE_SPILL_KEY=KEY,
     )
-    [(headers, body)] = receiver.requests
+    [(_, _, headers, body)] = receiver.requests
     said = json.loads(body)
     assert (said["event"], said["trouble"], said["spider"]) == ("begins", "memory", "crawl_spider")
     assert headers["X-Site-Spider-Event-Id"] == f"{said['process']}.1"

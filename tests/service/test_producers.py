@@ -14,7 +14,7 @@ from scrapy.http import Response
 from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.adapters.local.log_file import MESSAGE_LIMIT_BYTES
 from site_spider.errors import ConfigError
-from site_spider.frontier.spill import Ownership
+from site_spider.frontier.spill import TopicPartitions
 from site_spider.page.url import url_id
 from site_spider.seed.fields import MAX_VALUES
 from site_spider.seed.spilled import MOST_HOPS
@@ -93,7 +93,7 @@ def test_what_was_sent_on_too_often_is_crawled_where_it_is(
     tmp_path: Path, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two processes that hand a page to and fro stop, each of which takes the host for the other's."""
-    monkeypatch.setattr(Ownership, "owns", lambda _self, host, _topic: host != "far.test")
+    monkeypatch.setattr(TopicPartitions, "owns", lambda _self, host, _topic: host != "far.test")
     engine.ANSWERS["/start"] = lambda request: page(request, status=302, Location="http://far.test/end")
     with_hops = {"url": f"{HOST}/start", "redirect_times": 1, "redirect_urls": [f"{HOST}/start"]}
     for hops in (MOST_HOPS - 1, MOST_HOPS):
