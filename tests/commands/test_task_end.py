@@ -157,4 +157,4 @@ def test_notify_sends_the_webhook_once_more(project: Project, tmp_path: Path) ->
         assert sent.returncode == 0, sent.stderr
         assert [each["status"] for each in json.loads(sent.stdout)["attempts"]] == [503, 204]
         assert attempts(tmp_path) == [503, 204]
-        assert receiver.requests[0][1] == receiver.requests[1][1]
+        assert receiver.requests[0][-1] == receiver.requests[1][-1]

@@ -57,10 +57,10 @@ def test_full_memory_is_told_to_a_webhook_that_is_signed(tmp_path: Path, receive
     [(_, _, headers, body)] = receiver.requests
     said = json.loads(body)
     assert (said["event"], said["trouble"], said["spider"]) == ("begins", "memory", "crawl_spider")
-    assert headers["X-Site-Spider-Event-Id"] == f"{said['process']}.1"
+    assert headers["x-site-spider-event-id"] == f"{said['process']}.1"
     secret = hmac.new(KEY.encode(), b"site_spider webhook", "sha256").hexdigest().encode()
-    signed = headers["X-Site-Spider-Timestamp"].encode() + b"." + body
-    assert headers["X-Site-Spider-Signature"] == "sha256=" + hmac.new(secret, signed, "sha256").hexdigest()
+    signed = headers["x-site-spider-timestamp"].encode() + b"." + body
+    assert headers["x-site-spider-signature"] == "sha256=" + hmac.new(secret, signed, "sha256").hexdigest()
 
 
 def test_a_private_address_is_not_reached_and_the_crawl_goes_on(
