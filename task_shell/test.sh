@@ -37,7 +37,7 @@ took, and fails when that is over the budget of tests/slow.toml. With arguments 
 these arguments, such as tests/ledger, -k ledger or -m "not servers". Servers that run in .servers/tests, and servers that
 SITE_KAFKA_BROKERS, SITE_ELASTICSEARCH_HOSTS, SITE_HBASE_PORT and SITE_REDIS_URL name, are used and stay running.
 
-  --quick      only the tests that need no server and start no process: a minute
+  --quick      only the tests that need no server and start no process: two to five minutes
   --nightly    only the tests that are too long for each change (marked nightly)
 
 Environment:
