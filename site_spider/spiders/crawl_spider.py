@@ -448,10 +448,8 @@ class SeedSpider(Spider):
         if not self._is_within_depth(job.depth, job):
             return []
         origins = dict.fromkeys(LinkBase.parse(url, "utf-8").origin for url in (job.url, found_at or job.url))
-        meta = {
-            meta_keys.SITEMAP: {"robots": True},
-            "depth": job.depth + 1,
-        }  # an errback is not given a depth
+        # with a depth, since Scrapy gives none to what an errback returns
+        meta = {meta_keys.SITEMAP: {"robots": True}, "depth": job.depth + 1}
         urls = self._new_pages([origin + ROBOTS for origin in origins], job)
         return [quick_request(url, verbatim=is_safe(url), meta={**meta}) for url in urls]
 

@@ -129,9 +129,8 @@ class PageTexts:
         if extractor is None or not (response.body and is_read and (is_well or self._drops_noindex)):
             return {}, []
         notes = []
-        modes = (
-            (self._mode, "robots") if is_well else ("robots",)
-        )  # which takes linear time: none is too slow
+        # robots takes linear time: no page is too slow for it
+        modes = (self._mode, "robots") if is_well else ("robots",)
         for mode in dict.fromkeys(modes):
             try:
                 fields = await extractor.read(PageBody(response.url, response.body, kind), mode)
