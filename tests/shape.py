@@ -83,10 +83,11 @@ def set_from_outside(module: Module) -> Iterator[Setting]:
 
 def _below(scope: ast.AST) -> Iterator[ast.AST]:
     """The nodes of a scope without those of the functions in it."""
-    for node in ast.iter_child_nodes(scope):
-        if not isinstance(node, _FUNCTION):
-            yield node
-            yield from _below(node)
+    waiting = [scope]
+    for node in waiting:
+        found = [one for one in ast.iter_child_nodes(node) if not isinstance(one, _FUNCTION)]
+        waiting += found
+        yield from found
 
 
 def _set_in(scope: ast.AST) -> Iterator[tuple[int, ast.expr, str]]:

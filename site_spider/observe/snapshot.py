@@ -15,6 +15,7 @@ import socket
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
 from pathlib import Path
@@ -93,6 +94,7 @@ class Identity:
         }
 
 
+@cache
 def _version() -> str:
     try:
         return version("site-spider")

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from scrapy import Request
 from scrapy.core.downloader.handlers.base import BaseDownloadHandler
-from scrapy.crawler import AsyncCrawlerRunner, Crawler
+from scrapy.crawler import Crawler
 from scrapy.http import HtmlResponse, Response
 from scrapy.settings import Settings
 
@@ -70,7 +70,6 @@ def settings_for(folder: Path, **overrides: Any) -> Settings:
             # the environment may name those of other tests
             **dict.fromkeys(("SITE_KAFKA_BROKERS", "SITE_ELASTICSEARCH_HOSTS", "SITE_REDIS_URL"), ""),
             "SITE_SINK_FLUSH_SECONDS": 0.02,
-            "SITE_STATS_INTERVAL_SECONDS": 0.1,
             "SITE_STOP_GRACE_SECONDS": 5,
             "RETRY_TIMES": 1,
             "SITE_RETRY_PAUSE_SECONDS": 0.02,
@@ -126,9 +125,8 @@ async def _crawl(
     log = parts.seed_log(settings)
     topic, group = settings["SITE_SEED_TOPIC"], settings["SITE_CONSUMER_GROUP"]
     await asyncio.to_thread(produce, log, topic, seeds)
-    runner = AsyncCrawlerRunner(settings)
-    crawler = runner.create_crawler(spider)
-    crawling = runner.crawl(crawler)
+    crawler = Crawler(spider, settings)  # without a runner, which would look for the spiders of the project
+    crawling = asyncio.ensure_future(crawler.crawl_async())
 
     async def done() -> None:
         pause_seconds = 0.02

@@ -12,6 +12,7 @@ import pytest
 from scrapy import Request
 from scrapy.exceptions import DownloadTimeoutError
 from scrapy.http import Response
+from scrapy.utils.trackref import live_refs
 
 from site_spider.engine.scrapy_parts import part_of
 from site_spider.errors import ConfigError
@@ -159,7 +160,7 @@ def test_indexes_that_lead_to_each_other_without_end_are_left_at_the_fifth(tmp_p
 
 def requests_alive() -> int:
     gc.collect()
-    return sum(isinstance(one, Request) for one in gc.get_objects())
+    return len(live_refs[Request])
 
 
 def test_entries_of_a_long_file_wait_as_less_than_requests(tmp_path: Path) -> None:

@@ -154,8 +154,7 @@ def test_there_is_room_for_so_many_tasks_and_those_that_have_ended_can_be_delete
 def test_a_task_with_too_many_partitions_is_set_aside() -> None:
     """Its end could not be written."""
     endings = Endings()
-    for number in range(5_000):
-        endings.take(message(*written("t", Moved(highs={Partition("seeds", number): 9}))))
+    endings.take(message(*written("t", Moved(highs={Partition("seeds", n): 9 for n in range(5_000)}))))
     with pytest.raises(BadRecord, match="set aside"):
         endings.take(message(*written("t", Moved(highs={Partition("seeds", 5_000): 9}))))
     endings.take(message(*written("t", FACTS[0])))

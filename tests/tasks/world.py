@@ -355,19 +355,18 @@ class World:
             work.is_complete = True
 
     def _tally(self, process: Process, number: int) -> Tally | None:
-        copy = pickle.loads(pickle.dumps((process.shares[number].counting, process.ending)))
-        return self._next_tally(*copy, process, number)
+        copy = pickle.loads(pickle.dumps(process.shares[number].counting))
+        return self._next_tally(copy, process, number)
 
-    def _next_tally(
-        self, counting: Counting, ending: TaskEnding, process: Process, number: int
-    ) -> Tally | None:
+    def _next_tally(self, counting: Counting, process: Process, number: int) -> Tally | None:
+        ending = process.ending
         tells = ending.highs.get(partition(number), 0) > ending.passed(partition(number))
         position = process.shares[number].next
         return counting.next_tally(ending, position, process.known, tells_passed=tells)
 
     def _do_tally(self, name: str, number: int) -> None:
         process = self._named(name)
-        tally = self._next_tally(process.shares[number].counting, process.ending, process, number)
+        tally = self._next_tally(process.shares[number].counting, process, number)
         assert tally is not None
         self._append(tally)
         self._check_counts()
@@ -524,9 +523,6 @@ class World:
         self.log.append((written("t", fact)[0], fact))
         for process in self.processes if self.reads_at_once else ():
             self._do_read(process.name)
-
-    def copy(self) -> World:
-        return pickle.loads(pickle.dumps(self))
 
     def key(self) -> bytes:
         return pickle.dumps({**self.__dict__, "born": 0})

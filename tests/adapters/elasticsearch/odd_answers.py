@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator
+from functools import cache
 from itertools import repeat
 from typing import Any
 
@@ -52,6 +53,7 @@ def endless() -> Iterator[bytes]:
     yield from repeat(b"10000\r\n" + b" " * 65536 + b"\r\n")
 
 
+@cache
 def bomb() -> bytes:
     """100 MB of blanks in 100 KB."""
     packer = zlib.compressobj(9, wbits=31)
