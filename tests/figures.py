@@ -77,7 +77,7 @@ class Figures:
         report.cpu_seconds, report.starts = now[0] - self._last[0], now[1] - self._last[1]
         if report.when == "teardown":
             self._ended += 1
-            if self._ended % _LOOP_EVERY == 0:
+            if self._ended % _LOOP_EVERY == 0 and self._config.getoption("figures"):
                 self._loops_ms.append(_loop_ms())
         self._last = (_cpu_seconds(), _started)
         return report

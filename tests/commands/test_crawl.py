@@ -15,7 +15,7 @@ from tests.commands.project import ROOT, SCRAPY, Project, environment
 
 def test_a_wrong_setting_is_one_line_and_exit_code_78(project: Project) -> None:
     """No traceback, and of two that are wrong the one of the command line counts."""
-    ran = project.scrapy(
+    ran = project.within(
         "crawl", "crawl_spider", "--nolog", "-s", "SITE_LINK_SCOPE=universe", SITE_LINK_SCOPE="galaxy"
     )
     assert ran.returncode == 78
@@ -52,11 +52,10 @@ def test_a_spider_that_takes_no_seeds_is_not_kept_running(project: Project, comm
     For a crawl the environment may name modules of spiders, as any setting.
     """
     modules = "tests.commands.plain_spider"
-    if command[0] == "crawl":
-        ran = project.process(*command, "--nolog", CRAWL_SPIDER_PROCESSES="2", SPIDER_MODULES=modules)
-    else:
-        named = ("-s", f"SPIDER_MODULES={modules}")
-        ran = project.within(*command, "--nolog", *named, CRAWL_SPIDER_PROCESSES="2")
+    is_crawl = command[0] == "crawl"
+    named = () if is_crawl else ("-s", f"SPIDER_MODULES={modules}")
+    variables = {"CRAWL_SPIDER_PROCESSES": "2"} | ({"SPIDER_MODULES": modules} if is_crawl else {})
+    ran = project.within(*command, "--nolog", *named, **variables)
     assert ran.returncode == 78
     assert "Spider plain takes no seeds: `class PlainSpider(SeedSpider)` would" in ran.stderr
     assert len(ran.stderr.splitlines()) == 1

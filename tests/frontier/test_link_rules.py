@@ -22,6 +22,7 @@ from site_spider.tasks import gate as link_rules
 from site_spider.tasks.gate import Traps
 from tests.in_process import engine
 from tests.in_process.engine import Crawled, crawl, page, produce, settings_for
+from tests.in_process.extraction import in_a_thread
 from tests.tasks.test_control import declare, desk
 from tests.tasks.test_end_in_crawl import events, told
 
@@ -126,6 +127,7 @@ def day(path: str) -> str:
     return "<p>nothing" + links(*(f"/day/{number + n}" for n in range(1, 11)))
 
 
+@in_a_thread()
 def test_a_trap_ends_and_is_named_in_the_report_of_its_task(tmp_path: Path, site: dict[str, Any]) -> None:
     """Pages that are like each other by their URLs, and not by their text, are followed to the end."""
     site["*"] = day
@@ -145,6 +147,7 @@ def test_a_trap_ends_and_is_named_in_the_report_of_its_task(tmp_path: Path, site
     assert events(tmp_path)[0]["reasons"] == {"trap h.test/day/N": refused}
 
 
+@in_a_thread()
 def test_a_trap_ends_for_links_in_the_seed_topic_and_for_each_task_alone(
     tmp_path: Path, site: dict[str, Any]
 ) -> None:

@@ -11,6 +11,7 @@ from scrapy import Request
 from scrapy.http import Response
 
 from tests.in_process.engine import ANSWERS, crawl, page
+from tests.in_process.extraction import in_a_thread
 
 SEED = {
     "url": "http://h.test/list",
@@ -57,6 +58,7 @@ def test_headers_of_a_seed_go_with_its_links_where_the_setting_says_so(
     assert b"Authorization" not in headers(seen["third.test/there"])
 
 
+@in_a_thread()
 def test_headers_of_a_seed_go_with_links_of_a_source_that_says_so(
     tmp_path: Path, seen: dict[str, Request]
 ) -> None:

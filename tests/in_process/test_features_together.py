@@ -22,6 +22,7 @@ from site_spider.spiders import conditional
 from site_spider.tasks.states import TaskStates
 from tests.in_process import engine
 from tests.in_process.engine import Crawled, page, settings_for
+from tests.in_process.extraction import in_a_thread
 from tests.results.exactly_once.test_crawl import PlayedConsumer, PlayedLog
 from tests.tasks.test_control import declare, desk
 from tests.tasks.test_end_in_crawl import events, told
@@ -241,6 +242,7 @@ def shown(folder: Path) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("way", ["memory", "kafka"])
+@in_a_thread()
 def test_a_trap_ends_with_exactly_once_and_its_links_are_counted_once(
     tmp_path: Path, site: Site, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
@@ -256,6 +258,7 @@ def test_a_trap_ends_with_exactly_once_and_its_links_are_counted_once(
     assert trapped(crawled) > 0
 
 
+@in_a_thread()
 def test_links_out_of_a_trap_are_counted_and_not_parked(tmp_path: Path, site: Site) -> None:
     """What waits when its task is paused is fetched when that goes on, and leads no deeper."""
     declare(tmp_path)
@@ -272,6 +275,7 @@ def test_links_out_of_a_trap_are_counted_and_not_parked(tmp_path: Path, site: Si
     assert shown(tmp_path) == {TRAP: trapped(first) + trapped(again)}
 
 
+@in_a_thread()
 def test_a_trap_is_found_anew_after_a_kill_and_what_was_counted_stays(tmp_path: Path, site: Site) -> None:
     """The report has the links of both processes: the seed is repeated with its tree."""
     declare(tmp_path)

@@ -371,7 +371,7 @@ def test_the_topic_takes_each_snapshot_with_hosts_and_failures(tmp_path: Path) -
         return page(request, status=404)
 
     engine.ANSWERS["/0"] = failing
-    crawl(tmp_path, SEEDS, SITE_STATS_WHEN="close")
+    crawl(tmp_path, SEEDS, SITE_STATS_WHEN="close", SITE_STATS_INTERVAL_SECONDS=0.1)
     found = snapshots(tmp_path)
     assert len(found) >= 2
     key, last = found[-1]
@@ -471,5 +471,6 @@ def test_messages_that_are_not_taken_do_not_pile_up(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(_Denied, "send", send)
     monkeypatch.setattr(Forbidding, "keep", LocalSeedLog.keep)
-    crawl(tmp_path, SEEDS, until=after(1.5), SITE_SEED_LOG_CLASSES={"local": f"{HERE}.Forbidding"})
+    own = {"SITE_SEED_LOG_CLASSES": {"local": f"{HERE}.Forbidding"}, "SITE_STATS_INTERVAL_SECONDS": 0.1}
+    crawl(tmp_path, SEEDS, until=after(1.5), **own)
     assert len(sent) == 3

@@ -26,6 +26,7 @@ from tests.adapters.warc.test_sink import files
 from tests.contracts.warc_results import records_of
 from tests.in_process import engine
 from tests.in_process.engine import Crawled, crawl, page
+from tests.in_process.extraction import in_a_thread
 
 HOST = "http://host.test"
 LINKS = 4
@@ -148,6 +149,7 @@ def test_each_result_and_item_is_stored_once_and_with_its_seed(tmp_path: Path) -
     assert {stored - told * 3 * (1 + LINKS) for told, stored in PlayedLog.told} == {0}
 
 
+@in_a_thread()
 def test_a_merged_page_is_stored_with_its_tree_as_its_canonical_page(tmp_path: Path) -> None:
     """Its record is the last one of that document."""
     text = "<link rel=canonical href=/a>The harbour lies behind a long wall."
