@@ -150,6 +150,7 @@ def test_a_wrong_option_is_exit_code_2_and_help_shows_all(script: Script) -> Non
     for arguments, wanted, *said in (
         (["--unitl-done"], 2, "unknown option '--unitl-done'"),
         (["-n", "0"], 2, "-n is '0', but must be a number from 1 to 9999"),
+        (["--scale", "10000"], 2, "--scale needs a number from 0 to 9999"),
         (["-t"], 2, "option -t needs a value"),
         (["-v", "no-such-folder"], 1, "'no-such-folder'", "task_shell/quickstart.sh"),
         (["--help"], 0, "-c ", "-t ", "-g ", "-v ", "-n ", "--until-done", "-- "),

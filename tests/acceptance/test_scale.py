@@ -37,7 +37,8 @@ def test_processes_come_and_go_and_the_others_stay_and_the_watcher_ends_with_the
     process = script.start("-g", "mine", "-n", "2", "--until-done")
     first = script.wait_for_starts(2)
     script.wait_for_starts(1, "progress")
-    assert scale(script, "4")[0] == 1  # another group is another script
+    code, complaints = scale(script, "4")  # another group is another script
+    assert (code, bool(complaints)) == (1, True)
     assert scale(script, "4", "-g", "mine")[0] == 0
     all_four = script.wait_for_starts(4)
     assert scale(script, "1", "-g", "mine")[0] == 0
@@ -65,13 +66,6 @@ def test_a_process_that_waits_to_be_started_again_is_dropped(script: Script) -> 
     assert scale(script, "0")[0] == 0
     assert finish(process)[0] == 0
     assert script.survivors() == []
-
-
-@pytest.mark.parametrize(("count", "code"), [("3", 1), ("10000", 2)])
-def test_what_cannot_be_scaled_is_said(script: Script, count: str, code: int) -> None:
-    found = scale(script, count)
-    assert found[0] == code
-    assert found[1]
 
 
 @pytest.mark.servers
