@@ -17,6 +17,8 @@ servers() {
 }
 check() { CHECK || failed+=("$1"); }
 mypy() { :; }
+lint-imports() { :; }
+shellcheck() { :; }
 mkdir -p "$servers_folder"
 pytest=(PYTEST)
 check_all

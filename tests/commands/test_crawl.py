@@ -15,7 +15,7 @@ from tests.commands.project import ROOT, SCRAPY, Project, environment
 
 def test_a_wrong_setting_is_one_line_and_exit_code_78(project: Project) -> None:
     """No traceback, and of two that are wrong the one of the command line counts."""
-    ran = project.within(
+    ran = project.scrapy(
         "crawl", "crawl_spider", "--nolog", "-s", "SITE_LINK_SCOPE=universe", SITE_LINK_SCOPE="galaxy"
     )
     assert ran.returncode == 78
@@ -52,10 +52,11 @@ def test_a_spider_that_takes_no_seeds_is_not_kept_running(project: Project, comm
     For a crawl the environment may name modules of spiders, as any setting.
     """
     modules = "tests.commands.plain_spider"
-    is_crawl = command[0] == "crawl"
-    named = () if is_crawl else ("-s", f"SPIDER_MODULES={modules}")
-    variables = {"CRAWL_SPIDER_PROCESSES": "2"} | ({"SPIDER_MODULES": modules} if is_crawl else {})
-    ran = project.within(*command, "--nolog", *named, **variables)
+    if command[0] == "crawl":
+        ran = project.process(*command, "--nolog", CRAWL_SPIDER_PROCESSES="2", SPIDER_MODULES=modules)
+    else:
+        named = ("-s", f"SPIDER_MODULES={modules}")
+        ran = project.within(*command, "--nolog", *named, CRAWL_SPIDER_PROCESSES="2")
     assert ran.returncode == 78
     assert "Spider plain takes no seeds: `class PlainSpider(SeedSpider)` would" in ran.stderr
     assert len(ran.stderr.splitlines()) == 1
@@ -104,21 +105,23 @@ def test_a_wrong_argument_is_refused(project: Project, arguments: list[str], sai
     assert "Traceback" not in ran.stderr
 
 
-def test_a_signal_stops_it_with_exit_code_0(project: Project) -> None:
+def test_a_start_is_three_lines_and_a_signal_stops_it_with_exit_code_0(project: Project) -> None:
     """Ctrl-C, as soon as it takes seeds; what a service sends is SIGTERM."""
     project.produce("seeds", (None, b"no seed"))
-    running = subprocess.Popen(
-        [*SCRAPY, "crawl", "crawl_spider"], cwd=ROOT, env=environment(project.data), stderr=subprocess.PIPE
-    )
-    assert running.stderr is not None
-    try:
+    command, lines = [*SCRAPY, "crawl", "crawl_spider"], []
+    with subprocess.Popen(
+        command, cwd=ROOT, env=environment(project.data), stderr=subprocess.PIPE, text=True
+    ) as running:
+        assert running.stderr is not None
         for line in running.stderr:
-            if b"Dead letter from seeds/" in line:
+            lines.append(line)
+            if "Dead letter from seeds/" in line:
                 running.send_signal(signal.SIGINT)
-                break
-        running.communicate(timeout=300)
-    finally:
-        running.kill()
-        running.communicate()
     assert running.returncode == 0
+    kinds = [line.partition("] ")[2].partition(":")[0] for line in lines]
+    assert kinds[: kinds.index("WARNING")] == ["INFO"] * 4, lines
+    assert "started (bot: site_spider)" in lines[0]
+    assert "Spider opened" in lines[1]
+    where = f"results go to local ({project.data}); site_spider is pure Python"
+    assert f"as a member of site_spider; {where}" in lines[2]
     assert len(list(project.log.read("seeds.dead-letters"))) == 1

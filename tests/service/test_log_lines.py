@@ -16,7 +16,6 @@ from scrapy.settings import Settings
 
 from site_spider.engine.scrapy_parts import EscapedRecord, begin_lines_with
 from site_spider.service.log_lines import PROCESSES, SLOT, own_log_lines, shorten_start
-from tests.commands.project import Project
 from tests.in_process import engine
 from tests.in_process.engine import crawl, page
 
@@ -72,20 +71,6 @@ def test_scrapys_lines_of_a_start_are_left_out_unless_debug_is_written(level: st
         assert logger.filter(trouble)
     finally:
         logger.filters = before
-
-
-def test_a_start_is_three_lines(tmp_path: Path) -> None:
-    """Up to the one that says where results go; the next are of the end."""
-    project = Project(tmp_path / "data")
-    ran = project.scrapy("crawl", "crawl_spider", "-s", "CLOSESPIDER_TIMEOUT=1")
-    lines = ran.stderr.splitlines()
-    assert [line.partition("] ")[2].partition(":")[0] for line in lines[:4]] == ["INFO"] * 4, ran.stderr
-    assert "started (bot: site_spider)" in lines[0]
-    assert "Spider opened" in lines[1]
-    assert lines[2].endswith(
-        f"as a member of site_spider; results go to local ({project.data}); site_spider is pure Python"
-    )
-    assert "Closing spider" in lines[3]
 
 
 def test_a_line_now_and_then_tells_pages_items_and_lag(
