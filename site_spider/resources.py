@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import gc
 from collections.abc import Sequence
+from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Final
@@ -22,6 +23,7 @@ def resource(name: str) -> Path:
     return next((folder / name for folder in _FOLDERS if (folder / name).exists()), _FOLDERS[0] / name)
 
 
+@cache
 def form() -> str:
     """How the package runs: hatch_build.py compiles modules."""
     compiled = sum(1 for _ in _PACKAGE.rglob("*" + EXTENSION_SUFFIXES[0]))

@@ -141,13 +141,13 @@ def test_priorities_out_of_range_are_dead_letters(tmp_path: Path, site: Site, pr
 
 
 def test_meta_of_any_shape_comes_out_in_the_result_or_is_a_dead_letter(tmp_path: Path, site: Site) -> None:
-    """20 seeds of 0.9 MB that are nested 27 deep are refused; as many values as fit are stored."""
+    """5 seeds of 0.9 MB that are nested 27 deep are refused; as many values as fit are stored."""
     nested = json.loads("[" * 27 + "]" * 27)
     wide = {"x": [nested] * (MAX_VALUES // 28)}
     bomb = json.dumps(seed("bomb", meta={"x": [nested] * 16_000})).encode()
     assert len(bomb) > 800_000
-    found = crawl(tmp_path, [*[bomb] * 20, *(seed(f"wide{number}", meta=wide) for number in range(5))])
-    assert found.seeds["dead_lettered"] == 20
+    found = crawl(tmp_path, [*[bomb] * 5, *(seed(f"wide{number}", meta=wide) for number in range(5))])
+    assert found.seeds["dead_lettered"] == 5
     assert {json.dumps(each["meta"]) for each in found.documents.values()} == {json.dumps(wide)}
 
 

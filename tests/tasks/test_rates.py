@@ -81,7 +81,7 @@ def record(key: bytes, value: bytes | None) -> Message:
 @pytest.mark.parametrize("processes", [1, 2, 12])
 def test_a_task_of_one_host_has_its_rate_though_one_process_alone_has_it(rate: float, processes: int) -> None:
     topic = Topic(rate, [1 / processes] * processes)
-    topic.processes[0].add(20_000)
+    topic.processes[0].add(int(100 * rate))
     topic.run(3)
     assert topic.run(60) == pytest.approx(rate, rel=0.1)
 
@@ -91,7 +91,7 @@ def test_a_rate_is_kept_where_all_have_enough(shares: list[float]) -> None:
     """From the first second on."""
     topic = Topic(20, shares)
     for process in topic.processes:
-        process.add(5_000)
+        process.add(2_000)
     assert topic.run(5) == pytest.approx(20, rel=0.15)
     assert topic.run(60) == pytest.approx(20, rel=0.1)
 
