@@ -21,7 +21,7 @@ from site_spider.adapters.local.log import LocalSeedLog
 from tests.acceptance.pip import pip
 from tests.adapters.raw_server import Asked, Said, answering, said
 from tests.commands.project import ROOT
-from tests.in_process.engine import produce
+from tests.in_process.engine import lag, produce
 from tools.deployment.deployment import wait_until
 
 pytestmark = [pytest.mark.index, pytest.mark.xdist_group("other_project")]
@@ -190,7 +190,7 @@ def test_a_script_gets_the_guard_of_addresses_too(project: Project, url: str) ->
     log = LocalSeedLog(project.folder / "data")
     produce(log, "seeds", [json.dumps({"url": url.replace("127.0.0.1", "localhost")}).encode()])
     with project.start("script.py", program="python", SITE_ALLOW_PRIVATE_HOSTS="false") as crawling:
-        wait_until(lambda: is_done(log) or crawling.poll() is not None, SECONDS, "the end of the crawl")
+        wait_until(lambda: not lag(log) or crawling.poll() is not None, SECONDS, "the end of the crawl")
         crawling.send_signal(signal.SIGTERM)
         _, complaints = crawling.communicate(timeout=SECONDS)
     log.close()
@@ -199,11 +199,6 @@ def test_a_script_gets_the_guard_of_addresses_too(project: Project, url: str) ->
     (document,) = map(json.loads, ran.stdout.splitlines())
     assert (document["status"], document["spider"]) == (None, "books")
     assert "localhost has no public address" in document["description"]
-
-
-def is_done(log: LocalSeedLog) -> bool:
-    progress = log.progress("seeds", "site_spider")
-    return all(p.committed is not None and p.committed.offset == p.end for p in progress if p.end > p.start)
 
 
 @pytest.mark.nightly

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from site_spider.adapters.local.log import LocalSeedLog
 from tests.acceptance.proxy import LocalProxy, ShySite
 from tests.commands.project import ROOT, Project, environment
+from tests.in_process.engine import lag
 from tools.deployment.deployment import wait_until
 from tools.site.certificate import tls_for
 
@@ -80,7 +80,7 @@ def run(project: Project, sites: Sites, urls: list[str], **settings: str) -> dic
             arguments, cwd=ROOT, env=environment(project.data, **fixed | settings), stderr=output
         )
     try:
-        wait_until(lambda: is_done(project.log) or crawling.poll() is not None, 300, "the end of the crawl")
+        wait_until(lambda: not lag(project.log) or crawling.poll() is not None, 300, "the end of the crawl")
         crawling.send_signal(signal.SIGTERM)
         assert crawling.wait(300) == 0, log.read_text()
     finally:
@@ -95,11 +95,6 @@ def run(project: Project, sites: Sites, urls: list[str], **settings: str) -> dic
     assert "Traceback" not in written
     documents = [json.loads(line) for line in results.splitlines()]
     return {document["url"]: document for document in documents}
-
-
-def is_done(log: LocalSeedLog) -> bool:
-    progress = log.progress("seeds", "site_spider")
-    return sum(p.end - (p.committed.offset if p.committed else p.start) for p in progress) == 0
 
 
 @HANDLERS

@@ -62,7 +62,7 @@ def crawled(project: Project, **variables: str) -> str:
         )
         try:
             until = time.monotonic() + 300
-            while lag(project.log, "seeds", "site_spider") and time.monotonic() < until:
+            while lag(project.log) and time.monotonic() < until:
                 assert running.poll() is None
                 time.sleep(0.05)
             running.send_signal(signal.SIGTERM)

@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from scrapy.settings import Settings
-
 from site_spider.errors import TopicMissing
 from site_spider.service import config as parts
 from tests.hostile.raw_site import raw_site
+from tests.in_process.engine import lag, produce, settings_for
 
 ROOT = Path(__file__).resolve().parents[2]
 MOST_TURN_SECONDS = 0.5  # of CPU, between two turns of the event loop: several times what an attack takes
@@ -85,18 +84,9 @@ def _crawl(
         "SITE_STATS_INTERVAL_SECONDS": "1",
         **{name: str(value) for name, value in changed.items()},
     }
-    scrapy_settings = Settings()
-    scrapy_settings.setmodule("site_spider.settings", priority="project")
-    scrapy_settings.update(names, priority="cmdline")
+    scrapy_settings = settings_for(folder / "data", **changed)
     log = parts.seed_log(scrapy_settings)
-    producer = log.producer()
-    for seed in seeds:
-        message = {"url": seed, "meta": {"NotExtract": True}} if isinstance(seed, str) else dict(seed)
-        if seed in good:
-            message["meta"]["download_timeout"] = 300
-        producer.send("seeds", b"host", json.dumps(message).encode())
-    assert producer.flush(300) == 0
-    producer.close()
+    produce(log, "seeds", [_message(seed, is_good=seed in good) for seed in seeds])
     began = time.monotonic()
     exit_code, is_done = _run(folder, names, log, began + timeout_seconds)
     seconds = time.monotonic() - began
@@ -123,6 +113,12 @@ def _crawl(
     )
 
 
+def _message(seed: str | Mapping[str, Any], *, is_good: bool) -> Mapping[str, Any]:
+    if not isinstance(seed, str):
+        return seed
+    return {"url": seed, "meta": {"NotExtract": True} | ({"download_timeout": 300} if is_good else {})}
+
+
 def _run(folder: Path, names: Mapping[str, str], log: Any, deadline: float) -> tuple[int, bool]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("SITE_")}
     environment = kept | {"HOSTILE_FIGURES": str(folder / "figures.json")} | names
@@ -132,9 +128,9 @@ def _run(folder: Path, names: Mapping[str, str], log: Any, deadline: float) -> t
             command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream
         )
     try:
-        while process.poll() is None and time.monotonic() < deadline and _lag(log):
+        while process.poll() is None and time.monotonic() < deadline and lag(log):
             time.sleep(0.1)
-        is_done = not _lag(log)
+        is_done = not lag(log)
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
         return process.wait(300), is_done
@@ -142,9 +138,3 @@ def _run(folder: Path, names: Mapping[str, str], log: Any, deadline: float) -> t
         if process.poll() is None:
             process.kill()
             process.wait()
-
-
-def _lag(log: Any) -> int:
-    return sum(
-        p.end - (p.committed.offset if p.committed else p.start) for p in log.progress("seeds", "site_spider")
-    )

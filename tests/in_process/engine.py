@@ -90,7 +90,7 @@ def produce(log: SeedLog, topic: str, seeds: Sequence[Mapping[str, Any] | bytes]
     producer.close()
 
 
-def lag(log: SeedLog, topic: str, group: str) -> int:
+def lag(log: SeedLog, topic: str = "seeds", group: str = "site_spider") -> int:
     """Offsets that are not committed."""
     return sum(p.end - (p.committed.offset if p.committed else p.start) for p in log.progress(topic, group))
 

@@ -49,7 +49,7 @@ def crawl(folder: Path, urls: list[str]) -> None:
     log = parts.seed_log(settings_for(folder))
     produce(log, "seeds", [{"url": url, "meta": {"NotExtract": True}} for url in urls])
     with crawler(folder) as process:
-        wait(lambda: lag(log, "seeds", "site_spider") == 0, process)
+        wait(lambda: lag(log) == 0, process)
         process.send_signal(signal.SIGTERM)
         assert process.wait(300) == 0
 
