@@ -14,6 +14,7 @@ import resource
 import socket
 import tomllib
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -96,10 +97,8 @@ class Identity:
 
 @cache
 def _version() -> str:
-    try:
+    with suppress(PackageNotFoundError):  # in a checkout
         return version("site-spider")
-    except PackageNotFoundError:
-        pass  # a checkout
     try:
         text = (Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8")
         return str(tomllib.loads(text)["project"]["version"])

@@ -84,8 +84,7 @@ def seed(path: str = "/page", **fields: Any) -> dict[str, Any]:
 
 
 def crawl(folder: Path, *seeds: dict[str, Any], **settings: Any) -> Crawled:
-    """In real time: stored times are compared with those of seeds."""
-    return engine.crawl(folder, seeds, run=asyncio.run, **settings)
+    return engine.crawl(folder, seeds, **settings)
 
 
 def document(folder: Path, path: str = "/page") -> dict[str, Any]:

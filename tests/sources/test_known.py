@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 from pathlib import Path
@@ -85,7 +84,7 @@ def run(folder: Path, listed: List, source: str = API, **settings: Any) -> Crawl
     at = {"SITE_SOURCES_DIR": str(folder / "sources"), **settings}
     seeds = [{"url": "http://a.test/list", "dont_filter": True}]
     with in_a_thread():
-        return crawl(folder / "data", seeds, run=asyncio.run, **at)
+        return crawl(folder / "data", seeds, **at)
 
 
 def age(folder: Path, seconds: float) -> None:

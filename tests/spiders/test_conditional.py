@@ -57,7 +57,7 @@ def seed(**fields: Any) -> dict[str, Any]:
 
 
 def run(folder: Path, *seeds: dict[str, Any], **settings: Any) -> Crawled:
-    return crawl(folder, seeds or [seed(if_changed=True)], run=asyncio.run, **settings)
+    return crawl(folder, seeds or [seed(if_changed=True)], **settings)
 
 
 def of_page(crawled: Crawled) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gzip
 from pathlib import Path
 from typing import Any
@@ -45,7 +44,7 @@ def serve(path: str, body: str | bytes, **headers: str) -> None:
 
 def run(folder: Path, *seeds: dict[str, Any], **settings: Any) -> Crawled:
     with in_a_thread():
-        return crawl(folder, seeds, run=asyncio.run, **{"SITE_TEXT": "plain", **settings})
+        return crawl(folder, seeds, **{"SITE_TEXT": "plain", **settings})
 
 
 def seed(path: str, **meta: Any) -> dict[str, Any]:
@@ -105,7 +104,7 @@ def test_pages_that_are_made_to_be_slow_or_odd_have_a_result(tmp_path: Path) -> 
     serve("/good", f"<title>good</title>{WORDS}")
     seeds = [seed(f"/{name}") for name in (*HOSTILE, "good")]
     settings = {"SITE_TEXT": "plain", "SITE_NOINDEX": "drop_body"}
-    found = by_path(crawl(tmp_path, seeds, run=asyncio.run, **settings))
+    found = by_path(crawl(tmp_path, seeds, **settings))
     assert found.keys() == {f"/{name}" for name in (*HOSTILE, "good")}
     assert {document["description"] for document in found.values()} == {None}
     assert "more than 2 s of CPU" in found["/attributes"]["page_notes"]

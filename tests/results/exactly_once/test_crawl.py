@@ -156,7 +156,7 @@ def test_a_merged_page_is_stored_with_its_tree_as_its_canonical_page(tmp_path: P
     engine.ANSWERS["/a"] = lambda request: page(request, f"{text}<a href=/b></a>")
     engine.ANSWERS["/b"] = lambda request: page(request, text)
     settings = {"SITE_TEXT": "plain", "SITE_CANONICAL": "merge"}
-    crawled = crawl_trees(tmp_path, 0, seeds=[{"url": f"{HOST}/a"}], run=asyncio.run, **settings)
+    crawled = crawl_trees(tmp_path, 0, seeds=[{"url": f"{HOST}/a"}], **settings)
     assert crawled.lag == 0
     (key,) = crawled.documents
     assert {record.key for record in PlayedConsumer.stored} == {key}
