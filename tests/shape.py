@@ -73,10 +73,12 @@ def share(sizes: Iterable[int], part: float) -> int:
 
 def set_from_outside(module: Module) -> Iterator[Setting]:
     """What is set on objects that are not the module's own: see the head of this file."""
-    own = {name for made in classes(module) for name in _attributes(made)}
-    for scope in [module.tree, *(node for node in ast.walk(module.tree) if isinstance(node, _FUNCTION))]:
-        free = {"self", "cls", *_made_in(scope)}
-        for line, target, attribute in _set_in(scope):
+    nodes = [*ast.walk(module.tree)]
+    own = {*_attributes(nodes)}
+    for scope in [module.tree, *(node for node in nodes if isinstance(node, _FUNCTION))]:
+        below = [*_below(scope)]
+        free = {"self", "cls", *_made_in(below)}
+        for line, target, attribute in _set_in(below):
             if not (isinstance(target, ast.Name) and (target.id in free or attribute in own)):
                 yield Setting(module.name, line, ast.unparse(target), attribute)
 
@@ -90,9 +92,9 @@ def _below(scope: ast.AST) -> Iterator[ast.AST]:
         yield from found
 
 
-def _set_in(scope: ast.AST) -> Iterator[tuple[int, ast.expr, str]]:
+def _set_in(nodes: list[ast.AST]) -> Iterator[tuple[int, ast.expr, str]]:
     """Line, object and attribute of each assignment, whatever form it has."""
-    for node in _below(scope):
+    for node in nodes:
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store | ast.Del):
             yield node.lineno, node.value, node.attr
         elif isinstance(node, ast.Call) and len(node.args) > 1:
@@ -101,9 +103,9 @@ def _set_in(scope: ast.AST) -> Iterator[tuple[int, ast.expr, str]]:
                 yield node.lineno, node.args[0], ast.unparse(node.args[1])
 
 
-def _made_in(scope: ast.AST) -> Iterator[str]:
-    """Names to which the scope assigns a new object: of a class, or what Scrapy's own from_crawler made."""
-    for node in _below(scope):
+def _made_in(nodes: list[ast.AST]) -> Iterator[str]:
+    """Names to which a scope assigns a new object: of a class, or what Scrapy's own from_crawler made."""
+    for node in nodes:
         if isinstance(node, ast.Assign) and _is_making(node.value):
             yield from (target.id for target in node.targets if isinstance(target, ast.Name))
 
@@ -115,13 +117,13 @@ def _is_making(value: ast.expr) -> bool:
     return name == "cls" or name.startswith("super().") or name.split(".")[-1].lstrip("_")[:1].isupper()
 
 
-def _attributes(made: ast.ClassDef) -> Iterator[str]:
-    """The fields of a class: annotated in it, or set by its methods."""
-    for node in made.body:
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            yield node.target.id
-    for node in ast.walk(made):
-        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and _is_self(node.value):
+def _attributes(nodes: list[ast.AST]) -> Iterator[str]:
+    """The fields of classes: annotated in them, or set by their methods."""
+    for node in nodes:
+        if isinstance(node, ast.ClassDef):
+            fields = (each.target for each in node.body if isinstance(each, ast.AnnAssign))
+            yield from (field.id for field in fields if isinstance(field, ast.Name))
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and _is_self(node.value):
             yield node.attr
 
 
