@@ -10,6 +10,7 @@ import pytest
 from site_spider.commands.source import Command
 from site_spider.sources.extractor import PageBody
 from tests.commands.project import Project
+from tests.in_process.extraction import in_a_thread
 
 SOURCE = """
 match: {hosts: [shop.test]}
@@ -28,6 +29,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@in_a_thread()
 def test_check_shows_what_a_page_gives(project: Project, folder: Path) -> None:
     """As a table, and as JSON; what comes from the page cannot control the terminal."""
     arguments = (
@@ -62,6 +64,7 @@ def test_check_names_file_and_line_of_every_mistake(project: Project, tmp_path: 
     ]
 
 
+@in_a_thread()
 def test_check_says_what_is_not_found(project: Project, folder: Path) -> None:
     """A required field that is missing is exit code 1."""
     (folder / "page.html").write_text("<p>nothing")

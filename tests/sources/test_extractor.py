@@ -16,6 +16,7 @@ from site_spider.sources import extractor as worker
 from site_spider.sources.extraction import FoundLink
 from site_spider.sources.extractor import Extractor, NotExtracted, PageBody, frame, read_frame
 from site_spider.sources.library import parse_source
+from tests.in_process.extraction import in_a_thread
 
 SOURCE = b"""
 match: {hosts: [shop.test]}
@@ -86,6 +87,7 @@ def test_a_host_whose_pages_are_all_too_slow_holds_up_the_others_for_a_while_onl
     asyncio.run(asyncio.wait_for(run(), 300))
 
 
+@in_a_thread()
 def test_a_cancelled_page_does_not_answer_for_the_next() -> None:
     source = parse_source(SOURCE, Path("a.yaml"))
 
@@ -122,6 +124,7 @@ def test_an_error_of_ours_loses_one_page_and_not_the_process(monkeypatch: pytest
         serving.result(300)
 
 
+@in_a_thread()
 def test_a_changed_source_is_sent_again() -> None:
     """Under the same name."""
     page = PageBody(URL, b"<i>1</i><b>2</b>", "text/html; charset=utf-8")
@@ -139,6 +142,7 @@ def test_a_changed_source_is_sent_again() -> None:
     assert asyncio.run(asyncio.wait_for(run(), 300)) == ["1", "2"]
 
 
+@in_a_thread()
 def test_pages_are_decoded_as_the_result_is() -> None:
     pages = [
         ("<title>é</title>".encode("utf-16"), None),
