@@ -95,7 +95,8 @@ def test_a_cancelled_page_does_not_answer_for_the_next() -> None:
         extractor = Extractor()
         pages = [PageBody(URL, f"<title>{n}</title>".encode(), "text/html; charset=utf-8") for n in range(3)]
         first = asyncio.create_task(extractor.extract(source, pages[0]))
-        await asyncio.sleep(0)
+        while not (extractor._process and extractor._process._known):  # until it is sent
+            await asyncio.sleep(0)
         first.cancel()
         found = await asyncio.gather(*(extractor.extract(source, page) for page in pages[1:]))
         assert [one.items[0]["title"] for one in found] == ["1", "2"]
