@@ -87,7 +87,6 @@ def test_a_host_whose_pages_are_all_too_slow_holds_up_the_others_for_a_while_onl
     asyncio.run(asyncio.wait_for(run(), 300))
 
 
-@in_a_thread()
 def test_a_cancelled_page_does_not_answer_for_the_next() -> None:
     source = parse_source(SOURCE, Path("a.yaml"))
 
