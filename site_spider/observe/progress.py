@@ -16,7 +16,7 @@ from heapq import heappush, heappushpop
 from typing import Any, Final, NamedTuple
 
 from site_spider import runtime
-from site_spider.contracts.seed_log import PartitionProgress, SeedLog, Topics, each_topic
+from site_spider.contracts.seed_log import Partition, PartitionProgress, SeedLog, Topics, each_topic
 from site_spider.errors import TopicMissing
 from site_spider.frontier.host_queue import HostView
 from site_spider.histogram import Histogram
@@ -138,10 +138,13 @@ class Rate:
 
 
 def in_seed_topic(log: SeedLog, topic: str, group: str, task_id: str) -> Iterator[Seed]:
-    """Those that the group has not completed, as far as it has committed. Raises LogUnavailable."""
+    """Those that the group has not completed, as far as it has committed. Raises LogUnavailable.
+
+    Messages below the watermark of a partition are not read.
+    """
     try:
         done = {part.partition: DoneOffsets(part.committed) for part in log.progress(topic, group)}
-        messages = log.read(topic)
+        messages = log.read(topic, {partition: offsets.watermark for partition, offsets in done.items()})
     except TopicMissing:
         return
     for message in messages:
@@ -151,16 +154,14 @@ def in_seed_topic(log: SeedLog, topic: str, group: str, task_id: str) -> Iterato
 
 
 def in_parked_topic(log: SeedLog, topics: CrawlTopics, board: Board, task_id: str) -> Iterator[Seed]:
-    """Those that were not put back. Raises LogUnavailable."""
+    """Those behind the offsets up to which they were put back. Raises LogUnavailable."""
     offsets = board.returned(task_id).offsets
+    start = {Partition(topics.parked, int(number)): offset for number, offset in offsets.items()}
     try:
-        messages = log.read(topics.parked)
+        messages = log.read(topics.parked, start)
     except TopicMissing:
         return
-    for message in messages:
-        is_back = message.offset < offsets.get(str(message.partition.number), 0)
-        if not is_back and (seed := seed_of(message, task_id)) is not None:
-            yield seed
+    yield from (seed for message in messages if (seed := seed_of(message, task_id)) is not None)
 
 
 # --- pages -----------------------------------------------------------------------------------------------

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from site_spider.contracts.seed_log import Partition, PartitionProgress, Position
+from site_spider.contracts.seed_log import Message, Partition, PartitionProgress, Position
 from site_spider.frontier.frontier import Frontier, HostPolicy, HostView
 from site_spider.ledger.metadata import Ahead, encode
+from site_spider.observe import progress
 from site_spider.observe.progress import MOST_HOSTS, Progress, Rate, Survey, of_partition, total
+from site_spider.seed.tiers import CrawlTopics
+from site_spider.tasks.board import RETURNED, Board, note_key
+from site_spider.tasks.declaration import Returned
 
 SEEDS = Partition("seeds", 0)
 
@@ -55,6 +62,33 @@ def test_the_numbers_agree_with_counting_one_by_one(
     found = of_partition(partition(start, end, watermark, Ahead(position, runs)))
     waiting = set(range(watermark, position)) - done
     assert found == Progress(len(done), len(waiting), len(complete) - len(done), end)
+
+
+class _Log:
+    """Ten seeds of a task in each topic, of which offset 8 is done ahead of the watermark."""
+
+    handed_out = 0
+
+    def progress(self, _topic: str, _group: str) -> list[PartitionProgress]:
+        return [partition(0, 10, 7, Ahead(10, ((8, 9),)))]
+
+    def read(self, topic: str, start: Mapping[Partition, int]) -> Iterator[Message]:
+        for offset in range(start[Partition(topic, 0)], 10):
+            self.handed_out += 1
+            seed = b'{"url":"http://a.test/%d","meta":{"task_id":"t"}}' % offset
+            yield Message(Partition(topic, 0), offset, None, seed)
+
+
+def test_what_waits_is_looked_for_where_it_can_be() -> None:
+    """A topic of years is not read from its start: below what is committed, or put back, nothing waits."""
+    log: Any = _Log()
+    assert [seed.url[-1] for seed in progress.in_seed_topic(log, "seeds", "g", "t")] == ["7", "9"]
+    assert log.handed_out == 3
+    topics, board = CrawlTopics.of({"SITE_SEED_TOPIC": "seeds"}), Board()
+    back = Returned(offsets={"0": 8}).value()
+    board.take(Message(Partition(topics.tasks, 0), 0, note_key("t", RETURNED), back))
+    assert [seed.url[-1] for seed in progress.in_parked_topic(log, topics, board, "t")] == ["8", "9"]
+    assert log.handed_out == 3 + 2
 
 
 def test_a_total_is_the_sum_of_its_partitions() -> None:
