@@ -5,14 +5,26 @@ What was there stays as it is: a folder may not be for our data alone, and modes
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from errno import EACCES, EEXIST, EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR, EPERM, EROFS
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 from site_spider import runtime
+from site_spider.contracts.sink import Record, Verdict
+from site_spider.errors import ConfigError, SinkUnavailable
 
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+# A path that cannot be a folder of ours, however long one waits; a full or slow disk is none of these.
+_NEVER = frozenset({ENOENT, ENOTDIR, EEXIST, EISDIR, EACCES, EPERM, EROFS, ENAMETOOLONG, ELOOP})
 _FILE, _FOLDER = 0o600, 0o700
 
 
@@ -45,6 +57,66 @@ def check_own_folder(folder: Path) -> None:
             f"{folder} is no folder, belongs to another user, or can be written to by others; "
             "remove it or set TMPDIR."
         )
+
+
+def can_never_be(error: BaseException | None) -> bool:
+    """Whether a file could not be made where it was to be, and will not be later."""
+    return isinstance(error, OSError) and error.errno in _NEVER
+
+
+# --- A sink that writes files ----------------------------------------------------------------------------
+
+
+class Files(Protocol):
+    """One thread uses them. All methods block, and raise SinkUnavailable."""
+
+    def check(self) -> str: ...
+    def open(self) -> None: ...
+    def write(self, records: Sequence[Record]) -> Sequence[Verdict]: ...
+    def close(self) -> None: ...
+
+
+class FileSink:
+    """Writes on a thread of its own: the disk and other processes' locks never hold up the loop."""
+
+    name: str
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self._thread: runtime.ThreadPoolExecutor | None = None
+
+    async def check(self) -> str:
+        return await asyncio.to_thread(self._files.check)
+
+    async def open(self) -> None:
+        """Create what is missing. Raises SinkUnavailable, ConfigError."""
+        try:
+            await self._run(self._files.open)
+        except SinkUnavailable as error:
+            if can_never_be(error.__cause__):
+                raise ConfigError(str(error)) from error
+            raise
+
+    async def write(self, records: Sequence[Record]) -> Sequence[Verdict]:
+        """The records are on the disk when this returns. Raises SinkUnavailable."""
+        return await self._run(lambda: self._files.write(records))
+
+    async def close(self) -> None:
+        """Never raises."""
+        thread, self._thread = self._thread, None  # closed twice at once, by an opening that is cancelled
+        if thread is None:
+            return
+        try:
+            await asyncio.get_running_loop().run_in_executor(thread, self._files.close)
+        except Exception:  # nobody could do anything about it
+            logger.exception("The files of sink %s could not be closed.", self.name)
+        finally:
+            thread.shutdown(wait=False, cancel_futures=True)
+
+    async def _run(self, action: Callable[[], T]) -> T:
+        if self._thread is None:
+            self._thread = runtime.ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"{self.name}-sink")
+        return await asyncio.get_running_loop().run_in_executor(self._thread, action)
 
 
 # --- Notices that files were replaced while the process runs: certificates and keys ----------------------

@@ -9,7 +9,6 @@ import logging
 import sqlite3
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from errno import EACCES, EEXIST, EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR, EPERM, EROFS
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -21,8 +20,6 @@ logger = logging.getLogger(__name__)
 
 _ATTEMPTS = 100
 _PAUSE_SECONDS = 0.05
-# A path that cannot be a folder of ours, however long one waits; a full or slow disk is none of these.
-_NEVER = frozenset({ENOENT, ENOTDIR, EEXIST, EISDIR, EACCES, EPERM, EROFS, ENAMETOOLONG, ELOOP})
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _WAL_LIMIT_BYTES = 64_000_000  # what the -wal file is cut to after a burst
 
@@ -148,11 +145,6 @@ def create(connection: sqlite3.Connection, schema: Iterable[str]) -> None:
     for statement in schema:
         connection.execute(statement)
     connection.execute("COMMIT")
-
-
-def can_never_be(error: BaseException | None) -> bool:
-    """Whether a file could not be made where it was to be, and will not be later."""
-    return isinstance(error, OSError) and error.errno in _NEVER
 
 
 def error_code(error: sqlite3.Error) -> int:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, Self
 
 from site_spider import options, runtime
-from site_spider.adapters.local.database import can_never_be
+from site_spider.adapters.files import can_never_be
 from site_spider.adapters.local.log_file import (
     FILE_NAME,
     SELECT_FIRST,

@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import logging
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from site_spider import options, runtime
-from site_spider.adapters.local.database import DatabaseFile, can_never_be, unusable
+from site_spider.adapters.files import FileSink
+from site_spider.adapters.local.database import DatabaseFile, unusable
 from site_spider.contracts.sink import ACKNOWLEDGED, ANY, Answer, Fields, Record, StatusFilter, Verdict
-from site_spider.errors import ConfigError, SinkRejected, SinkUnavailable
+from site_spider.errors import SinkRejected, SinkUnavailable
 from site_spider.options import SettingsView, text
 from site_spider.page.url import beginnings_of
 from site_spider.results.document import encode, settled, without_mark
 
 # --- store: the SQLite file of results and statistics, in SITE_DATA_DIR ----------------------------------
 # Several processes share it (WAL). One object belongs to one thread.
-
-T = TypeVar("T")
 
 FILE_NAME = "results.sqlite"
 KEEP = "SITE_LOCAL_KEEP_SECONDS"
@@ -212,11 +209,8 @@ def _of_host(url: str, host: str) -> tuple[str, list[Any]]:
     return f"({either})", [value for begin in beginnings for value in (len(begin), begin)]
 
 
-logger = logging.getLogger(__name__)
-
-
-class LocalSink:
-    """Writes on a thread of its own: the disk and other processes' locks never hold up the loop."""
+class LocalSink(FileSink):
+    """Documents in one table of the file."""
 
     name = "local"
 
@@ -227,8 +221,7 @@ class LocalSink:
         row_limit_bytes: int | None = None,
         keep_seconds: float = 0,
     ) -> None:
-        self._store = LocalStore(folder, table, row_limit_bytes, keep_seconds)
-        self._thread: runtime.ThreadPoolExecutor | None = None
+        super().__init__(LocalStore(folder, table, row_limit_bytes, keep_seconds))
 
     @classmethod
     def from_settings(cls, settings: SettingsView) -> Self:
@@ -244,38 +237,6 @@ class LocalSink:
     def for_statistics(cls, settings: SettingsView) -> Self:
         """The sink of statistics in the same file, which forgets. Raises ConfigError."""
         return cls(_folder(settings), STATISTICS, keep_seconds=keep_seconds(settings))
-
-    async def check(self) -> str:
-        return await asyncio.to_thread(self._store.check)
-
-    async def open(self) -> None:
-        """Create the file and its tables if they are missing. Raises SinkUnavailable, ConfigError."""
-        try:
-            await self._run(self._store.open)
-        except SinkUnavailable as error:
-            if can_never_be(error.__cause__):
-                raise ConfigError(str(error)) from error
-            raise
-
-    async def write(self, records: Sequence[Record]) -> Sequence[Verdict]:
-        """Write the records in one transaction. Raises SinkUnavailable."""
-        return await self._run(lambda: self._store.write(records))
-
-    async def close(self) -> None:
-        thread, self._thread = self._thread, None  # closed twice at once, by an opening that is cancelled
-        if thread is None:
-            return
-        try:
-            await asyncio.get_running_loop().run_in_executor(thread, self._store.close)
-        except sqlite3.Error:
-            logger.exception("%s could not be closed.", self._store.path)
-        finally:
-            thread.shutdown(wait=False, cancel_futures=True)
-
-    async def _run(self, action: Callable[[], T]) -> T:
-        if self._thread is None:
-            self._thread = runtime.ThreadPoolExecutor(max_workers=1, thread_name_prefix="local-sink")
-        return await asyncio.get_running_loop().run_in_executor(self._thread, action)
 
 
 class LocalResults:

@@ -11,25 +11,24 @@ payload of the same page is a `revisit`. That file only saves room: without it a
 
 from __future__ import annotations
 
-import asyncio
 import fcntl
 import heapq
 import logging
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC
 from errno import EACCES
 from hashlib import blake2b
 from pathlib import Path
 from socket import gethostname
-from typing import Any, BinaryIO, Final, Self, TypeVar
+from typing import Any, BinaryIO, Final, Self
 
 from site_spider import runtime
-from site_spider.adapters.files import private_folder
-from site_spider.adapters.local.database import DatabaseFile, can_never_be
+from site_spider.adapters.files import FileSink, private_folder
+from site_spider.adapters.local.database import DatabaseFile
 from site_spider.adapters.warc.records import (
     Earlier,
     PackedRecord,
@@ -44,7 +43,6 @@ from site_spider.contracts.sink import ACKNOWLEDGED, Answer, Record, Verdict
 from site_spider.errors import ConfigError, SinkRejected, SinkUnavailable
 from site_spider.options import SettingsView, integer, text
 
-T = TypeVar("T")
 Page = tuple[Any, ...]  # a row of what was written of a page
 
 logger = logging.getLogger(__name__)
@@ -62,14 +60,13 @@ _SCHEMA: Final = [
 ]
 
 
-class WarcSink:
-    """Files in SITE_WARC_DIR. Packing and writing wait for a processor and a disk: they have a thread."""
+class WarcSink(FileSink):
+    """Files in SITE_WARC_DIR."""
 
     name = "warc"
 
     def __init__(self, folder: Path, max_bytes: int, prefix: str) -> None:
-        self._files = WarcFiles(folder, max_bytes, prefix)
-        self._thread: runtime.ThreadPoolExecutor | None = None
+        super().__init__(WarcFiles(folder, max_bytes, prefix))
 
     @classmethod
     def from_settings(cls, settings: SettingsView) -> Self:
@@ -82,36 +79,6 @@ class WarcSink:
         folder = text(settings, FOLDER)
         at = Path(folder) if folder else Path(text(settings, "SITE_DATA_DIR", required=True)) / "warc"
         return cls(at, integer(settings, MAX_BYTES, 1), prefix)
-
-    async def check(self) -> str:
-        """What `open` would find. Raises SinkUnavailable."""
-        return await asyncio.to_thread(self._files.check)
-
-    async def open(self) -> None:
-        """Make the folder, and begin to mend what a crash left. Raises SinkUnavailable, ConfigError."""
-        try:
-            await self._run(self._files.prepare)
-        except SinkUnavailable as error:
-            if can_never_be(error.__cause__):
-                raise ConfigError(str(error)) from error
-            raise
-
-    async def write(self, records: Sequence[Record]) -> Sequence[Verdict]:
-        """Append the records; they are on the disk when this returns. Raises SinkUnavailable."""
-        return await self._run(lambda: self._files.write(records))
-
-    async def close(self) -> None:
-        """Give the last file its index and final name. Never raises."""
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            closing = asyncio.get_running_loop().run_in_executor(thread, self._files.close)
-            thread.shutdown(wait=False)
-            await closing
-
-    async def _run(self, action: Callable[[], T]) -> T:
-        if self._thread is None:
-            self._thread = runtime.ThreadPoolExecutor(max_workers=1, thread_name_prefix="warc-sink")
-        return await asyncio.get_running_loop().run_in_executor(self._thread, action)
 
 
 class WarcFiles:
@@ -131,7 +98,7 @@ class WarcFiles:
         self._repeats = KnownPayloads(folder / "repeats.sqlite")
         self._mender: runtime.ThreadPoolExecutor | None = None
 
-    def prepare(self) -> None:
+    def open(self) -> None:
         """Make the folder, and begin to mend what a crash left. Raises SinkUnavailable."""
         try:
             private_folder(self._folder)
@@ -143,7 +110,7 @@ class WarcFiles:
             raise self._unavailable(error) from error
 
     def check(self) -> str:
-        """What `prepare` would find. Raises SinkUnavailable."""
+        """What `open` would find. Raises SinkUnavailable."""
         folder = next(one for one in (self._folder, *self._folder.absolute().parents) if one.exists())
         if not folder.is_dir() or not os.access(folder, os.W_OK):
             raise self._unavailable(PermissionError(f"nothing can be written in {folder}"))
