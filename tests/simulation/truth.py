@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,8 @@ from tests.simulation.virtual import Machine
 from site_spider.contracts.seed_log import Message, Partition, Position
 from site_spider.contracts.sink import Record
 from site_spider.ledger import metadata
+from site_spider.tasks import control_log
+from site_spider.tasks.ending import EndTold, Producing
 
 if TYPE_CHECKING:
     from tests.simulation.log import SimConsumer
@@ -53,6 +55,8 @@ class Truth:
         self.events: dict[str, list[dict[str, Any]]] = defaultdict(list)
         self.covered: dict[Partition, set[int]] = defaultdict(set)  # offsets that commits say are complete
         self.cancelled: set[str] = set()  # tasks, perhaps
+        self.closed: dict[str, Mapping[Partition, int]] = {}  # tasks: below which offsets
+        self.ends: set[tuple[str, int]] = set()  # task and generation
         self.produced: Counter[str] = Counter()  # seeds, by task
         self.was_replayed = False
         self._takes = {
@@ -60,6 +64,7 @@ class Truth:
             world.topics.dead_letters: self._dead_letter,
             world.topics.parked: self._parked,
             world.topics.events: self._event,
+            world.topics.control: self._control,
         }
 
     # --- what the log takes -----------------------------------------------------------------------
@@ -91,6 +96,17 @@ class Truth:
         if (url := self._url_of(message)) is not None:
             self.set_aside_at[url] = Machine.now()
 
+    def _control(self, message: Message) -> None:
+        if message.value is None:
+            return
+        task_id, fact = control_log.read(message)
+        if isinstance(fact, Producing) and fact.closes:
+            self.closed[task_id] = fact.highs
+        elif isinstance(fact, EndTold) and (end := (task_id, fact.generation)) not in self.ends:
+            self.ends.add(end)  # the first one counts
+            if not self.was_replayed:
+                self._check_end(task_id)
+
     def _event(self, message: Message) -> None:
         event = json.loads(message.value or b"")
         task_id = event["task_id"]
@@ -100,14 +116,14 @@ class Truth:
         if is_again and not self.world.deaths:
             self.violation("an end told twice", f"{task_id} generation {event['generation']}")
         known.append(event)
-        if not self.was_replayed and not is_again:
-            self._check_end(task_id)
 
     def _check_end(self, task_id: str) -> None:
-        """Nothing of the task is open when its end is told."""
+        """Nothing is open when an end is decided, but what came after a cancelled task was closed."""
         mine = [places for url, places in self.places.items() if self._task_of_page(url) == task_id]
+        upto = self.closed.get(task_id, {}) if task_id in self.cancelled else None
         for partition, offset in chain.from_iterable(mine):
-            if offset not in self.covered[partition]:
+            is_later = upto is not None and offset >= upto.get(partition, 0)
+            if offset not in self.covered[partition] and not is_later:
                 self.violation("an early end", f"{task_id}: {partition} {offset} is not committed")
         if task_id in self.cancelled and self.world.deaths:
             return  # who died may have parked what its successor has ended as cancelled
