@@ -11,7 +11,8 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
-from typing import Any, ClassVar, ParamSpec, TypeVar
+from concurrent.futures import Future
+from typing import Any, ClassVar, ParamSpec, TypeVar, TypeVarTuple
 from weakref import WeakKeyDictionary
 
 from scrapy.crawler import Crawler
@@ -20,6 +21,8 @@ from site_spider import runtime
 
 Fail = Callable[[BaseException], None]
 P = ParamSpec("P")
+F = TypeVar("F")
+Ts = TypeVarTuple("Ts")
 
 THREAD_PREFIX = "site-"  # of the names of our threads, those of the adapters included
 
@@ -67,6 +70,16 @@ class Background:
                 self.fail(error)
 
         return run
+
+    def when_done(self, future: Future[F], call: Callable[[Future[F], *Ts], object], *arguments: *Ts) -> None:
+        """Call it on the event loop, with the arguments, once another thread has fulfilled the future."""
+        loop, guarded = asyncio.get_running_loop(), self.guarded(call)
+
+        def tell(done: Future[F]) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the process is ending
+                loop.call_soon_threadsafe(guarded, done, *arguments)
+
+        future.add_done_callback(tell)
 
     def watch_threads(self) -> None:
         """From now on an exception that ends one of our threads ends the crawl, see THREAD_PREFIX."""

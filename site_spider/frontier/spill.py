@@ -354,7 +354,7 @@ class Spill:
     ) -> None:
         self._highs = highs
         self._parked = parked
-        self._guarded = background.guarded
+        self._background = background
         self._rules = rules
         self._commits = commits
         self._count = count  # in Scrapy's statistics
@@ -365,7 +365,6 @@ class Spill:
         self._hosts = hosts  # None: all are this process's
         self._unsayable: set[str] = set()  # topics to which a request could not go, which is said
         self._is_sweeping = False  # something that waits may have to leave
-        self._loop = asyncio.get_running_loop()
 
     @property
     def _load(self) -> Load:
@@ -483,11 +482,7 @@ class Spill:
         if self._pages is not None:
             self._pages.spilled(request, job)
         future = self._begin_to_send(topic, job, key, value)
-        future.add_done_callback(
-            lambda done: self._loop.call_soon_threadsafe(
-                self._guarded(self._sent), done, request, job, weight_bytes
-            )
-        )
+        self._background.when_done(future, self._sent, request, job, weight_bytes)
         return True
 
     def _say_it_stays(self, request: Request, topic: str | None) -> None:

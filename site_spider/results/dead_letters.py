@@ -35,7 +35,7 @@ class DeadLetters:
     def __init__(
         self, producer: Producer, topic: str, completion: Completion, background: Background
     ) -> None:
-        self._guarded = background.guarded
+        self._background = background
         self._producer = producer
         self._topic = topic
         self._completion = completion
@@ -65,12 +65,8 @@ class DeadLetters:
             self._completion.at_last(entry, partial(self.set_aside, entry.message, reason, entry))
 
     def _send(self, message: Message, headers: list[tuple[str, bytes]], entry: SeedInFlight) -> None:
-        future = self._producer.send(self._topic, message.key, message.value, headers)
-
-        def done(future: Future[MessagePlace]) -> None:
-            self._loop.call_soon_threadsafe(self._guarded(self._sent), future, message, headers, entry)
-
-        future.add_done_callback(done)
+        sent = self._producer.send(self._topic, message.key, message.value, headers)
+        self._background.when_done(sent, self._sent, message, headers, entry)
 
     def _sent(
         self,
@@ -88,7 +84,8 @@ class DeadLetters:
             self._send(shorter, _marked(headers, message, shorter), entry)
         else:
             self._away.goes_on(error)
-            self._loop.call_later(_RETRY_SECONDS, self._guarded(self._send), message, headers, entry)
+            again = self._background.guarded(self._send)
+            self._loop.call_later(_RETRY_SECONDS, again, message, headers, entry)
 
 
 def _shortened(message: Message) -> Message | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import logging
 from collections import deque
@@ -84,9 +83,8 @@ class Parking:
         self.topic = topics.parked
         self._producer = producer
         self._states = states
-        self._guarded = background.guarded
+        self._background = background
         self._unproved: dict[str, deque[_Parked]] = {}  # by task
-        self._loop = asyncio.get_running_loop()
 
     def send(
         self, task_id: str, origin: str, key: bytes | None, value: bytes, headers: Headers
@@ -95,9 +93,7 @@ class Parking:
         parked = _Parked(task_id, origin, key, value, headers, Future(), self._states.board.task(task_id))
         whose = (TASK_HEADER, task_id.encode()), (ORIGIN_HEADER, origin.encode())
         sent = self._producer.send(self.topic, key, value, [*whose, *carried(headers)])
-        sent.add_done_callback(
-            lambda done: self._loop.call_soon_threadsafe(self._guarded(self._durable), done, parked)
-        )
+        self._background.when_done(sent, self._durable, parked)
         return parked.done
 
     def _durable(self, sent: Future[Any], parked: _Parked) -> None:
@@ -138,16 +134,15 @@ class Parking:
         parked.done.set_result(None)
 
     def _send_on(self, parked: _Parked) -> None:
-        def sent(done: Future[Any]) -> None:
-            if (error := done.exception()) is not None:
-                parked.done.set_exception(error)
-                return
-            self._finish(parked, done.result())
-
         headers = ((MOVED, b""), *carried(parked.headers))
-        self._producer.send(parked.origin, parked.key, parked.value, headers).add_done_callback(
-            lambda done: self._loop.call_soon_threadsafe(self._guarded(sent), done)
-        )
+        sent = self._producer.send(parked.origin, parked.key, parked.value, headers)
+        self._background.when_done(sent, self._is_back, parked)
+
+    def _is_back(self, sent: Future[MessagePlace], parked: _Parked) -> None:
+        if (error := sent.exception()) is not None:
+            parked.done.set_exception(error)
+        else:
+            self._finish(parked, sent.result())
 
 
 logger = logging.getLogger(__name__)
@@ -183,11 +178,10 @@ class Leaving:
         self._parking = parking
         self._results = results
         self._dead_letters = dead_letters
-        self._guarded = background.guarded
+        self._background = background
         self._control = control  # None: seeds are not counted
         self._writes_cancelled = writes_cancelled
         self._cancelled: list[tuple[Waiter, TaskState]] = []  # they may have been counted before
-        self._loop = asyncio.get_running_loop()
 
     # --- parked -----------------------------------------------------------------------------------
 
@@ -214,9 +208,7 @@ class Leaving:
         future = self._parking.send(
             task_id, message.partition.topic, key_of(waiting), message.value or b"", headers
         )
-        future.add_done_callback(
-            lambda done: self._loop.call_soon_threadsafe(self._guarded(self._parked), done, waiting)
-        )
+        self._background.when_done(future, self._parked, waiting)
 
     def _parked(self, future: Future[None], waiting: SeedInFlight) -> None:
         error = future.exception()

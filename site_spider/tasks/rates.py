@@ -341,8 +341,7 @@ class Overtaking:
         message, headers = waiting.message, moved_headers(waiting.seed, waiting.message)
         self._completion.leaves(waiting)
         sent = self._producer.send(message.partition.topic, key_of(waiting), message.value, headers)
-        guarded = self._background.guarded(self._sent)
-        sent.add_done_callback(lambda done: self._loop.call_soon_threadsafe(guarded, done, waiting))
+        self._background.when_done(sent, self._sent, waiting)
 
     def _sent(self, sent: Future[Any], waiting: SeedInFlight) -> None:
         error, task_id = sent.exception(), waiting.seed.task_id

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -68,8 +67,7 @@ class Control(Follower):
         self.endings = endings  # that the view fills
         self._topic = view.topic
         self._producer = producer
-        self._guarded = background.guarded
-        self._loop = asyncio.get_running_loop()
+        self._background = background
         self._refused = Outage(
             logger, "The control log of tasks takes no records, trying again", "It takes them again"
         )
@@ -104,20 +102,15 @@ class Control(Follower):
         """Append a record; `done` hears whether it is durable. Raises BadRecord: nobody could read it."""
         read(Message(Partition(self._topic, 0), 0, *written(task_id, fact), headers=tuple(headers_of(fact))))
 
-        def heard(error: BaseException | None) -> None:
+        def heard(sent: Future[MessagePlace]) -> None:
+            error = sent.exception()
             if error is None:
                 self._refused.is_over()
             else:
                 self._refused.goes_on(error)
             done(error is None)
 
-        def answered(future: Future[MessagePlace]) -> None:
-            try:
-                self._loop.call_soon_threadsafe(self._guarded(heard), future.exception())
-            except RuntimeError:
-                return  # the loop has closed: the process is ending
-
-        send(self._producer, self._topic, task_id, fact).add_done_callback(answered)
+        self._background.when_done(send(self._producer, self._topic, task_id, fact), heard)
 
     def put(self, task_id: str, place: MessagePlace) -> None:
         """As in Highs of frontier.spill."""
