@@ -280,6 +280,7 @@ def _header(batch: str, url_id: str) -> bytes:
 class Command(SiteCommand):
     """Reads the store, once or again and again, and says how many seeds were produced."""
 
+    summary = "Produce seeds for stored pages that are to be checked again"
     description = (
         "Produces a seed with if_changed, keyed by host, for each page of the first store of SITE_SINKS that "
         "can be read (local, Elasticsearch, HBase but with SITE_HBASE_ROW_KEY=reversed_host) and is due. No "
@@ -291,14 +292,6 @@ class Command(SiteCommand):
         scrapy recrawl --adaptive --every 60s              each page after an interval of its own
         scrapy recrawl --adaptive --task-id spring --dry-run
     """
-
-    def syntax(self) -> str:
-        """As Scrapy asks."""
-        return "[options]"
-
-    def short_desc(self) -> str:
-        """As Scrapy asks."""
-        return "Produce seeds for stored pages that are to be checked again"
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         """As Scrapy asks."""

@@ -41,6 +41,8 @@ class Command(SiteCommand):
     """Reads settings, rules and tasks; fetches nothing, and looks up the host alone."""
 
     max_arguments = 2
+    usage = "explain URL [options]"
+    summary = "Show what would happen to a URL, and why"
     description = (
         "Shows what would happen to a URL as a seed and as a link: what is wrong with it, what it is "
         "compared as, and the rule by which it is not fetched. Whether a page was fetched before, or is in a "
@@ -52,14 +54,6 @@ class Command(SiteCommand):
         scrapy urls explain https://shop.example/calendar/2031/ --task-id spring --format json
         scrapy urls explain https://other.example/ --from https://shop.example/
     """
-
-    def syntax(self) -> str:
-        """As Scrapy asks."""
-        return "explain URL [options]"
-
-    def short_desc(self) -> str:
-        """As Scrapy asks."""
-        return "Show what would happen to a URL, and why"
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         """As Scrapy asks."""
@@ -77,6 +71,10 @@ class Command(SiteCommand):
         """Show. Raises SiteSpiderError."""
         if len(opts.args) != 2 or opts.args[0] != "explain":
             self.refuse("use it as: scrapy urls explain URL")
+        try:
+            opts.seed = opts.seed and check_url(opts.seed)
+        except SeedError as error:
+            self.refuse(f"--from: {error.reason}")
         rules, phase = self._task(opts.task_id)
         checks = list(self._checks(opts.args[1], rules, phase, opts))
         refused = {
