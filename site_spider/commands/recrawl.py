@@ -308,7 +308,7 @@ class Command(SiteCommand):
         parser.add_argument("--topic", metavar="T", help="produce to T instead of SITE_SEED_TOPIC")
         parser.add_argument("--not-extract", action="store_true", help="do not follow links")
         parser.add_argument("--dry-run", action="store_true", help="show the URLs that are due; no more")
-        parser.add_argument("--every", metavar="T", type=_span, help="begin again so long after each round")
+        parser.add_argument("--every", metavar="T", type=_pause, help="begin again so long after each round")
 
     def work(self, opts: argparse.Namespace) -> None:
         """Produce. Raises SiteSpiderError."""
@@ -359,6 +359,12 @@ def _span(text: str) -> int:
     seconds = span_seconds(text)
     if seconds is None or seconds > LONGEST_SECONDS:
         raise argparse.ArgumentTypeError(f"{text!r} is no time such as 90s, 30m, 12h or 7d")
+    return seconds
+
+
+def _pause(text: str) -> int:
+    if not (seconds := _span(text)):
+        raise argparse.ArgumentTypeError(f"{text!r} is no pause between rounds; 1s is the shortest")
     return seconds
 
 

@@ -133,13 +133,19 @@ def read_task(value: bytes | str) -> Task:
         raise BadTask("; ".join(map(_said, error.errors()[:5]))) from None
 
 
+_WRITE = {
+    "rate": "; write 50/s, 300/m or 1000/h",
+    "expires_at": "; write 90s, 2h, 7d or a moment such as 2030-01-31T12:00Z",
+}
+
+
 def _said(error: Any) -> str:
     place = ".".join(str(part) for part in error["loc"] if not str(part).startswith("function-")) or "record"
     given = (
         "" if isinstance(error["input"], dict | bytes) or len(str(error["input"])) > 80 else error["input"]
     )
     shown = f" is {given!r}" if given != "" else ""
-    return f"{place}{shown}: {error['msg'].removeprefix('Value error, ')}"
+    return f"{place}{shown}: {error['msg'].removeprefix('Value error, ')}{_WRITE.get(place, '')}"
 
 
 def schema() -> dict[str, Any]:
