@@ -238,13 +238,17 @@ def serve(connection: socket.socket) -> None:
     sources: dict[str, Source] = {}
     with connection, connection.makefile("rb") as stream:
         while (one := read_frame(stream)) is not None:
-            head, body = one
-            if "source" in head:
-                sources[head["name"]] = Source.model_validate(head["source"], strict=False)
-            signal.setitimer(signal.ITIMER_PROF, head["seconds"])
-            answer = _read(head, body) if "read" in head else _answered(head, body, sources[head["name"]])
+            signal.setitimer(signal.ITIMER_PROF, one[0]["seconds"])
+            answer = answer_to(*one, sources)
             signal.setitimer(signal.ITIMER_PROF, 0)
             connection.sendall(frame(answer))
+
+
+def answer_to(head: dict[str, Any], body: bytes, sources: dict[str, Source]) -> dict[str, Any]:
+    """To one frame; `sources` are those of earlier ones."""
+    if "source" in head:
+        sources[head["name"]] = Source.model_validate(head["source"], strict=False)
+    return _read(head, body) if "read" in head else _answered(head, body, sources[head["name"]])
 
 
 def _answered(head: dict[str, Any], body: bytes, source: Source) -> dict[str, Any]:

@@ -2,39 +2,40 @@
 
 from __future__ import annotations
 
-import signal
-import socket
-import threading
+import asyncio
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from site_spider.sources import extractor
+from site_spider.sources.model import Source
 
 
-class ThreadOfPages:
-    """Started and ended as the process is. No page is too slow for it: a signal would end the tests."""
+class _Worker(extractor._Worker):
+    """No page is too slow for it. It has no connection, for which a crawl would wait in real time."""
 
-    def __init__(self, connection: socket.socket) -> None:
-        self._thread = threading.Thread(target=extractor.serve, args=(connection.dup(),), daemon=True)
-        self._thread.start()
+    def __init__(self) -> None:
+        self._known: dict[str, Source] = {}
+        self._sources: dict[str, Source] = {}
 
-    def kill(self) -> None:
-        """It ends with the connection."""
+    async def ask(self, head: dict[str, Any], body: bytes) -> dict[str, Any]:
+        given, sources = json.loads(json.dumps(head)), self._sources
+        answer = await asyncio.to_thread(extractor.answer_to, given, body, sources)
+        return dict(json.loads(json.dumps(answer)))
 
-    def wait(self, timeout: float | None = None) -> int:
-        self._thread.join(timeout)
+    async def end(self) -> int:
         return 0
+
+
+async def _started() -> _Worker:
+    return _Worker()
 
 
 @contextmanager
 def in_a_thread() -> Iterator[None]:
-    signals = SimpleNamespace(SIGPROF=signal.SIGPROF, SIGKILL=signal.SIGKILL, ITIMER_PROF=signal.ITIMER_PROF)
-    signals.setitimer = lambda _timer, _seconds: None
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(extractor, "_started", ThreadOfPages)
-        patch.setattr(extractor, "signal", signals)
-        patch.setattr(extractor, "_WALL_SECONDS", 300.0)  # on a machine that stands still
+        patch.setattr(extractor._Worker, "start", _started)
         yield
