@@ -89,11 +89,12 @@ class TlsFront:
             socket.create_connection(("127.0.0.1", self._target)) as server,
         ):
             self._open += [secured, server]
-            threading.Thread(target=_pass_on, args=(server, secured), daemon=True).start()
-            _pass_on(secured, server)
+            threading.Thread(target=pass_on, args=(server, secured), daemon=True).start()
+            pass_on(secured, server)
 
 
-def _pass_on(source: socket.socket, target: socket.socket) -> None:
+def pass_on(source: socket.socket, target: socket.socket) -> None:
+    """Until the source ends."""
     with suppress(OSError):
         while data := source.recv(65_536):
             target.sendall(data)

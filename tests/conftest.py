@@ -182,6 +182,13 @@ def _real_time() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
+def _processes_hear_soon(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a task that goes on: who puts back what was parked waits for them, in real time before a crawl."""
+    if not _needs_server(request.node) and not starts_processes(request.node):
+        monkeypatch.setattr("site_spider.tasks.parking._HEARD_SECONDS", 0.1)
+
+
+@pytest.fixture(autouse=True)
 def logging_as_before() -> Iterator[None]:
     """A command that runs within this process sets up logging, which each later crawl would do again."""
     root = logging.getLogger()

@@ -73,6 +73,15 @@ def elasticsearch_client(hosts: str | list[str]) -> Elasticsearch:
     return Elasticsearch(hosts, request_timeout=300)
 
 
+@pytest.fixture(scope="module")
+def own_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The folder of a server that a module may kill."""
+    folder = tmp_path_factory.mktemp("kafka")
+    servers(folder, "start", "kafka")
+    yield folder
+    servers(folder, "kill", "kafka")
+
+
 def begin_run() -> None:
     """Before there are workers."""
     os.environ[_RUN] = tempfile.mkdtemp(prefix="site-tests-run-")

@@ -294,7 +294,6 @@ class Command(SiteCommand):
     """
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
-        """As Scrapy asks."""
         super().add_options(parser)
         which = parser.add_mutually_exclusive_group()
         older = "pages that were checked longer ago, such as 7d"

@@ -128,11 +128,9 @@ class Command(SiteCommand):
     task_id = ""  # of a verb that takes one
 
     def syntax(self) -> str:
-        """As Scrapy asks."""
         return f"{'|'.join(VERBS)} [ID] [options]"
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
-        """As Scrapy asks."""
         super().add_options(parser)
         parser.add_argument("--json", action="store_true", help="one JSON object a line instead of text")
         parser.add_argument("--new", action="store_true", help="accept an id that nobody knows yet")

@@ -56,7 +56,6 @@ class Command(SiteCommand):
     """
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
-        """As Scrapy asks."""
         super().add_options(parser)
         parser.add_argument("--task-id", metavar="ID", help="as a URL of this task")
         parser.add_argument(

@@ -6,11 +6,12 @@ import socket
 import ssl
 import threading
 from base64 import b64encode
-from contextlib import suppress
 from http.server import BaseHTTPRequestHandler
 from socketserver import ThreadingTCPServer
 from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
+
+from tests.authority import pass_on
 
 OUTGOING = "127.0.0.77"  # where connections of a proxy come from: the site tells them by it
 
@@ -100,8 +101,8 @@ class ProxyHandler(Handler):
             else:
                 head = f"GET {parts.path} HTTP/1.1\r\nHost: {parts.netloc}\r\nConnection: close\r\n\r\n"
                 going.sendall(head.encode())
-            threading.Thread(target=_pass_on, args=(self.connection, going), daemon=True).start()
-            _pass_on(going, self.connection)
+            threading.Thread(target=pass_on, args=(self.connection, going), daemon=True).start()
+            pass_on(going, self.connection)
 
 
 class ShySite(LoopbackServer):
@@ -117,11 +118,3 @@ class LocalProxy(LoopbackServer):
     def __init__(self, credentials: str = "") -> None:
         super().__init__(ProxyHandler)
         self.wanted = f"Basic {b64encode(credentials.encode()).decode()}" if credentials else None
-
-
-def _pass_on(source: socket.socket, target: socket.socket) -> None:
-    with suppress(OSError):
-        while data := source.recv(65_536):
-            target.sendall(data)
-    with suppress(OSError):
-        target.shutdown(socket.SHUT_RDWR)

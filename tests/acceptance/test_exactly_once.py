@@ -19,9 +19,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from site_spider.ledger import metadata as commit_metadata
 from tests.acceptance.test_deaths import crawlers
-from tests.real_servers import servers, variable
+from tests.real_servers import own_kafka, servers, variable
 from tools.deployment.deployment import Deployment, Run, opened, wait_until
 from tools.site.handle import Site
+
+__all__ = ["own_kafka"]
 
 pytestmark = pytest.mark.servers
 
@@ -137,28 +139,20 @@ def test_every_result_is_there_once_over_kills_and_a_rebalance(deployment: Deplo
     assert_each_once(deployment, singles, trees)
 
 
-@pytest.fixture(scope="module")
-def own_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    folder = tmp_path_factory.mktemp("kafka")
-    servers(folder, "start", "kafka")
-    yield folder
-    servers(folder, "kill", "kafka")
-
-
 @pytest.mark.nightly
 def test_every_result_is_there_once_over_the_death_of_the_broker(
-    own_server: Path, tmp_path: Path, site: Site
+    own_kafka: Path, tmp_path: Path, site: Site
 ) -> None:
     """By -9 in mid-crawl, for longer than the session of a member lasts, and with commits under way."""
     singles = [f"/slow/100/{number}" for number in range(300)]
     trees = [f"/graph/b{number}/0/0" for number in range(10)]
-    for deployment in deployed(tmp_path, variable(own_server, "SITE_KAFKA_BROKERS", "kafka")):
+    for deployment in deployed(tmp_path, variable(own_kafka, "SITE_KAFKA_BROKERS", "kafka")):
         produce(deployment, site, singles, trees)
         run = deployment.start("-c", "4", SITE_SINK_FLUSH_SECONDS="0.05")
         wait_until(lambda: len(site.entries()) > 100, 300, "some progress")
-        servers(own_server, "kill", "kafka")
+        servers(own_kafka, "kill", "kafka")
         time.sleep(12)
-        servers(own_server, "start", "kafka")
+        servers(own_kafka, "start", "kafka")
         wait_until(deployment.is_done, 300, "the end")
         run.terminate()
         assert run.wait(300) == 0

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from tools.deployment.deployment import Deployment, opened, wait_until
+from tools.deployment.deployment import Deployment, wait_until
 from tools.deployment.relay import Fault, Relay, kafka_relay
 from tools.site.handle import Site
 
@@ -23,21 +22,12 @@ def relays(kafka_brokers: str, elasticsearch_hosts: str) -> Iterator[dict[str, R
         yield {"kafka": kafka, "elasticsearch": other}
 
 
-@pytest.fixture
-def deployment(tmp_path: Path, kafka_brokers: str, elasticsearch_hosts: str) -> Iterator[Deployment]:
-    settings = {
-        "SITE_KAFKA_BROKERS": kafka_brokers,
-        "SITE_ELASTICSEARCH_HOSTS": elasticsearch_hosts,
-        "SITE_SINKS": "elasticsearch",
-    }
-    yield from opened(tmp_path, settings)
-
-
 def test_kafka_and_elasticsearch_that_go_away_in_mid_crawl_lose_nothing(
-    deployment: Deployment, site: Site, relays: dict[str, Relay]
+    on_servers: Deployment, site: Site, relays: dict[str, Relay]
 ) -> None:
     """One after the other: connections are reset and refused for a while, in the same crawl."""
     paths = [f"/slow/50/{number}" for number in range(SEEDS)]
+    deployment = on_servers
     deployment.produce_pages(site.url, paths, 20)
     run = deployment.start(
         *("-c", "4"),

@@ -136,7 +136,11 @@ def test_a_change_needs_the_token_of_the_session_and_comes_from_here(console: Co
 # --- the token ----------------------------------------------------------------------------------------------
 
 
-def test_nothing_is_shown_to_a_user_without_the_token(locked: Console) -> None:
+def test_nothing_is_shown_to_a_user_without_the_token(
+    locked: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access, "_WRONG_TOKEN_SECONDS", 0.0)
+
     async def scenario(client: Client) -> None:
         for path in (*PAGES, "/metrics", "/healthz", "/no-such-page"):
             assert await status(client, path) == 401

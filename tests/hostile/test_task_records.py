@@ -219,7 +219,6 @@ def _write(log: SeedLog, topic: str, kinds: dict[str, Record], headers: Any = ()
 def attacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder whose topics are full of them."""
     monkeypatch.setattr(group_work, "_QUIET_SECONDS", 0.1)
-    monkeypatch.setattr(parking, "_HEARD_SECONDS", 0.1)
     monkeypatch.setattr(parking, "_STILL_SECONDS", 0.3)
     log = LocalSeedLog(tmp_path)
     for topic in ("seeds.tasks", "seeds.tasks.control", "seeds.tasks.pages"):

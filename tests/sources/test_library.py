@@ -15,6 +15,7 @@ import pytest
 from site_spider.errors import ConfigError
 from site_spider.page.url import host_of
 from site_spider.sources.library import Library, SourceFolder, parse_source
+from tests.in_process import virtual_time
 
 
 def library(**texts: str) -> Library:
@@ -164,6 +165,6 @@ def test_files_are_followed_within_seconds(tmp_path: Path, caplog: pytest.LogCap
             await asyncio.sleep(0.01)
         following.cancel()
 
-    asyncio.run(asyncio.wait_for(run(), 300))
+    virtual_time.run(asyncio.wait_for(run(), 300))
     assert names(folder) == {"new"}
     assert "what it said before counts" in caplog.text

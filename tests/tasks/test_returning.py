@@ -44,7 +44,6 @@ class Log(LocalSeedLog):
 
 @pytest.fixture
 def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Log:
-    monkeypatch.setattr(parking, "_HEARD_SECONDS", 0.1)
     monkeypatch.setattr(parking, "_STILL_SECONDS", 0.5)
     monkeypatch.setattr(parking, "_LOOK_SECONDS", 0.02)
     log = Log(tmp_path)

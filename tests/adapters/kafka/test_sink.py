@@ -29,7 +29,9 @@ from tests.contracts.trials import (
     stopped,
     written,
 )
-from tests.real_servers import servers, variable
+from tests.real_servers import own_kafka, variable
+
+__all__ = ["own_kafka"]
 
 NOWHERE = "127.0.0.1:9"
 
@@ -137,25 +139,17 @@ def test_a_full_queue_of_the_client_is_waited_for(settings: dict[str, Any]) -> N
 # --- With a server of our own, which is killed and stopped ---
 
 
-@pytest.fixture(scope="module")
-def own_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    folder = tmp_path_factory.mktemp("kafka")
-    servers(folder, "start", "kafka")
-    yield folder
-    servers(folder, "kill", "kafka")
-
-
 @pytest.fixture
-def own_settings(own_server: Path) -> dict[str, Any]:
-    return kafka_settings(variable(own_server, "SITE_KAFKA_BROKERS", "kafka"))
+def own_settings(own_kafka: Path) -> dict[str, Any]:
+    return kafka_settings(variable(own_kafka, "SITE_KAFKA_BROKERS", "kafka"))
 
 
 @pytest.mark.servers
 def test_what_waits_in_the_client_is_not_produced_again(
-    own_server: Path, own_settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    own_kafka: Path, own_settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A write that gave up, one that was cancelled, and the one that succeeds in the end: one message."""
-    [broker] = pids(own_server / "kafka", "kafka")
+    [broker] = pids(own_kafka / "kafka", "kafka")
     batch = [page(number) for number in range(100)]
 
     async def scenario() -> list[Verdict]:
@@ -179,13 +173,13 @@ def test_what_waits_in_the_client_is_not_produced_again(
 
 @pytest.mark.servers
 async def test_closing_does_not_wait_for_a_broker_that_is_silent(
-    own_server: Path, own_settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    own_kafka: Path, own_settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The delivery has waited already, and a stop has to come to an end, before the client gives up."""
     monkeypatch.setattr(kafka_producer, "_CLOSE_SECONDS", 600.0)
     assert kafka_sink.CLOSE_SECONDS < CLOSE_SINK_SECONDS
     monkeypatch.setattr(kafka_sink, "CLOSE_SECONDS", 0.1)
-    [broker] = pids(own_server / "kafka", "kafka")
+    [broker] = pids(own_kafka / "kafka", "kafka")
 
     sink = KafkaSink.from_settings(own_settings)
     await sink.open()
