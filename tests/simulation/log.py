@@ -207,7 +207,7 @@ class SimConsumer(_Polled):
         self._paused: set[Partition] = set()
         self._ends: dict[Partition, int] = {}
         self._pending: _Commit | None = None
-        self._applies_at, self._turn = 0.0, 0
+        self._applies_at, self._heard_at, self._turn = 0.0, 0.0, 0
         self.process.consumers.append(self)
         self._join()
 
@@ -218,7 +218,9 @@ class SimConsumer(_Polled):
         return not (self.process.is_dead or self.process.is_frozen or self._is_closed)
 
     def hear(self, what: Callable[..., None], *args: Any) -> None:
-        self.arrive(self.broker.latency(), what, *args)
+        """In the order of the coordinator: it is one connection."""
+        self._heard_at = max(self._heard_at + 1e-6, Machine.now() + self.broker.latency())
+        self.arrive(self._heard_at - Machine.now(), what, *args)
 
     def rebalances(self) -> None:
         self.is_joining = False  # what it waited for will not come
@@ -226,8 +228,6 @@ class SimConsumer(_Polled):
         self.poke()
 
     def is_assigned(self, generation: int, assignment: frozenset[Partition]) -> None:
-        if generation < self.generation:
-            return  # overtaken by a later one; on a connection it could not be
         self.is_joining = False
         self.generation = generation  # of what is committed from now on, as the client's own thread does it
         self._assignment = assignment
