@@ -27,9 +27,8 @@ def test_kafka_and_elasticsearch_that_go_away_in_mid_crawl_lose_nothing(
 ) -> None:
     """One after the other: connections are reset and refused for a while, in the same crawl."""
     paths = [f"/slow/50/{number}" for number in range(SEEDS)]
-    deployment = on_servers
-    deployment.produce_pages(site.url, paths, 20)
-    run = deployment.start(
+    on_servers.produce_pages(site.url, paths, 20)
+    run = on_servers.start(
         *("-c", "4"),
         SITE_KAFKA_BROKERS=relays["kafka"].address,
         SITE_ELASTICSEARCH_HOSTS=f"http://{relays['elasticsearch'].address}",
@@ -41,11 +40,11 @@ def test_kafka_and_elasticsearch_that_go_away_in_mid_crawl_lose_nothing(
             lambda name=name: any(word in run.text() for word in AWAY[name]), 300, f"a line about {name}"
         )
         relays[name].heal()
-    wait_until(deployment.is_done, 300, "the end of the lag")
+    wait_until(on_servers.is_done, 300, "the end of the lag")
     run.terminate()
     assert run.wait(300) == 0
-    assert set(deployment.documents()) == set(paths)
-    assert deployment.dead_letters() == []
+    assert set(on_servers.documents()) == set(paths)
+    assert on_servers.dead_letters() == []
     assert "Traceback" not in run.text()
     warnings = [line for line in run.text().splitlines() if " WARNING: " in line]
     assert len(warnings) < 20, "\n".join(warnings)

@@ -35,10 +35,8 @@ def test_what_refuses_a_url_is_named_and_a_link_to_it_decides_on_the_exit_code(p
     assert explain(project, "http://127.0.0.1/", SITE_ALLOW_PRIVATE_HOSTS="true")[1] == 0
     assert explain(project, "ftp://a") == ({"seed": "url", "link": "url"}, 1)
     assert explain(project, f"{PUBLIC}/a", "--from", "http://9.9.9.9/")[0] == {"seed": None, "link": "scope"}
-    assert (
-        "--from: url: 'a.test' has no scheme"
-        in project.scrapy("urls", "explain", PUBLIC, "--from", "a.test").stderr
-    )
+    ran = project.scrapy("urls", "explain", PUBLIC, "--from", "a.test")
+    assert "--from: url: 'a.test' has no scheme" in ran.stderr
 
 
 def test_limits_of_length_and_depth_count_as_in_the_crawl(project: Project) -> None:

@@ -49,7 +49,11 @@ def test_schema_and_parser_agree(fields: dict[str, Any]) -> None:
         ({"webhook": "http://u:p@h/"}, "user name or password"),
         ({"rate": "0/s"}, "greater than 0"),
         ({"rate": "fast"}, "rate is 'fast': Input should be a valid number; write 50/s, 300/m or 1000/h"),
-        ({"expires": "soon"}, "; write 90s, 2h, 7d or a moment such as 2030-01-31T12:00Z"),
+        (
+            {"expires": "soon"},
+            "expires_at is 'soon': Input should be a valid datetime, input is too short; "
+            "write 90s, 2h, 7d or a moment such as 2030-01-31T12:00Z",
+        ),
         ({"max_pages": 0}, "max_pages is 0"),
         ({"weight": float("inf")}, "weight"),
         ({"colour": "red"}, "colour"),
