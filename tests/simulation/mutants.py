@@ -22,6 +22,7 @@ from site_spider.results.exactly_once import ExactlyOnce, TransactionCommits
 from site_spider.results.held import HeldResults
 from site_spider.results.dead_letters import DeadLetters
 from site_spider.results.results import _Pending
+from site_spider.spiders import conditional
 from site_spider.tasks.ending import Counting, Tally, TaskEnding
 from site_spider.tasks.parking import Leaving, Parking, _Returning
 from site_spider.tasks.rates import Overtaking
@@ -115,6 +116,13 @@ MUTANTS: dict[str, tuple[Any, str, str]] = {
         "self._send(message, _headers(message, reason), entry)",
         "self._completion.end_as(entry, Outcome.DEAD_LETTER)"),
     "a dead letter behind those put back stays": (PutBack.__contains__, "offset < self", "offset <= self"),
+    # pages that are asked for again
+    "a page that is unchanged becomes an empty one": (conditional.describe_check,
+        "result.unchanged = checked.unchanged", "pass"),
+    "a page that has changed counts as unchanged": (conditional._has_same_body,
+        "return bool(", "return bool(found) or ("),
+    "a change is said to be as old as the document": (conditional.describe_check,
+        "checked.changed_at or result.fetched_at", "checked.known.get('fetched_at') or result.fetched_at"),
     # exactly-once
     "a transaction in doubt counts as committed": (TransactionCommits._clear_up,
         "TransactionOutcome(committed)", "TransactionOutcome(True)"),

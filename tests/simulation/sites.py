@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tests.simulation.virtual import NETWORK, PROCESS, Machine
+from tests.simulation.virtual import NETWORK, PROCESS, Machine, sleep
 
 from scrapy import Request
 from scrapy.core.downloader.handlers.base import BaseDownloadHandler
@@ -36,12 +36,19 @@ class Page:
     trouble: str = ""
     bad_answers: int = 0  # before it answers well
     target: str = ""  # of a redirect
+    version: int = 0
+    changed_at: str = ""  # as in documents
+
+    @property
+    def etag(self) -> str:
+        """Half of the pages have none."""
+        return f'"{self.version}"' if len(self.url) % 2 else ""
 
     @property
     def body(self) -> str | None:
         if self.status is None:
             return None
-        return "".join(f'<a href="{link}">x</a>' for link in self.links) + f"<p>{self.url}</p>"
+        return "".join(f'<a href="{link}">x</a>' for link in self.links) + f"<p>{self.url} {self.version}</p>"
 
 
 class Sites:
@@ -111,12 +118,13 @@ class Web(BaseDownloadHandler):
         if process.downloads[host] > limit:
             world.violation("politeness", f"{process.downloads[host]} at {host} at once, not {limit}")
         try:
-            return await self._answer(world, request.url)
+            return await self._answer(world, request)
         finally:
             process.downloads[host] -= 1
 
-    async def _answer(self, world: World, url: str) -> Response:
-        rng, page = world.rng("web"), world.sites.pages.get(url)
+    async def _answer(self, world: World, request: Request) -> Response:
+        url, rng = request.url, world.rng("web")
+        page = world.sites.pages.get(url)
         world.fetched += 1
         world.trace("fetch", PROCESS.get().name, url)
         await asyncio.sleep(rng.uniform(0.5, 8) if rng.random() < 0.02 else rng.uniform(0.02, 0.3))
@@ -137,7 +145,9 @@ class Web(BaseDownloadHandler):
                     return HtmlResponse(url, status=429, body=b"slow down")
         if page.target:
             return HtmlResponse(url, status=302, headers={"Location": page.target}, body=b"")
-        headers = {"Content-Type": "text/html; charset=utf-8"}
+        if page.etag and request.headers.get("If-None-Match") == page.etag.encode():
+            return Response(url, status=304, headers={"ETag": page.etag})
+        headers = {"Content-Type": "text/html; charset=utf-8"} | ({"ETag": page.etag} if page.etag else {})
         return HtmlResponse(url, status=page.status or 200, headers=headers, body=(page.body or "").encode())
 
 
@@ -198,6 +208,25 @@ SecondSink = type("SecondSink", (SimSink,), {"name": "second"})
 ThirdSink = type("ThirdSink", (SimSink,), {"name": "third"})
 LogSink = type("LogSink", (SimSink,), {"name": "kafka"})  # what transactions store
 SINKS = (SimSink, SecondSink, ThirdSink)
+
+
+class SimResults:
+    """Reads back what the first sink has."""
+
+    address = "simulated"
+
+    @classmethod
+    def from_settings(cls, _settings: Any) -> SimResults:
+        return cls()
+
+    def known(self, url_ids: Sequence[str], _fields: Sequence[str]) -> dict[str, dict[str, Any]]:
+        world, name = SimSink.world, next(iter(SimSink.world.sinks))
+        sleep(world.rng("look-up").choice([0.002, 0.02, 0.2, 3.0]))
+        if "away" in world.sinks[name]:
+            raise SinkUnavailable("the store is away")
+        return {url_id: found for url_id in url_ids if (found := world.truth.in_store(url_id))}
+
+    def close(self) -> None: ...
 
 
 class NoStatistics(SimSink):

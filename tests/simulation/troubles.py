@@ -10,11 +10,12 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, closing, suppress
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, NamedTuple
 
 from tests.simulation.log import SimSeedLog
-from tests.simulation.virtual import Machine, sleep
+from tests.simulation.virtual import EPOCH, Machine, sleep
 from tests.simulation.world import Process, World
 
 from site_spider.dead_letter_replay import Replay
@@ -238,12 +239,17 @@ async def _order(world: World, rng: random.Random, verb: str) -> None:
     await asyncio.gather(*given)
 
 
+async def _change(world: World, rng: random.Random) -> None:
+    """Pages change, and are asked for again, as some others are."""
+    await world.operators[1].start(world.operators[1].check_again, rng)
+
+
 async def _replay(world: World, _rng: random.Random) -> None:
     await world.operators[1].start(world.operators[1].replay)
 
 
 _ALL = [_kill, _kill_in_rebalance, _kill_in_revocation, _stop, _stop_in_rebalance, _join, _expel, _rebalance]
-_ALL += [_broker_away, _leaders_away, _commits, _clock, _partitions, _replay]
+_ALL += [_broker_away, _leaders_away, _commits, _clock, _partitions, _change, _replay]
 ACTS: dict[str, Act] = {act.__name__[1:]: act for act in _ALL}
 ACTS["freeze"] = partial(_hold_up, state="is_frozen", seconds=(0.5, 5, 12, 60))
 ACTS["late"] = partial(_hold_up, state="is_late", seconds=(0.1, 0.5, 2, 8, 60))
@@ -261,6 +267,7 @@ GROUPS = {
     "tasks": (*(f"task_{verb}" for verb in VERBS), "task_pause", "task_resume"),
     "letters": ("replay",),
     "clocks": ("clock",),
+    "changes": ("change", "change"),
 }
 
 
@@ -317,6 +324,8 @@ class Operator:
                         raw.send(rng.choice(world.topics.tiers), b"x", rng.choice(NO_SEEDS))
                         continue
                     producers[task_id].send(seed)
+                    if task_id is None:
+                        world.sent[seed["url"]] = seed
                     world.truth.produced.update([task_id] if task_id is not None else [])
                     if number % 20 == 19:
                         sleep(rng.uniform(0, 0.5))
@@ -367,10 +376,39 @@ class Operator:
         self.world.truth.replayed_at = Machine.now()
         self._insist(lambda: Replay(log, dead_letters, lambda _message, _reason: None, tasks_of).run())
 
+    def check_again(self, rng: random.Random | None = None) -> None:
+        """Some pages, of which some change before; without `rng` those that are not stored as they are."""
+        world, truth = self.world, self.world.truth
+        known = [
+            url for url in world.sent if url not in world.sites.refused and truth.is_current(url) is not None
+        ]
+        if rng is not None:
+            known = rng.sample(known, min(len(known), rng.randrange(1, 9)))
+            for page in (world.sites.pages[url] for url in known if rng.random() < 0.6):
+                page.version += 1
+                page.changed_at = datetime.fromtimestamp(EPOCH + Machine.now(), UTC).isoformat(
+                    timespec="milliseconds"
+                )
+        else:
+            known = [url for url in known if not truth.is_current(url)]
+        topic = (rng or world.rng("checks")).choice(world.topics.tiers)
+        producer = self._insist(lambda: SeedProducer(world.settings, topic=topic))
+        for url in known:
+            seed = world.sent[url]
+            producer.send({**seed, "meta": {**seed["meta"], "if_changed": True}})
+        with suppress(LogUnavailable):
+            producer.close()
+
     def settle(self) -> None:
-        """Every task goes on to its end, but for those that are cancelled; none is resumed for nothing."""
+        """Every task goes on to its end, but for those that are cancelled; none is resumed for nothing.
+
+        When all is done, what has changed since is asked for again.
+        """
         for task_id in self.world.task_ids:
             self._insist(lambda task_id=task_id: self._settle(task_id))
+        while self.world.lag():
+            sleep(1.0)
+        self.check_again()
 
     def _settle(self, task_id: str) -> None:
         board = self._desk.board

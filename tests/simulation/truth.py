@@ -44,6 +44,9 @@ class Truth:
         self.stored: dict[str, Counter[str]] = defaultdict(Counter)  # url -> how often, by sink
         self.documents: dict[str, dict[str, Any]] = {}
         self.keys: dict[str, str] = {}  # of documents
+        self.before: dict[
+            Place, Counter[str]
+        ] = {}  # how often a page had been stored that is asked for again
         self.dead_letters: dict[Place, str] = {}
         self.set_aside_at: dict[str, float] = {}  # when a URL last became a dead letter
         self.replayed_at = 0.0  # when the last replay began
@@ -80,6 +83,8 @@ class Truth:
             return
         self.places[url].append((message.partition, message.offset))
         self.parked.discard(url)
+        if b'"if_changed"' in (message.value or b""):
+            self.before[*message.partition, message.offset] = Counter(self.stored[url])
         if any(name == MOVED for name, _value in message.headers):
             self.put_back.add(url)
         if (task_id := task_of(message.value)) is not None:
@@ -147,7 +152,11 @@ class Truth:
         for record in records if not self.world.have_clocks_jumped else ():
             url, fetched = str(record.document.get("url")), str(record.document.get("fetched_at") or "")
             there, here = self.documents.get(url, {}), record.document
-            if there.get("by") in (None, process.name) or str(there["fetched_at"]) <= fetched:
+            if (
+                here.get("unchanged")
+                or there.get("by") in (None, process.name)
+                or str(there["fetched_at"]) <= fetched
+            ):
                 continue
             if all(there.get(name) == here.get(name) for name in ("status", "body")):
                 continue  # the same document
@@ -157,15 +166,19 @@ class Truth:
 
     def store(self, sink: str, record: Record, by: str = "") -> None:
         url = str(record.document.get("url"))
-        self.world.trace("store", sink, url, record.document.get("status"))
+        is_same = "unchanged" if record.document.get("unchanged") else ""
+        self.world.trace("store", sink, url, record.document.get("status"), is_same)
         self.stored[url][sink] += 1
-        self.documents[url] = {**record.document, "by": by}
+        if not (is_same or record.document.get("status") or record.document.get("description")):
+            self.violation("a wrong document", f"{url}: empty")
+        before = self.documents.get(url, {}) if is_same else {}
+        self.documents[url] = {**before, **record.document, "by": by}
         if self.keys.setdefault(url, record.key) != record.key:
             self.violation("two documents", f"{url}: {self.keys[url]} and {record.key}")
         # a parked message and its offset are no transaction, and two operators may put it back twice
         line = self.world.sites.line_of(url)
-        was_put_back = not self.put_back.isdisjoint(line)
-        most = sum(len(self.places.get(page, ())) for page in line) if was_put_back else 1
+        is_again = not self.put_back.isdisjoint(line) or line[-1] in self.world.sent
+        most = sum(len(self.places.get(page, ())) for page in line) if is_again else 1
         if sink == "kafka" and self.stored[url][sink] > most and not self.was_replayed:
             self.violation("stored twice", url)
 
@@ -200,6 +213,10 @@ class Truth:
             return "no seed, and no dead letter"
         if task_of(message.value) in self.cancelled:
             return ""
+        if (before := self.before.get(where)) is not None and not self._is_expected(root, message):
+            missing = [sink for sink in self.world.sinks if self.stored[root][sink] <= before[sink]]
+            if missing:
+                return f"{root} was asked for again, and {missing} do not say what came of it"
         waiting = [root]
         while waiting:
             url = waiting.pop()
@@ -213,6 +230,17 @@ class Truth:
 
     def _is_stored(self, url: str) -> bool:
         return self.stored[url].keys() >= set(self.world.sinks)
+
+    def in_store(self, key: str) -> dict[str, Any]:
+        """The document with this key."""
+        return next((self.documents[url] for url, one in self.keys.items() if one == key), {})
+
+    def is_current(self, url: str) -> bool | None:
+        """Whether the document of a good page is as its site has it; None: no such page, or document."""
+        page = self.world.sites.pages[url]
+        if page.target or page.status != 200 or not self._is_stored(url):
+            return None
+        return bool(self.documents[url].get("body") == page.body)
 
     def _is_expected(self, url: str, besides: Message) -> bool:
         """Whether another message, not complete yet, has this page in its tree."""
@@ -250,6 +278,9 @@ class Truth:
             if not is_right and not (is_cancelled and found.get("description")):
                 said = f"{found.get('status')} {found.get('description')} {found.get('body')!r:.60}"
                 yield "a wrong document", f"{url}: {said}, not {there.status} {there.body!r:.60}"
+            changed_at = found.get("changed_at")
+            if changed_at and changed_at < there.changed_at and not self.world.have_clocks_jumped:
+                yield "a wrong time", f"{url}: changed at {there.changed_at}, not {changed_at}"
 
     def _wrong_letters(self) -> Iterator[tuple[str, str]]:
         for where in sorted(self.no_seeds - set(self.dead_letters)):

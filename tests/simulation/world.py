@@ -157,6 +157,7 @@ class World:
         self.sinks: dict[str, Counter[str]] = {name: Counter() for name in names}  # what is wrong with each
         self.fetched = self.deaths = 0
         self.have_clocks_jumped = self.is_produced = False
+        self.sent: dict[str, dict[str, Any]] = {}  # seeds of no task, by URL
         self.half_done: set[str] = set()  # tasks of which an order has failed
         self.owned_at = 0.0  # when each partition had an owner last, or a process came or went
         self.truth = Truth(self)
@@ -282,6 +283,7 @@ _SETTINGS = {
     "LOG_ENABLED": False,
     "SITE_SEED_LOG_CLASSES": {"local": _LOG, "kafka": _LOG},
     "SITE_SINK_CLASSES": {"kafka": f"{_SITES}.LogSink"},
+    "SITE_READER_CLASSES": dict.fromkeys(("kafka", f"{_SITES}.SimSink"), f"{_SITES}.SimResults"),
     "SITE_STATS_TO": f"{_SITES}.NoStatistics",
     "SITE_FRONTIER_SOCKET": False,
     "RETRY_TIMES": 2,
