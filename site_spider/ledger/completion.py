@@ -201,6 +201,9 @@ class SeedListener:
     def written(self, job: Job, document: Mapping[str, Any]) -> None:
         """The document of one of its pages goes to the sinks."""
 
+    def withdrawn(self, job: Job, url_id: str) -> None:
+        """This document of it is not written after all: its partition has left."""
+
     def leaves(self, entry: SeedInFlight) -> None:
         """A copy of its message goes to a topic, and may come back before it has ended as spilled."""
 
@@ -297,6 +300,12 @@ class Completion:
         """The document of a job's page goes to the sinks."""
         for tell in self._told["written"]:
             tell(job, document)
+
+    def withdrawn(self, job: Job, url_id: str) -> None:
+        """A document is not written. Should the partition come back, the seed has to be done anew."""
+        self.repeats.broken(job.entry)
+        for tell in self._told["withdrawn"]:
+            tell(job, url_id)
 
     def broken_off(self, request: Request) -> None:
         """A request is cancelled on its way, at the end of the process: its seed is not complete here."""

@@ -9,8 +9,9 @@ Theory of operation. Every accepted record is in exactly one of four places:
   linked from that record (`follower`), so it can neither overtake it nor be under way
   beside it, in the same batch or in another: the later document wins.
 
-It leaves when an answer is final. What comes back queues behind what waits (a new
-`order`), so one record that the sink can never take does not hold up all others.
+It leaves when an answer is final, or when it is its turn and nobody wants it any more (`is_void`).
+What comes back queues behind what waits (a new `order`), so one record that the sink can never take does
+not hold up all others.
 
 A batch that fails as a whole closes the gate (`_resume_at`) for a growing while. Until
 the next success the sink counts as unavailable and one batch at a time is handed out.
@@ -21,7 +22,7 @@ batch it is in ends up alone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import inf
@@ -71,6 +72,7 @@ class _QueuedRecord:
     order: int
     record: Record
     accepted_at: float
+    is_void: Callable[[], bool] | None
     attempts: int = 0
     follower: _QueuedRecord | None = None
 
@@ -89,6 +91,7 @@ class Batcher:
         self.backlog_count = 0  # accepted and without a final answer
         self.backlog_bytes = 0
         self.unavailable_since: float | None = None
+        self.void: list[int] = []
         self._ready: list[tuple[int, _QueuedRecord]] = []
         self._ready_bytes = 0
         self._paused: list[tuple[float, int, _QueuedRecord]] = []
@@ -119,12 +122,15 @@ class Batcher:
         """Whether what came last may be due before all that was ready: it is alone, or due at once."""
         return len(self._ready) <= 1 or self.is_hurried
 
-    def accept(self, record: Record, now: float) -> int:
-        """Take a record in; returns its ticket. Raises BatchError on a negative size."""
+    def accept(self, record: Record, now: float, is_void: Callable[[], bool] | None = None) -> int:
+        """Take a record in; returns its ticket. Raises BatchError on a negative size.
+
+        `is_void` is asked when its turn comes: True ends it, and `take_void` tells.
+        """
         if record.size_bytes < 0:
             raise BatchError(f"record {record.key!r} has a size of {record.size_bytes} bytes.")
         order = self._orders = self._orders + 1
-        entry = _QueuedRecord(order, order, record, now)
+        entry = _QueuedRecord(order, order, record, now, is_void)
         before = self._last_of_key.get(record.key)
         self._last_of_key[record.key] = entry
         self.backlog_count += 1
@@ -143,10 +149,16 @@ class Batcher:
         self._wake(now)
         if not self._is_due(now):
             return None
-        entries = self._gather()
+        if not (entries := self._gather()):
+            return None
         self._numbers += 1
         self._under_way[self._numbers] = entries
         return Batch(self._numbers, tuple([entry.record for entry in entries]))
+
+    def take_void(self) -> list[int]:
+        """Tickets of what was void when its turn came, each once."""
+        void, self.void = self.void, []
+        return void
 
     def next_at(self, now: float) -> float | None:
         """When to call `take` again if nothing else happens first; None: not before something does."""
@@ -222,12 +234,21 @@ class Batcher:
         room = self.limits.size_bytes >> self._halvings
         entries: list[_QueuedRecord] = []
         while self._ready and len(entries) < count:
-            size = self._ready[0][1].record.size_bytes
+            first = self._ready[0][1]
+            size = first.record.size_bytes
+            if first.is_void is not None and first.is_void():
+                heappop(self._ready)
+                self._ready_bytes -= size
+                self._end(first)
+                self.void.append(first.ticket)
+                continue
             if entries and size > room:
                 break
             room -= size
             self._ready_bytes -= size
             entries.append(heappop(self._ready)[1])
+        if not self.backlog_count:  # nothing is left that would find out that the sink is there again
+            self._open_gate()
         return entries
 
     # --- Moving one record ---

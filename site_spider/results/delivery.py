@@ -22,7 +22,7 @@ from functools import partial
 from math import inf
 
 from site_spider import runtime
-from site_spider.contracts.sink import Answer, Record, Sink, Verdict
+from site_spider.contracts.sink import ACKNOWLEDGED, Answer, Record, Sink, Verdict
 from site_spider.errors import BatchError, ConfigError, SinkUnavailable
 from site_spider.histogram import Histogram
 from site_spider.outage import Outage, until_there
@@ -97,6 +97,12 @@ class DeliveryLog:
         """The server wants some records again later."""
         if self._retries.admit(now):
             logger.warning("Sink %s wants %d records again later: %s", self._name, count, _shortened(reason))
+
+    def withdrawn(self, count: int) -> None:
+        """Some records will not be written."""
+        if count:
+            what = "results of partitions that have left; their next owner repeats the seeds"
+            logger.info("Sink %s does not get %d %s.", self._name, count, what)
 
 
 def _shortened(reason: str) -> str:
@@ -248,8 +254,17 @@ class Delivery:
         self._writing = True
         self._pump()
 
-    def submit(self, record: Record, done: OnVerdict, *, at_once: bool = False) -> None:
+    def submit(
+        self,
+        record: Record,
+        done: OnVerdict,
+        *,
+        at_once: bool = False,
+        is_void: Callable[[], bool] | None = None,
+    ) -> None:
         """Queue a record; `done` is called once, with the final answer: acknowledged or rejected.
+
+        What is void by its turn is not written, and `done` hears that it is acknowledged.
 
         It is called later, never from within. With `at_once` neither this record nor an earlier
         one waits for its batch to fill. Raises SinkUnavailable after `close`.
@@ -257,7 +272,7 @@ class Delivery:
         if self._closed:
             raise SinkUnavailable(f"{self.sink.name}: nothing can be delivered after the end of the crawl.")
         now = asyncio.get_running_loop().time()
-        self._done[self._batcher.accept(record, now)] = done
+        self._done[self._batcher.accept(record, now, is_void)] = done
         if at_once:
             self._batcher.flush()
         if at_once or self._timer is None or self._batcher.needs_look():
@@ -344,10 +359,22 @@ class Delivery:
             self._writes.add(write)
             write.add_done_callback(partial(self._written, batch, loop.time()))
             self._hearing.asked()
+        if self._batcher.void:
+            loop.call_soon(self._drop_void)
         moment = self._batcher.next_at(loop.time())
         if moment is not None and moment < self._timer_at:
             self._stop_timer()
             self._timer, self._timer_at = loop.call_at(moment, self._on_timer), moment
+
+    def _drop_void(self) -> None:
+        tickets = self._batcher.take_void()
+        self._said.withdrawn(len(tickets))
+        for ticket in tickets:
+            self._call(self._done.pop(ticket), ACKNOWLEDGED)
+        if self.backlog_count == 0:
+            self._drained.set()
+        if self.on_change:
+            self.on_change()
 
     def _on_timer(self) -> None:
         self._timer, self._timer_at = None, inf

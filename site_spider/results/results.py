@@ -132,7 +132,7 @@ class Results(SeedListener):
     def _hand_over(self, delivery: Delivery, pending: _Pending, at_once: bool) -> None:
         """The other sinks get the result all the same when one cannot be given it."""
         try:
-            delivery.submit(pending.record, pending.answered, at_once=at_once)
+            delivery.submit(pending.record, pending.answered, at_once=at_once, is_void=pending.is_void)
         except SinkUnavailable as error:  # the crawl has ended: the hold stays, so the seed is repeated
             logger.debug("A result comes after the end of the crawl: %s", error)
         except Exception as error:
@@ -173,6 +173,13 @@ class Results(SeedListener):
         elif job.parent is None:
             self._completion.ledger.decide(job.entry, Outcome.RESULT)
 
+    def withdraw(self, job: Job, record: Record) -> None:
+        """A sink does not get it."""
+        if record.kind == "result":
+            self._completion.withdrawn(job, record.key)
+        else:
+            self._completion.repeats.broken(job.entry)
+
     def settled(self, job: Job | None, record: Record, *, failed: bool, refusal: str) -> None:
         """Every sink has answered for one document."""
         self._commits.keep(job, record)
@@ -198,6 +205,13 @@ class _Pending:
         self.failed = failed
         self.sinks = 0
         self.refusal = ""
+
+    def is_void(self) -> bool:
+        """Whether its seed is another process's by now, which may have written a newer document."""
+        if self.job is None or self.job.entry.live or self.job.entry.then is not None:
+            return False
+        self.results.withdraw(self.job, self.record)
+        return True
 
     def answered(self, verdict: Verdict) -> None:
         self.sinks -= 1

@@ -236,6 +236,11 @@ class Tracker(SeedListener):
             page = CountedPage.of(job, document)
             tracked.pages[page.page] = page
 
+    def withdrawn(self, job: Job, url_id: str) -> None:
+        """As in SeedListener."""
+        if (tracked := self._left.get((job.entry.partition, job.entry.offset))) is not None:
+            tracked.pages.pop(CountedPage.of(job, {"url_id": url_id}).page, None)
+
     def trapped(self, job: Job, pattern: str) -> None:
         """A link of a job is not followed, as it leads into a trap."""
         if (tracked := self._tracked.get(job.entry)) is not None:

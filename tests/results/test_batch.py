@@ -56,6 +56,29 @@ def test_a_batch_is_due_by_the_age_of_its_oldest_record() -> None:
     assert batcher.next_at(6) is None
 
 
+def test_what_is_void_by_its_turn_is_left_out_and_what_waited_behind_it_is_not() -> None:
+    """The later document of the same key goes out at once."""
+    batcher, is_void = Batcher(LIMITS), False
+    ticket = batcher.accept(record("a"), 0, lambda: is_void)
+    accept(batcher, "b", "a", "c", "d")
+    is_void = True
+    assert keys_of(batcher.take(0)) == ["b", "a", "c", "d"]
+    assert (batcher.take_void(), batcher.backlog_count, batcher.backlog_bytes) == ([ticket], 4, 40)
+
+
+def test_a_sink_that_is_away_counts_as_there_when_nothing_waits_for_it_any_more() -> None:
+    """Else nothing would find out that it is back."""
+    batcher, is_void = Batcher(LIMITS), False
+    batcher.accept(record("a"), 0, lambda: is_void)
+    batch = batcher.take(1)
+    assert batch is not None
+    batcher.fail(batch.number, 1, 0)
+    is_void = True
+    assert batcher.unavailable_since == 1
+    assert batcher.take(20) is None
+    assert batcher.unavailable_since is None
+
+
 def test_a_retried_record_pauses_longer_each_time() -> None:
     """The pause doubles, while the sink counts as available because others pass."""
     batcher = Batcher(LIMITS)

@@ -93,6 +93,26 @@ async def test_batches_are_due_at_moments_that_have_come_during_an_outage(
     assert [item for item in caplog.records if item.exc_info] == []
 
 
+async def test_results_of_a_partition_that_has_left_are_not_written_when_the_sink_is_back(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Its next owner may have written newer ones meanwhile."""
+    caplog.set_level(logging.INFO)
+    sink, has_left = ScriptedSink(), False
+    sink.away = True
+    async with opened(sink) as delivery:
+        answers: list[Verdict] = []
+        for key in "ab":
+            delivery.submit(Record(key, {}, 10), answers.append, is_void=lambda: has_left)
+        kept = submit(delivery, "c")
+        await until(lambda: not delivery.available)
+        has_left, sink.away = True, False
+        await until(lambda: kept and len(answers) == 2)
+        assert sink.written == [["c"]]
+        assert delivery.backlog_count == 0
+    assert "Sink scripted does not get 2 results of partitions that have left" in caplog.text
+
+
 async def test_a_bug_after_a_record_was_accepted_is_told_to_the_owner_and_not_to_its_submitter(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

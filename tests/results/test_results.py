@@ -32,7 +32,7 @@ QUICK = BatchLimits(age_seconds=0.001)
 class BrokenDelivery(Delivery):
     """Has a bug, once a record is there or before."""
 
-    def submit(self, record: Any, done: Any, *, at_once: bool = False) -> None:
+    def submit(self, record: Any, done: Any, **how: Any) -> None:
         raise AttributeError("'Handle' object has no attribute 'when'")
 
 

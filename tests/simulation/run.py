@@ -173,7 +173,7 @@ async def _supervised(world: World, seconds: float, is_over: Callable[[], bool])
 async def _supervise(world: World) -> None:
     """As crawl_spider.sh: what ends by itself is started again."""
     for process in world.alive:
-        if process.has_ended and not process.is_stopping:
+        if process.has_ended and not (process.is_dead or process.is_stopping):
             if process.exit_code == 0:
                 world.violation(
                     "a process ended by itself",
