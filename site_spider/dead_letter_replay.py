@@ -212,9 +212,7 @@ def newest(log: SeedLog, topic: str, most: int) -> list[Letter]:
     return found[:most]
 
 
-def _with_headers(
-    messages: Iterable[Message], done: Mapping[Partition, PutBack], copies: Copies
-) -> Iterator[Letter]:
+def _with_headers(messages: Iterable[Message], done: Mapping[Partition, PutBack], copies: Copies) -> Iterator[Letter]:
     for message in filter(copies.is_first, messages):
         headers = {name: value.decode("utf-8", "backslashreplace") for name, value in message.headers}
         is_put_back = message.offset in done.get(message.partition, PutBack())
@@ -269,11 +267,7 @@ class Replay(Listener):
     """
 
     def __init__(
-        self,
-        log: SeedLog,
-        topic: str,
-        complain: Callable[[Message, str], None],
-        tasks_of: TasksOf | None = None,
+        self, log: SeedLog, topic: str, complain: Callable[[Message, str], None], tasks_of: TasksOf | None = None
     ) -> None:
         self._tasks_of = tasks_of
         self.replayed = 0
@@ -324,9 +318,7 @@ class Replay(Listener):
         while True:
             polled = consumer.poll(_POLL_SECONDS, _BATCH)
             # what comes later may be what was put back just now: a crawl that runs sets it aside again
-            messages = [
-                message for message in polled if message.offset < self._ends.get(message.partition, 0)
-            ]
+            messages = [message for message in polled if message.offset < self._ends.get(message.partition, 0)]
             send(messages)
             for message in messages:
                 self._note(message.partition, message.offset + 1)
@@ -335,11 +327,7 @@ class Replay(Listener):
                 return
 
     def _replay_chosen(
-        self,
-        consumer: Consumer,
-        send: _Send,
-        left: Mapping[Partition, Set[int]],
-        ends: Mapping[Partition, int],
+        self, consumer: Consumer, send: _Send, left: Mapping[Partition, Set[int]], ends: Mapping[Partition, int]
     ) -> None:
         """`left` does not have what another replay was quicker with."""
         start = {**ends, **{partition: min(offsets) for partition, offsets in left.items()}}
@@ -385,9 +373,7 @@ class Replay(Listener):
             if not origin:
                 self._skip(message, "it has no header origin_topic")
             elif TRUNCATED in headers:
-                self._skip(
-                    message, "it holds the beginning of its message only; the whole is where it came from"
-                )
+                self._skip(message, "it holds the beginning of its message only; the whole is where it came from")
             else:
                 task_id = None if tasks is None else tasks.before(origin, message.value)
                 under_way.append((message, task_id, producer.send(origin, message.key, message.value)))
@@ -453,7 +439,5 @@ class Replay(Listener):
 
 def _left(chosen: Chosen, done: Mapping[Partition, PutBack]) -> dict[Partition, set[int]]:
     """Those of partitions that there are, without what was put back."""
-    left = {
-        one: {at for at in offsets if at not in done[one]} for one, offsets in chosen.items() if one in done
-    }
+    left = {one: {at for at in offsets if at not in done[one]} for one, offsets in chosen.items() if one in done}
     return {partition: offsets for partition, offsets in left.items() if offsets}

@@ -128,6 +128,4 @@ def mapping(settings: SettingsView, name: str) -> dict[str, Any]:
 
 def _kind(value: object) -> str:
     """What it is, without showing it: it may hold a password."""
-    return {list: "a list", str: "text", type(None): "null", bool: "true or false"}.get(
-        type(value), "a number"
-    )
+    return {list: "a list", str: "text", type(None): "null", bool: "true or false"}.get(type(value), "a number")

@@ -21,12 +21,7 @@ _SWITCHES = ("true", "false", "True", "False", "0", "1")  # of settings such as 
 
 _SHORTEST = 4  # characters; a shorter one would be found in every second word
 _LONG_NAME = 8  # of a user without a password: then the name is one, as with tokens
-_SCRAPYS = (
-    "AWS_SECRET_ACCESS_KEY",
-    "AWS_SESSION_TOKEN",
-    "MAIL_PASS",
-    "DEFAULT_REQUEST_HEADERS",
-)
+_SCRAPYS = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "MAIL_PASS", "DEFAULT_REQUEST_HEADERS")
 _SECRET_NAME = re.compile(
     r"pass(word|wd|phrase)?$|secret|token|spill_key|session_token|credential|(api|access|private)_?key$"
     r"|\.key$|key\.(pem|password)$|jaas|oauthbearer\.config|auth|^headers$|cookie|notify_url$",

@@ -116,9 +116,7 @@ SITE_SPILL_KEY = ""  # signs spilled messages; a comma list: the first signs, ea
 SITE_DATA_DIR = "data"  # folder of the embedded default
 SITE_LOCAL_KEEP_SECONDS = 604_800  # complete seeds and statistics there, then they are forgotten; 0: never
 SITE_MAX_WAIT_SECONDS = 600  # a longer wait comes before every level, so that nothing starves
-SITE_RETRY_PAUSE_SECONDS = (
-    2.0  # before the first retry; doubled for each further one, plus up to half at random
-)
+SITE_RETRY_PAUSE_SECONDS = 2.0  # before the first retry; doubled for each further one, plus up to half at random
 SITE_RETRY_LONGEST_PAUSE_SECONDS = 120.0  # also the longest Retry-After that is kept
 SITE_RETRY_TIMES_BY_REASON: dict[str, int] = {}  # {"503": 5, "TimeoutError": 1}; else RETRY_TIMES
 SITE_ROBOTS_CACHE = 2000  # cached files, one for each origin, when ROBOTSTXT_OBEY is true
@@ -153,9 +151,7 @@ SITE_RESULT_FIELDS = ""  # a comma list, or JSON with other names ({"task_id": "
 SITE_TEXT = "off"  # plain: text, title and language of pages; main: text without navigation
 SITE_NOINDEX = "keep"  # drop_body: a page that says noindex keeps no body and no text
 SITE_CANONICAL = "note"  # merge: a link with the text of its canonical page is one document with it
-SITE_RECRAWL_MIN_SECONDS = (
-    3_600  # the shortest interval between checks of a page (`scrapy recrawl --adaptive`)
-)
+SITE_RECRAWL_MIN_SECONDS = 3_600  # the shortest interval between checks of a page (`scrapy recrawl --adaptive`)
 SITE_RECRAWL_MAX_SECONDS = 2_592_000  # the longest
 SITE_RECRAWL_FIRST_SECONDS = 86_400  # before the first check
 SITE_RECRAWL_ERROR_SECONDS = 21_600  # after a check that failed
@@ -205,13 +201,9 @@ SITE_DUPEFILTER_WAIT_SECONDS = 10  # during an outage of redis or local; then li
 # --- Service -----------------------------------------------------------------------------
 SITE_STATS_INTERVAL_SECONDS = 10
 SITE_CONSOLE_TOKEN = ""  # who knows it may open `scrapy console`; empty: everybody on this machine
-SITE_STATS_TO = (
-    ""  # elasticsearch, kafka, redis, local or dotted paths; empty: elasticsearch if set, else local
-)
+SITE_STATS_TO = ""  # elasticsearch, kafka, redis, local or dotted paths; empty: elasticsearch if set, else local
 SITE_STATS_WHEN = "interval,close"  # and idle: when nothing is in flight any more
-SITE_STATS_ID = (
-    "{host}-{process}-{start}"  # the name in documents; also {spider}, {group}, {topic}, or a path
-)
+SITE_STATS_ID = "{host}-{process}-{start}"  # the name in documents; also {spider}, {group}, {topic}, or a path
 SITE_STATS_TOPIC = ""  # what consoles read; empty: the seed topic with .stats behind it
 SITE_FRONTIER_SOCKET = True  # lets `scrapy frontier` of the same user ask what waits
 SITE_NOTIFY_URL = ""  # http(s)://... or mailto:...: is told of full memory, outages and a crawl that stands
@@ -223,9 +215,7 @@ SITE_IDLE_CLOSE_SECONDS = 0  # without a seed, after which a process ends with 0
 SITE_REVOKE_GRACE_SECONDS = 3  # for downloads of revoked partitions; the rest is repeated
 SITE_STARTUP_WAIT_SECONDS = 30  # for each server that does not answer at the start
 
-SITE_CALLBACK_TIMEOUT_SECONDS = (
-    120  # then the request of a callback fails, or the process with a blocked loop ends
-)
+SITE_CALLBACK_TIMEOUT_SECONDS = 120  # then the request of a callback fails, or the process with a blocked loop ends
 
 # --- Our classes, by dotted path -----------------------------------------------------
 SITE_SEED_LOG_CLASSES = {

@@ -47,12 +47,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--nightly", action="store_true", help="run the tests marked nightly, and many examples of properties"
     )
-    parser.addoption(
-        "--quick", action="store_true", help="run the tests that need no server and start no process"
-    )
-    parser.addoption(
-        "--figures", action="store_true", help="print what the run took, and keep it to tests/slow.toml"
-    )
+    parser.addoption("--quick", action="store_true", help="run the tests that need no server and start no process")
+    parser.addoption("--figures", action="store_true", help="print what the run took, and keep it to tests/slow.toml")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -130,8 +126,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     """One worker takes all tests of a module that share a fixture, which then is made once."""
     module = item.nodeid.partition("::")[0]
     shared = any(
-        found[-1].scope not in {"function", "session"}
-        or (found[-1].scope, found[-1].baseid) == ("session", module)
+        found[-1].scope not in {"function", "session"} or (found[-1].scope, found[-1].baseid) == ("session", module)
         for found in _fixtures(item).values()
     )
     if shared and item.get_closest_marker("xdist_group") is None:

@@ -31,9 +31,7 @@ def amtool(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def _run(path: str, *arguments: str | Path, check: bool) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [path, *map(str, arguments)], check=False, capture_output=True, text=True, timeout=300
-    )
+    done = subprocess.run([path, *map(str, arguments)], check=False, capture_output=True, text=True, timeout=300)
     if check and done.returncode != 0:
         pytest.fail(f"{Path(path).name} {' '.join(map(str, arguments))}:\n{done.stdout}{done.stderr}")
     return done

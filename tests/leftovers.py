@@ -59,12 +59,8 @@ class Leftovers:
 
     def __init__(self) -> None:
         self._mark = f"TESTS_WORKER={os.getpid()}"
-        self._temporary = Path(
-            tempfile.mkdtemp(prefix="site-tests-", dir="/tmp")
-        )  # for short paths of sockets
-        os.environ.setdefault(
-            "PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir()
-        )  # where tmp_path stays to be looked at
+        self._temporary = Path(tempfile.mkdtemp(prefix="site-tests-", dir="/tmp"))  # for short paths of sockets
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())  # where tmp_path stays to be looked at
         os.environ["TESTS_WORKER"] = str(os.getpid())
         os.environ["TMPDIR"] = str(self._temporary)
         os.environ["XDG_STATE_HOME"] = str(self._temporary / "site_spider-state")  # not ~/.local

@@ -127,8 +127,7 @@ def run_with_shared_servers(item: pytest.Item, nextitem: pytest.Item | None) -> 
 def revivals() -> list[str]:
     """A line for each server that had died."""
     return [
-        f"{server} had died and was started again; repeated: {', '.join(tests)}"
-        for server, tests in _revived().items()
+        f"{server} had died and was started again; repeated: {', '.join(tests)}" for server, tests in _revived().items()
     ]
 
 

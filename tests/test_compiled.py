@@ -29,8 +29,7 @@ CRAWLS = ("tests/frontier/test_link_slices.py", "tests/intake/test_repeats.py")
 WITHOUT = (
     "tests/engine/test_private_parts.py::test_no_private_part_is_used_outside_the_engine_folder",
     "tests/service/test_beginnings.py::test_a_seed_that_cannot_be_queued_is_set_aside",
-    "tests/service/test_beginnings.py"
-    "::test_an_error_of_the_frontier_counts_as_a_death_and_cannot_come_for_ever",
+    "tests/service/test_beginnings.py::test_an_error_of_the_frontier_counts_as_a_death_and_cannot_come_for_ever",
     "tests/service/test_beginnings.py::test_the_commit_of_a_crawl_that_fails_names_its_owner",
     "tests/service/test_rules.py::test_a_scheduler_that_fails_ends_the_process_instead_of_stalling_it",
     "tests/frontier/retry/test_retries.py::test_retries_wait_behind_the_seeds_redirected_ones_too",
@@ -64,17 +63,7 @@ def folder() -> Path:
 
 def passes(folder: Path, *tests: str) -> None:
     """With the compiled modules: -P and append keep the checkout behind them."""
-    options = (
-        "-P",
-        "-m",
-        "pytest",
-        "--import-mode=append",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "-m",
-        "not servers",
-    )
+    options = ("-P", "-m", "pytest", "--import-mode=append", "-q", "-p", "no:cacheprovider", "-m", "not servers")
     without = [f"--deselect={name}" for name in WITHOUT]
     ran = run(sys.executable, *options, *without, *tests, folder=folder)
     assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-1000:]
@@ -108,7 +97,5 @@ def test_a_checkout_is_pure(tmp_path: Path) -> None:
 def test_a_missing_compiler_is_named_with_its_package() -> None:
     built = run(sys.executable, "hatch_build.py", CC="/no/compiler", COMPILE_LEVEL="1")
     assert built.returncode == 1
-    assert built.stderr.startswith(
-        "hatch_build.py: there is no C compiler: '/no/compiler' is not on the PATH;"
-    )
+    assert built.stderr.startswith("hatch_build.py: there is no C compiler: '/no/compiler' is not on the PATH;")
     assert "apt-get install build-essential" in built.stderr

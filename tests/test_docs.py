@@ -27,9 +27,7 @@ from tools import docs
 
 ROOT = Path(__file__).resolve().parents[1]
 COMMANDS = ROOT / "docs" / "commands.md"
-DOCUMENTS = sorted(
-    [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")], key=lambda path: path.relative_to(ROOT)
-)
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")], key=lambda path: path.relative_to(ROOT))
 OURS = {name: value for name, value in vars(settings).items() if name.startswith("SITE_")}
 SCRAPYS = {
     name: value
@@ -152,10 +150,7 @@ def test_commands_and_files_in_the_documents_exist() -> None:
     }
     assert named
     text = (ROOT / "docs" / "own-spiders.md").read_text(encoding="utf-8")
-    theirs = {
-        *re.findall(r"^# (\S+\.py)$", text, re.MULTILINE),
-        *re.findall(r"> (tests/\S+)$", text, re.MULTILINE),
-    }
+    theirs = {*re.findall(r"^# (\S+\.py)$", text, re.MULTILINE), *re.findall(r"> (tests/\S+)$", text, re.MULTILINE)}
     missing = {(name, path) for name, path in named if path not in theirs and not (ROOT / path).exists()}
     assert sorted(missing) == []
 
@@ -333,9 +328,7 @@ def test_the_commands_for_other_projects_are_those_of_the_package() -> None:
     named = re.search(r"^- The commands work .*?: (.*?)\.(?: |$)", text, re.MULTILINE | re.DOTALL)
     assert named is not None
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    ours = set(project["entry-points"]["scrapy.commands"]) - {
-        module.name for module in iter_modules(scrapys.__path__)
-    }
+    ours = set(project["entry-points"]["scrapy.commands"]) - {module.name for module in iter_modules(scrapys.__path__)}
     assert set(re.findall(r"`([\w-]+)`", named[1])) == ours
 
 
@@ -354,9 +347,7 @@ def test_the_comparison_with_scrapy_has_the_defaults() -> None:
     text = (ROOT / "docs" / "from-scrapy.md").read_text(encoding="utf-8")
     theirs, ours = default_settings, settings
     domain = theirs.CONCURRENT_REQUESTS_PER_DOMAIN
-    assert (
-        f"| {theirs.CONCURRENT_REQUESTS}, and {domain} for a domain | {ours.CONCURRENT_REQUESTS}, and" in text
-    )
+    assert f"| {theirs.CONCURRENT_REQUESTS}, and {domain} for a domain | {ours.CONCURRENT_REQUESTS}, and" in text
     assert f"`DEPTH_LIMIT` is {ours.DEPTH_LIMIT};" in text
     sizes = theirs.DOWNLOAD_MAXSIZE // 2**30, theirs.DOWNLOAD_TIMEOUT, ours.DOWNLOAD_MAXSIZE // 2**20
     assert "| {} GiB, {} s | {} MiB, {} s |".format(*sizes, ours.DOWNLOAD_TIMEOUT) in text

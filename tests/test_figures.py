@@ -40,9 +40,7 @@ REASON = '"test_it.py" = "it burns"'
     ("seconds", "budget", "reasons", "said"),
     [
         pytest.param((0.6, 0.1), LARGE, "", "1 tests took over 0.5 s by the clock alone", id="waits"),
-        pytest.param(
-            (3, 3), LARGE, "", "3.0 s of CPU, and slow.toml has no reason for it: test_it", id="burns"
-        ),
+        pytest.param((3, 3), LARGE, "", "3.0 s of CPU, and slow.toml has no reason for it: test_it", id="burns"),
         pytest.param((3, 3), LARGE, REASON, "0 tests took over", id="with a reason"),
         pytest.param((3, 3), SMALL, REASON, "over the budget of", id="burns more"),
         pytest.param((3, 3), SLOW, REASON, "0 tests took over", id="a slow machine"),
@@ -50,12 +48,7 @@ REASON = '"test_it.py" = "it burns"'
     ],
 )
 def test_the_budget_is_in_cpu_time_and_the_clock_is_told_only(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    seconds: tuple[float, float],
-    budget: str,
-    reasons: str,
-    said: str,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: tuple[float, float], budget: str, reasons: str, said: str
 ) -> None:
     (tmp_path / "slow.toml").write_text(f"{budget}\nseconds = 0.5\n[tests]\n{reasons}\n")
     monkeypatch.setattr(figures, "BUDGET", tmp_path / "slow.toml")

@@ -58,9 +58,7 @@ def test_what_is_taken_away_is_no_fault(of_the_module):
 
 
 def test_processes_orphans_ports_and_files_are_told_and_what_fixtures_hold_is_not(tmp_path: Path) -> None:
-    (tmp_path / "conftest.py").write_text(
-        CONFTEST + "import tests.leftovers\ntests.leftovers.PATIENCE_SECONDS = 0.1"
-    )
+    (tmp_path / "conftest.py").write_text(CONFTEST + "import tests.leftovers\ntests.leftovers.PATIENCE_SECONDS = 0.1")
     (tmp_path / "test_some.py").write_text(TESTS)
     options = ["-q", "-p", "no:cacheprovider", "-W", "ignore", f"--rootdir={tmp_path}", "-c", os.devnull]
     done = subprocess.run(
@@ -73,15 +71,8 @@ def test_processes_orphans_ports_and_files_are_told_and_what_fixtures_hold_is_no
         check=False,
     )
     assert "6 passed, 4 errors" in done.stdout, done.stdout[-3000:]
-    for test, thing in {
-        "process": "process",
-        "orphan": "process",
-        "port": "listening socket",
-        "file": "file",
-    }.items():
-        (line,) = [
-            line for line in done.stdout.splitlines() if line.startswith("ERROR") and f"_{test} " in line
-        ]
+    for test, thing in {"process": "process", "orphan": "process", "port": "listening socket", "file": "file"}.items():
+        (line,) = [line for line in done.stdout.splitlines() if line.startswith("ERROR") and f"_{test} " in line]
         assert f"leaves behind: {thing} " in line
 
 

@@ -110,9 +110,7 @@ def own_spiders(reader: Reader, printed: dict[str, str]) -> Iterator[None]:
     """Modules of the package here, as in the copy."""
     spiders = import_module("site_spider.spiders")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            spiders, "__path__", [*spiders.__path__, str(reader.folder / "site_spider" / "spiders")]
-        )
+        patch.setattr(spiders, "__path__", [*spiders.__path__, str(reader.folder / "site_spider" / "spiders")])
         yield
 
 

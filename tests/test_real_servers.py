@@ -88,20 +88,8 @@ def run(tests: str, tmp_path: Path, *options: str) -> str:
     folder = str(tmp_path / "servers")
     (tmp_path / "conftest.py").write_text(CONFTEST.format(folder=folder))
     (tmp_path / "test_redis.py").write_text(tests)
-    environment = {
-        name: value for name, value in os.environ.items() if not name.startswith(("SITE_", "PYTEST_XDIST"))
-    }
-    options = (
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "-W",
-        "ignore",
-        f"--rootdir={tmp_path}",
-        "-c",
-        os.devnull,
-        *options,
-    )
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("SITE_", "PYTEST_XDIST"))}
+    options = ("-q", "-p", "no:cacheprovider", "-W", "ignore", f"--rootdir={tmp_path}", "-c", os.devnull, *options)
     try:
         done = subprocess.run(
             [sys.executable, "-m", "pytest", *options, str(tmp_path)],

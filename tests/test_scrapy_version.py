@@ -40,8 +40,7 @@ def test_the_version_needed_is_the_pinned_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "missing"),
-    [(["crawl", "crawl_spider"], ""), (["seed", "http://h.test/"], MISSING)],
+    ("command", "missing"), [(["crawl", "crawl_spider"], ""), (["seed", "http://h.test/"], MISSING)]
 )
 def test_every_command_says_so_in_one_line(tmp_path: Path, command: list[str], missing: str) -> None:
     """Exit code 78, as for a wrong setting: starting again does not help."""

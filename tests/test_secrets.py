@@ -88,6 +88,4 @@ def test_one_setting_by_itself() -> None:
 )
 def test_a_setting_of_any_shape_is_looked_at(value: Any) -> None:
     """Those of a wrong type are refused elsewhere."""
-    Redaction(secrets_of({"SITE_KAFKA_OPTIONS": value, "SITE_PROXIES": value, "SITE_SPILL_KEY": value}))(
-        "text"
-    )
+    Redaction(secrets_of({"SITE_KAFKA_OPTIONS": value, "SITE_PROXIES": value, "SITE_SPILL_KEY": value}))("text")

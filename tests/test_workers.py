@@ -24,9 +24,7 @@ def test_it(number, shared):
 """
 
 
-def test_one_worker_takes_all_tests_that_share_a_fixture(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_worker_takes_all_tests_that_share_a_fixture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """pytest-xdist does not see groups with pytest 9.2: each worker would make what is dear, servers too."""
     (tmp_path / "test_shared.py").write_text(TESTS)
     (tmp_path / "conftest.py").write_text("from tests.conftest import pytest_itemcollected\n")

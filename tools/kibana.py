@@ -31,13 +31,9 @@ _PREFIX = "site-spider-"
 _SERIES = {"line": "line", "area": "area_stacked", "bar": "bar_stacked", "rows": "bar_horizontal"}
 _TYPES = {"metric": "lnsMetric", "table": "lnsDatatable", "pie": "lnsPie"} | dict.fromkeys(_SERIES, "lnsXY")
 _NOTHING_ASKED = {"query": {"query": "", "language": "kuery"}, "filter": []}
-_VALUE = re.compile(
-    r"(?P<function>[a-z]+[0-9]*)(?:\((?P<field>[^()]+)\))?(?P<rate>/s)?(?: as (?P<label>.+))?"
-)
+_VALUE = re.compile(r"(?P<function>[a-z]+[0-9]*)(?:\((?P<field>[^()]+)\))?(?P<rate>/s)?(?: as (?P<label>.+))?")
 _PERCENTILE = re.compile(r"p([0-9]{2})")
-_NUMBERS = re.compile(
-    r"(^status|^depth|^retries|^redirects|_size|_ms|_num|_seconds|bytes|^seeds\..*|^queues\..*)$"
-)
+_NUMBERS = re.compile(r"(^status|^depth|^retries|^redirects|_size|_ms|_num|_seconds|bytes|^seeds\..*|^queues\..*)$")
 _BYTES = re.compile(r"(_size|bytes)$")
 _TERMS = {
     **{"missingBucket": False, "parentFormat": {"id": "terms"}, "include": [], "exclude": []},
@@ -123,9 +119,7 @@ def _of_group(group: str | Mapping[str, str], time_field: str, ordered: str | No
         params: dict[str, Any] = {"interval": "auto", "includeEmptyRows": True, "dropPartials": False}
         return _bucket(time_field, "date", "date_histogram", "interval", params, time_field)
     if not isinstance(group, str):
-        filters = [
-            {"input": {"query": query, "language": "lucene"}, "label": name} for name, query in group.items()
-        ]
+        filters = [{"input": {"query": query, "language": "lucene"}, "label": name} for name, query in group.items()]
         return _bucket("Filters", "string", "filters", "ordinal", {"filters": filters})
     field, _, size = group.partition(" ")
     order = {"type": "column", "columnId": ordered} if ordered else {"type": "alphabetical", "fallback": True}
@@ -199,9 +193,7 @@ def _objects(said: dict[str, Any]) -> Iterator[dict[str, Any]]:
     for name, view in views.items():
         nothing = {"fieldAttrs": "{}", "fieldFormatMap": "{}", "fields": "[]", "runtimeFieldMap": "{}"}
         own = {"title": view["title"], "name": view["name"], "timeFieldName": view["time"]}
-        yield _object(
-            "index-pattern", name, {**own, "allowHidden": False, **nothing, "sourceFilters": "[]"}, []
-        )
+        yield _object("index-pattern", name, {**own, "allowHidden": False, **nothing, "sourceFilters": "[]"}, [])
     for name, dashboard in said["dashboards"].items():
         panels = [_panel(one, views) for one in dashboard["panels"]]
         for number, panel in enumerate(panels):
@@ -213,9 +205,7 @@ def _objects(said: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield _object("dashboard", f"dashboard-{name}", *_dashboard(name, dashboard, panels, views))
 
 
-def _object(
-    kind: str, name: str, attributes: dict[str, Any], references: list[dict[str, str]]
-) -> dict[str, Any]:
+def _object(kind: str, name: str, attributes: dict[str, Any], references: list[dict[str, str]]) -> dict[str, Any]:
     head = {"attributes": attributes, "coreMigrationVersion": CORE, "id": f"{_PREFIX}{name}"}
     more = {"managed": False, "references": references, "type": kind}
     return {**head, **more, "typeMigrationVersion": VERSIONS[kind]}

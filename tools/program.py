@@ -28,9 +28,7 @@ def within(kind: type, least: float, most: float) -> Callable[[str], float]:
 
 def parser(name: str, description: str) -> argparse.ArgumentParser:
     kind = argparse.RawDescriptionHelpFormatter
-    return argparse.ArgumentParser(
-        prog=name, description=description, formatter_class=kind, allow_abbrev=False
-    )
+    return argparse.ArgumentParser(prog=name, description=description, formatter_class=kind, allow_abbrev=False)
 
 
 def say(text: str) -> None:

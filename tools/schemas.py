@@ -145,12 +145,7 @@ def _cookies() -> dict[str, Any]:
     return {
         "anyOf": [
             _NULL,
-            {
-                "type": "object",
-                "maxProperties": check.MAX_HEADERS,
-                "propertyNames": name,
-                "additionalProperties": text,
-            },
+            {"type": "object", "maxProperties": check.MAX_HEADERS, "propertyNames": name, "additionalProperties": text},
             {"type": "array", "maxItems": check.MAX_HEADERS, "items": long},
         ]
     }

@@ -54,8 +54,7 @@ def check_own_folder(folder: Path) -> None:
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022:
         raise PermissionError(
-            f"{folder} is no folder, belongs to another user, or can be written to by others; "
-            "remove it or set TMPDIR."
+            f"{folder} is no folder, belongs to another user, or can be written to by others; remove it or set TMPDIR."
         )
 
 

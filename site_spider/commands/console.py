@@ -66,9 +66,7 @@ class Command(SiteCommand):
 
         watch = FleetWatch.read(self.options, log, opts.group, opts.topic)
         topics = CrawlTopics.beside(self.options)
-        dead_letters = LettersAtHand(
-            log, topic_of(self.options), lambda producer: PutBackTasks(log, producer, topics)
-        )
+        dead_letters = LettersAtHand(log, topic_of(self.options), lambda producer: PutBackTasks(log, producer, topics))
         search = UrlSearch(
             log,
             topics=watch.topics,
@@ -84,7 +82,5 @@ class Command(SiteCommand):
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, task.cancel)
         if listening.is_secret_in_the_open:
-            self.complain(
-                "SITE_CONSOLE_TOKEN passes the network unencrypted; --certificate and --key encrypt it"
-            )
+            self.complain("SITE_CONSOLE_TOKEN passes the network unencrypted; --certificate and --key encrypt it")
         await console.serve(lambda address: show(f"The console is at {address}"))

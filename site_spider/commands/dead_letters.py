@@ -7,14 +7,7 @@ from contextlib import closing
 from itertools import islice
 
 from site_spider import options
-from site_spider.commands.output import (
-    Column,
-    add_format_option,
-    add_limit_option,
-    print_json,
-    print_table,
-    show,
-)
+from site_spider.commands.output import Column, add_format_option, add_limit_option, print_json, print_table, show
 from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
 from site_spider.contracts.seed_log import Message, SeedLog
 from site_spider.dead_letter_replay import SUFFIX, Letter, Replay, beginning, letters, topic_of
@@ -87,15 +80,11 @@ class Command(SiteCommand):
         seeds = topic.removesuffix(SUFFIX)
         known = (options.text(self.options, "SITE_DEAD_LETTER_TOPIC"), *Tiers.of(self.options).topics)
         if not any(log.partitions(name) for name in (topic, seeds)) and not {topic, seeds} & {*known}:
-            raise TopicMissing(
-                f"--topic is {given!r}, but neither {seeds} nor {topic} exists at {log.address}."
-            )
+            raise TopicMissing(f"--topic is {given!r}, but neither {seeds} nor {topic} exists at {log.address}.")
 
     def _replay(self, log: SeedLog, topic: str) -> None:
         topics = CrawlTopics.beside(self.options)
-        replay = Replay(
-            log, topic, self._complain_about, lambda producer: PutBackTasks(log, producer, topics)
-        )
+        replay = Replay(log, topic, self._complain_about, lambda producer: PutBackTasks(log, producer, topics))
         try:
             replay.run()
         finally:

@@ -67,9 +67,7 @@ def page(host: str, path: str) -> DemoPage:
 def seeds(port: int) -> list[str]:
     """Lines for `scrapy seed`: every front page, some single pages, and an address where nobody is."""
     fronts = [f"http://{host}:{port}/" for host in HOSTS]
-    single = (
-        f'{{"url": "http://127.0.0.2:{port}/article/1", "method": "HEAD", "meta": {{"url_id": "demo-head"}}}}'
-    )
+    single = f'{{"url": "http://127.0.0.2:{port}/article/1", "method": "HEAD", "meta": {{"url_id": "demo-head"}}}}'
     return [*fronts, single, f"http://127.0.0.3:{port}/no-such-page", f"http://{NOBODY}:{port}/"]
 
 
@@ -174,9 +172,7 @@ def _bound(stack: ExitStack, port: int) -> list[_DemoServer]:
                     servers.append(attempt.enter_context(_DemoServer((host, int(wanted)), _Handler)))
             except OSError as error:
                 if port or left == 1:
-                    raise ConfigError(
-                        f"--port is {port}, but it cannot be served on {host}: {error}"
-                    ) from error
+                    raise ConfigError(f"--port is {port}, but it cannot be served on {host}: {error}") from error
                 continue
             stack.push(attempt.pop_all())
             return servers

@@ -37,9 +37,7 @@ class Column:
     optional: bool = False
 
 
-def render(
-    columns: Sequence[Column], rows: Sequence[Sequence[object]], width: int | None = None
-) -> list[str]:
+def render(columns: Sequence[Column], rows: Sequence[Sequence[object]], width: int | None = None) -> list[str]:
     """The lines of a table, its head first; None stands as "-". `width` None: as wide as it takes."""
     cells = [[_cell(value) for value in row] for row in rows]
     widths = [max([len(column.title), *(len(row[i]) for row in cells)]) for i, column in enumerate(columns)]
@@ -137,7 +135,5 @@ def _thread_failed(failed: runtime.ThreadFailure) -> bool:
     return True
 
 
-def _print_traceback(
-    kind: type[BaseException], error: BaseException | None, where: TracebackType | None
-) -> None:
+def _print_traceback(kind: type[BaseException], error: BaseException | None, where: TracebackType | None) -> None:
     sys.stderr.write(escaped_lines("".join(traceback.format_exception(kind, error, where))))

@@ -16,26 +16,11 @@ from typing import Any
 from scrapy import Spider
 
 from site_spider import options, runtime
-from site_spider.commands.output import (
-    Column,
-    add_format_option,
-    add_group_options,
-    print_json,
-    print_table,
-    show,
-)
+from site_spider.commands.output import Column, add_format_option, add_group_options, print_json, print_table, show
 from site_spider.commands.site_command import SiteCommand
 from site_spider.contracts.seed_log import Partition, SeedLog, Topics, each_topic
 from site_spider.errors import LogUnavailable
-from site_spider.observe.progress import (
-    Progress,
-    Rate,
-    in_parked_topic,
-    in_seed_topic,
-    of_partition,
-    of_topics,
-    total,
-)
+from site_spider.observe.progress import Progress, Rate, in_parked_topic, in_seed_topic, of_partition, of_topics, total
 from site_spider.seed.tiers import CrawlTopics, Tiers
 from site_spider.service import config as parts
 from site_spider.service.log_lines import processes_of
@@ -360,8 +345,7 @@ class Command(SiteCommand):
             return
         show(f"Group {report.group} on topic {report.topic} at {report.address}")
         rows = [
-            [f"{each.topic}/{each.number}", p.done, p.in_flight, p.lag, p.end]
-            for each, p in report.partitions.items()
+            [f"{each.topic}/{each.number}", p.done, p.in_flight, p.lag, p.end] for each, p in report.partitions.items()
         ]
         whole = report.total
         print_table(_COLUMNS, [*rows, ["total", whole.done, whole.in_flight, whole.lag, None]])

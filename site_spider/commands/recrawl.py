@@ -22,14 +22,7 @@ from site_spider.commands.output import show
 from site_spider.commands.site_command import EXIT_FAILED, SiteCommand, above_zero
 from site_spider.contracts.seed_log import MessagePlace, Producer, SeedLog
 from site_spider.contracts.sink import ResultReader
-from site_spider.errors import (
-    ConfigError,
-    LogUnavailable,
-    SeedError,
-    SinkRejected,
-    SinkUnavailable,
-    TopicMissing,
-)
+from site_spider.errors import ConfigError, LogUnavailable, SeedError, SinkRejected, SinkUnavailable, TopicMissing
 from site_spider.outage import Outage
 from site_spider.page.sitemap import is_listing
 from site_spider.results.document import result_fields
@@ -189,9 +182,7 @@ class Recrawl:
         batch, now, began = runtime.token_hex(8), runtime.now(UTC), runtime.monotonic()
         deadline = began + LEASE_SECONDS / 2  # long before anybody thinks that it is over
         claims = {url_id: CheckClaim.new(wanted[url_id], now, batch) for url_id in seeds}
-        won = self._exchange(
-            {url_id: (wanted[url_id][CLAIM], claim.text) for url_id, claim in claims.items()}
-        )
+        won = self._exchange({url_id: (wanted[url_id][CLAIM], claim.text) for url_id, claim in claims.items()})
         self._learn(runtime.monotonic() - began)
         sent = {}
         for url_id in won:
@@ -301,9 +292,7 @@ class Command(SiteCommand):
         which.add_argument("--adaptive", action="store_true", help="pages whose next_at is over (default)")
         parser.add_argument("--task-id", metavar="ID", help="only pages of this task")
         parser.add_argument("--host", metavar="H", type=str.lower, help="only pages of this host")
-        parser.add_argument(
-            "--limit", metavar="N", type=above_zero, default=sys.maxsize, help="pages at most"
-        )
+        parser.add_argument("--limit", metavar="N", type=above_zero, default=sys.maxsize, help="pages at most")
         parser.add_argument("--topic", metavar="T", help="produce to T instead of SITE_SEED_TOPIC")
         parser.add_argument("--not-extract", action="store_true", help="do not follow links")
         parser.add_argument("--dry-run", action="store_true", help="show the URLs that are due; no more")

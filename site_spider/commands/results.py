@@ -10,14 +10,7 @@ from contextlib import closing
 from itertools import islice
 from typing import Any, cast
 
-from site_spider.commands.output import (
-    Column,
-    add_format_option,
-    add_limit_option,
-    print_json,
-    print_table,
-    show,
-)
+from site_spider.commands.output import Column, add_format_option, add_limit_option, print_json, print_table, show
 from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
 from site_spider.contracts.sink import ResultReader, StatusFilter
 from site_spider.service import config as parts
@@ -76,11 +69,7 @@ class DocumentsCommand(SiteCommand):
                 self.exitcode = EXIT_FAILED
 
     def _show_some(
-        self,
-        reader: ResultReader,
-        status: StatusFilter,
-        fields: Mapping[str, str],
-        opts: argparse.Namespace,
+        self, reader: ResultReader, status: StatusFilter, fields: Mapping[str, str], opts: argparse.Namespace
     ) -> None:
         """Those that fit, up to the limit; on stderr, of how many."""
         limit = opts.limit or None
@@ -141,9 +130,7 @@ class Command(DocumentsCommand):
 
     def add_own_options(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--url-id", dest="key", metavar="ID", help="only the document with this url_id")
-        parser.add_argument(
-            "--status", metavar="S", help="only this HTTP status; none: pages without an answer"
-        )
+        parser.add_argument("--status", metavar="S", help="only this HTTP status; none: pages without an answer")
 
     def status(self, opts: argparse.Namespace) -> StatusFilter:
         if opts.status is None:

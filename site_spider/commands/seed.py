@@ -114,9 +114,7 @@ class Seeding(SeedStream):
         for name in names:
             if name not in self._moved:
                 self._moved.add(name)
-                self._complain(
-                    number, f"{name} stands beside the URL; it is taken as meta.{name}, here and below"
-                )
+                self._complain(number, f"{name} stands beside the URL; it is taken as meta.{name}, here and below")
 
     def _answered(self, number: int, future: Future[MessagePlace]) -> None:
         try:
@@ -248,15 +246,7 @@ def _opened(name: str) -> Iterator[BinaryIO]:
 def _bar(stream: BinaryIO) -> tqdm[NoReturn]:
     """A progress bar on stderr if that is a terminal; without an end when the length is not known."""
     size = Path(f"/dev/fd/{stream.fileno()}").stat().st_size if stream.seekable() else 0
-    return tqdm(
-        total=size or None,
-        desc="seeds",
-        unit="B",
-        unit_scale=True,
-        disable=None,
-        file=sys.stderr,
-        leave=False,
-    )
+    return tqdm(total=size or None, desc="seeds", unit="B", unit_scale=True, disable=None, file=sys.stderr, leave=False)
 
 
 class _Lag(NamedTuple):

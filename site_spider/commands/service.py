@@ -63,12 +63,7 @@ class Command(SiteCommand):
         add_format_option(parser)
         for flag, what in (("-a", "NAME=VALUE"), ("-o", "FILE"), ("-O", "FILE")):
             parser.add_argument(
-                flag,
-                dest=f"crawl{flag}",
-                metavar=what,
-                action="append",
-                default=[],
-                help="as of scrapy crawl",
+                flag, dest=f"crawl{flag}", metavar=what, action="append", default=[], help="as of scrapy crawl"
             )
 
     def process_options(self, args: list[str], opts: argparse.Namespace) -> None:

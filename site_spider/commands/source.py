@@ -54,9 +54,7 @@ class Command(SiteCommand):
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         super().add_options(parser)
-        parser.add_argument(
-            "--url", metavar="URL", help="the URL of the saved page; without a page, the URL to fetch"
-        )
+        parser.add_argument("--url", metavar="URL", help="the URL of the saved page; without a page, the URL to fetch")
         add_format_option(parser)
 
     def work(self, opts: argparse.Namespace) -> None:

@@ -23,15 +23,7 @@ from site_spider.service import config as parts
 from site_spider.service.config import check_ends_are_told, guard_of, spill_keys
 from site_spider.sources.library import parse, read_with
 from site_spider.tasks.control_log import Endings, read_endings, send
-from site_spider.tasks.declaration import (
-    BadTask,
-    Task,
-    TaskRules,
-    anew,
-    declared,
-    moment_or_span,
-    span,
-)
+from site_spider.tasks.declaration import BadTask, Task, TaskRules, anew, declared, moment_or_span, span
 from site_spider.tasks.ending import TaskEnding
 from site_spider.tasks.follower import TopicView
 from site_spider.tasks.group_work import attempts_of, tried
@@ -69,12 +61,7 @@ _OPTIONS: Mapping[str, tuple[str, Any, str, str]] = {
     "--max-pages": ("max_pages", int, "N", "pages of the task; then it is paused"),
     "--max-pages-host": ("max_pages_host", int, "N", "pages of one host; then its links are filtered"),
     "--max-bytes": ("max_bytes", int, "N", "bytes of its pages; then it is paused"),
-    "--max-time": (
-        "max_time",
-        _checked(span),
-        "T",
-        "90s, 15m, 2h or 7d from its first seed; then it is paused",
-    ),
+    "--max-time": ("max_time", _checked(span), "T", "90s, 15m, 2h or 7d from its first seed; then it is paused"),
     "--depth": ("depth", int, "N", "hops from the seed (default: DEPTH_LIMIT)"),
     "--scope": ("scope", str, "S", "host, domain or any (default: SITE_LINK_SCOPE)"),
     "--rate": ("rate", str, "R", "pages of all processes together, such as 50/s or 300/m"),
@@ -309,9 +296,7 @@ class Command(SiteCommand):
         """Nothing is known of it any more; its results stay. None of its seeds may be left."""
         facts = self._orders.known(may_be_new=False)
         if facts.parked:
-            raise BadTask(
-                f"{facts.parked} messages of {self.task_id!r} are parked; resume or cancel it first"
-            )
+            raise BadTask(f"{facts.parked} messages of {self.task_id!r} are parked; resume or cancel it first")
         if not facts.is_ended and (facts.is_closed or facts.is_over):
             raise BadTask(f"{self.task_id!r} is about to end; say first: scrapy task wait {self.task_id}")
         if self._has_seeds():

@@ -119,7 +119,5 @@ def _pace(document: dict[str, Any]) -> Iterator[str]:
         yield f"time left      {progress['time_left']}"
     for name, rate in rates.items():
         if rate is not None:
-            said = (
-                f"{rate['done']:,.1f} seeds/s, {rate['pages']:,.1f} pages/s, {rate['bytes'] / 1e6:,.2f} MB/s"
-            )
+            said = f"{rate['done']:,.1f} seeds/s, {rate['pages']:,.1f} pages/s, {rate['bytes'] / 1e6:,.2f} MB/s"
             yield f"rate {name:<9} {said}"

@@ -58,12 +58,8 @@ class Command(SiteCommand):
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         super().add_options(parser)
         parser.add_argument("--task-id", metavar="ID", help="as a URL of this task")
-        parser.add_argument(
-            "--from", dest="seed", metavar="URL", help="of the seed on whose page the link is"
-        )
-        parser.add_argument(
-            "--depth", metavar="N", type=above_zero, default=1, help="links from the seed to it (1)"
-        )
+        parser.add_argument("--from", dest="seed", metavar="URL", help="of the seed on whose page the link is")
+        parser.add_argument("--depth", metavar="N", type=above_zero, default=1, help="links from the seed to it (1)")
         add_format_option(parser)
 
     def work(self, opts: argparse.Namespace) -> None:
@@ -84,9 +80,7 @@ class Command(SiteCommand):
             said = {"url": opts.args[1], "task_id": opts.task_id, "refused_by": refused}
             print_json({**said, "checks": [check._asdict() for check in checks]})
         else:
-            print_table(
-                _COLUMNS, [(one.name, _WORDS[one.seed], _WORDS[one.link], one.says) for one in checks]
-            )
+            print_table(_COLUMNS, [(one.name, _WORDS[one.seed], _WORDS[one.link], one.says) for one in checks])
         if refused["link"] is not None:
             self.exitcode = EXIT_FAILED
 
@@ -99,9 +93,7 @@ class Command(SiteCommand):
                 raise BadTask(f"nobody has declared the task {task_id!r}; leave out --task-id")
             return TaskRules(task), desk.board.phase(task_id)
 
-    def _checks(
-        self, url: str, rules: TaskRules | None, phase: Phase, opts: argparse.Namespace
-    ) -> Iterator[UrlCheck]:
+    def _checks(self, url: str, rules: TaskRules | None, phase: Phase, opts: argparse.Namespace) -> Iterator[UrlCheck]:
         try:
             url = check_url(url)
             canonical = canonical_url(url)
@@ -138,10 +130,7 @@ class Command(SiteCommand):
             yield UrlCheck("trap", None, None, f"known to processes alone; its pattern: {pattern}")
 
     def _limits(self, url: str, rules: TaskRules | None, depth: int) -> Iterator[UrlCheck]:
-        for name, count, setting in (
-            ("length", len(url), "URLLENGTH_LIMIT"),
-            ("depth", depth, "DEPTH_LIMIT"),
-        ):
+        for name, count, setting in (("length", len(url), "URLLENGTH_LIMIT"), ("depth", depth, "DEPTH_LIMIT")):
             most = options.integer(self.options, setting)
             if most and not (name == "depth" and rules is not None and rules.depth is not None):
                 yield UrlCheck(name, None, count <= most, f"{count}; {setting} is {most}")
@@ -169,7 +158,5 @@ class Command(SiteCommand):
             return UrlCheck("address", None, None, f"{host} has none now: {error}")
         may_reach = parts.guard_of(self.options)
         is_open = any(may_reach(host, address) for address in found)
-        said: Any = ", ".join(found[:5]) + (
-            "" if is_open else ": private, and SITE_ALLOW_PRIVATE_HOSTS is false"
-        )
+        said: Any = ", ".join(found[:5]) + ("" if is_open else ": private, and SITE_ALLOW_PRIVATE_HOSTS is false")
         return UrlCheck("address", is_open, is_open, said)

@@ -188,9 +188,7 @@ class Fleet:
         if len(self._seen) < MOST_PROCESSES:
             return True
         over = [
-            name
-            for name, seen in self._seen.items()
-            if seen.state.is_ended or now - seen.at > SILENT_FOR_GOOD_SECONDS
+            name for name, seen in self._seen.items() if seen.state.is_ended or now - seen.at > SILENT_FOR_GOOD_SECONDS
         ]
         far = [name for name, seen in self._seen.items() if is_near and not seen.is_near]
         if not over and not far:

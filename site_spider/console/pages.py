@@ -12,25 +12,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from site_spider.console import rules
-from site_spider.console.fleet import (
-    BYTES,
-    DONE,
-    PAGES,
-    STEP_SECONDS,
-    WINDOW_SECONDS,
-    Life,
-    View,
-    Weight,
-    summed,
-)
-from site_spider.console.reading import (
-    NO_TASK,
-    OTHER_TASKS,
-    HostState,
-    ProcessState,
-    SinkState,
-    TaskFigures,
-)
+from site_spider.console.fleet import BYTES, DONE, PAGES, STEP_SECONDS, WINDOW_SECONDS, Life, View, Weight, summed
+from site_spider.console.reading import NO_TASK, OTHER_TASKS, HostState, ProcessState, SinkState, TaskFigures
 from site_spider.console.reading import tasks as tasks_of
 from site_spider.console.rules import causes, verdict
 from site_spider.dead_letter_replay import Letter, beginning
@@ -72,9 +55,7 @@ _SHOWN_CHARACTERS = 300
 _MOST_ERROR = 500
 
 
-def failures(
-    view: View, dead_letters: Sequence[Letter], topic: str, reason: str = "", wanted: str = ""
-) -> Document:
+def failures(view: View, dead_letters: Sequence[Letter], topic: str, reason: str = "", wanted: str = "") -> Document:
     """The document; `reason` and `wanted` choose examples."""
     states = [seen.state for seen in view.fleet.seen.values()]
     examples = [
@@ -127,13 +108,9 @@ def tasks(view: View, wanted: str = "") -> Document:
     figures = {task.task_id: task for task in _figures(view)}
     known = sorted(view.tasks, key=lambda task: (_ORDER.get(task.state, 2), -task.parked, task.task_id))
     named = {task.task_id for task in known}
-    rows = [
-        _row(task, figures.get(task.task_id, _NO_TASKS)) for task in known if matches(wanted, task.task_id)
-    ]
+    rows = [_row(task, figures.get(task.task_id, _NO_TASKS)) for task in known if matches(wanted, task.task_id)]
     rows += [
-        _undeclared(each)
-        for each in figures.values()
-        if each.task_id not in named and matches(wanted, each.task_id)
+        _undeclared(each) for each in figures.values() if each.task_id not in named and matches(wanted, each.task_id)
     ]
     return heading(view, "tasks") | {
         "wanted": wanted,

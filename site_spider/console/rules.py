@@ -150,9 +150,7 @@ def _sinks(view: View) -> Iterator[Cause]:
         backlog = sum(sink.backlog for state in states for sink in state.sinks if sink.name == name)
         paused = _paused_words(view, "sink") or "New seeds wait"
         whole, say = plural(len(living), "process"), "says" if len(living) == 1 else "say"
-        text = (
-            f"{paused}: sink {name} away, as {len(states)} of {whole} {say}; {backlog:,} results wait for it."
-        )
+        text = f"{paused}: sink {name} away, as {len(states)} of {whole} {say}; {backlog:,} results wait for it."
         yield Cause(Weight.STOP, text, "sinks")
 
 
@@ -302,9 +300,7 @@ def _unowned(view: View) -> Iterator[Cause]:
 
 def _reasons(counts: Counter[str]) -> str:
     named = [
-        f"{name.replace('_', ' ')} {count:,.0f}"
-        for name, count in counts.most_common(_MOST_NAMES)
-        if count >= 0.5
+        f"{name.replace('_', ' ')} {count:,.0f}" for name, count in counts.most_common(_MOST_NAMES) if count >= 0.5
     ]
     return f" (pages: {', '.join(named)})" if named else ""
 

@@ -230,10 +230,7 @@ class Handlers:
         """Serve until cancelled; `started` hears the address. Raises ConfigError."""
         listening = self._listening
         runner = web.AppRunner(
-            self.application(),
-            access_log=None,
-            keepalive_timeout=_KEEP_ALIVE_SECONDS,
-            shutdown_timeout=_CLOSE_SECONDS,
+            self.application(), access_log=None, keepalive_timeout=_KEEP_ALIVE_SECONDS, shutdown_timeout=_CLOSE_SECONDS
         )
         await runner.setup()
         try:
@@ -267,11 +264,7 @@ class Handlers:
         """Reasons, examples, dead letters."""
         letters, trouble = await self._dead_letters.newest()
         document = pages.failures(
-            self._look(),
-            letters,
-            self._dead_letters.topic,
-            _query(request, "reason"),
-            _query(request, "wanted"),
+            self._look(), letters, self._dead_letters.topic, _query(request, "reason"), _query(request, "wanted")
         )
         document["troubles"] += [trouble] if trouble else []
         return self._answer(request, document | {"said": _query(request, "said")})
@@ -359,9 +352,7 @@ class Handlers:
 
         async def work() -> str:
             async with self._one_order:
-                ordered = await asyncio.to_thread(
-                    self._watch.tasks.order, verb, task_id, words, is_told_of=is_told_of
-                )
+                ordered = await asyncio.to_thread(self._watch.tasks.order, verb, task_id, words, is_told_of=is_told_of)
             await self._watch.look_at_tasks()
             return ordered.said
 
@@ -406,11 +397,7 @@ class Handlers:
     async def healthz(self, _request: web.Request) -> web.Response:
         """Whether all processes of this host answer."""
         running, silent, _ = await self._watch.neighbours.ask_all(b"0")
-        document = {
-            "healthy": bool(running) and not silent,
-            "processes": len(running) + len(silent),
-            "silent": silent,
-        }
+        document = {"healthy": bool(running) and not silent, "processes": len(running) + len(silent), "silent": silent}
         response = self._rendering.json(document)
         response.set_status(200 if document["healthy"] else 503)
         return response
@@ -427,9 +414,7 @@ def _hosts(view: View, request: web.Request) -> Document:
 _SHOWN: Mapping[str, Callable[[View, web.Request], Document]] = {
     "/": lambda view, _: pages.overview(view),
     "/tasks": lambda view, request: pages.tasks(view, _query(request, "wanted")),
-    "/task": lambda view, request: pages.task(
-        view, request.query.get("id", "")[:_LONGEST_ID], _query(request, "said")
-    ),
+    "/task": lambda view, request: pages.task(view, request.query.get("id", "")[:_LONGEST_ID], _query(request, "said")),
     "/processes": lambda view, request: pages.processes(view, _query(request, "wanted")),
     "/sinks": lambda view, _: pages.sinks(view),
 }

@@ -8,15 +8,7 @@ from contextlib import closing
 from typing import Any, NamedTuple
 
 from site_spider import runtime
-from site_spider.contracts.seed_log import (
-    Message,
-    Partition,
-    PartitionProgress,
-    Position,
-    SeedLog,
-    Topics,
-    each_topic,
-)
+from site_spider.contracts.seed_log import Message, Partition, PartitionProgress, Position, SeedLog, Topics, each_topic
 from site_spider.contracts.sink import ResultReader
 from site_spider.dead_letter_replay import newest
 from site_spider.errors import SeedError, SiteSpiderError
@@ -130,9 +122,7 @@ class UrlSearch:
             found["messages"] = [*before, *here]
         return found | {"is_read_to_the_end": not reading.is_cut}
 
-    def _open_messages(
-        self, parts: dict[Partition, PartitionProgress], partition: Partition
-    ) -> Iterator[Message]:
+    def _open_messages(self, parts: dict[Partition, PartitionProgress], partition: Partition) -> Iterator[Message]:
         """Of this partition, all that are not below the watermark."""
         committed = parts[partition].committed
         first = parts[partition].start if committed is None else committed.offset

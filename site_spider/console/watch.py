@@ -19,15 +19,7 @@ from scrapy.settings import BaseSettings
 from site_spider import options, runtime
 from site_spider.console.fleet import MOST_PROCESSES, WINDOW_SECONDS, Fleet, LogView, View
 from site_spider.console.reading import ProcessState, state_of
-from site_spider.contracts.seed_log import (
-    LogName,
-    Message,
-    Partition,
-    SeedLog,
-    Topics,
-    each_topic,
-    name_of,
-)
+from site_spider.contracts.seed_log import LogName, Message, Partition, SeedLog, Topics, each_topic, name_of
 from site_spider.errors import SiteSpiderError, TopicMissing
 from site_spider.observe import frontier_socket
 from site_spider.observe.frontier_socket import OddSnapshot, parsed
@@ -198,9 +190,7 @@ class Neighbours:
         """What those of this log answer: a number asks for a snapshot with so many of the largest hosts."""
         found = await asyncio.to_thread(frontier_socket.alive)
         await self._learn_own_name()
-        self._others = {
-            path: name for path, name in self._others.items() if path in found and self._own.identity
-        }
+        self._others = {path: name for path, name in self._others.items() if path in found and self._own.identity}
         paths = [path for path in islice(found, _MOST_PROCESSES) if path not in self._others]
         turns = asyncio.Semaphore(_AT_ONCE)
 

@@ -204,9 +204,7 @@ class TransactionalConsumer(Consumer, Protocol):
 class Producer(Protocol):
     """Appends messages. Threads may share it."""
 
-    def send(
-        self, topic: str, key: bytes | None, value: bytes | None, headers: Headers = ()
-    ) -> Future[MessagePlace]:
+    def send(self, topic: str, key: bytes | None, value: bytes | None, headers: Headers = ()) -> Future[MessagePlace]:
         """Queue one message and return at once; the future ends with its place when it is durable.
 
         The partition follows from the key (murmur2 as in Kafka's Java client; without
@@ -307,9 +305,7 @@ class SeedLog(Protocol):
     def partitions(self, topic: str) -> int:
         """How many the topic has, 0 while it does not exist. Raises LogUnavailable."""
 
-    def read(
-        self, topic: str, start: Mapping[Partition, int] | None = None, since_ms: int = 0
-    ) -> Iterator[Message]:
+    def read(self, topic: str, start: Mapping[Partition, int] | None = None, since_ms: int = 0) -> Iterator[Message]:
         """All messages up to the present end, without a group; of a partition in order.
 
         A partition is read from its offset in `start`, or else from the first message that was written at

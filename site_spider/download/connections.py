@@ -163,9 +163,7 @@ class _SessionRefused(Exception):
 class Wires:
     """All connections of a crawl. On the event loop's thread only."""
 
-    def __init__(
-        self, tls: TlsClient, names: HostNames, *, allow_private: bool, most_idle_of_server: int
-    ) -> None:
+    def __init__(self, tls: TlsClient, names: HostNames, *, allow_private: bool, most_idle_of_server: int) -> None:
         self._tls = tls
         self._names = names
         self._allow_private = allow_private

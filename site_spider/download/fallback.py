@@ -10,12 +10,7 @@ from urllib.parse import urlsplit
 
 from scrapy import Request
 from scrapy.crawler import Crawler
-from scrapy.exceptions import (
-    CannotResolveHostError,
-    DownloadCancelledError,
-    DownloadFailedError,
-    ResponseDataLossError,
-)
+from scrapy.exceptions import CannotResolveHostError, DownloadCancelledError, DownloadFailedError, ResponseDataLossError
 from scrapy.http import Response
 from scrapy.utils.httpobj import urlparse_cached
 

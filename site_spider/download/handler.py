@@ -37,15 +37,7 @@ from site_spider import options, runtime
 from site_spider.bounded_dict import BoundedDict
 from site_spider.contracts.sink import Exchange
 from site_spider.download import names
-from site_spider.download.answer import (
-    BodyEnd,
-    HttpAnswer,
-    NoAnswer,
-    OddAnswer,
-    class_of,
-    headers_of,
-    rebuilt,
-)
+from site_spider.download.answer import BodyEnd, HttpAnswer, NoAnswer, OddAnswer, class_of, headers_of, rebuilt
 from site_spider.download.bodies import LARGE_BYTES, Bodies
 from site_spider.download.connections import Server, Wires
 from site_spider.download.names import HostNames, is_shortage
@@ -146,10 +138,7 @@ class DownloadWatch:
         if self._warn_bytes and size > self._warn_bytes and not self._is_warned:
             self._is_warned = True
             logger.warning(
-                "%s has %d bytes or more: over the %d of DOWNLOAD_WARNSIZE",
-                self._request,
-                size,
-                self._warn_bytes,
+                "%s has %d bytes or more: over the %d of DOWNLOAD_WARNSIZE", self._request, size, self._warn_bytes
             )
 
     def _refuse(self, size: int) -> NoReturn:
@@ -321,9 +310,7 @@ class PlainDownloadHandler(BaseDownloadHandler):
         if answer.ending is not BodyEnd.WHOLE:
             assert answer.ending is not None
             flags = [answer.ending.value]
-            if answer.ending is BodyEnd.CUT and request.meta.get(
-                "download_fail_on_dataloss", self._fails_on_loss
-            ):
+            if answer.ending is BodyEnd.CUT and request.meta.get("download_fail_on_dataloss", self._fails_on_loss):
                 self._warn_of_loss(request)
                 raise ResponseDataLossError
         headers = headers_of(answer.headers)

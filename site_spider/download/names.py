@@ -167,9 +167,7 @@ _LONGEST_NAME = 253  # characters; longer ones cannot be asked for
 # Only for that one connection, or a seed could ask for what else listens there.
 proxy_address: ContextVar[str | None] = ContextVar("proxy_address", default=None)
 _refused: BoundedDict[str, None] = BoundedDict(_MOST_HOSTS)  # hosts that have private addresses only
-_short: BoundedDict[str, None] = BoundedDict(
-    _MOST_HOSTS
-)  # hosts whose last look-up failed for want of descriptors
+_short: BoundedDict[str, None] = BoundedDict(_MOST_HOSTS)  # hosts whose last look-up failed for want of descriptors
 
 
 class PrivateHostError(SiteSpiderError):
@@ -275,9 +273,7 @@ class PublicHostResolver:
             LOOKUPS.count("cached")
             pass_on(known)
         else:
-            self.unfiltered.resolveHostName(
-                _Collector(learn), hostName, portNumber, addressTypes, transportSemantics
-            )
+            self.unfiltered.resolveHostName(_Collector(learn), hostName, portNumber, addressTypes, transportSemantics)
         return resolution
 
 

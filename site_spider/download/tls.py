@@ -46,10 +46,7 @@ class CertificateError(SiteSpiderError):
     @classmethod
     def of(cls, host: str) -> Self:
         """The error of this host."""
-        return cls(
-            f"the certificate of {host} cannot be verified; set DOWNLOAD_VERIFY_CERTIFICATES=false "
-            "to take any"
-        )
+        return cls(f"the certificate of {host} cannot be verified; set DOWNLOAD_VERIFY_CERTIFICATES=false to take any")
 
 
 def tls_context(settings: BaseSettings) -> SSL.Context:
@@ -71,8 +68,7 @@ def tls_context(settings: BaseSettings) -> SSL.Context:
         context.set_cipher_list(str(ciphers).encode())
     except SSL.Error as error:
         raise ConfigError(
-            f"DOWNLOADER_CLIENT_TLS_CIPHERS is {ciphers!r}, which OpenSSL does not know: "
-            "no cipher can be selected."
+            f"DOWNLOADER_CLIENT_TLS_CIPHERS is {ciphers!r}, which OpenSSL does not know: no cipher can be selected."
         ) from error
     return context
 
@@ -195,9 +191,7 @@ class TlsClient:
     def __init__(self, context: SSL.Context, most_sessions_of_server: int) -> None:
         self.context = context
         self.verifies = context.get_verify_mode() != SSL.VERIFY_NONE
-        self.sessions: TlsSessions[SSL.Session] = TlsSessions(
-            _MOST_SESSIONS, most_sessions_of_server, _SESSION_SECONDS
-        )
+        self.sessions: TlsSessions[SSL.Session] = TlsSessions(_MOST_SESSIONS, most_sessions_of_server, _SESSION_SECONDS)
 
     def stream(self, host: str, port: int, *, resumes: bool = True) -> TlsStream:
         """For a connection to this server. Raises ValueError when TLS has no name for the host."""

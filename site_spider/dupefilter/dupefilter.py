@@ -241,8 +241,7 @@ def store_class(settings: BaseSettings) -> type[Any] | None:
     classes = options.mapping(settings, "SITE_DUPEFILTER_CLASSES")
     if name not in classes and "." not in name:
         raise ConfigError(
-            f"SITE_DUPEFILTER is {name!r}, but must be {', '.join([MEMORY, *classes])}, "
-            "or the dotted path of a class."
+            f"SITE_DUPEFILTER is {name!r}, but must be {', '.join([MEMORY, *classes])}, or the dotted path of a class."
         )
     loaded: type[Any] = load_class("SITE_DUPEFILTER", classes.get(name, name))
     return loaded

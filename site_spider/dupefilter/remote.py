@@ -34,9 +34,7 @@ class RemoteDone:
     `known_seconds` of the clock `now`.
     """
 
-    def __init__(
-        self, known_limit: int, pending_limit: int, known_seconds: float, now: Callable[[], float]
-    ) -> None:
+    def __init__(self, known_limit: int, pending_limit: int, known_seconds: float, now: Callable[[], float]) -> None:
         self._pending_limit = pending_limit
         self._known_seconds = known_seconds
         self._now = now
@@ -135,9 +133,7 @@ class DoneCourier:
 
     async def open(self, wait_seconds: float) -> None:
         """Open the store, waiting up to `wait_seconds` for one that is away. Raises DoneUnavailable."""
-        await until_there(
-            lambda: self._on_a_thread(self.store.open), DoneUnavailable, wait_seconds, self._reads
-        )
+        await until_there(lambda: self._on_a_thread(self.store.open), DoneUnavailable, wait_seconds, self._reads)
         self._writing = self._background.start(self._write(), "marks for the dupefilter")
 
     async def ask(self, fingerprints: Collection[bytes]) -> None:

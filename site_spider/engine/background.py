@@ -125,9 +125,7 @@ class Turns:
 
     _of_processes: ClassVar[WeakKeyDictionary[object, Turns]] = WeakKeyDictionary()
 
-    def __init__(
-        self, budget_seconds: float = _BUDGET_SECONDS, clock: Callable[[], float] | None = None
-    ) -> None:
+    def __init__(self, budget_seconds: float = _BUDGET_SECONDS, clock: Callable[[], float] | None = None) -> None:
         self._budget_seconds = budget_seconds
         self._clock = clock or runtime.perf_counter
         self._until = 0.0  # when the budget of this turn is spent

@@ -139,9 +139,7 @@ def _uncancelled_items(items: Iterator[Any]) -> Iterator[Any]:
 
 
 def _timed_out(timeout_seconds: float) -> CallbackTimeout:
-    return CallbackTimeout(
-        f"the callback did not finish within SITE_CALLBACK_TIMEOUT_SECONDS={timeout_seconds:g}"
-    )
+    return CallbackTimeout(f"the callback did not finish within SITE_CALLBACK_TIMEOUT_SECONDS={timeout_seconds:g}")
 
 
 class _ErrorsAlone:

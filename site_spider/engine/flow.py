@@ -122,9 +122,7 @@ def unchecked(method: Callable[..., Any]) -> Callable[..., Any]:
 Step = tuple[Callable[..., Any], dict[str, Any]]
 
 
-def _with_spider(
-    engine: ExecutionEngine, manager: MiddlewareManager, method: Callable[..., Any]
-) -> dict[str, Any]:
+def _with_spider(engine: ExecutionEngine, manager: MiddlewareManager, method: Callable[..., Any]) -> dict[str, Any]:
     return {"spider": engine.spider} if method in manager._mw_methods_requiring_spider else {}
 
 

@@ -164,9 +164,7 @@ class LeanDownloaderStats(DownloaderStats):
             count(f"{ROBOTS_COUNTED}downloader/request_bytes", size)
 
     def process_response(  # type: ignore[override]
-        self,
-        request: Request,
-        response: Response,
+        self, request: Request, response: Response
     ) -> Response:
         self._count_response("", response.status, size := response_bytes(response))
         if meta_keys.FOR_ROBOTS in request.meta:
@@ -229,10 +227,7 @@ class QuickCoreStats(CoreStats):
         """From now on these signals are to be counted under these keys by whoever sends them."""
         connected.disconnect(self.response_received, signals.response_received)
         connected.disconnect(self.item_scraped, signals.item_scraped)
-        return {
-            signals.response_received: "response_received_count",
-            signals.item_scraped: "item_scraped_count",
-        }
+        return {signals.response_received: "response_received_count", signals.item_scraped: "item_scraped_count"}
 
 
 # --- Log records without control characters, whichever handler writes them -------------------------------
@@ -280,11 +275,7 @@ def install() -> None:
 _MOST_CAUSES = 10  # of an error
 _PACKAGE: Final = Path(__file__).parents[1]
 # whatever calls a callback: the engine's way to it is the same for all
-_CALLERS: Final = (
-    f"{Path(scrapy.__file__).parent}/",
-    f"{_PACKAGE}/engine/",
-    f"{_PACKAGE}/results/pipeline.py",
-)
+_CALLERS: Final = (f"{Path(scrapy.__file__).parent}/", f"{_PACKAGE}/engine/", f"{_PACKAGE}/results/pipeline.py")
 
 
 def without_callers(error: BaseException | None) -> TracebackType | None:
@@ -324,9 +315,7 @@ class PageLogFormatter(LogFormatter):
         install()
         made = super().from_crawler(crawler)
         level = crawler.settings.get("LOG_LEVEL")
-        number = (
-            level if isinstance(level, int) else logging.getLevelNamesMapping().get(str(level).upper(), 0)
-        )
+        number = level if isinstance(level, int) else logging.getLevelNamesMapping().get(str(level).upper(), 0)
         made.is_verbose = number <= logging.DEBUG and crawler.settings.getbool("LOG_ENABLED")
         return made
 
@@ -351,9 +340,7 @@ _NAMES: Final = (
     "Content-Type", "Cookie", "Host", "Location", "Referer", "Retry-After", "Server",
     "Set-Cookie", "User-Agent",
 )  # fmt: skip
-_SPELLED: Final[dict[str | bytes, bytes]] = {
-    key: name.encode() for name in _NAMES for key in (name, name.encode())
-}
+_SPELLED: Final[dict[str | bytes, bytes]] = {key: name.encode() for name in _NAMES for key in (name, name.encode())}
 
 
 class QuickHeaders(Headers):
@@ -433,9 +420,7 @@ def load_class(setting: str, path: Any) -> Any:
     try:
         return load_object(path)
     except (ImportError, NameError, ValueError, TypeError) as error:
-        raise ConfigError(
-            f"{setting} names {path!r}, which cannot be loaded: {error}.{_remedy(error)}"
-        ) from error
+        raise ConfigError(f"{setting} names {path!r}, which cannot be loaded: {error}.{_remedy(error)}") from error
 
 
 def _remedy(error: Exception) -> str:

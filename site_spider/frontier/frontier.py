@@ -314,9 +314,7 @@ class Frontier(Generic[T]):
         turn.host.next_at, turn.host.reason = turn.next_at, turn.reason
         self._place(turn.host, now)
 
-    def _remove_from(
-        self, host: HostQueue[T], unwanted: Callable[[T], bool], removed: list[T], now: float
-    ) -> None:
+    def _remove_from(self, host: HostQueue[T], unwanted: Callable[[T], bool], removed: list[T], now: float) -> None:
         before = len(removed)
         for lane in list(host.lanes.values()):
             there = len(removed)

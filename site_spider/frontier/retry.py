@@ -16,9 +16,7 @@ from scrapy import Request
 from scrapy.crawler import Crawler
 from scrapy.downloadermiddlewares.redirect import RedirectMiddleware
 from scrapy.downloadermiddlewares.retry import get_retry_request
-from scrapy.exceptions import (
-    IgnoreRequest,
-)
+from scrapy.exceptions import IgnoreRequest
 from scrapy.http import Response
 from scrapy.settings import BaseSettings
 from scrapy.utils.httpobj import urlparse_cached
@@ -107,9 +105,7 @@ def _reason(name: str, key: str, exceptions: Collection[str]) -> str:
 
 def _limit(name: str, key: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MOST_RETRIES:
-        raise ConfigError(
-            f"{name} has {value!r} for {key}, but must have a whole number from 0 to {_MOST_RETRIES}."
-        )
+        raise ConfigError(f"{name} has {value!r} for {key}, but must have a whole number from 0 to {_MOST_RETRIES}.")
     return value
 
 
@@ -140,9 +136,7 @@ class PatientRetryMiddleware(RetryBase):
         middleware.longest_seconds = options.seconds(settings, "SITE_RETRY_LONGEST_PAUSE_SECONDS")
         names = {name_of_class(kind) for kind in retried_exceptions(settings)}
         middleware.limits = read_limits(settings, "SITE_RETRY_TIMES_BY_REASON", names)
-        middleware.retry_http_codes |= {
-            int(reason[5:]) for reason in middleware.limits if reason.startswith("HTTP ")
-        }
+        middleware.retry_http_codes |= {int(reason[5:]) for reason in middleware.limits if reason.startswith("HTTP ")}
         return middleware
 
     def process_response(  # type: ignore[override] # without the spider argument, which is on its way out
@@ -307,14 +301,7 @@ class HostBackoff:
         return len(self._hosts)
 
     def overloaded(
-        self,
-        name: str,
-        began: float,
-        now: float,
-        jitter: float,
-        asked_seconds: float = 0.0,
-        *,
-        is_retry: bool = False,
+        self, name: str, began: float, now: float, jitter: float, asked_seconds: float = 0.0, *, is_retry: bool = False
     ) -> float:
         """Until when the host is left alone after this answer to a request that began at `began`.
 

@@ -148,9 +148,7 @@ class RobotsCache(Generic[R]):
             origin.failing_since = now
         origin.attempts += 1
         origin.reason = reason
-        pause = pause_seconds(
-            origin.attempts, limits.first_pause_seconds, limits.longest_pause_seconds, jitter
-        )
+        pause = pause_seconds(origin.attempts, limits.first_pause_seconds, limits.longest_pause_seconds, jitter)
         last = origin.failing_since + limits.wait_seconds
         origin.gave_up = not may_pass or now >= last
         origin.moment = now + pause if origin.gave_up or origin.rules is not None else min(now + pause, last)
@@ -279,11 +277,7 @@ class Robots:
 
     @classmethod
     def from_crawler(
-        cls,
-        crawler: Crawler,
-        frontier: Frontier[Any],
-        wake: Callable[[], None],
-        is_free: Callable[[str], bool],
+        cls, crawler: Crawler, frontier: Frontier[Any], wake: Callable[[], None], is_free: Callable[[str], bool]
     ) -> Self | None:
         """None where robots.txt is not obeyed; `is_free` says for which URLs not. Raises ConfigError."""
         settings = crawler.settings
@@ -407,9 +401,7 @@ class Robots:
             self._found(origin, self._all_allowed, 0)
         except Exception as error:  # noqa: BLE001 - whatever it is, the file is not there
             self._count(f"exception_count/{type(error)}")
-            self._failed(
-                origin, describe_exception(error, request), may_pass=isinstance(error, self._passing)
-            )
+            self._failed(origin, describe_exception(error, request), may_pass=isinstance(error, self._passing))
 
     async def _answered(self, origin: str, response: Response) -> None:
         self._count("response_count")
@@ -453,9 +445,7 @@ def _origin_of(url: str) -> str:
 def _limits(settings: BaseSettings) -> RobotsLimits:
     return RobotsLimits(
         count=options.integer(settings, "SITE_ROBOTS_CACHE", minimum=1),
-        age_seconds=options.seconds(
-            settings, "SITE_ROBOTS_MAX_AGE_SECONDS", minimum=1, maximum=_LONGEST_AGE_SECONDS
-        ),
+        age_seconds=options.seconds(settings, "SITE_ROBOTS_MAX_AGE_SECONDS", minimum=1, maximum=_LONGEST_AGE_SECONDS),
         wait_seconds=options.seconds(settings, "SITE_ROBOTS_WAIT_SECONDS"),
         first_pause_seconds=options.seconds(settings, "SITE_RETRY_PAUSE_SECONDS"),
         longest_pause_seconds=options.seconds(settings, "SITE_RETRY_LONGEST_PAUSE_SECONDS"),

@@ -24,15 +24,7 @@ from site_spider.engine.background import Background, Turns
 from site_spider.engine.callback_guard import unguarded
 from site_spider.errors import SeedError, SiteSpiderError
 from site_spider.frontier.waiter import KEY as SOURCE
-from site_spider.frontier.waiter import (
-    Waiter,
-    WaitingLink,
-    as_request,
-    is_fenced,
-    seed_entry,
-    size_bytes,
-    source_name,
-)
+from site_spider.frontier.waiter import Waiter, WaitingLink, as_request, is_fenced, seed_entry, size_bytes, source_name
 from site_spider.frontier.waiting_room import WaitingRoom
 from site_spider.intake.room import Load
 from site_spider.ledger import completion as lineage
@@ -62,11 +54,7 @@ class TopicPartitions:
     """Asks the ledger what is assigned. On the event loop's thread only."""
 
     def __init__(
-        self,
-        topics: Sequence[str],
-        ledger: Ledger,
-        count_partitions: Callable[[str], int],
-        background: Background,
+        self, topics: Sequence[str], ledger: Ledger, count_partitions: Callable[[str], int], background: Background
     ) -> None:
         self._background = background
         self._ledger = ledger
@@ -139,9 +127,7 @@ class ParkedTopic(Protocol):
 
     topic: str
 
-    def send(
-        self, task_id: str, origin: str, key: bytes | None, value: bytes, headers: Headers
-    ) -> Future[Any]:
+    def send(self, task_id: str, origin: str, key: bytes | None, value: bytes, headers: Headers) -> Future[Any]:
         """Done when the message is safe there, or in `origin`, its seed topic, if the task goes on.
 
         `headers` are those of a seed that moved.
@@ -397,10 +383,7 @@ class Spill:
         for entry in late:
             entry.is_overdue = True
         if crowded and late:
-            logger.info(
-                "%d open trees keep too many results; their links are spilled",
-                len(late),
-            )
+            logger.info("%d open trees keep too many results; their links are spilled", len(late))
         for entry in () if crowded else late:
             logger.info(
                 "The tree of %s is open for more than %.0f s; its links are spilled to %s",
@@ -441,9 +424,7 @@ class Spill:
         """Whether a request is to leave rather than wait. A link is a request with which its job begins."""
         if not job.entry.live:
             return False
-        return self._leaves(request, job, is_link=is_link) or (
-            is_link and not self._room.has_place_for(request)
-        )
+        return self._leaves(request, job, is_link=is_link) or (is_link and not self._room.has_place_for(request))
 
     def _leaves(self, request: Request, job: Job, *, is_link: bool) -> bool:
         if is_link:

@@ -409,9 +409,7 @@ def _cookies(source: Source, request: Request) -> list[Any]:
     given = [{"name": name, "value": value} for name, value in own.items()] if isinstance(own, dict) else own
     known = {cookie.get("name") for cookie in given}
     wanted = source.request.cookies.items()
-    return [{"name": name, "value": value, "path": "/"} for name, value in wanted if name not in known] + [
-        *given
-    ]
+    return [{"name": name, "value": value, "path": "/"} for name, value in wanted if name not in known] + [*given]
 
 
 def policy_of(

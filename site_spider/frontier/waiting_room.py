@@ -287,9 +287,7 @@ class WaitingRoom(HostAnswers):
             host, _, began, _ = out
             jitter = runtime.random()  # varies a pause only
             is_retry = bool(request.meta.get("retry_times"))
-            until = self._politeness.backoff.overloaded(
-                host, began, now, jitter, asked_seconds, is_retry=is_retry
-            )
+            until = self._politeness.backoff.overloaded(host, began, now, jitter, asked_seconds, is_retry=is_retry)
             self.frontier.hold(host, until, "back-off", now)
 
     def host_answered(self, request: Request) -> None:

@@ -159,9 +159,7 @@ class Intake(Listener):
     def _fail(self, error: Exception) -> None:
         if self._stopping.is_set():
             is_known = isinstance(error, SiteSpiderError)
-            logger.warning(
-                "Leaving the consumer group failed: %s", error, exc_info=None if is_known else error
-            )
+            logger.warning("Leaving the consumer group failed: %s", error, exc_info=None if is_known else error)
         else:
             self._tell(self._on_failure, error)
 
@@ -277,11 +275,7 @@ class Handover:
     """The pause before partitions leave. On the event loop's thread; `active` may be read by any."""
 
     def __init__(
-        self,
-        engine: ExecutionEngine,
-        sinks: Sinks,
-        grace_seconds: float,
-        is_telling: Callable[[], bool],
+        self, engine: ExecutionEngine, sinks: Sinks, grace_seconds: float, is_telling: Callable[[], bool]
     ) -> None:
         self._is_telling = is_telling  # the log of dead letters, or of seeds of tasks that are done
         self.active = False  # nothing may be begun

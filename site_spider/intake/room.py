@@ -78,9 +78,7 @@ class Load:
             self._is_full_for_seeds = True
         elif self._is_full_for_seeds:
             most = 1 - _LOAD_FREE_SHARE
-            self._is_full_for_seeds = (
-                self.requests > most * self.max_requests or self.bytes > most * self.max_bytes
-            )
+            self._is_full_for_seeds = self.requests > most * self.max_requests or self.bytes > most * self.max_bytes
 
     def count_request(self, by: int, size_bytes: int) -> None:
         """A request waits (1), or does no more (-1)."""
@@ -133,9 +131,7 @@ class TierShares:
         unused = {tier: max(0.0, own[tier] - count) for tier, count in in_flight.items()}
         borrowed = sum(max(0.0, count - own[tier]) for tier, count in in_flight.items())
         lent = _LENT_SHARE * sum(unused.values())
-        room = {
-            tier: int(free + max(0.0, lent - _LENT_SHARE * free - borrowed)) for tier, free in unused.items()
-        }
+        room = {tier: int(free + max(0.0, lent - _LENT_SHARE * free - borrowed)) for tier, free in unused.items()}
         self._over = frozenset(
             tier
             for tier, free in room.items()
@@ -270,9 +266,7 @@ class PollRoom:
             return frozenset()
         share = self._limits.seeds / len(in_flight)
         return frozenset(
-            partition
-            for partition, count in in_flight.items()
-            if _is_over(count, share, was=partition in self._greedy)
+            partition for partition, count in in_flight.items() if _is_over(count, share, was=partition in self._greedy)
         )
 
     def _over_tiers(self, in_flight: Mapping[Partition, int]) -> Set[Partition]:
@@ -304,9 +298,7 @@ _FREE_SHARE = 0.05  # of the limit, before seeds are polled again
 class SoftLimit:
     """SITE_MEMORY_SOFT_BYTES; 0 turns it off. The event loop's thread looks, any may ask."""
 
-    def __init__(
-        self, limit_bytes: int, used_bytes: Callable[[], int | None], in_flight: Callable[[], int]
-    ) -> None:
+    def __init__(self, limit_bytes: int, used_bytes: Callable[[], int | None], in_flight: Callable[[], int]) -> None:
         self.limit_bytes = limit_bytes
         self._used_bytes = used_bytes
         self._in_flight = in_flight

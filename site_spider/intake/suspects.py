@@ -37,9 +37,7 @@ CommitFirst = Callable[[Mapping[Partition, Position], Callable[[], None]], None]
 class Care(SeedListener):
     """Those that wait, and who of them is under way. On the event loop's thread."""
 
-    def __init__(
-        self, ledger: Ledger, begin: Callable[[SeedInFlight], None], commit_first: CommitFirst
-    ) -> None:
+    def __init__(self, ledger: Ledger, begin: Callable[[SeedInFlight], None], commit_first: CommitFirst) -> None:
         self._ledger = ledger
         self._begin = begin
         self._commit_first = commit_first

@@ -124,9 +124,7 @@ class Suspicion(NamedTuple):
         known = {*self.twice, *self.thrice}
         twice = {*self.twice, *(offset for offset in admitted if offset < self.below)}
         thrice = {*self.thrice, *known.intersection(admitted)}
-        return self._replace(
-            below=max(self.below, position), twice=_lowest(twice - thrice), thrice=_lowest(thrice)
-        )
+        return self._replace(below=max(self.below, position), twice=_lowest(twice - thrice), thrice=_lowest(thrice))
 
     def deaths(self, offset: int) -> int:
         """How many deaths an incomplete seed has taken part in, at most DEATHS_TO_ISOLATE."""
@@ -177,11 +175,7 @@ def encode_suspicion(suspicion: Suspicion, watermark: int) -> str:
     """Numbers relative to the watermark; empty when nothing incomplete is under suspicion."""
     if suspicion.is_empty(watermark):
         return ""
-    numbers = (
-        max(0, suspicion.below - watermark),
-        max(-1, suspicion.alone - watermark),
-        suspicion.alone_deaths,
-    )
+    numbers = (max(0, suspicion.below - watermark), max(-1, suspicion.alone - watermark), suspicion.alone_deaths)
     named = (ascending_to_text(each, watermark) for each in (suspicion.twice, suspicion.thrice))
     return ",".join((*map(str, numbers), *named))
 

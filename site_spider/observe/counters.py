@@ -333,9 +333,7 @@ def _size(item: tuple[str | None, TaskCounts]) -> tuple[int, int]:
 class SeedTimes(SeedListener):
     """From the poll to the completion. The exemplar of a duration is the place of its seed."""
 
-    def __init__(
-        self, tasks: TaskSums, durations: Histogram, clock: Callable[[], float] | None = None
-    ) -> None:
+    def __init__(self, tasks: TaskSums, durations: Histogram, clock: Callable[[], float] | None = None) -> None:
         self._tasks = tasks
         self._durations = durations
         self._clock = clock or runtime.monotonic
@@ -350,9 +348,7 @@ class SeedTimes(SeedListener):
         began, task_id = self._open.pop(entry, (now, None))
         self._durations.observe(now - began, (entry.partition, entry.offset))
         if entry.outcome is not None:
-            self._tasks.of(task_id).ended(
-                entry.outcome.value
-            )  # the same as `value`, in a quarter of the time
+            self._tasks.of(task_id).ended(entry.outcome.value)  # the same as `value`, in a quarter of the time
 
     def fenced(self, entry: SeedInFlight) -> None:
         self._open.pop(entry, None)

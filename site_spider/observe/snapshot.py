@@ -38,16 +38,7 @@ from site_spider.frontier.scheduler import Queues
 from site_spider.histogram import difference
 from site_spider.intake.intake import Intake, Seeds
 from site_spider.ledger.ledger import Ledger, Outcome
-from site_spider.observe.counters import (
-    SPAN_SAID,
-    Histograms,
-    LoopLag,
-    Pauses,
-    SeedTimes,
-    TaskSums,
-    counters,
-    iso,
-)
+from site_spider.observe.counters import SPAN_SAID, Histograms, LoopLag, Pauses, SeedTimes, TaskSums, counters, iso
 from site_spider.observe.progress import PageTally, Survey
 from site_spider.options import SettingsView
 from site_spider.results.delivery import Delivery
@@ -272,9 +263,7 @@ def _sums(prefix: str, kind: Mapping[str, int], before: Mapping[str, int] | None
 
 Stats = Mapping[str, Any]
 
-_STATUSES: Final = tuple(
-    (str(status), f"downloader/response_status_count/{status}") for status in range(100, 1000)
-)
+_STATUSES: Final = tuple((str(status), f"downloader/response_status_count/{status}") for status in range(100, 1000))
 _LINKS: Final = (
     ("accepted", "links/accepted"),
     ("filtered", "dupefilter/filtered"),
@@ -447,8 +436,7 @@ def _seeds(watched: Watched) -> Snapshot:
         "seconds_since_completion": None if since is None else round(since, 3),
         "seeds_in_flight": {_named(each): len(watched.ledger.books(each).open) for each in _mine(watched)},
         "oldest_in_flight_seconds": {
-            _named(each): round(times.seconds_open(watched.ledger.books(each).oldest), 3)
-            for each in _mine(watched)
+            _named(each): round(times.seconds_open(watched.ledger.books(each).oldest), 3) for each in _mine(watched)
         },
         "unknown_fields": dict(watched.seeds.unknown_fields.counts),
     }

@@ -23,16 +23,7 @@ from site_spider.contracts.seed_log import Producer, SeedLog
 from site_spider.contracts.sink import Answer, Record, Verdict
 from site_spider.engine.background import Background
 from site_spider.errors import ConfigError, SinkRejected, SiteSpiderError
-from site_spider.observe.snapshot import (
-    MOMENTS,
-    Made,
-    Series,
-    Snapshot,
-    Watched,
-    snapshot,
-    stats_of,
-    without_names,
-)
+from site_spider.observe.snapshot import MOMENTS, Made, Series, Snapshot, Watched, snapshot, stats_of, without_names
 from site_spider.options import SettingsView
 from site_spider.outage import Outage
 from site_spider.results.delivery import Delivery
@@ -187,9 +178,7 @@ class Statistics:
 
     def start(self) -> None:
         """Write from now on; the stores are waited for in the background."""
-        self._opening = [
-            self._background.start(store.open(), f"statistics for {store.name}") for store in self._stores
-        ]
+        self._opening = [self._background.start(store.open(), f"statistics for {store.name}") for store in self._stores]
         self._tasks = [
             self._background.start(self._topic.open(), "statistics topic"),
             self._background.start(self._push_regularly(), "statistics"),

@@ -327,8 +327,7 @@ def _meta_encoding(start: bytes) -> str | None:
 
 def _meta_label(written: bytes) -> bytes | None:
     found: dict[bytes, bytes] = {
-        name.lower(): double or single or bare
-        for name, double, single, bare in _ATTRIBUTE.findall(written)[::-1]
+        name.lower(): double or single or bare for name, double, single, bare in _ATTRIBUTE.findall(written)[::-1]
     }
     if b"charset" in found:
         return found[b"charset"]

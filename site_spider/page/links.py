@@ -216,11 +216,7 @@ _LINK_ATTRIBUTE = {"a": "href", "area": "href", "frame": "src", "iframe": "src"}
 
 
 def link_slices(
-    text: str,
-    base_url: str,
-    *,
-    encoding: str = "utf-8",
-    follow_nofollow: bool = False,
+    text: str, base_url: str, *, encoding: str = "utf-8", follow_nofollow: bool = False
 ) -> Iterator[list[str]]:
     """The links of an HTML page that was found at `base_url`, some at a time; some slices are empty.
 

@@ -54,18 +54,13 @@ _CANDIDATE = re.compile(
     re.IGNORECASE | re.ASCII | re.VERBOSE,
 )
 # Quotes mean something behind `=` only, so this is all it takes to find the end of a tag.
-_TAG_REST = re.compile(
-    r"""(?:()(?:[^=>]++|=\s*+(?:"[^"]*+"?|'[^']*+'?|[^\s>"'][^\s>]*+)?)){0,500}""", re.ASCII
-)
+_TAG_REST = re.compile(r"""(?:()(?:[^=>]++|=\s*+(?:"[^"]*+"?|'[^']*+'?|[^\s>"'][^\s>]*+)?)){0,500}""", re.ASCII)
 _NOT_BLANK = re.compile(r"\S", re.ASCII)
 _VALUE_END = re.compile(r"[\s>]", re.ASCII)
-_ATTRIBUTE = re.compile(
-    r"""([^\s/>][^\s/>=]*+)(?:\s*+=\s*+(?:"([^"]*+)"?|'([^']*+)'?|([^\s>]*+)))?""", re.ASCII
-)
+_ATTRIBUTE = re.compile(r"""([^\s/>][^\s/>=]*+)(?:\s*+=\s*+(?:"([^"]*+)"?|'([^']*+)'?|([^\s>]*+)))?""", re.ASCII)
 _COMMENT_END = re.compile("--!?>")
 _TEXT_END = {
-    name: re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE | re.ASCII)
-    for name in [*_TEXT_ONLY.split("|"), "iframe"]
+    name: re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE | re.ASCII) for name in [*_TEXT_ONLY.split("|"), "iframe"]
 }
 _REFERENCE = re.compile(r"&(?:#[0-9]++|#[xX][0-9a-fA-F]++|[a-zA-Z][a-zA-Z0-9]*+);?+=?+")
 

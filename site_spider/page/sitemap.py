@@ -64,8 +64,7 @@ _JSON_TEXT: Final = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)  # up t
 _TEXT_LINE: Final = re.compile(rb"https?://[^\s<>\"]+", re.IGNORECASE)
 _HTTP: Final = re.compile(r"https?://", re.IGNORECASE)
 _SITEMAP_LINE: Final = re.compile(
-    rb"(?:\A\xef\xbb\xbf|^|\r)[ \t]*sitemap[ \t]*:[ \t]*((?:https?:/)?/[^\s#]{1,8192})",
-    re.MULTILINE | re.IGNORECASE,
+    rb"(?:\A\xef\xbb\xbf|^|\r)[ \t]*sitemap[ \t]*:[ \t]*((?:https?:/)?/[^\s#]{1,8192})", re.MULTILINE | re.IGNORECASE
 )
 _MOST_NAMED: Final = 1_000  # sitemaps in one robots.txt
 _MONTH: Final = re.compile(r"\d{4}(-\d\d)?")

@@ -33,10 +33,7 @@ SCOPES = ("host", "domain", "any")
 USUAL_PORT = r"(?::(?:[1-9][0-9]{0,3}|[1-5][0-9]{4}))?"  # up to 59999, without a zero in front
 _HOST = r"[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*+"
 # What nearly every URL looks like; whatever matches needs no further look, except at its lengths.
-_PLAIN = re.compile(
-    rf"https?://({_HOST}){USUAL_PORT}(?:[/?#][!-~]*)?",
-    re.ASCII,
-)
+_PLAIN = re.compile(rf"https?://({_HOST}){USUAL_PORT}(?:[/?#][!-~]*)?", re.ASCII)
 # What w3lib changes in nothing but the order of the query: done here at a fraction of its time.
 _SIMPLE = re.compile(
     rf"(https?://[a-z0-9_.-]+{USUAL_PORT}(?:(?:/[a-zA-Z0-9_~-][a-zA-Z0-9_~.-]*+)++/?+|/))"
@@ -103,9 +100,7 @@ def host_of(url: object) -> str:
 
 def _unusual_host(url: str) -> str:
     found = _AUTHORITY.match(url)
-    if (
-        not found or not found[2] or "\\" in found[2]
-    ):  # readers differ on which side of a backslash the host is
+    if not found or not found[2] or "\\" in found[2]:  # readers differ on which side of a backslash the host is
         return ""
     address = _HOST_PORT.fullmatch(found[2].rpartition("@")[2])
     if not address:
@@ -288,9 +283,7 @@ def _with_short_labels(host: str) -> str:
 # --- plain url: what there is to know of a URL in its usual form, without parsing it --------------------
 
 _USUAL = re.compile(r"https?://([a-z0-9._-]+)(?::[0-9]+)?(/[^;?#]*(?:\?[^#]+)?)")
-_SAFE = re.compile(
-    rf"https?://[a-z0-9_-]+(?:\.[a-z0-9_-]+)*{USUAL_PORT}/[A-Za-z0-9/_.~-]*(?:\?[A-Za-z0-9_.~&=-]+)?"
-)
+_SAFE = re.compile(rf"https?://[a-z0-9_-]+(?:\.[a-z0-9_-]+)*{USUAL_PORT}/[A-Za-z0-9/_.~-]*(?:\?[A-Za-z0-9_.~&=-]+)?")
 
 
 class PlainUrl(NamedTuple):
@@ -355,9 +348,7 @@ _TRACKERS: Final = (
     "zanpid", "irclickid",
 )  # fmt: skip
 _SESSIONS: Final = ("jsessionid", "phpsessid", "sessid", "aspsessionid*", "cftoken", "zenid", "oscsid")
-_IN_PATH = re.compile(
-    r";(?:jsessionid|phpsessid|sessionid|sid)=[^/;]*|/\(S\([0-9a-z]{8,64}\)\)(?=/|$)", re.IGNORECASE
-)
+_IN_PATH = re.compile(r";(?:jsessionid|phpsessid|sessionid|sid)=[^/;]*|/\(S\([0-9a-z]{8,64}\)\)(?=/|$)", re.IGNORECASE)
 _INDEX = (
     "/index.html", "/index.htm", "/index.php", "/index.jsp", "/index.asp", "/index.aspx", "/default.html",
     "/default.htm", "/default.asp", "/default.aspx",
@@ -399,9 +390,7 @@ def form_of(names: Sequence[str]) -> UrlForm | None:
     names = tuple(sorted({name.lower() for name in names}))
     for name in names:
         if not _PARAMETER.fullmatch(name) or name.strip("*") == "" or "*" in name[:-1]:
-            raise ValueError(
-                f"{name[:LONGEST_NAME]!r} is no name of a parameter; a star may stand at its end"
-            )
+            raise ValueError(f"{name[:LONGEST_NAME]!r} is no name of a parameter; a star may stand at its end")
     if NONE in names and len(names) > 1:
         raise ValueError(f"says {NONE} beside other names")
     return None if not names or NONE in names else _form(names)

@@ -261,13 +261,7 @@ class OffsetCommits(Commits):
         self._wanted = self._wanted._replace(positions={**self._wanted.positions, **positions})
         self._firsts.put(_First(frozenset(positions), then))
 
-    def spill(
-        self,
-        job: Job,
-        key: bytes | None,
-        value: bytes,
-        topic: str | None = None,
-    ) -> Future[Any]:
+    def spill(self, job: Job, key: bytes | None, value: bytes, topic: str | None = None) -> Future[Any]:
         """As in Commits: sent at once."""
         headers = moved_headers(job.seed, job.entry.message) if job.parent is None else ()
         return self._producer.send(topic or job.entry.partition.topic, key, value, headers)
@@ -325,19 +319,13 @@ class OffsetCommits(Commits):
         else:  # without partitions it may have lost them in the silence, and has yet to hear of others
             self._silence.over()
 
-    def _begin(
-        self, consumer: Consumer, positions: Mapping[Partition, Position], first: _First | None
-    ) -> None:
+    def _begin(self, consumer: Consumer, positions: Mapping[Partition, Position], first: _First | None) -> None:
         self._is_under_way = True
         self._silence.asked()
         consumer.begin_commit(positions, partial(self._answered, positions, first, self._leaves))
 
     def _answered(
-        self,
-        positions: Mapping[Partition, Position],
-        first: _First | None,
-        leaves: int,
-        error: LogUnavailable | None,
+        self, positions: Mapping[Partition, Position], first: _First | None, leaves: int, error: LogUnavailable | None
     ) -> None:
         if leaves != self._leaves:
             return

@@ -32,9 +32,7 @@ _TRUNCATED_KEY = "truncated_key_from_bytes"
 class DeadLetters:
     """Sends dead letters and tells when each is durable. On the event loop's thread only."""
 
-    def __init__(
-        self, producer: Producer, topic: str, completion: Completion, background: Background
-    ) -> None:
+    def __init__(self, producer: Producer, topic: str, completion: Completion, background: Background) -> None:
         self._background = background
         self._producer = producer
         self._topic = topic
@@ -69,11 +67,7 @@ class DeadLetters:
         self._background.when_done(sent, self._sent, message, headers, entry)
 
     def _sent(
-        self,
-        future: Future[MessagePlace],
-        message: Message,
-        headers: list[tuple[str, bytes]],
-        entry: SeedInFlight,
+        self, future: Future[MessagePlace], message: Message, headers: list[tuple[str, bytes]], entry: SeedInFlight
     ) -> None:
         error = future.exception()
         if error is None:

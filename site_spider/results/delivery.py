@@ -74,16 +74,12 @@ class DeliveryLog:
         self._rejections = LogLimit(count=10, period_seconds=60)
         self._retries = LogLimit(count=1, period_seconds=60)
 
-    def availability(
-        self, before: float | None, since: float | None, waiting: int, now: float, reason: str
-    ) -> None:
+    def availability(self, before: float | None, since: float | None, waiting: int, now: float, reason: str) -> None:
         """The sink is unavailable `since` a moment, and was `before`; one line when that changed."""
         if since is not None and before is None:
             logger.warning("Sink %s is away; %d records wait: %s", self._name, waiting, _shortened(reason))
         elif since is None and before is not None:
-            logger.info(
-                "Sink %s is back after %.1f s; %d records are waiting.", self._name, now - before, waiting
-            )
+            logger.info("Sink %s is back after %.1f s; %d records are waiting.", self._name, now - before, waiting)
 
     def rejected(self, record: Record, verdict: Verdict, now: float) -> None:
         """The server refuses a record for good."""
@@ -255,12 +251,7 @@ class Delivery:
         self._pump()
 
     def submit(
-        self,
-        record: Record,
-        done: OnVerdict,
-        *,
-        at_once: bool = False,
-        is_void: Callable[[], bool] | None = None,
+        self, record: Record, done: OnVerdict, *, at_once: bool = False, is_void: Callable[[], bool] | None = None
     ) -> None:
         """Queue a record; `done` is called once, with the final answer: acknowledged or rejected.
 

@@ -314,9 +314,7 @@ def _names(settings: SettingsView) -> list[str]:
 def _check(name: str, target: object) -> None:
     said = f"{SETTING} maps {name} to {target!r}, but"
     if not isinstance(target, str) or target == MARK or not _NAME.fullmatch(target):
-        raise ConfigError(
-            f"{said} a name has letters, digits, _, - and dots, begins without _, is not {MARK}."
-        )
+        raise ConfigError(f"{said} a name has letters, digits, _, - and dots, begins without _, is not {MARK}.")
     if name in ALWAYS and target != name:
         raise ConfigError(f"{said} the name of this field is fixed; leave it out.")
 
@@ -409,9 +407,7 @@ def _json_value(value: Any) -> Any:
     raise TypeError(f"JSON has no words for the class {type(value).__qualname__}; make it text or a number")
 
 
-_item_json = json.JSONEncoder(
-    ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_json_value
-).encode
+_item_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_json_value).encode
 
 
 def item_fields(item: Mapping[str, Any] | ItemAdapter) -> tuple[dict[str, Any], int]:

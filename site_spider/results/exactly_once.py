@@ -14,14 +14,7 @@ from queue import SimpleQueue
 from typing import Any, NamedTuple
 
 from site_spider import runtime
-from site_spider.contracts.seed_log import (
-    Consumer,
-    Listener,
-    Partition,
-    Position,
-    SeedLog,
-    TransactionalConsumer,
-)
+from site_spider.contracts.seed_log import Consumer, Listener, Partition, Position, SeedLog, TransactionalConsumer
 from site_spider.contracts.sink import Record
 from site_spider.errors import CommitInDoubt, LogUnavailable
 from site_spider.ledger.completion import Completion, Job, SeedListener

@@ -85,9 +85,7 @@ def describe_exception(error: BaseException, request: Request) -> str:
         return f"{name_of(error)}: {url.netloc} refuses connections"
     if isinstance(error, DownloadTimeoutError):
         seconds = request.meta.get("download_timeout")
-        return (
-            f"TimeoutError: no complete answer within {seconds:g} s" if seconds else f"TimeoutError: {error}"
-        )
+        return f"TimeoutError: no complete answer within {seconds:g} s" if seconds else f"TimeoutError: {error}"
     if isinstance(error, IgnoreRequest):
         return _said_of_ignored(error, request)
     return _one_line(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)

@@ -75,16 +75,12 @@ class ResultPipeline:
     def _submit(self, item: Any, results: Results) -> None:
         request, job = completion.current_request(), completion.current_job()
         if not ItemAdapter.is_item(item):
-            raise DropItem(
-                f"{type(item).__qualname__} is no item: give a dict, Item, dataclass, attrs or pydantic"
-            )
+            raise DropItem(f"{type(item).__qualname__} is no item: give a dict, Item, dataclass, attrs or pydantic")
         if request is None:
             raise DropItem("the item belongs to no page; give items in callbacks")
         assert self._crawler.spider is not None
         try:
-            record = item_record(
-                item, page_of(request), completion.current_place(), self._crawler.spider.name
-            )
+            record = item_record(item, page_of(request), completion.current_place(), self._crawler.spider.name)
             results.submit_item(record, job)
         except SinkRejected as error:
             reason = of_page(request.url, f"an item cannot be stored: {error}")

@@ -68,9 +68,7 @@ class Check(NamedTuple):
     is_gone: bool = False
 
 
-def check_of(
-    rules: CheckRules, known: Document, status: int | None, *, is_same: bool, is_repeat: bool
-) -> Check:
+def check_of(rules: CheckRules, known: Document, status: int | None, *, is_same: bool, is_repeat: bool) -> Check:
     """Of a page that answered so, or not at all. `is_repeat`: this seed has been counted before a crash."""
     interval = _whole(known.get("interval_s")) or rules.first_s
     if is_same or _is_well(status):

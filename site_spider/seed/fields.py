@@ -123,9 +123,7 @@ def optional_identifier(field: str, value: object) -> str | None:
 def validator(field: str, value: object) -> str:
     """What an answer said of its version, such as `W/"1"`: a line of a header, as it came."""
     if not isinstance(value, str) or not VALIDATOR.fullmatch(value):
-        raise refused(
-            field, f"{shown(value)} must be the value of a header, of 1 to 1024 characters of Latin-1"
-        )
+        raise refused(field, f"{shown(value)} must be the value of a header, of 1 to 1024 characters of Latin-1")
     return value
 
 
@@ -377,6 +375,4 @@ def _constant(name: str) -> Any:
     raise refused("message", f"{name} is not JSON")
 
 
-_DECODER = json.JSONDecoder(
-    object_pairs_hook=_object, parse_int=_int, parse_float=_float, parse_constant=_constant
-)
+_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_int=_int, parse_float=_float, parse_constant=_constant)

@@ -387,12 +387,7 @@ def seed_bytes(message: Message, seed: Seed | SeedError) -> int:
 
 
 def _spilled_bytes(spilled: Spilled) -> int:
-    return (
-        _SEED_BYTES // 4
-        + len(spilled.url)
-        + text_bytes(spilled.redirect_urls)
-        + text_bytes(spilled.retry_reasons)
-    )
+    return _SEED_BYTES // 4 + len(spilled.url) + text_bytes(spilled.redirect_urls) + text_bytes(spilled.retry_reasons)
 
 
 def text_bytes(texts: tuple[str, ...] | list[str]) -> int:

@@ -14,14 +14,7 @@ from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings, Settings
 from site_spider import options
 from site_spider.contracts.seed_log import Granted, Right, SeedLog
 from site_spider.dupefilter.dupefilter import store_class
-from site_spider.errors import (
-    EXIT_CONFIG,
-    EXIT_SETUP,
-    EXIT_UNAVAILABLE,
-    ConfigError,
-    SiteSpiderError,
-    exit_code_of,
-)
+from site_spider.errors import EXIT_CONFIG, EXIT_SETUP, EXIT_UNAVAILABLE, ConfigError, SiteSpiderError, exit_code_of
 from site_spider.observe.snapshot import Identity, statistics_id
 from site_spider.observe.statistics import StatisticsPlan
 from site_spider.secrets import Redaction, masked, secrets_of
@@ -127,14 +120,10 @@ def origins(
             continue
         shown = masked(name, value)
         shown = redaction(shown) if isinstance(shown, str) else shown
-        yield SettingSource(
-            name, shown, _source(settings, name, priority, spider, environ), priority <= usual
-        )
+        yield SettingSource(name, shown, _source(settings, name, priority, spider, environ), priority <= usual)
 
 
-def _source(
-    settings: BaseSettings, name: str, priority: int, spider: type[Spider], environ: Mapping[str, str]
-) -> str:
+def _source(settings: BaseSettings, name: str, priority: int, spider: type[Spider], environ: Mapping[str, str]) -> str:
     if priority >= SETTINGS_PRIORITIES["cmdline"]:
         return "command line"
     if priority >= ENVIRONMENT_PRIORITY:
@@ -153,9 +142,7 @@ def examine(settings: Settings, spider: type[Spider]) -> Iterator[Finding]:
         check_crawl(settings, spider)
         config = ServiceSettings(settings)
         store = store_class(settings)
-        done = (
-            store.from_settings(settings) if store is not None and hasattr(store, "from_settings") else None
-        )
+        done = store.from_settings(settings) if store is not None and hasattr(store, "from_settings") else None
         parts = [
             *((f"sink {sink.name}", sink) for sink in plugins.sinks(settings)),
             *((f"sink {sink.name}", sink) for sink in plugins.item_sinks(settings)),
@@ -196,10 +183,7 @@ def _useful_rights(config: ServiceSettings) -> list[Right]:
     """Of what works beside the crawl: statistics for consoles, and tasks."""
     tasks = config.task_topics
     both = [config.stats_topic, tasks.tasks, tasks.control, tasks.pages, tasks.parked]
-    return [
-        *(Right("topic", topic, ("Read", "Write")) for topic in both),
-        Right("topic", tasks.events, ("Write",)),
-    ]
+    return [*(Right("topic", topic, ("Read", "Write")) for topic in both), Right("topic", tasks.events, ("Write",))]
 
 
 def _of_right(log: SeedLog, said: Granted) -> tuple[str, str]:

@@ -73,8 +73,7 @@ def check_ends_are_told(settings: SettingsView) -> None:
     """Raise ConfigError where nobody would hear of the end of a task: see `ServiceSettings.tells_ends`."""
     if options.boolean(settings, EXACTLY_ONCE):
         raise ConfigError(
-            f"The end of tasks is not told with {EXACTLY_ONCE}, so a task cannot be closed. "
-            "See docs/tasks.md."
+            f"The end of tasks is not told with {EXACTLY_ONCE}, so a task cannot be closed. See docs/tasks.md."
         )
 
 
@@ -209,8 +208,7 @@ def _class_named(settings: BaseSettings, setting: str, classes_setting: str, nam
     classes = options.mapping(settings, classes_setting)
     if name not in classes and "." not in name:
         raise ConfigError(
-            f"{setting} names {name!r}, but must name {', '.join([*classes, *besides])}, or the dotted path "
-            "of a class."
+            f"{setting} names {name!r}, but must name {', '.join([*classes, *besides])}, or the dotted path of a class."
         )
     return load_class(setting, classes.get(name, name))
 

@@ -136,9 +136,7 @@ def check_names(settings: BaseSettings, environ: Mapping[str, str] = os.environ)
     if unknown:
         raise ConfigError(" ".join(map(_refusal, sorted(unknown))) + " docs/settings.md has all of them.")
     if misspelt := dict(_misspelt(settings, environ)):
-        raise ConfigError(
-            " ".join(f"{name} is not a setting: did you mean {near}?" for name, near in misspelt.items())
-        )
+        raise ConfigError(" ".join(f"{name} is not a setting: did you mean {near}?" for name, near in misspelt.items()))
     for name, default in vars(ours).items():  # also of what is not used now
         if isinstance(default, dict):
             options.mapping(settings, name)
@@ -273,21 +271,13 @@ def _targets(node: ast.AnnAssign | ast.Assign) -> list[ast.expr]:
 
 
 def _name(target: ast.expr) -> str:
-    return (
-        target.id
-        if isinstance(target, ast.Name)
-        else target.attr
-        if isinstance(target, ast.Attribute)
-        else ""
-    )
+    return target.id if isinstance(target, ast.Name) else target.attr if isinstance(target, ast.Attribute) else ""
 
 
 def apply_custom_settings(settings: BaseSettings, custom: Mapping[str, Any]) -> None:
     """Set them; dicts of components add to those that are there, and None takes one out."""
     merged = {
-        name: {**settings.getdict(name), **custom[name]}
-        for name in MERGED
-        if isinstance(custom.get(name), Mapping)
+        name: {**settings.getdict(name), **custom[name]} for name in MERGED if isinstance(custom.get(name), Mapping)
     }
     settings.setdict({**custom, **merged}, priority="spider")
 
@@ -370,9 +360,7 @@ class Addon:
 
 def has_addon(settings: BaseSettings) -> bool:
     """Whether a project has the add-on."""
-    return any(
-        order is not None and load_object(name) is Addon for name, order in settings.getdict("ADDONS").items()
-    )
+    return any(order is not None and load_object(name) is Addon for name, order in settings.getdict("ADDONS").items())
 
 
 def has_our_settings(settings: BaseSettings) -> bool:

@@ -99,9 +99,7 @@ class RateLine(LogStats):
         elif self._saying is None or not self._saying.is_alive():
             self.calculate_stats()
             said = (self.pages, self.prate, self.items, self.irate)
-            self._saying = runtime.Thread(
-                target=self._say, args=(group, *said), name="site-rate-line", daemon=True
-            )
+            self._saying = runtime.Thread(target=self._say, args=(group, *said), name="site-rate-line", daemon=True)
             self._saying.start()
 
     def calculate_stats(self) -> None:
@@ -119,9 +117,7 @@ class RateLine(LogStats):
             lag = "not known"
         except Exception:  # noqa: BLE001 - the log was closed meanwhile, say; a line never ends a crawl
             return
-        logger.info(
-            "Crawled %d pages (at %d pages/min), scraped %d items (at %d items/min), lag %s", *numbers, lag
-        )
+        logger.info("Crawled %d pages (at %d pages/min), scraped %d items (at %d items/min), lag %s", *numbers, lag)
 
 
 class _OfStart(logging.Filter):

@@ -220,11 +220,7 @@ class Notifier:
 
 
 def build_notifier(
-    send: Send | None,
-    parts: Parts,
-    settings: BaseSettings,
-    background: Background,
-    rss_bytes: Callable[[], int | None],
+    send: Send | None, parts: Parts, settings: BaseSettings, background: Background, rss_bytes: Callable[[], int | None]
 ) -> Notifier | None:
     """None where nobody is to be told."""
     if send is None:

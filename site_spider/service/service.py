@@ -60,12 +60,7 @@ _PLACES: Final = {
     "kafka": "SITE_RESULTS_TOPIC",
     "warc": "SITE_WARC_DIR",
 }
-_WITHOUT_EFFECT: Final = (
-    "JOBDIR",
-    "SCHEDULER_PRIORITY_QUEUE",
-    "SCHEDULER_MEMORY_QUEUE",
-    "SCHEDULER_DISK_QUEUE",
-)
+_WITHOUT_EFFECT: Final = ("JOBDIR", "SCHEDULER_PRIORITY_QUEUE", "SCHEDULER_MEMORY_QUEUE", "SCHEDULER_DISK_QUEUE")
 _STARTS: Final = ("start_urls", "start_requests", "sitemap_urls")  # of a spider
 
 
@@ -142,9 +137,7 @@ _COMMIT_SHARE = 0.05  # of the loop's time for that: with many seeds in flight i
 
 
 async def tick(
-    looks: Sequence[Callable[[], None]],
-    look_at_queues: Callable[[], Awaitable[None]],
-    commit: Callable[[], None],
+    looks: Sequence[Callable[[], None]], look_at_queues: Callable[[], Awaitable[None]], commit: Callable[[], None]
 ) -> None:
     """Call all of them until cancelled: `commit` often, as far as it is quick, and the others less often."""
     look_at = 0.0
@@ -285,9 +278,7 @@ class SeedService:
         await until_there(lambda: asyncio.to_thread(log.check, 5.0), LogUnavailable, wait_seconds, away)
         await asyncio.to_thread(check_rights, log, config, settings)
         name = await asyncio.to_thread(name_of, log)
-        return Stores(
-            log, name, sinks, item_sinks, statistics, self._sources, self._url_rules, self._obeys_robots
-        )
+        return Stores(log, name, sinks, item_sinks, statistics, self._sources, self._url_rules, self._obeys_robots)
 
     async def _start(self, parts: Parts) -> None:
         await parts.show()

@@ -96,9 +96,7 @@ class Stop:
 
     def _time_is_up(self) -> None:
         try:
-            sys.stderr.write(
-                "The stop took longer than SITE_STOP_GRACE_SECONDS; unfinished seeds are repeated\n"
-            )
+            sys.stderr.write("The stop took longer than SITE_STOP_GRACE_SECONDS; unfinished seeds are repeated\n")
         finally:  # nobody may read stderr any more
             self.exit_now(self._exit_code())
 
@@ -159,9 +157,7 @@ def tell_supervisor(said: bytes) -> None:
 class Watchdog:
     """Watches the running event loop from a thread, which lasts as long as the process."""
 
-    def __init__(
-        self, limit_seconds: float, bite: Callable[[], None], look_at_stop: Callable[[], None]
-    ) -> None:
+    def __init__(self, limit_seconds: float, bite: Callable[[], None], look_at_stop: Callable[[], None]) -> None:
         self._limit_seconds = limit_seconds
         self._bite = bite
         self._look_at_stop = look_at_stop

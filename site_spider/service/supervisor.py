@@ -291,8 +291,7 @@ class Supervisor:
         """Each process, this one included, has failed in its set-up often enough, and none runs."""
         crawlers = [slot for slot in self._slots.values() if slot.number]
         return not self._has_worked and all(
-            slot.process is None and slot.failures + (slot is ended) >= self._plan.setup_tries
-            for slot in crawlers
+            slot.process is None and slot.failures + (slot is ended) >= self._plan.setup_tries for slot in crawlers
         )
 
     def _say(self, message: str) -> None:

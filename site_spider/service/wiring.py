@@ -57,11 +57,7 @@ from site_spider.results.results import DocumentForm, Results, Sinks
 from site_spider.seed.seed import parse_seed
 from site_spider.service.config import SEED_HEADERS, ServiceSettings
 from site_spider.service.log_lines import slot_name
-from site_spider.service.parts import (
-    Ending,
-    Stores,
-    TaskParts,
-)
+from site_spider.service.parts import Ending, Stores, TaskParts
 from site_spider.service.stop import IdleClose, Stop
 from site_spider.sources.extractor import Extractor
 from site_spider.tasks.gate import TaskGate, Traps, WantedPages, with_source
@@ -152,30 +148,19 @@ class Parts:
             load, sinks, commits, is_leaving, is_stopping, has_memory, soft
         )
         poll_room = PollRoom(
-            ledger,
-            load,
-            config.limits,
-            back_pressure.may_poll,
-            config.tiers.weights,
-            lambda: tasks.shares(frontier),
+            ledger, load, config.limits, back_pressure.may_poll, config.tiers.weights, lambda: tasks.shares(frontier)
         )
         own_request = getattr(spider, METHOD, None)
         seed_queue = SeedQueue(wake, own_request)
-        self.quarantine = quarantine = Quarantine(
-            completion, seed_queue, dead_letters, commits.commit_first, wake
-        )
+        self.quarantine = quarantine = Quarantine(completion, seed_queue, dead_letters, commits.commit_first, wake)
 
         # frontier
         library = lambda: stores.sources.library  # noqa: E731
-        self.partitions = partitions = TopicPartitions(
-            member.topics, ledger, stores.log.partitions, background
-        )
+        self.partitions = partitions = TopicPartitions(member.topics, ledger, stores.log.partitions, background)
         weights = TaskWeights(config.tiers.weights, tasks.board.weight_of)
         rates = TaskRates(tasks.board.rate_of, partitions.share)
         frontier = build_frontier(settings, library, weights, rates)
-        politeness = build_politeness(
-            crawler, frontier, wake, robots_free(library, by_default=not stores.obeys_robots)
-        )
+        politeness = build_politeness(crawler, frontier, wake, robots_free(library, by_default=not stores.obeys_robots))
         histograms = counted.histograms
         times = Times(histograms.download_seconds.observe, histograms.kept_waiting_seconds.observe)
 
@@ -235,9 +220,7 @@ class Parts:
             completion,
             results,
             dead_letters,
-            WantedPages(
-                pages, rules, traps, gate, tasks.tracker.trapped, tasks.topics.parked, stats.inc_value
-            ),
+            WantedPages(pages, rules, traps, gate, tasks.tracker.trapped, tasks.topics.parked, stats.inc_value),
             back_pressure,
             Preparation(callbacks, config.seed_meta_keys, library, gate.begins, headers),
         )
@@ -274,24 +257,11 @@ class Parts:
             completion.add(tasks.tracker, of_tasks=True)
 
         # what can be seen
-        identity = Identity(
-            spider.name, member.group, config.tiers.main, lambda: intake.member_name or slot_name()
-        )
+        identity = Identity(spider.name, member.group, config.tiers.main, lambda: intake.member_name or slot_name())
         pauses = Pauses(seeds, quarantine, back_pressure, sinks, lambda: intake.is_away)
         loop_lag = LoopLag(counted.histograms.loop_lag_seconds)
         self.watched = watched = Watched(
-            crawler,
-            identity,
-            ledger,
-            queues,
-            seeds,
-            intake,
-            sinks,
-            bodies,
-            pauses,
-            loop_lag,
-            tasks.clock,
-            counted,
+            crawler, identity, ledger, queues, seeds, intake, sinks, bodies, pauses, loop_lag, tasks.clock, counted
         )
         self.measurements = measurements = Measurements(watched, commits, quarantine, dupefilter)
         # made as a sink is, but by another class method: nothing else differs

@@ -52,15 +52,11 @@ class BadValue(Exception):
     """A value is not what the field asks for."""
 
 
-def processed(
-    field: ItemField, values: Iterable[Any], base: LinkBase, note: Callable[[str], None]
-) -> list[Any]:
+def processed(field: ItemField, values: Iterable[Any], base: LinkBase, note: Callable[[str], None]) -> list[Any]:
     """The values after all steps and with the field's type; what does not fit is noted and left out."""
     found = list(values)
     for step in field.then:
-        found = (
-            [_joined_values(step, found)] if step.name == "join" and found else _kept(step, found, base, note)
-        )
+        found = [_joined_values(step, found)] if step.name == "join" and found else _kept(step, found, base, note)
     return list(_each(_TYPES[field.type], found, note))
 
 
@@ -239,9 +235,7 @@ _MAX_KINDS = 500  # of notes, from which the most frequent are shown
 NEXT_PAGE = -1  # in place of the number of a rule
 _MAX_SCRIPTS = 200  # of a page, and assignments in one of them
 _MAX_SCRIPT_CHARS = 2_000_000  # of all scripts of a page
-_WRAPPED = re.compile(
-    r"\s*(?:<!--|(?://|/\*)?<!\[CDATA\[(?:\*/)?)(.*?)(?:-->|(?://|/\*)?\]\]>(?:\*/)?)\s*", re.DOTALL
-)
+_WRAPPED = re.compile(r"\s*(?:<!--|(?://|/\*)?<!\[CDATA\[(?:\*/)?)(.*?)(?:-->|(?://|/\*)?\]\]>(?:\*/)?)\s*", re.DOTALL)
 _ASSIGNED = re.compile(
     r"""(?:\b(?:var|let|const)\s{1,9}|\bwindow\.|\bwindow\[["'])([\w$]{1,100})(?:["']\])?\s{0,9}=\s{0,9}(?=[\[{])"""
 )
@@ -271,9 +265,7 @@ class Extracted:
 class SourcePage:
     """A page, parsed when something asks for it."""
 
-    def __init__(
-        self, url: str, text: str, encoding: str = "utf-8", *, follow_nofollow: bool = False
-    ) -> None:
+    def __init__(self, url: str, text: str, encoding: str = "utf-8", *, follow_nofollow: bool = False) -> None:
         self.url = url
         self.text = sound(text[:MAX_PAGE_CHARS])
         self._encoding = encoding
@@ -329,9 +321,7 @@ class Scripts:
             text, kind = script.text or "", (script.get("type") or "").partition(";")[0].strip().lower()
             chars -= len(text)
             if chars < 0:
-                self.faults.append(
-                    f"scripts have more than {_MAX_SCRIPT_CHARS} characters; the rest is not read"
-                )
+                self.faults.append(f"scripts have more than {_MAX_SCRIPT_CHARS} characters; the rest is not read")
                 break
             if kind == "application/ld+json":
                 self._link(self._read(text, "JSON-LD"))
@@ -419,8 +409,7 @@ class _Notes:
     def said(self) -> list[str]:
         """The most frequent ones."""
         return [
-            said if times == 1 else f"{said} ({times} times)"
-            for said, times in self._counts.most_common(_MAX_NOTES)
+            said if times == 1 else f"{said} ({times} times)" for said, times in self._counts.most_common(_MAX_NOTES)
         ]
 
 
@@ -430,9 +419,7 @@ def _contexts(rule: ItemRule, page: SourcePage, notes: _Notes) -> list[Any]:
     return _selected(rule.each, page, None, notes.of("each"))[: MAX_ITEMS + 1]
 
 
-def _item(
-    rule: ItemRule, page: SourcePage, context: Any, notes: _Notes, lost: _Notes
-) -> dict[str, Any] | None:
+def _item(rule: ItemRule, page: SourcePage, context: Any, notes: _Notes, lost: _Notes) -> dict[str, Any] | None:
     item: dict[str, Any] = {}
     for name, wanted in rule.fields.items():
         values = _values(wanted, page, context, notes.of(name))
@@ -463,12 +450,7 @@ def _values(wanted: ItemField, page: SourcePage, context: Any, note: Callable[[s
 
 
 def _selected(
-    selection: Selection,
-    page: SourcePage,
-    context: Any,
-    note: Callable[[str], None],
-    *,
-    is_whole: bool = False,
+    selection: Selection, page: SourcePage, context: Any, note: Callable[[str], None], *, is_whole: bool = False
 ) -> list[Any]:
     """Elements, texts, numbers or JSON values; none, and a note, where a function gets what it is not for."""
     try:

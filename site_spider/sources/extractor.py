@@ -88,10 +88,7 @@ class _Worker:
     """One process, and what it knows."""
 
     def __init__(
-        self,
-        running: subprocess.Popen[bytes],
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
+        self, running: subprocess.Popen[bytes], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         self._running, self._reader, self._writer = running, reader, writer
         self._known: dict[str, Source] = {}
@@ -185,9 +182,7 @@ class Extractor:
         if mode != "robots" and len(slow) >= _MOST_SLOW:
             raise NotExtracted(f"its text is not read: {len(slow)} pages of its host took too much")
         try:
-            answer = await self._in_turn(
-                "its text could not be read", lambda process: process.ask(head, body)
-            )
+            answer = await self._in_turn("its text could not be read", lambda process: process.ask(head, body))
         except NotExtracted:
             self._slow[host] = [*slow, now]
             raise
@@ -271,9 +266,7 @@ def _read(head: dict[str, Any], body: bytes) -> dict[str, Any]:
         is_page = is_html(body, head["content_type"])
         answer: dict[str, Any] = {"robots": _robots(text) if is_page else []}
         if head["read"] != "robots":
-            answer |= _texts().read_page(
-                text, head["url"] if is_page else None, main_only=head["read"] == "main"
-            )
+            answer |= _texts().read_page(text, head["url"] if is_page else None, main_only=head["read"] == "main")
             answer["notes"] += head["notes"]
     except MemoryError:
         raise

@@ -56,9 +56,7 @@ class BadSource(SiteSpiderError):
 
 def source_files(folder: Path) -> list[Path]:
     """The files of a folder that are sources, in the order of their names."""
-    return sorted(
-        path for path in folder.iterdir() if path.suffix in _SUFFIXES and not path.name.startswith(".")
-    )
+    return sorted(path for path in folder.iterdir() if path.suffix in _SUFFIXES and not path.name.startswith("."))
 
 
 def read_file(path: Path, most: int) -> bytes:
@@ -88,11 +86,7 @@ def _check_ordinary(status: os.stat_result) -> None:
         raise OSError(f"it is {kind}, and no ordinary file")
 
 
-_KINDS = (
-    (stat.S_ISDIR, "a folder"),
-    (stat.S_ISFIFO, "a named pipe"),
-    (stat.S_ISSOCK, "a socket"),
-)
+_KINDS = ((stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a named pipe"), (stat.S_ISSOCK, "a socket"))
 
 
 def read_source(path: Path) -> model.Source:
@@ -280,9 +274,7 @@ def _said(one: ErrorDetails, root: type[BaseModel]) -> str:
         return f"must be a text: put {shown(value)} in quotes"
     if kind not in _WORDS:  # as value_error: ours
         return one["msg"].removeprefix("Value error, ")
-    whole = {
-        name: int(one) if isinstance(one, float) and one.is_integer() else one for name, one in known.items()
-    }
+    whole = {name: int(one) if isinstance(one, float) and one.is_integer() else one for name, one in known.items()}
     return _WORDS[kind].format(shown=shown(value), **whole)
 
 
@@ -341,9 +333,7 @@ _INSIDE: dict[type[BaseModel], dict[str, type[BaseModel]]] = {
     model.ItemRule: {"each": model.Selection, "fields": model.ItemField},
     model.ItemField: {"then": model.ValueStep},
 }  # fmt: skip
-_PLACES = {model.Source: "the top"} | {
-    part: key for inside in _INSIDE.values() for key, part in inside.items()
-}
+_PLACES = {model.Source: "the top"} | {part: key for inside in _INSIDE.values() for key, part in inside.items()}
 
 
 def _remedy(path: Path_, root: type[BaseModel]) -> str:
@@ -452,9 +442,7 @@ class SourceFolder:
         for path in paths:
             with suppress(FileNotFoundError):  # it has just gone
                 self._read[path] = self._newer(path, before.get(path), mistakes)
-        sources = self._distinct(
-            {path: read.source for path, read in self._read.items() if read.source}, mistakes
-        )
+        sources = self._distinct({path: read.source for path, read in self._read.items() if read.source}, mistakes)
         if sources != self.library.sources:
             self.library = Library(sources)
         return mistakes
@@ -469,9 +457,7 @@ class SourceFolder:
             why = error.strerror or str(error)
             if why != self._unlisted:
                 self._unlisted = why
-                mistakes.append(
-                    BadSource(self.folder, [Mistake(1, 1, f"the folder cannot be listed: {why}")])
-                )
+                mistakes.append(BadSource(self.folder, [Mistake(1, 1, f"the folder cannot be listed: {why}")]))
             return None
         self._unlisted = None
         return paths

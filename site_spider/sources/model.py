@@ -40,9 +40,7 @@ _OPTIONS.max_mem = 8_000_000  # bytes of one compiled pattern; more is refused
 def compiled(pattern: str) -> Any:
     """The pattern. Raises ValueError for what RE2 does not take, such as a look-ahead."""
     if len(pattern) > _LONGEST_PATTERN:
-        raise ValueError(
-            f"the pattern has {len(pattern)} characters, but {_LONGEST_PATTERN} at most are taken"
-        )
+        raise ValueError(f"the pattern has {len(pattern)} characters, but {_LONGEST_PATTERN} at most are taken")
     try:
         return re2.compile(pattern, _OPTIONS)
     except re2.error as error:
@@ -213,9 +211,7 @@ class Selection(Part):
     css: Css | None = Field(None, description="CSS selector; ::text and ::attr(name) as in Scrapy")
     xpath: XPath | None = Field(None, description="XPath 1.0")
     jmespath: JmesPath | None = Field(None, description="JMESPath, for JSON pages")
-    jsonld: JmesPath | None = Field(
-        None, description="JMESPath, for the list of all JSON-LD objects of a page"
-    )
+    jsonld: JmesPath | None = Field(None, description="JMESPath, for the list of all JSON-LD objects of a page")
     script: JmesPath | None = Field(
         None, description="JMESPath, for JSON of scripts: by id, or by the name that it is assigned to"
     )
@@ -242,9 +238,7 @@ class ValueStep(Part):
     join: str | None = Field(None, description="all values as one text, with this between them (a space)")
     absolute_url: None = Field(None, description="joined to the page's URL; dropped if not http or https")
     number: Literal[".", ","] | None = Field(None, description="the number in a text; its decimal mark")
-    date: DateFormat | None = Field(
-        None, description="ISO 8601, of this strptime format (ISO 8601, RFC 2822)"
-    )
+    date: DateFormat | None = Field(None, description="ISO 8601, of this strptime format (ISO 8601, RFC 2822)")
 
     @model_validator(mode="after")
     def _is_one(self) -> Self:
@@ -279,8 +273,7 @@ class ItemField(Selection):
                 ValueStep,
                 BeforeValidator(
                     _named,
-                    json_schema_input_type=ValueStep
-                    | Literal["strip", "join", "absolute_url", "number", "date"],
+                    json_schema_input_type=ValueStep | Literal["strip", "join", "absolute_url", "number", "date"],
                 ),
             ]
         ],
@@ -383,14 +376,7 @@ class Source(Part):
 
     @model_validator(mode="after")
     def _headers(self) -> Self:
-        forbidden = {
-            "host",
-            "cookie",
-            "content-length",
-            "transfer-encoding",
-            "connection",
-            "proxy-authorization",
-        }
+        forbidden = {"host", "cookie", "content-length", "transfer-encoding", "connection", "proxy-authorization"}
         for name in self.request.headers:
             if name.lower() in forbidden:
                 raise ValueError(f"request.headers: {name} cannot be set here")

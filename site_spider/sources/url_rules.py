@@ -48,9 +48,7 @@ class UrlList(Part):
     suffixes: list[_Text] = Field(
         [], max_length=MOST_PATTERNS, description="of the path, such as .pdf; capitals do not count"
     )
-    patterns: list[Pattern] = Field(
-        [], max_length=MOST_PATTERNS, description="RE2, found anywhere in the URL"
-    )
+    patterns: list[Pattern] = Field([], max_length=MOST_PATTERNS, description="RE2, found anywhere in the URL")
 
     def __bool__(self) -> bool:
         return bool(self.prefixes or self.suffixes or self.patterns)
@@ -82,9 +80,7 @@ def _together(urls: UrlList) -> UrlList:
 
 
 _List = Annotated[
-    UrlList,
-    AfterValidator(_together),
-    BeforeValidator(sorted_out, json_schema_input_type=UrlList | list[str]),
+    UrlList, AfterValidator(_together), BeforeValidator(sorted_out, json_schema_input_type=UrlList | list[str])
 ]
 _Most = Annotated[int, Field(ge=0, le=1_000_000)]
 

@@ -143,9 +143,7 @@ class ConditionalFetch:
         """As Scrapy asks."""
         return None if (job := _compared_job(request)) is None else self._add_conditions(request, job)
 
-    def process_response(
-        self, request: Request, response: Response
-    ) -> Response | Coroutine[Any, Any, Response]:
+    def process_response(self, request: Request, response: Response) -> Response | Coroutine[Any, Any, Response]:
         """As Scrapy asks."""
         if meta_keys.KNOWN_PAGE in request.meta:
             return self._compared(request, response)

@@ -37,12 +37,7 @@ from site_spider.results.failures import describe_exception, describe_retries, d
 from site_spider.results.pipeline import gives_page_result
 from site_spider.results.results import describe_host, describe_job
 from site_spider.service import environment
-from site_spider.service.environment import (
-    apply_custom_settings,
-    apply_environment,
-    check_names,
-    check_scrapy_settings,
-)
+from site_spider.service.environment import apply_custom_settings, apply_environment, check_names, check_scrapy_settings
 from site_spider.sources.extraction import NEXT_PAGE, Extracted, FoundLink
 from site_spider.sources.extractor import Extractor, PageBody
 from site_spider.sources.library import SourceFolder
@@ -136,9 +131,7 @@ class SeedSpider(Spider):
     def update_settings(cls, settings: BaseSettings) -> None:
         """`custom_settings`, and the environment above them; below both, in another project, ours."""
         if environment.has_addon(settings):
-            environment.join_settings(
-                settings
-            )  # Scrapy itself asks add-ons only when the spider has been made
+            environment.join_settings(settings)  # Scrapy itself asks add-ons only when the spider has been made
         apply_custom_settings(settings, cls.custom_settings or {})
         apply_environment(settings)
 
@@ -259,9 +252,7 @@ class SeedSpider(Spider):
         folder = self._sources
         return source_of(folder.library, job, response.url) if folder is not None and folder.library else None
 
-    async def _extracted(
-        self, source: Source, response: Response, job: Job | None, *, wants_links: bool
-    ) -> Extracted:
+    async def _extracted(self, source: Source, response: Response, job: Job | None, *, wants_links: bool) -> Extracted:
         extractor = part_of(self.crawler, Extractor)
         if extractor is None:
             return Extracted()

@@ -85,9 +85,7 @@ class PageTexts:
             return None
         return cls("robots" if mode == "off" else mode, drops_noindex=drops, merges=merges)
 
-    async def fill(
-        self, result: Result, response: Response, extractor: Extractor | None, scope: str | None
-    ) -> bool:
+    async def fill(self, result: Result, response: Response, extractor: Extractor | None, scope: str | None) -> bool:
         """Fill in what the page says of itself; `scope` is within what it is compared with others.
 
         False: nothing of its body is to be kept.
@@ -119,9 +117,7 @@ class PageTexts:
             result.page_notes = "; ".join(_without_body(result))
         return not self._drops_noindex
 
-    async def _read(
-        self, response: Response, extractor: Extractor | None
-    ) -> tuple[dict[str, Any], list[str]]:
+    async def _read(self, response: Response, extractor: Extractor | None) -> tuple[dict[str, Any], list[str]]:
         """Fields and notes; `robots` is None where it could not be read."""
         kind = content_type_of(response)
         is_read = is_html(response.body, kind) or media_type(kind) == "text/plain"
@@ -142,9 +138,7 @@ class PageTexts:
 
     # --- canonical URLs ---------------------------------------------------------------------------
 
-    async def merged(
-        self, result: Result, job: Job, stored: StoredPages | None, *, is_in_scope: bool
-    ) -> Result | None:
+    async def merged(self, result: Result, job: Job, stored: StoredPages | None, *, is_in_scope: bool) -> Result | None:
         """With the `url_id` of its canonical page, to whose document its URL is added; None if it stays.
 
         Only a link is merged, and only when nothing of it is lost: its text is that of the canonical page,
@@ -170,9 +164,7 @@ class PageTexts:
     def _remember(self, result: Result, own: set[str], points_to: str | None, job: Job) -> None:
         earlier = next((known for one in own if (known := self._pages.get(one)) is not None), None)
         urls = [] if earlier is None else earlier.urls
-        known = _KnownPage(
-            result.url_id, result.url, result.text_hash, result.robots_meta, points_to, urls, job
-        )
+        known = _KnownPage(result.url_id, result.url, result.text_hash, result.robots_meta, points_to, urls, job)
         for one in own:
             self._pages[one] = known
 

@@ -124,9 +124,7 @@ def level_below(kind: str | None, listed: Mapping[str, Any]) -> int:
     return 1 + level if kind == "sitemapindex" and isinstance(level, int) else 0
 
 
-def urls_of(
-    entries: list[ListedPage], base: LinkBase, level: int, source: str
-) -> Iterator[dict[str, dict[str, Any]]]:
+def urls_of(entries: list[ListedPage], base: LinkBase, level: int, source: str) -> Iterator[dict[str, dict[str, Any]]]:
     """In slices, what the file says of each URL; the list is emptied meanwhile."""
     entries.reverse()
     while entries:

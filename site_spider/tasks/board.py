@@ -188,9 +188,7 @@ class Board:
 
     def has_running(self) -> bool:
         """Whether seeds of a declared task may be on their way, of those declared last."""
-        return any(
-            self.phase(task_id).name == "running" for task_id in islice(reversed(self.tasks), _MOST_LOOKED_AT)
-        )
+        return any(self.phase(task_id).name == "running" for task_id in islice(reversed(self.tasks), _MOST_LOOKED_AT))
 
     def version(self, task_id: str) -> int:
         """Of its record."""
@@ -453,8 +451,7 @@ class BrokerClock:
         took = runtime.time() - before
         if not place.written_ms:
             raise SiteSpiderError(
-                f"topic {self._topic} is not dated by the server; set its "
-                "message.timestamp.type=LogAppendTime"
+                f"topic {self._topic} is not dated by the server; set its message.timestamp.type=LogAppendTime"
             )
         if took <= _SURE_SECONDS:
             self.ahead_seconds = before + took / 2 - place.written_ms / 1000

@@ -101,9 +101,7 @@ def written(task_id: str, fact: Fact) -> tuple[bytes, bytes | None]:
     said: Any = None
     if isinstance(fact, TakenBack):
         part = fact.partition
-        kind, owner = (
-            ("tally", (f"{part.topic}/{part.number}", fact.name)) if part else ("producer", (fact.name,))
-        )
+        kind, owner = ("tally", (f"{part.topic}/{part.number}", fact.name)) if part else ("producer", (fact.name,))
     else:
         kind, names, adapter = _OF_FACTS[type(fact)]
         said = adapter.dump_python(fact, mode="json", by_alias=True)
@@ -207,9 +205,7 @@ class Endings:
 
     def have_seeds(self) -> bool:
         """Whether seeds of a task are on their way, of those named last."""
-        return any(
-            self._endings[task_id].has_seeds for task_id in islice(reversed(self._endings), _MOST_LOOKED_AT)
-        )
+        return any(self._endings[task_id].has_seeds for task_id in islice(reversed(self._endings), _MOST_LOOKED_AT))
 
     def __iter__(self) -> Iterator[str]:
         """The ids of all tasks that the log names."""

@@ -141,9 +141,7 @@ _WRITE = {
 
 def _said(error: Any) -> str:
     place = ".".join(str(part) for part in error["loc"] if not str(part).startswith("function-")) or "record"
-    given = (
-        "" if isinstance(error["input"], dict | bytes) or len(str(error["input"])) > 80 else error["input"]
-    )
+    given = "" if isinstance(error["input"], dict | bytes) or len(str(error["input"])) > 80 else error["input"]
     shown = f" is {given!r}" if given != "" else ""
     return f"{place}{shown}: {error['msg'].removeprefix('Value error, ')}{_WRITE.get(place, '')}"
 
@@ -235,9 +233,7 @@ def span(text: object) -> str:
     if span_seconds(text) is None:
         unit = "its unit is missing" if _is_number(text) else "it is no span of time"
         number = text if _is_number(text) else 15
-        raise BadTask(
-            f"{text!r:.{_LONGEST_SHOWN}}: {unit}; write {number}s, {number}m, {number}h or {number}d"
-        )
+        raise BadTask(f"{text!r:.{_LONGEST_SHOWN}}: {unit}; write {number}s, {number}m, {number}h or {number}d")
     return str(text)
 
 
@@ -398,9 +394,7 @@ class Total:
             self.of.pop(process, None)
         else:
             self.of[process] = usage
-        counts = {
-            name: getattr(self.used, name) - getattr(before, name) + getattr(after, name) for name in _COUNTS
-        }
+        counts = {name: getattr(self.used, name) - getattr(before, name) + getattr(after, name) for name in _COUNTS}
         seeds = _moved(dict(self.used.seeds), before.seeds, after.seeds)
         traps = _moved(dict(self.used.traps), before.traps, after.traps)
         self.used = Usage.model_construct(

@@ -37,13 +37,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Annotated, Any, NamedTuple, Self
 
-from pydantic import (
-    BeforeValidator,
-    Field,
-    PlainSerializer,
-    PlainValidator,
-    ValidationInfo,
-)
+from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, ValidationInfo
 
 from site_spider.contracts.seed_log import Headers, Partition
 from site_spider.ledger.ledger import Outcome
@@ -82,14 +76,10 @@ Milliseconds = Annotated[int, Field(strict=True, ge=0, le=LAST_MS)]
 Line = Annotated[str, Field(min_length=1, max_length=1_000)]
 Numbers = Annotated[Mapping[Line, Number], Field(max_length=1_000)]
 Flag = Annotated[bool, Field(strict=True)]
-Place = Annotated[
-    Partition, BeforeValidator(_partition), PlainSerializer(lambda part: f"{part.topic}/{part.number}")
-]
+Place = Annotated[Partition, BeforeValidator(_partition), PlainSerializer(lambda part: f"{part.topic}/{part.number}")]
 Highs = Mapping[Place, Number]
 Offsets = Annotated[
-    frozenset[int],
-    PlainValidator(_offsets),
-    PlainSerializer(lambda offsets: ascending_to_text(sorted(offsets), 0)),
+    frozenset[int], PlainValidator(_offsets), PlainSerializer(lambda offsets: ascending_to_text(sorted(offsets), 0))
 ]
 
 
@@ -153,9 +143,7 @@ class SeedCounts(NamedTuple):
     """The counts of a task as they are shown: its seeds by outcome, and apart from them what moved."""
 
     seeds: dict[str, int]
-    moved: dict[
-        str, int
-    ]  # spilled: messages that left; returned: of these, seeds that came; links: that came
+    moved: dict[str, int]  # spilled: messages that left; returned: of these, seeds that came; links: that came
 
     @classmethod
     def of(cls, counts: Mapping[str, int], came_back: Mapping[str, int] | None = None) -> Self:
@@ -349,9 +337,7 @@ class TaskEnding:
     def is_waiting_for(self, topic: str) -> bool:
         """Whether something of this topic is not complete and committed."""
         return not self.is_told and any(
-            self.passed(partition) < high
-            for partition, high in self.highs.items()
-            if partition.topic == topic
+            self.passed(partition) < high for partition, high in self.highs.items() if partition.topic == topic
         )
 
     def passed(self, partition: Partition) -> int:

@@ -81,11 +81,7 @@ class TopicView:
     """
 
     def __init__(
-        self,
-        log: SeedLog,
-        topic: str,
-        take: Callable[[Message], str],
-        count: Callable[[str], None] | None = None,
+        self, log: SeedLog, topic: str, take: Callable[[Message], str], count: Callable[[str], None] | None = None
     ) -> None:
         self.topic = topic
         self._log = log

@@ -206,9 +206,7 @@ def _takes_seed(state: TaskState, seed: Seed) -> bool:
     """A link that another process sent on is a link still; an attempt that goes on has begun."""
     if seed.spilled is None:
         return state.rules.takes_seed(seed.url)
-    return not seed.spilled.is_link or state.rules.takes_link(
-        seed.url, seed.depth, lambda: seed.extra.get("sitemap")
-    )
+    return not seed.spilled.is_link or state.rules.takes_link(seed.url, seed.depth, lambda: seed.extra.get("sitemap"))
 
 
 def with_source(seed: Seed, board: Board) -> Seed:

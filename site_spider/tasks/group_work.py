@@ -196,9 +196,7 @@ class Teller(GroupWork):
             logger.warning("The end of task %s cannot be told now, trying again: %s", task_id, error)
             self._busy.discard(task_id)
             return
-        logger.info(
-            "Task %s has ended (%s, generation %d)", task_id, ended.event.get("event"), ended.generation
-        )
+        logger.info("Task %s has ended (%s, generation %d)", task_id, ended.event.get("event"), ended.generation)
         if (ending := self._control.get(task_id)) is not None:
             self._control.take_back(task_id, ending.carried_words(ended.upto))
         self._control.write(task_id, Noticed(ended.generation), lambda _: self._when_settled(task_id))
@@ -439,20 +437,14 @@ class Notices(GroupWork):
             await self._try(task_id, url, ending, ended)
 
     async def _try(self, task_id: str, url: str, ending: TaskEnding, ended: EndTold) -> None:
-        attempts = await asyncio.to_thread(
-            tried, url, ended, attempts_of(ending), self._secret, self._may_reach
-        )
+        attempts = await asyncio.to_thread(tried, url, ended, attempts_of(ending), self._secret, self._may_reach)
         if error := attempts.made[-1].error:
             logger.warning("The webhook of task %s was not taken: %s", task_id, error)
         self._control.write(task_id, attempts, lambda _: self._when_settled(task_id))
 
 
 def tried(
-    url: str,
-    ended: EndTold,
-    before: tuple[WebhookAttempt, ...],
-    secret: bytes,
-    may_reach: webhook.MayReach,
+    url: str, ended: EndTold, before: tuple[WebhookAttempt, ...], secret: bytes, may_reach: webhook.MayReach
 ) -> Attempts:
     """Sends the webhook of an end; this attempt is the last. Blocks."""
     sent = webhook.notice(ended.event, secret, int(runtime.time()))

@@ -113,9 +113,7 @@ def read(value: bytes) -> list[Counted]:
 
 
 def _number(named: str) -> int:
-    return int.from_bytes(
-        blake2b(named.encode("utf-8", "replace"), digest_size=8).digest(), "big", signed=True
-    )
+    return int.from_bytes(blake2b(named.encode("utf-8", "replace"), digest_size=8).digest(), "big", signed=True)
 
 
 def _reason(description: str) -> str:
@@ -351,9 +349,7 @@ class PageLog:
         """Whether pages are not known to be durable."""
         return self._is_writing or bool(self.waiting)
 
-    def add(
-        self, task_id: str, pages: Collection[CountedPage], then: Then, seed: CountedSeed | None = None
-    ) -> None:
+    def add(self, task_id: str, pages: Collection[CountedPage], then: Then, seed: CountedSeed | None = None) -> None:
         """Write these pages, and what is said of a seed; `then` is called when they are durable."""
         if not pages and seed is None:
             then()

@@ -86,9 +86,7 @@ class Parking:
         self._background = background
         self._unproved: dict[str, deque[_Parked]] = {}  # by task
 
-    def send(
-        self, task_id: str, origin: str, key: bytes | None, value: bytes, headers: Headers
-    ) -> Future[Any]:
+    def send(self, task_id: str, origin: str, key: bytes | None, value: bytes, headers: Headers) -> Future[Any]:
         """As in ParkedTopic."""
         parked = _Parked(task_id, origin, key, value, headers, Future(), self._states.board.task(task_id))
         whose = (TASK_HEADER, task_id.encode()), (ORIGIN_HEADER, origin.encode())
@@ -205,9 +203,7 @@ class Leaving:
     def _park_seed(self, waiting: SeedInFlight, task_id: str) -> None:
         message, headers = waiting.message, moved_headers(waiting.seed, waiting.message)
         self._completion.leaves(waiting)
-        future = self._parking.send(
-            task_id, message.partition.topic, key_of(waiting), message.value or b"", headers
-        )
+        future = self._parking.send(task_id, message.partition.topic, key_of(waiting), message.value or b"", headers)
         self._background.when_done(future, self._parked, waiting)
 
     def _parked(self, future: Future[None], waiting: SeedInFlight) -> None:
@@ -490,11 +486,7 @@ class _Returning:
         for message in self._log.read(self._topics.parked, {} if is_again else starts) if works else ():
             number = message.partition.number
             work = self._works.get(dict(message.headers).get(TASK_HEADER, b""))
-            if (
-                work is not None
-                and work in works
-                and is_again == (message.offset < work.starts.get(number, 0))
-            ):
+            if work is not None and work in works and is_again == (message.offset < work.starts.get(number, 0)):
                 self._send(message, work)
             if not is_again:
                 self._read_to[number] = message.offset + 1

@@ -223,9 +223,7 @@ class Overtaking:
         return self._board.task(task_id), {} if ending is None else dict(ending.highs)
 
     def _is_here(self, task_id: str) -> bool:
-        return self._queues.room.frontier.has_flow(
-            lambda flow: isinstance(flow, TaskFlow) and flow.task_id == task_id
-        )
+        return self._queues.room.frontier.has_flow(lambda flow: isinstance(flow, TaskFlow) and flow.task_id == task_id)
 
     def _is_below(self, positions: Mapping[Partition, int]) -> bool:
         """Whether something below these positions is to be polled here."""
@@ -270,9 +268,7 @@ class Overtaking:
 
     def _ends(self) -> dict[Partition, int]:
         topics = {partition.topic for partition in self._ledger.partitions()}
-        return {
-            each.partition: each.end for topic in topics for each in self._log.progress(topic, self._group)
-        }
+        return {each.partition: each.end for topic in topics for each in self._log.progress(topic, self._group)}
 
     async def _move(self, task_id: str) -> int:
         """Send away what other tasks have beyond their share; how many seeds."""

@@ -23,16 +23,7 @@ from site_spider.outage import Outage
 from site_spider.seed.seed import Seed, first_place
 from site_spider.tasks.control_log import Endings, headers_of, read, send, written
 from site_spider.tasks.declaration import bounded
-from site_spider.tasks.ending import (
-    SPILLED,
-    Counting,
-    Counts,
-    Fact,
-    TakenBack,
-    TaskEnding,
-    Uncounted,
-    prefix_of,
-)
+from site_spider.tasks.ending import SPILLED, Counting, Counts, Fact, TakenBack, TaskEnding, Uncounted, prefix_of
 from site_spider.tasks.follower import Follower, Tell, TopicView
 from site_spider.tasks.page_counts import CountedPage, CountedSeed, PageLog
 
@@ -54,13 +45,7 @@ class Control(Follower):
     """
 
     def __init__(
-        self,
-        view: TopicView,
-        tell: Tell,
-        endings: Endings,
-        producer: Producer,
-        writer: str,
-        background: Background,
+        self, view: TopicView, tell: Tell, endings: Endings, producer: Producer, writer: str, background: Background
     ) -> None:
         super().__init__(view, tell, lambda _task_ids: None)
         self.writer = writer  # the name of this process in the log
@@ -68,9 +53,7 @@ class Control(Follower):
         self._topic = view.topic
         self._producer = producer
         self._background = background
-        self._refused = Outage(
-            logger, "The control log of tasks takes no records, trying again", "It takes them again"
-        )
+        self._refused = Outage(logger, "The control log of tasks takes no records, trying again", "It takes them again")
         self._known: dict[str, dict[Partition, int]] = {}  # by task, the one that is told of last at the end
 
     def get(self, task_id: str) -> TaskEnding | None:
@@ -212,9 +195,7 @@ class Tracker(SeedListener):
         assert not isinstance(seed, SeedError)
         assert seed.task_id is not None
         prefix, place = prefix_of(seed, message.headers), MessagePlace(entry.partition, entry.offset)
-        first = "".join(
-            at.decode(errors="replace") for _, at in first_place(message.headers) if not seed.is_link
-        )
+        first = "".join(at.decode(errors="replace") for _, at in first_place(message.headers) if not seed.is_link)
         self._tracked[entry] = Tracked(seed.task_id, prefix, first)
         if prefix:
             self._control.put(seed.task_id, place)

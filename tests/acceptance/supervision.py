@@ -113,9 +113,7 @@ class Script:
 
     def survivors(self) -> list[int]:
         """Its processes that still run."""
-        return [
-            start.pid for role in ("crawl", "progress") for start in self.starts(role) if lives(start.pid)
-        ]
+        return [start.pid for role in ("crawl", "progress") for start in self.starts(role) if lives(start.pid)]
 
     def close(self) -> None:
         """End what a failed test has left."""

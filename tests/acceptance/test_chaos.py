@@ -92,9 +92,7 @@ def assert_nothing_lost(run: Chaos, pages: int, seeds: int | None = None) -> dic
     return table
 
 
-def test_nothing_is_lost_and_every_task_has_one_end_in_a_storm(
-    chaos: Callable[[str], Chaos], tmp_path: Path
-) -> None:
+def test_nothing_is_lost_and_every_task_has_one_end_in_a_storm(chaos: Callable[[str], Chaos], tmp_path: Path) -> None:
     """Kills, a run stopped and replaced, tasks paused and cancelled; counts agree with the site's record."""
     options = "--embedded --kills 2 --terms 1 --tasks 5 --pauses 1 --cancels 1 --items --random-seed 4"
     run = chaos(f"--seeds 160 --processes 2 --concurrency 2 {options}")

@@ -116,9 +116,7 @@ def test_processes_that_can_never_begin_are_given_up(script: Script) -> None:
     assert len(script.starts()) >= 6
 
 
-@pytest.mark.parametrize(
-    "plan", ["exit-75 exit-71 exit-71 exit-71 run", "run exit-71", "exit-75 exit-69 exit-1"]
-)
+@pytest.mark.parametrize("plan", ["exit-75 exit-71 exit-71 exit-71 run", "run exit-71", "exit-75 exit-69 exit-1"])
 def test_nobody_is_given_up_who_has_worked_or_beside_whom_another_works(script: Script, plan: str) -> None:
     """Its set-up may fail, or its server be away, for long; a signal during a pause ends at once."""
     script.edit(setup_tries=2, longest_pause_seconds=60 if "69" in plan else 0)

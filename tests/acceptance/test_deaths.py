@@ -26,10 +26,7 @@ def deployment(tmp_path: Path) -> Iterator[Deployment]:
 def seeds(site: Site, paths: Sequence[str]) -> list[tuple[bytes | None, bytes | None]]:
     """One seed for each path; the path is its url_id."""
     return [
-        (
-            b"key",
-            f'{{"url": "{site.url(path)}", "meta": {{"url_id": "{path}", "NotExtract": true}}}}'.encode(),
-        )
+        (b"key", f'{{"url": "{site.url(path)}", "meta": {{"url_id": "{path}", "NotExtract": true}}}}'.encode())
         for path in paths
     ]
 

@@ -140,9 +140,7 @@ def test_every_result_is_there_once_over_kills_and_a_rebalance(deployment: Deplo
 
 
 @pytest.mark.nightly
-def test_every_result_is_there_once_over_the_death_of_the_broker(
-    own_kafka: Path, tmp_path: Path, site: Site
-) -> None:
+def test_every_result_is_there_once_over_the_death_of_the_broker(own_kafka: Path, tmp_path: Path, site: Site) -> None:
     """By -9 in mid-crawl, for longer than the session of a member lasts, and with commits under way."""
     singles = [f"/slow/100/{number}" for number in range(300)]
     trees = [f"/graph/b{number}/0/0" for number in range(10)]

@@ -72,9 +72,7 @@ def test_a_host_has_one_process_at_a_time_whatever_their_number(
     All have joined before: who joins in mid-crawl does not know which pages of its hosts another process
     has fetched, so what it fetches again depends on when it joins.
     """
-    redirects = [
-        site.url(f"/chain/302-302/{(n + 1) % HOSTS}-{(n + 2) % HOSTS}/{n}", n % HOSTS) for n in range(12)
-    ]
+    redirects = [site.url(f"/chain/302-302/{(n + 1) % HOSTS}-{(n + 2) % HOSTS}/{n}", n % HOSTS) for n in range(12)]
     run = deployment.start("-n", str(processes), **POLITE)
     wait_until(lambda: has_shares(run, processes), 300, "shares of all")
     produce(deployment, [*crossing(site), *redirects])

@@ -75,9 +75,7 @@ class Container:
         assert "Assigned: " in self.text(), self.text()[-3000:]
 
     def signal(self, number: signal.Signals) -> None:
-        subprocess.run(
-            ["podman", "kill", "--signal", number.name, self.name], check=True, capture_output=True
-        )
+        subprocess.run(["podman", "kill", "--signal", number.name, self.name], check=True, capture_output=True)
 
     def stop(self) -> int:
         """As an orchestrator does; its exit code."""

@@ -68,9 +68,7 @@ def kill(run: Run) -> None:
     wait_until(lambda: run.text().count("Assigned: ") > assigned, 300, "a new assignment")
 
 
-def crawl_under_kills(
-    deployment: Deployment, tree: Tree, shares: tuple[float, ...], **settings: str
-) -> float:
+def crawl_under_kills(deployment: Deployment, tree: Tree, shares: tuple[float, ...], **settings: str) -> float:
     """Requests a page."""
     deployment.produce([(b"127.0.0.1", json.dumps({"url": tree.url()}).encode())])
     run = deployment.start("-c", "4", "--until-done", **settings)
@@ -80,9 +78,7 @@ def crawl_under_kills(
     assert run.wait(300) == 0
     assert len(deployment.documents()) == tree.pages == len(tree.visits)
     assert deployment.dead_letters() == []
-    print(
-        f"{settings}: {sum(tree.visits.values()) / tree.pages:.2f} requests a page over {len(shares)} kills"
-    )
+    print(f"{settings}: {sum(tree.visits.values()) / tree.pages:.2f} requests a page over {len(shares)} kills")
     return sum(tree.visits.values()) / tree.pages
 
 

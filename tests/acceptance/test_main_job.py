@@ -87,10 +87,7 @@ def check_dead_letters(letters: Sequence[Message], bad: Sequence[BadMessage], to
     for letter in letters:
         headers = {name: value.decode() for name, value in letter.headers}
         assert headers.keys() >= {"error", "origin_topic", "origin_partition", "origin_offset", "failed_at"}
-        assert by_value[letter.value].explains(headers["error"]), (
-            by_value[letter.value].name,
-            headers["error"],
-        )
+        assert by_value[letter.value].explains(headers["error"]), (by_value[letter.value].name, headers["error"])
         assert headers["origin_topic"] == topic
         origins.add((headers["origin_partition"], headers["origin_offset"]))
     assert len(origins) == len(bad)

@@ -217,14 +217,10 @@ def test_several_processes_crawl_until_done(project: Project, url: str) -> None:
     assert {document["spider"] for document in documents} == {"leaflets"}
 
 
-def test_a_spider_without_seeds_behaves_as_without_the_add_on(
-    bare: Project, project: Project, url: str
-) -> None:
+def test_a_spider_without_seeds_behaves_as_without_the_add_on(bare: Project, project: Project, url: str) -> None:
     """The same settings, parts and items; the environment has no say in them."""
     arguments = "crawl", "plain", "-a", f"url={url}", "-s", "ROBOTSTXT_OBEY=False", "-s", "LOG_LEVEL=WARNING"
-    before, after = (
-        each.run(*arguments, "-O", "items.jsonl", CONCURRENT_REQUESTS="3") for each in (bare, project)
-    )
+    before, after = (each.run(*arguments, "-O", "items.jsonl", CONCURRENT_REQUESTS="3") for each in (bare, project))
     assert (before.returncode, after.returncode) == (0, 0), before.stderr + after.stderr
     assert _without_addons(before.stdout) == _without_addons(after.stdout)
     assert "PARTS Scheduler Downloader" in after.stdout
@@ -247,9 +243,7 @@ def test_what_is_missing_is_said_with_its_remedy(bare: Project, project: Project
     assert 'ADDONS = {"site_spider.Addon": 300}' in command.stderr
     crawling = bare.run("crawl", "books")
     assert crawling.returncode == 78
-    assert crawling.stderr.splitlines()[-1].endswith(
-        'ADDONS = {"site_spider.Addon": 300} to its settings.py.'
-    )
+    assert crawling.stderr.splitlines()[-1].endswith('ADDONS = {"site_spider.Addon": 300} to its settings.py.')
     refused = project.run("crawl", "books", "-s", "SITE_DUPEFILTER=redis")
     assert refused.returncode == 78
     assert "pip install 'redis>=" in refused.stderr

@@ -23,19 +23,14 @@ PUBLIC = "127.0.0.9"  # plays a public address; the proxies at 127.0.0.1 are at 
 CREDENTIALS = "operator:hush%3Ahush"
 BASIC = f"Basic {b64encode(b'operator:hush:hush').decode()}"
 SECRETS = ("hush", BASIC, BASIC.removeprefix("Basic "))
-STOCK_AIOHTTP = dict.fromkeys(
-    ("http", "https"), "scrapy.core.downloader.handlers._aiohttp.AiohttpDownloadHandler"
-)
+STOCK_AIOHTTP = dict.fromkeys(("http", "https"), "scrapy.core.downloader.handlers._aiohttp.AiohttpDownloadHandler")
 ON_AIOHTTP = {
     "DOWNLOAD_HANDLERS": json.dumps(STOCK_AIOHTTP),
     "SITE_ALLOW_PRIVATE_HOSTS": "true",  # this one knows nothing of our guard
 }
 HANDLERS = pytest.mark.parametrize(
     "handlers",
-    [
-        pytest.param({}, id="of the settings"),
-        pytest.param(ON_AIOHTTP, id="on aiohttp", marks=pytest.mark.nightly),
-    ],
+    [pytest.param({}, id="of the settings"), pytest.param(ON_AIOHTTP, id="on aiohttp", marks=pytest.mark.nightly)],
 )
 
 
@@ -104,13 +99,7 @@ def test_http_and_https_through_a_proxy_with_credentials(
     """The proxy is at a private address, which is its operator's choice; for pages the guard is on."""
     with LocalProxy("operator:hush:hush") as proxy:
         urls = [f"{sites.url(scheme)}/{number}" for scheme in ("http", "https") for number in range(3)]
-        found = run(
-            project,
-            sites,
-            urls,
-            SITE_PROXIES=f"http://{CREDENTIALS}@localhost:{proxy.port}",
-            **handlers,
-        )
+        found = run(project, sites, urls, SITE_PROXIES=f"http://{CREDENTIALS}@localhost:{proxy.port}", **handlers)
     assert len(found) == 6
     for url, document in found.items():
         assert (document["status"], document["description"]) == (200, None)
@@ -119,9 +108,7 @@ def test_http_and_https_through_a_proxy_with_credentials(
     assert {seen.authorization for seen in proxy.seen} == {BASIC}
     plain = {seen.target for seen in proxy.seen if seen.method == "GET"}
     assert plain == {url for url in urls if url.startswith("http:")}
-    assert {seen.target for seen in proxy.seen if seen.method == "CONNECT"} == {
-        f"{PUBLIC}:{sites.secure.port}"
-    }
+    assert {seen.target for seen in proxy.seen if seen.method == "CONNECT"} == {f"{PUBLIC}:{sites.secure.port}"}
     for site in (sites.plain, sites.secure):  # the site never sees what is the proxy's
         assert {seen.authorization for seen in site.seen} == {None}
         assert {seen.peer for seen in site.seen} > {"127.0.0.77"}

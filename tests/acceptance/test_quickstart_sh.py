@@ -41,11 +41,7 @@ def test_the_sample_site_is_crawled_and_shown(tmp_path: Path) -> None:
     assert {"Results: 34", "Failures: 5", "Dead letters in seeds.dead-letters: 2"} <= set(lines)
     assert "What to try next" in lines
     assert any(f"kept in {tmp_path / 'data'}" in line for line in lines)
-    assert {path.name for path in (tmp_path / "data").iterdir()} >= {
-        "crawl.log",
-        "results.sqlite",
-        "seeds.sqlite",
-    }
+    assert {path.name for path in (tmp_path / "data").iterdir()} >= {"crawl.log", "results.sqlite", "seeds.sqlite"}
     mine = f"SITE_DATA_DIR={tmp_path / 'data'}"
     wait_until(lambda: not any(mine in line for line in environments()), 300, "the end of all it started")
 

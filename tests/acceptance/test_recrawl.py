@@ -94,9 +94,7 @@ def crawl(deployment: Deployment, *, kill_at: int | None = None) -> None:
 
 
 @pytest.mark.parametrize("pages", [300, pytest.param(3_000, marks=pytest.mark.nightly)])
-def test_only_what_has_changed_is_fetched_again_over_two_kills(
-    on_servers: Deployment, url: str, pages: int
-) -> None:
+def test_only_what_has_changed_is_fetched_again_over_two_kills(on_servers: Deployment, url: str, pages: int) -> None:
     """Of a run of the command, and of the crawler."""
     deployment, Pages.pages = on_servers, pages
     Pages.answers.clear()

@@ -37,11 +37,7 @@ def older(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def deployment(on_servers: Deployment) -> Deployment:
     """Each link leaves, and a stop waits for a second only."""
-    on_servers.settings |= {
-        "SITE_LINKS_TO": "kafka",
-        "SITE_STOP_GRACE_SECONDS": "1",
-        "CONCURRENT_REQUESTS": "8",
-    }
+    on_servers.settings |= {"SITE_LINKS_TO": "kafka", "SITE_STOP_GRACE_SECONDS": "1", "CONCURRENT_REQUESTS": "8"}
     return on_servers
 
 
@@ -65,9 +61,7 @@ class Waves:
         self._deployment.produce(seeds + [self._single(at, path) for at, path in enumerate(alone)])
         self.singles += alone
         self.trees += trees
-        wait_until(
-            lambda: len(self._site.entries()) >= fetched + SINGLES // 2, 300, "the middle of a wave of seeds"
-        )
+        wait_until(lambda: len(self._site.entries()) >= fetched + SINGLES // 2, 300, "the middle of a wave of seeds")
 
     def begin_until(self, condition: Callable[[], bool]) -> None:
         """One after the other, for five minutes at most."""

@@ -34,12 +34,7 @@ MARKS = [SECRET, "m4rk3d", *(b64encode(f"{user}:{SECRET}".encode()).decode() for
 NOWHERE = "127.0.0.1:9"
 SCRAPY = [str(Path(sys.executable).with_name("scrapy"))]
 
-COMMANDS = [
-    ["results"],
-    ["progress"],
-    ["dead-letters"],
-    ["settings", "--get", "SITE_SEED_TOPIC"],
-]
+COMMANDS = [["results"], ["progress"], ["dead-letters"], ["settings", "--get", "SITE_SEED_TOPIC"]]
 
 
 def kafka(options: object, brokers: str = NOWHERE) -> dict[str, Any]:
@@ -57,9 +52,7 @@ def redis(url: str) -> dict[str, Any]:
 
 SASL = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
 WRONG: dict[str, dict[str, Any]] = {
-    "Kafka's key": kafka(
-        {"security.protocol": "SSL", "ssl.key.pem": SECRET, "ssl.key.password": SECRET},
-    ),
+    "Kafka's key": kafka({"security.protocol": "SSL", "ssl.key.pem": SECRET, "ssl.key.password": SECRET}),
     "Kafka's options in the wrong place": kafka({"sasl.mechanism": SECRET, "sasl.password": SECRET}),
     "Kafka's options of a wrong type": kafka({"sasl.password": [SECRET]}),
     "Kafka's options half": kafka('{"sasl.password": "' + SECRET + '",'),
@@ -80,10 +73,7 @@ WRONG: dict[str, dict[str, Any]] = {
     "a proxy without a scheme": {"SITE_PROXIES": f"user:{SECRET}@proxy:8080"},
     "a proxy in another order": {"SITE_PROXIES": f"proxy:8080:user:{SECRET}"},
     "a proxy with blanks": {"SITE_PROXIES": f"http://user:{SECRET} x@proxy:8080"},
-    "HBase's options": {
-        "SITE_SINKS": "hbase",
-        "SITE_HBASE_OPTIONS": {"password": SECRET, "protocol": SECRET},
-    },
+    "HBase's options": {"SITE_SINKS": "hbase", "SITE_HBASE_OPTIONS": {"password": SECRET, "protocol": SECRET}},
     "Kafka refuses": kafka(dict.fromkeys(("sasl.username", "sasl.password"), SECRET) | SASL),
     "Redis refuses": redis(f"redis://bob:{SECRET}@{NOWHERE}/0?password={SECRET}"),
     "others": {"SITE_CONSOLE_TOKEN": SECRET, "SITE_SPILL_KEY": SECRET, "MAIL_PASS": SECRET},
@@ -129,9 +119,7 @@ def seeds(site: str) -> str:
     return "\n".join(map(json.dumps, [{"url": f"http://{NOWHERE}/", **with_secrets}, *lines]))
 
 
-def run(
-    arguments: list[str], variables: dict[str, str], folder: Path, given: str = "", until: str = ""
-) -> str:
+def run(arguments: list[str], variables: dict[str, str], folder: Path, given: str = "", until: str = "") -> str:
     """All that a command writes; it is stopped when it has written this, if it does not end by itself."""
     output = folder / "output"
     command = [*SCRAPY, *arguments]
@@ -239,9 +227,7 @@ def test_a_setting_that_is_refused_is_not_shown(name: str, failed: Callable[[dic
     assert_nothing_shown(written)
 
 
-def test_a_server_that_says_what_it_was_sent_reveals_nothing(
-    failed: Callable[[dict[str, Any]], str],
-) -> None:
+def test_a_server_that_says_what_it_was_sent_reveals_nothing(failed: Callable[[dict[str, Any]], str]) -> None:
     """Its answer stands in the error, and with it the header that holds the login."""
 
     def echo(asked: Asked) -> Said:

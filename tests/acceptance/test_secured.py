@@ -116,9 +116,7 @@ def test_the_main_job_with_the_least_rights_over_a_kill(
         assert "Traceback" not in run.text()
 
 
-def test_without_any_right_one_line_names_all_that_are_missing(
-    deployment: Deployment, secured: dict[str, str]
-) -> None:
+def test_without_any_right_one_line_names_all_that_are_missing(deployment: Deployment, secured: dict[str, str]) -> None:
     """At the first contact; `scrapy service --check` says the same without a start."""
     run = deployment.start(**crawlers(deployment, secured))
     assert run.wait(300) == 78, run.text()[-3000:]
@@ -130,9 +128,7 @@ def test_without_any_right_one_line_names_all_that_are_missing(
     assert "Traceback" not in run.text()
 
 
-def test_a_key_that_may_not_write_is_named(
-    deployment: Deployment, site: Site, secured: dict[str, str]
-) -> None:
+def test_a_key_that_may_not_write_is_named(deployment: Deployment, site: Site, secured: dict[str, str]) -> None:
     grant(deployment, secured)
     settings = crawlers(deployment, secured)
     settings["SITE_RESULTS_INDEX"] = "of-somebody-else"

@@ -139,9 +139,7 @@ def test_a_start_that_fails_shows_the_log_and_leaves_nothing(servers: Servers) -
 
 def shell(line: str, servers: Servers) -> str:
     environment = os.environ | {"SITE_SERVERS_DIR": str(servers.folder)}
-    return subprocess.run(
-        ["bash", "-c", line], env=environment, capture_output=True, text=True, check=True
-    ).stdout
+    return subprocess.run(["bash", "-c", line], env=environment, capture_output=True, text=True, check=True).stdout
 
 
 def test_kafka_keeps_messages_and_address_over_a_restart_and_takes_more_settings(servers: Servers) -> None:

@@ -28,10 +28,7 @@ PROCESS_AT_ONCE = 4  # downloads
 
 
 @pytest.fixture(
-    params=[
-        "kafka",
-        *(pytest.param(name, marks=pytest.mark.nightly) for name in ("embedded", "exactly_once")),
-    ]
+    params=["kafka", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("embedded", "exactly_once"))]
 )
 def deployment(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Deployment]:
     """Over Kafka, with and without transactions, and over the embedded log; results in the local store."""
@@ -83,9 +80,7 @@ def done(deployment: Deployment, task: str) -> int:
     return sum(f"/{task}-" in url_id for url_id in deployment.documents())
 
 
-def test_control_of_running_tasks_holds_over_deaths_and_late_processes(
-    deployment: Deployment, site: Site
-) -> None:
+def test_control_of_running_tasks_holds_over_deaths_and_late_processes(deployment: Deployment, site: Site) -> None:
     """No seed is lost; what a paused task has not begun waits for its end, and is done then."""
     count = 150
     for task in ("paused", "cancelled", "free"):
@@ -100,9 +95,7 @@ def test_control_of_running_tasks_holds_over_deaths_and_late_processes(
     wait_until(deployment.is_done, DONE_SECONDS, "no lag: nothing of the others holds it")
     assert desk(deployment).board.has_parked("paused")
     begun_pages = len(begun(site, "paused"))
-    assert (
-        begun_pages - PROCESS_AT_ONCE <= done(deployment, "paused") <= begun_pages < count
-    )  # one was killed
+    assert begun_pages - PROCESS_AT_ONCE <= done(deployment, "paused") <= begun_pages < count  # one was killed
     write(deployment, "paused").put_back("paused")
     wait_until(lambda: done(deployment, "paused") == count, DONE_SECONDS, "the task that was paused")
     wait_until(deployment.is_done, DONE_SECONDS, "no lag")

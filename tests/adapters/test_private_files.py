@@ -53,9 +53,7 @@ def test_locks_of_this_process_outlive_another_look(tmp_path: Path) -> None:
             other.execute("INSERT INTO t VALUES (1)")
 
 
-def test_a_folder_that_was_there_stays_as_it_is_and_files_in_it_are_private(
-    umask: int, tmp_path: Path
-) -> None:
+def test_a_folder_that_was_there_stays_as_it_is_and_files_in_it_are_private(umask: int, tmp_path: Path) -> None:
     """The project's own, or one like /tmp."""
     folder = tmp_path / "shared"
     folder.mkdir()

@@ -26,19 +26,7 @@ from site_spider.engine import scrapy_parts
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRAPY = [sys.executable, "-m", "scrapy"]
-_CRAWLS = {
-    "crawl",
-    "runspider",
-    "fetch",
-    "shell",
-    "view",
-    "parse",
-    "bench",
-    "check",
-    "service",
-    "console",
-    "demo",
-}
+_CRAWLS = {"crawl", "runspider", "fetch", "shell", "view", "parse", "bench", "check", "service", "console", "demo"}
 
 
 def environment(data: Path, **variables: str) -> dict[str, str]:
@@ -97,16 +85,12 @@ class Project:
         self.data = data
         self.log = LocalSeedLog(data)
 
-    def scrapy(
-        self, *arguments: str, stdin: str | bytes = b"", **variables: str
-    ) -> subprocess.CompletedProcess[str]:
+    def scrapy(self, *arguments: str, stdin: str | bytes = b"", **variables: str) -> subprocess.CompletedProcess[str]:
         """What a command printed, and its exit code; in this process, unless it crawls."""
         start = self.process if arguments and arguments[0] in _CRAWLS else self.within
         return start(*arguments, stdin=stdin, **variables)
 
-    def process(
-        self, *arguments: str, stdin: str | bytes = b"", **variables: str
-    ) -> subprocess.CompletedProcess[str]:
+    def process(self, *arguments: str, stdin: str | bytes = b"", **variables: str) -> subprocess.CompletedProcess[str]:
         """As `scrapy`, always in a process of its own."""
         finished = subprocess.run(
             [*SCRAPY, *arguments],
@@ -120,9 +104,7 @@ class Project:
         output = (finished.stdout.decode(), finished.stderr.decode())
         return subprocess.CompletedProcess(finished.args, finished.returncode, *output)
 
-    def within(
-        self, *arguments: str, stdin: str | bytes = b"", **variables: str
-    ) -> subprocess.CompletedProcess[str]:
+    def within(self, *arguments: str, stdin: str | bytes = b"", **variables: str) -> subprocess.CompletedProcess[str]:
         """As `scrapy`, always in this process."""
         out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
         with os.fdopen(os.memfd_create("stdin"), "w+b") as file:
@@ -162,10 +144,7 @@ class Project:
         return subprocess.CompletedProcess(arguments, command.exitcode, out.getvalue(), err.getvalue())
 
     def produce(
-        self,
-        topic: str,
-        *messages: tuple[bytes | None, bytes | None],
-        headers: tuple[tuple[str, bytes], ...] = (),
+        self, topic: str, *messages: tuple[bytes | None, bytes | None], headers: tuple[tuple[str, bytes], ...] = ()
     ) -> None:
         """Put messages into a topic."""
         producer = self.log.producer()

@@ -15,13 +15,9 @@ from tests.commands.project import ROOT, SCRAPY, Project, environment
 
 def test_a_wrong_setting_is_one_line_and_exit_code_78(project: Project) -> None:
     """No traceback, and of two that are wrong the one of the command line counts."""
-    ran = project.scrapy(
-        "crawl", "crawl_spider", "--nolog", "-s", "SITE_LINK_SCOPE=universe", SITE_LINK_SCOPE="galaxy"
-    )
+    ran = project.scrapy("crawl", "crawl_spider", "--nolog", "-s", "SITE_LINK_SCOPE=universe", SITE_LINK_SCOPE="galaxy")
     assert ran.returncode == 78
-    assert ran.stderr == (
-        "scrapy crawl: SITE_LINK_SCOPE is 'universe', but must be one of: host, domain, any.\n"
-    )
+    assert ran.stderr == ("scrapy crawl: SITE_LINK_SCOPE is 'universe', but must be one of: host, domain, any.\n")
 
 
 def test_a_setting_that_nobody_knows_ends_the_start(project: Project) -> None:

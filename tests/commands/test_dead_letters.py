@@ -70,9 +70,7 @@ def test_json_has_the_whole_message(project: Project) -> None:
 
 
 @pytest.mark.parametrize("arguments", [(), ("replay",)])
-def test_a_topic_that_does_not_exist_has_no_dead_letters(
-    project: Project, arguments: tuple[str, ...]
-) -> None:
+def test_a_topic_that_does_not_exist_has_no_dead_letters(project: Project, arguments: tuple[str, ...]) -> None:
     """It is made with the first one."""
     ran = project.direct("dead_letters", *arguments)
     assert ran.returncode == 0

@@ -57,9 +57,7 @@ def test_no_line_of_an_option_becomes_a_heading(columns: int, monkeypatch: pytes
     """Wherever the lines break."""
     monkeypatch.setenv("COLUMNS", str(columns))
     _, text = help_of("dead-letters")
-    assert "or the seed topic whose dead letters are meant (default: SITE_DEAD_LETTER_TOPIC" in " ".join(
-        text.split()
-    )
+    assert "or the seed topic whose dead letters are meant (default: SITE_DEAD_LETTER_TOPIC" in " ".join(text.split())
 
 
 def test_scrapy_knows_every_command_by_its_name(project: Project) -> None:

@@ -40,10 +40,7 @@ def messages(site: str) -> list[bytes]:
     bad = [{"url": f"{site}/{MARK}"}, {"url": site, MARK: 1, "_x": MARK}, {"url": site, "callback": MARK}]
     bad += [{"url": site, "meta": {f"site_{MARK}": 1}}, {"url": site, "headers": {MARK: MARK}}]
     bad += [{"url": site, "meta": {"site_moved": {"anchor_host": MARK, "retry_reasons": [MARK]}}}]
-    return [json.dumps(each, ensure_ascii=False).encode() for each in good + bad] + [
-        MARK.encode(),
-        b"\x1b[31m\xff",
-    ]
+    return [json.dumps(each, ensure_ascii=False).encode() for each in good + bad] + [MARK.encode(), b"\x1b[31m\xff"]
 
 
 def assert_shown(*texts: str) -> None:

@@ -55,9 +55,7 @@ _NOT_FOR_A_PAUSE = {
 def test_a_pause_imports_neither_other_commands_nor_the_crawl(tmp_path: Path) -> None:
     """It takes 0.6 s of CPU, most of it for Scrapy itself, and took 2.1 s."""
     environment = os.environ | {"SITE_DATA_DIR": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "-c", _COMMAND], capture_output=True, text=True, check=True, env=environment
-    )
+    done = subprocess.run([sys.executable, "-c", _COMMAND], capture_output=True, text=True, check=True, env=environment)
     assert "task t is paused" in done.stdout
     assert _NOT_FOR_A_PAUSE & set(done.stdout.split()) == set()
 

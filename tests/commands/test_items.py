@@ -25,13 +25,7 @@ def stored(project: Project) -> Project:
     ]
     records = [item_record({"title": f"one \x1b[31m{page.url_id}"}, page, 1, name) for name, page in pages]
     documents: list[dict[str, Any]] = [
-        {
-            "url_id": page.url_id,
-            "url": page.url,
-            "host": page.url.split("/")[2],
-            "spider": name,
-            "status": 200,
-        }
+        {"url_id": page.url_id, "url": page.url, "host": page.url.split("/")[2], "spider": name, "status": 200}
         for name, page in pages
     ]
     for table, some in (
@@ -104,9 +98,7 @@ def test_a_spider_that_is_not_there_is_refused(project: Project) -> None:
 
 
 @pytest.mark.servers
-def test_a_reader_of_elasticsearch_that_leaves_early_is_no_error(
-    project: Project, elasticsearch_hosts: str
-) -> None:
+def test_a_reader_of_elasticsearch_that_leaves_early_is_no_error(project: Project, elasticsearch_hosts: str) -> None:
     """No traceback when the output goes to `head`."""
     index = f"head-{id(project)}"
     with elasticsearch_client(elasticsearch_hosts) as client:

@@ -125,9 +125,7 @@ def test_data_views_have_the_indices_of_the_settings(project: Project) -> None:
         ran = project.scrapy("kibana", "import", "--url", url, "-s", "SITE_RESULTS_INDEX=mine")
     assert ran.returncode == 0, ran.stderr
     before, after = EXPORT.decode().splitlines(), heard[0].decode().splitlines()
-    ((old, new),) = [
-        (json.loads(old), json.loads(new)) for old, new in zip(before, after, strict=True) if old != new
-    ]
+    ((old, new),) = [(json.loads(old), json.loads(new)) for old, new in zip(before, after, strict=True) if old != new]
     assert new["attributes"].pop("title") == "mine*"
     assert old["attributes"].pop("title") == "site_results*"
     assert old == new
@@ -264,8 +262,7 @@ def test_wrong_arguments_end_with_two(project: Project, arguments: tuple[str, ..
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [("--api-key", "@/nowhere"), ("--api-key", ""), ("--user", "a:b\r\nc"), ("--ca-cert", "/nowhere")],
+    "arguments", [("--api-key", "@/nowhere"), ("--api-key", ""), ("--user", "a:b\r\nc"), ("--ca-cert", "/nowhere")]
 )
 def test_what_cannot_be_used_is_said(project: Project, arguments: tuple[str, str]) -> None:
     with pytest.raises(SiteSpiderError, match=arguments[0]):

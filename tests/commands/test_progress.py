@@ -33,10 +33,7 @@ class CountingVoice:
 
 
 def report(lag: int, *ends: int) -> Report:
-    parts = {
-        Partition("seeds", i): Progress(end, 0, lag if i == 0 else 0, end)
-        for i, end in enumerate(ends or (10,))
-    }
+    parts = {Partition("seeds", i): Progress(end, 0, lag if i == 0 else 0, end) for i, end in enumerate(ends or (10,))}
     return Report("seeds", "group", "here", parts, None, None)
 
 
@@ -126,9 +123,7 @@ def test_lines_are_said_when_something_has_changed() -> None:
     assert said == [5, 4, 3, 0]
 
 
-def test_a_live_line_is_drawn_over(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_live_line_is_drawn_over(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """It never gets wider than the terminal, and ends with a line break."""
     monkeypatch.setenv("COLUMNS", "20")
     live = LiveLine()

@@ -69,9 +69,7 @@ class Desk:
         self.topics = CrawlTopics.beside({"SITE_SEED_TOPIC": "seeds"})
 
     def run(self, reader: LocalResults | None = None, log: SeedLog | None = None, **fields: Any) -> Recrawl:
-        made = Recrawl(
-            plan(**fields), reader or LocalResults(self.folder), log or self.log, self.topics, print
-        )
+        made = Recrawl(plan(**fields), reader or LocalResults(self.folder), log or self.log, self.topics, print)
         made.run()
         return made
 
@@ -144,9 +142,7 @@ LEFT_OUT = "with a field recrawl of somebody else's"
         ({"recrawl": f"claimed {FAR} b x"}, True),
     ],
 )
-def test_no_document_of_somebody_else_holds_others_up(
-    desk: Desk, fields: dict[str, Any], is_produced: bool
-) -> None:
+def test_no_document_of_somebody_else_holds_others_up(desk: Desk, fields: dict[str, Any], is_produced: bool) -> None:
     """A field `recrawl` that is none of ours stays."""
     write(desk.folder, page(1), page(2, **fields), page(3))
     round_ = desk.run()
@@ -172,19 +168,12 @@ def test_a_seed_is_that_of_the_page_and_keyed_by_its_host(desk: Desk) -> None:
     seed = parse_seed_of(message)
     assert message.key == b"a.test"
     assert {name: getattr(seed, name) for name in kept} == kept
-    assert (seed.url, seed.method, seed.not_extract, seed.dont_filter) == (
-        "http://a.test/1",
-        "HEAD",
-        True,
-        True,
-    )
+    assert (seed.url, seed.method, seed.not_extract, seed.dont_filter) == ("http://a.test/1", "HEAD", True, True)
     assert seed.directives == {"if_changed": True}
     assert seed.extra == {"own": 1}
 
 
-def test_a_page_is_not_produced_again_before_it_was_checked(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_page_is_not_produced_again_before_it_was_checked(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     write(desk.folder, page(1))
     desk.run()
     desk.run()
@@ -209,9 +198,7 @@ def test_a_limit_and_a_dry_run_hold(desk: Desk, capsys: pytest.CaptureFixture[st
 class FragileStore(LocalResults):
     """Its user is killed at the n-th write: before it, or after it was durable."""
 
-    def __init__(
-        self, folder: Path, number: int, *, is_after: bool, error: type[BaseException] = Dead
-    ) -> None:
+    def __init__(self, folder: Path, number: int, *, is_after: bool, error: type[BaseException] = Dead) -> None:
         super().__init__(folder)
         self._left, self._is_after, self._error = number, is_after, error
 
@@ -260,9 +247,7 @@ KILLS = [f"{where} {number}" for where in ("before", "after", "away") for number
 
 
 @pytest.mark.parametrize("kill", [*KILLS, "send 1", "send 2", "send 250"])
-def test_whenever_a_run_dies_each_page_is_produced_once(
-    desk: Desk, kill: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_whenever_a_run_dies_each_page_is_produced_once(desk: Desk, kill: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not by a run within the lease, which cannot know; by the first one after it."""
     write(desk.folder, *map(page, range(300)))
     killed(desk, kill)
@@ -442,9 +427,7 @@ def test_pages_of_a_cancelled_task_are_left_out(project: Project) -> None:
     assert recrawl(project) == said
 
 
-def test_a_budget_counts_checks_and_no_page_is_produced_again_while_its_seed_is_parked(
-    project: Project,
-) -> None:
+def test_a_budget_counts_checks_and_no_page_is_produced_again_while_its_seed_is_parked(project: Project) -> None:
     declare(project.data, max_pages=3)
     seeds = [{"url": f"http://host.test/{number}", "meta": {"task_id": "t"}} for number in range(2)]
     crawl(project.data, seeds)
@@ -485,10 +468,7 @@ def test_links_of_a_page_that_has_changed_are_spilled_and_followed(project: Proj
     ANSWERS["/0"] = lambda request: html(request, '<a href="/new">')
     recrawl(project)
     found = crawl(project.data, [], SITE_LINKS_TO="kafka")
-    assert {document["url"] for document in found.documents.values()} == {
-        "http://host.test/0",
-        "http://host.test/new",
-    }
+    assert {document["url"] for document in found.documents.values()} == {"http://host.test/0", "http://host.test/new"}
     assert [document["depth"] for document in found.documents.values()] == [0, 1]
 
 

@@ -49,16 +49,7 @@ def run(*arguments: str) -> ScrapyCommand:
 
 
 def test_options_of_a_crawl_are_those_of_every_process(words: list[str]) -> None:
-    given = [
-        "-s",
-        "A_B=1",
-        "-a",
-        "city=Oslo",
-        "-o",
-        "items.jsonl",
-        "--logfile=crawl-%p.log",
-        "--loglevel=INFO",
-    ]
+    given = ["-s", "A_B=1", "-a", "city=Oslo", "-o", "items.jsonl", "--logfile=crawl-%p.log", "--loglevel=INFO"]
     with pytest.raises(Became):
         run("crawl_spider", "-n", "4", "--until-done", *given)
     plan = supervisor.Supervision("x", [sys.executable, "-m", "scrapy"], "crawl_spider", given, 4)
@@ -117,17 +108,11 @@ def test_a_number_of_processes_is_checked(number: str) -> None:
 
 def test_the_exit_codes_of_the_supervisor_are_those_of_crawls() -> None:
     """It is a program that imports nothing of the package."""
-    assert (supervisor.UNAVAILABLE, supervisor.SETUP, supervisor.CONFIG) == (
-        EXIT_UNAVAILABLE,
-        EXIT_SETUP,
-        EXIT_CONFIG,
-    )
+    assert (supervisor.UNAVAILABLE, supervisor.SETUP, supervisor.CONFIG) == (EXIT_UNAVAILABLE, EXIT_SETUP, EXIT_CONFIG)
 
 
 @pytest.mark.parametrize("trap", ["link", "writable", "file"])
-def test_a_folder_that_others_can_reach_is_not_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trap: str
-) -> None:
+def test_a_folder_that_others_can_reach_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trap: str) -> None:
     """It keeps no supervisor from its start: the next folder is taken."""
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     (tmp_path / "home").mkdir()

@@ -32,13 +32,7 @@ def folder(tmp_path: Path) -> Path:
 @in_a_thread()
 def test_check_shows_what_a_page_gives(project: Project, folder: Path) -> None:
     """As a table, and as JSON; what comes from the page cannot control the terminal."""
-    arguments = (
-        "check",
-        str(folder / "shop.yaml"),
-        str(folder / "page.html"),
-        "--url",
-        "http://shop.test/list",
-    )
+    arguments = ("check", str(folder / "shop.yaml"), str(folder / "page.html"), "--url", "http://shop.test/list")
     ran = project.direct("source", *arguments)
     assert ran.returncode == 0
     assert ran.stderr == ""
@@ -101,9 +95,7 @@ def test_check_fetches_as_a_crawl_does(project: Project, folder: Path) -> None:
     assert "Traceback" not in ran.stderr
 
 
-def test_a_page_that_is_a_url_is_fetched(
-    project: Project, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_page_that_is_a_url_is_fetched(project: Project, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fetched: list[str] = []
 
     def fetch(_self: object, _source: object, url: str) -> PageBody:
@@ -116,8 +108,6 @@ def test_a_page_that_is_a_url_is_fetched(
 
 
 def test_check_refuses_two_urls(project: Project, folder: Path) -> None:
-    ran = project.direct(
-        "source", "check", str(folder / "shop.yaml"), "http://a.test/", "--url", "http://b.test/"
-    )
+    ran = project.direct("source", "check", str(folder / "shop.yaml"), "http://a.test/", "--url", "http://b.test/")
     assert ran.returncode == 2
     assert "the page is a URL already" in ran.stderr

@@ -8,12 +8,7 @@ from hypothesis import strategies as st
 from site_spider.commands.output import Column, render
 from site_spider.text import cut
 
-COLUMNS = (
-    Column("ID"),
-    Column("SIZE", right=True),
-    Column("URL", shrinks=True),
-    Column("NOTE", optional=True),
-)
+COLUMNS = (Column("ID"), Column("SIZE", right=True), Column("URL", shrinks=True), Column("NOTE", optional=True))
 URL = "http://example.com/a/long/path"
 
 
@@ -33,10 +28,7 @@ def test_a_narrow_terminal_cuts_what_may_shrink() -> None:
 
 def test_a_narrower_terminal_leaves_optional_columns_out() -> None:
     """What cannot be cut any further makes room by leaving."""
-    assert render(COLUMNS, [["a", 7, URL, "note"]], width=24) == [
-        "ID  SIZE  URL",
-        "a      7  http://exampl…",
-    ]
+    assert render(COLUMNS, [["a", 7, URL, "note"]], width=24) == ["ID  SIZE  URL", "a      7  http://exampl…"]
 
 
 @given(st.text(), st.integers(1, 200))

@@ -12,26 +12,14 @@ from tests.commands.project import Project
 
 def test_a_task_is_declared_listed_shown_changed_and_controlled(project: Project) -> None:
     """The whole of it by the real command, once."""
-    ran = project.scrapy(
-        "task", "start", "spring", "--weight", "5", "--rate", "300/m", "--deny", "/a", "--deny", "/b"
-    )
+    ran = project.scrapy("task", "start", "spring", "--weight", "5", "--rate", "300/m", "--deny", "/a", "--deny", "/b")
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "task spring is declared\n", "")
     found = json.loads(project.direct("task", "show", "spring", "--json").stdout)
-    assert (found["weight"], found["rate"], found["deny"], found["state"]) == (
-        5.0,
-        5.0,
-        ["/a", "/b"],
-        "running",
-    )
+    assert (found["weight"], found["rate"], found["deny"], found["state"]) == (5.0, 5.0, ["/a", "/b"], "running")
     assert project.direct("task", "set", "spring", "weight=2", "deny=").returncode == 0
     assert project.direct("task", "pause", "spring").stdout == "task spring is paused\n"
     found = json.loads(project.direct("task", "list", "--json").stdout)
-    assert (found["weight"], found["deny"], found["state"], found["reason"]) == (
-        2.0,
-        [],
-        "paused",
-        "by command",
-    )
+    assert (found["weight"], found["deny"], found["state"], found["reason"]) == (2.0, [], "paused", "by command")
     assert "task spring is resumed, 0 parked" in project.direct("task", "resume", "spring").stdout
     assert "task spring is cancelled" in project.direct("task", "cancel", "spring").stdout
     assert "\x1b" not in project.direct("task", "list").stdout
@@ -67,9 +55,7 @@ def test_a_file_of_fields_is_read_and_options_win_over_it(project: Project, tmp_
         (["set", "t", "max_time=15"], "15: its unit is missing; write 15s, 15m, 15h or 15d"),
     ],
 )
-def test_what_cannot_be_done_is_said_and_nothing_is_written(
-    project: Project, arguments: list[str], said: str
-) -> None:
+def test_what_cannot_be_done_is_said_and_nothing_is_written(project: Project, arguments: list[str], said: str) -> None:
     ran = project.scrapy("task", *arguments)
     assert ran.returncode == 1
     assert said in ran.stderr

@@ -27,9 +27,7 @@ def project(tmp_path: Path) -> Project:
 
 
 def test_seed_close_and_wait(project: Project, tmp_path: Path) -> None:
-    seeded = project.scrapy(
-        "seed", "-", "--task-id", "t", "--close", stdin="http://host.test/1\nhttp://host.test/2\n"
-    )
+    seeded = project.scrapy("seed", "-", "--task-id", "t", "--close", stdin="http://host.test/1\nhttp://host.test/2\n")
     assert seeded.stdout.endswith("produced 2, refused 0\n"), seeded.stderr
     crawl(tmp_path, [], until=told(tmp_path))
     waited = project.scrapy("task", "wait", "t", "--json")

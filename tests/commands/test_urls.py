@@ -55,9 +55,7 @@ def test_the_source_of_the_page_that_a_link_stands_on_decides(project: Project, 
     )
     page = ("--from", f"{PUBLIC}/list")
     assert explain(project, f"{PUBLIC}/item/1", *page, **sources)[1] == 0
-    assert (
-        explain(project, "http://9.9.9.9/item/1", *page, **sources)[1] == 0
-    )  # in no scope, but of the source
+    assert explain(project, "http://9.9.9.9/item/1", *page, **sources)[1] == 0  # in no scope, but of the source
     assert explain(project, f"{PUBLIC}/item/old/", *page, **sources)[0] == {"seed": None, "link": "source"}
     assert explain(project, f"{PUBLIC}/item/old/", "--from", f"{PUBLIC}/other", **sources)[1] == 0
     declare(tmp_path, source="shop")

@@ -31,12 +31,7 @@ class Console:
     """In a folder; `now` is the time at which its snapshots were taken."""
 
     def __init__(
-        self,
-        folder: Path,
-        now: float,
-        log: SeedLog | None = None,
-        secrets: tuple[str, ...] = (),
-        **listening: Any,
+        self, folder: Path, now: float, log: SeedLog | None = None, secrets: tuple[str, ...] = (), **listening: Any
     ) -> None:
         self.log = log or LocalSeedLog(folder)
         self.now = now

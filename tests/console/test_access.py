@@ -136,9 +136,7 @@ def test_a_change_needs_the_token_of_the_session_and_comes_from_here(console: Co
 # --- the token ----------------------------------------------------------------------------------------------
 
 
-def test_nothing_is_shown_to_a_user_without_the_token(
-    locked: Console, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_shown_to_a_user_without_the_token(locked: Console, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(access, "_WRONG_TOKEN_SECONDS", 0.0)
 
     async def scenario(client: Client) -> None:
@@ -179,9 +177,7 @@ def test_programs_give_the_token_each_time(locked: Console) -> None:
     locked.serve(scenario)
 
 
-def test_guessing_is_slow_and_does_not_hold_up_the_owner(
-    locked: Console, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_guessing_is_slow_and_does_not_hold_up_the_owner(locked: Console, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(client: Client) -> None:
         guesses = [status(client, Authorization=f"Bearer wrong{number}") for number in range(4)]
         monkeypatch.setattr(access, "_WRONG_TOKEN_SECONDS", 600)

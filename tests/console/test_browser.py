@@ -114,9 +114,7 @@ def test_pages_are_reached_with_the_keyboard(browser: Any, crawling: tuple[Scene
 
 
 @pytest.mark.parametrize("scheme", ["dark", "light"])
-def test_a_phone_shows_all_without_scrolling_sideways(
-    browser: Any, crawling: tuple[Scene, str], scheme: str
-) -> None:
+def test_a_phone_shows_all_without_scrolling_sideways(browser: Any, crawling: tuple[Scene, str], scheme: str) -> None:
     _, address = crawling
     with Reader(browser, viewport={"width": 360, "height": 740}, color_scheme=scheme) as reader:
         for path in PAGES:

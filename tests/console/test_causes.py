@@ -54,8 +54,7 @@ def test_a_sink_that_is_away_is_named_with_the_time_it_cost() -> None:
     }
     found = scene(away, away, lag=1000)
     assert first(found).text == (
-        "Paused 340 of the last 600 s: sink elasticsearch away, as 2 of 2 processes say; "
-        "642 results wait for it."
+        "Paused 340 of the last 600 s: sink elasticsearch away, as 2 of 2 processes say; 642 results wait for it."
     )
     assert first(found).page == "sinks"
     assert verdict(found, causes(found)) == "The crawl is held up."
@@ -75,9 +74,7 @@ def test_a_callback_that_fails_for_one_task_is_named_with_the_task() -> None:
     tasks = {"largest": [task("good", 950, 0), task("spring", 2, 48, callback=48)], "others": {"tasks": 0}}
     reasons = {"callback": 48, "dns": 10}
     found = scene({"tasks": tasks, "reasons": reasons, "seeds": seeds(2000, 1012, 58)})
-    assert "Task spring: the spider's callback fails: 48 of 50 seeds failed (pages: callback 48)." in said(
-        found
-    )
+    assert "Task spring: the spider's callback fails: 48 of 50 seeds failed (pages: callback 48)." in said(found)
     assert "Task good" not in said(found)
 
 
@@ -111,9 +108,7 @@ def test_kafka_that_is_away_is_said() -> None:
 
 
 def test_a_lost_seed_comes_before_everything() -> None:
-    found = scene(
-        {"seeds": seeds(100, 60, 10) | {"in_flight": 29}, "sinks": [sink("local", available=False)]}
-    )
+    found = scene({"seeds": seeds(100, 60, 10) | {"in_flight": 29}, "sinks": [sink("local", available=False)]})
     assert first(found).weight is Weight.BUG
     assert "cannot account for 1 of its seeds" in first(found).text
 
@@ -148,9 +143,7 @@ def test_partitions_without_an_owner_are_said() -> None:
 
 def test_partitions_without_an_owner_are_named_where_the_log_tells() -> None:
     """Also while no process has a partition; a rebalance that is under way is none."""
-    found = scene(
-        {"seeds_in_flight": {}}, partitions=4, unowned=(Partition("bulk", 0), Partition("seeds", 3))
-    )
+    found = scene({"seeds_in_flight": {}}, partitions=4, unowned=(Partition("bulk", 0), Partition("seeds", 3)))
     assert "2 of 4 partitions have no owner now: bulk/0, seeds/3." in said(found)
     assert "no owner" not in said(scene({}, partitions=4, unowned=()))
 

@@ -175,12 +175,7 @@ def test_tables_can_be_searched(console: Console) -> None:
 def test_chosen_dead_letters_are_put_back(console: Console) -> None:
     for number in range(3):
         produce(
-            console,
-            "seeds.dead-letters",
-            b"value-%d" % number,
-            b"same",
-            error="url: missing",
-            origin_topic="seeds",
+            console, "seeds.dead-letters", b"value-%d" % number, b"same", error="url: missing", origin_topic="seeds"
         )
 
     async def scenario(client: Client) -> None:
@@ -207,9 +202,7 @@ def test_a_url_is_found_where_it_waits(console: Console) -> None:
         found = document["found"]
         assert (found["state"], found["host"], found["key"]) == ("waiting", "h.test", "h.test")
         assert found["messages"][0]["place"] == f"{found['partition_name']}@0"
-        document = await (
-            await client.get("/url", params={"url": "http://h.test/other", "format": "json"})
-        ).json()
+        document = await (await client.get("/url", params={"url": "http://h.test/other", "format": "json"})).json()
         assert document["found"]["state"].startswith("unknown")
         document = await (await client.get("/url", params={"url": "ftp://h.test/", "format": "json"})).json()
         assert "ftp" in document["refused"]

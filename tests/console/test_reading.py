@@ -9,15 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from site_spider.console.reading import (
-    NO_TASK,
-    OTHER_TASKS,
-    FailureState,
-    HostState,
-    SinkState,
-    TaskFigures,
-    state_of,
-)
+from site_spider.console.reading import NO_TASK, OTHER_TASKS, FailureState, HostState, SinkState, TaskFigures, state_of
 from site_spider.observe.frontier_socket import LARGEST_BYTES, OddSnapshot, parsed
 from tests.console.snapshots import NOW, host, iso, seeds, sink, snapshot, task
 
@@ -79,9 +71,7 @@ def test_any_object_is_read_or_refused(document: dict[str, Any]) -> None:
         state_of(document)
 
 
-@pytest.mark.parametrize(
-    "raw", [b"", b"[1]", b"null", b"{", b"\xff", b"[" * 100_000, b" " * (LARGEST_BYTES + 1)]
-)
+@pytest.mark.parametrize("raw", [b"", b"[1]", b"null", b"{", b"\xff", b"[" * 100_000, b" " * (LARGEST_BYTES + 1)])
 def test_what_is_no_object_is_refused(raw: bytes) -> None:
     with pytest.raises(OddSnapshot):
         parsed(raw)

@@ -58,12 +58,7 @@ async def document(client: Client, path: str) -> dict[str, Any]:
 
 async def ordered(client: Client, verb: str, task_id: str, **more: str) -> str:
     """The answer to a confirmed order."""
-    form = {
-        "form_token": await form_token(client),
-        "verb": verb,
-        "task_id": task_id,
-        "confirmed": "yes",
-    } | more
+    form = {"form_token": await form_token(client), "verb": verb, "task_id": task_id, "confirmed": "yes"} | more
     answer = await client.post("/tasks/order", data=form | more)
     assert answer.status == 200
     return await answer.text()
@@ -182,9 +177,7 @@ def test_parked_seeds_are_something_left_to_do(console: Console) -> None:
     assert found["tasks"] == {"count": 3, "states": {"running": 2, "paused": 1}, "parked": 1600}
     assert "tasks          2 running, 1 paused; 1,600 seeds are parked" in list(lines(found))
     done = replace(view, log=LogView(view.now, ()))
-    assert verdict(done, causes(done)) == (
-        "Nothing is left to do but 1,600 parked seeds of tasks that do not go on."
-    )
+    assert verdict(done, causes(done)) == ("Nothing is left to do but 1,600 parked seeds of tasks that do not go on.")
 
 
 def test_records_that_are_none_of_tasks_are_counted_and_skipped(console: Console) -> None:

@@ -25,9 +25,7 @@ def test_processes_and_lag_are_known(case: Case) -> None:
 
     def tell(number: int) -> None:
         told = snapshot(number, at=time.time(), group=case.group)
-        case.producer.send(statistics, told["process"].encode(), json.dumps(told).encode()).result(
-            PATIENCE_SECONDS
-        )
+        case.producer.send(statistics, told["process"].encode(), json.dumps(told).encode()).result(PATIENCE_SECONDS)
 
     async def scenario() -> None:
         await asyncio.to_thread(tell, 1)

@@ -25,11 +25,7 @@ class FoldedResults(ABC):
         return self._all().get(url_id)
 
     def search(
-        self,
-        status: StatusFilter = None,
-        task_id: str | None = None,
-        limit: int | None = 1000,
-        fields: Fields = ANY,
+        self, status: StatusFilter = None, task_id: str | None = None, limit: int | None = 1000, fields: Fields = ANY
     ) -> Iterator[dict[str, Any]]:
         wanted = None if status is None or isinstance(status, str) else status
         fitting = (

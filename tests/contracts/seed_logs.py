@@ -131,9 +131,7 @@ def by_partition(messages: Sequence[Message]) -> dict[Partition, list[Message]]:
     return parts
 
 
-def poll_until(
-    members: Sequence[Member], condition: Callable[[], object], what: str = "", limit: int = 500
-) -> None:
+def poll_until(members: Sequence[Member], condition: Callable[[], object], what: str = "", limit: int = 500) -> None:
     """Poll the members in turn until the condition holds."""
 
     def turn() -> object:
@@ -201,9 +199,7 @@ def local_case(folder: Path) -> Iterator[Case]:
 
 @contextmanager
 def kafka_case(producer: Producer, brokers: str, **settings: object) -> Iterator[Case]:
-    log = KafkaSeedLog.from_settings(
-        {"SITE_KAFKA_BROKERS": brokers, "SITE_KAFKA_OPTIONS": QUICK_KAFKA} | settings
-    )
+    log = KafkaSeedLog.from_settings({"SITE_KAFKA_BROKERS": brokers, "SITE_KAFKA_OPTIONS": QUICK_KAFKA} | settings)
     made = Case("kafka", log, partial(make_kafka_topic, brokers), producer)
     yield made
     made.close()
@@ -234,14 +230,8 @@ def is_listed(admin: AdminClient, topic: str) -> bool:
     return admin.list_topics(topic, timeout=PATIENCE_SECONDS).topics[topic].error is None
 
 
-SIMULATION = (
-    "tests.simulation.contracts"  # a plugin; it replaces the clock, so the other logs cannot run beside it
-)
-LOGS = (
-    ["simulated"]
-    if SIMULATION in sys.modules
-    else ["local", pytest.param("kafka", marks=pytest.mark.servers)]
-)
+SIMULATION = "tests.simulation.contracts"  # a plugin; it replaces the clock, so the other logs cannot run beside it
+LOGS = ["simulated"] if SIMULATION in sys.modules else ["local", pytest.param("kafka", marks=pytest.mark.servers)]
 
 
 @pytest.fixture(params=LOGS)
@@ -253,8 +243,6 @@ def case(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
     elif request.param == "local":
         context = local_case(tmp_path / "data")
     else:
-        context = kafka_case(
-            request.getfixturevalue("kafka_producer"), request.getfixturevalue("kafka_brokers")
-        )
+        context = kafka_case(request.getfixturevalue("kafka_producer"), request.getfixturevalue("kafka_brokers"))
     with context as made:
         yield made

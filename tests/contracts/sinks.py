@@ -79,11 +79,7 @@ def local_case(folder: Path) -> SinkCase:
 
 def elasticsearch_case(hosts: str) -> SinkCase:
     index = f"contract-{uuid.uuid4().hex}"
-    settings = {
-        "SITE_ELASTICSEARCH_HOSTS": hosts,
-        "SITE_RESULTS_INDEX": index,
-        "SITE_ITEMS_INDEX": f"items-of-{index}",
-    }
+    settings = {"SITE_ELASTICSEARCH_HOSTS": hosts, "SITE_RESULTS_INDEX": index, "SITE_ITEMS_INDEX": f"items-of-{index}"}
     return SinkCase(
         name="elasticsearch",
         sink=ElasticsearchSink,

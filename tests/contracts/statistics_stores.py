@@ -83,11 +83,7 @@ def own_case(folder: Path) -> StoreCase:
 def elasticsearch_case(hosts: str) -> StoreCase:
 
     index = f"stats-{uuid.uuid4().hex}"
-    settings = {
-        "SITE_ELASTICSEARCH_HOSTS": hosts,
-        "SITE_ELASTICSEARCH_OPTIONS": {},
-        "SITE_STATS_INDEX": index,
-    }
+    settings = {"SITE_ELASTICSEARCH_HOSTS": hosts, "SITE_ELASTICSEARCH_OPTIONS": {}, "SITE_STATS_INDEX": index}
 
     def read() -> Documents:
         with elasticsearch_client(hosts) as client:
@@ -134,9 +130,7 @@ def kafka_case(brokers: str) -> StoreCase:
             except TopicMissing:
                 return {}
         documents = [json.loads(message.value or b"null") for message in messages]
-        assert all(
-            message.key == d["process"].encode() for message, d in zip(messages, documents, strict=True)
-        )
+        assert all(message.key == d["process"].encode() for message, d in zip(messages, documents, strict=True))
         return {f"{document['process']}-{document['interval']}": document for document in documents}
 
     return StoreCase("kafka", None, settings, {}, [], read)

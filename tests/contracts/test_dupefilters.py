@@ -140,9 +140,7 @@ async def test_questions_that_come_together_are_answered_together(case: Case) ->
 
 
 @kinds_elsewhere
-async def test_the_event_loop_goes_on_while_the_store_is_asked(
-    case: Case, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_event_loop_goes_on_while_the_store_is_asked(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     """A store that hangs holds up those who ask, for SITE_DUPEFILTER_WAIT_SECONDS, and nobody else."""
     async with case.member(SITE_DUPEFILTER_WAIT_SECONDS=0.5) as member:
         courier = member.dupefilter._courier

@@ -377,14 +377,11 @@ def test_a_member_has_the_partitions_of_all_its_topics(case: Case) -> None:
         offsets = [message.offset for message in member.taken if message.partition == partition]
         assert offsets == list(range(len(offsets)))
     positions = {
-        partition: Position(position.offset, "note")
-        for partition, position in member.next_positions().items()
+        partition: Position(position.offset, "note") for partition, position in member.next_positions().items()
     }
     member.consumer.commit(positions)
     for topic in topics:
-        found = {
-            one.partition: one.committed for one in case.log.progress(topic, case.group) if one.committed
-        }
+        found = {one.partition: one.committed for one in case.log.progress(topic, case.group) if one.committed}
         assert found == {partition: at for partition, at in positions.items() if partition.topic == topic}
 
 

@@ -10,15 +10,7 @@ import pytest
 
 from site_spider.contracts.seed_log import Message, Partition, Position, TopicReader
 from site_spider.errors import LogUnavailable, TopicMissing
-from tests.contracts.seed_logs import (
-    PARTITIONS,
-    PATIENCE_SECONDS,
-    Case,
-    case,
-    kafka_producer,
-    poll_until,
-    wait_until,
-)
+from tests.contracts.seed_logs import PARTITIONS, PATIENCE_SECONDS, Case, case, kafka_producer, poll_until, wait_until
 
 __all__ = ["case", "kafka_producer"]
 
@@ -72,9 +64,7 @@ def test_facts_tell_members_and_when_messages_were_written(case: Case) -> None:
 def test_progress_tells_what_is_there_and_what_is_committed(case: Case) -> None:
     case.produce(40)
     before = case.log.progress(case.topic, case.group)
-    assert [one.partition for one in before] == [
-        Partition(case.topic, number) for number in range(PARTITIONS)
-    ]
+    assert [one.partition for one in before] == [Partition(case.topic, number) for number in range(PARTITIONS)]
     assert {(one.start, one.committed) for one in before} == {(0, None)}
     assert sum(one.end for one in before) == 40
     member = case.member()

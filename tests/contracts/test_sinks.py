@@ -32,12 +32,7 @@ RICH: dict[str, Any] = {
     "latency_ms": 12.5,
     "body_truncated": False,
     "fetched_at": "2026-01-02T03:04:05.678+00:00",
-    "meta": {
-        "mine": [1, "two", None, {"three": 3.5}],
-        "empty": {},
-        "dotted.name": True,
-        "deep": {"er": "x" * 9000},
-    },
+    "meta": {"mine": [1, "two", None, {"three": 3.5}], "empty": {}, "dotted.name": True, "deep": {"er": "x" * 9000}},
 }
 
 
@@ -118,14 +113,7 @@ def test_a_later_result_leaves_nothing_of_the_earlier_one(case: SinkCase) -> Non
 
     What checks have found stays until the next one.
     """
-    samples: dict[str, Any] = {
-        "str": "QUJD",
-        "int": 7,
-        "float": 7.5,
-        "bool": True,
-        "dict": {"mine": 1},
-        "list": ["x"],
-    }
+    samples: dict[str, Any] = {"str": "QUJD", "int": 7, "float": 7.5, "bool": True, "dict": {"mine": 1}, "list": ["x"]}
     kept = {"url_id", "meta", "additional_urls", "gone_at", *CHECK_FIELDS}
     ours = [field for field in fields(Result) if field.name not in kept]
     values = {field.name: samples[re.split(r"\W", str(field.type))[0]] for field in ours}
@@ -161,9 +149,7 @@ def test_one_bad_record_does_not_stop_the_others(case: SinkCase) -> None:
 def test_an_unwritable_value_is_refused_alone(case: SinkCase) -> None:
     """What JSON has no words for is the record's fault, never an outage; an empty batch has no verdict."""
     assert write(case, []) == []
-    answers = [
-        verdict.answer for verdict in write(case, [record("a", {"x": {1, 2}}), record("b", {"status": 1})])
-    ]
+    answers = [verdict.answer for verdict in write(case, [record("a", {"x": {1, 2}}), record("b", {"status": 1})])]
     assert answers == [Answer.REJECTED, Answer.ACKNOWLEDGED]
 
 
@@ -277,12 +263,7 @@ def test_a_value_that_we_wrote_over_a_producers_is_ours(case: SinkCase) -> None:
         return
     none = Result("a", description="no answer").document()
     full = Result("a", 200, encoding="utf-8", task_id="ours").document()
-    write(
-        case,
-        [record("a", {"encoding": "theirs", "host": "theirs"})],
-        [record("a", full)],
-        [record("a", none)],
-    )
+    write(case, [record("a", {"encoding": "theirs", "host": "theirs"})], [record("a", full)], [record("a", none)])
     document = read(case, "a")
     assert document is not None
     assert (document["encoding"], document["task_id"], document["host"]) == (None, None, "theirs")

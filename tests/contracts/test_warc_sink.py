@@ -16,9 +16,7 @@ _SHARED = {
     "test_a_value_that_we_wrote_over_a_producers_is_ours",
     "test_what_is_known_of_many_documents_is_one_question",  # an archive is no store to look pages up in
 }
-globals().update(
-    {name: test for name, test in vars(suite).items() if name.startswith("test_") and name not in _SHARED}
-)
+globals().update({name: test for name, test in vars(suite).items() if name.startswith("test_") and name not in _SHARED})
 
 
 @pytest.fixture

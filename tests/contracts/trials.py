@@ -15,12 +15,7 @@ from site_spider.contracts.sink import Answer, DocumentStore, Record, Verdict
 
 def page(number: int) -> Record:
     """A result of about 10 KB that says which one it is."""
-    document = {
-        "url_id": str(number),
-        "status": 200,
-        "response_size": number,
-        "body": f"{number} word " * 1200,
-    }
+    document = {"url_id": str(number), "status": 200, "response_size": number, "body": f"{number} word " * 1200}
     return Record(str(number), document, 10_000)
 
 

@@ -38,9 +38,7 @@ def records_of(path: Path) -> list[WarcRecord]:
     """All records of a file."""
     with path.open("rb") as file:
         found = ArchiveIterator(file, no_record_parse=True)
-        return [
-            WarcRecord(one.rec_type, dict(one.rec_headers.headers), one.raw_stream.read()) for one in found
-        ]
+        return [WarcRecord(one.rec_type, dict(one.rec_headers.headers), one.raw_stream.read()) for one in found]
 
 
 class WarcResults(FoldedResults):

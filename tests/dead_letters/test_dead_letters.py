@@ -25,9 +25,7 @@ def letters(case: Case) -> Case:
     case.make_topic(origin(case), 1)
     for number in range(6):
         headers = (("origin_topic", origin(case).encode()), ("error", b"url: missing"))
-        case.producer.send(case.topic, b"key-%d" % number, b"value-%d" % number, headers).result(
-            PATIENCE_SECONDS
-        )
+        case.producer.send(case.topic, b"key-%d" % number, b"value-%d" % number, headers).result(PATIENCE_SECONDS)
     return case
 
 
@@ -132,9 +130,7 @@ OFFSETS = st.sets(st.integers(0, 60))
 
 
 @given(below=st.integers(0, 30), chosen=OFFSETS, more=OFFSETS, up_to=st.integers(0, 60))
-def test_it_remembers_exactly_what_was_put_back(
-    below: int, chosen: set[int], more: set[int], up_to: int
-) -> None:
+def test_it_remembers_exactly_what_was_put_back(below: int, chosen: set[int], more: set[int], up_to: int) -> None:
     """Through commits, too."""
     done = PutBack(below).with_offsets(chosen)
     done = PutBack.of(done.position()).with_offsets(more).up_to(up_to)

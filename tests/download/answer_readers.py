@@ -93,9 +93,7 @@ def scrapys(pieces: Iterable[bytes], method: str, *, ends: bool) -> Outcome:
     failed: list[Failure] = []
     body = _Body()
     asked = client.request(Request(method.encode(), b"/", Headers({b"host": [b"a"]}), None, persistent=True))
-    asked.addCallbacks(
-        lambda response: (answered.append(response), response.deliverBody(body)), failed.append
-    )
+    asked.addCallbacks(lambda response: (answered.append(response), response.deliverBody(body)), failed.append)
     for piece in pieces:
         if not transport.disconnecting:
             client.dataReceived(piece)
@@ -108,9 +106,7 @@ def scrapys(pieces: Iterable[bytes], method: str, *, ends: bool) -> Outcome:
     response = answered[0]
     headers = _sorted((n, v) for n, values in response.headers.getAllRawHeaders() for v in values)
     headers = tuple(line for line in headers if line[0] != b"content-length")
-    kind = {"ResponseDone": "whole", "PotentialDataLoss": "partial"}.get(
-        body.reason.type.__name__, "dataloss"
-    )
+    kind = {"ResponseDone": "whole", "PotentialDataLoss": "partial"}.get(body.reason.type.__name__, "dataloss")
     return Outcome(kind, response.code, headers, body.data, bool(kept) and not transport.disconnecting)
 
 

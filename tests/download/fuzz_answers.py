@@ -69,21 +69,11 @@ class Pairs:
         random = Random(seed)
         first = random.choice((generated(random, b"<p>first"), _whole(b"<p>first")))
         stream = first + random.choice(
-            (
-                b"",
-                b"",
-                b"\r\n",
-                MARK,
-                generated(random, MARK),
-                _whole(MARK),
-                _whole(MARK)[: random.randrange(60)],
-            )
+            (b"", b"", b"\r\n", MARK, generated(random, MARK), _whole(MARK), _whole(MARK)[: random.randrange(60)])
         )
         place = random.choice((len(first), len(first), len(stream), random.randrange(len(stream) + 1)))
         loop = asyncio.get_running_loop()
-        _, wire = await loop.create_connection(
-            lambda: Wire(lambda _: None), *self._listener.getsockname()[:2]
-        )
+        _, wire = await loop.create_connection(lambda: Wire(lambda _: None), *self._listener.getsockname()[:2])
         server, _ = self._listener.accept()
         server.setblocking(False)
         try:

@@ -74,17 +74,12 @@ class Sites:
 
 def ok(body: bytes = b"fine") -> bytes:
     """A page."""
-    return (
-        b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s"
-        % (
-            len(body),
-            body,
-        )
+    return b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s" % (
+        len(body),
+        body,
     )
 
 
 def redirect(to: str) -> bytes:
     """A redirect."""
-    return (
-        b"HTTP/1.1 302 Found\r\nLocation: %s\r\nContent-Length: 0\r\nConnection: close\r\n\r\n" % to.encode()
-    )
+    return b"HTTP/1.1 302 Found\r\nLocation: %s\r\nContent-Length: 0\r\nConnection: close\r\n\r\n" % to.encode()

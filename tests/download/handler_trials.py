@@ -69,12 +69,7 @@ async def trial(name: str, case: Case, tls: ssl.SSLContext) -> dict[str, Any]:
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(listening.wait_closed(), 1)
     sent = [message.replace(str(port).encode(), b"PORT").decode("latin-1") for message in server.received]
-    return {
-        "outcomes": outcomes,
-        "connections": server.connections,
-        "sent": sent,
-        "peers": sorted(server.peers),
-    }
+    return {"outcomes": outcomes, "connections": server.connections, "sent": sent, "peers": sorted(server.peers)}
 
 
 async def download(handler: Any, request: Request) -> dict[str, Any]:
@@ -188,9 +183,7 @@ def certificate(folder: Path) -> ssl.SSLContext:
     signed = builder.sign(key, hashes.SHA256())
     pem = folder / "pem"
     pem.write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
         + signed.public_bytes(serialization.Encoding.PEM)
     )
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

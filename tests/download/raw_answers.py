@@ -56,9 +56,7 @@ PLAIN = {
     "blanks around values": Case(OK + b"X:  a b \t\r\nY:c\r\nZ:\r\nContent-Length:7 \r\n\r\n" + PAGE),
     "bytes that are no ASCII": Case(OK + b"X: \xe9\xff\r\n" + LENGTH),
     "an encoding": Case(OK + b"Content-Encoding: gzip\r\n" + LENGTH),
-    "lines about the connection": Case(
-        OK + b"Connection: close\r\nKeep-Alive: timeout=5\r\n" + LENGTH, closes=False
-    ),
+    "lines about the connection": Case(OK + b"Connection: close\r\nKeep-Alive: timeout=5\r\n" + LENGTH, closes=False),
     "103 first": Case(b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n" + WHOLE, pieces=9),
     "304 with a body": Case(
         head(b"Content-Length: 7", status=b"HTTP/1.1 304 Not Modified") + PAGE, closes=False, times=2
@@ -66,12 +64,8 @@ PLAIN = {
     "HEAD with a body": Case(WHOLE, method="HEAD", closes=False, times=2),
     "204": Case(head(b"X: y", status=b"HTTP/1.1 204 No Content"), closes=False, times=2),
     "304": Case(head(b"Content-Length: 99", status=b"HTTP/1.1 304 Not Modified"), closes=False, times=2),
-    "a redirect is not followed": Case(
-        head(b"Location: /x", b"Content-Length: 0", status=b"HTTP/1.1 302 Found")
-    ),
-    "HEAD": Case(
-        head(b"Content-Length: 1234", b"Content-Type: text/html"), method="HEAD", closes=False, times=2
-    ),
+    "a redirect is not followed": Case(head(b"Location: /x", b"Content-Length: 0", status=b"HTTP/1.1 302 Found")),
+    "HEAD": Case(head(b"Content-Length: 1234", b"Content-Type: text/html"), method="HEAD", closes=False, times=2),
     "HEAD without a length": Case(head(b"Content-Type: text/html"), method="HEAD"),
     "HEAD of chunks": Case(head(b"Transfer-Encoding: chunked"), method="HEAD"),
     "less than its length": Case(head(b"Content-Length: 70") + PAGE),
@@ -116,9 +110,7 @@ PLAIN = {
         tls=True,
         settings={"DOWNLOAD_VERIFY_CERTIFICATES": False},
     ),
-    "TLS whose certificate nobody vouches for": Case(
-        tls=True, settings={"DOWNLOAD_VERIFY_CERTIFICATES": True}
-    ),
+    "TLS whose certificate nobody vouches for": Case(tls=True, settings={"DOWNLOAD_VERIFY_CERTIFICATES": True}),
     "TLS of a version that is not wanted": Case(
         tls=True, settings={"DOWNLOAD_VERIFY_CERTIFICATES": False, "DOWNLOAD_TLS_MIN_VERSION": "TLSv1.3"}
     ),
@@ -132,9 +124,7 @@ ODD = {
         OK + b"Content-Length: 7\r\nTransfer-Encoding: chunked\r\n\r\n7\r\n<p>page\r\n0\r\n\r\n"
     ),
     "a chunk of no length": Case(CHUNKED + b"x\r\n<p>page\r\n0\r\n\r\n"),
-    "204 with a coding": Case(
-        head(b"Transfer-Encoding: x", status=b"HTTP/1.1 204 No Content"), closes=False, times=2
-    ),
+    "204 with a coding": Case(head(b"Transfer-Encoding: x", status=b"HTTP/1.1 204 No Content"), closes=False, times=2),
     "204 with a length and a body": Case(
         head(b"Content-Length: 7", status=b"HTTP/1.1 204 No Content") + PAGE, closes=False, times=2
     ),
@@ -148,9 +138,7 @@ ODD = {
 
 # More than either handler takes: each of them says so, and asks once.
 OVERSIZED = {
-    "a head of 70,000 bytes": Case(
-        OK + b"".join(b"X-%d: %s\r\n" % (n, b"y" * 1000) for n in range(70)) + LENGTH
-    ),
+    "a head of 70,000 bytes": Case(OK + b"".join(b"X-%d: %s\r\n" % (n, b"y" * 1000) for n in range(70)) + LENGTH),
     "a header line of 70,000 bytes": Case(OK + b"X: " + b"x" * 70_000 + b"\r\n" + LENGTH),
     "a header line without an end": Case(OK + b"X: " + b"x" * 200_000, closes=False, stays_silent=True),
     "5,000 header lines": Case(OK + b"X: y\r\n" * 5_000 + LENGTH),
@@ -171,9 +159,7 @@ OTHER_WAYS = {
     "a length of the request's own": Case(headers={"Content-Length": "0"}),
     "a proxy": Case(url="http://site.test/page", meta={"proxy": "http://127.0.0.1:PORT"}),
     "a proxy that wants a name": Case(
-        url="http://site.test/page",
-        meta={"proxy": "127.0.0.1:PORT"},
-        headers={"Proxy-Authorization": "Basic secret"},
+        url="http://site.test/page", meta={"proxy": "127.0.0.1:PORT"}, headers={"Proxy-Authorization": "Basic secret"}
     ),
     "a proxy that refuses a tunnel": Case(
         head(b"Content-Length: 0", status=b"HTTP/1.1 403 Forbidden"),

@@ -77,9 +77,7 @@ async def trials_of(sites: Sites, name: str, names: Names) -> dict[str, Any]:
     for title, host in ODD.items():
         found[f"{name} {title}"] = [await fetch(handler, f"http://{host}:{sites.port}/")]
     asked = len(names.asked)
-    found["metadata"] = [
-        await fetch(handler, f"http://{host}/") for host in ("metadata.google.internal", "METADATA")
-    ]
+    found["metadata"] = [await fetch(handler, f"http://{host}/") for host in ("metadata.google.internal", "METADATA")]
     assert len(names.asked) == asked
     await handler.close()
     return found

@@ -78,9 +78,7 @@ async def main(reactor: Any) -> None:
     taken = take_all()
     asyncio.get_running_loop().call_later(SHORTAGE_SECONDS, lambda: [os.close(one) for one in taken])
     reactor.nameResolver._known.clear()
-    found = await asyncio.gather(
-        *(fetch(handler, url, method) for method in ("GET", "POST") for url in urls.values())
-    )
+    found = await asyncio.gather(*(fetch(handler, url, method) for method in ("GET", "POST") for url in urls.values()))
     json.dump({"pool": pool, "short": found}, sys.stdout)
     await handler.close()
     listening.close()

@@ -34,9 +34,7 @@ def page(path: str) -> bytes:
 class SurplusServer:
     """Answers each path with its own page, and some answers are followed by a page of nobody."""
 
-    is_odd: Callable[[int], bool] = lambda number: (
-        number == 0
-    )  # which answers of a connection are followed so
+    is_odd: Callable[[int], bool] = lambda number: number == 0  # which answers of a connection are followed so
     late_seconds: float = 0.02
     takes_seconds: Callable[[], float] = lambda: 0.0
     waits: bool = False  # with the next answer until the surplus is sent

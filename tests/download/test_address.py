@@ -140,20 +140,13 @@ def test_no_reading_of_an_address_hides_another(address: str) -> None:
     assert not is_public(address)
 
 
-@given(
-    st.integers(0, 2**32 - 1),
-    st.sampled_from(["mapped", "translated", "NAT64", "6to4", "ISATAP", "Teredo client"]),
-)
+@given(st.integers(0, 2**32 - 1), st.sampled_from(["mapped", "translated", "NAT64", "6to4", "ISATAP", "Teredo client"]))
 def test_an_embedded_address_is_judged_as_it_is_by_itself(number: int, form: str) -> None:
     address = str(IPv4Address(number))
     assert is_public(embedding(address)[form]) is is_public(address)
 
 
-@given(
-    st.one_of(
-        st.text(), st.integers(0, 2**128 - 1).map(lambda n: str(IPv6Address(n))), st.ip_addresses().map(str)
-    )
-)
+@given(st.one_of(st.text(), st.integers(0, 2**128 - 1).map(lambda n: str(IPv6Address(n))), st.ip_addresses().map(str)))
 def test_any_text_is_judged(text: str) -> None:
     """Nothing raises; nothing is public that the library of Python calls neither an address nor global."""
     if is_public(text):
@@ -161,9 +154,7 @@ def test_any_text_is_judged(text: str) -> None:
         assert not ip_address(text).is_loopback
 
 
-@pytest.mark.parametrize(
-    "name", ["metadata.google.internal", "METADATA.google.internal.", "metadata", "instance-data"]
-)
+@pytest.mark.parametrize("name", ["metadata.google.internal", "METADATA.google.internal.", "metadata", "instance-data"])
 def test_names_of_metadata_are_known(name: str) -> None:
     """In any spelling that resolvers take."""
     assert is_metadata_name(name)

@@ -53,26 +53,8 @@ def test_it_does_not_matter_how_the_bytes_come(name: str, cuts: list[int]) -> No
 
 PIECES = st.sampled_from(
     [
-        *(
-            b"HTTP/1.1",
-            b"HTTP/1.0",
-            b" 200 OK",
-            b" 101 ",
-            b" 204 X",
-            b"\r\n",
-            b"\n",
-            b"\r",
-            b"\r\n\r\n",
-            b" ",
-            b"0",
-        ),
-        *(
-            b"Content-Length: 5",
-            b"Content-Length: 5\r\n\r\nhello",
-            b"Transfer-Encoding: chunked\r\n\r\n",
-            b":",
-            b"5;",
-        ),
+        *(b"HTTP/1.1", b"HTTP/1.0", b" 200 OK", b" 101 ", b" 204 X", b"\r\n", b"\n", b"\r", b"\r\n\r\n", b" ", b"0"),
+        *(b"Content-Length: 5", b"Content-Length: 5\r\n\r\nhello", b"Transfer-Encoding: chunked\r\n\r\n", b":", b"5;"),
         *(b"hello", b"0\r\n\r\n", b"5\r\nhello\r\n", b"\0", b"\xff", b"Connection: close", b"-"),
     ]
 )
@@ -155,9 +137,7 @@ def test_a_body_that_the_connection_ends_is_marked(data: bytes, ending: BodyEnd,
         (HEAD + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\nx", False),
     ],
 )
-def test_a_connection_is_used_again_only_when_nothing_speaks_against_it(
-    data: bytes, is_reusable: bool
-) -> None:
+def test_a_connection_is_used_again_only_when_nothing_speaks_against_it(data: bytes, is_reusable: bool) -> None:
     """What is left over would be taken for the next answer."""
     answer = read(data)
     assert answer.ending is BodyEnd.WHOLE
@@ -244,15 +224,7 @@ def test_what_follows_is_never_content_of_this_body() -> None:
 @pytest.mark.parametrize(
     "data",
     [
-        *(
-            b"1 \r\nA\r\n",
-            b"1\t\r\nA\r\n",
-            b"1 ;a\r\nA\r\n",
-            b"1;\r\nA\r\n",
-            b"1\nA\r\n",
-            b"1\r\nA\n",
-            b"1\r\nAB",
-        ),
+        *(b"1 \r\nA\r\n", b"1\t\r\nA\r\n", b"1 ;a\r\nA\r\n", b"1;\r\nA\r\n", b"1\nA\r\n", b"1\r\nA\n", b"1\r\nAB"),
         *(b"0\r\nHTTP/1.1 200 OK\r\n\r\n", b"0\r\nX\r\n\r\n", b"0\r\nContent-Length: 3\r\n\r\n", b"0\r\n\n"),
         *(b"0\r\nTransfer-Encoding: chunked\r\n\r\n", b"0\r\nX: a\r\n b\r\n\r\n", b"0\r\nX : a\r\n\r\n"),
         *(b"-1\r\n", b"0x1\r\nA\r\n", b"g\r\n", b"\r\n", b"11111111111111111\r\n", b'1;a="\r\n"\r\nA\r\n'),

@@ -21,8 +21,7 @@ from tests.download.raw_answers import Case, RawServer
 from tools.site.certificate import Signed, authority, server_context, signed
 
 REFUSED = (
-    "CertificateError: the certificate of {} cannot be verified; "
-    "set DOWNLOAD_VERIFY_CERTIFICATES=false to take any"
+    "CertificateError: the certificate of {} cannot be verified; set DOWNLOAD_VERIFY_CERTIFICATES=false to take any"
 )
 ROOT, OTHER_ROOT = authority(), authority("another root")
 

@@ -22,14 +22,7 @@ from twisted.internet.error import ConnectBindError
 from site_spider.download import connections, names
 from site_spider.download.connections import Places, Server, Wires
 from site_spider.download.handler import PlainDownloadHandler
-from site_spider.download.names import (
-    HostNames,
-    PrivateHostError,
-    addresses_of,
-    check_limit,
-    is_shortage,
-    raise_limit,
-)
+from site_spider.download.names import HostNames, PrivateHostError, addresses_of, check_limit, is_shortage, raise_limit
 from site_spider.download.tls import TlsClient, tls_context
 from site_spider.download.wire import Wire
 from site_spider.errors import ConfigError
@@ -246,9 +239,7 @@ def test_a_shortage_is_told_from_what_a_server_says(error: BaseException | None,
     assert is_shortage(wrapped) is expected
 
 
-@pytest.mark.parametrize(
-    ("possible", "is_refused"), [(64, None), (63, False), (4, False), (3, True), (-9, True)]
-)
+@pytest.mark.parametrize(("possible", "is_refused"), [(64, None), (63, False), (4, False), (3, True), (-9, True)])
 def test_concurrent_requests_are_checked_against_the_limit(
     possible: int, is_refused: bool | None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

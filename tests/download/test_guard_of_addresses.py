@@ -35,9 +35,7 @@ def names(monkeypatch: pytest.MonkeyPatch) -> Names:
     return made
 
 
-def crawled(
-    folder: Path, answers: dict[str, bytes], urls: list[str], **settings: Any
-) -> tuple[Crawled, list[str]]:
+def crawled(folder: Path, answers: dict[str, bytes], urls: list[str], **settings: Any) -> tuple[Crawled, list[str]]:
     """What a crawl over the network left behind, and the addresses that were connected to."""
     usual = {"DOWNLOAD_HANDLERS": {"http": PLAIN, "https": PLAIN}, "DOWNLOAD_TIMEOUT": 300, "RETRY_TIMES": 0}
     with Sites(answers) as sites:
@@ -99,9 +97,7 @@ def test_both_handlers_take_the_public_ones_of_many_addresses(handler: str, tria
 
 @pytest.mark.parametrize("handler", ["stock", "plain"])
 @pytest.mark.parametrize("name", ["empty label", "long label", "long name", "nobody"])
-def test_a_name_that_cannot_be_asked_for_fails_at_once(
-    handler: str, name: str, trials: dict[str, Any]
-) -> None:
+def test_a_name_that_cannot_be_asked_for_fails_at_once(handler: str, name: str, trials: dict[str, Any]) -> None:
     """Twisted's resolver never answered, and each attempt took the whole of DOWNLOAD_TIMEOUT."""
     assert trials[f"{handler} {name}"] == ["CannotResolveHostError"]
 
@@ -112,7 +108,5 @@ def test_names_of_metadata_are_not_looked_up(trials: dict[str, Any]) -> None:
 
 def test_no_proxy_is_asked_for_what_is_private(trials: dict[str, Any]) -> None:
     """In any spelling, by name, among public addresses, or the proxy's own address."""
-    assert {host: error for host, error in trials["proxy targets"].items() if error is None} == {
-        "public.test": None
-    }
+    assert {host: error for host, error in trials["proxy targets"].items() if error is None} == {"public.test": None}
     assert set(trials["proxy targets"].values()) == {None, "PrivateHostError", "CannotResolveHostError"}

@@ -12,10 +12,7 @@ from tests.download.handler_trials import said_by
 from tests.download.raw_answers import CASES, ODD, OTHER_WAYS, OVERSIZED, PLAIN
 
 # Where ours does better: nothing is taken back that Scrapy's handler does.
-BETTER = {
-    "HEAD without a length": "Scrapy's handler makes up a Content-Length of 0",
-    "HEAD of chunks": "likewise",
-}
+BETTER = {"HEAD without a length": "Scrapy's handler makes up a Content-Length of 0", "HEAD of chunks": "likewise"}
 
 # Answers without a body, behind which a connection rests, and requests that Scrapy's handler sends for ours.
 ONE_EACH = {"204", "304", "HEAD", "PUT"}
@@ -42,10 +39,7 @@ def test_what_came_late_is_no_answer_to_the_next_request(handler: str, found: di
 def test_the_outcome_is_that_of_the_other_handler(title: str, found: dict[str, Any]) -> None:
     """Status, headers, body, flags, or the kind of error that RETRY_EXCEPTIONS goes by."""
     stock, plain = (
-        [
-            {k: v for k, v in outcome.items() if k != "message"}
-            for outcome in found["cases"][title][name]["outcomes"]
-        ]
+        [{k: v for k, v in outcome.items() if k != "message"} for outcome in found["cases"][title][name]["outcomes"]]
         for name in ("stock", "plain")
     )
     if title in BETTER:

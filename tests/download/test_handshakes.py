@@ -44,9 +44,7 @@ def context_of(folder: Path, version: str = "1.3") -> ssl.SSLContext:
 class Tls:
     """Python's TLS in memory, so that a server of a test may send what it likes."""
 
-    def __init__(
-        self, context: ssl.SSLContext, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
+    def __init__(self, context: ssl.SSLContext, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.incoming, self.sent = ssl.MemoryBIO(), ssl.MemoryBIO()
         self.tls = context.wrap_bio(self.incoming, self.sent, server_side=True)
         self.reader, self.writer = reader, writer
@@ -265,9 +263,7 @@ def test_a_connection_that_ends(case: str, version: str, tmp_path: Path) -> None
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("page", [OPEN, LONG, b""])
 @pytest.mark.parametrize(
-    "forged",
-    [b"\x17\x03\x03\x00\x40" + b"x" * 64, b"x" * 100, ALERT + b"\x28"],
-    ids=["record", "text", "alert"],
+    "forged", [b"\x17\x03\x03\x00\x40" + b"x" * 64, b"x" * 100, ALERT + b"\x28"], ids=["record", "text", "alert"]
 )
 def test_what_is_forged_is_no_end_of_a_page(page: bytes, forged: bytes, version: str, tmp_path: Path) -> None:
     """Not even of one that ends with the connection; it may come at once, or later."""

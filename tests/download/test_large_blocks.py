@@ -34,9 +34,7 @@ for size in map(int, sys.argv[2:]):
 @pytest.mark.parametrize(
     ("beside_large_bodies", "are_mapped_anew"), [(False, [False, False, True]), (True, [False, True, True])]
 )
-def test_a_block_of_the_kafka_client_is_mapped_once(
-    beside_large_bodies: bool, are_mapped_anew: list[bool]
-) -> None:
+def test_a_block_of_the_kafka_client_is_mapped_once(beside_large_bodies: bool, are_mapped_anew: list[bool]) -> None:
     """It takes one for each batch that it compresses; larger ones are those of bodies."""
     sizes = ("300000", "3661824", "8000000")
     command = [sys.executable, "-c", TAKEN_AGAIN, str(beside_large_bodies), *sizes]

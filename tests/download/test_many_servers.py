@@ -64,11 +64,7 @@ def serving(
     async def start() -> None:
         for kind in kinds:
             made = await asyncio.start_server(
-                lambda reader, writer, kind=kind: closing(kind, reader, writer),
-                host,
-                port,
-                backlog=500,
-                ssl=tls,
+                lambda reader, writer, kind=kind: closing(kind, reader, writer), host, port, backlog=500, ssl=tls
             )
             servers.append(made)
             ports.append(made.sockets[0].getsockname()[1])
@@ -102,26 +98,12 @@ class Crawl:
         self.log = parts.seed_log(self.settings)
         self.topic, self.group = self.settings["SITE_SEED_TOPIC"], self.settings["SITE_CONSUMER_GROUP"]
         produce(self.log, self.topic, seeds)
-        given = {
-            "SITE_KAFKA_BROKERS": "",
-            "SITE_DATA_DIR": folder,
-            "SITE_ALLOW_PRIVATE_HOSTS": "true",
-            **settings,
-        }
+        given = {"SITE_KAFKA_BROKERS": "", "SITE_DATA_DIR": folder, "SITE_ALLOW_PRIVATE_HOSTS": "true", **settings}
         options = [word for name, value in given.items() for word in ("-s", f"{name}={value}")]
         self.errors = folder / "stderr"
         with self.errors.open("wb") as stderr:
             self.process = subprocess.Popen(
-                [
-                    "sh",
-                    "-c",
-                    f'ulimit -n {limit} && exec "$@"',
-                    "sh",
-                    SCRAPY,
-                    "crawl",
-                    "crawl_spider",
-                    *options,
-                ],
+                ["sh", "-c", f'ulimit -n {limit} && exec "$@"', "sh", SCRAPY, "crawl", "crawl_spider", *options],
                 cwd=ROOT,
                 stderr=stderr,
             )

@@ -95,9 +95,7 @@ def test_a_session_is_taken_up(context: ssl.SSLContext) -> None:
     assert [visit(made, context) for _ in range(4)] == [False, True, True, True]
 
 
-@pytest.mark.parametrize(
-    "other", [{"host": "g.test"}, {"port": 8443}, {"address": "127.0.0.2"}, {"resumes": False}]
-)
+@pytest.mark.parametrize("other", [{"host": "g.test"}, {"port": 8443}, {"address": "127.0.0.2"}, {"resumes": False}])
 def test_a_session_is_of_one_server(other: dict[str, Any], context: ssl.SSLContext) -> None:
     made = client()
     visit(made, context)
@@ -252,9 +250,7 @@ def test_garbage_is_an_error_or_not_enough(after_handshake: bool, context: ssl.S
             connect(stream, context)
         else:
             stream.begin("127.0.0.1")
-        start = random.choice(
-            (b"", b"\x16\x03\x03\x00\x20\x02", b"\x17\x03\x03\x00\x20", b"\x15\x03\x03\x00\x02")
-        )
+        start = random.choice((b"", b"\x16\x03\x03\x00\x20\x02", b"\x17\x03\x03\x00\x20", b"\x15\x03\x03\x00\x02"))
         garbage = start + random.randbytes(random.randrange(1, 300))
         assert not any(stream.feed(piece) for piece in pieces(garbage, random.choice((1, 40, 400))))
         errors += stream.error is not None

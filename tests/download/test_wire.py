@@ -149,9 +149,7 @@ async def test_an_answer_that_is_given_up_is_not_read_on(how: str, is_tls: bool,
 
 
 @pytest.mark.parametrize("is_tls", [False, True])
-async def test_what_comes_behind_an_answer_that_waits_ends_the_connection(
-    is_tls: bool, tmp_path: Path
-) -> None:
+async def test_what_comes_behind_an_answer_that_waits_ends_the_connection(is_tls: bool, tmp_path: Path) -> None:
     async with connected(certificate(tmp_path) if is_tls else None) as (wire, (_, writer)):
         answer, asked, _ = ask(wire)
         writer.write(CHUNKS + b"0\r\n\r\n")
@@ -374,9 +372,7 @@ async def download(handler: Any, url: str) -> weakref.ref[Request]:
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
-async def test_an_idle_connection_keeps_no_request_alive(
-    scheme: str, tmp_path: Path, no_collector: None
-) -> None:
+async def test_an_idle_connection_keeps_no_request_alive(scheme: str, tmp_path: Path, no_collector: None) -> None:
     """Requests have seeds with them, of up to 1 MB each, and there are 2,000 idle connections."""
     server = RawServer(Case(closes=False))
     tls = certificate(tmp_path) if scheme == "https" else None

@@ -52,6 +52,4 @@ def test_what_is_added_again_takes_no_room() -> None:
 def test_limits_that_make_no_sense_are_refused(settings: dict[str, float]) -> None:
     """The error names the setting."""
     with pytest.raises(ConfigError, match=next(iter(settings))):
-        BloomDone.from_settings(
-            {"SITE_BLOOM_CAPACITY": 10, "SITE_BLOOM_ERROR_RATE": 0.1} | settings, lambda: 0.0
-        )
+        BloomDone.from_settings({"SITE_BLOOM_CAPACITY": 10, "SITE_BLOOM_ERROR_RATE": 0.1} | settings, lambda: 0.0)

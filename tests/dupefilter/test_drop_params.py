@@ -11,14 +11,7 @@ from scrapy.http import Response
 
 from site_spider.errors import ConfigError
 from tests.in_process.engine import ANSWERS, crawl, page
-from tests.in_process.linked_site import (
-    HOST,
-    case,
-    every_kind,
-    kinds_elsewhere,
-    outcomes,
-    settings,
-)
+from tests.in_process.linked_site import HOST, case, every_kind, kinds_elsewhere, outcomes, settings
 from tests.tasks.test_control import declare
 
 __all__ = ["case", "settings"]

@@ -18,17 +18,7 @@ from site_spider.errors import ConfigError
 from site_spider.spiders.crawl_spider import SeedSpider
 from tests.in_process import engine
 from tests.in_process.engine import crawl, page
-from tests.in_process.linked_site import (
-    HOST,
-    Site,
-    case,
-    every_kind,
-    kinds_elsewhere,
-    outcomes,
-    seed,
-    settings,
-    site,
-)
+from tests.in_process.linked_site import HOST, Site, case, every_kind, kinds_elsewhere, outcomes, seed, settings, site
 
 __all__ = ["case", "settings", "site"]
 
@@ -121,9 +111,7 @@ class TidySpider(SeedSpider):
 
 
 @kinds_elsewhere
-def test_callbacks_of_every_shape_are_looked_up_for(
-    tmp_path: Path, site: Site, settings: dict[str, Any]
-) -> None:
+def test_callbacks_of_every_shape_are_looked_up_for(tmp_path: Path, site: Site, settings: dict[str, Any]) -> None:
     """An asynchronous generator, and one that fails after it has yielded links: those count."""
     for path in ("done", "new", "newer"):
         site.has(path)
@@ -158,9 +146,7 @@ def test_a_store_that_is_away_at_the_start_keeps_the_crawl_from_starting(tmp_pat
 
 
 @every_kind
-def test_seeds_are_not_filtered_unless_asked_for(
-    tmp_path: Path, site: Site, settings: dict[str, Any]
-) -> None:
+def test_seeds_are_not_filtered_unless_asked_for(tmp_path: Path, site: Site, settings: dict[str, Any]) -> None:
     """A producer who sends a URL again wants it again."""
     site.has("a")
     crawled = crawl(tmp_path, [seed("a"), seed("a"), seed("a")], **settings)
@@ -199,11 +185,7 @@ def test_a_seed_that_an_earlier_process_did_ends_as_filtered(
 def test_some_seeds_are_never_filtered(tmp_path: Path, site: Site, settings: dict[str, Any]) -> None:
     """With dont_filter, and an attempt at a page that another process began."""
     site.has("a")
-    seeds = [
-        seed("a"),
-        seed("a", dont_filter=True),
-        seed("a", meta={"site_moved": {"url": f"{HOST}/before"}}),
-    ]
+    seeds = [seed("a"), seed("a", dont_filter=True), seed("a", meta={"site_moved": {"url": f"{HOST}/before"}})]
     crawled = crawl(tmp_path, seeds, SITE_FILTER_SEEDS=True, **settings)
     assert site.visits == {"a": 3}
     assert outcomes(crawled) == {"completed_with_result": 3}

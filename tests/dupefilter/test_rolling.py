@@ -28,16 +28,12 @@ def rolling(**limits: Any) -> tuple[RollingDone, Clock]:
 
 
 @given(
-    st.lists(
-        st.tuples(st.sampled_from(["add", "meet", "wait"]), st.integers(0, 3)), min_size=20, max_size=60
-    ),
+    st.lists(st.tuples(st.sampled_from(["add", "meet", "wait"]), st.integers(0, 3)), min_size=20, max_size=60),
     st.integers(0, 5),
     st.integers(0, 5),
     st.integers(0, 3),
 )
-def test_it_agrees_with_a_simple_model(
-    moves: list[tuple[str, int]], seconds: int, count: int, hits: int
-) -> None:
+def test_it_agrees_with_a_simple_model(moves: list[tuple[str, int]], seconds: int, count: int, hits: int) -> None:
     """Each way of forgetting alone and together."""
     done, clock = rolling(seconds=seconds, count=count, hits=hits)
     model: dict[bytes, list[float]] = {}  # in the order of their age: since when, hits left

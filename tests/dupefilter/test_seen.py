@@ -13,11 +13,7 @@ from site_spider.dupefilter.filters import Seen
 from site_spider.ledger.ledger import Outcome, SeedInFlight
 
 steps = st.lists(
-    st.tuples(
-        st.sampled_from(["begin", "complete", "forget", "send", "arrive"]),
-        st.integers(0, 1),
-        st.integers(0, 1),
-    ),
+    st.tuples(st.sampled_from(["begin", "complete", "forget", "send", "arrive"]), st.integers(0, 1), st.integers(0, 1)),
     min_size=30,
     max_size=60,
 )

@@ -37,9 +37,7 @@ def documents_by_task(found: Crawled) -> Counter[str | None]:
 
 
 @every_kind
-def test_two_tasks_on_one_site_both_get_all_of_it(
-    tmp_path: Path, site: Site, settings: dict[str, Any]
-) -> None:
+def test_two_tasks_on_one_site_both_get_all_of_it(tmp_path: Path, site: Site, settings: dict[str, Any]) -> None:
     of_nine_pages(site)
     found = crawl(tmp_path, [of_task("a"), of_task("b"), of_task(None)], **settings)
     assert documents_by_task(found) == {"a": 9, "b": 9, None: 9}
@@ -71,10 +69,7 @@ def test_seeds_are_filtered_within_their_task(tmp_path: Path, site: Site) -> Non
     both = [of_task("a", "x"), of_task("b", "x"), of_task(None, "x")]
     store = {"SITE_DUPEFILTER": "local", "SITE_FILTER_SEEDS": True}
     assert outcomes(crawl(tmp_path, both, **store)) == {"completed_with_result": 3}
-    assert outcomes(crawl(tmp_path, [*both, of_task("c", "x")], **store)) == {
-        "completed_with_result": 1,
-        "filtered": 3,
-    }
+    assert outcomes(crawl(tmp_path, [*both, of_task("c", "x")], **store)) == {"completed_with_result": 1, "filtered": 3}
 
 
 def test_what_was_marked_for_seeds_without_a_task_still_counts() -> None:

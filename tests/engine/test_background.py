@@ -88,13 +88,7 @@ def fail(*_arguments: Any, **_keywords: Any) -> None:
 def crawl_until_it_ends(folder: Path, **settings: Any) -> tuple[Crawled, int]:
     """A crawl that nobody stops, and its exit code."""
     seeds = [{"url": f"http://h.test/{n}", "meta": {"url_id": str(n)}} for n in range(3)]
-    found = crawl(
-        folder,
-        [*seeds, b"no seed"],
-        until=lambda _crawler: False,
-        SITE_STOP_GRACE_SECONDS=2,
-        **settings,
-    )
+    found = crawl(folder, [*seeds, b"no seed"], until=lambda _crawler: False, SITE_STOP_GRACE_SECONDS=2, **settings)
     return found, found.exit_code
 
 
@@ -109,18 +103,14 @@ def assert_failed(ended: tuple[Crawled, int], caplog: pytest.LogCaptureFixture) 
     assert told[0].exc_info[0] is Bug
 
 
-def test_the_ticker(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_ticker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """Without it nothing more would be committed. The next owner takes it for a death."""
     monkeypatch.setattr(Queues, "look", fail)
     assert_failed(crawl_until_it_ends(tmp_path), caplog)
     assert committed(tmp_path).owner
 
 
-def test_the_statistics(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_statistics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr("site_spider.observe.statistics.snapshot", fail)
     assert_failed(crawl_until_it_ends(tmp_path), caplog)
 

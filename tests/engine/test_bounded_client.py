@@ -103,9 +103,7 @@ def test_bounds_do_not_depend_on_how_the_bytes_come(size: int) -> None:
 
     async def scenario() -> None:
         for name, (data, kind) in answers.items():
-            found: Outcome = scrapys(
-                [data[n : n + size] for n in range(0, len(data), size)], "GET", ends=False
-            )
+            found: Outcome = scrapys([data[n : n + size] for n in range(0, len(data), size)], "GET", ends=False)
             assert found.kind == kind, name
 
     run(scenario)

@@ -87,9 +87,7 @@ def test_what_answers_at_once_sets_no_timer(monkeypatch: pytest.MonkeyPatch) -> 
         run(guarded(after_three_waits, 120)())
 
 
-@pytest.mark.parametrize(
-    ("callback", "answer"), [(after_three_waits, "ab"), (own_timeout, "own"), (at_once, [1])]
-)
+@pytest.mark.parametrize(("callback", "answer"), [(after_three_waits, "ab"), (own_timeout, "own"), (at_once, [1])])
 def test_what_waits_answers_as_without_a_guard(callback: Answer, answer: object) -> None:
     """Whatever it waits for, and with timeouts of its own."""
     assert run(guarded(callback, 120)()) == answer

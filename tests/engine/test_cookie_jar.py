@@ -43,9 +43,7 @@ def middleware() -> LeanCookies:
     return LeanCookies.from_crawler(crawler)
 
 
-def answer(
-    middleware: LeanCookies, lines: list[str], url: str = URL, key: Any = 1, header: str = "Set-Cookie"
-) -> None:
+def answer(middleware: LeanCookies, lines: list[str], url: str = URL, key: Any = 1, header: str = "Set-Cookie") -> None:
     request = Request(url, meta={"cookiejar": key})
     middleware.process_response(request, Response(url, headers={header: lines, "Set-Cookie2": 'a="b"' * 9}))
 

@@ -228,10 +228,7 @@ def crawl_scenarios(folder: Path) -> Crawled:
         SITE_CALLBACK_TIMEOUT_SECONDS=0.5,
         REDIRECT_MAX_TIMES=4,
         DOWNLOADER_MIDDLEWARES={**project.DOWNLOADER_MIDDLEWARES, f"{__name__}.Middleware": 10},
-        ITEM_PIPELINES={
-            f"{__name__}.EarlierPipeline": 100,
-            "site_spider.results.pipeline.ResultPipeline": 900,
-        },
+        ITEM_PIPELINES={f"{__name__}.EarlierPipeline": 100, "site_spider.results.pipeline.ResultPipeline": 900},
     )
 
 

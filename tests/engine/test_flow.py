@@ -93,9 +93,7 @@ class SlowPipeline:
 class Renaming:
     """A spider middleware that can only be run asynchronously, and drops what it does not want."""
 
-    async def process_spider_output(
-        self, response: Response, result: AsyncIterator[Any]
-    ) -> AsyncIterator[Any]:
+    async def process_spider_output(self, response: Response, result: AsyncIterator[Any]) -> AsyncIterator[Any]:
         async for output in result:
             if not (isinstance(output, Request) and output.url.endswith("/unwanted")):
                 yield output
@@ -127,10 +125,7 @@ CASES: dict[str, tuple[type[ListeningSpider], dict[str, Any]]] = {
     "a listener that waits": (WaitingSpider, {}),
     "downloader middlewares": (ListeningSpider, {"DOWNLOADER_MIDDLEWARES": {f"{__name__}.Refusing": 610}}),
     "an asynchronous pipeline": (ListeningSpider, {"ITEM_PIPELINES": {f"{__name__}.SlowPipeline": 1}}),
-    "an asynchronous spider middleware": (
-        ListeningSpider,
-        {"SPIDER_MIDDLEWARES": {f"{__name__}.Renaming": 5}},
-    ),
+    "an asynchronous spider middleware": (ListeningSpider, {"SPIDER_MIDDLEWARES": {f"{__name__}.Renaming": 5}}),
     "a mending spider middleware": (ListeningSpider, {"SPIDER_MIDDLEWARES": {f"{__name__}.Mending": 5}}),
     "refused by a spider middleware": (ListeningSpider, {"HTTPERROR_ALLOW_ALL": False}),
 }
@@ -138,9 +133,7 @@ STATISTICS = ("downloader/", "scheduler/", "item_", "response_", "retry/", "http
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_both_ways_are_heard_and_counted_alike(
-    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_both_ways_are_heard_and_counted_alike(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every signal of each request, in its order; statistics; documents."""
     spider, settings = CASES[case]
     found = {}
@@ -156,8 +149,7 @@ def test_both_ways_are_heard_and_counted_alike(
             name, _, subject = note.partition(" ")
             notes.setdefault(subject, []).append(name)
         documents = {
-            key: (d["status"], d["body"], d["description"], d["final_url"])
-            for key, d in crawled.documents.items()
+            key: (d["status"], d["body"], d["description"], d["final_url"]) for key, d in crawled.documents.items()
         }
         counted = {k: v for k, v in crawled.stats.items() if k.startswith(STATISTICS) and "time" not in k}
         found[way] = (notes, documents, counted, crawled.lag)

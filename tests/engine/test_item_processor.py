@@ -56,9 +56,7 @@ CRAWLER: Any = SimpleNamespace(spider="spider")
 
 @pytest.mark.filterwarnings("ignore::scrapy.exceptions.ScrapyDeprecationWarning")
 @pytest.mark.parametrize(
-    "pipelines",
-    [[], [Same, Same], [Other, Same], [Later, Other], [Same, WithSpider], [Later, Nothing, Same]],
-    ids=str,
+    "pipelines", [[], [Same, Same], [Other, Same], [Later, Other], [Same, WithSpider], [Later, Nothing, Same]], ids=str
 )
 def test_items_come_out_as_from_scrapy(pipelines: list[type]) -> None:
     """In order, awaited where a pipeline has to be, with the spider where it wants that."""

@@ -37,13 +37,10 @@ from site_spider.page.url import plain_url
 URLS = st.builds(
     "http://{}{}".format,
     st.sampled_from(["a", "A.b:81", "[::1]:80", "u:p@h"]),
-    st.text("/a;?=&#%é .", max_size=12).map(
-        lambda text: f"/{text}" if text[:1] not in ("/", "?", "") else text
-    ),
+    st.text("/a;?=&#%é .", max_size=12).map(lambda text: f"/{text}" if text[:1] not in ("/", "?", "") else text),
 )
 HEADERS = st.dictionaries(
-    st.sampled_from(["A", "User-Agent", "x-y"]),
-    st.lists(st.sampled_from(["", "a", "bc"]), min_size=1, max_size=3),
+    st.sampled_from(["A", "User-Agent", "x-y"]), st.lists(st.sampled_from(["", "a", "bc"]), min_size=1, max_size=3)
 )
 
 
@@ -61,9 +58,7 @@ def test_a_plain_url_is_read_as_urlparse_reads_it(url: str) -> None:
 @pytest.mark.parametrize("more", [{}, {"Content-Encoding": "gzip"}, {"Content-Disposition": 'a; b="c.xml"'}])
 @pytest.mark.parametrize("url", ["http://a/", "http://a/b.html", "http://a/b.gz"])
 @pytest.mark.parametrize("body", [b"", b"<html>", b"\x00\x01"])
-def test_the_same_class_of_response(
-    content_type: str | None, more: dict[str, str], url: str, body: bytes
-) -> None:
+def test_the_same_class_of_response(content_type: str | None, more: dict[str, str], url: str, body: bytes) -> None:
     """By type, name and content."""
     headers = Headers(more if content_type is None else {"Content-Type": content_type, **more})
     assert class_of(headers, url, body) is responsetypes.from_args(headers=headers, url=url, body=body)
@@ -167,12 +162,7 @@ def test_the_same_cookies_go_out(steps: list[Any]) -> None:
 
 
 def exchange(
-    middleware: CookiesMiddleware,
-    url: str,
-    cookies: Any,
-    answer: str | None,
-    meta: dict[str, Any],
-    by_hand: bool,
+    middleware: CookiesMiddleware, url: str, cookies: Any, answer: str | None, meta: dict[str, Any], by_hand: bool
 ) -> Any:
     headers = {"Cookie": "by=hand"} if by_hand else {}
     request = Request(url, cookies=cookies, meta=meta, headers=headers)
@@ -233,9 +223,7 @@ def test_statistics_are_kept_alike() -> None:
         ({"LOG_LEVEL": "DEBUG", "LOG_ENABLED": False}, False),
     ],
 )
-def test_a_page_has_its_log_line_where_debug_lines_are_written(
-    settings: dict[str, Any], is_written: bool
-) -> None:
+def test_a_page_has_its_log_line_where_debug_lines_are_written(settings: dict[str, Any], is_written: bool) -> None:
     """As Scrapy's; nowhere else is it made."""
     made = crawler(**settings)
     request = Request("http://a/")

@@ -7,10 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from scrapy import Request
-from scrapy.exceptions import (
-    CloseSpider,
-    IgnoreRequest,
-)
+from scrapy.exceptions import CloseSpider, IgnoreRequest
 from scrapy.http import Response
 
 from site_spider.spiders.crawl_spider import SeedSpider
@@ -37,9 +34,7 @@ def test_a_seed_whose_callback_closes_the_spider_is_complete_and_the_rest_is_not
     assert first.stats["finish_reason"] == "enough"
     done = set(first.documents)
     assert 0 < len(done) < 20
-    assert {(d["body"], d["description"]) for d in first.documents.values()} == {
-        ("<p>page", "ended without a result")
-    }
+    assert {(d["body"], d["description"]) for d in first.documents.values()} == {("<p>page", "ended without a result")}
     second = crawl(tmp_path, [])
     assert second.lag == 0
     assert set(second.documents) == {str(number) for number in range(20)}
@@ -68,10 +63,7 @@ def test_a_link_dropped_when_it_is_scheduled_does_not_hold_its_seed(tmp_path: Pa
     found = crawl(
         tmp_path,
         [{"url": "http://h.test/with-dropped-link", "meta": {"url_id": "x"}}],
-        EXTENSIONS={
-            "site_spider.service.service.SeedService": 10,
-            f"{__name__}.ScheduledFilter": 20,
-        },
+        EXTENSIONS={"site_spider.service.service.SeedService": 10, f"{__name__}.ScheduledFilter": 20},
     )
     assert set(found.documents) == {"x"}
     assert found.lag == 0
@@ -113,10 +105,7 @@ def test_a_link_that_cannot_be_queued_or_named_has_a_failure_result(tmp_path: Pa
     """Its seed completes all the same."""
     engine.ANSWERS["/odd-links"] = page
     found = crawl(
-        tmp_path,
-        [{"url": "http://h.test/odd-links", "meta": {"url_id": "seed"}}],
-        OddLinkSpider,
-        RETRY_TIMES=0,
+        tmp_path, [{"url": "http://h.test/odd-links", "meta": {"url_id": "seed"}}], OddLinkSpider, RETRY_TIMES=0
     )
     assert found.lag == 0
     children = {d["url"]: d for d in found.documents.values() if d.get("seed_url_id") == "seed"}

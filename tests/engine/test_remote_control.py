@@ -35,6 +35,4 @@ def test_the_setting_switches_it_on() -> None:
     on = get_crawler(settings_dict=settings | {"REMOTE_CONTROL_ENABLED": True})
     assert isinstance(LateRemoteControl.from_crawler(on), RemoteControl)
     with pytest.raises(NotConfigured):
-        LateRemoteControl.from_crawler(
-            get_crawler(settings_dict=settings | {"REMOTE_CONTROL_ENABLED": False})
-        )
+        LateRemoteControl.from_crawler(get_crawler(settings_dict=settings | {"REMOTE_CONTROL_ENABLED": False}))

@@ -41,10 +41,7 @@ class Model(RuleBasedStateMachine):
 
     @precondition(lambda self: self.out)
     @rule(
-        jitter=st.floats(0, 1),
-        asked=st.sampled_from([0.0, 0.0, 7.0]),
-        index=st.integers(0, 9),
-        is_retry=st.booleans(),
+        jitter=st.floats(0, 1), asked=st.sampled_from([0.0, 0.0, 7.0]), index=st.integers(0, 9), is_retry=st.booleans()
     )
     def refused(self, jitter: float, asked: float, index: int, is_retry: bool) -> None:
         began = self.out.pop(index % len(self.out))

@@ -120,9 +120,7 @@ def test_tasks_that_are_done_are_forgotten() -> None:
         if number % 100 == 0:
             frontier.push(0, "other", -1, 0.0, flow="other")
         while (found := frontier.pop(0.0)) is not None:
-            frontier.release(
-                "other" if found < 0 else "h", 0.0, "other" if found < 0 else f"task{found}", 2.0
-            )
+            frontier.release("other" if found < 0 else "h", 0.0, "other" if found < 0 else f"task{found}", 2.0)
     assert len(frontier._flows) < 15_000
 
 
@@ -207,9 +205,7 @@ def test_a_rate_holds_over_the_group_within_ten_percent(shares: list[float]) -> 
 def test_a_rate_holds_after_a_rebalance_and_when_it_is_changed() -> None:
     """Within the second in which it is looked at again."""
     shares, rates = {"topic": 0.25}, {"limited": 40.0}
-    frontier: Frontier[str] = Frontier(
-        rates=TaskRates(lambda task: rates.get(str(task)), lambda _t: shares["topic"])
-    )
+    frontier: Frontier[str] = Frontier(rates=TaskRates(lambda task: rates.get(str(task)), lambda _t: shares["topic"]))
     for _ in range(5_000):
         frontier.push(0, "h", "limited", 0.0, flow=TaskFlow("limited", "seeds"))
     assert served_of([frontier], 20.0)["limited"] == pytest.approx(200, rel=0.1)

@@ -41,9 +41,7 @@ def walk(first: Request, way: list[int]) -> int:
     [(0, True, 0, -1), (1, True, 0, -1), (2, True, 0, -2), (-1, False, 1, 1), (0, False, 1, 1),
      (0, False, 0, -1), (-7, True, 0, 7), (0, True, 1, -1)],
 )  # fmt: skip
-def test_a_request_waits_on_the_level_of_its_priority(
-    priority: int, is_new: bool, retries: int, level: int
-) -> None:
+def test_a_request_waits_on_the_level_of_its_priority(priority: int, is_new: bool, retries: int, level: int) -> None:
     """Priority 0 is the seeds' alone: new requests move ahead of them, retries behind."""
     assert -made(priority, is_new=is_new, retry_times=retries).priority == level
 
@@ -65,9 +63,7 @@ def test_every_retry_waits_behind_the_seeds(kind: str, way: list[int]) -> None:
 
 
 @given(own=st.integers(-20, 20).filter(bool), way=ways)
-def test_a_retry_lowers_a_priority_of_its_own_by_one_whatever_redirects_there_were(
-    own: int, way: list[int]
-) -> None:
+def test_a_retry_lowers_a_priority_of_its_own_by_one_whatever_redirects_there_were(own: int, way: list[int]) -> None:
     """One of the seed's, the spider's, or DEPTH_PRIORITY's; only 0 is passed over."""
     retried = walk(made(own), [*way, RETRY])
     only_retries = [step for step in way if step == RETRY]

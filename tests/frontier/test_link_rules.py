@@ -66,9 +66,7 @@ def test_refused_links_are_counted_by_their_rule_and_seeds_are_never_refused(
     for way in ("memory", "kafka"):
         folder = tmp_path / way
         declare(folder)
-        crawled = crawl(
-            folder, seeds, SITE_URL_DENY=r"*.pdf,\?sort=", SITE_URL_RULES=str(file), SITE_LINKS_TO=way
-        )
+        crawled = crawl(folder, seeds, SITE_URL_DENY=r"*.pdf,\?sort=", SITE_URL_RULES=str(file), SITE_LINKS_TO=way)
         assert paths(crawled) == ["/", "/a.pdf", "/b"]
         assert {key: crawled.stats[key] for key in crawled.stats if "refused" in key} == {
             "links/refused": 10,
@@ -81,13 +79,9 @@ def test_refused_links_are_counted_by_their_rule_and_seeds_are_never_refused(
         assert (facts.links_filtered, facts.traps) == (10, {})
 
 
-def test_entries_of_sitemaps_are_refused_too_and_the_files_need_no_allow(
-    tmp_path: Path, site: dict[str, Any]
-) -> None:
+def test_entries_of_sitemaps_are_refused_too_and_the_files_need_no_allow(tmp_path: Path, site: dict[str, Any]) -> None:
     site["/robots.txt"] = f"Sitemap: {HOST}/index"
-    site["/index"] = "<sitemapindex>" + "".join(
-        f"<sitemap><loc>/{name}</loc></sitemap>" for name in ("map", "old")
-    )
+    site["/index"] = "<sitemapindex>" + "".join(f"<sitemap><loc>/{name}</loc></sitemap>" for name in ("map", "old"))
     site["/map"] = "<urlset><url><loc>/p/1</loc></url><url><loc>/q/1</loc></url></urlset>"
     crawled = crawl(tmp_path, [seed("/")], SITE_SITEMAPS="robots", SITE_URL_ALLOW="/p/", SITE_URL_DENY="/old")
     assert paths(crawled) == ["/", "/index", "/map", "/p/1"]
@@ -148,14 +142,10 @@ def test_a_trap_ends_and_is_named_in_the_report_of_its_task(tmp_path: Path, site
 
 
 @in_a_thread()
-def test_a_trap_ends_for_links_in_the_seed_topic_and_for_each_task_alone(
-    tmp_path: Path, site: dict[str, Any]
-) -> None:
+def test_a_trap_ends_for_links_in_the_seed_topic_and_for_each_task_alone(tmp_path: Path, site: dict[str, Any]) -> None:
     site["*"] = day
     settings: dict[str, Any] = {"DEPTH_LIMIT": 0, "CONCURRENT_REQUESTS": 1, "SITE_TEXT": "plain"}
-    crawled = crawl(
-        tmp_path, [seed("/day/0", task_id=name) for name in "ab"], SITE_LINKS_TO="kafka", **settings
-    )
+    crawled = crawl(tmp_path, [seed("/day/0", task_id=name) for name in "ab"], SITE_LINKS_TO="kafka", **settings)
     of_tasks = Counter(said["task_id"] for said in crawled.documents.values())
     assert all(50 <= of_tasks[name] < 150 for name in "ab")
     assert crawled.lag == 0

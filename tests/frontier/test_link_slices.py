@@ -47,9 +47,7 @@ def visits() -> Iterator[list[str]]:
     engine.ANSWERS.clear()
 
 
-def run(
-    folder: Path, until: Callable[[SeedService], bool] | None = None, *seeds: Any, **more: Any
-) -> Crawled:
+def run(folder: Path, until: Callable[[SeedService], bool] | None = None, *seeds: Any, **more: Any) -> Crawled:
     def is_over(crawler: Crawler) -> bool:
         service = SeedService.of(crawler)
         return service is not None and service.is_open and until is not None and until(service)

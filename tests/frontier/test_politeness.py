@@ -79,9 +79,7 @@ def test_autothrottle_sets_the_delay_in_the_frontier(tmp_path: Path, log: Log) -
         service = SeedService.of(crawler)
         assert service is not None
         active.append(len(crawler.engine.downloader.active))
-        return (
-            service.parts.completion.ledger.consumed == 30 and service.parts.completion.ledger.in_flight == 0
-        )
+        return service.parts.completion.ledger.consumed == 30 and service.parts.completion.ledger.in_flight == 0
 
     found = crawl(
         tmp_path,

@@ -17,9 +17,7 @@ SEED = {
     "url": "http://h.test/list",
     "headers": {"Authorization": "Bearer x", "X-Tenant": ["a", "b"], "If-None-Match": "w"},
 }
-SOURCE = (
-    "name: other\nmatch: {hosts: [other.test]}\nrequest: {seed_headers: true, headers: {X-Tenant: its own}}\n"
-)
+SOURCE = "name: other\nmatch: {hosts: [other.test]}\nrequest: {seed_headers: true, headers: {X-Tenant: its own}}\n"
 PATHS = ("/list", "/leaf", "/moved", "/there")
 ALL = {b"Authorization": [b"Bearer x"], b"X-Tenant": [b"a", b"b"]}
 
@@ -59,9 +57,7 @@ def test_headers_of_a_seed_go_with_its_links_where_the_setting_says_so(
 
 
 @in_a_thread()
-def test_headers_of_a_seed_go_with_links_of_a_source_that_says_so(
-    tmp_path: Path, seen: dict[str, Request]
-) -> None:
+def test_headers_of_a_seed_go_with_links_of_a_source_that_says_so(tmp_path: Path, seen: dict[str, Request]) -> None:
     """They count more than those of the source; other links have none."""
     folder = tmp_path / "sources"
     folder.mkdir()

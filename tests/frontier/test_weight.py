@@ -159,9 +159,7 @@ def test_requests_that_wait(shape: str) -> None:
     assert_near(weights[-1] if weights else size_bytes(REQUESTS[shape](299)), measured(put, 60))
 
 
-@pytest.mark.parametrize(
-    "text", ['[{"a": [[], {}, "x", 1.5]}]', '{"x": "日本 😀"}', '{"a": {"b": {"c": {}}}}']
-)
+@pytest.mark.parametrize("text", ['[{"a": [[], {}, "x", 1.5]}]', '{"x": "日本 😀"}', '{"a": {"b": {"c": {}}}}'])
 def test_objects_of_results(text: str) -> None:
     """Such as the meta of a seed, while its result waits for a sink."""
     document = json.loads(text)

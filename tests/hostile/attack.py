@@ -44,9 +44,7 @@ class Report:
 
     def check(self) -> None:
         """The bounds that hold for every attack."""
-        figures = (
-            f"{self.longest_turn_seconds:.3f} s of CPU in a turn, {self.peak_mb:.0f} MB\n{self.log[-3000:]}"
-        )
+        figures = f"{self.longest_turn_seconds:.3f} s of CPU in a turn, {self.peak_mb:.0f} MB\n{self.log[-3000:]}"
         assert self.is_done, figures
         assert self.exit_code == 0, figures
         assert self.longest_turn_seconds <= MOST_TURN_SECONDS, figures

@@ -79,10 +79,7 @@ def bombs(coding: str, size: int) -> dict[str, Case]:
     data = PACKERS[coding](bytes(size))
     return {
         f"bomb of {coding}": ((data, "utf-8", coding), "DOWNLOAD_MAXSIZE"),
-        f"bomb in a bomb of {coding}": (
-            (PACKERS[coding](data), "utf-8", f"{coding}, {coding}"),
-            "DOWNLOAD_MAXSIZE",
-        ),
+        f"bomb in a bomb of {coding}": ((PACKERS[coding](data), "utf-8", f"{coding}, {coding}"), "DOWNLOAD_MAXSIZE"),
     }
 
 

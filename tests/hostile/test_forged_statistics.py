@@ -83,14 +83,7 @@ def test_mutated_records_leave_every_page_and_the_real_process(
         asyncio.run(watch.look_once())
     view = watch.view()
     assert REAL in {seen.state.pid for seen in view.fleet.seen.values()}
-    for document in (
-        overview(view),
-        tasks(view),
-        processes(view),
-        hosts(view),
-        sinks(view),
-        failures(view, [], "d"),
-    ):
+    for document in (overview(view), tasks(view), processes(view), hosts(view), sinks(view), failures(view, [], "d")):
         json.dumps(document).encode()
     assert sum("no snapshot" in said.getMessage() for said in caplog.records) == 1
     assert any("no snapshots were skipped; the last at seeds.stats/" in said for said in view.troubles)

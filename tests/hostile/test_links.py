@@ -50,23 +50,15 @@ def pages(thousand: int) -> dict[str, bytes]:
     return {
         "international hosts": page(*(f"//ü{number}.test/" for number in range(7 * thousand))),
         "long international hosts": page(
-            *(
-                f"//{''.join(chr(0x4E00 + (n * 7 + i) % 20_000) for i in range(250))}/"
-                for n in range(thousand)
-            )
+            *(f"//{''.join(chr(0x4E00 + (n * 7 + i) % 20_000) for i in range(250))}/" for n in range(thousand))
         ),
-        "long labels": page(
-            *(f"//{'.'.join(chr(0x4E00 + n) * 59 for _ in range(4))}/" for n in range(thousand))
-        ),
+        "long labels": page(*(f"//{'.'.join(chr(0x4E00 + n) * 59 for _ in range(4))}/" for n in range(thousand))),
         "long links": links("/", "a" * 8_000),
         "one link of 8 MB": page("/" + "a" * 8_000_000),
         "dots": links("../" * 1_000),
         "dots of a path": links("/." * 4_000),
         "hosts of dots": links("http://", "." * 253, "/", count=10 * thousand),
-        "a base of 1 MB": b"<base href='http://h.test/"
-        + b"a" * 1_000_000
-        + b"/'>"
-        + links("p", count=10 * thousand),
+        "a base of 1 MB": b"<base href='http://h.test/" + b"a" * 1_000_000 + b"/'>" + links("p", count=10 * thousand),
         "a base of 8 KB": b"<base href='/" + b"a" * 8_000 + b"/'>" + links("p", count=10 * thousand),
         "1,000 bases": b"".join(b"<base href='http://h%d.test/'>" % n for n in range(thousand)) + links("p"),
         "percent signs": links("http://other.test/", "%zz" * 2_600),
@@ -86,9 +78,7 @@ def pages(thousand: int) -> dict[str, bytes]:
 @pytest.mark.parametrize("thousand", [100, pytest.param(1_000, marks=pytest.mark.nightly)])
 def test_pages_of_odd_links_hold_up_nothing(thousand: int, tmp_path: Path) -> None:
     """Nearly all of them lead nowhere, or elsewhere: finding that out is the work."""
-    answers = {
-        f"/{number}": sends(whole(body), closes=False) for number, body in enumerate(pages(thousand).values())
-    }
+    answers = {f"/{number}": sends(whole(body), closes=False) for number, body in enumerate(pages(thousand).values())}
     with raw_site(answers) as site:
         seeds = [{"url": site.url(path)} for path in answers]
         report = crawl(tmp_path, seeds, DEPTH_LIMIT=1, SITE_BODY_MAX_BYTES=1_000)

@@ -113,15 +113,7 @@ def mutated(chance: random.Random, record: Record) -> Record:
 def _other_bytes(chance: random.Random, raw: bytes) -> bytes:
     at = chance.randrange(len(raw) + 1)
     return chance.choice(
-        (
-            raw[:at],
-            raw[:at] + b"\xff" + raw[at:],
-            raw[:at] + raw[at + 1 :],
-            raw * 3,
-            b"[" * 5_000,
-            b"",
-            raw[at:],
-        )
+        (raw[:at], raw[:at] + b"\xff" + raw[at:], raw[:at] + raw[at + 1 :], raw * 3, b"[" * 5_000, b"", raw[at:])
     )
 
 
@@ -258,10 +250,7 @@ def test_a_crawl_goes_on_and_tells_the_end_of_a_good_task(attacked: Path) -> Non
         good.sent(producer.send("seeds", b"h.test", json.dumps(value).encode()).result())
     good.end(closes=True)
     producer.close()
-    seeds = [
-        {"url": f"http://h.test/{task_id}", "meta": {"task_id": task_id, "NotExtract": True}}
-        for task_id in IDS
-    ]
+    seeds = [{"url": f"http://h.test/{task_id}", "meta": {"task_id": task_id, "NotExtract": True}} for task_id in IDS]
     found = crawl(attacked, seeds, until=lambda crawler: _ends_of(crawler)("good"))
     assert found.exit_code == 0
     assert found.stats["tasks/records_skipped"] > EACH

@@ -29,9 +29,7 @@ ANSWERS: dict[str, Answer] = {}  # path -> what the site does; filled by the tes
 
 def page(request: Request, body: str = "<p>page", status: int = 200, **headers: str) -> Response:
     """An HTML answer."""
-    fields = {"Content-Type": "text/html; charset=utf-8"} | {
-        k.replace("_", "-"): v for k, v in headers.items()
-    }
+    fields = {"Content-Type": "text/html; charset=utf-8"} | {k.replace("_", "-"): v for k, v in headers.items()}
     return HtmlResponse(request.url, status=status, headers=fields, body=body.encode())
 
 

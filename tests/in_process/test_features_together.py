@@ -32,8 +32,7 @@ EXACTLY_ONCE: dict[str, Any] = {
     "SITE_KAFKA_BROKERS": "played:9092",
     "SITE_SINKS": "local,kafka",
     "SITE_KAFKA_EXACTLY_ONCE": True,
-    "SITE_SEED_LOG_CLASSES": defaults.SITE_SEED_LOG_CLASSES
-    | {"kafka": f"{PlayedLog.__module__}.{PlayedLog.__name__}"},
+    "SITE_SEED_LOG_CLASSES": defaults.SITE_SEED_LOG_CLASSES | {"kafka": f"{PlayedLog.__module__}.{PlayedLog.__name__}"},
 }
 
 
@@ -297,9 +296,7 @@ def test_a_trap_is_found_anew_after_a_kill_and_what_was_counted_stays(tmp_path: 
     again = engine.crawl(tmp_path, [], until=told(tmp_path), **OF_TRAPS)
     assert (again.lag, trapped(again) > 0) == (0, True)
     assert shown(tmp_path) == {TRAP: counted[0] + trapped(again)}
-    assert (
-        0 < events(tmp_path)[0]["reasons"][f"trap {TRAP}"] <= counted[0] + trapped(again)
-    )  # as told by then
+    assert 0 < events(tmp_path)[0]["reasons"][f"trap {TRAP}"] <= counted[0] + trapped(again)  # as told by then
 
 
 # --- parameters that are not compared ---
@@ -313,9 +310,7 @@ def forms(path: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "settings",
-    [{"SITE_LINKS_TO": "kafka"}, {"SITE_FRONTIER_MAX_REQUESTS": 3}, {"SITE_TREE_MAX_PAGES": 2}],
-    ids=str,
+    "settings", [{"SITE_LINKS_TO": "kafka"}, {"SITE_FRONTIER_MAX_REQUESTS": 3}, {"SITE_TREE_MAX_PAGES": 2}], ids=str
 )
 @pytest.mark.parametrize("filters", [False, True])
 def test_pages_of_one_form_are_fetched_once_though_their_links_are_spilled(

@@ -105,9 +105,7 @@ def seeds(*paths: str) -> list[dict[str, Any]]:
     return [{"url": f"http://h.test{path}", "meta": {"url_id": path}} for path in paths]
 
 
-def run(
-    folder: Path, paths: list[str], steps: list[Callable[[SeedService], bool]], **settings: Any
-) -> Crawled:
+def run(folder: Path, paths: list[str], steps: list[Callable[[SeedService], bool]], **settings: Any) -> Crawled:
     """Crawl; each step is tried until it says that it is done."""
 
     def until(crawler: Crawler) -> bool:
@@ -211,10 +209,7 @@ def test_a_tree_that_lost_a_link_is_done_again(tmp_path: Path) -> None:
     steps = [lambda _s: site.asked["/root"] == 1, do(lose), has_been_lost, taken_again, do(site.let_go)]
     found = run(tmp_path, ["/root"], steps)
     assert site.asked == {"/root": 2, "/link": 1}
-    assert {document["url"] for document in found.documents.values()} == {
-        "http://h.test/root",
-        "http://h.test/link",
-    }
+    assert {document["url"] for document in found.documents.values()} == {"http://h.test/root", "http://h.test/link"}
     assert found.lag == 0
 
 

@@ -14,16 +14,7 @@ from scrapy.http import Response
 
 from site_spider.contracts.seed_log import Partition
 from site_spider.intake import room
-from site_spider.intake.room import (
-    LEAST,
-    MAX_SEED_BYTES,
-    STEP,
-    Load,
-    PollRoom,
-    SeedLimits,
-    SoftLimit,
-    TierShares,
-)
+from site_spider.intake.room import LEAST, MAX_SEED_BYTES, STEP, Load, PollRoom, SeedLimits, SoftLimit, TierShares
 from site_spider.ledger.ledger import Ledger, Outcome
 from tests.in_process import engine
 from tests.in_process.engine import crawl, page
@@ -252,9 +243,7 @@ class Used:
         return self.limit.keeps_intake
 
 
-def test_memory_keeps_intake_above_its_limit_and_lets_go_well_below_it(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_memory_keeps_intake_above_its_limit_and_lets_go_well_below_it(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, room.logger.name):
         kept = list(map(Used().keeps, (900, 1000, 1001, 1500, 999, 951, 949, 999)))
     assert kept == [False, False, True, True, True, True, False, False]

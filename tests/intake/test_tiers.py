@@ -35,11 +35,7 @@ def tiers(request: pytest.FixtureRequest) -> dict[str, Any]:
     """Settings of a crawl with two tiers."""
     name = uuid.uuid4().hex[:8]
     urgent, bulk = f"urgent-{name}", f"bulk-{name}"
-    settings = {
-        "SITE_SEED_TOPIC": urgent,
-        "SITE_SEED_TOPICS": f"{urgent}:8,{bulk}:1",
-        "SITE_CONSUMER_GROUP": name,
-    }
+    settings = {"SITE_SEED_TOPIC": urgent, "SITE_SEED_TOPICS": f"{urgent}:8,{bulk}:1", "SITE_CONSUMER_GROUP": name}
     if request.param == "kafka":
         brokers = request.getfixturevalue("kafka_brokers")
         for topic in (urgent, bulk):
@@ -57,9 +53,7 @@ def produce(log: SeedLog, topic: str, paths: list[str], host: str = "host.test")
     producer.close()
 
 
-def test_an_urgent_seed_does_not_wait_for_the_backlog_of_a_lower_tier(
-    tmp_path: Path, tiers: dict[str, Any]
-) -> None:
+def test_an_urgent_seed_does_not_wait_for_the_backlog_of_a_lower_tier(tmp_path: Path, tiers: dict[str, Any]) -> None:
     """On a host that the backlog keeps busy; and the lower tier goes on meanwhile and afterwards."""
     log = config.seed_log(settings_for(tmp_path, **tiers))
     urgent, bulk = (tier.split(":")[0] for tier in tiers["SITE_SEED_TOPICS"].split(","))
@@ -183,11 +177,7 @@ def test_kill_9_loses_nothing_of_any_tier(deployment: Deployment, tmp_path: Path
         wait_until(lambda: run.text().count("Assigned: ") > assigned, 300, "a new assignment")
         produce(deployment.log, deployment.topic, [f"/page/late{number}" for number in range(10)], host)
         assert run.wait(300) == 0
-    expected = {
-        *slow,
-        *(f"/page/{number}" for number in range(40)),
-        *(f"/page/late{number}" for number in range(10)),
-    }
+    expected = {*slow, *(f"/page/{number}" for number in range(40)), *(f"/page/late{number}" for number in range(10))}
     assert set(deployment.documents()) == expected
     assert deployment.dead_letters() == []
 

@@ -74,9 +74,7 @@ lives = st.lists(st.tuples(st.integers(1, 50), st.sets(st.integers(0, 49), max_s
 
 
 @given(lives, st.integers(0, 60))
-def test_deaths_are_counted_as_if_each_seed_had_a_counter(
-    lives: list[tuple[int, set[int]]], offset: int
-) -> None:
+def test_deaths_are_counted_as_if_each_seed_had_a_counter(lives: list[tuple[int, set[int]]], offset: int) -> None:
     """All below the position at their first death; at a later one those that were admitted."""
     suspicion = NO_SUSPICION
     counters: dict[int, int] = {}
@@ -198,9 +196,7 @@ def test_a_death_before_it_is_alone_again_is_none_of_its_own() -> None:
 
 def test_suspects_stay_suspects_when_a_culprit_is_found() -> None:
     """There may be two, and each would take its five deaths otherwise."""
-    ledger = a_life(
-        Position(0, encode_ahead(0, Ahead(9, (), "", Suspicion(9, (1, 2), (3, 5), 3, 2)))), range(9)
-    )
+    ledger = a_life(Position(0, encode_ahead(0, Ahead(9, (), "", Suspicion(9, (1, 2), (3, 5), 3, 2)))), range(9))
     ledger.books(P).acquit()
     assert ledger.books(P).suspicion.is_suspect(5)
     assert not any(map(ledger.books(P).suspicion.is_careful, range(9)))
@@ -225,9 +221,7 @@ def test_dying_alone_is_no_death_of_the_others() -> None:
     assert after.books(P).suspicion[:3] == before
 
 
-@pytest.mark.parametrize(
-    "text", ["1", "1,2,3", "a,b,c,,", "1,-2,0,,", "1,2,3,!!,", "1,2,3,,,", "1,2,3,gA==,"]
-)
+@pytest.mark.parametrize("text", ["1", "1,2,3", "a,b,c,,", "1,-2,0,,", "1,2,3,!!,", "1,2,3,,,", "1,2,3,gA==,"])
 def test_a_damaged_text_is_refused(text: str) -> None:
     """The commit metadata as a whole then counts as empty."""
     with pytest.raises(ValueError, match=r"suspicion|invalid|unpack|base64|cut off"):

@@ -106,9 +106,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def test_every_field_of_a_document_is_in_the_table_and_every_field_of_the_table_in_a_document(
-    folder: Path,
-) -> None:
+def test_every_field_of_a_document_is_in_the_table_and_every_field_of_the_table_in_a_document(folder: Path) -> None:
     with closing(sqlite3.connect(folder / FILE_NAME)) as connection:
         rows = connection.execute("SELECT document FROM statistics ORDER BY rowid").fetchall()
     document = json.loads(rows[-1][0])

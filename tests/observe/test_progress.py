@@ -20,9 +20,7 @@ from site_spider.tasks.declaration import Returned
 SEEDS = Partition("seeds", 0)
 
 
-def partition(
-    start: int, end: int, offset: int | None = None, ahead: Ahead | None = None
-) -> PartitionProgress:
+def partition(start: int, end: int, offset: int | None = None, ahead: Ahead | None = None) -> PartitionProgress:
     if offset is None:
         return PartitionProgress(SEEDS, start, end, None)
     metadata = encode(offset, ahead) if ahead else ""
@@ -51,9 +49,7 @@ def test_unreadable_metadata_counts_as_none() -> None:
 
 
 @given(st.integers(0, 50), st.lists(st.booleans(), max_size=60), st.integers(0, 60))
-def test_the_numbers_agree_with_counting_one_by_one(
-    start: int, complete: list[bool], handed_out: int
-) -> None:
+def test_the_numbers_agree_with_counting_one_by_one(start: int, complete: list[bool], handed_out: int) -> None:
     end = start + len(complete)
     watermark = next((start + i for i, is_complete in enumerate(complete) if not is_complete), end)
     position = max(watermark, min(start + handed_out, end))

@@ -42,9 +42,7 @@ def sockets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     engine.ANSWERS.clear()
 
 
-def while_crawling(
-    folder: Path, ask: Callable[[], Any], seeds: int = 6, **overrides: Any
-) -> tuple[Any, Crawled]:
+def while_crawling(folder: Path, ask: Callable[[], Any], seeds: int = 6, **overrides: Any) -> tuple[Any, Crawled]:
     """What `ask` gets, in a thread, while the first page of a host is downloading and the others wait."""
     answers: list[Any] = []
     began = asyncio.Event()

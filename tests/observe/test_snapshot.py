@@ -88,19 +88,11 @@ def test_a_snapshot_says_where_every_seed_is_and_what_became_of_pages(taken: Sna
     assert (pages["attempts"], pages["answers"]) == (6, 6)
     assert pages["statuses"] == {"200": 4, "404": 1, "302": 1}
     assert pages["response_bytes"] > 0
-    assert {name: count for name, count in taken["reasons"].items() if count} == {
-        "http_status": 1,
-        "callback": 1,
-    }
+    assert {name: count for name, count in taken["reasons"].items() if count} == {"http_status": 1, "callback": 1}
     assert tuple(taken["reasons"]) == REASONS
     assert taken["failures"] == {"HTTP 404": 1, "ZeroDivisionError in the spider": 1}
-    assert {failed["url"] for failed in taken["newest_failures"]} == {
-        "http://h.test/missing",
-        "http://h.test/raises",
-    }
-    assert all(
-        failed["seed"].startswith("seeds/") and "@" in failed["seed"] for failed in taken["newest_failures"]
-    )
+    assert {failed["url"] for failed in taken["newest_failures"]} == {"http://h.test/missing", "http://h.test/raises"}
+    assert all(failed["seed"].startswith("seeds/") and "@" in failed["seed"] for failed in taken["newest_failures"])
 
 
 def test_a_snapshot_counts_tasks_and_times(taken: Snapshot) -> None:
@@ -114,13 +106,9 @@ def test_a_snapshot_counts_tasks_and_times(taken: Snapshot) -> None:
     latency = taken["latency"]
     assert latency["seed_seconds"]["count"] == 5
     assert latency["download_seconds"]["count"] == 6
-    assert (
-        0 < latency["seed_seconds"]["p50"] <= latency["seed_seconds"]["p99"] <= latency["seed_seconds"]["max"]
-    )
+    assert 0 < latency["seed_seconds"]["p50"] <= latency["seed_seconds"]["p99"] <= latency["seed_seconds"]["max"]
     assert latency["loop_lag_seconds"]["count"] > 0
-    [(partition, oldest)] = [
-        (name, seconds) for name, seconds in taken["oldest_in_flight_seconds"].items() if seconds
-    ]
+    [(partition, oldest)] = [(name, seconds) for name, seconds in taken["oldest_in_flight_seconds"].items() if seconds]
     assert oldest >= 0.3
     assert taken["seeds_in_flight"][partition] == 1
 
@@ -171,11 +159,7 @@ def test_totals_run_on_and_intervals_are_differences() -> None:
     assert (key, made["id"], made["interval"]) == ("p-1", "mine", 1)
     assert made["@timestamp"] == "2023-11-14T22:13:20.250+00:00"
     assert (made["total_num"], made["total_response_size"], made["total_request_size"]) == (10, 1000, 100)
-    assert (made["interval_num"], made["interval_response_size"], made["interval_request_size"]) == (
-        6,
-        700,
-        40,
-    )
+    assert (made["interval_num"], made["interval_response_size"], made["interval_request_size"]) == (6, 700, 40)
     assert made["interval_seconds"] == 10.0
     assert made["robots"] == {"num": 0, "response_size": 0, "request_size": 0}
     none = dict.fromkeys(("ready", "delay", "back-off", "robots"), 0)
@@ -194,9 +178,7 @@ def test_tasks_stand_in_one_document_a_minute_and_in_those_of_the_end() -> None:
     """They are the largest part, and change slowly."""
     series = Series("mine", 0.0)
     moments = [("interval", 0.0), ("interval", 10.0), ("interval", 61.0), ("interval", 62.0), ("close", 63.0)]
-    found = [
-        "tasks" in series.next(snapshot_of(1, 1, 1), {}, moment, now).document for moment, now in moments
-    ]
+    found = ["tasks" in series.next(snapshot_of(1, 1, 1), {}, moment, now).document for moment, now in moments]
     assert found == [True, False, True, False, True]
 
 

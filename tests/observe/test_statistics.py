@@ -213,12 +213,8 @@ def moments(folder: Path) -> list[str]:
     return [document["moment"] for document in local_documents(folder)]
 
 
-@pytest.mark.parametrize(
-    ("when", "expected"), [("interval", {"interval"}), ("idle, close", {"idle", "close"})]
-)
-def test_documents_are_written_at_the_moments_that_are_named(
-    tmp_path: Path, when: str, expected: set[str]
-) -> None:
+@pytest.mark.parametrize(("when", "expected"), [("interval", {"interval"}), ("idle, close", {"idle", "close"})])
+def test_documents_are_written_at_the_moments_that_are_named(tmp_path: Path, when: str, expected: set[str]) -> None:
     """Idle: when nothing is in flight any more, once for all seeds that came before."""
     crawl(tmp_path, SEEDS, until=after(2.5), SITE_STATS_WHEN=when, SITE_STATS_INTERVAL_SECONDS=0.7)
     found = moments(tmp_path)
@@ -291,16 +287,7 @@ def test_an_id_is_a_format_or_comes_from_a_callable() -> None:
 @pytest.mark.parametrize(
     "value",
     [
-        *(
-            "",
-            "{",
-            "{nothing}",
-            "{spider.__class__}",
-            "{spider[0]}",
-            "{process:999999999}",
-            "{spider!r}",
-            "{}",
-        ),
+        *("", "{", "{nothing}", "{spider.__class__}", "{spider[0]}", "{process:999999999}", "{spider!r}", "{}"),
         *("{spider!r}", "{}", "no.such.function", f"{HERE}.no_name", f"{HERE}.moments"),
     ],
 )
@@ -359,9 +346,7 @@ def test_a_document_that_is_refused_comes_without_names_from_outside(
 
 
 def snapshots(folder: Path, topic: str = "seeds.stats") -> list[tuple[bytes | None, dict[str, Any]]]:
-    return [
-        (message.key, json.loads(message.value or b"null")) for message in LocalSeedLog(folder).read(topic)
-    ]
+    return [(message.key, json.loads(message.value or b"null")) for message in LocalSeedLog(folder).read(topic)]
 
 
 def test_the_topic_takes_each_snapshot_with_hosts_and_failures(tmp_path: Path) -> None:
@@ -404,12 +389,7 @@ def test_a_snapshot_is_bounded_in_bytes() -> None:
     document = {"process": "p", "seeds": {}, "tasks": tasks.document(), "counters": {"a": 1}}
     assert json.loads(bounded(document)) == document
     large = {**document, "tasks": "x" * LARGEST_STATISTICS_BYTES}
-    assert json.loads(bounded(large)) == {
-        "process": "p",
-        "seeds": {},
-        "counters": {"a": 1},
-        "shortened": True,
-    }
+    assert json.loads(bounded(large)) == {"process": "p", "seeds": {}, "counters": {"a": 1}, "shortened": True}
 
 
 @pytest.mark.parametrize("topic", ["seeds", "seeds.dead-letters", "no topic"])

@@ -53,10 +53,7 @@ def documents(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     engine.ANSWERS.update(SITE)
     seeds = [{"url": f"http://h.test{path}", "meta": {"url_id": path}} for path in SITE]
     settings = {"SITE_BODY_MAX_BYTES": LIMIT, "SITE_KEEP_BINARY": request.param}
-    return {
-        "keeps": {"binary": request.param},
-        **crawl(tmp_path_factory.mktemp("x"), seeds, **settings).documents,
-    }
+    return {"keeps": {"binary": request.param}, **crawl(tmp_path_factory.mktemp("x"), seeds, **settings).documents}
 
 
 CUT = {
@@ -68,9 +65,7 @@ CUT = {
 }
 
 
-def test_a_body_within_the_limit_is_whole_and_a_longer_one_is_cut_between_two_characters(
-    documents: Documents,
-) -> None:
+def test_a_body_within_the_limit_is_whole_and_a_longer_one_is_cut_between_two_characters(documents: Documents) -> None:
     """The limit counts in UTF-8, whatever the page came in; the size stays that of the answer."""
     for path in ("/short", "/exact", "/exact-in-characters-of-two", "/empty"):
         found = documents[path]
@@ -97,8 +92,6 @@ def test_binary_content_is_kept_up_to_the_limit_by_choice(documents: Documents) 
         found = documents[path]
         kept = found["body_base64"]
         assert not found["body"]
-        assert (kept and base64.b64decode(kept, validate=True)) == (
-            whole[:LIMIT] if keeps and whole else None
-        )
+        assert (kept and base64.b64decode(kept, validate=True)) == (whole[:LIMIT] if keeps and whole else None)
         assert found["body_truncated"] is (keeps and len(whole) > LIMIT)
         assert found["response_size"] == len(whole)

@@ -301,11 +301,7 @@ def test_links_are_looked_for_in_html_only() -> None:
 def test_no_body_costs_more_than_its_length(body: bytes) -> None:
     def reading(part: int, content_type: str | None) -> Callable[[], object]:
         read = body[: part * len(body) // 16] + body[-1:]
-        return lambda: (
-            decode_body(read, content_type),
-            is_text(read, content_type),
-            is_html(read, content_type),
-        )
+        return lambda: (decode_body(read, content_type), is_text(read, content_type), is_html(read, content_type))
 
     for content_type in (None, "text/html", "text/html; charset=gbk", "text/html; charset=euc-jp"):
         # 5 MB fit no cache that others use as well: 10.8 was seen
@@ -327,18 +323,7 @@ CODECS = {
     "shift_jis": "cp932",
 }
 TEXTS = ["中文", "これは①㈱", "한국어", "Où 🎉", "a\n", "€"]
-ODD = [
-    b"\x1b",
-    b"\x1b$B",
-    b"\x1b(J",
-    b"\x1b$(D",
-    b"\x0e",
-    b"\x8e",
-    b"\x8f",
-    b"\xad\xa1",
-    b"\x80",
-    b"\x81\x30",
-]
+ODD = [b"\x1b", b"\x1b$B", b"\x1b(J", b"\x1b$(D", b"\x0e", b"\x8e", b"\x8f", b"\xad\xa1", b"\x80", b"\x81\x30"]
 ODD += [b"\x00\xd8", b"\xd8\x00", b"\x3d\xd8\x00", b"\xff", b"\xe2\x82"]
 
 

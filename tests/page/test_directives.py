@@ -21,11 +21,7 @@ URL = "http://a.test/folder/page"
         (["unavailable_after: 25 Jun 2010 15:00:00 PST"], ["unavailable_after: 25 jun 2010 15:00:00 pst"]),
         (
             ["unavailable_after: Fri, 25-Jun-10 15:00:00 GMT, noindex"],
-            [
-                "unavailable_after: fri",
-                "25-jun-10 15:00:00 gmt",
-                "noindex",
-            ],
+            ["unavailable_after: fri", "25-jun-10 15:00:00 gmt", "noindex"],
         ),
         ([",, ,", ""], []),
     ],
@@ -62,10 +58,7 @@ def test_any_header_is_survived(values: list[str], url: str) -> None:
     assert found is None or found.startswith(("http://", "https://"))
 
 
-@given(
-    st.lists(st.text(st.characters(exclude_categories=("Z", "Cc", "Cs")), min_size=1)),
-    st.sampled_from(" \n\t"),
-)
+@given(st.lists(st.text(st.characters(exclude_categories=("Z", "Cc", "Cs")), min_size=1)), st.sampled_from(" \n\t"))
 def test_a_hash_is_that_of_the_words(words: list[str], blank: str) -> None:
     assert text_hash(blank.join(words)) == text_hash("  ".join(words))
     assert (text_hash(" ".join(words)) is None) == (not words)
@@ -81,10 +74,7 @@ def test_any_page_has_the_fields(text: str) -> None:
 @pytest.mark.parametrize(
     ("markup", "date"),
     [
-        (
-            '<meta property="article:published_time" content="2020-01-02T03:04:05+01:00">',
-            "2020-01-02T02:04:05+00:00",
-        ),
+        ('<meta property="article:published_time" content="2020-01-02T03:04:05+01:00">', "2020-01-02T02:04:05+00:00"),
         (
             '<script type="application/ld+json">{"@graph": [{"datePublished": "2021-05"}]}</script>',
             "2021-05-01T00:00:00+00:00",

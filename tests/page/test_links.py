@@ -131,9 +131,7 @@ def test_a_robots_tag_speaks_for_the_page(content: str) -> None:
     markup = f'<a href=/a><META name=Robots content="{content}"><a href=/b>'
     assert urls(markup) == []
     assert len(urls(markup, follow_nofollow=True)) == 2
-    assert (
-        len(urls("<meta name=robots content=noindex><meta name=other content=nofollow>" + markup[:11])) == 1
-    )
+    assert len(urls("<meta name=robots content=noindex><meta name=other content=nofollow>" + markup[:11])) == 1
 
 
 def test_queries_are_written_in_the_encoding_of_the_page() -> None:
@@ -158,9 +156,7 @@ def test_many_links_to_one_international_host_are_all_found() -> None:
 
 def test_a_useless_page_url_still_lets_absolute_links_through() -> None:
     """Relative links have nothing to be relative to."""
-    assert urls("<a href=/x><a href=//a.test/><a href=http://b.test/>", base="file:///x") == [
-        "http://b.test/"
-    ]
+    assert urls("<a href=/x><a href=//a.test/><a href=http://b.test/>", base="file:///x") == ["http://b.test/"]
 
 
 WORDS = """
@@ -191,10 +187,7 @@ def test_anything_is_survived_and_urls_are_sound(markup: str, base: str, follow_
             assert check_url(url) == url
 
 
-@given(
-    st.text("ab./?=&%+,:;@!$*()-_~2eE", min_size=1, max_size=20),
-    st.sampled_from([BASE, "https://x.test:1/a/b/"]),
-)
+@given(st.text("ab./?=&%+,:;@!$*()-_~2eE", min_size=1, max_size=20), st.sampled_from([BASE, "https://x.test:1/a/b/"]))
 @example("http://a.b:80/c", BASE)
 @example("../a", "https://x.test:1/")
 @example("..//a", BASE)
@@ -210,9 +203,7 @@ def test_the_short_way_of_joining_gives_what_the_long_way_gives(href: str, base:
 
 @given(
     st.lists(FRAGMENTS | st.text("ab./?=&%:#;\\\\", max_size=3)).map("".join),
-    st.sampled_from(
-        [BASE, "http://example.com/dir/other", "http://example.com/dir/?x", "http://example.com/dir"]
-    ),
+    st.sampled_from([BASE, "http://example.com/dir/other", "http://example.com/dir/?x", "http://example.com/dir"]),
     st.sampled_from(["utf-8", "gb18030"]),
 )
 @example("&quest;a", BASE, "utf-8")
@@ -231,9 +222,7 @@ def test_what_is_kept_of_a_link_holds_on_every_page_of_its_folder(href: str, bas
 BOMBS = {  # made when they are needed: 150 MB in each worker
     "nested elements": lambda: "<div>" * 200_000,
     "50,000 attributes in a tag": lambda: "<a " + " ".join(f"a{i}=1" for i in range(50_000)) + " href=/no>",
-    "5,000 attributes in each tag": lambda: (
-        ("<a " + " ".join(f"a{i}=1" for i in range(5_000)) + " href=/no>") * 100
-    ),
+    "5,000 attributes in each tag": lambda: ("<a " + " ".join(f"a{i}=1" for i in range(5_000)) + " href=/no>") * 100,
     "100 attributes in each tag": lambda: ("<a " + "a=1 " * 99 + "href=/x>") * 12_000,
     "attributes without values": lambda: ("<a " + "a " * 8_000 + "href=/x>") * 300,
     "formatting tags": lambda: ("<b><i><u><font size=1>" * 100 + "<p>") * 20,

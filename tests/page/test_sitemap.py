@@ -50,8 +50,7 @@ KINDS = {
     "gzip": gzip.compress(urlset("<url><loc>https://a.test/1</loc></url><url><loc>/2</loc></url>")),
     "two gzip members": gzip.compress(b"<urlset><url><loc>/1</loc></url>")
     + gzip.compress(b"<url><loc>/2</loc></url></urlset>"),
-    "prefix": b'<s:urlset xmlns:s="x"><s:url><s:loc>/1</s:loc></s:url>'
-    b"<s:url><s:loc>/2</s:loc></s:url></s:urlset>",
+    "prefix": b'<s:urlset xmlns:s="x"><s:url><s:loc>/1</s:loc></s:url><s:url><s:loc>/2</s:loc></s:url></s:urlset>',
     "undeclared prefix": b"<urlset><url><loc>/1</loc><image:image><image:loc>/i.png</image:loc></image:image>"
     b'<xhtml:link rel="alternate" href="/de"/></url><url><video:video/><loc>/2</loc></url></urlset>',
     "index": b"<sitemapindex><sitemap><loc>/1</loc></sitemap><sitemap><loc>/2</loc></sitemap></sitemapindex>",
@@ -73,20 +72,17 @@ KINDS = {
     b"<url><loc>HTTPS://a.test/2</loc></url></urlset>",
     "utf-8 that says to be utf-16": b"<?xml version='1.0' encoding='utf-16'?><urlset><url><loc>/1</loc></url>"
     b"<url><loc>/2</loc></url></urlset>",
-    "behind a long comment": b"<?xml version='1.0'?><!--"
-    + b"x" * 20_000
-    + b"--><urlset><url><loc>/1</loc></url>"
+    "behind a long comment": b"<?xml version='1.0'?><!--" + b"x" * 20_000 + b"--><urlset><url><loc>/1</loc></url>"
     b"<url><loc>/2</loc></url></urlset>",
     "with a style sheet": b"<?xml version='1.0'?><?xml-stylesheet href='a>b'?><urlset>"
     b"<url><loc>/1</loc></url><url><loc>/2</loc></url></urlset>",
     "utf-16le without a mark": "<?xml version='1.0' encoding='utf-16'?><urlset><url><loc>/1</loc></url>"
     "<url><loc>/2</loc></url></urlset>".encode("utf-16le"),
-    "utf-16be without a mark": "\n<urlset><url><loc>/1</loc></url><url><loc>/2</loc></url></urlset>".encode(
-        "utf-16be"
-    ),
+    "utf-16be without a mark": "\n<urlset><url><loc>/1</loc></url><url><loc>/2</loc></url></urlset>".encode("utf-16be"),
     "text in utf-16": gzip.compress("https://a.test/1\nhttps://a.test/2".encode("utf-16")),
-    "json in utf-16": '{"version": "https://jsonfeed.org/version/1", '
-    '"items": [{"url": "/1"}, {"url": "/2"}]}'.encode("utf-16"),
+    "json in utf-16": '{"version": "https://jsonfeed.org/version/1", "items": [{"url": "/1"}, {"url": "/2"}]}'.encode(
+        "utf-16"
+    ),
     "atom with a registered relation": b"<feed><entry><link rel='self' href='/e'/>"
     b"<link rel='http://www.iana.org/assignments/relation/alternate' href='/1'/></entry>"
     b"<entry><link rel='Alternate' href='/2'/></entry></feed>",
@@ -116,14 +112,7 @@ def test_a_list_of_urls_is_one_when_it_says_to_be_text() -> None:
 
 @pytest.mark.parametrize(
     "body",
-    [
-        b"",
-        b"<html><urlset></html>",
-        b"<!DOCTYPE rss><rss>",
-        b'{"version": "1"}',
-        b"\x1f\x8b\x08broken",
-        b"<feeding/>",
-    ],
+    [b"", b"<html><urlset></html>", b"<!DOCTYPE rss><rss>", b'{"version": "1"}', b"\x1f\x8b\x08broken", b"<feeding/>"],
 )
 def test_other_pages_are_none(body: bytes) -> None:
     assert kind_of(body, "text/html") is None
@@ -140,12 +129,7 @@ def test_what_is_said_of_a_page_is_kept() -> None:
     )
     (entry,) = read(body).entries
     assert entry == ListedPage("https://a.test/1", "2026-01-02", "0.5", "daily")
-    assert entry.meta(SOURCE) == {
-        "lastmod": "2026-01-02",
-        "priority": "0.5",
-        "changefreq": "daily",
-        "source": SOURCE,
-    }
+    assert entry.meta(SOURCE) == {"lastmod": "2026-01-02", "priority": "0.5", "changefreq": "daily", "source": SOURCE}
 
 
 def test_older_entries_are_left_out() -> None:
@@ -157,17 +141,7 @@ def test_older_entries_are_left_out() -> None:
 
 
 @pytest.mark.parametrize(
-    "date",
-    [
-        "2026-01-02",
-        "20260102",
-        "2026/01/02",
-        "2026/1/2",
-        "02 Jan 2026",
-        "2026-01",
-        "2026",
-        "2026-01-02T12:00Z",
-    ],
+    "date", ["2026-01-02", "20260102", "2026/01/02", "2026/1/2", "02 Jan 2026", "2026-01", "2026", "2026-01-02T12:00Z"]
 )
 def test_a_date_that_may_be_as_new_as_asked_for_is_followed(date: str) -> None:
     """`7d` is a time of the day: what changed in the rest of that day has no other date."""
@@ -201,9 +175,7 @@ def test_a_fault_ends_the_entries_with_a_note() -> None:
 
 def test_entities_are_never_expanded() -> None:
     body = b'<?xml version="1.0"?><urlset/>'
-    laughs = body.replace(
-        b"<urlset/>", b'<urlset><!DOCTYPE x [<!ENTITY a "b">]><url><loc>&a;</loc></url></urlset>'
-    )
+    laughs = body.replace(b"<urlset/>", b'<urlset><!DOCTYPE x [<!ENTITY a "b">]><url><loc>&a;</loc></url></urlset>')
     assert read(laughs).entries == []
     assert kind_of(b'<!DOCTYPE urlset [<!ENTITY a "b">]><urlset/>') is None
 
@@ -241,9 +213,7 @@ WORDS = b"<url><loc>/</loc><lastmod>N</lastmod><priority>N</priority></url>"
         (tags(b"<a bN=''/>", 12_000), "it has more than 10000 names"),
     ],
 )
-def test_a_small_file_cannot_take_long_or_much_memory(
-    monkeypatch: pytest.MonkeyPatch, body: bytes, note: str
-) -> None:
+def test_a_small_file_cannot_take_long_or_much_memory(monkeypatch: pytest.MonkeyPatch, body: bytes, note: str) -> None:
     """The parser keeps all names: a file of 50 MB could have made of them a gigabyte."""
     monkeypatch.setattr(sitemap, "_MOST_PARTS", 30_000)
     monkeypatch.setattr(sitemap, "_MOST_URL_BYTES", 1_000_000)
@@ -271,9 +241,7 @@ def test_a_file_has_so_many_entries_and_no_more() -> None:
 @given(
     st.lists(
         st.text(
-            st.characters(
-                codec="utf-8", exclude_categories=["Cc", "Cs", "Z"], exclude_characters="#\ufffe\uffff"
-            ),
+            st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Z"], exclude_characters="#\ufffe\uffff"),
             min_size=1,
         ),
         max_size=20,

@@ -14,14 +14,7 @@ from backports import zstd
 from hypothesis import given
 from hypothesis import strategies as st
 
-from site_spider.page.unpack import (
-    MAX_CODINGS,
-    MAX_MEMBERS,
-    CodingCut,
-    CodingError,
-    CodingTooLarge,
-    unpacked,
-)
+from site_spider.page.unpack import MAX_CODINGS, MAX_MEMBERS, CodingCut, CodingError, CodingTooLarge, unpacked
 
 MAX = 32_000_000
 
@@ -45,9 +38,7 @@ def raw_deflate(data: bytes) -> bytes:
 def named_gzip(data: bytes) -> bytes:
     """With all that a header can have."""
     header = b"\x1f\x8b\x08" + bytes([4 | 8 | 16 | 2]) + bytes(6)
-    header += (
-        (70_000 % 65_536).to_bytes(2, "little") + bytes(70_000 % 65_536) + b"name\0" + b"comment\0" + b"xx"
-    )
+    header += (70_000 % 65_536).to_bytes(2, "little") + bytes(70_000 % 65_536) + b"name\0" + b"comment\0" + b"xx"
     return header + raw_deflate(data) + bytes(8)
 
 

@@ -58,10 +58,7 @@ SIMPLE_URLS = st.from_regex(r"https?://(a|b\.c|h:81)/[aB.~_/-]{0,8}(\?[aB1.&=]{0
         ("http://[::0:1]:8000/x", "http://[::1]:8000/x"),
         ("http://[2001:DB8::1]", "http://[2001:db8::1]"),
         ("http://example.com/a@b:c\\d[e]", "http://example.com/a@b:c\\d[e]"),
-        (
-            "http://example.com/" + "a" * (MAX_URL_BYTES - 19),
-            "http://example.com/" + "a" * (MAX_URL_BYTES - 19),
-        ),
+        ("http://example.com/" + "a" * (MAX_URL_BYTES - 19), "http://example.com/" + "a" * (MAX_URL_BYTES - 19)),
     ],
 )
 def test_a_url_that_can_be_fetched_passes_with_scheme_and_host_in_one_spelling(given_url, fetched):
@@ -203,15 +200,7 @@ def test_the_id_of_a_url_never_changes():
 
 
 def test_different_urls_have_different_ids():
-    urls = [
-        "http://a/",
-        "https://a/",
-        "http://a:81/",
-        "http://a/b",
-        "http://a/?b",
-        "http://a/?b=1",
-        "http://a/B",
-    ]
+    urls = ["http://a/", "https://a/", "http://a:81/", "http://a/b", "http://a/?b", "http://a/?b=1", "http://a/B"]
     assert len({url_id(url) for url in urls}) == len(urls)
 
 
@@ -280,9 +269,7 @@ def test_scrapy_leaves_what_is_safe_as_it_is(url: str) -> None:
         assert Request(url).url == url
 
 
-@pytest.mark.parametrize(
-    "url", ["http://h.test/", "https://h.test:8443/a/b.html?c=d&e=f~g", "http://127.0.0.1:1/-"]
-)
+@pytest.mark.parametrize("url", ["http://h.test/", "https://h.test:8443/a/b.html?c=d&e=f~g", "http://127.0.0.1:1/-"])
 def test_most_urls_are_safe(url: str) -> None:
     assert is_safe(url)
 
@@ -291,13 +278,7 @@ def test_most_urls_are_safe(url: str) -> None:
     "url",
     [
         *("http://h.test", "http://H.test/", "HTTP://h.test/", "http://h.test/ ", "http://h.test/\n"),
-        *(
-            "http://h.test/a b",
-            "http://h.test/é",
-            "http://h.test/?a[]=b",
-            "http://h.test/#a",
-            "http://u@h.test/",
-        ),
+        *("http://h.test/a b", "http://h.test/é", "http://h.test/?a[]=b", "http://h.test/#a", "http://u@h.test/"),
         *("http://h.test:080/", "http://[::1]/", "http://h.test/?", "http://h..test/", "http://h.test/%zz"),
     ],
 )
@@ -440,9 +421,7 @@ def test_an_unknown_scope_is_a_value_error():
 
 
 @given(
-    st.lists(NEARLY_URLS | SIMPLE_URLS),
-    st.sampled_from(["host", "domain", "any"]),
-    st.sampled_from(["a", "b.c", ""]),
+    st.lists(NEARLY_URLS | SIMPLE_URLS), st.sampled_from(["host", "domain", "any"]), st.sampled_from(["a", "b.c", ""])
 )
 def test_many_urls_are_looked_at_as_one_by_one(urls, scope, seed_host):
     """That each host is looked at once changes nothing."""
@@ -456,9 +435,7 @@ def test_many_urls_are_looked_at_as_one_by_one(urls, scope, seed_host):
 HREFS = st.text("ab./?=&%+,:;@!$*()-_~2eE#'\"\\\\[]|é中 ", min_size=1, max_size=20)
 
 
-@given(
-    HREFS, st.sampled_from(["http://a.b/c/d", "https://x.test:18080/", "http://[::1]:1/", "http://h:65535"])
-)
+@given(HREFS, st.sampled_from(["http://a.b/c/d", "https://x.test:18080/", "http://[::1]:1/", "http://h:65535"]))
 @example("?b=2&a=1&a=0", "http://a.b/")
 @example("a%2fb%C3%a9", "http://a.b/")
 @example("http://other.test:80/x;y=1,2", "http://a.b/")
@@ -468,8 +445,6 @@ def test_it_is_the_fingerprint_that_scrapy_gives_a_plain_request(href: str, base
         assert page_fingerprint(url) == fingerprint(Request(url))
 
 
-@given(
-    st.from_regex(r"https?://(a|b\.c|h:81|h:60000)/[aB.~_/-]{0,8}(\?[aB1.&=%]{0,12})?(#a)?", fullmatch=True)
-)
+@given(st.from_regex(r"https?://(a|b\.c|h:81|h:60000)/[aB.~_/-]{0,8}(\?[aB1.&=%]{0,12})?(#a)?", fullmatch=True))
 def test_it_is_so_for_urls_of_seeds_too(url: str) -> None:
     assert page_fingerprint(Request(url).url) == fingerprint(Request(url))

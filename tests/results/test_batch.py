@@ -242,9 +242,7 @@ class BatcherMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.batcher = Batcher(
-            BatchLimits(size_bytes=60, count=5, age_seconds=1.0, under_way=2, idle_age_seconds=0.5)
-        )
+        self.batcher = Batcher(BatchLimits(size_bytes=60, count=5, age_seconds=1.0, under_way=2, idle_age_seconds=0.5))
         self.now = 0.0
         self.lines: dict[str, list[tuple[int, int]]] = {}  # key -> open (ticket, size), in order
         self.under_way: dict[int, list[tuple[str, int]]] = {}  # batch -> (key, ticket)

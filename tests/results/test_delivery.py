@@ -74,9 +74,7 @@ async def test_records_submitted_before_open_are_written_after_it() -> None:
     assert await delivery.close(300) == 0
 
 
-async def test_batches_are_due_at_moments_that_have_come_during_an_outage(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_batches_are_due_at_moments_that_have_come_during_an_outage(caplog: pytest.LogCaptureFixture) -> None:
     """uvloop gives a handle that tells no time for a moment less than half a millisecond away."""
     sink = ScriptedSink()
     sink.away = True

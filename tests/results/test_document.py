@@ -34,12 +34,8 @@ from site_spider.results.document import (
 )
 from tests.in_process.engine import crawl
 
-LEAVES = (
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
-)
-VALUES = st.recursive(
-    LEAVES, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=10
-)
+LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
+VALUES = st.recursive(LEAVES, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=10)
 
 
 @given(st.dictionaries(st.text(), VALUES))
@@ -198,9 +194,7 @@ def test_all_are_written_by_default(value: Any) -> None:
     assert chosen(value) == FULL
 
 
-@pytest.mark.parametrize(
-    "value", ["url,task_id", ["url", "task_id"], '["url", "task_id"]', " url , task_id,status"]
-)
+@pytest.mark.parametrize("value", ["url,task_id", ["url", "task_id"], '["url", "task_id"]', " url , task_id,status"])
 def test_a_list_names_those_that_are_written_beside_the_contracts(value: Any) -> None:
     assert chosen(value).keys() == ALWAYS | {"url", "task_id"}
 
@@ -254,10 +248,7 @@ async def _store(sink: LocalSink, document: dict[str, Any]) -> None:
     [
         ("", {"task_id": "theirs", "host": "h.test", "encoding": "utf-8"}),
         ("url", {"task_id": "theirs", "host": "theirs", "encoding": "theirs"}),
-        (
-            json.dumps({"host": "site"}),
-            {"task_id": "theirs", "host": "theirs", "encoding": "theirs", "site": "h.test"},
-        ),
+        (json.dumps({"host": "site"}), {"task_id": "theirs", "host": "theirs", "encoding": "theirs", "site": "h.test"}),
     ],
 )
 def test_a_crawl_leaves_the_fields_of_a_producers_document(
@@ -269,9 +260,7 @@ def test_a_crawl_leaves_the_fields_of_a_producers_document(
     theirs = {"url_id": "1", "task_id": "theirs", "host": "theirs", "encoding": "theirs", "mine": 1}
     asyncio.run(_store(LocalSink(tmp_path), theirs))
     for _ in range(2):
-        found = crawl(
-            tmp_path, [{"url": "http://h.test/x", "meta": {"url_id": "1"}}], SITE_RESULT_FIELDS=setting
-        )
+        found = crawl(tmp_path, [{"url": "http://h.test/x", "meta": {"url_id": "1"}}], SITE_RESULT_FIELDS=setting)
     document = found.documents["1"]
     assert {name: document[name] for name in expected} == expected
     assert (document["status"], document["mine"]) == (200, 1)

@@ -454,9 +454,7 @@ class HasABrokenPageResult(Raises):
 
 
 @pytest.mark.parametrize("spider", [Raises, RaisesHalfWay, WantsItemsAlone, HasABrokenPageResult])
-def test_a_callback_that_raises_leaves_the_page_as_it_was_received(
-    spider: type[SeedSpider], tmp_path: Path
-) -> None:
+def test_a_callback_that_raises_leaves_the_page_as_it_was_received(spider: type[SeedSpider], tmp_path: Path) -> None:
     """Whatever sort of callback it is."""
     document = document_of(tmp_path, spider)
     assert (document["body"], document["description"]) == (BODY, "ValueError in the spider: on purpose")
@@ -535,9 +533,7 @@ class FailsAfterwards:
 
 
 @pytest.mark.parametrize("middleware", [Refuses, FailsAfterwards])
-def test_a_spider_middleware_that_raises_leaves_the_page_as_it_was_received(
-    middleware: type, tmp_path: Path
-) -> None:
+def test_a_spider_middleware_that_raises_leaves_the_page_as_it_was_received(middleware: type, tmp_path: Path) -> None:
     """Before the callback and behind it."""
     document = document_of(tmp_path, SeedSpider, SPIDER_MIDDLEWARES={middleware: 10})
     assert document["body"] == BODY

@@ -37,9 +37,7 @@ def test_what_json_has_no_words_for_is_refused_alone_and_a_bad_folder_is_an_outa
         asyncio.run(LinesSink(tmp_path / "file").open())
 
 
-def test_a_copy_of_the_example_is_found_by_its_own_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_copy_of_the_example_is_found_by_its_own_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Wherever Python finds modules."""
     shutil.copy(ROOT / "docs" / "examples" / "lines_sink.py", tmp_path / "sinks_of_mine.py")
     monkeypatch.syspath_prepend(tmp_path)

@@ -14,9 +14,7 @@ RULES = CheckRules(3600, 864_000, 86_400, 21_600, 10, 3)
 KNOWN = {"status": 200, "body_hash": "h", "interval_s": 7200}
 
 
-def check(
-    known: dict[str, Any], status: int | None, *, is_same: bool = False, is_repeat: bool = False
-) -> Check:
+def check(known: dict[str, Any], status: int | None, *, is_same: bool = False, is_repeat: bool = False) -> Check:
     return check_of(RULES, known, status, is_same=is_same, is_repeat=is_repeat)
 
 

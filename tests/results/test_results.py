@@ -68,9 +68,7 @@ class Crawl:
         self.completion.assigned({P: None})
         self.letters = Letters(completion)
         commits = OffsetCommits(completion, None, Member("seeds", "group"), lambda call, *rest: call(*rest))  # type: ignore[arg-type]
-        self.results = Results(
-            deliveries, (), commits, completion, self.letters, Counted().pages, lambda: False
-        )
+        self.results = Results(deliveries, (), commits, completion, self.letters, Counted().pages, lambda: False)
         completion.add(self.results)
         _, self.request, _ = begun(completion)
 
@@ -134,9 +132,7 @@ class NarrowLog:
 
     def send(self, topic: str, key: bytes | None, value: bytes | None, headers: Headers = ()) -> Future[None]:
         sent: Future[None] = Future()
-        size_bytes = (
-            len(key or b"") + len(value or b"") + sum(len(name) + len(text) for name, text in headers)
-        )
+        size_bytes = len(key or b"") + len(value or b"") + sum(len(name) + len(text) for name, text in headers)
         if size_bytes > self.limit_bytes:
             sent.set_exception(SinkRejected("too large"))
         else:
@@ -265,9 +261,7 @@ def test_an_outage_is_said_once_when_it_begins_and_once_when_it_is_over(
     class Away(NarrowLog):
         refused = 0
 
-        def send(
-            self, topic: str, key: bytes | None, value: bytes | None, headers: Headers = ()
-        ) -> Future[None]:
+        def send(self, topic: str, key: bytes | None, value: bytes | None, headers: Headers = ()) -> Future[None]:
             if self.refused == 100:
                 return super().send(topic, key, value, headers)
             self.refused += 1

@@ -55,9 +55,7 @@ def pytest_configure() -> None:
     for module, name, kind in MIDDLEWARES:
         setattr(module, name, kind)
     our_retry.asyncio = AsyncioWithSpareLoop()  # type: ignore[assignment]
-    for kind in [load_object(getattr(ours, name)) for name in SETTINGS] + [
-        kind for _, _, kind in MIDDLEWARES
-    ]:
+    for kind in [load_object(getattr(ours, name)) for name in SETTINGS] + [kind for _, _, kind in MIDDLEWARES]:
         _count_objects_of(kind)
 
 

@@ -96,10 +96,7 @@ def test_the_longer_form_of_cookies_keeps_what_scrapy_uses():
         ({"body": {}}, "body: an object, but must be a string or null"),
         ({"body": 5}, "body: 5"),
         ({"body": False}, "body: false"),
-        (
-            {"body": "abc\u20ac", "_encoding": "latin-1"},
-            "body: '\\u20ac' at character 4 does not fit latin-1",
-        ),
+        ({"body": "abc\u20ac", "_encoding": "latin-1"}, "body: '\\u20ac' at character 4 does not fit latin-1"),
         ({"body": "\u00fc", "_encoding": "ascii"}, "does not fit ascii"),
         ({"priority": "1"}, "priority: '1', but must be a whole number"),
         ({"priority": 1.0}, "priority: 1.0"),

@@ -39,9 +39,7 @@ FIELDS = [
     "other", "headers", "cookies",
 ]  # fmt: skip
 HEADERS = st.dictionaries(
-    st.sampled_from(["A", "x-b", "Host", "HOST", "te", "tes", "bad name", "", "Cookie", "a\n"]),
-    VALUES,
-    max_size=2,
+    st.sampled_from(["A", "x-b", "Host", "HOST", "te", "tes", "bad name", "", "Cookie", "a\n"]), VALUES, max_size=2
 )
 
 
@@ -77,8 +75,7 @@ def test_they_agree_on_fields_beside_the_url(name: str, value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "more",
-    [{"task_id": "a\n"}, {"meta": {"url_id": "a\n"}}, {"headers": {"X-A": "a\n"}}, {"method": "GET\n"}],
+    "more", [{"task_id": "a\n"}, {"meta": {"url_id": "a\n"}}, {"headers": {"X-A": "a\n"}}, {"method": "GET\n"}]
 )
 def test_a_line_feed_at_the_end_is_refused_by_both(more: dict[str, Any]) -> None:
     seed = {"url": "http://h.test/", **more}

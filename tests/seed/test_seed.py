@@ -88,17 +88,7 @@ def test_a_request_as_scrapy_serialises_it_is_a_seed():
 
 def test_null_means_absent():
     """Producers that serialise objects write null for what is not set."""
-    names = [
-        "meta",
-        "method",
-        "_encoding",
-        "headers",
-        "cookies",
-        "body",
-        "priority",
-        "dont_filter",
-        "callback",
-    ]
+    names = ["meta", "method", "_encoding", "headers", "cookies", "body", "priority", "dont_filter", "callback"]
     assert parsed(**dict.fromkeys(names)) == parsed()
     keys = ["url_id", "NotExtract", "task_id", "depth", "parent_url_id", "seed_url_id", "dont_retry"]
     assert parsed(meta=dict.fromkeys(keys)) == parsed()
@@ -192,24 +182,18 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=8,
 )
-ENCODING_NAMES = st.sampled_from(["utf-8", "latin-1", "gbk", "utf-16", "hex", "rot13", "x\x00"]) | st.text(
-    max_size=8
-)
+ENCODING_NAMES = st.sampled_from(["utf-8", "latin-1", "gbk", "utf-16", "hex", "rot13", "x\x00"]) | st.text(max_size=8)
 SEED_LIKE = st.fixed_dictionaries(
     {"url": st.just(URL) | st.text(max_size=20).map("http://a/".__add__) | JSON},
     optional={
         "meta": st.dictionaries(
-            st.sampled_from(
-                ["url_id", "NotExtract", "task_id", "depth", "dont_retry", "download_timeout", "x"]
-            ),
-            JSON,
+            st.sampled_from(["url_id", "NotExtract", "task_id", "depth", "dont_retry", "download_timeout", "x"]), JSON
         )
         | JSON,
         "method": st.sampled_from(["GET", "post"]) | JSON,
         "_encoding": ENCODING_NAMES | JSON,
         "headers": st.dictionaries(st.text(max_size=5), st.text(max_size=5) | JSON, max_size=3) | JSON,
-        "cookies": st.lists(st.dictionaries(st.sampled_from(["name", "value", "path", "secure"]), JSON))
-        | JSON,
+        "cookies": st.lists(st.dictionaries(st.sampled_from(["name", "value", "path", "secure"]), JSON)) | JSON,
         "body": st.text(max_size=9) | JSON,
         "priority": JSON,
         "dont_filter": JSON,

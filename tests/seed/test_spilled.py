@@ -154,10 +154,7 @@ SIGNED = signature.signed(message(), NEW)
         {**SIGNED, "meta": {**SIGNED["meta"], "url_id": "1"}},
         {**SIGNED, "meta": {**SIGNED["meta"], "colour": "red"}},
         {**SIGNED, "meta": {**SIGNED["meta"], KEY: {"anchor_host": "i.test"}}},
-        {
-            **SIGNED,
-            "meta": {**SIGNED["meta"], signature.SIGNATURE_KEY: SIGNED["meta"][signature.SIGNATURE_KEY][:-1]},
-        },
+        {**SIGNED, "meta": {**SIGNED["meta"], signature.SIGNATURE_KEY: SIGNED["meta"][signature.SIGNATURE_KEY][:-1]}},
         *(message(**{signature.SIGNATURE_KEY: bad}) for bad in (None, "", 1, [], "é", "0" * 64)),
     ],
 )

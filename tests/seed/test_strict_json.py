@@ -40,19 +40,13 @@ def test_a_utf8_byte_order_mark_is_skipped():
         (message().decode().encode("utf-16"), "message: not UTF-8 at byte 1"),
         (message().decode().encode("utf-16-le"), "message: not JSON"),
         (b'{"url": "http://a/", "url": "http://b/"}', "message: key 'url' stands twice in one object"),
-        (
-            b'{"url": "http://a/", "meta": {"x": [{"a\\u0000": 1, "a\\u0000": 1}]}}',
-            "key 'a\\x00' stands twice",
-        ),
+        (b'{"url": "http://a/", "meta": {"x": [{"a\\u0000": 1, "a\\u0000": 1}]}}', "key 'a\\x00' stands twice"),
         (b'{"url": "http://a/", "priority": NaN}', "message: NaN is not JSON"),
         (b'{"url": "http://a/", "meta": {"x": Infinity}}', "message: Infinity is not JSON"),
         (b'{"url": "http://a/", "meta": {"x": -Infinity}}', "message: -Infinity is not JSON"),
         (b'{"url": "http://a/", "meta": {"x": 1e999}}', "message: number '1e999' is too large"),
         (b'{"url": "http://a/", "meta": {"x": -1e999}}', "message: number '-1e999' is too large"),
-        (
-            b'{"url": "http://a/", "meta": {"x": ' + b"9" * 5000 + b"}}",
-            "a number of 5000 digits is too large",
-        ),
+        (b'{"url": "http://a/", "meta": {"x": ' + b"9" * 5000 + b"}}", "a number of 5000 digits is too large"),
         (b'{"url": "http://a/", "meta": {"x": "\\ud800"}}', "meta: holds a lone surrogate"),
         (b'{"url": "http://a/", "meta": {"\\uDFFF": 1}}', "meta: holds a lone surrogate"),
         (b'{"url": "http://a/", "\\udc00": 1}', "\\udc00: holds a lone surrogate"),
@@ -91,9 +85,7 @@ def test_deep_nesting_of_any_size_is_a_seed_error(value):
 def test_a_message_of_one_megabyte_is_too_large():
     """One byte less is not."""
     frame = len(b'{"url": "http://a/", "x": ""}')
-    assert parse_seed(b'{"url": "http://a/", "x": "%s"}' % (b"x" * (999_999 - frame))).unknown_fields == (
-        "x",
-    )
+    assert parse_seed(b'{"url": "http://a/", "x": "%s"}' % (b"x" * (999_999 - frame))).unknown_fields == ("x",)
     value = b'{"url": "http://a/", "x": "%s"}' % (b"x" * (1_000_000 - frame))
     assert reason_of(value) == "message: 1000000 bytes, but must be less than 1000000"
 
@@ -129,9 +121,7 @@ HOSTILE: dict[str, Callable[[int], bytes]] = {  # by size: 16 is as much as fits
     "halves of characters": lambda n: meta_of(b'"' + rb"\ud83d" * (9_000 * n) + b'"'),
     "quotes": lambda n: b'"' * (62_000 * n),
     "a long url": lambda n: b'{"url": "http://a/' + b"a" * (56_000 * n) + b'"}',
-    "values of a header": lambda n: (
-        b'{"url": "http://a/", "headers": {"X": [%s]}}' % b",".join([b'""'] * (2_500 * n))
-    ),
+    "values of a header": lambda n: b'{"url": "http://a/", "headers": {"X": [%s]}}' % b",".join([b'""'] * (2_500 * n)),
     "cookies": lambda n: (
         b'{"url": "http://a/", "cookies": [%s]}' % b",".join([b'{"name":"a","value":"b"}'] * (1_000 * n))
     ),
@@ -155,13 +145,7 @@ def refused(value):
 
 @pytest.mark.parametrize(
     ("text", "count"),
-    [
-        (rb"\"", 400_000),
-        (rb"\\", 400_000),
-        (rb"\u65e5", 150_000),
-        (b",{[", 300_000),
-        ("é".encode(), 9_000),
-    ],
+    [(rb"\"", 400_000), (rb"\\", 400_000), (rb"\u65e5", 150_000), (b",{[", 300_000), ("é".encode(), 9_000)],
 )
 def test_a_long_text_costs_no_more_than_its_length_and_stays_text(text, count):
     """As does making an object of it for the result."""

@@ -77,9 +77,7 @@ def test_a_seed_whose_request_cannot_be_completed_has_a_failure_result(
     assert found.lag == 0
 
 
-def test_a_link_that_cannot_be_begun_sets_its_seed_aside(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_link_that_cannot_be_begun_sets_its_seed_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """There is no job yet that could have a result."""
     engine.ANSWERS["/root"] = lambda r: page(r, "<a href=/bad><a href=/good>")
     as_request = scheduler.as_request
@@ -179,9 +177,7 @@ def test_an_error_of_the_frontier_counts_as_a_death_and_cannot_come_for_ever(
     assert b"/bad" in (letter.value or b"")
 
 
-def test_the_commit_of_a_crawl_that_fails_names_its_owner(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_commit_of_a_crawl_that_fails_names_its_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """So the next owner knows of a death; one that is stopped leaves no name."""
 
     def broken(_frontier: Any, _now: float) -> Any:

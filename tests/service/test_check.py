@@ -49,14 +49,10 @@ def test_each_setting_has_the_one_who_set_it(tmp_path: Path, monkeypatch: pytest
         "DEPTH_LIMIT": (7, "custom_settings of shop"),
         "SITE_LINK_SCOPE": ("host", "site_spider.settings"),
     }  # fmt: skip
-    assert [name for name, one in found.items() if one.is_default and "SITE_" not in name] == [
-        "CONCURRENT_REQUESTS"
-    ]
+    assert [name for name, one in found.items() if one.is_default and "SITE_" not in name] == ["CONCURRENT_REQUESTS"]
 
 
-def test_in_another_project_its_own_settings_are_told_from_those_of_the_add_on(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_in_another_project_its_own_settings_are_told_from_those_of_the_add_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SCRAPY_SETTINGS_MODULE", "shop.settings")
     made = Settings({"ADDONS": {Addon: 300}, "DOWNLOAD_DELAY": 1})
     environment.apply_our_settings(made)
@@ -70,11 +66,7 @@ def test_in_another_project_its_own_settings_are_told_from_those_of_the_add_on(
     ("name", "value", "shown"),
     [
         ("SITE_SPILL_KEY", "k", "***"),
-        (
-            "SITE_KAFKA_OPTIONS",
-            {"sasl.password": "p", "acks": "all"},
-            {"sasl.password": "***", "acks": "all"},
-        ),
+        ("SITE_KAFKA_OPTIONS", {"sasl.password": "p", "acks": "all"}, {"sasl.password": "***", "acks": "all"}),
         ("SITE_KAFKA_OPTIONS", '{"sasl.password": ', "***"),
         ("SITE_ELASTICSEARCH_OPTIONS", '{"basic_auth": ["u", "p"]}', '{"basic_auth": "***"}'),
         ("SITE_REDIS_URL", "redis://u:secret@h:1/0", "redis://u:***@h:1/0"),

@@ -183,9 +183,7 @@ def test_a_misspelt_setting_of_scrapys_is_refused(name: str, near: str, value: A
     """Wherever it is given."""
     environ = {name: str(value)} if priority == "environment" and not isinstance(value, dict) else {}
     said = (
-        refusal(environ)
-        if environ
-        else refusal(priority=priority.replace("environment", "cmdline"), **{name: value})
+        refusal(environ) if environ else refusal(priority=priority.replace("environment", "cmdline"), **{name: value})
     )
     assert said == f"{name} is not a setting: did you mean {near}?"
 
@@ -236,9 +234,7 @@ def test_a_class_that_cannot_be_loaded_is_left_to_whoever_needs_it() -> None:
     assert "SITE_SINK is" in refusal(SITE_SINK="x", SITE_SINKS="no.such.Sink")
 
 
-def test_a_name_in_the_projects_settings_file_is_known(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_name_in_the_projects_settings_file_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     """That is how a project declares one: the module below has it."""
     monkeypatch.setenv("SCRAPY_SETTINGS_MODULE", __name__)
     assert refusal(SITE_OF_THIS_PROJECT="x") == ""

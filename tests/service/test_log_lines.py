@@ -44,9 +44,7 @@ def settled(environ: dict[str, str], **given: str) -> Settings:
         ({SLOT: "3", PROCESSES: "many"}, FORM, FORM),
     ],
 )
-def test_lines_begin_with_the_slot_where_there_are_several(
-    environ: dict[str, str], form: str, expected: str
-) -> None:
+def test_lines_begin_with_the_slot_where_there_are_several(environ: dict[str, str], form: str, expected: str) -> None:
     assert settled(environ, LOG_FORMAT=form)["LOG_FORMAT"] == expected
 
 
@@ -73,9 +71,7 @@ def test_scrapys_lines_of_a_start_are_left_out_unless_debug_is_written(level: st
         logger.filters = before
 
 
-def test_a_line_now_and_then_tells_pages_items_and_lag(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_line_now_and_then_tells_pages_items_and_lag(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Of all that is in the topics, not of this process alone; none at the start."""
     caplog.set_level(logging.INFO, "site_spider.service.log_lines")
     going_on = asyncio.Event()

@@ -46,9 +46,7 @@ def test_full_memory_is_told_to_a_webhook_that_is_signed(tmp_path: Path, receive
     crawl(
         tmp_path,
         [SEED],
-        until=lambda crawler: (
-            bool(receiver.requests) and crawler.stats.get_value("seeds/completed_with_result") == 1
-        ),
+        until=lambda crawler: bool(receiver.requests) and crawler.stats.get_value("seeds/completed_with_result") == 1,
         SITE_NOTIFY_URL=f"{receiver.url}&who=Jürgen",
         SITE_MEMORY_SOFT_BYTES=1,
         SITE_ALLOW_PRIVATE_HOSTS=True,
@@ -79,9 +77,7 @@ def test_a_private_address_is_not_reached_and_the_crawl_goes_on(
     assert (receiver.requests, found.exit_code, len(found.documents)) == ([], 0, 1)
 
 
-@pytest.mark.parametrize(
-    "url", ["ftp://h", "h", "http://", "http://a:b@h/", "mailto:", "mailto:a", "mailto:a@b,c"]
-)
+@pytest.mark.parametrize("url", ["ftp://h", "h", "http://", "http://a:b@h/", "mailto:", "mailto:a", "mailto:a@b,c"])
 def test_a_wrong_url_ends_the_start(url: str) -> None:
     with pytest.raises(ConfigError, match="SITE_NOTIFY_URL"):
         sender(settings(SITE_NOTIFY_URL=url), ())
@@ -118,17 +114,9 @@ def test_mail_goes_by_the_settings_of_scrapy() -> None:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
         port = server.server_address[1]
-        send = sender(
-            settings(SITE_NOTIFY_URL="mailto:a@h.test,b@h.test", MAIL_HOST="127.0.0.1", MAIL_PORT=port), ()
-        )
+        send = sender(settings(SITE_NOTIFY_URL="mailto:a@h.test,b@h.test", MAIL_HOST="127.0.0.1", MAIL_PORT=port), ())
         assert send is not None
-        said = {
-            "spider": "s",
-            "host_name": "host",
-            "trouble": "memory",
-            "event": "begins",
-            "says": "it is\nfull",
-        }
+        said = {"spider": "s", "host_name": "host", "trouble": "memory", "event": "begins", "says": "it is\nfull"}
         assert send(said) == ""
         server.shutdown()
         thread.join()

@@ -78,16 +78,11 @@ class SendsAway(SeedSpider):
         yield {"url": response.url}
 
 
-def test_a_spider_sends_requests_to_the_topic_of_another(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_spider_sends_requests_to_the_topic_of_another(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """What no seed can say is crawled by itself, and that is said."""
     seed = {"url": "http://h.test/list", "meta": {"url_id": "list", "colour": "red"}}
     found = crawl(tmp_path, [seed], SendsAway)
-    assert {document["url"] for document in found.documents.values()} == {
-        "http://h.test/list",
-        "http://other.test/2",
-    }
+    assert {document["url"] for document in found.documents.values()} == {"http://h.test/list", "http://other.test/2"}
     (message,) = LocalSeedLog(tmp_path).read("details")
     sent = json.loads(message.value or b"")
     assert (message.key, sent["url"]) == (b"other.test", "http://other.test/1")
@@ -140,9 +135,7 @@ class RuleSpider(SeedSpider, CrawlSpider):
 
 def test_crawl_spider_follows_its_rules(tmp_path: Path) -> None:
     """Each page has its result, also one whose download fails; items come from the rule's callback."""
-    engine.ANSWERS["/"] = lambda request: page(
-        request, "<a href=/item/1>1</a><a href=/item/2>2</a><a href=/o>o</a>"
-    )
+    engine.ANSWERS["/"] = lambda request: page(request, "<a href=/item/1>1</a><a href=/item/2>2</a><a href=/o>o</a>")
 
     def broken(_request: Request) -> Response:
         raise RuntimeError("it fails")
@@ -230,9 +223,7 @@ def serve_sitemaps() -> None:
 
 
 @pytest.mark.parametrize("spider", [ShopSpider, SwappedShopSpider])
-def test_a_seed_that_names_sitemaps_leads_to_the_pages_of_their_rules(
-    tmp_path: Path, spider: type[SeedSpider]
-) -> None:
+def test_a_seed_that_names_sitemaps_leads_to_the_pages_of_their_rules(tmp_path: Path, spider: type[SeedSpider]) -> None:
     """By an index and a packed sitemap; other entries are left out, and each page has its result."""
     serve_sitemaps()
     found = crawl(tmp_path, [{"url": "http://h.test/robots.txt"}], spider, DEPTH_LIMIT=0)
@@ -283,9 +274,7 @@ class ForumSpider(SeedSpider):
             return None
         if number == 2:
             return Request("file:///etc/hostname")
-        return Request(
-            f"http://h.test/forum/{number}", callback=self.parse_forum, cb_kwargs={"number": number}
-        )
+        return Request(f"http://h.test/forum/{number}", callback=self.parse_forum, cb_kwargs={"number": number})
 
     def parse_forum(self, response: Response, number: int) -> Iterator[Any]:
         yield {"item_id": f"forum-{number}", "depth": page_of(response).depth}
@@ -297,11 +286,7 @@ def forum(number: int, **meta: Any) -> dict[str, Any]:
 
 def test_a_seed_without_a_url_becomes_the_request_of_the_spider(tmp_path: Path) -> None:
     """Its document has an id of its meta, and holds it; seeds with a URL are as ever."""
-    seeds = [
-        forum(7),
-        forum(8, url_id="mine", task_id="t"),
-        {"url": "http://h.test/x", "meta": {"url_id": "x"}},
-    ]
+    seeds = [forum(7), forum(8, url_id="mine", task_id="t"), {"url": "http://h.test/x", "meta": {"url_id": "x"}}]
     found = crawl(tmp_path, seeds, ForumSpider)
     assert set(found.items) == {"forum-7", "forum-8"}
     assert found.documents["mine"]["url"] == "http://h.test/forum/8"

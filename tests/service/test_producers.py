@@ -70,9 +70,7 @@ def test_with_a_key_links_go_by_the_topic_and_forged_ones_are_dead_letters(
     forged = moved("forged", anchor_host="host.test")
     found = crawl(tmp_path, [seed("root"), forged], SITE_LINKS_TO="kafka", SITE_SPILL_KEY=f"{KEY}, old {KEY}")
     assert set(site.visits) == {"root", "a"}
-    assert {path.rpartition("/")[2] for path in (each["url"] for each in found.documents.values())} >= set(
-        "abc"
-    )
+    assert {path.rpartition("/")[2] for path in (each["url"] for each in found.documents.values())} >= set("abc")
     (reason,) = reasons(found)
     assert reason.startswith("meta.site_moved: not signed with SITE_SPILL_KEY")
     said = json.dumps([found.stats, messages(tmp_path), found.documents], default=str) + caplog.text + reason
@@ -128,9 +126,7 @@ def test_a_host_that_hangs_with_urgent_seeds_holds_nobody_up(tmp_path: Path, sit
     assert found.seeds["completed_with_result"] == 340
 
 
-@pytest.mark.parametrize(
-    "priority", ["1000000000", "-1000000000", "1" + "0" * 400, "1.5", "1e3", "true", '"1"']
-)
+@pytest.mark.parametrize("priority", ["1000000000", "-1000000000", "1" + "0" * 400, "1.5", "1e3", "true", '"1"'])
 def test_priorities_out_of_range_are_dead_letters(tmp_path: Path, site: Site, priority: str) -> None:
     """As is a depth of which DEPTH_PRIORITY would make one."""
     raw = f'{{"url": "{HOST}/x", "priority": {priority}}}'.encode()

@@ -67,9 +67,7 @@ def fresh_sink() -> None:
 def test_rule_1_an_offset_waits_until_every_sink_has_acknowledged(tmp_path: Path) -> None:
     """One of two sinks is away to the end: nothing is committed, and the next start does it all again."""
     ScriptedSink.away = 1_000_000
-    first = crawl(
-        tmp_path, SEEDS, until=lambda _: ScriptedSink.writes > 0, SITE_STOP_GRACE_SECONDS=1, **SINKS
-    )
+    first = crawl(tmp_path, SEEDS, until=lambda _: ScriptedSink.writes > 0, SITE_STOP_GRACE_SECONDS=1, **SINKS)
     assert first.lag == 5
     assert first.seeds["completed"] == 0
     ScriptedSink.away = 0

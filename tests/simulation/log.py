@@ -582,9 +582,7 @@ class SimSeedLog:
         self.broker.ask()
         return len(self.broker.topics.get(topic, ()))
 
-    def read(
-        self, topic: str, start: Mapping[Partition, int] | None = None, since_ms: int = 0
-    ) -> Iterator[Message]:
+    def read(self, topic: str, start: Mapping[Partition, int] | None = None, since_ms: int = 0) -> Iterator[Message]:
         self.broker.ask()
         for number, part in enumerate([list(part) for part in self._parts(topic)]):
             first = (start or {}).get(Partition(topic, number), 0)

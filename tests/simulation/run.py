@@ -176,8 +176,7 @@ async def _supervise(world: World) -> None:
         if process.has_ended and not (process.is_dead or process.is_stopping):
             if process.exit_code == 0:
                 world.violation(
-                    "a process ended by itself",
-                    f"{process.name} {process.task and process.task.exception()!r}",
+                    "a process ended by itself", f"{process.name} {process.task and process.task.exception()!r}"
                 )
             world.ended(process)
             await asyncio.sleep(1.0)

@@ -379,16 +379,12 @@ class Operator:
     def check_again(self, rng: random.Random | None = None) -> None:
         """Some pages, of which some change before; without `rng` those that are not stored as they are."""
         world, truth = self.world, self.world.truth
-        known = [
-            url for url in world.sent if url not in world.sites.refused and truth.is_current(url) is not None
-        ]
+        known = [url for url in world.sent if url not in world.sites.refused and truth.is_current(url) is not None]
         if rng is not None:
             known = rng.sample(known, min(len(known), rng.randrange(1, 9)))
             for page in (world.sites.pages[url] for url in known if rng.random() < 0.6):
                 page.version += 1
-                page.changed_at = datetime.fromtimestamp(EPOCH + Machine.now(), UTC).isoformat(
-                    timespec="milliseconds"
-                )
+                page.changed_at = datetime.fromtimestamp(EPOCH + Machine.now(), UTC).isoformat(timespec="milliseconds")
         else:
             known = [url for url in known if not truth.is_current(url)]
         topic = (rng or world.rng("checks")).choice(world.topics.tiers)

@@ -44,9 +44,7 @@ class Truth:
         self.stored: dict[str, Counter[str]] = defaultdict(Counter)  # url -> how often, by sink
         self.documents: dict[str, dict[str, Any]] = {}
         self.keys: dict[str, str] = {}  # of documents
-        self.before: dict[
-            Place, Counter[str]
-        ] = {}  # how often a page had been stored that is asked for again
+        self.before: dict[Place, Counter[str]] = {}  # how often a page had been stored that is asked for again
         self.dead_letters: dict[Place, str] = {}
         self.set_aside_at: dict[str, float] = {}  # when a URL last became a dead letter
         self.replayed_at = 0.0  # when the last replay began
@@ -152,11 +150,7 @@ class Truth:
         for record in records if not self.world.have_clocks_jumped else ():
             url, fetched = str(record.document.get("url")), str(record.document.get("fetched_at") or "")
             there, here = self.documents.get(url, {}), record.document
-            if (
-                here.get("unchanged")
-                or there.get("by") in (None, process.name)
-                or str(there["fetched_at"]) <= fetched
-            ):
+            if here.get("unchanged") or there.get("by") in (None, process.name) or str(there["fetched_at"]) <= fetched:
                 continue
             if all(there.get(name) == here.get(name) for name in ("status", "body")):
                 continue  # the same document

@@ -120,9 +120,7 @@ def test_a_seed_names_its_source(tmp_path: Path) -> None:
     crawled = run(tmp_path, {"shop": elsewhere}, *seeds, DEPTH_LIMIT=1)
     assert Recording.items == [{"title": "/book/1-0"}]
     reasons = sorted(dict(letter.headers)["error"].decode() for letter in crawled.dead_letters)
-    assert reasons == [
-        "meta.source: 'shpo' is not the name of a source; known: shop",
-    ]
+    assert reasons == ["meta.source: 'shpo' is not the name of a source; known: shop"]
     assert crawled.lag == 0
 
 
@@ -150,9 +148,7 @@ def test_links_go_to_another_topic_as_seeds(tmp_path: Path) -> None:
     log = LocalSeedLog(tmp_path / "data")
     seeds = [json.loads(message.value or b"") for message in log.read("details")]
     log.close()
-    assert {seed["url"].rpartition("/")[2] for seed in seeds} == {
-        f"{n}-{m}" for n in range(1, 7) for m in range(2)
-    }
+    assert {seed["url"].rpartition("/")[2] for seed in seeds} == {f"{n}-{m}" for n in range(1, 7) for m in range(2)}
     assert all(seed["meta"]["NotExtract"] and seed["meta"]["task_id"] == "t" for seed in seeds)
 
 
@@ -162,9 +158,7 @@ def test_a_json_api(tmp_path: Path) -> None:
     def answer(request: Request) -> Response:
         number = int(request.url.rpartition("=")[2])
         value = {"quotes": [{"id": number}], "next": f"/api?page={number + 1}" if number < 3 else None}
-        return TextResponse(
-            request.url, headers={"Content-Type": "application/json"}, body=json.dumps(value).encode()
-        )
+        return TextResponse(request.url, headers={"Content-Type": "application/json"}, body=json.dumps(value).encode())
 
     ANSWERS["/api"] = answer
     api = """
@@ -197,9 +191,7 @@ def test_the_hosts_of_a_source_have_its_delay(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("said", "by_default", "asked"), [("true", False, True), ("false", True, False)])
-def test_a_source_says_whether_robots_txt_counts(
-    tmp_path: Path, said: str, by_default: bool, asked: bool
-) -> None:
+def test_a_source_says_whether_robots_txt_counts(tmp_path: Path, said: str, by_default: bool, asked: bool) -> None:
     """Of another host the setting says it."""
     robots: set[str] = set()
 
@@ -209,9 +201,7 @@ def test_a_source_says_whether_robots_txt_counts(
 
     ANSWERS["/robots.txt"] = answer
     source = f"match: {{hosts: [shop.test]}}\nrequest: {{robots: {said}}}\nfollow: []"
-    seeds = [
-        {"url": f"http://{host}/shop", "meta": {"NotExtract": True}} for host in ("shop.test", "other.test")
-    ]
+    seeds = [{"url": f"http://{host}/shop", "meta": {"NotExtract": True}} for host in ("shop.test", "other.test")]
     crawled = run(tmp_path, {"shop": source}, *seeds, ROBOTSTXT_OBEY=by_default)
     assert robots == {"shop.test" if asked else "other.test"}
     forbidden = {d["host"] for d in crawled.documents.values() if "robots" in (d["description"] or "")}

@@ -9,16 +9,7 @@ from typing import Any
 
 from site_spider.sources.extraction import SourcePage, extract
 from site_spider.sources.library import parse_source
-from site_spider.sources.model import (
-    ItemField,
-    ItemRule,
-    LinkRule,
-    Match,
-    Pagination,
-    Requests,
-    Source,
-    ValueStep,
-)
+from site_spider.sources.model import ItemField, ItemRule, LinkRule, Match, Pagination, Requests, Source, ValueStep
 from tests.commands.project import ROOT
 
 TEXT = (ROOT / "docs" / "sources.md").read_text(encoding="utf-8")

@@ -113,10 +113,7 @@ items:
       tags: {jmespath: tags, list: true}
 """
     found = run(body, page)
-    assert found.items == [
-        {"n": 1, "name": "A", "tags": []},
-        {"n": None, "name": None, "tags": ["p", "q"]},
-    ]
+    assert found.items == [{"n": 1, "name": "A", "tags": []}, {"n": None, "name": None, "tags": ["p", "q"]}]
     assert found.notes == ["n: 'x' is no number; the step number finds one in a text"]
 
 
@@ -157,12 +154,7 @@ pagination: {css: "li.next a"}
 
 @pytest.mark.parametrize(
     ("written", "value"),
-    [
-        ('[1, null, "", {"b": "\\ud800"}]', [1, None, "", {"b": "?"}]),
-        ("5", 5),
-        ('{"b": 1}', {"b": 1}),
-        ("[]", []),
-    ],
+    [('[1, null, "", {"b": "\\ud800"}]', [1, None, "", {"b": "?"}]), ("5", 5), ('{"b": 1}', {"b": 1}), ("[]", [])],
 )
 def test_a_whole_value_of_json(written: str, value: object) -> None:
     """With the type any, and no list asked for."""
@@ -192,20 +184,11 @@ JMESPATHS = [
     "abs(a)", "avg(@.*)", "to_string(@)", "join(a, @.*)", "sort_by(@.*, &x)", "max_by(@.*, &@)",
     "merge(a, @)", "`1e999`", "contains(a, `1`)", "a > `1`", "map(&x, @.*)", "reverse(a)", "not_null(a)",
 ]  # fmt: skip
-STEPS: list[list[object]] = [
-    [],
-    ["number"],
-    [{"number": ","}],
-    ["date"],
-    [{"date": "%Y"}],
-    ["absolute_url"],
-    ["join"],
-]
+STEPS: list[list[object]] = [[], ["number"], [{"number": ","}], ["date"], [{"date": "%Y"}], ["absolute_url"], ["join"]]
 
 
 @pytest.mark.parametrize(
-    "kind",
-    ["any", *(pytest.param(k, marks=pytest.mark.nightly) for k in ("text", "integer", "number", "boolean"))],
+    "kind", ["any", *(pytest.param(k, marks=pytest.mark.nightly) for k in ("text", "integer", "number", "boolean"))]
 )
 def test_no_value_costs_more_than_its_field(kind: str) -> None:
     """Every way to find a value, every step and every type: the page keeps its items, as JSON in UTF-8."""
@@ -245,19 +228,13 @@ def test_no_value_costs_more_than_its_field(kind: str) -> None:
         ('{"a": 1e999}', {"jmespath": "a", "type": "integer"}, "inf is no number that can be used"),
         ('{"a": 1e999}', {"jmespath": "a", "type": "any"}, "inf is no number that can be used"),
         ('{"a": NaN}', {"jmespath": "a"}, "nan is no number that can be used"),
-        (
-            '{"a": 1e30}',
-            {"jmespath": "a", "type": "integer"},
-            "'1e+30' is too large for an integer",
-        ),
+        ('{"a": 1e30}', {"jmespath": "a", "type": "integer"}, "'1e+30' is too large for an integer"),
         ('{"a": "x"}', {"jmespath": "a > `1`"}, "'>' not supported between instances of 'str' and 'int'"),
         ('{"a": 1}', {"jmespath": "contains(a, `1`)"}, "In function contains()"),
         ('{"a": [1]}', {"jmespath": "a[::0]"}, "slice step cannot be zero"),
     ],
 )
-def test_a_value_that_cannot_be_used_is_a_note_of_its_field(
-    page: str, wanted: dict[str, Any], note: str
-) -> None:
+def test_a_value_that_cannot_be_used_is_a_note_of_its_field(page: str, wanted: dict[str, Any], note: str) -> None:
     found = run(yaml.safe_dump({"items": [{"fields": {"a": wanted, "b": {"constant": 1}}}]}), page)
     assert found.items == [{"a": None, "b": 1}]
     (said,) = found.notes

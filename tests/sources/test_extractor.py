@@ -111,10 +111,7 @@ def test_an_error_of_ours_loses_one_page_and_not_the_process(monkeypatch: pytest
         serving = pool.submit(worker.serve, theirs)
         source = parse_source(SOURCE, Path("a.yaml"))
         head = {"name": "a", "seconds": 5, "url": URL, "content_type": "text/html", "wants_links": True}
-        head |= {
-            "follow_nofollow": False,
-            "source": source.model_dump(mode="json", by_alias=True, exclude_unset=True),
-        }
+        head |= {"follow_nofollow": False, "source": source.model_dump(mode="json", by_alias=True, exclude_unset=True)}
         for _ in range(2):
             ours.sendall(frame(head, b"<p>") + b"<p>")
             answer = read_frame(stream)

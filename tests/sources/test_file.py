@@ -64,21 +64,13 @@ items:
         (b"items: []", (1, 1), "match: is missing"),
         (b"match: {hosts: []}", (1, 9), "match.hosts: must have at least 1"),
         (MATCH + b"items: [{fields: {_page: {css: a}}}]", (2, 19), "items.0.fields._page"),
-        (
-            MATCH + b"request: {headers: {Host: evil.test}}",
-            (1, 1),
-            "request.headers: Host cannot be set here",
-        ),
+        (MATCH + b"request: {headers: {Host: evil.test}}", (1, 1), "request.headers: Host cannot be set here"),
         (MATCH + b'request: {headers: {A: "x\\r\\ny"}}', (2, 21), "request.headers.A"),
         (MATCH + b"follow: [{to: 'a b'}]", (2, 11), "follow.0.to"),
         (MATCH + b"items: [{fields: {a: {xpath: 're:test(., \"a\")'}}}]", (2, 23), "items.0.fields.a.xpath"),
         (MATCH + b"items: [{fields: {a: {xpath: 'nothing()'}}}]", (2, 23), "items.0.fields.a.xpath"),
         (MATCH + b"items: [{fields: {a: {jmespath: 'a['}}}]", (2, 23), "items.0.fields.a.jmespath"),
-        (
-            MATCH + b"items: [{fields: {a: {regex: '" + b"(a{1000}){1000}" + b"'}}}]",
-            (2, 23),
-            "items.0.fields.a",
-        ),
+        (MATCH + b"items: [{fields: {a: {regex: '" + b"(a{1000}){1000}" + b"'}}}]", (2, 23), "items.0.fields.a"),
     ],
     ids=lambda value: repr(value)[:30],
 )

@@ -54,9 +54,7 @@ class List:
 
     def answer(self, request: Request, shown: list[str], following: str | None) -> Response:
         said = {"all": [{"id": name} for name in shown], "next": following}
-        return TextResponse(
-            request.url, body=json.dumps(said).encode(), headers={"Content-Type": "application/json"}
-        )
+        return TextResponse(request.url, body=json.dumps(said).encode(), headers={"Content-Type": "application/json"})
 
 
 class Links(List):

@@ -77,9 +77,7 @@ def test_a_link_is_refused_by_the_rules_for_its_host(tmp_path: Path, url: str, r
         ("https://h.test/.*[.]zip", "https://h.test/a.zip", True),
     ],
 )
-def test_a_beginning_or_an_ending_is_taken_as_it_stands(
-    tmp_path: Path, entry: str, url: str, is_in: bool
-) -> None:
+def test_a_beginning_or_an_ending_is_taken_as_it_stands(tmp_path: Path, entry: str, url: str, is_in: bool) -> None:
     assert (rules(tmp_path, SITE_URL_DENY=json.dumps([entry])).refusal(url) is not None) is is_in
 
 

@@ -36,9 +36,7 @@ class Site:
 
     def __call__(self, request: Request) -> Response:
         self.asked.append({name: request.headers[name] for name in request.headers})
-        headers = {
-            name: value for name, value in (("ETag", self.etag), ("Last_Modified", self.date)) if value
-        }
+        headers = {name: value for name, value in (("ETag", self.etag), ("Last_Modified", self.date)) if value}
         same = self.etag and request.headers.get("If-None-Match") == self.etag.encode()
         same = same or (self.date and request.headers.get("If-Modified-Since") == self.date.encode())
         return page(request, "" if same else self.body, 304 if same else 200, **headers)
@@ -217,8 +215,7 @@ def test_pages_without_a_body_are_compared_by_what_their_heads_say(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
-    [(SinkUnavailable("the store is away"), "the store is away"), (KeyError("x"), "KeyError('x')")],
+    ("error", "said"), [(SinkUnavailable("the store is away"), "the store is away"), (KeyError("x"), "KeyError('x')")]
 )
 def test_without_a_store_pages_are_fetched_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
@@ -239,9 +236,7 @@ def test_without_a_store_pages_are_fetched_whole(
     ]
 
 
-def test_a_store_that_does_not_answer_holds_nobody_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_store_that_does_not_answer_holds_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conditional, "LOOK_UP_SECONDS", 0.05)
     monkeypatch.setattr(LocalResults, "known", lambda *_: time.sleep(0.5) or {})
     Site()

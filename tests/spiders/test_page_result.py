@@ -19,8 +19,5 @@ def test_headers_are_spelled_as_python_spells_json(lines: list[tuple[bytes, byte
     headers = Headers()
     for name, value in lines:
         headers.appendlist(name, value)
-    read = {
-        name.decode("latin-1"): [value.decode("latin-1") for value in values]
-        for name, values in headers.items()
-    }
+    read = {name.decode("latin-1"): [value.decode("latin-1") for value in values] for name, values in headers.items()}
     assert headers_json(headers) == json.dumps(read, ensure_ascii=False)

@@ -57,9 +57,7 @@ def by_path(crawled: Crawled) -> dict[str, dict[str, Any]]:
 
 
 def test_a_page_has_its_text_and_a_failure_has_none(tmp_path: Path) -> None:
-    serve(
-        "/a", f"<html><title> Har\nbour </title><nav>Menu</nav><p>{WORDS}<a href=/404>x</a><a href=/404>y</a>"
-    )
+    serve("/a", f"<html><title> Har\nbour </title><nav>Menu</nav><p>{WORDS}<a href=/404>x</a><a href=/404>y</a>")
     ANSWERS["/404"] = lambda request: page(request, WORDS, status=404)
     found = by_path(run(tmp_path, seed("/a")))
     one = found["/a"]
@@ -144,14 +142,10 @@ def test_a_noindex_page_keeps_no_body(tmp_path: Path, text: str) -> None:
 def test_a_noindex_page_is_not_archived_either(tmp_path: Path) -> None:
     def answer(request: Request) -> Response:
         named = request.url.rpartition("/")[2]
-        response = page(
-            request, f"<p>words of {named}", **({"X-Robots-Tag": "noindex"} if named != "yes" else {})
-        )
+        response = page(request, f"<p>words of {named}", **({"X-Robots-Tag": "noindex"} if named != "yes" else {}))
         job = job_of(request)
         assert job is not None
-        job.exchanged(
-            Exchange(request.url, b"GET / HTTP/1.1\r\n\r\n", b"HTTP/1.1 200 OK\r\n\r\n", response.body, 0.0)
-        )
+        job.exchanged(Exchange(request.url, b"GET / HTTP/1.1\r\n\r\n", b"HTTP/1.1 200 OK\r\n\r\n", response.body, 0.0))
         return response
 
     ANSWERS.update({"/no": answer, "/yes": answer})
@@ -216,9 +210,7 @@ def test_merging_adds_urls_to_the_canonical_document_and_changes_nothing_else_of
     assert sorted(again["additional_urls"]) == [f"{HOST}/b", f"{HOST}/c"]
 
 
-def test_nothing_is_merged_into_a_document_that_cannot_be_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_merged_into_a_document_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def away(*_: object) -> Any:
         raise SinkUnavailable("the store is away")
 

@@ -84,11 +84,7 @@ def test_the_pages_of_an_index_are_crawled_and_say_where_they_were_listed(tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("settings", "fields"),
-    [
-        ({"SITE_SITEMAPS": "off"}, {}),
-        ({}, {"meta": {"task_id": "t", "NotExtract": True}}),
-    ],
+    ("settings", "fields"), [({"SITE_SITEMAPS": "off"}, {}), ({}, {"meta": {"task_id": "t", "NotExtract": True}})]
 )
 def test_what_is_not_asked_for_is_not_followed(
     tmp_path: Path, settings: dict[str, Any], fields: dict[str, Any]
@@ -107,9 +103,7 @@ def test_files_of_sitemaps_are_no_level_of_links_but_their_pages_are(tmp_path: P
     serve("/feed", b"<rss><item><link>/deeper</link></item></rss>")
     settings: dict[str, Any] = {"SITE_SITEMAPS": "robots", "SITE_KEEP_ROBOTS": True}
     for limit, tasks in ((1, {}), (2, {}), (2, {"SITE_LINKS_TO": "kafka"})):
-        found = by_path(
-            crawl(tmp_path / f"{limit}{tasks}", [seed("/x")], DEPTH_LIMIT=limit, **settings, **tasks)
-        )
+        found = by_path(crawl(tmp_path / f"{limit}{tasks}", [seed("/x")], DEPTH_LIMIT=limit, **settings, **tasks))
         assert {path: document["depth"] for path, document in found.items()} == {
             "/x": 0,
             **dict.fromkeys(("/robots.txt", "/index", "/map", "/feed"), 1),
@@ -121,13 +115,8 @@ def test_robots_txt_is_kept_without_its_sitemaps_too_and_never_forbidden(tmp_pat
     serve("/robots.txt", b"User-agent: *\nDisallow: /\nAllow: /x\nSitemap: /x/map", "text/plain")
     serve("/x", b"<html>", "text/html")
     for mode in ("off", "seed"):
-        crawled = crawl(
-            tmp_path / mode, [seed("/x")], SITE_SITEMAPS=mode, SITE_KEEP_ROBOTS=True, ROBOTSTXT_OBEY=True
-        )
-        assert {path: said["status"] for path, said in by_path(crawled).items()} == {
-            "/x": 200,
-            "/robots.txt": 200,
-        }
+        crawled = crawl(tmp_path / mode, [seed("/x")], SITE_SITEMAPS=mode, SITE_KEEP_ROBOTS=True, ROBOTSTXT_OBEY=True)
+        assert {path: said["status"] for path, said in by_path(crawled).items()} == {"/x": 200, "/robots.txt": 200}
 
 
 def test_a_broken_file_gives_what_stands_before_the_fault_and_is_no_failure(tmp_path: Path) -> None:
@@ -269,9 +258,7 @@ def test_a_robots_txt_that_is_a_page_as_well_leads_to_its_sitemaps(tmp_path: Pat
 
 
 @pytest.mark.parametrize("settings", [{}, {"SITE_LINKS_TO": "kafka"}])
-def test_rules_of_a_task_are_about_pages_and_its_budgets_about_all(
-    tmp_path: Path, settings: dict[str, Any]
-) -> None:
+def test_rules_of_a_task_are_about_pages_and_its_budgets_about_all(tmp_path: Path, settings: dict[str, Any]) -> None:
     serve("/robots.txt", b"Sitemap: /index", "text/plain")
     serve("/index", b"<sitemapindex><sitemap><loc>/map</loc></sitemap></sitemapindex>")
     serve("/map", urlset(*(f"/good/{n}" for n in range(5)), "/other"))
@@ -293,9 +280,7 @@ def test_entries_of_a_task_that_pauses_are_parked_with_what_the_file_says_of_the
         serve("/map", urlset(*(f"/page/{n}" for n in range(count)), more="<lastmod>2026-01-02</lastmod>"))
         is_paused = asyncio.Event()
 
-        async def third(
-            request: Request, folder: Path = folder, heard: asyncio.Event = is_paused
-        ) -> Response:
+        async def third(request: Request, folder: Path = folder, heard: asyncio.Event = is_paused) -> Response:
             await asyncio.to_thread(declare, folder, state="paused")
             await heard.wait()
             return page(request, "third")

@@ -42,9 +42,7 @@ def test_what_is_malformed_is_refused_and_changes_nothing(key: bytes | None, val
     assert (len(board), board.used("t")) == (0, Usage())
 
 
-def test_malformed_records_are_said_once_each_and_skipped(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_malformed_records_are_said_once_each_and_skipped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A process starts all the same; a flood is cut off."""
     log = LocalSeedLog(tmp_path)
     log.make_topic("seeds.tasks", 1, compacted=True)
@@ -176,9 +174,7 @@ def topic(monkeypatch: pytest.MonkeyPatch) -> Topic:
 
 def test_what_was_told_by_processes_that_are_gone_is_added_up(topic: Topic) -> None:
     topic.tell("a", claimed=5, begun=4, pages=3, seeds={"result": 2}, hosts={"h": 9}, traps={"h/N": 1})
-    topic.tell(
-        "b", begun=1, parked=3, seeds={"result": 1, "failure": 1}, hosts={"h": 1, "g": 2}, traps={"h/N": 2}
-    )
+    topic.tell("b", begun=1, parked=3, seeds={"result": 1, "failure": 1}, hosts={"h": 1, "g": 2}, traps={"h/N": 2})
     topic.send("seeds.tasks", pace_key("t", "a"), Pace(used=5).model_dump_json().encode())
     before = topic.board.used("t")
     topic.wait(560)

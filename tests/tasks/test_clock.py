@@ -19,16 +19,7 @@ from site_spider.errors import LogUnavailable
 from site_spider.service import config
 from site_spider.tasks import board
 from site_spider.tasks.board import Board, BrokerClock, TimeLimits, note_key, passed
-from site_spider.tasks.declaration import (
-    NO_TIMES,
-    NOTHING,
-    Task,
-    TaskTimes,
-    Usage,
-    changed,
-    declared,
-    phase_of,
-)
+from site_spider.tasks.declaration import NO_TIMES, NOTHING, Task, TaskTimes, Usage, changed, declared, phase_of
 from tests.in_process.engine import crawl, settings_for
 from tests.tasks.test_control import declare, desk, seeds
 
@@ -119,9 +110,7 @@ def test_a_clock_that_differs_is_said_each_time_it_is_measured(
     assert not caplog.records
 
 
-def test_a_crawl_whose_clock_is_ahead_cancels_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_crawl_whose_clock_is_ahead_cancels_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As the machine in the report: half an hour ahead, and a task that expires in a quarter of an hour."""
     monkeypatch.setattr(board.BrokerClock, "measure", lambda self: setattr(self, "ahead_seconds", 1_800.0))
     ahead = datetime.now(UTC) - timedelta(seconds=900)  # a quarter of an hour from the broker's now
@@ -228,10 +217,7 @@ def test_a_limit_that_is_changed_or_deleted_is_heard(judged: list[str]) -> None:
         limits.heard(["t"])
         clock.seconds += 1
         limits.look()
-    assert (producer.sent, known.phase("t").reason) == (
-        2,
-        "time_budget",
-    )
+    assert (producer.sent, known.phase("t").reason) == (2, "time_budget")
     known.take(Message(PLACE, 0, b"t", changed(task(), ["max_time=30s"], NOW).value()))
     limits.heard(["t"])
     assert known.phase("t").name == "running"

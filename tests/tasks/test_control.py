@@ -71,9 +71,7 @@ def test_a_budget_of_pages_is_kept_exactly_and_goes_on_when_it_is_raised(
     assert set(fetched.values()) == {1}
 
 
-def test_a_budget_of_bytes_pauses(
-    tmp_path: Path, fetched: Counter[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_budget_of_bytes_pauses(tmp_path: Path, fetched: Counter[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """The last pages are answered when the pause is known: on a busy machine all may be fetched before."""
     declare(tmp_path, max_bytes=100)
     is_paused = asyncio.Event()
@@ -123,9 +121,7 @@ def test_budgets_of_hosts_rules_and_depth_hold_for_links(
     wanted["rules"] = ["rules.test/", "rules.test/secret"]
     seeds = [(task_id, url) for task_id, urls in wanted.items() for url in urls]
     found = crawl(
-        tmp_path,
-        [{"url": f"http://{url}", "meta": {"task_id": task_id}} for task_id, url in seeds],
-        DEPTH_LIMIT=2,
+        tmp_path, [{"url": f"http://{url}", "meta": {"task_id": task_id}} for task_id, url in seeds], DEPTH_LIMIT=2
     )
     by_host = Counter(urlsplit(url).hostname for url in fetched)
     assert by_host == {"hosts.test": 11, "rules.test": 2, "b.test": 1, "deep.test": 6}
@@ -155,9 +151,7 @@ def test_progress_of_a_task_is_counted_in_the_topics(tmp_path: Path) -> None:
 SITE = [{"url": "http://host.test/", "meta": {"task_id": "t"}}]
 
 
-@pytest.mark.parametrize(
-    "change", [{"state": "paused"}, {"state": "cancelled"}, {"deny": ["/link/"]}], ids=str
-)
+@pytest.mark.parametrize("change", [{"state": "paused"}, {"state": "cancelled"}, {"deny": ["/link/"]}], ids=str)
 def test_what_waits_goes_by_the_new_state_or_rule_of_its_task(
     tmp_path: Path, fetched: Counter[str], monkeypatch: pytest.MonkeyPatch, change: dict[str, Any]
 ) -> None:

@@ -77,10 +77,7 @@ def test_dead_letters_that_are_put_back_begin_a_generation(tmp_path: Path) -> No
         value = json.dumps(seeds(1)[0]).encode()
         plain.send("seeds.dead-letters", b"host.test", value, [("origin_topic", b"seeds")]).result()
     replay = Replay(
-        log,
-        "seeds.dead-letters",
-        lambda message, reason: None,
-        lambda producer: PutBackTasks(log, producer, TOPICS),
+        log, "seeds.dead-letters", lambda message, reason: None, lambda producer: PutBackTasks(log, producer, TOPICS)
     )
     replay.run()
     assert replay.replayed == 1
@@ -227,13 +224,7 @@ def attempts(folder: Path) -> list[int]:
 def test_a_webhook_is_signed_and_kept_with_its_attempt(tmp_path: Path, receiver: Receiver) -> None:
     declare(tmp_path, webhook=receiver.url)
     produce(tmp_path)
-    crawl(
-        tmp_path,
-        [],
-        until=lambda _: attempts(tmp_path) == [204],
-        SITE_SPILL_KEY=KEY,
-        SITE_ALLOW_PRIVATE_HOSTS=True,
-    )
+    crawl(tmp_path, [], until=lambda _: attempts(tmp_path) == [204], SITE_SPILL_KEY=KEY, SITE_ALLOW_PRIVATE_HOSTS=True)
     [(_, _, headers, body)] = receiver.requests
     assert json.loads(body) == events(tmp_path)[0]
     assert headers["x-site-spider-event-id"] == "t.1"
@@ -281,9 +272,7 @@ def test_a_block_left_by_an_exception_leaves_the_task_open(tmp_path: Path) -> No
     assert (ending().is_closed, ending().sending) == (False, set())
 
 
-@pytest.mark.parametrize(
-    ("limit", "of_others"), [({"max_lag": 3}, 0), ({"task_id": "t", "max_task_lag": 3}, 20)]
-)
+@pytest.mark.parametrize(("limit", "of_others"), [({"max_lag": 3}, 0), ({"task_id": "t", "max_task_lag": 3}, 20)])
 def test_a_seed_producer_waits_while_too_many_messages_or_seeds_of_its_task_wait(
     tmp_path: Path, limit: dict[str, Any], of_others: int
 ) -> None:

@@ -13,14 +13,7 @@ from hypothesis import strategies as st
 
 from site_spider.contracts.seed_log import Partition
 from site_spider.tasks.control_log import written
-from site_spider.tasks.ending import (
-    Counting,
-    Counts,
-    Fact,
-    Producing,
-    TakenBack,
-    TaskEnding,
-)
+from site_spider.tasks.ending import Counting, Counts, Fact, Producing, TakenBack, TaskEnding
 from tests.growth import assert_grows
 from tests.tasks.world import OTHER, Mutant, Rules, Sender, Sent, Step, World, planted, run_on, settle
 
@@ -94,13 +87,7 @@ def small_worlds(rules: Rules) -> list[World]:
         met.do(step)  # it dies behind the message of the link, and before its high
     left = World({"a": ("b",)}, [Sender("s", ("a",), closes=True)], 2, 1, rules)
     left.crashes, left.reads_at_once = 2, True
-    for step in (
-        *closed,
-        ("poll", "p1", 0),
-        ("spill", "p1", 0, 0, 1),
-        ("log page", "p1", 0, 0),
-        ("end", "p1", 0, 0),
-    ):
+    for step in (*closed, ("poll", "p1", 0), ("spill", "p1", 0, 0, 1), ("log page", "p1", 0, 0), ("end", "p1", 0, 0)):
         left.do(step)
     for step in (("tally", "p1", 0), ("commit", "p1", 0), ("crash", "p1")):
         left.do(step)  # it dies when the parent of a link is complete

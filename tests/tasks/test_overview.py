@@ -97,9 +97,7 @@ def test_the_numbers_of_an_event_are_those_of_every_list(records: Records) -> No
 
 
 def test_an_undeclared_task_has_the_counts_of_the_control_log(records: Records) -> None:
-    counts = Counts(
-        {"result": 4, "spilled": 2, "moved:result": 1, "link:failure": 3}, 1, 2, pages=5, size_bytes=50
-    )
+    counts = Counts({"result": 4, "spilled": 2, "moved:result": 1, "link:failure": 3}, 1, 2, pages=5, size_bytes=50)
     records.fact(Tally(P, "w", 1, 0, 9, counts=counts))
     facts = records.facts
     assert (facts.seeds, facts.moved) == ({"result": 5}, {"spilled": 2, "returned": 1, "links": 3})
@@ -159,10 +157,7 @@ def test_the_process_that_has_done_them_says_so(tmp_path: Path) -> None:
     def until(_crawler: object) -> bool:
         nonlocal is_closed
         log = LocalSeedLog(tmp_path)
-        lag = sum(
-            part.end - (part.committed.offset if part.committed else 0)
-            for part in log.progress("seeds", GROUP)
-        )
+        lag = sum(part.end - (part.committed.offset if part.committed else 0) for part in log.progress("seeds", GROUP))
         if not lag and not is_closed:
             is_closed = True
             with closing(log.producer()) as producer:

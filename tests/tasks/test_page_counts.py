@@ -38,13 +38,9 @@ pages = st.builds(
     st.integers(-(2**63), 2**63 - 1) | st.integers(0, 5),
     st.integers(0, 2**40),
     st.booleans(),
-    st.none()
-    | st.text(max_size=20).filter(lambda text: text.isprintable())
-    | st.sampled_from(["DNS", "404"]),
+    st.none() | st.text(max_size=20).filter(lambda text: text.isprintable()) | st.sampled_from(["DNS", "404"]),
 )
-records = st.lists(
-    st.tuples(st.sampled_from(["one", "two", "é\n"]), st.lists(pages, max_size=8)), max_size=12
-)
+records = st.lists(st.tuples(st.sampled_from(["one", "two", "é\n"]), st.lists(pages, max_size=8)), max_size=12)
 
 
 class Topic:
@@ -83,8 +79,7 @@ def message(offset: int, key: bytes | None, value: bytes | None) -> Message:
 
 def messages(said: list[tuple[str, list[CountedPage]]]) -> list[Message]:
     return [
-        message(number, key_of(task_id, "w", number), written(those))
-        for number, (task_id, those) in enumerate(said)
+        message(number, key_of(task_id, "w", number), written(those)) for number, (task_id, those) in enumerate(said)
     ]
 
 
@@ -98,10 +93,7 @@ def reading(found: list[Message], wanted: list[str], told: dict[str, int] | None
 def counted(said: list[tuple[str, list[CountedPage]]], task_id: str, start: int) -> PageCounts:
     """By brute force."""
     last = {
-        page.page: page
-        for at, (of, those) in enumerate(said)
-        if of == task_id and at >= start
-        for page in those
+        page.page: page for at, (of, those) in enumerate(said) if of == task_id and at >= start for page in those
     }.values()
     reasons = [page.reason or "other" for page in last if page.reason is not None]
     return PageCounts(

@@ -32,9 +32,7 @@ class Log(LocalSeedLog):
         super().__init__(folder)
         self.starts: list[dict[Partition, int]] = []
 
-    def read(
-        self, topic: str, start: Mapping[Partition, int] | None = None, since_ms: int = 0
-    ) -> Iterator[Message]:
+    def read(self, topic: str, start: Mapping[Partition, int] | None = None, since_ms: int = 0) -> Iterator[Message]:
         self.starts.append(dict(start or {}))
         return super().read(topic, start, since_ms)
 
@@ -130,9 +128,7 @@ def test_a_record_that_names_a_later_offset_hides_nothing(
     assert desk(log).put_back("t") == 0
 
 
-def test_a_topic_that_was_made_anew_is_read_from_its_start(
-    log: Log, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_topic_that_was_made_anew_is_read_from_its_start(log: Log, caplog: pytest.LogCaptureFixture) -> None:
     """Its messages are others, whatever offsets they have."""
     park(log, 9)
     log.parked_id = "new"
@@ -141,9 +137,7 @@ def test_a_topic_that_was_made_anew_is_read_from_its_start(
     assert "made anew" in caplog.text
 
 
-def test_what_is_not_there_stays_counted_and_is_looked_for_once(
-    log: Log, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_is_not_there_stays_counted_and_is_looked_for_once(log: Log, caplog: pytest.LogCaptureFixture) -> None:
     park(log, 4, told=10)
     assert desk(log).put_back("t") == 4
     board = desk(log).board

@@ -175,11 +175,7 @@ class World:
             yield ("retract", process.name)
         yield from self._steps_of_shares(process)
         if self.dead - self.put_back and process is self.processes[0]:
-            dead = {
-                self.topic[number][offset].page
-                for number, done in enumerate(self.committed)
-                for offset in done
-            }
+            dead = {self.topic[number][offset].page for number, done in enumerate(self.committed) for offset in done}
             yield from (("put back", page) for page in sorted(dead & self.dead - self.put_back))
 
     def _steps_of_shares(self, process: Process) -> Iterator[Step]:
@@ -202,16 +198,12 @@ class World:
         if work.spilled < len(links) and not work.is_gone:
             yield from (("spill", process.name, number, offset, into) for into in range(len(self.topic)))
             if any(
-                links[work.spilled] == met.sent.page
-                for one in process.shares.values()
-                for met in one.works.values()
+                links[work.spilled] == met.sent.page for one in process.shares.values() for met in one.works.values()
             ):
                 yield ("drop", process.name, number, offset)
         if self.hops and not (work.spilled or work.is_gone or work.is_logged or work.sent.is_link):
             yield from (("hop", process.name, number, offset, into) for into in range(len(self.topic)))
-        if work.is_gone or (
-            work.spilled == len(links) and (work.is_logged or not self.rules.waits_for_pages)
-        ):
+        if work.is_gone or (work.spilled == len(links) and (work.is_logged or not self.rules.waits_for_pages)):
             yield ("end", process.name, number, offset)
         if work.spilled == len(links) and not work.is_logged and not work.is_gone:
             yield ("log page", process.name, number, offset)
@@ -267,10 +259,7 @@ class World:
         for offset in range(process.ending.read_to, len(self.log)):
             process.ending.read(offset, self.log[offset][1])
         for number, share in process.shares.items():
-            counted, tally = (
-                share.counting.read(process.ending),
-                process.ending.tallies.get(partition(number)),
-            )
+            counted, tally = (share.counting.read(process.ending), process.ending.tallies.get(partition(number)))
             for offset in counted:
                 if offset in share.works:  # a mutant may have committed it
                     work = share.works[offset]
@@ -287,10 +276,7 @@ class World:
         self._check_counts()
 
     def _has_counted_ones(self, process: Process) -> bool:
-        return any(
-            pickle.loads(pickle.dumps(share.counting)).read(process.ending)
-            for share in process.shares.values()
-        )
+        return any(pickle.loads(pickle.dumps(share.counting)).read(process.ending) for share in process.shares.values())
 
     def _do_poll(self, name: str, number: int) -> None:
         share = self._named(name).shares[number]
@@ -428,9 +414,7 @@ class World:
         words = [fact for fact in facts[told : ending.read_to] if isinstance(fact, Producing)]
         if not any(word.closes for word in words) and not ending.is_told:
             self.faults.append("the end was told of a task that nobody closed")
-        done = {
-            self.topic[number][offset].page for number, done in enumerate(self.committed) for offset in done
-        }
+        done = {self.topic[number][offset].page for number, done in enumerate(self.committed) for offset in done}
         begun_since = {fact.producer for fact in facts[ending.read_to :] if isinstance(fact, Producing)}
         senders = [s for s in self.senders if s.said_open and s.name not in begun_since]
         wanted = [page for sender in senders for page in sender.pages]

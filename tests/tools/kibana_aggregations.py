@@ -46,9 +46,7 @@ def aggregation(column: Mapping[str, Any], step: str) -> dict[str, Any] | None:
     if operation == "count" and field == "___records___":
         return None
     if operation == "filters":
-        asked = {
-            one["label"]: {"query_string": {"query": one["input"]["query"]}} for one in params["filters"]
-        }
+        asked = {one["label"]: {"query_string": {"query": one["input"]["query"]}} for one in params["filters"]}
         return {"filters": {"filters": asked}}
     if operation == "last_value":
         newest = {"size": 1, "sort": [{params["sortField"]: "desc"}], "_source": False, "fields": [field]}

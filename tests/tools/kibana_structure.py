@@ -47,12 +47,7 @@ PARAMS: dict[str, set[str]] = {
         "exclude", "includeIsRegex", "excludeIsRegex",
     },
 }  # fmt: skip
-NEEDED = {
-    "percentile": "percentile",
-    "last_value": "sortField",
-    "date_histogram": "interval",
-    "filters": "filters",
-}
+NEEDED = {"percentile": "percentile", "last_value": "sortField", "date_histogram": "interval", "filters": "filters"}
 BUCKETS = {"date_histogram", "filters", "terms"}
 TIMED = {"count", "sum"}  # that can be a rate
 VISUALIZATIONS = {
@@ -84,9 +79,7 @@ def layer_of(lens: Mapping[str, Any]) -> dict[str, Any]:
     return dict(layer)
 
 
-def _names(
-    what: str, value: Mapping[str, Any], allowed: set[str], needed: set[str] | None = None
-) -> Iterator[str]:
+def _names(what: str, value: Mapping[str, Any], allowed: set[str], needed: set[str] | None = None) -> Iterator[str]:
     needed = allowed if needed is None else needed
     yield from (f"{what}: unknown {name}" for name in value.keys() - allowed)
     yield from (f"{what}: no {name}" for name in needed - value.keys())
@@ -117,9 +110,7 @@ def _of(one: dict[str, Any]) -> Iterator[str]:
     yield from _names(name, attributes, ATTRIBUTES[kind])
     if one["coreMigrationVersion"] != "8.8.0" or one["typeMigrationVersion"] != VERSIONS[kind]:
         yield f"{name}: is newer than it need be"
-    yield from (
-        f"{name}: {field} is no string" for field in _strings(kind) if not isinstance(attributes[field], str)
-    )
+    yield from (f"{name}: {field} is no string" for field in _strings(kind) if not isinstance(attributes[field], str))
     if kind == "dashboard":
         yield from _of_dashboard(name, one)
     if kind == "search":
@@ -130,14 +121,7 @@ def _of(one: dict[str, Any]) -> Iterator[str]:
 
 def _strings(kind: str) -> tuple[str, ...]:
     return {
-        "index-pattern": (
-            "title",
-            "fields",
-            "fieldAttrs",
-            "fieldFormatMap",
-            "runtimeFieldMap",
-            "sourceFilters",
-        ),
+        "index-pattern": ("title", "fields", "fieldAttrs", "fieldFormatMap", "runtimeFieldMap", "sourceFilters"),
         "search": ("title", "description"),
         "dashboard": ("title", "description", "panelsJSON", "optionsJSON"),
     }[kind]
@@ -161,9 +145,7 @@ def _of_dashboard(name: str, one: dict[str, Any]) -> Iterator[str]:
             yield from _of_lens(where, attributes)
     if used != known.keys():
         yield f"{name}: refers to {known.keys()}, its panels to {used}"
-    yield from _of_places(
-        name, [panel["gridData"] for panel in shown], [panel["panelIndex"] for panel in shown]
-    )
+    yield from _of_places(name, [panel["gridData"] for panel in shown], [panel["panelIndex"] for panel in shown])
 
 
 def _of_places(name: str, places: list[dict[str, Any]], indices: list[str]) -> Iterator[str]:
@@ -188,9 +170,7 @@ def _of_lens(where: str, lens: dict[str, Any]) -> Iterator[str]:
         yield f"{where}: has no title, meaning or unit"
     ((identifier, layer),) = lens["state"]["datasourceStates"]["formBased"]["layers"].items()
     yield from _names(where, layer, LAYER)
-    if [reference["name"] for reference in lens["references"]] != [
-        f"indexpattern-datasource-layer-{identifier}"
-    ]:
+    if [reference["name"] for reference in lens["references"]] != [f"indexpattern-datasource-layer-{identifier}"]:
         yield f"{where}: its layer has no data view"
     if sorted(layer["columnOrder"]) != sorted(layer["columns"]):
         yield f"{where}: columns are not in order"
@@ -222,9 +202,7 @@ def _has_time(columns: Mapping[str, Any]) -> bool:
     return any(column["operationType"] == "date_histogram" for column in columns.values())
 
 
-def _of_visualization(
-    where: str, lens: dict[str, Any], identifier: str, columns: Mapping[str, Any]
-) -> Iterator[str]:
+def _of_visualization(where: str, lens: dict[str, Any], identifier: str, columns: Mapping[str, Any]) -> Iterator[str]:
     kind, shown = lens["visualizationType"], lens["state"]["visualization"]
     yield from _names(where, shown, VISUALIZATIONS[kind])
     layers = shown.get("layers", [shown])

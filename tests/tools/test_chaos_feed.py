@@ -29,9 +29,7 @@ def tasks() -> dict[str, ChaosTask]:
 
 
 @pytest.fixture
-def feed(
-    deployment: Deployment, tasks: dict[str, ChaosTask], request: pytest.FixtureRequest
-) -> Iterator[Feed]:
+def feed(deployment: Deployment, tasks: dict[str, ChaosTask], request: pytest.FixtureRequest) -> Iterator[Feed]:
     line = f"--folder {deployment.folder} --seeds {SEEDS} {request.param}"
     feed = Feed(Workload(read_options(line.split()), 80, [deployment.topic]), deployment, tasks)
     yield feed

@@ -26,11 +26,7 @@ from tools.kibana import FILE
 pytestmark = pytest.mark.xdist_group("kibana")  # they share a crawl
 EXPORT = FILE.read_text(encoding="utf-8")
 LENS = [pytest.param(lens, id=f"{board}: {lens['title']}") for board, lens in panels(EXPORT)]
-SETTINGS = {
-    "site_results*": "SITE_RESULTS_INDEX",
-    "site_items*": "SITE_ITEMS_INDEX",
-    "site_stats*": "SITE_STATS_INDEX",
-}
+SETTINGS = {"site_results*": "SITE_RESULTS_INDEX", "site_items*": "SITE_ITEMS_INDEX", "site_stats*": "SITE_STATS_INDEX"}
 VIEWS = {
     one["id"]: SETTINGS.get(one["attributes"]["title"])
     for one in map(json.loads, EXPORT.splitlines()[:-1])
@@ -53,9 +49,7 @@ class Pages(BaseHTTPRequestHandler):
         )
         self.send_response(status)
         self.send_header("Location", "/a")
-        self.send_header(
-            "Content-Type", "text/plain" if self.path == "/robots.txt" else "text/html; charset=utf-8"
-        )
+        self.send_header("Content-Type", "text/plain" if self.path == "/robots.txt" else "text/html; charset=utf-8")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -83,13 +77,7 @@ def crawled(tmp_path_factory: pytest.TempPathFactory, elasticsearch_hosts: str) 
         site, nobody = f"http://127.0.0.1:{server.server_port}", f"http://127.0.0.1:{closed.getsockname()[1]}"
         seeds: list[Any] = [
             {"url": url, "meta": {"task_id": "spring"}}
-            for url in (
-                f"{site}/start",
-                f"{site}/503",
-                f"{site}/private",
-                f"{nobody}/",
-                "http://nohost.invalid/",
-            )
+            for url in (f"{site}/start", f"{site}/503", f"{site}/private", f"{nobody}/", "http://nohost.invalid/")
         ]
         found = crawl(
             tmp_path_factory.mktemp("crawl"),
@@ -148,10 +136,7 @@ def test_the_columns_of_a_search_are_fields(crawled: dict[str, str]) -> None:
             asked = search["attributes"]["columns"]
             assert client.field_caps(index=index, fields=asked)["fields"].keys() >= set(asked)
             answer = client.search(
-                index=index,
-                query={"simple_query_string": {"query": "cafe"}},
-                sort=[{field: order}],
-                fields=asked,
+                index=index, query={"simple_query_string": {"query": "cafe"}}, sort=[{field: order}], fields=asked
             )
             assert answer["hits"]["total"]["value"] > 0
             for column in asked:

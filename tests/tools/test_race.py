@@ -17,15 +17,7 @@ from lxml import html
 
 from tools.race import contestants, heat, report
 from tools.race.__main__ import read_options
-from tools.race.contestants import (
-    CONTESTANTS,
-    Compiled,
-    FileContestant,
-    Heat,
-    HeatFailed,
-    Toolchain,
-    ToolchainMissing,
-)
+from tools.race.contestants import CONTESTANTS, Compiled, FileContestant, Heat, HeatFailed, Toolchain, ToolchainMissing
 from tools.race.heat import Cores, Figures, Meter, Reading, reckoned
 from tools.race.site import Track
 from tools.race.workload import WORKLOADS, Workload
@@ -296,6 +288,4 @@ def test_the_sources_pin_all_that_they_need(name: str) -> None:
         required = re.findall(r"^(?:require|\t)\s*(\S+ v\S+)", module, re.MULTILINE)
         assert required
         assert "replace" not in module
-        assert [
-            one for one in required if not re.search(f"^{re.escape(one)}(?:/go.mod)? h1:", sums, re.M)
-        ] == []
+        assert [one for one in required if not re.search(f"^{re.escape(one)}(?:/go.mod)? h1:", sums, re.M)] == []

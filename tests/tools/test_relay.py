@@ -11,13 +11,7 @@ from contextlib import suppress
 import pytest
 from confluent_kafka import Producer
 
-from tools.deployment.relay import (
-    LONGEST_DELAY_SECONDS,
-    SHORTEST_DELAY_SECONDS,
-    Fault,
-    Relay,
-    kafka_relays,
-)
+from tools.deployment.relay import LONGEST_DELAY_SECONDS, SHORTEST_DELAY_SECONDS, Fault, Relay, kafka_relays
 
 
 class Echo:

@@ -36,12 +36,7 @@ def packages_of_tests_alone() -> set[str]:
 def run_without_those(code: str) -> subprocess.CompletedProcess[str]:
     hidden = f"import sys\nsys.modules.update(dict.fromkeys({sorted(packages_of_tests_alone())!r}))\n"
     return subprocess.run(
-        [sys.executable, "-c", hidden + code],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
+        [sys.executable, "-c", hidden + code], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
     )
 
 
@@ -64,9 +59,7 @@ for program in {_PROGRAMS!r}:
         print(program, "ended with", ended.code)
 """)
     assert ended.returncode == 0, ended.stderr
-    assert [
-        line for line in ended.stderr.splitlines() if "RuntimeWarning" not in line and line[:1] != " "
-    ] == []
+    assert [line for line in ended.stderr.splitlines() if "RuntimeWarning" not in line and line[:1] != " "] == []
     for program in _PROGRAMS:
         assert f"{program} ended with 0" in ended.stdout
     assert ended.stdout.count("usage: ") == len(_PROGRAMS)

@@ -106,9 +106,7 @@ def test_chunks_add_up_to_the_page(site: Site) -> None:
         ("br", brotli.decompress),
     ],
 )
-def test_compressed_pages_unpack_to_the_expected_text(
-    site: Site, name: str, unpack: Callable[[bytes], bytes]
-) -> None:
+def test_compressed_pages_unpack_to_the_expected_text(site: Site, name: str, unpack: Callable[[bytes], bytes]) -> None:
     with Client(site) as client:
         _, headers, body = client.ask(f"/compressed/{name}/x")
     assert headers["content-encoding"] == [name.removesuffix("-raw")]
@@ -159,9 +157,7 @@ def test_a_post_is_echoed_and_repeated_header_lines_are_kept(site: Site) -> None
 def test_the_record_tells_every_request(site: Site) -> None:
     with Client(site, 2) as client:
         _, _, body = client.ask("/page/recorded", headers="User-Agent: me\r\nCookie: a=1\r\n")
-    found = wait_until(
-        lambda: [entry for entry in site.entries() if entry.path == "/page/recorded"], 300, "the entry"
-    )
+    found = wait_until(lambda: [entry for entry in site.entries() if entry.path == "/page/recorded"], 300, "the entry")
     (entry,) = found
     assert entry.url == site.url("/page/recorded", 2)
     assert (entry.method, entry.kind, entry.status, entry.body_bytes) == ("GET", "page", 200, len(body))

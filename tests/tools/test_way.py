@@ -23,9 +23,7 @@ def test_each_way_names_the_files_that_it_must_pass() -> None:
     command = [sys.executable, "-m", "tools.measure.way", "--functions"]
     told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900, check=True).stdout
     parts = re.split(r"^(\w+): (\d+) files, (\d+) functions.*$", told, flags=re.MULTILINE)
-    ways = {
-        parts[at]: (int(parts[at + 1]), int(parts[at + 2]), parts[at + 3]) for at in range(1, len(parts), 4)
-    }
+    ways = {parts[at]: (int(parts[at + 1]), int(parts[at + 2]), parts[at + 3]) for at in range(1, len(parts), 4)}
     assert list(ways) == ["plain", "link", "retry", "pause", "resume"]
     for files, functions, text in ways.values():
         assert len(re.findall(r"^ {2,5}\d+ \S+\.py", text, re.MULTILINE)) == files
@@ -52,9 +50,7 @@ def test_the_calls_of_a_page_are_counted_by_owner() -> None:
     assert len(told.splitlines()) <= 40
 
 
-def test_a_crawl_that_ends_by_an_error_is_not_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_crawl_that_ends_by_an_error_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Broken(AsyncCrawlerRunner):
         def create_crawler(self, *_arguments: Any) -> Any:
             raise OSError("no crawl today")

@@ -19,13 +19,9 @@ from tools.chaos.storm import ChaosRun, Stage, Storm
 from tools.program import EXIT_INTERRUPTED, interrupt_by_signals, say
 
 Row = tuple[str, object]
-_LINE = re.compile(
-    r"(?P<time>\d+\.\d{3}) (?P<pid>\d+) \S+ \S+ \[(?P<name>[^]]*)\] (?P<level>[A-Z]+): (?P<text>.*)"
-)
+_LINE = re.compile(r"(?P<time>\d+\.\d{3}) (?P<pid>\d+) \S+ \S+ \[(?P<name>[^]]*)\] (?P<level>[A-Z]+): (?P<text>.*)")
 _ASSIGNED = re.compile(r"Assigned: (?!nothing$)")
-_ENDED = re.compile(
-    r"crawl_spider\.sh: process \d+ (?P<how>ended with exit code \d+|was killed by signal (?!KILL)\w+)"
-)
+_ENDED = re.compile(r"crawl_spider\.sh: process \d+ (?P<how>ended with exit code \d+|was killed by signal (?!KILL)\w+)")
 _AWAY = ("exit code 69", "exit code 75")  # of `scrapy crawl`: a server is away
 _TOLD = re.compile(r"The crawl cannot go on: Kafka |Cannot start: |FATAL .*fenced by other")  # go with those
 _MOST_LINES = 12

@@ -177,9 +177,7 @@ class Check:
             self.complain("the end of a task that there is not", name)
         self._add_rows(tasks.values(), told)
 
-    def _wrong_counts(
-        self, task: ChaosTask, event: Mapping[str, Any], *, one_page_a_seed: bool
-    ) -> Iterator[str]:
+    def _wrong_counts(self, task: ChaosTask, event: Mapping[str, Any], *, one_page_a_seed: bool) -> Iterator[str]:
         seeds = dict(event["seeds"])
         total, pages, documents = seeds.pop("total", 0), event["pages"], self.documents[task.name]
         if total != sum(seeds.values()):
@@ -206,9 +204,7 @@ class Check:
             self.rows.append(("ends told twice, byte for byte", again))
 
 
-def _wrong_time(
-    task: ChaosTask, end: ToldEnd, urls: Iterable[str], first: Mapping[str, float]
-) -> Iterator[str]:
+def _wrong_time(task: ChaosTask, end: ToldEnd, urls: Iterable[str], first: Mapping[str, float]) -> Iterator[str]:
     event = end.event
     if event.get("generation") != 1:
         yield f"it is of generation {event.get('generation')}"

@@ -112,9 +112,7 @@ class Feed:
     LOOK_SECONDS = 0.2
     FLUSH_SECONDS = 60.0
 
-    def __init__(
-        self, workload: Workload, deployment: Deployment, tasks: dict[str, ChaosTask] | None
-    ) -> None:
+    def __init__(self, workload: Workload, deployment: Deployment, tasks: dict[str, ChaosTask] | None) -> None:
         self.count = 0  # seeds that are durable
         self._workload = workload
         self._topics = CrawlTopics.beside(deployment.scrapy_settings)

@@ -59,9 +59,7 @@ class Run:
         return self.log.read_text(errors="replace")
 
     def wait_assigned(self) -> None:
-        wait_until(
-            lambda: "Assigned: " in self.text() or self.process.poll() is not None, 300, "an assignment"
-        )
+        wait_until(lambda: "Assigned: " in self.text() or self.process.poll() is not None, 300, "an assignment")
 
     def terminate(self) -> None:
         self.process.send_signal(signal.SIGTERM)

@@ -297,9 +297,7 @@ async def called(folder: Path, site: Site, pages: int) -> Calls:
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        prog="python -m tools.measure.way",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        prog="python -m tools.measure.way", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("ways", nargs="*", metavar="WAY", help=f"of {', '.join(WAYS)} (all)")
     parser.add_argument("--functions", action="store_true", help="names them too")

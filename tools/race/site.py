@@ -148,9 +148,7 @@ async def serve(certificate: str) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)
     plain = await loop.create_server(lambda: Connection(site, "http"), "0.0.0.0", 0, backlog=4096)
-    secure = await loop.create_server(
-        lambda: Connection(site, "https"), "0.0.0.0", 0, backlog=4096, ssl=context
-    )
+    secure = await loop.create_server(lambda: Connection(site, "https"), "0.0.0.0", 0, backlog=4096, ssl=context)
     ports = [server.sockets[0].getsockname()[1] for server in (plain, secure)]
     print(*ports, flush=True)
     await asyncio.Event().wait()

@@ -78,23 +78,11 @@ def bad_messages(port: int) -> list[BadMessage]:
         ("invalid UTF-8", b'{"url": "http://127.0.1.1/never/\xff\xfe"}', r"UTF-?8|decode"),
         ("top level list", b'["http://127.0.1.1/never/list"]', r"object|list"),
         ("duplicate keys", seed("dup")[:-1] + b', "url": "http://127.0.1.1/"}', r"duplicate|twice"),
-        (
-            "very long number",
-            seed("digits")[:-1] + b', "priority": %b}' % (b"9" * 5000),
-            r"digit|number|large",
-        ),
+        ("very long number", seed("digits")[:-1] + b', "priority": %b}' % (b"9" * 5000), r"digit|number|large"),
         ("deep lists", b"[" * 100_000, r"nest|deep|JSON|large"),
-        (
-            "1 MB, nearly all of it URL",
-            seed("big", url=f"http://{place}/never/{'x' * 990_000}"),
-            r"large|url",
-        ),
+        ("1 MB, nearly all of it URL", seed("big", url=f"http://{place}/never/{'x' * 990_000}"), r"large|url"),
         ("no URL", b'{"meta": {"url_id": "bad-no-url"}}', r"url"),
-        (
-            "body that does not fit",
-            seed("fit", method="POST", body="漢字", _encoding="latin-1"),
-            r"body|encod",
-        ),
+        ("body that does not fit", seed("fit", method="POST", body="漢字", _encoding="latin-1"), r"body|encod"),
     ]
     for name, url in _URLS.items():
         given = url.format(place) if isinstance(url, str) else url
@@ -102,7 +90,6 @@ def bad_messages(port: int) -> list[BadMessage]:
     found += [(f"wrong {name}", seed(name, **{name: value}), name) for name, value in _FIELDS.items()]
     found += [(f"meta {name}", seed(name, meta={name: value}), name) for name, value in _META.items()]
     found += [
-        (f"header {name}", seed(name, headers={name: "example.test"}), name)
-        for name in ("Host", "Proxy-Authorization")
+        (f"header {name}", seed(name, headers={name: "example.test"}), name) for name in ("Host", "Proxy-Authorization")
     ]
     return [BadMessage(name, None if n % 9 == 8 else KEY, *more) for n, (name, *more) in enumerate(found)]

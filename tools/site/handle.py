@@ -96,9 +96,7 @@ class Site:
     def url(self, path: str, host: int = 0) -> str:
         return f"http://{host_name(host)}:{self.port}{path}"
 
-    def seeds(
-        self, count: int = 5000, rng_seed: int = 0, only: frozenset[str] | None = None
-    ) -> list[PlannedSeed]:
+    def seeds(self, count: int = 5000, rng_seed: int = 0, only: frozenset[str] | None = None) -> list[PlannedSeed]:
         """A mix of seeds over all kinds of page, or over some kinds."""
         return plan(self.port, count, self.hosts, rng_seed, only)
 

@@ -137,9 +137,7 @@ PAGES |= {
     "large": _large,  # 3 MB
     # no Content-Type: /untyped/html/1, /untyped/binary/1
     "untyped": lambda ask: (
-        of_text(ordinary(ask.target), ())
-        if ask.parts[1] == "html"
-        else Answer(body=PNG + EVERY_BYTE, text=None)
+        of_text(ordinary(ask.target), ()) if ask.parts[1] == "html" else Answer(body=PNG + EVERY_BYTE, text=None)
     ),
     "chunked": _of_word(framing=Framing.CHUNKED),
     "until-close": _of_word(framing=Framing.CLOSE, close=True, http_version="1.0"),
@@ -156,9 +154,7 @@ PAGES |= {
         else of_text(ordinary(ask.target))
     ),
     # /loop/a/x and /loop/b/x point at each other, /loop/self/x at itself
-    "loop": lambda ask: _to(
-        302, f"/loop/{ {'a': 'b', 'b': 'a', 'self': 'self'}[ask.parts[1]] }/{ask.identity}"
-    ),
+    "loop": lambda ask: _to(302, f"/loop/{ {'a': 'b', 'b': 'a', 'self': 'self'}[ask.parts[1]] }/{ask.identity}"),
     # a redirect status without Location is a final answer: /nowhere/302/x
     "nowhere": lambda ask: of_text("<p>Moved, but where?</p>", HTML, int(ask.parts[1])),
     "to-echo": lambda ask: _to(int(ask.parts[1]), f"/echo/{ask.identity}"),
@@ -173,12 +169,7 @@ def _status(ask: Ask, code: int) -> Answer:
 
 ODD_LINES: dict[str, Lines] = {
     "names": (("X-!#$%&'*+-.^_`|~9", "token characters"), ("x-lower-case", "yes"), ("X-UPPER", "yes")),
-    "values": (
-        ("X-Empty", ""),
-        ("X-Blanks", "  inside  it  "),
-        ("X-Quoted", 'a="b; c", d:e'),
-        ("X-Tab", "a\tb"),
-    ),
+    "values": (("X-Empty", ""), ("X-Blanks", "  inside  it  "), ("X-Quoted", 'a="b; c", d:e'), ("X-Tab", "a\tb")),
     "long": (("X-Long", "v" * 6000),),
     "many": tuple((f"X-Line-{index}", str(index)) for index in range(80)),
     "bytes": (("X-Bytes", "na\xefve caf\xe9"),),
@@ -369,9 +360,7 @@ WIDTH = 3
 LAST_LEVEL = 5
 
 
-def _page(
-    ask: Ask, anchors: list[str], follow: Set[str], maybe: Set[str] = frozenset(), head: str = ""
-) -> Answer:
+def _page(ask: Ask, anchors: list[str], follow: Set[str], maybe: Set[str] = frozenset(), head: str = "") -> Answer:
     items = "\n".join(f"<li>{anchor}</li>" for anchor in anchors)
     links, optional_links = (frozenset(ask.url(path) for path in paths) for paths in (follow, maybe))
     text = html(f"Graph {ask.target}", f"{paragraphs(ask.target, 3)}\n<ul>\n{items}\n</ul>", head)

@@ -67,11 +67,7 @@ KINDS: dict[str, Kind] = {
     "page": _fixed("/page/{}"),
     "style": _style,
     "odd-url": _fixed(
-        "/page/größe/{}",
-        "/page/{}?a=1&b=%2Fx",
-        "/page/%C3%BC/{}#part",
-        "/page/a%20b;c,d/{}",
-        "/page/~x(1)/{}?q=ä",
+        "/page/größe/{}", "/page/{}?a=1&b=%2Fx", "/page/%C3%BC/{}#part", "/page/a%20b;c,d/{}", "/page/~x(1)/{}?q=ä"
     ),
     "head": _fixed("/page/{}", "/compressed/gzip/{}", "/large/{}", "/chunked/{}", method="HEAD"),
     "head-missing": _fixed("/status/404/{}", method="HEAD"),

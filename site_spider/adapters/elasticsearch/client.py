@@ -224,9 +224,7 @@ class ElasticsearchOptions:
 
     def refused(self, reason: str, remedy: str) -> ConfigError:
         """The error to raise when waiting would not help."""
-        return ConfigError(
-            f"{HOSTS} is {self.address!r}, which cannot be used: {reason}. Set in {OPTIONS} {remedy}."
-        )
+        return ConfigError(f"{HOSTS} is {self.address!r}, which cannot be used: {reason}. Set in {OPTIONS} {remedy}.")
 
 
 def _quieten_client() -> None:
@@ -235,10 +233,7 @@ def _quieten_client() -> None:
     A warning that the server sends would be printed raw, and each new one kept for ever.
     """
     warnings.simplefilter("ignore", ElasticsearchWarning)
-    for name, level in (
-        ("elastic_transport.transport", logging.WARNING),
-        ("elastic_transport", logging.ERROR),
-    ):
+    for name, level in (("elastic_transport.transport", logging.WARNING), ("elastic_transport", logging.ERROR)):
         client_logger = logging.getLogger(name)
         if client_logger.level == logging.NOTSET:  # else somebody wants to see them
             client_logger.setLevel(level)
@@ -271,9 +266,7 @@ def _checked(number: int, host: str) -> str:
     except ValueError:
         complete = False
     if not complete:
-        raise ConfigError(
-            f"{HOSTS} cannot be used: number {number} must be http://host:port or https://host:port."
-        )
+        raise ConfigError(f"{HOSTS} cannot be used: number {number} must be http://host:port or https://host:port.")
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
 
 
@@ -535,9 +528,7 @@ def _mappings(answer: object) -> Iterator[tuple[str, Mapping[str, Any]]]:
             yield str(index), mappings
 
 
-def closing_changes(
-    answer: object, field: str, wanted: Mapping[str, Any]
-) -> Iterator[tuple[str, dict[str, Any]]]:
+def closing_changes(answer: object, field: str, wanted: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     """The change to the properties of each index, in an answer about mappings, that makes fields of `field`.
 
     `wanted` is the mapping of one that is not there yet. What is mapped already stays.

@@ -62,9 +62,7 @@ def _conditional(found: list[Any], name: str, changes: Mapping[str, tuple[str | 
 
 def _of_host(host: str) -> Query:
     fields = ("_page.url", "_page.url.keyword")
-    return {
-        "bool": {"should": [{"prefix": {field: begin}} for field in fields for begin in beginnings_of(host)]}
-    }
+    return {"bool": {"should": [{"prefix": {field: begin}} for field in fields for begin in beginnings_of(host)]}}
 
 
 PAGE_DOCUMENTS = 100  # a page is held in memory whole, and a body may have megabytes

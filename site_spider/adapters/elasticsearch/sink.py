@@ -20,12 +20,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
 from elastic_transport import TlsError
-from elasticsearch import (
-    ApiError,
-    AsyncElasticsearch,
-    AuthenticationException,
-    UnsupportedProductError,
-)
+from elasticsearch import ApiError, AsyncElasticsearch, AuthenticationException, UnsupportedProductError
 
 from site_spider import runtime
 from site_spider.adapters.elasticsearch.client import (
@@ -60,8 +55,7 @@ from site_spider.results.document import absent, encode, is_marked, looked_at, s
 
 MOST_CHARACTERS: Final = 200_000  # of mark-up that is looked at: about 10 ms
 _MARKUP: Final = re.compile(
-    r"<!--.*?(?:-->|\Z)|<(script|style)\b.*?(?:</\1[^>]*>|\Z)|</?[a-z!?][^>]*(?:>|\Z)",
-    re.DOTALL | re.IGNORECASE,
+    r"<!--.*?(?:-->|\Z)|<(script|style)\b.*?(?:</\1[^>]*>|\Z)|</?[a-z!?][^>]*(?:>|\Z)", re.DOTALL | re.IGNORECASE
 )
 _COMBINING: Final = re.compile("[\u0300-\u036f]")
 
@@ -259,10 +253,7 @@ async def over_stored(client: AsyncElasticsearch, index: str, records: Sequence[
     """The records as they are written over what is stored. Raises like the client, and UnexpectedResponse."""
     names = {name for record in records if is_marked(record.document) for name in absent(record.document)}
     stored = await _ask(client, index, [id_of(record) for record in records], names) if names else {}
-    return [
-        replace(record, document=settled(stored.get(id_of(record), {}), record.document))
-        for record in records
-    ]
+    return [replace(record, document=settled(stored.get(id_of(record), {}), record.document)) for record in records]
 
 
 async def _ask(client: AsyncElasticsearch, index: str, keys: Sequence[str], names: Iterable[str]) -> _Stored:

@@ -102,9 +102,7 @@ class HBaseResults:
 
     def _key_of(self, url_id: str) -> bytes:
         if (key := self._layout.key_of(url_id)) is None:
-            raise ConfigError(
-                f"SITE_HBASE_ROW_KEY is {self._options.row_key!r}: no row is found by its url_id."
-            )
+            raise ConfigError(f"SITE_HBASE_ROW_KEY is {self._options.row_key!r}: no row is found by its url_id.")
         return key
 
     def close(self) -> None:

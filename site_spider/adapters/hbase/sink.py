@@ -113,11 +113,7 @@ class RowLayout:
             url_id = url_id.partition(separator)[2]
         document: dict[str, Any] = {"url_id": url_id}
         for column, value in cells.items():
-            if (
-                not column.startswith(PREFIX)
-                or column == _MARK
-                or (column in (_TRUNCATED, _BYTES) and not value)
-            ):
+            if not column.startswith(PREFIX) or column == _MARK or (column in (_TRUNCATED, _BYTES) and not value):
                 continue
             if column == _BYTES:
                 document[_BASE64] = b64encode(value).decode("ascii")
@@ -226,9 +222,7 @@ def _is_result(row: Row) -> bool:
 
 
 def _empty(row: Row) -> list[str]:
-    return [
-        name for column, value in row.cells.items() if not value and (name := _name(column)) not in ALWAYS
-    ]
+    return [name for column, value in row.cells.items() if not value and (name := _name(column)) not in ALWAYS]
 
 
 def _name(column: bytes) -> str:
@@ -252,14 +246,7 @@ OPEN_TIMEOUT_SECONDS = 10.0
 IDLE_SECONDS = 30.0  # the server closes a connection after 60 s without a call
 
 # GZ is the one compression that every server has, without native libraries.
-SCHEMA = {
-    FAMILY: {
-        "max_versions": 1,
-        "compression": "GZ",
-        "bloom_filter_type": "ROW",
-        "block_cache_enabled": True,
-    }
-}
+SCHEMA = {FAMILY: {"max_versions": 1, "compression": "GZ", "bloom_filter_type": "ROW", "block_cache_enabled": True}}
 
 
 class _Refusal(Exception):
@@ -413,9 +400,7 @@ class HBaseTable:
         over = [settled(row, stored.get(row.key, {})) for row in rows]
         connection.put(self._name, [(row.key, row.cells) for row in over])
 
-    def _put_shortened(
-        self, place: _NumberedRow, refusal: _Refusal, deadline: float
-    ) -> list[tuple[int, Verdict]]:
+    def _put_shortened(self, place: _NumberedRow, refusal: _Refusal, deadline: float) -> list[tuple[int, Verdict]]:
         """The server's limit is lower than SITE_HBASE_CELL_BYTES: half the body is better than none."""
         number, row = place
         if not refusal.too_large or not row.content_bytes:

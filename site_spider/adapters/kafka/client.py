@@ -197,9 +197,7 @@ def _checked_brokers(text: str) -> str:
 
 
 def _checked_options(given: Mapping[str, Any]) -> dict[str, Any]:
-    checked = {
-        name: str(value).lower() if isinstance(value, bool) else value for name, value in given.items()
-    }
+    checked = {name: str(value).lower() if isinstance(value, bool) else value for name, value in given.items()}
     for name, value in checked.items():
         if not isinstance(value, str | int | float):
             raise ConfigError(f"SITE_KAFKA_OPTIONS sets {name} to what is not text, a number or a boolean.")
@@ -278,10 +276,7 @@ class BrokerHealth:
         self._suspected = False
         self._next_probe = 0.0
         self._outage = Outage(
-            logger,
-            f"{where} does not answer {who}, which tries until it does",
-            f"{where} answers {who} again",
-            level,
+            logger, f"{where} does not answer {who}, which tries until it does", f"{where} answers {who} again", level
         )
 
     @property

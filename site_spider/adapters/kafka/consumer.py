@@ -18,14 +18,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as RawMessage
 
 from site_spider import runtime
-from site_spider.adapters.kafka.client import (
-    MISSING,
-    BrokerHealth,
-    Certificates,
-    KafkaConfig,
-    is_fatal,
-    to_message,
-)
+from site_spider.adapters.kafka.client import MISSING, BrokerHealth, Certificates, KafkaConfig, is_fatal, to_message
 from site_spider.adapters.kafka.membership import KafkaAssignment, MemberSlot, OwnerWatch, listed
 from site_spider.adapters.kafka.positions import Answered, KafkaCommits, TopicIds
 from site_spider.adapters.kafka.transactions import KafkaTransactions, Transactions
@@ -107,9 +100,7 @@ class Gaps:
         self._open: dict[Partition, tuple[int, int]] = {}  # gaps that nothing is known about
         self._ask_at: dict[Partition, float] = {}
 
-    def saw(
-        self, partition: Partition, offset: int, following: int, assignment: int, begins_at: int | None
-    ) -> None:
+    def saw(self, partition: Partition, offset: int, following: int, assignment: int, begins_at: int | None) -> None:
         """Everything below `offset` was handed out or is not there, and `following` is due next.
 
         `assignment` is its number, and `begins_at` what was committed then.
@@ -368,9 +359,7 @@ class KafkaConsumer(seed_log.TransactionalConsumer):
     def _see_to_owners(self) -> None:
         if self._assignment.is_to_rejoin:
             self._assignment.rejoin()
-        elif not self._health.suspected and self._owners.is_to_rejoin(
-            self._client.memberid(), runtime.monotonic()
-        ):
+        elif not self._health.suspected and self._owners.is_to_rejoin(self._client.memberid(), runtime.monotonic()):
             self._assignment.announce_ends(self._prefetch)
             self._assignment.give_up_all()
             self._assignment.rejoin()
@@ -397,9 +386,7 @@ class KafkaConsumer(seed_log.TransactionalConsumer):
             return answered(None)
         return self._commits.begin(self._client, self._ids.signed(positions), answered)
 
-    def commit_with(
-        self, items: Sequence[Item], positions: Mapping[Partition, Position]
-    ) -> Mapping[int, str]:
+    def commit_with(self, items: Sequence[Item], positions: Mapping[Partition, Position]) -> Mapping[int, str]:
         assert self._transactions is not None
         self._check(positions)
         return self._transactions.run(items, self._ids.signed(positions))
@@ -412,16 +399,12 @@ class KafkaConsumer(seed_log.TransactionalConsumer):
         """Raises LogUnavailable when a commit cannot be, without waiting for servers that are away."""
         self._check_assigned(positions)
         if (self._health.suspected or self._commits.is_late) and not self._health.answers():
-            raise LogSilent(
-                f"Kafka does not answer, so group {self._group} cannot commit: {self._health.detail}."
-            )
+            raise LogSilent(f"Kafka does not answer, so group {self._group} cannot commit: {self._health.detail}.")
 
     def _check_assigned(self, positions: Mapping[Partition, Position]) -> None:
         foreign = [partition for partition in positions if partition not in self._assignment]
         if foreign:
-            raise LogUnavailable(
-                f"Group {self._group} cannot commit {listed(foreign)} here: not assigned (any more)."
-            )
+            raise LogUnavailable(f"Group {self._group} cannot commit {listed(foreign)} here: not assigned (any more).")
 
     def pause(self, partitions: Sequence[Partition]) -> None:
         """Partitions that were revoked meanwhile are ignored."""

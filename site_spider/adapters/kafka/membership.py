@@ -81,9 +81,7 @@ class GroupAssignment:
         return any(member.startswith(f"{name}-") for member in self.owned)
 
 
-def assignment_of(
-    admin: AdminClient, group: str, topics: Sequence[str], seconds: float
-) -> GroupAssignment | None:
+def assignment_of(admin: AdminClient, group: str, topics: Sequence[str], seconds: float) -> GroupAssignment | None:
     """Who has what; waits for the answer. None when the servers do not tell."""
     found = described(admin, group, seconds)
     if found is None:
@@ -350,9 +348,7 @@ class KafkaAssignment:
         try:
             positions = self._committed(client, raw, _LEARN_TIMEOUT_SECONDS) if raw else {}
         except KafkaException as error:
-            logger.warning(
-                "The committed positions of %s cannot be read yet: %s", listed(to_ours(raw)), error
-            )
+            logger.warning("The committed positions of %s cannot be read yet: %s", listed(to_ours(raw)), error)
             client.incremental_assign(raw)
             client.pause(raw)
             self._unlearned_since = runtime.monotonic()
@@ -409,9 +405,7 @@ class KafkaAssignment:
         self._ends.clear()
         self._unlearned.clear()
 
-    def _commit_before_leaving(
-        self, positions: Mapping[Partition, Position], patience_seconds: float
-    ) -> None:
+    def _commit_before_leaving(self, positions: Mapping[Partition, Position], patience_seconds: float) -> None:
         """Try a few times; while the group rebalances for as long as the patience lasts."""
         deadline = runtime.monotonic() + patience_seconds
         for attempt in itertools.count(1):

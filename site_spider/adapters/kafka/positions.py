@@ -26,9 +26,7 @@ from site_spider.errors import GroupRebalances, LogSilent, LogUnavailable
 LATE_SECONDS = 2.0  # then the servers are asked something before a thread waits for them
 
 _REBALANCING = frozenset({KafkaError.REBALANCE_IN_PROGRESS, KafkaError.ILLEGAL_GENERATION})
-_THROWN_OUT = frozenset(
-    {KafkaError.UNKNOWN_MEMBER_ID, KafkaError.FENCED_INSTANCE_ID, KafkaError._ASSIGNMENT_LOST}
-)
+_THROWN_OUT = frozenset({KafkaError.UNKNOWN_MEMBER_ID, KafkaError.FENCED_INSTANCE_ID, KafkaError._ASSIGNMENT_LOST})
 
 Answered = Callable[[LogUnavailable | None], None]
 
@@ -96,13 +94,9 @@ class KafkaCommits:
     def _refused(self, error: KafkaError) -> LogUnavailable:
         said = f"Kafka refused a commit of group {self._group}: {error.str()}"
         if error.code() in _REBALANCING:
-            return GroupRebalances(
-                f"{said} (the group is rebalancing; trying again after the next poll helps)."
-            )
+            return GroupRebalances(f"{said} (the group is rebalancing; trying again after the next poll helps).")
         if error.code() in _THROWN_OUT:
-            return LogUnavailable(
-                f"{said} (the group went on without this member, so its partitions are lost)."
-            )
+            return LogUnavailable(f"{said} (the group went on without this member, so its partitions are lost).")
         if error.code() < 0:  # the client's own words
             return LogSilent(f"Kafka did not answer a commit of group {self._group}: {error.str()}.")
         return LogUnavailable(f"{said} (trying again may help).")
@@ -203,9 +197,7 @@ class TopicIds:
     def signed(self, positions: Mapping[Partition, Position]) -> dict[Partition, Position]:
         """The same with the ids of their topics."""
         return {
-            one: Position(at.offset, f"{self._ids[one.topic]}|{at.metadata}")
-            if self._ids.get(one.topic)
-            else at
+            one: Position(at.offset, f"{self._ids[one.topic]}|{at.metadata}") if self._ids.get(one.topic) else at
             for one, at in positions.items()
         }
 

@@ -105,9 +105,7 @@ class KafkaProducer(seed_log.Producer):
         self._thread = runtime.Thread(target=self._serve, name="site-kafka-producer", daemon=True)
         self._thread.start()
 
-    def send(
-        self, topic: str, key: bytes | None, value: bytes | None, headers: Headers = ()
-    ) -> Future[MessagePlace]:
+    def send(self, topic: str, key: bytes | None, value: bytes | None, headers: Headers = ()) -> Future[MessagePlace]:
         future: Future[MessagePlace] = Future()
         future.set_running_or_notify_cancel()  # from here on nobody can take it back
         outgoing = _ProducerRecord(topic, key, value, list(headers), future)
@@ -276,9 +274,7 @@ class KafkaProducer(seed_log.Producer):
             self._finish(outgoing.future, error.args[0])
         except (TypeError, ValueError) as error:
             if self._is_mine(outgoing.future):
-                outgoing.future.set_exception(
-                    SinkRejected(f"Kafka's client cannot send this message: {error}.")
-                )
+                outgoing.future.set_exception(SinkRejected(f"Kafka's client cannot send this message: {error}."))
         return True
 
     def _is_mine(self, future: Future[MessagePlace]) -> bool:

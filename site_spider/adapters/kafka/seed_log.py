@@ -80,15 +80,12 @@ class KafkaTopicReader(TopicReader):
         try:
             parts = self._client.assignment()
             bounds = {
-                part.partition: self._client.get_watermark_offsets(part, timeout=_ANSWER_SECONDS)
-                for part in parts
+                part.partition: self._client.get_watermark_offsets(part, timeout=_ANSWER_SECONDS) for part in parts
             }
         except KafkaException as error:
             raise self.words.unavailable(error) from error
         self._ends = {
-            number: high
-            for number, (low, high) in bounds.items()
-            if high > max(low, self._next.get(number, 0))
+            number: high for number, (low, high) in bounds.items() if high > max(low, self._next.get(number, 0))
         }
 
     def poll(self, timeout_seconds: float) -> list[Message]:
@@ -196,9 +193,7 @@ class _Authorized(NamedTuple):
     exists: bool = True
 
 
-def granted(
-    admin: AdminClient, config: KafkaConfig, rights: Sequence[Right], seconds: float
-) -> list[Granted]:
+def granted(admin: AdminClient, config: KafkaConfig, rights: Sequence[Right], seconds: float) -> list[Granted]:
     """As SeedLog.granted; what nobody answers is not known."""
     topics = sorted({right.name for right in rights if right.kind == "topic"})
     groups = sorted({right.name for right in rights if right.kind == "group"})
@@ -275,11 +270,7 @@ _SILENCE_SECONDS = 30.0  # without a message, before reading a topic is given up
 _READ_POLL_SECONDS = 0.1
 _COORDINATOR_PAUSE_SECONDS = 0.2
 _UNCOORDINATED = frozenset(
-    {
-        KafkaError.NOT_COORDINATOR,
-        KafkaError.COORDINATOR_NOT_AVAILABLE,
-        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-    }
+    {KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.COORDINATOR_LOAD_IN_PROGRESS}
 )
 
 # a reader that is behind, but not so far, sees every record (see tasks.ending)
@@ -412,17 +403,13 @@ class KafkaSeedLog(SeedLog):
         deadline = runtime.monotonic() + _ANSWER_SECONDS
         while not self.partitions(topic):  # all servers hear of it
             if runtime.monotonic() > deadline:
-                raise LogUnavailable(
-                    f"Topic {topic} was made in Kafka at {self.address}, but is not there yet."
-                )
+                raise LogUnavailable(f"Topic {topic} was made in Kafka at {self.address}, but is not there yet.")
             runtime.sleep(_COORDINATOR_PAUSE_SECONDS)
 
     def reader(self, topic: str, *, compacted: bool) -> KafkaTopicReader:  # noqa: ARG002 - the servers know
         return KafkaTopicReader(self._config, topic)
 
-    def read(
-        self, topic: str, start: Mapping[Partition, int] | None = None, since_ms: int = 0
-    ) -> Iterator[Message]:
+    def read(self, topic: str, start: Mapping[Partition, int] | None = None, since_ms: int = 0) -> Iterator[Message]:
         partitions = self._partitions(topic)
         starts, ends = self._offsets(partitions, _EARLIEST), self._offsets(partitions, _LATEST)
         later = dict(start or {})
@@ -457,10 +444,7 @@ class KafkaSeedLog(SeedLog):
     def _offsets(self, partitions: Sequence[Partition], which: Any) -> dict[Partition, int]:
         asked = {TopicPartition(*partition): which for partition in partitions}
         answers = self._asked(lambda: self._admin.list_offsets(asked, request_timeout=_ANSWER_SECONDS))
-        return {
-            Partition(raw.topic, raw.partition): self._answer(answer).offset
-            for raw, answer in answers.items()
-        }
+        return {Partition(raw.topic, raw.partition): self._answer(answer).offset for raw, answer in answers.items()}
 
     def _committed(self, partitions: Sequence[Partition], group: str) -> dict[Partition, Position | None]:
         # not by the admin client's list_consumer_group_offsets: it crashes the process (measured with
@@ -468,17 +452,13 @@ class KafkaSeedLog(SeedLog):
         wanted = [TopicPartition(*partition) for partition in partitions]
         client = Consumer(self._config.reader(group, self._words))
         try:
-            found = self._asked(
-                lambda: _when_coordinated(lambda: client.committed(wanted, timeout=_ANSWER_SECONDS))
-            )
+            found = self._asked(lambda: _when_coordinated(lambda: client.committed(wanted, timeout=_ANSWER_SECONDS)))
         finally:
             client.close()
         ids: dict[str, str] = {}
         with suppress(KafkaException):  # servers that do not tell: then every position counts
             ids = ask_ids(self._admin, {partition.topic for partition in partitions}, _ANSWER_SECONDS / 5)
-        return {
-            Partition(raw.topic, raw.partition): to_position(raw, ids.get(raw.topic, "")) for raw in found
-        }
+        return {Partition(raw.topic, raw.partition): to_position(raw, ids.get(raw.topic, "")) for raw in found}
 
     def _asked(self, question: Any) -> Any:
         try:

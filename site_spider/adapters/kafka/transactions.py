@@ -172,11 +172,7 @@ class KafkaTransactions:
     # --- the messages ---------------------------------------------------------------------------
 
     def _sent(
-        self,
-        client: Producer,
-        items: Sequence[Item],
-        values: Sequence[bytes],
-        halvings: Mapping[int, int],
+        self, client: Producer, items: Sequence[Item], values: Sequence[bytes], halvings: Mapping[int, int]
     ) -> dict[int, KafkaError]:
         """Send everything, with what was refused in company by itself; returns what failed."""
         attempt = TransactionAttempt()
@@ -199,9 +195,7 @@ class KafkaTransactions:
             raise
         return attempt.failed
 
-    def _produce(
-        self, client: Producer, attempt: TransactionAttempt, number: int, what: tuple[Item, bytes]
-    ) -> None:
+    def _produce(self, client: Producer, attempt: TransactionAttempt, number: int, what: tuple[Item, bytes]) -> None:
         item, value = what
         if isinstance(item, Link):
             topic, key = item.topic or self._topics.of(item), item.key
@@ -233,11 +227,7 @@ class KafkaTransactions:
             raise LogUnavailable(f"Kafka did not take results in {now - attempt.began:.0f} s: {why}.")
 
     def _after_refusal(
-        self,
-        items: Sequence[Item],
-        values: list[bytes],
-        halvings: dict[int, int],
-        failed: Mapping[int, KafkaError],
+        self, items: Sequence[Item], values: list[bytes], halvings: dict[int, int], failed: Mapping[int, KafkaError]
     ) -> dict[int, str]:
         """Shorten what is too large; returns what cannot be. Raises LogUnavailable for other failures."""
         own_fault = {number: error for number, error in failed.items() if error.code() in REFUSED}
@@ -260,9 +250,7 @@ class KafkaTransactions:
 
     # --- beginning and ending -------------------------------------------------------------------
 
-    def _finish(
-        self, client: Producer, items: Sequence[Item], positions: Mapping[Partition, Position]
-    ) -> None:
+    def _finish(self, client: Producer, items: Sequence[Item], positions: Mapping[Partition, Position]) -> None:
         offsets = [TopicPartition(*partition, *position) for partition, position in positions.items()]
         try:
             if offsets:

@@ -23,8 +23,7 @@ _CACHE_KIB = 16 * 1024  # of pages, for each connection
 _BATCH = 500  # fingerprints in one statement: SQLite takes 999 values at least
 _SCHEMA = (
     "CREATE TABLE IF NOT EXISTS crawls (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE)",
-    "CREATE TABLE IF NOT EXISTS done (crawl INTEGER, fingerprint BLOB, PRIMARY KEY (crawl, fingerprint))"
-    " WITHOUT ROWID",
+    "CREATE TABLE IF NOT EXISTS done (crawl INTEGER, fingerprint BLOB, PRIMARY KEY (crawl, fingerprint)) WITHOUT ROWID",
 )
 _CRAWL = "(SELECT id FROM crawls WHERE name = ?)"
 

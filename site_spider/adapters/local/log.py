@@ -436,9 +436,7 @@ class LocalSeedLog(SeedLog):
 
     def granted(self, rights: Sequence[Right]) -> list[Granted]:
         """Whoever may write the folder may do all."""
-        return [
-            Granted(right, (), right.kind == "group" or bool(self.partitions(right.name))) for right in rights
-        ]
+        return [Granted(right, (), right.kind == "group" or bool(self.partitions(right.name))) for right in rights]
 
     def topic_id(self, topic: str) -> str:  # noqa: ARG002
         """Topics are not deleted here."""
@@ -463,9 +461,7 @@ class LocalSeedLog(SeedLog):
     def reader(self, topic: str, *, compacted: bool) -> LocalTopicReader:
         return LocalTopicReader(self._folder, topic, compacted=compacted)
 
-    def read(
-        self, topic: str, start: Mapping[Partition, int] | None = None, since_ms: int = 0
-    ) -> Iterator[Message]:
+    def read(self, topic: str, start: Mapping[Partition, int] | None = None, since_ms: int = 0) -> Iterator[Message]:
         later = start or {}
         with closing(LogFile(self._folder)) as file:
             extents = [

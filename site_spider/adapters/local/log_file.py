@@ -38,15 +38,7 @@ _PASSING = {
     sqlite3.SQLITE_CANTOPEN,
     sqlite3.SQLITE_PROTOCOL,  # others open it again at the same time, as after each error
 }
-_PASSING_ERRNOS = {
-    errno.ENOSPC,
-    errno.EDQUOT,
-    errno.EFBIG,
-    errno.EROFS,
-    errno.EIO,
-    errno.EMFILE,
-    errno.ENFILE,
-}
+_PASSING_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE}
 
 _SCHEMA = (
     """CREATE TABLE IF NOT EXISTS partitions (
@@ -88,9 +80,7 @@ def offset_of(identifier: int) -> int:
 
 def partitions_of(file: LogFile, topic: str) -> list[tuple[int, int, int]]:
     """The id, the number and the next offset of each partition. Raises LogUnavailable."""
-    return file.query(
-        "SELECT id, number, next_offset FROM partitions WHERE topic = ? ORDER BY number", (topic,)
-    )
+    return file.query("SELECT id, number, next_offset FROM partitions WHERE topic = ? ORDER BY number", (topic,))
 
 
 def may_pass(error: LogUnavailable) -> bool:
@@ -197,9 +187,7 @@ class LocalProducer(Producer):
         self._thread = runtime.Thread(target=self._serve, name="site-local-producer", daemon=True)
         self._thread.start()
 
-    def send(
-        self, topic: str, key: bytes | None, value: bytes | None, headers: Headers = ()
-    ) -> Future[MessagePlace]:
+    def send(self, topic: str, key: bytes | None, value: bytes | None, headers: Headers = ()) -> Future[MessagePlace]:
         future: Future[MessagePlace] = Future()
         future.set_running_or_notify_cancel()  # from here on nobody can take it back
         text = json.dumps([(name, data.decode("latin-1")) for name, data in headers]) if headers else None
@@ -286,16 +274,10 @@ class LocalProducer(Producer):
 
     def _write(self, batch: Sequence[_UnwrittenMessage]) -> list[MessagePlace]:
         with self._file.transaction() as connection:
-            topics = {
-                topic: make_topic(connection, topic, self._partitions)
-                for topic in {one.topic for one in batch}
-            }
+            topics = {topic: make_topic(connection, topic, self._partitions) for topic in {one.topic for one in batch}}
             places = [self._place(one.topic, topics[one.topic], one.key) for one in batch]
             rows = [
-                (
-                    message_id(topics[place.partition.topic][place.partition.number][0], place.offset),
-                    *one[1:5],
-                )
+                (message_id(topics[place.partition.topic][place.partition.number][0], place.offset), *one[1:5])
                 for place, one in zip(places, batch, strict=True)
             ]
             connection.executemany("INSERT INTO messages VALUES (?, ?, ?, ?, ?)", rows)
@@ -318,8 +300,7 @@ def make_topic(connection: sqlite3.Connection, topic: str, partitions: int) -> l
     rows = connection.execute(select, (topic,)).fetchall()
     if not rows:
         connection.executemany(
-            "INSERT INTO partitions (topic, number) VALUES (?, ?)",
-            [(topic, number) for number in range(partitions)],
+            "INSERT INTO partitions (topic, number) VALUES (?, ?)", [(topic, number) for number in range(partitions)]
         )
         rows = connection.execute(select, (topic,)).fetchall()
     return [list(row) for row in rows]
@@ -329,7 +310,5 @@ def _refusal(topic: str, size_bytes: int) -> SinkRejected | LogUnavailable | Non
     if size_bytes > MESSAGE_LIMIT_BYTES:
         return SinkRejected(f"The message has {size_bytes} bytes; {MESSAGE_LIMIT_BYTES} are allowed.")
     if not _TOPIC.fullmatch(topic):
-        return SinkRejected(
-            f"{topic!r} is no name for a topic: letters, digits, '.', '_' and '-', up to 249."
-        )
+        return SinkRejected(f"{topic!r} is no name for a topic: letters, digits, '.', '_' and '-', up to 249.")
     return None

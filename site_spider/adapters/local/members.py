@@ -25,9 +25,7 @@ from site_spider.errors import LogUnavailable
 # --- Computes who should own which partition: evenly, and with as few moves as possible ------------------
 
 
-def fair_share(
-    members: Sequence[int], partitions: Sequence[int], owners: Mapping[int, int]
-) -> dict[int, int]:
+def fair_share(members: Sequence[int], partitions: Sequence[int], owners: Mapping[int, int]) -> dict[int, int]:
     """The member for each partition, given who owns what now.
 
     Every member computes the same from the same view, so no leader is needed. Members keep
@@ -147,9 +145,7 @@ class Membership:
         """Say that we are alive, bury the dead, and see what has to be done. Raises LogUnavailable."""
         gone = self._beat()
         partitions, members, owners = self._view()
-        lost = gone + [
-            one for one, identifier in self._owned.items() if owners.get(identifier) != self._member
-        ]
+        lost = gone + [one for one, identifier in self._owned.items() if owners.get(identifier) != self._member]
         for partition in lost:
             self._owned.pop(partition, None)
         target = fair_share(members, sorted(partitions.values()), owners)
@@ -240,17 +236,14 @@ class Membership:
             (self._group, self._topic),
         )
         members = self._file.query(
-            "SELECT id FROM members WHERE consumer_group = ? AND topic = ? ORDER BY id",
-            (self._group, self._topic),
+            "SELECT id FROM members WHERE consumer_group = ? AND topic = ? ORDER BY id", (self._group, self._topic)
         )
         partitions = {Partition(self._topic, number): identifier for identifier, number, _ in rows}
         owners = {identifier: member for identifier, _, member in rows if member is not None}
         return partitions, [member for (member,) in members], owners
 
     def _claim(self, connection: sqlite3.Connection, partition: Partition) -> Claim | None:
-        found = connection.execute(
-            "SELECT id FROM partitions WHERE topic = ? AND number = ?", partition
-        ).fetchone()
+        found = connection.execute("SELECT id FROM partitions WHERE topic = ? AND number = ?", partition).fetchone()
         if found is None:
             return None
         values = (self._group, found[0])
@@ -258,15 +251,13 @@ class Membership:
         if not claimed.rowcount:
             return None
         row = connection.execute(
-            "SELECT next_offset, metadata FROM positions WHERE consumer_group = ? AND partition_id = ?",
-            values,
+            "SELECT next_offset, metadata FROM positions WHERE consumer_group = ? AND partition_id = ?", values
         ).fetchone()
         return Claim(partition, found[0], Position(*row) if row else None)
 
     def _commit(self, connection: sqlite3.Connection, positions: Mapping[Partition, Position]) -> None:
         rows = connection.execute(
-            "SELECT partition_id FROM claims WHERE consumer_group = ? AND member = ?",
-            (self._group, self._member),
+            "SELECT partition_id FROM claims WHERE consumer_group = ? AND member = ?", (self._group, self._member)
         )
         claimed = {identifier for (identifier,) in rows}
         for partition, position in positions.items():
@@ -287,9 +278,7 @@ def without_owner(file: LogFile, group: str, topic: str) -> list[Partition]:
         " LEFT JOIN members ON members.id = claims.member WHERE partitions.topic = ? ORDER BY number",
         (group, topic),
     )
-    return [
-        Partition(topic, number) for number, *life in rows if life[0] is None or _is_dead(life[0], life[1])
-    ]
+    return [Partition(topic, number) for number, *life in rows if life[0] is None or _is_dead(life[0], life[1])]
 
 
 def _is_dead(process: str, seen_at_seconds: float) -> bool:

@@ -47,8 +47,7 @@ class Table:
         columns = "".join(f", {column}" for column in self.columns)
         table = f"{self.name} ({self.key} TEXT PRIMARY KEY, document TEXT NOT NULL{columns}, updated_at REAL)"
         indices = [
-            f"CREATE INDEX IF NOT EXISTS {self.name}_{column} ON {self.name} ({column})"
-            for column in self.columns
+            f"CREATE INDEX IF NOT EXISTS {self.name}_{column} ON {self.name} ({column})" for column in self.columns
         ]
         return [f"CREATE TABLE IF NOT EXISTS {table}", *indices]
 
@@ -74,9 +73,7 @@ class LocalStore(DatabaseFile):
 
     _away = SinkUnavailable
 
-    def __init__(
-        self, folder: Path, table: Table, row_limit_bytes: int | None = None, keep_seconds: float = 0
-    ) -> None:
+    def __init__(self, folder: Path, table: Table, row_limit_bytes: int | None = None, keep_seconds: float = 0) -> None:
         # durable, since acknowledged means that it survives a power failure
         super().__init__(folder / FILE_NAME, table.schema, BUSY_SECONDS, is_durable=True)
         self._keep_seconds = keep_seconds if table.aged_by else 0  # of rows; 0: for ever
@@ -170,9 +167,7 @@ def _column(value: Any) -> Any:
 # --- Filters of documents as conditions of SQL. The clauses are constants, their values are bound --------
 
 # a document may be somebody else's text
-_WITHOUT_BODY = (
-    "CASE WHEN json_valid(document) THEN json_remove(document, '$.body', '$.body_base64', '$.headers') END"
-)
+_WITHOUT_BODY = "CASE WHEN json_valid(document) THEN json_remove(document, '$.body', '$.body_base64', '$.headers') END"
 _FIELD = "CASE WHEN json_valid(document) THEN json_extract(document, '$.{}') END"  # by a name of ours
 _FIELD_IS = "CASE WHEN json_valid(document) THEN json_extract(document, ?) IS ? END"
 
@@ -215,11 +210,7 @@ class LocalSink(FileSink):
     name = "local"
 
     def __init__(
-        self,
-        folder: Path,
-        table: Table = RESULTS,
-        row_limit_bytes: int | None = None,
-        keep_seconds: float = 0,
+        self, folder: Path, table: Table = RESULTS, row_limit_bytes: int | None = None, keep_seconds: float = 0
     ) -> None:
         super().__init__(LocalStore(folder, table, row_limit_bytes, keep_seconds))
 
@@ -286,9 +277,7 @@ class LocalResults:
         """Set a field where it still is what was read, in one transaction. Raises SinkUnavailable."""
         path = f'$."{name}"'
         table, column = self._table.name, self._table.key
-        statement = (
-            f"UPDATE {table} SET document = json_set(document, ?, ?) WHERE {column} = ? AND {_FIELD_IS}"  # noqa: S608
-        )
+        statement = f"UPDATE {table} SET document = json_set(document, ?, ?) WHERE {column} = ? AND {_FIELD_IS}"  # noqa: S608
         rows = [(key, [path, new, key, path, old]) for key, (old, new) in changes.items()]
         with closing(LocalStore(self._path.parent, self._table)) as store, store.transaction() as connection:
             return {key for key, values in rows if connection.execute(statement, values).rowcount}
@@ -296,9 +285,7 @@ class LocalResults:
     def close(self) -> None:
         """Nothing is held between calls."""
 
-    def _documents(
-        self, where: str, values: Sequence[Any], *, has_body: bool = True
-    ) -> Iterator[dict[str, Any]]:
+    def _documents(self, where: str, values: Sequence[Any], *, has_body: bool = True) -> Iterator[dict[str, Any]]:
         # the clauses are constants of this module, their values are bound
         key, table = self._table.key, self._table.name
         shown = "_id" if self._table is ITEMS else key

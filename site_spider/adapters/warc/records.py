@@ -124,10 +124,7 @@ def _of_document(
         found.append(_made("resource", headers, (content[1],), new_id))
     for last in [*found, *made[-2:]][:1]:  # of an exchange the response, not its request
         about["WARC-Concurrent-To"] = last.headers["WARC-Record-ID"]
-    headers = {
-        **about,
-        "WARC-Target-URI": f"urn:metadata:{about['WARC-Target-URI']}",
-    }  # no capture of the page
+    headers = {**about, "WARC-Target-URI": f"urn:metadata:{about['WARC-Target-URI']}"}  # no capture of the page
     headers["Content-Type"] = "application/json"
     return [*found, _made("metadata", headers, (encode(document),), new_id)]
 
@@ -147,9 +144,7 @@ def _of_exchange(exchange: Exchange, about: dict[str, str], new_id: NewId, earli
     return [response, _made("request", asked, (exchange.request,), new_id)]
 
 
-def _response(
-    exchange: Exchange, headers: dict[str, str], before: Earlier | None, new_id: NewId
-) -> WarcRecord:
+def _response(exchange: Exchange, headers: dict[str, str], before: Earlier | None, new_id: NewId) -> WarcRecord:
     headers["Content-Type"] = "application/http;msgtype=response"
     headers |= {"WARC-Truncated": "disconnect"} if exchange.is_cut else {}
     headers |= {"Site-Head": "rebuilt"} if exchange.is_rebuilt else {}

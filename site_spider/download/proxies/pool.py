@@ -81,9 +81,7 @@ def parse_proxy(text: str) -> Proxy:
     except ValueError:
         raise ProxyError("its host or port cannot be read") from None
     if parts.scheme != "http":
-        raise ProxyError(
-            "it must begin with http:// (that is how the proxy is spoken to, for https pages too)"
-        )
+        raise ProxyError("it must begin with http:// (that is how the proxy is spoken to, for https pages too)")
     if not host or not port:
         raise ProxyError("host and port must be given")
     if parts.path not in ("", "/") or parts.query or parts.fragment:

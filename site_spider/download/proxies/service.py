@@ -165,8 +165,7 @@ class ProxyService:
                 proxies = await asyncio.to_thread(_proxies_in, file)
             except (ProxyError, OSError) as error:
                 logger.warning(
-                    "SITE_PROXIES%s: %s; the %d proxies read before stay",
-                    *(_of(file), _said(error), len(self.pool)),
+                    "SITE_PROXIES%s: %s; the %d proxies read before stay", *(_of(file), _said(error), len(self.pool))
                 )
             else:
                 self.pool.replace(proxies)
@@ -219,12 +218,7 @@ _PROXY_WANTS_CREDENTIALS = 407
 _OF_THE_SITE = frozenset({502, 503, 504})  # to CONNECT: the proxy has not reached it
 _TUNNEL_STATUS = re.compile(r"'status': (\d{3})")
 
-_NO_ANSWER = (
-    DownloadTimeoutError,
-    DownloadConnectionRefusedError,
-    DownloadFailedError,
-    ResponseDataLossError,
-)
+_NO_ANSWER = (DownloadTimeoutError, DownloadConnectionRefusedError, DownloadFailedError, ResponseDataLossError)
 _NOT_FOR_ANOTHER = (
     IgnoreRequest, SiteSpiderError, DownloadCancelledError, StopDownload, UnsupportedURLSchemeError,
 )  # fmt: skip

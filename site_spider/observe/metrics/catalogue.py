@@ -530,9 +530,7 @@ def _measured(metric: Metric, document: Document) -> Iterator[tuple[tuple[str, .
                 yield (label(name),), measured
 
 
-def _add_histogram(
-    family: HistogramMetricFamily, metric: Metric, labels: Sequence[str], measured: object
-) -> None:
+def _add_histogram(family: HistogramMetricFamily, metric: Metric, labels: Sequence[str], measured: object) -> None:
     bounds, counts = at(measured, "bounds"), at(measured, "counts")
     total = number_at(measured, "sum")
     if not (_are_numbers(bounds) and _are_numbers(counts) and total is not None):
@@ -546,9 +544,7 @@ def _are_numbers(values: object) -> bool:
     return isinstance(values, list) and all(isinstance(value, int | float) for value in values)
 
 
-def _buckets(
-    exported: Iterable[float], bounds: Sequence[float], counts: Sequence[float], exemplars: object
-) -> Buckets:
+def _buckets(exported: Iterable[float], bounds: Sequence[float], counts: Sequence[float], exemplars: object) -> Buckets:
     """Summed up to each exported bound. A bucket's exemplar is the last one that was measured in it."""
     wanted = {float(bound) for bound in exported}
     found: Buckets = []

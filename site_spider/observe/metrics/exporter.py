@@ -18,14 +18,7 @@ from itertools import islice
 from typing import Any, Final, NamedTuple, Self
 
 from site_spider import options, runtime
-from site_spider.contracts.seed_log import (
-    LogFacts,
-    Partition,
-    PartitionProgress,
-    SeedLog,
-    Topics,
-    each_topic,
-)
+from site_spider.contracts.seed_log import LogFacts, Partition, PartitionProgress, SeedLog, Topics, each_topic
 from site_spider.errors import ConfigError, LogUnavailable, SiteSpiderError, TopicMissing
 from site_spider.observe.metrics.catalogue import OWN, Form, exposition, form_for
 from site_spider.observe.metrics.readings import Pulse
@@ -142,9 +135,7 @@ class _MetricsHandler(BaseHTTPRequestHandler):
         """Answer one of the routes."""
         route = self.server.routes.get(self.path.partition("?")[0])
         if route is None:
-            reply = Reply(
-                HTTPStatus.NOT_FOUND, f"here are {', '.join(sorted(self.server.routes))}\n".encode()
-            )
+            reply = Reply(HTTPStatus.NOT_FOUND, f"here are {', '.join(sorted(self.server.routes))}\n".encode())
         else:
             reply = route(self.headers.get("Accept", ""))
         self.send_response(reply.status)
@@ -194,9 +185,7 @@ class Exporter:
         assert self._server is not None, "it is not open"
         return self._server.server_port
 
-    def show(
-        self, measured: Measured, of_group: Callable[[], dict[str, Any]], unready: Callable[[], str]
-    ) -> None:
+    def show(self, measured: Measured, of_group: Callable[[], dict[str, Any]], unready: Callable[[], str]) -> None:
         """From now on there is a crawl; `unready` says why it is not ready, empty when it is."""
         self._measured, self._of_group, self._unready = measured, of_group, unready
 
@@ -276,9 +265,7 @@ class Exporter:
 
 _WAIT_SECONDS: Final = 5.0  # for the port: the process before this one may hold it for a moment
 NAME = "SITE_METRICS_ADDRESS"
-_HOST_AND_PORT = re.compile(
-    r"(?:\[(?P<six>[0-9A-Fa-f:.%]+)\]|(?P<host>[A-Za-z0-9._-]+)):(?P<port>[0-9]{1,5})"
-)
+_HOST_AND_PORT = re.compile(r"(?:\[(?P<six>[0-9A-Fa-f:.%]+)\]|(?P<host>[A-Za-z0-9._-]+)):(?P<port>[0-9]{1,5})")
 _HIGHEST_PORT = 65_535
 
 
@@ -343,12 +330,7 @@ class GroupWatch:
     """One thread at a time looks."""
 
     def __init__(
-        self,
-        log: SeedLog,
-        topics: Topics,
-        group: str,
-        dead_letter_topic: str,
-        clock: Callable[[], float] | None = None,
+        self, log: SeedLog, topics: Topics, group: str, dead_letter_topic: str, clock: Callable[[], float] | None = None
     ) -> None:
         self._log = log
         self._topics = each_topic(topics)

@@ -107,10 +107,7 @@ class Measurements:
                 "python": platform.python_version(),
             },
             "histograms": self._histograms(),
-            "sinks": {
-                each.sink.name: {"batches": each.tally.batches, **each.tally.answers}
-                for each in watched.sinks
-            },
+            "sinks": {each.sink.name: {"batches": each.tally.batches, **each.tally.answers} for each in watched.sinks},
             "commits": dict(self._commits.tally.outcomes),
             "last_commit_at": self._commits.tally.last_at,
             "rebalances": dict(watched.intake.rebalances),

@@ -32,11 +32,7 @@ def bulk(items: Any, errors: Any = False, **how: Any) -> bytes:
 
 
 def settings_for(address: str) -> dict[str, Any]:
-    return {
-        "SITE_ELASTICSEARCH_HOSTS": address,
-        "SITE_RESULTS_INDEX": "results",
-        "SITE_STATS_INDEX": "stats",
-    }
+    return {"SITE_ELASTICSEARCH_HOSTS": address, "SITE_RESULTS_INDEX": "results", "SITE_STATS_INDEX": "stats"}
 
 
 def everywhere(status: int = 200) -> Iterator[bytes]:
@@ -47,9 +43,7 @@ def everywhere(status: int = 200) -> Iterator[bytes]:
 
 def endless() -> Iterator[bytes]:
     """A body without end, in chunks."""
-    yield (
-        b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n%b\r\n" % PRODUCT
-    )
+    yield (b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n%b\r\n" % PRODUCT)
     yield from repeat(b"10000\r\n" + b" " * 65536 + b"\r\n")
 
 

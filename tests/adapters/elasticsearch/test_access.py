@@ -58,9 +58,7 @@ def sink(address: str, authority: Authority | None, **options: Any) -> Elasticse
     if authority is not None:
         names = {"ca_certs": "ca.pem", "client_cert": "client.pem", "client_key": "client.key"}
         options |= {key: str(authority.folder / name) for key, name in names.items()}
-    return ElasticsearchSink.from_settings(
-        {**settings_for(address), "SITE_ELASTICSEARCH_OPTIONS": json.dumps(options)}
-    )
+    return ElasticsearchSink.from_settings({**settings_for(address), "SITE_ELASTICSEARCH_OPTIONS": json.dumps(options)})
 
 
 def complaint(made: ElasticsearchSink) -> str:

@@ -14,17 +14,7 @@ from site_spider.adapters.elasticsearch.results import ElasticsearchResults
 from site_spider.adapters.elasticsearch.sink import ElasticsearchSink
 from site_spider.contracts.sink import Answer, Verdict
 from site_spider.errors import SinkUnavailable
-from tests.adapters.elasticsearch.odd_answers import (
-    GOOD,
-    ODD,
-    RECORDS,
-    bulk,
-    complaint,
-    good,
-    item,
-    odd,
-    settings_for,
-)
+from tests.adapters.elasticsearch.odd_answers import GOOD, ODD, RECORDS, bulk, complaint, good, item, odd, settings_for
 from tests.adapters.raw_server import Asked, Said, answering, said
 from tests.contracts.trials import written
 
@@ -92,9 +82,7 @@ def test_an_odd_template_is_replaced_by_ours(name: str) -> None:
     assert len(put) == 1
 
 
-@pytest.mark.parametrize(
-    "error", ["because", ["because"], 7, {"type": ["because"]}, {"caused_by": "because"}]
-)
+@pytest.mark.parametrize("error", ["because", ["because"], 7, {"type": ["because"]}, {"caused_by": "because"}])
 def test_a_reason_of_a_wrong_shape_is_shown_as_it_is(error: Any) -> None:
     """Who is refused, and who is not, is said by the status and the type."""
     verdicts = write_to(to_bulk(bulk([item("a", 503, error=error), *GOOD[1:]], errors=True)))

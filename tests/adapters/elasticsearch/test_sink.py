@@ -20,17 +20,12 @@ from tests.adapters.elasticsearch.conftest import record, settings_for, write
 from tests.adapters.elasticsearch.odd_answers import bulk, good, item
 from tests.adapters.elasticsearch.odd_answers import settings_for as settings_of
 from tests.adapters.raw_server import Asked, Said, answering, said
-from tests.contracts.trials import (
-    answers,
-    written,
-)
+from tests.contracts.trials import answers, written
 
 # --- Settings, without a server ---
 
 
-@pytest.mark.parametrize(
-    "hosts", ["", " , ", "localhost:9200", "ftp://host:21", "http://host", "http://:9200"]
-)
+@pytest.mark.parametrize("hosts", ["", " , ", "localhost:9200", "ftp://host:21", "http://host", "http://:9200"])
 def test_hosts_that_lead_nowhere_are_refused(hosts: str) -> None:
     with pytest.raises(ConfigError, match="SITE_ELASTICSEARCH_HOSTS"):
         ElasticsearchSink.from_settings({"SITE_ELASTICSEARCH_HOSTS": hosts, "SITE_RESULTS_INDEX": "x"})
@@ -40,14 +35,10 @@ def test_hosts_that_lead_nowhere_are_refused(hosts: str) -> None:
 def test_an_index_that_cannot_be_is_refused(index: str) -> None:
     """Before the first result is lost to it."""
     with pytest.raises(ConfigError, match="SITE_RESULTS_INDEX"):
-        ElasticsearchSink.from_settings(
-            {"SITE_ELASTICSEARCH_HOSTS": "http://h:9200", "SITE_RESULTS_INDEX": index}
-        )
+        ElasticsearchSink.from_settings({"SITE_ELASTICSEARCH_HOSTS": "http://h:9200", "SITE_RESULTS_INDEX": index})
 
 
-@pytest.mark.parametrize(
-    "options", ['{"no_such": 1}', '{"ca_certs": "/no/such/file"}', '{"hosts": "x"}', "[1]"]
-)
+@pytest.mark.parametrize("options", ['{"no_such": 1}', '{"ca_certs": "/no/such/file"}', '{"hosts": "x"}', "[1]"])
 def test_options_that_the_client_does_not_take_are_refused(options: str) -> None:
     settings = settings_for("https://host:9200", SITE_ELASTICSEARCH_OPTIONS=options)
     with pytest.raises(ConfigError, match="SITE_ELASTICSEARCH_OPTIONS"):
@@ -179,9 +170,7 @@ def limited_to(limit_bytes: int) -> Callable[[Asked], Said]:
         if len(asked.body) > limit_bytes:
             return REFUSED
         missing = {"type": "document_missing_exception", "reason": "missing"}
-        items = [
-            item(key, 404, error=missing) if key == "site_spider-probe" else item(key) for key in asked.ids
-        ]
+        items = [item(key, 404, error=missing) if key == "site_spider-probe" else item(key) for key in asked.ids]
         return bulk(items, errors="site_spider-probe" in asked.ids)
 
     return answer
@@ -202,9 +191,7 @@ def test_only_the_record_that_is_larger_than_those_that_pass_is_rejected(count: 
     assert found == [*[Answer.ACKNOWLEDGED] * (count - 1), Answer.REJECTED]
 
 
-def test_a_record_that_is_smaller_than_what_has_passed_lately_is_tried_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_record_that_is_smaller_than_what_has_passed_lately_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sink, "_REMEMBERED_SECONDS", 3600.0)  # of a machine that stands still
     refusals = itertools.count()
 

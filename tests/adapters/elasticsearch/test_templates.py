@@ -18,9 +18,7 @@ from site_spider.contracts.sink import Answer
 from site_spider.observe.counters import counters
 from site_spider.results.document import PAGE_FIELDS, Result
 from tests.adapters.elasticsearch.conftest import record, write
-from tests.contracts.trials import (
-    answers,
-)
+from tests.contracts.trials import answers
 from tests.growth import assert_grows
 from tests.in_process.engine import crawl
 
@@ -53,11 +51,7 @@ def test_no_producers_meta_harms_others_results(
     others = [record(f"o{number}", {"status": 200, "meta": {f"new{number}": 1}}) for number in range(5)]
     client.indices.create(index=index, mappings=mappings)
     verdicts = write(ElasticsearchSink.from_settings(settings), [*records, *others])
-    kept = [
-        verdicts[0],
-        verdicts[1],
-        *verdicts[len(records) :],
-    ]
+    kept = [verdicts[0], verdicts[1], *verdicts[len(records) :]]
     assert answers(kept) == [Answer.ACKNOWLEDGED] * len(kept)
     assert client.get(index=index, id="h1")["_source"]["meta"] == hostile[1]
     found = client.indices.get_mapping(index=index)[index]["mappings"]["properties"]["meta"]
@@ -87,20 +81,8 @@ def test_the_template_gives_the_index_its_mappings(settings: dict[str, Any], cli
 def test_statistics_can_be_summed(settings: dict[str, Any], client: Any) -> None:
     """Numbers by status are numbers, and a fraction after a whole number is not cut."""
     documents = [
-        {
-            "@timestamp": "2026-01-01T00:00:00Z",
-            "process": "p",
-            "total_num": 1,
-            "by_status": {"200": 3},
-            "rate": 1,
-        },
-        {
-            "@timestamp": "2026-01-01T00:00:10Z",
-            "process": "p",
-            "total_num": 3,
-            "by_status": {"200": 4},
-            "rate": 1.5,
-        },
+        {"@timestamp": "2026-01-01T00:00:00Z", "process": "p", "total_num": 1, "by_status": {"200": 3}, "rate": 1},
+        {"@timestamp": "2026-01-01T00:00:10Z", "process": "p", "total_num": 3, "by_status": {"200": 4}, "rate": 1.5},
     ]
     records = [record(f"p-{number}", document) for number, document in enumerate(documents)]
     sink = ElasticsearchSink.for_statistics(settings)
@@ -117,9 +99,7 @@ def test_statistics_can_be_summed(settings: dict[str, Any], client: Any) -> None
 
 
 @pytest.mark.servers
-def test_a_template_that_somebody_changed_is_left_alone(
-    settings: dict[str, Any], client: Any, index: str
-) -> None:
+def test_a_template_that_somebody_changed_is_left_alone(settings: dict[str, Any], client: Any, index: str) -> None:
     """Ten processes that start at once install it; none writes over the same or a newer version."""
     sink = ElasticsearchSink.from_settings(settings)
 
@@ -138,9 +118,7 @@ def test_a_template_that_somebody_changed_is_left_alone(
 
 
 @pytest.mark.servers
-def test_an_index_that_was_there_keeps_its_mappings(
-    settings: dict[str, Any], client: Any, index: str
-) -> None:
+def test_an_index_that_was_there_keeps_its_mappings(settings: dict[str, Any], client: Any, index: str) -> None:
     """Results go into an index of the producer's, beside its own fields, and can be filtered there."""
     client.index(index=index, id="a", document={"mine": "x", "task_id": "Job One"})
     before = client.indices.get_mapping(index=index)[index]["mappings"]["properties"]
@@ -363,9 +341,7 @@ def test_a_server_finds_words_without_accents_and_no_mark_up(
 
 
 @pytest.mark.servers
-def test_a_page_that_has_no_text_any_more_is_not_found_by_it(
-    settings: dict[str, Any], client: Any, index: str
-) -> None:
+def test_a_page_that_has_no_text_any_more_is_not_found_by_it(settings: dict[str, Any], client: Any, index: str) -> None:
     sink = ElasticsearchSink.from_settings(settings)
     write(sink, [page("a", CAFE)])
     write(ElasticsearchSink.from_settings(settings), [page("a", None)])
@@ -374,9 +350,7 @@ def test_a_page_that_has_no_text_any_more_is_not_found_by_it(
 
 
 def failure(key: str) -> Any:
-    result = Result(
-        key, description="TimeoutError: x", reason="TimeoutError", url="http://h/", registered_domain="h"
-    )
+    result = Result(key, description="TimeoutError: x", reason="TimeoutError", url="http://h/", registered_domain="h")
     return record(key, result.document())
 
 
@@ -394,12 +368,7 @@ def test_titles_and_texts_are_searched_and_languages_counted(
     settings: dict[str, Any], client: Any, index: str, is_old: bool
 ) -> None:
     """Also in an index of an earlier version, without the folding of accents."""
-    said = {
-        "title": "Le Café",
-        "text": "Bonjour à tous",
-        "language": "fr",
-        "published_at": "2026-01-01T00:00:00+00:00",
-    }
+    said = {"title": "Le Café", "text": "Bonjour à tous", "language": "fr", "published_at": "2026-01-01T00:00:00+00:00"}
     result = Result("a", 200, links_out=3, additional_urls=["http://h/x", "http://h/y"], **said)
     if is_old:
         client.indices.create(index=index, mappings=old_mapping())
@@ -464,9 +433,7 @@ def test_batches_at_the_same_time_meet_a_strict_mapping_together(
         sink = ElasticsearchSink.from_settings(settings)
         await sink.open()
         try:
-            return await asyncio.gather(
-                *(sink.write([failure(f"{n}"), page(f"p{n}", CAFE)]) for n in range(4))
-            )
+            return await asyncio.gather(*(sink.write([failure(f"{n}"), page(f"p{n}", CAFE)]) for n in range(4)))
         finally:
             await sink.close()
 

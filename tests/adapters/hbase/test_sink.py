@@ -15,10 +15,7 @@ from site_spider.adapters.hbase.sink import HBaseSink
 from site_spider.contracts.sink import Answer, Record, Verdict
 from site_spider.errors import ConfigError, SinkUnavailable
 from tests.contracts.sinks import drop_table, hbase_settings, record
-from tests.contracts.trials import (
-    answers,
-    written,
-)
+from tests.contracts.trials import answers, written
 
 T = TypeVar("T")
 
@@ -76,9 +73,7 @@ def test_settings_that_cannot_be_used_are_refused(name: str, value: object) -> N
 
 def test_a_table_may_stand_in_a_namespace_and_thrift_be_framed() -> None:
     options = '{"transport": "framed", "protocol": "compact"}'
-    HBaseSink.from_settings(
-        hbase_settings(NOWHERE, SITE_HBASE_TABLE="ns:a.b-c_d", SITE_HBASE_OPTIONS=options)
-    )
+    HBaseSink.from_settings(hbase_settings(NOWHERE, SITE_HBASE_TABLE="ns:a.b-c_d", SITE_HBASE_OPTIONS=options))
 
 
 # --- With the shared server ---

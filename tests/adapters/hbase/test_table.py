@@ -22,9 +22,7 @@ from site_spider.contracts.sink import Answer, Verdict
 from site_spider.errors import SinkRejected, SinkUnavailable
 from tests.adapters.raw_server import serving
 from tests.contracts.sinks import hbase_settings, record
-from tests.contracts.trials import (
-    answers,
-)
+from tests.contracts.trials import answers
 
 NOWHERE = "127.0.0.1:9"
 
@@ -98,9 +96,7 @@ CRASH = TApplicationException(TApplicationException.INTERNAL_ERROR, b"Internal e
 @pytest.mark.parametrize(
     "error",
     [
-        Hbase_thrift.IOError(
-            b"RetriesExhaustedWithDetailsException: Failed 1 action: NotServingRegionException"
-        ),
+        Hbase_thrift.IOError(b"RetriesExhaustedWithDetailsException: Failed 1 action: NotServingRegionException"),
         TTransportException(TTransportException.END_OF_FILE, "TSocket read 0 bytes"),
         TimeoutError("timed out"),
         BrokenPipeError("broken"),
@@ -160,9 +156,7 @@ def test_a_body_over_the_limit_of_the_region_server_is_halved(scripted: Scripted
     assert scripted.stored[b"1"][b"f:body_truncated"] == b"true"
 
 
-def test_calls_are_bounded_in_bytes_and_rows(
-    scripted: ScriptedHBase, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_calls_are_bounded_in_bytes_and_rows(scripted: ScriptedHBase, monkeypatch: pytest.MonkeyPatch) -> None:
     """A Thrift server has little memory; a row that alone is larger travels alone."""
     monkeypatch.setattr(hbase_table, "CALL_BYTES", 1200)
     put(scripted, 10)

@@ -23,17 +23,14 @@ def config(brokers: str = "host:9092", **settings: object) -> KafkaConfig:
 
 
 @pytest.mark.parametrize(
-    "brokers",
-    ["", "  ", "host", "host:", ":9092", "host:0", "host:65536", "host:x", "a b:1", "a:1,,b:2", "a:1;b:2"],
+    "brokers", ["", "  ", "host", "host:", ":9092", "host:0", "host:65536", "host:x", "a b:1", "a:1,,b:2", "a:1;b:2"]
 )
 def test_malformed_addresses_are_refused(brokers: str) -> None:
     with pytest.raises(ConfigError, match="SITE_KAFKA_BROKERS"):
         config(brokers)
 
 
-@pytest.mark.parametrize(
-    "brokers", ["host:9092", "a.b-c_d:1, 10.0.0.1:65535", "[::1]:9092", "SASL_SSL://host:1"]
-)
+@pytest.mark.parametrize("brokers", ["host:9092", "a.b-c_d:1, 10.0.0.1:65535", "[::1]:9092", "SASL_SSL://host:1"])
 def test_addresses_are_taken_without_blanks(brokers: str) -> None:
     assert config(brokers).brokers == brokers.replace(" ", "")
 
@@ -70,19 +67,13 @@ def test_options_that_keep_the_promise_are_passed_on() -> None:
         made.member("group", "instance", print),
     ]
     for client in clients:
-        assert (client["linger.ms"], client["sasl.username"], client["enable.auto.commit"]) == (
-            5,
-            "me",
-            "false",
-        )
+        assert (client["linger.ms"], client["sasl.username"], client["enable.auto.commit"]) == (5, "me", "false")
 
 
 def test_an_unknown_option_is_refused_at_once() -> None:
     """Not only when the first seed is to be read."""
     with pytest.raises(ConfigError, match=r"SITE_KAFKA_OPTIONS.*no\.such\.option"):
-        KafkaSeedLog.from_settings(
-            {"SITE_KAFKA_BROKERS": "host:9092", "SITE_KAFKA_OPTIONS": {"no.such.option": 1}}
-        )
+        KafkaSeedLog.from_settings({"SITE_KAFKA_BROKERS": "host:9092", "SITE_KAFKA_OPTIONS": {"no.such.option": 1}})
 
 
 def test_a_member_is_static_where_it_has_a_name() -> None:

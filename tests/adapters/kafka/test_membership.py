@@ -207,9 +207,7 @@ def test_the_folder_belongs_to_the_user_alone(tmp_path: Path, monkeypatch: pytes
     assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
 
 
-def test_a_folder_that_another_user_made_first_is_not_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_another_user_made_first_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its name in the folder for temporary files can be guessed."""
     home = tmp_path / "home"
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
@@ -255,9 +253,7 @@ def test_a_folder_of_somebody_else_is_refused(tmp_path: Path, monkeypatch: pytes
         MemberSlot.claim("group", tmp_path)
 
 
-def test_a_place_that_is_named_keeps_its_name_in_any_folder(
-    claim: Callable[..., MemberSlot], tmp_path: Path
-) -> None:
+def test_a_place_that_is_named_keeps_its_name_in_any_folder(claim: Callable[..., MemberSlot], tmp_path: Path) -> None:
     """A pod that is scheduled anew, on another machine, with another folder."""
     folders = [tmp_path / "before", tmp_path / "after"]
     slots = [claim("group", folder, "crawler-3") for folder in folders]

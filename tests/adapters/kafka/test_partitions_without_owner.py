@@ -193,8 +193,4 @@ def test_each_partition_has_an_owner_after_a_death_in_a_rebalance(fleets: Fleets
 @pytest.mark.servers
 @pytest.mark.nightly
 def test_whatever_happens_in_a_rebalance_each_partition_has_an_owner(fleets: Fleets) -> None:
-    run(
-        fleets,
-        *((*told, ONE_TIER) for told in STORIES),
-        *((*told, THREE_TIERS) for told in STORIES[:8:2]),
-    )
+    run(fleets, *((*told, ONE_TIER) for told in STORIES), *((*told, THREE_TIERS) for told in STORIES[:8:2]))

@@ -29,12 +29,7 @@ from site_spider.adapters.kafka.producer import KafkaProducer
 from site_spider.contracts.seed_log import MessagePlace
 from site_spider.errors import ConfigError, LogUnavailable, SinkRejected
 from tests.adapters.kafka.conftest import of
-from tests.contracts.seed_logs import (
-    PATIENCE_SECONDS,
-    Case,
-    make_kafka_topic,
-    wait_until,
-)
+from tests.contracts.seed_logs import PATIENCE_SECONDS, Case, make_kafka_topic, wait_until
 
 NOBODY = {"SITE_KAFKA_BROKERS": "127.0.0.1:1", "SITE_KAFKA_OPTIONS": {}}
 AT_ONCE_SECONDS = 60.0  # a renewal takes longer here
@@ -232,9 +227,7 @@ def test_a_message_for_a_topic_that_cannot_be_is_rejected(case: Case) -> None:
 
 
 @pytest.mark.servers
-def test_an_acknowledgement_that_names_no_offset_is_not_believed(
-    case: Case, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_acknowledgement_that_names_no_offset_is_not_believed(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     """The client gives it for a resend that the server calls a duplicate, which it may not be: once more."""
     producer = case.new_producer()
     offsets = iter([None, 0, 0])
@@ -337,9 +330,7 @@ def test_a_full_queue_loses_nothing_and_keeps_the_order(case: Case, kafka_broker
     assert producer.flush(PATIENCE_SECONDS) == 0
     assert {future.exception(0) for future in futures} == {None}
     producer.close()
-    assert [message.value for message in case.log.read(case.topic)] == [
-        b"%d" % number for number in range(500)
-    ]
+    assert [message.value for message in case.log.read(case.topic)] == [b"%d" % number for number in range(500)]
 
 
 @pytest.mark.servers

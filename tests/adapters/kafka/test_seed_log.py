@@ -204,15 +204,11 @@ def test_a_topic_that_is_made_to_be_kept_has_a_short_retention(kafka_brokers: st
 
 
 def test_a_missing_server_is_named_by_the_check(nobody: str) -> None:
-    with pytest.raises(
-        LogUnavailable, match=f"no answer from Kafka at {nobody} within 1 s; SITE_KAFKA_BROKERS"
-    ):
+    with pytest.raises(LogUnavailable, match=f"no answer from Kafka at {nobody} within 1 s; SITE_KAFKA_BROKERS"):
         of(nobody).check(1)
 
 
-def test_a_consumer_waits_for_missing_servers(
-    nobody: str, lock_folder: None, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_consumer_waits_for_missing_servers(nobody: str, lock_folder: None, caplog: pytest.LogCaptureFixture) -> None:
     """It polls in vain and says so once; it closes."""
     member = Member(of(nobody), "topic", "group")
     poll_until([member], lambda: "does not answer" in caplog.text)

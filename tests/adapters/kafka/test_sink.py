@@ -22,13 +22,7 @@ from site_spider.errors import ConfigError, SinkUnavailable
 from site_spider.results.delivery import CLOSE_SINK_SECONDS
 from tests.contracts.kafka_results import KafkaResults
 from tests.contracts.sinks import drop_topic, kafka_settings, record
-from tests.contracts.trials import (
-    answers,
-    page,
-    pids,
-    stopped,
-    written,
-)
+from tests.contracts.trials import answers, page, pids, stopped, written
 from tests.real_servers import own_kafka, variable
 
 __all__ = ["own_kafka"]
@@ -89,13 +83,7 @@ def test_a_result_over_the_brokers_limit_is_cut_and_flagged(
     settings: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     """Only its body, and no more often than needed; smaller ones beside it are left alone."""
-    large = {
-        "url_id": "a",
-        "status": 200,
-        "body": noise(6_000_000),
-        "headers": noise(1000),
-        "description": "d",
-    }
+    large = {"url_id": "a", "status": 200, "body": noise(6_000_000), "headers": noise(1000), "description": "d"}
     fitting = {"url_id": "b", "status": 200, "body": "can be compressed " * 400_000}
     verdicts = write(settings, record("a", large), record("b", fitting))
     assert answers(verdicts) == [Answer.ACKNOWLEDGED] * 2

@@ -14,13 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from site_spider.adapters.kafka.client import KafkaConfig
 from site_spider.adapters.kafka.positions import TopicIds, to_position
 from site_spider.contracts.seed_log import Partition, Position
-from tests.contracts.seed_logs import (
-    PATIENCE_SECONDS,
-    Case,
-    is_listed,
-    poll_until,
-    wait_until,
-)
+from tests.contracts.seed_logs import PATIENCE_SECONDS, Case, is_listed, poll_until, wait_until
 
 FORMER, NEW = 30, 80  # messages
 ID, OTHER = "q83v-EjRVniQq83v_JrRVg", "A2KM6RnPTFmkCTlYVxiaxQ"
@@ -108,9 +102,7 @@ def test_a_topic_with_another_id_is_noticed_once(ids: Servers, monkeypatch: pyte
     assert not have_changed(ids, monkeypatch)
 
 
-def test_partitions_of_two_topics_of_one_name_are_not_mixed(
-    ids: Servers, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_partitions_of_two_topics_of_one_name_are_not_mixed(ids: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second one is assigned after the topic was created again."""
     ids.ids = {"seeds": ID, "bulk": ID}
     first, second = Partition("seeds", 0), Partition("seeds", 1)

@@ -47,10 +47,7 @@ class Scene:
         self.at = Partition(self.seeds, 0)
         self.members: list[KafkaConsumer] = []
         limit = {"max.message.bytes": str(LIMIT_BYTES)}
-        topics = [
-            NewTopic(self.seeds, 2, 1),
-            *(NewTopic(n, 1, 1, config=limit) for n in (self.results, self.items)),
-        ]
+        topics = [NewTopic(self.seeds, 2, 1), *(NewTopic(n, 1, 1, config=limit) for n in (self.results, self.items))]
         admin = AdminClient({"bootstrap.servers": brokers})
         for made in admin.create_topics(topics).values():
             made.result()
@@ -193,9 +190,7 @@ def test_what_cannot_be_stored_is_named_and_nothing_is_stored(scene: Scene, pois
     assert scene.stored() == ["0", "2"]
 
 
-def test_a_member_of_an_earlier_generation_stores_nothing(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_member_of_an_earlier_generation_stores_nothing(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """The group went on without it: the coordinator refuses its offsets, and its results stay unseen."""
     first = scene.member(0, 1)
     transactions = transactions_of(first)
@@ -223,9 +218,7 @@ def test_who_is_no_member_stores_nothing(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("carries_out", [True, False])
-def test_after_a_silent_commit_the_positions_tell_what_became_of_it(
-    scene: Scene, *, carries_out: bool
-) -> None:
+def test_after_a_silent_commit_the_positions_tell_what_became_of_it(scene: Scene, *, carries_out: bool) -> None:
     """Nothing else is committed before that is known."""
     member = scene.member(0)
     member.commit({scene.at: Position(1)})
@@ -255,18 +248,14 @@ def test_nobody_has_to_ask_what_became_of_positions_alone(scene: Scene) -> None:
     assert (scene.stored(), scene.committed()) == (["1"], Position(2))
 
 
-def test_what_a_dead_process_left_open_is_ended_by_its_successor(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_dead_process_left_open_is_ended_by_its_successor(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the same slot, hence the same id: readers wait for no timeout."""
     member = scene.member(0)
     transactions = transactions_of(member)
     left_open: Callable[..., None] = lambda *_arguments: None  # noqa: E731 - dies before the commit
     monkeypatch.setattr(transactions, "_finish", left_open)
     transactions.run([page(1)], {})
-    successor = type(transactions)(
-        transactions._config, transactions._identity, transactions._topics, member._client
-    )
+    successor = type(transactions)(transactions._config, transactions._identity, transactions._topics, member._client)
     assert scene.stored() == []
     successor._outsider = transactions._outsider  # it was made after its member had joined
     assert successor.run([page(2)], {scene.at: Position(1)}) == {}

@@ -22,9 +22,7 @@ def test_more_pages_than_one_statement_takes_are_kept(tmp_path: Path) -> None:
         assert store.known([*pages, b"other"]) == set(pages)
 
 
-def test_reading_goes_on_while_another_process_holds_the_lock(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reading_goes_on_while_another_process_holds_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A write gives up after a while, and succeeds when it is tried again."""
     monkeypatch.setattr(local_done, "_BUSY_SECONDS", 0.1)
     store = LocalDone(tmp_path / "data", "group")

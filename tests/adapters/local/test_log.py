@@ -87,9 +87,7 @@ def test_processes_may_produce_at_the_same_time(case: Case, tmp_path: Path) -> N
         assert len(numbers) >= 500
 
 
-def test_a_member_that_does_not_poll_loses_its_partitions(
-    case: Case, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_member_that_does_not_poll_loses_its_partitions(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     """It cannot commit any more, is told at its next poll, and gets its share again."""
     case.produce(20)
     stalled = case.member()
@@ -106,9 +104,7 @@ def test_a_member_that_does_not_poll_loses_its_partitions(
     poll_until([stalled, other], lambda: len(stalled.owned) == len(other.owned) == 2)
 
 
-def test_a_silent_member_that_cannot_be_seen_is_taken_for_dead(
-    case: Case, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_silent_member_that_cannot_be_seen_is_taken_for_dead(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     """As one of another container, or where there is no /proc."""
     case.produce(1)
     silent = case.member()
@@ -400,9 +396,7 @@ def test_what_another_group_has_not_read_is_kept(log: LocalSeedLog, member: Memb
     assert offsets(log) == list(range(2, 10))
 
 
-def test_keys_that_were_deleted_are_forgotten_after_an_hour(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_keys_that_were_deleted_are_forgotten_after_an_hour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who follows the topic has read their tombstones. Ten a minute are deleted, and made anew."""
     now = time.time()
     monkeypatch.setattr(runtime, "time", lambda: now)
@@ -470,9 +464,7 @@ def test_statistics_are_forgotten_and_results_are_not(tmp_path: Path) -> None:
     old, now = "2020-01-01T00:00:00.000+00:00", datetime.now(UTC).isoformat(timespec="milliseconds")
     settings = {"SITE_DATA_DIR": str(tmp_path), "SITE_LOCAL_KEEP_SECONDS": 3600}
 
-    batches = [
-        [Record(key, {"@timestamp": at, "fetched_at": at}, 10)] for key, at in (("old", old), ("new", now))
-    ]
+    batches = [[Record(key, {"@timestamp": at, "fetched_at": at}, 10)] for key, at in (("old", old), ("new", now))]
     for sink in (LocalSink.for_statistics(settings), LocalSink.from_settings(settings)):
         written(sink, *batches)
     with closing(sqlite3.connect(tmp_path / "results.sqlite")) as store:

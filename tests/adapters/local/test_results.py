@@ -19,12 +19,8 @@ def record(key: str, **document: Any) -> Record:
     return Record(key, document, 10)
 
 
-@pytest.mark.parametrize(
-    ("document", "said"), [({"body": "x" * 200_000}, "too big"), ({"status": 2**70}, "too large")]
-)
-def test_what_no_row_or_column_takes_is_refused_alone(
-    document: dict[str, Any], said: str, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize(("document", "said"), [({"body": "x" * 200_000}, "too big"), ({"status": 2**70}, "too large")])
+def test_what_no_row_or_column_takes_is_refused_alone(document: dict[str, Any], said: str, tmp_path: Path) -> None:
     """SQLite's own limit is the record's fault; its neighbours are stored."""
     sink = LocalSink(tmp_path, row_limit_bytes=100_000)
     verdicts = written(sink, [record("a", body="small"), record("b", **document), record("c", body="small")])
@@ -73,9 +69,7 @@ def test_a_lock_that_lasts_is_an_outage(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def _fill(folder: Path, name: str) -> None:
-    records = [
-        [record(f"{name}-{batch}-{number}", status=200) for number in range(20)] for batch in range(10)
-    ]
+    records = [[record(f"{name}-{batch}-{number}", status=200) for number in range(20)] for batch in range(10)]
     written(LocalSink(folder), *records)
 
 

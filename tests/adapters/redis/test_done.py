@@ -97,9 +97,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Redis:
 @pytest.mark.parametrize("ttl_seconds", [36_000, 0])  # seldom does a new filter begin within the test
 def test_bloom_filters_of_the_server_are_used_when_it_has_them(fake: Redis, ttl_seconds: int) -> None:
     """One key for all; what was not added is seldom in it."""
-    made = settings(
-        "redis://fake", SITE_REDIS_DUPEFILTER_BLOOM=True, SITE_REDIS_DUPEFILTER_TTL_SECONDS=ttl_seconds
-    )
+    made = settings("redis://fake", SITE_REDIS_DUPEFILTER_BLOOM=True, SITE_REDIS_DUPEFILTER_TTL_SECONDS=ttl_seconds)
     store = RedisDone.from_settings(made)
     store.add(PAGES)
     assert store.known(PAGES) == set(PAGES)

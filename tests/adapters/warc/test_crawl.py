@@ -99,9 +99,7 @@ def test_a_crawl_is_archived_as_it_was_on_the_wire_over_a_kill_9(tmp_path: Path)
             second.send_signal(signal.SIGTERM)
             assert second.wait(300) == 0
     assert_valid(tmp_path)
-    responses = {
-        (one.key, urlsplit(one.headers["WARC-Target-URI"]).path): one for one in written(tmp_path, "response")
-    }
+    responses = {(one.key, urlsplit(one.headers["WARC-Target-URI"]).path): one for one in written(tmp_path, "response")}
     for path in paths:
         assert_archived(path, responses)
     assert {one.key for one in written(tmp_path, "metadata")} == set(paths)

@@ -12,15 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from warcio.archiveiterator import ArchiveIterator
 
-from site_spider.adapters.warc.records import (
-    PackedRecord,
-    WarcRecord,
-    index_line,
-    members,
-    records_of,
-    surt,
-    warcinfo,
-)
+from site_spider.adapters.warc.records import PackedRecord, WarcRecord, index_line, members, records_of, surt, warcinfo
 from site_spider.contracts.sink import Exchange, Record
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n"
@@ -61,13 +53,7 @@ WIDE = LONG[:1_000]
     content_type=ANYTHING,
 )
 def test_nothing_that_a_site_or_seed_says_forges_a_record(
-    key: str,
-    url: str,
-    address: str | None,
-    value: bytes,
-    request: bytes,
-    body: bytes,
-    content_type: str,
+    key: str, url: str, address: str | None, value: bytes, request: bytes, body: bytes, content_type: str
 ) -> None:
     """Line ends, NUL, half characters, more than 1 MB of a header: the records that were made."""
     head = b"HTTP/1.1 200 OK\r\nX: " + value + b"\r\n\r\n"

@@ -176,9 +176,7 @@ def test_a_new_list_keeps_the_health_of_what_stays() -> None:
     assert len(pool) == 2
 
 
-steps = st.lists(
-    st.tuples(st.sampled_from(["take", "end", "replace"]), chances, st.sampled_from(ProxyOutcome))
-)
+steps = st.lists(st.tuples(st.sampled_from(["take", "end", "replace"]), chances, st.sampled_from(ProxyOutcome)))
 
 
 @given(steps)
@@ -216,9 +214,7 @@ def test_whatever_happens_nothing_that_rests_is_taken(steps: list[tuple[str, flo
 
 def test_the_first_pattern_that_matches_is_named() -> None:
     """In the bytes as they came, UTF-8 for what is not ASCII; only in the beginning."""
-    patterns = PagePatterns(
-        ["(?i)access denied", "Zugriff verweigert für", r"<title>\s*(Robot|Captcha)", "gr.n"]
-    )
+    patterns = PagePatterns(["(?i)access denied", "Zugriff verweigert für", r"<title>\s*(Robot|Captcha)", "gr.n"])
     assert patterns.found(b"\xff<h1>ACCESS Denied</h1>") == "(?i)access denied"
     assert patterns.found("Zugriff verweigert für alle".encode()) == "Zugriff verweigert für"
     assert patterns.found(b"<title>\n Captcha") == r"<title>\s*(Robot|Captcha)"

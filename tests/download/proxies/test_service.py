@@ -82,10 +82,7 @@ def _short_rests(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(folder: Path, *paths: str | dict[str, Any], **overrides: Any) -> Crawled:
-    seeds = [
-        path if isinstance(path, dict) else {"url": f"{HOST}/{path}", "meta": {"url_id": path}}
-        for path in paths
-    ]
+    seeds = [path if isinstance(path, dict) else {"url": f"{HOST}/{path}", "meta": {"url_id": path}} for path in paths]
     settings = {"SITE_PROXIES": ONE, "SITE_ALLOW_PRIVATE_HOSTS": True, "RETRY_TIMES": 1} | overrides
     return crawl(folder, seeds, **settings)
 
@@ -176,16 +173,10 @@ def test_what_is_retried_directly_is_not_retried_beyond_the_limit(tmp_path: Path
         (DownloadTimeoutError("too long"), "brought no answer in time"),
         (DownloadFailedError("reset"), "brought no answer (DownloadFailedError)"),
         (407, "wants other credentials (HTTP 407)"),
-        (
-            TunnelError("Could not open [{'status': 407, 'reason': b''}]"),
-            "wants other credentials (HTTP 407)",
-        ),
+        (TunnelError("Could not open [{'status': 407, 'reason': b''}]"), "wants other credentials (HTTP 407)"),
         (TunnelError("Could not open [{'status': 403, 'reason': b''}]"), "opens no tunnel (HTTP 403)"),
         (TunnelError("Could not open [b'garbage']"), "opens no tunnel"),
-        (
-            TunnelError("Could not open [{'status': 502, 'reason': b''}]"),
-            "does not reach the site (HTTP 502)",
-        ),
+        (TunnelError("Could not open [{'status': 502, 'reason': b''}]"), "does not reach the site (HTTP 502)"),
         (ResponseDataLossError("half"), "brought a part of the answer"),
     ],
 )
@@ -250,14 +241,7 @@ def test_a_proxied_request_waits_behind_seeds_and_retries(tmp_path: Path, networ
             return super().parse(response)
 
     seeds = [{"url": f"{HOST}/{path}", "meta": {"url_id": path}} for path in ["refused", *paths]]
-    crawl(
-        tmp_path,
-        seeds,
-        Watching,
-        SITE_PROXIES=ONE,
-        SITE_ALLOW_PRIVATE_HOSTS=True,
-        CONCURRENT_REQUESTS_PER_DOMAIN=1,
-    )
+    crawl(tmp_path, seeds, Watching, SITE_PROXIES=ONE, SITE_ALLOW_PRIVATE_HOSTS=True, CONCURRENT_REQUESTS_PER_DOMAIN=1)
     in_partition = [path for path, _ in network.asked]
     assert in_partition[-1] == "refused"
     assert network.ways("refused") == [None, ONE]
@@ -319,10 +303,7 @@ def test_a_stop_while_all_proxies_rest_loses_nothing(tmp_path: Path, network: Ne
 @pytest.mark.parametrize(
     ("overrides", "said"),
     [
-        (
-            {"SITE_PROXIES": "http://u:hush@host"},
-            "SITE_PROXIES: number 1 is no proxy: host and port must be given",
-        ),
+        ({"SITE_PROXIES": "http://u:hush@host"}, "SITE_PROXIES: number 1 is no proxy: host and port must be given"),
         ({"SITE_PROXIES": "no/such/file"}, "SITE_PROXIES (no/such/file): it cannot be read: No such file"),
         ({"SITE_PROXY_STATUSES": "403,banned"}, "SITE_PROXY_STATUSES is 'banned'"),
         ({"SITE_PROXY_BODY_PATTERNS": "["}, "SITE_PROXY_BODY_PATTERNS: '[' is no regular expression"),
@@ -380,9 +361,7 @@ def test_a_file_is_read_again_when_it_has_changed(
     ]
 
 
-def test_a_file_that_is_being_written_is_not_read_yet(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_is_being_written_is_not_read_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only what has not changed between two looks counts: half a port is a port too."""
     path = tmp_path / "proxies"
     path.write_text(f"{ONE}\n")
@@ -460,9 +439,7 @@ def test_credentials_reach_the_proxy_and_nothing_else(
         assert secret.encode() not in stored
 
 
-@pytest.mark.parametrize(
-    "url", ["http://10.0.0.1/refused", "http://127.1/refused", "http://inside.test/refused"]
-)
+@pytest.mark.parametrize("url", ["http://10.0.0.1/refused", "http://127.1/refused", "http://inside.test/refused"])
 def test_no_proxy_is_asked_for_a_private_host(
     tmp_path: Path, network: Network, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

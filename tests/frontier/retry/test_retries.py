@@ -13,11 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 from scrapy import Request
 from scrapy.crawler import Crawler
-from scrapy.exceptions import (
-    CannotResolveHostError,
-    DownloadConnectionRefusedError,
-    DownloadTimeoutError,
-)
+from scrapy.exceptions import CannotResolveHostError, DownloadConnectionRefusedError, DownloadTimeoutError
 from scrapy.http import Response
 
 from site_spider.download.tls import CertificateError
@@ -31,11 +27,7 @@ from site_spider.spiders.crawl_spider import SeedSpider
 from tests.in_process import engine
 from tests.in_process.engine import crawl, page, settings_for
 
-REFUSED, TIMEOUT, UNKNOWN = (
-    DownloadConnectionRefusedError(),
-    DownloadTimeoutError("slow"),
-    CannotResolveHostError(),
-)
+REFUSED, TIMEOUT, UNKNOWN = (DownloadConnectionRefusedError(), DownloadTimeoutError("slow"), CannotResolveHostError())
 
 
 class Script:
@@ -84,9 +76,7 @@ def test_the_description_has_the_reason_of_every_retry(tmp_path: Path, script: S
     assert said["/times-out"].startswith("TimeoutError: ")
     assert said["/times-out"].endswith(" (after 2 retries: ConnectionRefusedError, HTTP 503)")
     assert said["/stays-away"] == "HTTP 503 Service Unavailable (after 2 retries: 2 x HTTP 503)"
-    assert (
-        said["/unknown"] == "DNSLookupError: no address for host h.test (after 2 retries: 2 x DNSLookupError)"
-    )
+    assert said["/unknown"] == "DNSLookupError: no address for host h.test (after 2 retries: 2 x DNSLookupError)"
     assert said["/gone"] == "HTTP 404 Not Found"
     assert said["/once"] == "HTTP 404 Not Found (after 1 retry: HTTP 500)"
     assert said["/wrong"].startswith("CertificateError: the certificate of h.test cannot be verified")
@@ -123,9 +113,7 @@ def test_a_wrong_reason_is_refused_at_the_start(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("status", [429, 503])
-def test_an_overloaded_host_is_left_alone_and_others_go_on(
-    tmp_path: Path, script: Script, status: int
-) -> None:
+def test_an_overloaded_host_is_left_alone_and_others_go_on(tmp_path: Path, script: Script, status: int) -> None:
     """All of it, for the pause; eight answers that were out together count once."""
     for number in range(8):
         script.has(f"/together/{number}", status, 200)
@@ -216,10 +204,7 @@ def test_retries_wait_behind_the_seeds_redirected_ones_too(
 def test_five_copies_with_dont_filter_stay_five(tmp_path: Path, script: Script) -> None:
     """Each is fetched, in the order of the topic."""
     script.has("/same", 200)
-    seeds = [
-        {"url": "http://h.test/same", "dont_filter": True, "meta": {"url_id": str(number)}}
-        for number in range(5)
-    ]
+    seeds = [{"url": "http://h.test/same", "dont_filter": True, "meta": {"url_id": str(number)}} for number in range(5)]
     found = crawl(tmp_path, seeds)
     assert len(script.moments["/same"]) == 5
     assert sorted(found.documents) == list("01234")
@@ -258,9 +243,7 @@ def test_the_room_knows_the_host_of_a_request_that_is_out(tmp_path: Path, script
         service = SeedService.of(crawler)
         assert service is not None
         rooms.append(service.parts.room)
-        return (
-            service.parts.completion.ledger.consumed == 1 and service.parts.completion.ledger.in_flight == 0
-        )
+        return service.parts.completion.ledger.consumed == 1 and service.parts.completion.ledger.in_flight == 0
 
     crawl(tmp_path, [seed("/a")], until=until)
     assert not rooms[-1]._out

@@ -9,12 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from site_spider.frontier.robots import RobotsCache, RobotsLimits, State
 
 LIMITS = RobotsLimits(
-    count=3,
-    size_bytes=1000,
-    age_seconds=1000,
-    wait_seconds=20,
-    first_pause_seconds=2,
-    longest_pause_seconds=50,
+    count=3, size_bytes=1000, age_seconds=1000, wait_seconds=20, first_pause_seconds=2, longest_pause_seconds=50
 )
 ORIGINS = [f"http://h{number}" for number in range(6)]
 origins = st.sampled_from(ORIGINS)

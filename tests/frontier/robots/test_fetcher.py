@@ -84,9 +84,7 @@ def test_a_slow_robots_txt_holds_up_its_host_alone_and_takes_one_place(tmp_path:
         if service is not None:
             now = asyncio.get_running_loop().time()
             views.extend(v.reason for v in service.parts.room.frontier.hosts(now) if v.host == "slow.test")
-        return (
-            service.parts.completion.ledger.consumed == 30 and service.parts.completion.ledger.in_flight == 0
-        )
+        return service.parts.completion.ledger.consumed == 30 and service.parts.completion.ledger.in_flight == 0
 
     slow_urls = [f"http://slow.test/public/{number}" for number in range(20)]
     fast_urls = [f"http://fast.test/public/{number}" for number in range(10)]
@@ -132,14 +130,10 @@ FAILURES = {
 }
 
 
-def test_a_file_that_cannot_be_fetched_is_tried_again_and_then_its_seeds_fail(
-    tmp_path: Path, hosts: Hosts
-) -> None:
+def test_a_file_that_cannot_be_fetched_is_tried_again_and_then_its_seeds_fail(tmp_path: Path, hosts: Hosts) -> None:
     """After SITE_ROBOTS_WAIT_SECONDS; pages are not asked for."""
     hosts.robots = {host: failure for host, (failure, _) in FAILURES.items()}
-    parts = {
-        f"http://{host}/public{more}": part for host, (_, part) in FAILURES.items() for more in ("", "/1")
-    }
+    parts = {f"http://{host}/public{more}": part for host, (_, part) in FAILURES.items() for more in ("", "/1")}
     found = obeying(tmp_path, *parts, SITE_ROBOTS_WAIT_SECONDS=0.3)
     assert said(found) == {url: f"robots.txt could not be fetched: {part}" for url, part in parts.items()}
     assert all(4 <= hosts.count("/robots.txt")[host] <= 7 for host in FAILURES)
@@ -152,9 +146,7 @@ def test_a_private_host_is_not_tried_again(tmp_path: Path, hosts: Hosts) -> None
     hosts.robots["h.test"] = PrivateHostError("h.test has no public address")
     found = obeying(tmp_path, "http://h.test/public")
     (description,) = said(found).values()
-    assert "robots.txt could not be fetched: PrivateHostError: h.test has no public address" in str(
-        description
-    )
+    assert "robots.txt could not be fetched: PrivateHostError: h.test has no public address" in str(description)
     assert hosts.count("/robots.txt") == {"h.test": 1}
 
 
@@ -184,10 +176,7 @@ def test_redirects_of_the_file_are_followed_up_to_five(tmp_path: Path, hosts: Ho
     engine.ANSWERS["/elsewhere/robots"] = hop
     hosts.robots = {"five.test": hopping, "six.test": hopping}
     found = obeying(tmp_path, "http://five.test/private", "http://six.test/private")
-    assert said(found) == {
-        "http://five.test/private": "Forbidden by robots.txt",
-        "http://six.test/private": None,
-    }
+    assert said(found) == {"http://five.test/private": "Forbidden by robots.txt", "http://six.test/private": None}
 
 
 def test_what_is_fetched_of_robots_txt_is_no_link_downloaded(tmp_path: Path, hosts: Hosts) -> None:

@@ -59,17 +59,12 @@ class DisobeyingSpider(SeedSpider):
         return output
 
 
-def test_a_spider_may_disobey_and_what_passes_the_scheduler_by_is_checked(
-    tmp_path: Path, hosts: Hosts
-) -> None:
+def test_a_spider_may_disobey_and_what_passes_the_scheduler_by_is_checked(tmp_path: Path, hosts: Hosts) -> None:
     """`dont_obey_robotstxt` as in Scrapy; a download of the spider's own waits for the file."""
     hosts.robots = {"h.test": FORBIDS, "other.test": FORBIDS}
     engine.ANSWERS["/private/link"] = page
     found = crawl(
-        tmp_path,
-        [{"url": "http://h.test/public", "meta": {"url_id": "x"}}],
-        DisobeyingSpider,
-        ROBOTSTXT_OBEY=True,
+        tmp_path, [{"url": "http://h.test/public", "meta": {"url_id": "x"}}], DisobeyingSpider, ROBOTSTXT_OBEY=True
     )
     assert {document["description"] for document in found.documents.values()} == {None}
     assert found.stats["said"] == "Forbidden by robots.txt"
@@ -80,10 +75,7 @@ def test_a_spider_may_disobey_and_what_passes_the_scheduler_by_is_checked(
 def test_rules_go_by_the_user_agent(tmp_path: Path, hosts: Hosts) -> None:
     """That of the request, or ROBOTSTXT_USER_AGENT."""
     hosts.robots["h.test"] = "User-agent: mine\nDisallow: /\n"
-    seeds = [
-        seed("http://h.test/public"),
-        seed("http://h.test/public/1", headers={"User-Agent": "mine"}),
-    ]
+    seeds = [seed("http://h.test/public"), seed("http://h.test/public/1", headers={"User-Agent": "mine"})]
     found = crawl(tmp_path / "1", seeds, ROBOTSTXT_OBEY=True)
     assert list(said(found).values()).count("Forbidden by robots.txt") == 1
     found = crawl(tmp_path / "2", seeds, ROBOTSTXT_OBEY=True, ROBOTSTXT_USER_AGENT="mine")
@@ -122,9 +114,7 @@ def test_what_is_forbidden_takes_no_turn_of_its_host(tmp_path: Path, hosts: Host
     """Twenty of them hold up the page behind them for no delay."""
     hosts.robots["h.test"] = "User-agent: *\nDisallow: /public/\n"
     urls = [f"http://h.test/public/{number}" for number in range(20)]
-    found = obeying(
-        tmp_path, *urls, "http://h.test/public", DOWNLOAD_DELAY=0.5, CONCURRENT_REQUESTS_PER_DOMAIN=1
-    )
+    found = obeying(tmp_path, *urls, "http://h.test/public", DOWNLOAD_DELAY=0.5, CONCURRENT_REQUESTS_PER_DOMAIN=1)
     assert len(found.documents) == 21
     (between,) = gaps(hosts.times("h.test"))
     assert between < 4  # not ten seconds

@@ -46,9 +46,7 @@ def agents(part: int) -> list[bytes]:
         lambda n: b"\nsitemap:x\n".join(agents(n)) + b"allow:/a\n" * (430 * n),
         lambda n: b"\ngarbage\n".join(agents(n)) + b"allow:/a\n" * (430 * n),
         lambda n: b"\xc2\xa0".join(agents(n)) + b"allow:/a\n" * (430 * n),
-        lambda n: (
-            "\u2028".join(line.decode().strip() for line in agents(n)).encode() + b"\nallow:/a\n" * (430 * n)
-        ),
+        lambda n: "\u2028".join(line.decode().strip() for line in agents(n)).encode() + b"\nallow:/a\n" * (430 * n),
         lambda n: b"user-agent:*\n" + b"".join(b"allow:/*a%d*b\n" % m for m in range(1_900 * n)),
     ],
     ids=["agents", "sitemaps", "garbage", "blanks", "separators", "wildcards"],

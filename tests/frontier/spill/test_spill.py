@@ -100,9 +100,7 @@ def test_a_link_that_comes_back_has_its_level_its_lineage_and_its_cookies(tmp_pa
     }
 
 
-def test_a_link_that_another_process_sent_is_filtered_when_its_page_was_done(
-    tmp_path: Path, site: Site
-) -> None:
+def test_a_link_that_another_process_sent_is_filtered_when_its_page_was_done(tmp_path: Path, site: Site) -> None:
     """And counts as filtered; what a producer sends, or what failed, is crawled all the same."""
     site.has("a")
     site.has("gone", status=404)
@@ -203,9 +201,7 @@ def test_a_topic_that_does_not_answer_holds_the_crawl_up(
     assert found.stats["spill/sent"] >= 600
 
 
-def test_what_the_topic_refuses_is_crawled_here(
-    tmp_path: Path, site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_topic_refuses_is_crawled_here(tmp_path: Path, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """A link is never dropped."""
     refused: Future[None] = Future()
     refused.set_exception(SinkRejected("too large"))
@@ -284,9 +280,7 @@ def test_a_retry_waits_where_it_would_have_waited_here(
     """A redirect raised its priority; a retry of it, in the other process, is placed behind the seeds."""
     priorities: list[int] = []
     # the process that has sent it takes the part of the other one from the first attempt there
-    monkeypatch.setattr(
-        TopicPartitions, "owns", lambda self, host, _: host != "other.test" or bool(priorities)
-    )
+    monkeypatch.setattr(TopicPartitions, "owns", lambda self, host, _: host != "other.test" or bool(priorities))
 
     def far(request: Request) -> Response:
         priorities.append(request.priority)
@@ -303,9 +297,7 @@ def test_a_redirected_link_keeps_its_document_too(tmp_path: Path, site: Site, fo
     """Its seed completes, and what it leads to is not followed out of the seed's scope."""
     site.has("root", "link", "link2")
     for path in ("link", "link2"):
-        engine.ANSWERS[f"/{path}"] = lambda request: page(
-            request, status=301, Location="http://other.test/far"
-        )
+        engine.ANSWERS[f"/{path}"] = lambda request: page(request, status=301, Location="http://other.test/far")
     engine.ANSWERS["/far"] = lambda request: page(request, "<a href=/next>n</a>")
     site.has("next")
     found = crawl(tmp_path, [seed("root", meta={"url_id": "r"})], SITE_HOST_OWNERSHIP=True)
@@ -342,9 +334,7 @@ def test_a_redirect_loop_between_processes_ends(tmp_path: Path, site: Site, fore
         return answer
 
     engine.ANSWERS |= {"/here": to("http://other.test/there"), "/there": to("http://host.test/here")}
-    found = crawl(
-        tmp_path, [seed("here", meta={"url_id": "x"})], SITE_HOST_OWNERSHIP=True, REDIRECT_MAX_TIMES=5
-    )
+    found = crawl(tmp_path, [seed("here", meta={"url_id": "x"})], SITE_HOST_OWNERSHIP=True, REDIRECT_MAX_TIMES=5)
     assert sum(asked.values()) == 6
     assert "redirect" in found.documents["x"]["description"]
 
@@ -374,18 +364,14 @@ def test_what_waits_is_sent_after_a_host_that_moves(
     links = "".join(f"<a href=http://other.test/leaf{number}>x</a>" for number in range(20))
     engine.ANSWERS["/root"] = lambda request: page(request, links)
     engine.ANSWERS |= {f"/leaf{number}": slow for number in range(20)}
-    found = crawl(
-        tmp_path, [seed("root")], SITE_HOST_OWNERSHIP=True, SITE_LINK_SCOPE="any", CONCURRENT_REQUESTS=4
-    )
+    found = crawl(tmp_path, [seed("root")], SITE_HOST_OWNERSHIP=True, SITE_LINK_SCOPE="any", CONCURRENT_REQUESTS=4)
     assert len(site.visits) == 20
     assert set(site.visits.values()) == {1}
     assert 8 <= found.stats["spill/sent"] <= 16  # up to 4 at a time were under way already
     assert len(found.documents) == 21
 
 
-def test_a_long_queue_is_sent_in_portions(
-    tmp_path: Path, site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_long_queue_is_sent_in_portions(tmp_path: Path, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """The event loop goes on in between; what no seed can say stays, and is looked at once."""
     monkeypatch.setattr(spill, "_MOST_AT_ONCE", 7)
     written: Counter[str] = Counter()

@@ -117,9 +117,7 @@ def test_suspects_are_done_one_by_one_and_nobody_else_is_lost(
 
 
 @pytest.mark.parametrize("alone_deaths", [0, 2])
-def test_nothing_begins_before_it_is_committed_that_a_suspect_has_ended(
-    tmp_path: Path, alone_deaths: int
-) -> None:
+def test_nothing_begins_before_it_is_committed_that_a_suspect_has_ended(tmp_path: Path, alone_deaths: int) -> None:
     """Else it would count as alone at a death that the next one causes, or its dead letter be repeated."""
     told: list[bool] = []
 
@@ -176,12 +174,8 @@ def test_after_two_deaths_few_are_under_way_and_each_is_committed_before(tmp_pat
     assert found.lag == 0
 
 
-@pytest.mark.parametrize(
-    "suspicion", [Suspicion(SEEDS, twice=(0,)), Suspicion(SEEDS, thrice=tuple(range(SEEDS)))]
-)
-def test_a_topic_that_is_made_anew_ends_the_care_for_what_was_on_it(
-    tmp_path: Path, suspicion: Suspicion
-) -> None:
+@pytest.mark.parametrize("suspicion", [Suspicion(SEEDS, twice=(0,)), Suspicion(SEEDS, thrice=tuple(range(SEEDS)))])
+def test_a_topic_that_is_made_anew_ends_the_care_for_what_was_on_it(tmp_path: Path, suspicion: Suspicion) -> None:
     """Those that waited for their turn are gone, and the new ones begin."""
     may_answer = asyncio.Event()
     is_new = False

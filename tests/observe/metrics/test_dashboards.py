@@ -25,9 +25,7 @@ TSC_SECONDS = 300
 pytestmark = pytest.mark.xdist_group("dashboards")  # they install into one folder
 VARIABLES = {"$__rate_interval": "5m", "$group": "g", "$instance": "a:1", "$slot": "1"}
 
-DASHBOARDS = {
-    path.stem: json.loads(path.read_text(encoding="utf-8")) for path in grafana.FOLDER.glob("*.json")
-}
+DASHBOARDS = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in grafana.FOLDER.glob("*.json")}
 PANELS = [
     pytest.param(panel, id=f"{name}-{panel['id']}-{panel['title']}")
     for name, dashboard in sorted(DASHBOARDS.items())
@@ -76,10 +74,7 @@ def test_no_two_panels_lie_on_each_other(name: str) -> None:
 
 
 def test_grafanas_types_accept_the_dashboards_and_no_unknown_key_or_wrong_type(tmp_path: Path) -> None:
-    wrong = {
-        "key": DASHBOARDS["fleet"] | {"refreshes": "30s"},
-        "type": DASHBOARDS["fleet"] | {"graphTooltip": "yes"},
-    }
+    wrong = {"key": DASHBOARDS["fleet"] | {"refreshes": "30s"}, "type": DASHBOARDS["fleet"] | {"graphTooltip": "yes"}}
     said = _tsc(tmp_path, DASHBOARDS | wrong)
     assert set(re.findall(r"^(\w+)\.ts", said, re.MULTILINE)) == {"key", "type"}, said
     assert "refreshes" in said
@@ -97,9 +92,7 @@ def _tsc(folder: Path, dashboards: dict[str, Any]) -> str:
         (folder / f"{name}.ts").write_text(text, encoding="utf-8")
     command = [PACKAGES / "node_modules" / ".bin" / "tsc", "--noEmit", "--strict", "--skipLibCheck"]
     command += ["--moduleResolution", "node", "--target", "es2020", *(f"{name}.ts" for name in dashboards)]
-    done = subprocess.run(
-        command, cwd=folder, check=False, capture_output=True, text=True, timeout=TSC_SECONDS
-    )
+    done = subprocess.run(command, cwd=folder, check=False, capture_output=True, text=True, timeout=TSC_SECONDS)
     return done.stdout + done.stderr
 
 

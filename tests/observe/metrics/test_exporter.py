@@ -69,9 +69,7 @@ def while_crawling(
     engine.ANSWERS["/moved"] = lambda request: page(request, status=302, Location="/there")
     paths = ("there", "missing", "moved", "last", "waits")
     hosts = (0, 1, 2, 3, 3)
-    seeds: list[Any] = [
-        {"url": f"http://h{host}.test/{path}"} for host, path in zip(hosts, paths, strict=True)
-    ]
+    seeds: list[Any] = [{"url": f"http://h{host}.test/{path}"} for host, path in zip(hosts, paths, strict=True)]
     overrides = {"CONCURRENT_REQUESTS_PER_DOMAIN": 1, **overrides}
     found = crawl(folder, [*seeds, b"no seed"], SITE_METRICS_ADDRESS=f"127.0.0.1:{port}", **overrides)
     assert found.lag == 0
@@ -96,19 +94,14 @@ def test_a_crawl_exports_every_metric_that_applies(tmp_path: Path, monkeypatch: 
     found = while_crawling(tmp_path, all_of_it)
     text = samples(found["plain"])
     exported = {name for name, _ in text}
-    absent = {
-        metric.name for metric in METRICS if metric.common != OF_A_HOST and not exported & set(metric.samples)
-    }
+    absent = {metric.name for metric in METRICS if metric.common != OF_A_HOST and not exported & set(metric.samples)}
     # of proxies without proxies, retention of a log that never deletes
     assert absent == {"proxies", "proxy_requests", "topic_retention_seconds"}
     assert len(text) <= MOST_SERIES
     totals: dict[str, float] = {}
     for (name, _), value in text.items():
         totals[name] = totals.get(name, 0) + value
-    consumed, completed = (
-        totals["site_spider_seeds_consumed_total"],
-        totals["site_spider_seeds_completed_total"],
-    )
+    consumed, completed = (totals["site_spider_seeds_consumed_total"], totals["site_spider_seeds_completed_total"])
     assert (consumed, completed, totals["site_spider_seeds_in_flight"]) == (6, 4, 2)
     assert totals["site_spider_redirects_total"] == 1
     assert totals["site_spider_process_restarts_total"] == 3
@@ -156,9 +149,7 @@ def test_a_blocked_event_loop_is_not_healthy_and_metrics_go_on(tmp_path: Path) -
     assert found["first"][0] == 200
     assert found["blocked"][0] == 503
     assert b"not turned for" in found["blocked"][1]
-    silent = [
-        value for (name, _), value in samples(found["metrics"]).items() if name.endswith("_silent_seconds")
-    ]
+    silent = [value for (name, _), value in samples(found["metrics"]).items() if name.endswith("_silent_seconds")]
     assert silent > [4]
     assert found["after"] == (200, b"ok\n")
 
@@ -194,18 +185,7 @@ def test_an_address_that_is_taken_ends_the_start_with_the_setting_in_the_message
 
 @pytest.mark.parametrize(
     "value",
-    [
-        "9410",
-        "localhost",
-        "localhost:",
-        ":9410",
-        "a b:1",
-        "127.0.0.1:0",
-        "h:65536",
-        "h:99999",
-        "::1:9410",
-        "h:-1",
-    ],
+    ["9410", "localhost", "localhost:", ":9410", "a b:1", "127.0.0.1:0", "h:65536", "h:99999", "::1:9410", "h:-1"],
 )
 def test_an_address_that_is_none_is_refused(value: str) -> None:
     with pytest.raises(ConfigError, match="SITE_METRICS_ADDRESS is"):

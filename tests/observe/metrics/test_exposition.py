@@ -10,13 +10,7 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_families
 from prometheus_client.parser import text_string_to_metric_families as families
 
-from site_spider.observe.metrics.catalogue import (
-    METRICS,
-    OPENMETRICS,
-    PLAIN,
-    exposition,
-    form_for,
-)
+from site_spider.observe.metrics.catalogue import METRICS, OPENMETRICS, PLAIN, exposition, form_for
 from tests.debian import program
 from tests.observe.metrics.full_snapshot import exported_names, full_snapshot
 from tools import docs

@@ -40,18 +40,14 @@ class PlayedConsumer(LocalConsumer):
     away: ClassVar[int] = 0  # so many of the next transactions fail
     refuses: ClassVar[str] = ""  # the url_id of a result
 
-    def commit_with(
-        self, items: Sequence[Item], positions: Mapping[Partition, Position]
-    ) -> Mapping[int, str]:
+    def commit_with(self, items: Sequence[Item], positions: Mapping[Partition, Position]) -> Mapping[int, str]:
         cls = type(self)
         if items and cls.away:
             cls.away -= 1
             raise LogUnavailable("the played log is away")
         results = [item for item in items if isinstance(item, Record)]
         if cls.refuses in {result.key for result in results}:
-            numbers = (
-                n for n, item in enumerate(items) if isinstance(item, Record) and item.key == cls.refuses
-            )
+            numbers = (n for n, item in enumerate(items) if isinstance(item, Record) and item.key == cls.refuses)
             return dict.fromkeys(numbers, "not this one")
         cls.stored.extend(results)
         cls.transactions += bool(results)
@@ -105,9 +101,7 @@ def linked(request: Request) -> Response:
     return page(request, links + "word " * 200)
 
 
-def crawl_trees(
-    folder: Path, count: int, seeds: Sequence[Mapping[str, Any]] = (), **settings: Any
-) -> Crawled:
+def crawl_trees(folder: Path, count: int, seeds: Sequence[Mapping[str, Any]] = (), **settings: Any) -> Crawled:
     for number in range(count):
         engine.ANSWERS[f"/tree{number}"] = linked
     trees = [{"url": f"{HOST}/tree{number}", "meta": {"url_id": f"t{number}"}} for number in range(count)]
@@ -208,8 +202,7 @@ def test_an_archive_has_each_exchange_once_though_transactions_fail(
 
 
 @pytest.mark.parametrize(
-    ("refused", "error"),
-    [("t3", b"not this one"), ("t1-2", b"item t1-2: not this one (page http://host.test/tree1)")],
+    ("refused", "error"), [("t3", b"not this one"), ("t1-2", b"item t1-2: not this one (page http://host.test/tree1)")]
 )
 def test_a_refused_record_is_one_dead_letter(tmp_path: Path, refused: str, error: bytes) -> None:
     PlayedConsumer.refuses = refused
@@ -221,9 +214,7 @@ def test_a_refused_record_is_one_dead_letter(tmp_path: Path, refused: str, error
     assert stored_keys() == dict.fromkeys((crawled.documents | crawled.items).keys() - {refused}, 1)
 
 
-def test_trees_that_keep_too_much_hand_their_links_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_trees_that_keep_too_much_hand_their_links_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As seeds, in the transaction of the tree; each page is stored once, and the crawl comes to its end."""
     look, were_crowded = Spill.look, [False]
 

@@ -35,12 +35,7 @@ class PageSpider(Spider):
 
     def parse(self, response: Response, **_kwargs: Any) -> Iterator[Any]:
         assert hasattr(response, "text")
-        yield {
-            "url": response.url,
-            "status": response.status,
-            "headers": headers_of(response),
-            "body": response.text,
-        }
+        yield {"url": response.url, "status": response.status, "headers": headers_of(response), "body": response.text}
         if self.extractor is not None:
             for link in self.extractor.extract_links(response):  # type: ignore[arg-type]
                 yield Request(link.url)
