@@ -107,7 +107,7 @@ def identifier(field: str, value: object) -> str | None:
     if not isinstance(text, str):
         raise refused(field, f"{shown(value)}, but must be a string or a whole number")
     if not text:
-        raise refused(field, "empty; leave it out to get the default")
+        raise refused(field, "empty; give one, or leave it out")
     if len(text) > MAX_ID_BYTES or len(text.encode()) > MAX_ID_BYTES:
         raise refused(field, f"longer than {MAX_ID_BYTES} bytes: {shown(text)}")
     if _CONTROL.search(text):

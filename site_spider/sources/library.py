@@ -38,7 +38,7 @@ _Read = TypeVar("_Read")
 
 
 class Mistake(NamedTuple):
-    """In a file; lines and columns from 1 on."""
+    """In a file; lines and columns from 1 on, 0 where it is about the whole file."""
 
     line: int
     column: int
@@ -50,7 +50,8 @@ class BadSource(SiteSpiderError):
 
     def __init__(self, path: Path, mistakes: list[Mistake]) -> None:
         name = str(path).encode("utf-8", "backslashreplace").decode()
-        super().__init__("\n".join(f"{name}:{line}:{column}: {said}" for line, column, said in mistakes))
+        places = (f"{name}:{one.line}:{one.column}" if one.line else name for one in mistakes)
+        super().__init__("\n".join(f"{at}: {one.message}" for at, one in zip(places, mistakes, strict=True)))
         self.path, self.mistakes = path, mistakes
 
 
@@ -107,7 +108,7 @@ def read_with(path: Path, parser: Callable[[bytes, Path], _Read]) -> _Read:
         said = f"cannot be read: {error.strerror or error}"
     except Exception as error:  # noqa: BLE001 - parsers of others: no file ends the process that follows it
         said = f"cannot be used: {type(error).__name__}: {shown(str(error))}"
-    raise BadSource(path, [Mistake(1, 1, said)])
+    raise BadSource(path, [Mistake(0, 0, said)])
 
 
 def parse_source(raw: bytes, path: Path) -> model.Source:
@@ -483,7 +484,7 @@ class SourceFolder:
             self._doubles[path] = other
             if before.get(path) != other:
                 said = f"the name {source.name} is that of {other.name}, which counts"
-                mistakes.append(BadSource(path, [Mistake(1, 1, said)]))
+                mistakes.append(BadSource(path, [Mistake(0, 0, said)]))
         return {path: sources[path] for path in first.values()}
 
     async def follow(self) -> None:
