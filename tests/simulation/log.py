@@ -249,7 +249,10 @@ class SimConsumer(_Polled):
         if self.broker.is_down:
             self.broker.at(0.25, self._arrive_at_group)
             return
-        if self.number not in self.group.members:
+        if self.number and self.number not in self.group.members:  # expelled: an unknown member, as Kafka says
+            self.hear(self.is_out, self.number)
+            return
+        if not self.number:
             is_known = self.member_name in [one.client.member_name for one in self.group.members.values()]
             self._owes_join = self.member_name != "" and is_known and not self.group.is_settled(self.topics)
         self.has_given_up = False

@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from site_spider.dead_letter_replay import PutBack
+from site_spider.dupefilter.dupefilter import SeenMarks
+from site_spider.dupefilter.filters import Seen
 from site_spider.frontier.scheduler import Queues
 from site_spider.frontier.spill import Spill
 from site_spider.frontier.waiting_room import WaitingRoom, build_frontier
@@ -123,6 +125,11 @@ MUTANTS: dict[str, tuple[Any, str, str]] = {
         "return bool(", "return bool(found) or ("),
     "a change is said to be as old as the document": (conditional.describe_check,
         "checked.changed_at or result.fetched_at", "checked.known.get('fetched_at') or result.fetched_at"),
+    # the dupefilter
+    "a seed that did not end well marks its pages": (SeenMarks.ended, "entry.outcome is Outcome.RESULT", "True"),
+    "a page is marked when it is met": (Seen.begin, "self._seeds[fingerprint] = seed", "self.done.add(fingerprint)"),
+    "a link that left is marked with its seed": (Seen.spill, "del self._seeds[fingerprint]", "return"),
+    "a page that arrives counts as left": (Seen.arrive, "self._spilled.pop(fingerprint, None)", "pass"),
     # exactly-once
     "a transaction in doubt counts as committed": (TransactionCommits._clear_up,
         "TransactionOutcome(committed)", "TransactionOutcome(True)"),

@@ -16,6 +16,7 @@ from scrapy.core.downloader.handlers.base import BaseDownloadHandler
 from scrapy.exceptions import DownloadFailedError, DownloadTimeoutError
 from scrapy.http import HtmlResponse, Response
 
+from site_spider.contracts.done_store import DoneStore, DoneUnavailable
 from site_spider.contracts.sink import ACKNOWLEDGED, Answer, Record, Verdict
 from site_spider.errors import SinkUnavailable
 
@@ -225,6 +226,34 @@ class SimResults:
         if "away" in world.sinks[name]:
             raise SinkUnavailable("the store is away")
         return {url_id: found for url_id in url_ids if (found := world.truth.in_store(url_id))}
+
+    def close(self) -> None: ...
+
+
+class SimDone(DoneStore):
+    """Marks of all processes."""
+
+    name = "simulated"
+    cache_seconds = 30.0
+
+    @classmethod
+    def from_settings(cls, _settings: Any) -> SimDone:
+        return cls()
+
+    def open(self) -> None:
+        world = SimSink.world
+        sleep(world.rng("marks").choice([0.002, 0.002, 0.02, 1.0]))
+        if world.marks_are_away:
+            raise DoneUnavailable("the store is away")
+
+    def known(self, fingerprints: Sequence[bytes]) -> set[bytes]:
+        self.open()
+        return SimSink.world.marks.intersection(fingerprints)
+
+    def add(self, fingerprints: Sequence[bytes]) -> None:
+        self.open()
+        SimSink.world.truth.marking(fingerprints)
+        SimSink.world.marks.update(fingerprints)
 
     def close(self) -> None: ...
 

@@ -214,6 +214,12 @@ async def _sink(world: World, rng: random.Random, mode: str) -> None:
         del modes[mode]
 
 
+async def _marks_away(world: World, rng: random.Random) -> None:
+    world.marks_are_away = True
+    await asyncio.sleep(rng.choice([0.5, 5, 40]))
+    world.marks_are_away = False
+
+
 async def _clock(world: World, rng: random.Random) -> None:
     """Of all machines, or of one."""
     world.have_clocks_jumped = True
@@ -249,7 +255,7 @@ async def _replay(world: World, _rng: random.Random) -> None:
 
 
 _ALL = [_kill, _kill_in_rebalance, _kill_in_revocation, _stop, _stop_in_rebalance, _join, _expel, _rebalance]
-_ALL += [_broker_away, _leaders_away, _commits, _clock, _partitions, _change, _replay]
+_ALL += [_broker_away, _leaders_away, _commits, _clock, _partitions, _change, _replay, _marks_away]
 ACTS: dict[str, Act] = {act.__name__[1:]: act for act in _ALL}
 ACTS["freeze"] = partial(_hold_up, state="is_frozen", seconds=(0.5, 5, 12, 60))
 ACTS["late"] = partial(_hold_up, state="is_late", seconds=(0.1, 0.5, 2, 8, 60))
@@ -268,6 +274,7 @@ GROUPS = {
     "letters": ("replay",),
     "clocks": ("clock",),
     "changes": ("change", "change"),
+    "marks": ("marks_away",),
 }
 
 

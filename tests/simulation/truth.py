@@ -13,6 +13,7 @@ from tests.simulation.virtual import Machine
 from site_spider.contracts.seed_log import Message, Partition, Position
 from site_spider.contracts.sink import Record
 from site_spider.ledger import metadata
+from site_spider.page.url import page_fingerprint
 from site_spider.tasks import control_log
 from site_spider.tasks.ending import EndTold, Producing
 
@@ -44,6 +45,7 @@ class Truth:
         self.stored: dict[str, Counter[str]] = defaultdict(Counter)  # url -> how often, by sink
         self.documents: dict[str, dict[str, Any]] = {}
         self.keys: dict[str, str] = {}  # of documents
+        self.fingerprints: dict[bytes, str] = {}  # of pages
         self.before: dict[Place, Counter[str]] = {}  # how often a page had been stored that is asked for again
         self.dead_letters: dict[Place, str] = {}
         self.set_aside_at: dict[str, float] = {}  # when a URL last became a dead letter
@@ -175,6 +177,17 @@ class Truth:
         most = sum(len(self.places.get(page, ())) for page in line) if is_again else 1
         if sink == "kafka" and self.stored[url][sink] > most and not self.was_replayed:
             self.violation("stored twice", url)
+
+    def marking(self, fingerprints: Sequence[bytes]) -> None:
+        """The dupefilter's store is told that pages are done."""
+        if not self.fingerprints:
+            scopes = (None, *self.world.task_ids)
+            self.fingerprints = {
+                page_fingerprint(url, scope): url for url in self.world.sites.pages for scope in scopes
+            }
+        for url in filter(None, map(self.fingerprints.get, fingerprints)):
+            if not self._is_stored(self.world.sites.sources.get(url, url)):
+                self.violation("a mark of a page that is not done", url)
 
     # --- commits ----------------------------------------------------------------------------------
 

@@ -37,6 +37,7 @@ _CHOICES: dict[str, list[Any]] = {
     "SITE_REVOKE_GRACE_SECONDS": [0, 0.5, 3],
     "SITE_LINKS_TO": ["memory", "kafka"],
     "SITE_MAX_SEEDS_IN_FLIGHT": [10, 10, 100, 20_000],
+    "SITE_DUPEFILTER": ["memory", f"{Web.__module__}.SimDone"],
     "SITE_TREE_MAX_PAGES": [3, 500],
     "SITE_SEED_MAX_OPEN_SECONDS": [3, 600],
     "SITE_MAX_SPAN_OFFSETS": [5, 50_000],
@@ -157,6 +158,8 @@ class World:
         self.sinks: dict[str, Counter[str]] = {name: Counter() for name in names}  # what is wrong with each
         self.fetched = self.deaths = 0
         self.have_clocks_jumped = self.is_produced = False
+        self.marks: set[bytes] = set()  # of the dupefilter's store
+        self.marks_are_away = False
         self.sent: dict[str, dict[str, Any]] = {}  # seeds of no task, by URL
         self.half_done: set[str] = set()  # tasks of which an order has failed
         self.owned_at = 0.0  # when each partition had an owner last, or a process came or went
