@@ -160,6 +160,11 @@ class SeenDupeFilter(DupeFilterBase):
         for mark in self._marks(request, job):
             self.seen.spill(mark, job.entry)
 
+    def not_fetched(self, request: Request, job: Job) -> None:
+        """The page of this job is given up, and is not done with its seed."""
+        for mark in self._marks(request, job):
+            self.seen.drop(mark, job.entry)
+
     def not_spilled(self, request: Request, job: Job) -> None:
         """It stays after all."""
         self.arrived(request, job)

@@ -89,6 +89,11 @@ class Seen:
             del self._seeds[fingerprint]
             self._spilled[fingerprint] = seed
 
+    def drop(self, fingerprint: bytes, seed: Hashable) -> None:
+        """What is in flight for `seed` ends without being fetched: it counts as never met."""
+        if self._seeds.get(fingerprint) == seed:
+            del self._seeds[fingerprint]
+
     def arrive(self, fingerprint: bytes) -> None:
         """It comes from the seed topic, or could not be sent there: it does not count as spilled any more."""
         if self._spilled:

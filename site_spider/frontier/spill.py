@@ -114,6 +114,9 @@ class SpilledPages(Protocol):
     def not_spilled(self, request: Request, job: Job) -> None:
         """It stays after all."""
 
+    def not_fetched(self, request: Request, job: Job) -> None:
+        """It is given up."""
+
 
 class Highs(Protocol):
     """Who says in the control log of a task where its seeds are, before those of their parents complete."""
@@ -449,6 +452,11 @@ class Spill:
 
     def _is_ours(self, url: str, entry: SeedInFlight) -> bool:
         return self._hosts is None or self._hosts.owns(host_of(url), entry.partition.topic)
+
+    def give_up(self, request: Request, job: Job) -> None:
+        """A request that is neither fetched nor sent."""
+        if self._pages is not None:
+            self._pages.not_fetched(request, job)
 
     def send(self, request: Request, job: Job, *, is_link: bool) -> bool:
         """Send an accepted request on its way; False when no seed can say what it is."""

@@ -259,6 +259,7 @@ class Leaving:
         if isinstance(waiter, SeedInFlight):
             self._end_seed(waiter, outcome, description)
         elif isinstance(waiter, WaitingLink) and not description:
+            self._spill.give_up(*as_request(waiter))
             self._completion.release(waiter.parent.entry)
         else:
             self._end_request(self._request(waiter), outcome, description)
@@ -274,6 +275,7 @@ class Leaving:
     def _end_request(self, request: Request, outcome: Outcome, description: str) -> None:
         job = lineage.job_of(request)
         assert job is not None
+        self._spill.give_up(request, job)
         if job.parent is None:
             self._completion.ledger.decide(job.entry, outcome)
         if description:

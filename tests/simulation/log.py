@@ -202,7 +202,9 @@ class SimConsumer(_Polled):
         self.owned: dict[Partition, int] = {}  # with the next offset to hand out
         self.number, self.generation = 0, -1  # as a member
         self.has_given_up = False  # and has not joined again
-        self.is_joining = self._owes_join = self._rebalances = self._is_out = self._is_closed = False
+        self.is_joining = self._is_arriving = self._owes_join = self._rebalances = self._is_out = self._is_closed = (
+            False
+        )
         self._assignment: frozenset[Partition] | None = None  # heard, and not dealt with
         self._paused: set[Partition] = set()
         self._ends: dict[Partition, int] = {}
@@ -223,6 +225,8 @@ class SimConsumer(_Polled):
         self.arrive(self._heard_at - Machine.now(), what, *args)
 
     def rebalances(self) -> None:
+        if self._is_arriving:
+            return  # it joins already
         self.is_joining = False  # what it waited for will not come
         self._rebalances = True
         self.poke()
@@ -241,6 +245,7 @@ class SimConsumer(_Polled):
     def _join(self, *, as_new: bool = False) -> None:
         self.number = 0 if as_new else self.number
         self.is_joining, self._rebalances, self._is_out = True, False, False
+        self._is_arriving = True
         self.broker.at(self.broker.latency(), self._arrive_at_group)
 
     def _arrive_at_group(self) -> None:
@@ -249,6 +254,7 @@ class SimConsumer(_Polled):
         if self.broker.is_down:
             self.broker.at(0.25, self._arrive_at_group)
             return
+        self._is_arriving = False
         if self.number and self.number not in self.group.members:  # expelled: an unknown member, as Kafka says
             self.hear(self.is_out, self.number)
             return

@@ -79,7 +79,8 @@ MUTANTS: dict[str, tuple[Any, str, str]] = {
     "a host's place is not given back": (WaitingRoom.came_back, "self.frontier.release(", "dict("),
     "the limit of a host is one too high": (build_frontier, "(concurrency", "(concurrency + 1"),
     "a spilled link is done before it is durable": (Spill.send,
-        "future.add", "(future := Future()).set_result(None)\n        future.add"),
+        "self._background.when_done(future,",
+        "(future := Future()).set_result(None)\n        self._background.when_done(future,"),
     "a link that is to be spilled is dropped": (Spill.send,
         "message = ",
         "if is_link:\n"
@@ -112,7 +113,7 @@ MUTANTS: dict[str, tuple[Any, str, str]] = {
         "self.sinks -= 1", "self.sinks = min(self.sinks, 1) - 1"),
     "a sink's refusal counts as yes": (_Pending.answered, "verdict.answer is Answer.REJECTED", "False"),
     "a dead letter is done before it is durable": (DeadLetters._send,
-        "future.add_done_callback(done)",
+        "self._background.when_done(sent, self._sent, message, headers, entry)",
         "self.under_way -= 1\n        self._completion.end_as(entry, Outcome.DEAD_LETTER)"),
     "no dead letter is written": (DeadLetters.set_aside,
         "self._send(message, _headers(message, reason), entry)",
@@ -162,9 +163,9 @@ MUTANTS: dict[str, tuple[Any, str, str]] = {
         "origin = ",
         "if message.offset % 2 == 0:\n            work.count += 1\n            return\n        origin = "),
     "a seed that overtakes is done before it is durable": (Overtaking._send,
-        "guarded = self._background.guarded(self._sent)",
+        "self._background.when_done(sent, self._sent, waiting)",
         "self._completion.end_as(waiting, Outcome.SPILLED)\n"
-        "        guarded = self._background.guarded(\n"
-        "            lambda sent, one: one.seed.task_id and self._put(one.seed.task_id, sent.result()))"),
+        "        self._background.when_done(\n"
+        "            sent, lambda sent, one: one.seed.task_id and self._put(one.seed.task_id, sent.result()), waiting)"),
 }
 # fmt: on

@@ -58,7 +58,7 @@ class Truth:
         self.events: dict[str, list[dict[str, Any]]] = defaultdict(list)
         self.covered: dict[Partition, set[int]] = defaultdict(set)  # offsets that commits say are complete
         self.cancelled: set[str] = set()  # tasks, perhaps
-        self.closed: dict[str, Mapping[Partition, int]] = {}  # tasks: below which offsets
+        self.closed: dict[str, dict[int, Mapping[Partition, int]]] = defaultdict(dict)  # by record: below which offsets
         self.ends: set[tuple[str, int]] = set()  # task and generation
         self.produced: Counter[str] = Counter()  # seeds, by task
         self.was_replayed = False
@@ -106,11 +106,11 @@ class Truth:
             return
         task_id, fact = control_log.read(message)
         if isinstance(fact, Producing) and fact.closes:
-            self.closed[task_id] = fact.highs
+            self.closed[task_id][message.offset] = fact.highs
         elif isinstance(fact, EndTold) and (end := (task_id, fact.generation)) not in self.ends:
             self.ends.add(end)  # the first one counts
             if not self.was_replayed:
-                self._check_end(task_id)
+                self._check_end(task_id, fact.upto)
 
     def _event(self, message: Message) -> None:
         event = json.loads(message.value or b"")
@@ -122,12 +122,15 @@ class Truth:
             self.violation("an end told twice", f"{task_id} generation {event['generation']}")
         known.append(event)
 
-    def _check_end(self, task_id: str) -> None:
-        """Nothing is open when an end is decided, but what came after a cancelled task was closed."""
+    def _check_end(self, task_id: str, upto: int) -> None:
+        """Nothing is open when an end is decided, but what came after a cancelled task was closed.
+
+        As its records below `upto` say.
+        """
         mine = [places for url, places in self.places.items() if self._task_of_page(url) == task_id]
-        upto = self.closed.get(task_id, {}) if task_id in self.cancelled else None
+        closed = next((highs for at, highs in reversed(self.closed[task_id].items()) if at < upto), {})
         for partition, offset in chain.from_iterable(mine):
-            is_later = upto is not None and offset >= upto.get(partition, 0)
+            is_later = task_id in self.cancelled and offset >= closed.get(partition, 0)
             if offset not in self.covered[partition] and not is_later:
                 self.violation("an early end", f"{task_id}: {partition} {offset} is not committed")
         if task_id in self.cancelled and self.world.deaths:

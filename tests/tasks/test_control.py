@@ -148,14 +148,14 @@ def test_progress_of_a_task_is_counted_in_the_topics(tmp_path: Path) -> None:
     assert json.loads(dry.stdout)["would_filter"] == 4
 
 
-SITE = [{"url": "http://host.test/", "meta": {"task_id": "t"}}]
+SITE, OTHER = ([{"url": "http://host.test/", "meta": {"task_id": task_id}}] for task_id in "tu")
 
 
 @pytest.mark.parametrize("change", [{"state": "paused"}, {"state": "cancelled"}, {"deny": ["/link/"]}], ids=str)
 def test_what_waits_goes_by_the_new_state_or_rule_of_its_task(
     tmp_path: Path, fetched: Counter[str], monkeypatch: pytest.MonkeyPatch, change: dict[str, Any]
 ) -> None:
-    """Its seed is complete, with its own result; links that were parked come back."""
+    """Its seed is complete, with its own result; links that were parked come back, and others are not done."""
     asked, is_heard = 0, asyncio.Event()
 
     async def answer(request: Request) -> Response:
@@ -176,22 +176,23 @@ def test_what_waits_goes_by_the_new_state_or_rule_of_its_task(
         ledger = service.parts.completion.ledger
         return ledger.consumed == 1 and not ledger.in_flight
 
-    monkeypatch.setitem(engine.ANSWERS, "http://host.test/", linked(100))
-    for number in range(100):
+    monkeypatch.setitem(engine.ANSWERS, "http://host.test/", linked(40))
+    for number in range(40):
         monkeypatch.setitem(engine.ANSWERS, f"http://host.test/link/{number}", answer)
     declare(tmp_path)
-    found = crawl(tmp_path, SITE, until=is_done, CONCURRENT_REQUESTS_PER_DOMAIN=1)
+    shared = {"SITE_DUPEFILTER": "local", "SITE_DUPEFILTER_SCOPE": "group"}
+    found = crawl(tmp_path, SITE, until=is_done, CONCURRENT_REQUESTS_PER_DOMAIN=1, **shared)
     assert (found.lag, found.seeds["completed_with_result"], found.seeds["cancelled"]) == (0, 1, 0)
     assert len(found.documents) == len(fetched) == 11
-    left, used = 101 - len(fetched), desk(tmp_path).board.used("t")
+    left, used = 41 - len(fetched), desk(tmp_path).board.used("t")
     ended = (left, 0) if "deny" in change else (0, left) if change["state"] == "cancelled" else (0, 0)
     assert (used.links_filtered, used.links_cancelled, used.pages) == (*ended, len(fetched))
     if change == {"state": "paused"}:
         declare(tmp_path)
         assert desk(tmp_path).put_back("t") == left
-        documents = crawl(tmp_path, []).documents.values()
-        assert (len(documents), {document["depth"] for document in documents}) == (101, {0, 1})
-        assert set(fetched.values()) == {1}
+    documents = crawl(tmp_path, [] if change == {"state": "paused"} else OTHER, **shared).documents.values()
+    assert (len(documents), {document["depth"] for document in documents}) == (41, {0, 1})
+    assert fetched == dict.fromkeys(fetched, 1) | ({} if change == {"state": "paused"} else {"http://host.test/": 2})
 
 
 def test_a_retry_that_waits_is_parked_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
