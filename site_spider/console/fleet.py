@@ -176,7 +176,9 @@ class Fleet:
 
     def _note(self, before: LastSeen | None, state: ProcessState, seen_at: float) -> None:
         if before is not None:
-            self.curves.add(before.at, seen_at, _increases(_counters(before.state), _counters(state)))
+            known = _counters(before.state)
+            grown = {name: max(0, value - known.get(name, 0)) for name, value in _counters(state).items()}
+            self.curves.add(before.at, seen_at, grown)
         elif (age := state.at - state.started_at) <= _LONGEST_GAP_SECONDS:
             self.curves.add(seen_at - max(age, 0.1), seen_at, _counters(state))
 
@@ -207,10 +209,6 @@ def _counters(state: ProcessState) -> dict[str, float]:
         **{FAILURE + name: count for name, count in state.failures.items()},
         **{PAUSE + name: seconds for name, seconds in state.paused.items()},
     }
-
-
-def _increases(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
-    return {name: max(0, value - before.get(name, 0)) for name, value in after.items()}
 
 
 def summed(counts: Iterable[Mapping[str, int]]) -> Counter[str]:

@@ -258,7 +258,8 @@ class Wires:
             await wire.ready()
         except BaseException as error:
             wire.abort()  # it may have been made at the moment of the timeout
-            if tls is not None and tls.is_resuming and _may_be_for_the_session(error):
+            may_be_for_it = isinstance(error, OSError) and not isinstance(error, ssl.SSLCertVerificationError)
+            if tls is not None and tls.is_resuming and may_be_for_it:
                 raise _SessionRefused from error
             raise
         return wire
@@ -331,10 +332,6 @@ class Wires:
         for wire in [wire for wire, since in self._idle_order.items() if since <= before]:
             wire.abort()
         self._sweeper = loop.call_later(_SWEEP_SECONDS, self._sweep) if self._idle_order else None
-
-
-def _may_be_for_the_session(error: BaseException) -> bool:
-    return isinstance(error, OSError) and not isinstance(error, ssl.SSLCertVerificationError)
 
 
 def _address_info(address: str, port: int) -> AddrInfoType:

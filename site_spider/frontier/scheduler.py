@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Coroutine, Iterator
+from functools import partial
 from typing import Any, NamedTuple, Protocol, Self
 
 from scrapy import Request, Spider
@@ -205,7 +206,7 @@ class Dispatcher:
         if self._completion.knows(request):
             request = request.copy()  # the same object again: its ending could not be told from the first's
         same_job = lineage.job_of(request)
-        job = lineage.adopt(request, self._is_being_scraped)
+        job = lineage.adopt(request, partial(engine_hooks.is_being_scraped, self._crawl.engine))
         if job is not None and not job.entry.live:
             self._completion.repeats.broken(job.entry)
             return False  # its seed is another process's now
@@ -294,9 +295,6 @@ class Dispatcher:
             return None
         self._completion.begin_job(request, job)
         return request
-
-    def _is_being_scraped(self, request: Request) -> bool:
-        return engine_hooks.is_being_scraped(self._crawl.engine, request)
 
     def _count(self, key: str) -> None:
         self._crawl.stats.inc_value(key)

@@ -201,8 +201,8 @@ class SeedListener:
     def written(self, job: Job, document: Mapping[str, Any]) -> None:
         """The document of one of its pages goes to the sinks."""
 
-    def withdrawn(self, job: Job, url_id: str) -> None:
-        """This document of it is not written after all: its partition has left."""
+    def withdrawn(self, job: Job, url_id: str | None) -> None:
+        """This document of it, or an item, is not written after all: its partition has left."""
 
     def leaves(self, entry: SeedInFlight) -> None:
         """A copy of its message goes to a topic, and may come back before it has ended as spilled."""
@@ -301,8 +301,8 @@ class Completion:
         for tell in self._told["written"]:
             tell(job, document)
 
-    def withdrawn(self, job: Job, url_id: str) -> None:
-        """A document is not written. Should the partition come back, the seed has to be done anew."""
+    def withdrawn(self, job: Job, url_id: str | None) -> None:
+        """A document is not written, or an item. Should the partition come back, the seed has to be done anew."""
         self.repeats.broken(job.entry)
         for tell in self._told["withdrawn"]:
             tell(job, url_id)

@@ -217,7 +217,10 @@ class Series:
             "responses": pages["statuses"],
             "oldest_seconds": max(taken["oldest_in_flight_seconds"].values(), default=0.0),
             "partitions": len(taken["seeds_in_flight"]),
-            "latency": {name: _without_buckets(one) for name, one in taken["latency"].items()},
+            "latency": {
+                name: {part: said for part, said in one.items() if part != "buckets"}
+                for name, one in taken["latency"].items()
+            },
             "interval_latency": {
                 name: difference(one, self._latency.get(name)) for name, one in taken["latency"].items()
             },
@@ -246,10 +249,6 @@ class Made(NamedTuple):
 def without_names(document: Mapping[str, Any]) -> dict[str, Any]:
     """Without the fields that take their names from outside: for an index that has too many fields."""
     return {name: value for name, value in document.items() if name not in _NAMED_BY_OTHERS}
-
-
-def _without_buckets(histogram: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in histogram.items() if name != "buckets"}
 
 
 def _sums(prefix: str, kind: Mapping[str, int], before: Mapping[str, int] | None = None) -> dict[str, int]:

@@ -175,10 +175,7 @@ class Results(SeedListener):
 
     def withdraw(self, job: Job, record: Record) -> None:
         """A sink does not get it."""
-        if record.kind == "result":
-            self._completion.withdrawn(job, record.key)
-        else:
-            self._completion.repeats.broken(job.entry)
+        self._completion.withdrawn(job, record.key if record.kind == "result" else None)
 
     def settled(self, job: Job | None, record: Record, *, failed: bool, refusal: str) -> None:
         """Every sink has answered for one document."""

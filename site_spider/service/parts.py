@@ -192,7 +192,8 @@ class TaskParts:
         loop = asyncio.get_running_loop()
         due = {(each.every_seconds, each.look): 0.0 for each in looks}
         due[TELL_SECONDS, lambda: self._rates.look(loop.time())] = 0.0
-        due[BrokerClock.every_seconds, self._measure] = loop.time() + BrokerClock.every_seconds
+        measure = lambda: self._background.start(asyncio.to_thread(self.clock.measure), "the broker's time")  # noqa: E731
+        due[BrokerClock.every_seconds, measure] = loop.time() + BrokerClock.every_seconds
         self._duties: dict[Duty, float] = due
 
     def open(self, timeout_seconds: float) -> None:
@@ -250,9 +251,6 @@ class TaskParts:
         if self._config.tells_ends:
             self._teller.close()
             self.control.close()
-
-    def _measure(self) -> None:
-        self._background.start(asyncio.to_thread(self.clock.measure), "the broker's time")
 
     def _hear(self, task_ids: Collection[str]) -> None:
         for each in (self._watch, self._limits, self._over, self._notices):

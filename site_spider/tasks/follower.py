@@ -49,7 +49,7 @@ class BadRecords:
             self.skip(message, f"it cannot be taken: {error!r:.300}")
         return None
 
-    def skip(self, message: Message, why: str) -> None:
+    def skip(self, message: Message, why: object) -> None:
         """One cannot be taken."""
         self._said += 1
         if self._count is not None:

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from site_spider import runtime, webhook
-from site_spider.contracts.seed_log import Message, MessagePlace, Producer, SeedLog
+from site_spider.contracts.seed_log import MessagePlace, Producer, SeedLog
 from site_spider.engine.background import Background, Turns
 from site_spider.errors import LogUnavailable, SinkRejected, SiteSpiderError
 from site_spider.outage import Outage
@@ -23,7 +23,7 @@ from site_spider.tasks.control_log import close_for_all, make_control_log
 from site_spider.tasks.ending import Attempts, EndTold, Noticed, SeedCounts, TaskEnding, WebhookAttempt
 from site_spider.tasks.follower import BadRecords, read_board
 from site_spider.tasks.orders import forget_tasks
-from site_spider.tasks.page_counts import BadPages, PageCounts, PageReading, PageTable
+from site_spider.tasks.page_counts import PageCounts, PageReading, PageTable
 from site_spider.tasks.parking import put_back
 from site_spider.tasks.tracker import Control
 
@@ -128,7 +128,7 @@ class Teller(GroupWork):
             self._table = PageTable(self._log, self._topics.pages)
         told = self._control.endings.pages_told()
         try:
-            reading = await asyncio.to_thread(self._table.read, tuple(ends), told, self._skipped)
+            reading = await asyncio.to_thread(self._table.read, tuple(ends), told, self._bad.skip)
         except LogUnavailable as error:
             self._away.goes_on(error)
             await asyncio.sleep(_PAUSE_SECONDS)
@@ -153,9 +153,6 @@ class Teller(GroupWork):
     def _is_over(self, task_id: str) -> TaskEnding | None:
         ending = self._control.get(task_id)
         return ending if ending is not None and ending.is_over and not ending.is_told else None
-
-    def _skipped(self, message: Message, error: BadPages) -> None:
-        self._bad.skip(message, str(error))
 
     def _tell(self, task_id: str, ending: TaskEnding, reading: PageReading) -> None:
         pages = pages_before(ending).plus(reading.counts[task_id])

@@ -217,7 +217,7 @@ class Tracker(SeedListener):
             page = CountedPage.of(job, document)
             tracked.pages[page.page] = page
 
-    def withdrawn(self, job: Job, url_id: str) -> None:
+    def withdrawn(self, job: Job, url_id: str | None) -> None:
         """As in SeedListener."""
         if (tracked := self._left.get((job.entry.partition, job.entry.offset))) is not None:
             tracked.pages.pop(CountedPage.of(job, {"url_id": url_id}).page, None)

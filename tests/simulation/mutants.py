@@ -166,6 +166,7 @@ MUTANTS: dict[str, tuple[Any, str, str]] = {
         "self._background.when_done(sent, self._sent, waiting)",
         "self._completion.end_as(waiting, Outcome.SPILLED)\n"
         "        self._background.when_done(\n"
-        "            sent, lambda sent, one: one.seed.task_id and self._put(one.seed.task_id, sent.result()), waiting)"),
+        "            sent, lambda sent, one: one.seed.task_id and self._put(one.seed.task_id, sent.result()),\n"
+        "            waiting)"),
 }
 # fmt: on

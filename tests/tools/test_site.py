@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 import socket
 import time
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
-import brotli
 import pytest
 
 from tools.deployment.deployment import wait_until
 from tools.site.exchange import host_name
 from tools.site.expected import expected
 from tools.site.handle import Site, count_by_url
-from tools.site.pages import VARIANTS
 
 pytestmark = pytest.mark.xdist_group("site")  # they share one
 HOSTS = 5
@@ -83,75 +78,6 @@ def test_answers_break_off_or_go_on_too_long(site: Site) -> None:
         _, _, body = client.ask("/cut-off/close/x")
         assert client.file.read()
     assert body.decode() == expected(site.url("/cut-off/close/x")).body
-
-
-def test_chunks_add_up_to_the_page(site: Site) -> None:
-    with Client(site) as client:
-        _, headers = client.head("/chunked/x", headers="Connection: close\r\n")
-        parts = []
-        while size := int(client.file.readline(), 16):
-            parts.append(client.file.read(size))
-            client.file.read(2)
-    assert headers["transfer-encoding"] == ["chunked"]
-    assert len(parts) > 1
-    assert b"".join(parts).decode() == expected(site.url("/chunked/x")).body
-
-
-@pytest.mark.parametrize(
-    ("name", "unpack"),
-    [
-        ("gzip", gzip.decompress),
-        ("deflate", zlib.decompress),
-        ("deflate-raw", lambda data: zlib.decompress(data, -15)),
-        ("br", brotli.decompress),
-    ],
-)
-def test_compressed_pages_unpack_to_the_expected_text(site: Site, name: str, unpack: Callable[[bytes], bytes]) -> None:
-    with Client(site) as client:
-        _, headers, body = client.ask(f"/compressed/{name}/x")
-    assert headers["content-encoding"] == [name.removesuffix("-raw")]
-    assert unpack(body).decode() == expected(site.url(f"/compressed/{name}/x")).body
-
-
-def test_the_cut_gzip_page_can_be_unpacked_in_part(site: Site) -> None:
-    """The stream has no end, but its beginning is the page's."""
-    with Client(site) as client:
-        _, _, body = client.ask("/cut-gzip/x")
-    unpacker = zlib.decompressobj(31)
-    text = unpacker.decompress(body).decode()
-    assert not unpacker.eof
-    assert not expected(site.url("/cut-gzip/x")).wrong_body(text)
-
-
-def test_encoded_pages_decode_to_the_expected_text(site: Site) -> None:
-    """In the encoding that the page is written in, the byte order mark put aside."""
-    for name, variant in VARIANTS.items():
-        with Client(site) as client:
-            _, _, body = client.ask(f"/encoded/{name}/x")
-        text = body[len(variant.bom) :].decode(variant.codec)
-        assert variant.text in text, name
-        assert not expected(site.url(f"/encoded/{name}/x")).wrong_body(text), name
-
-
-def test_the_cookie_page_wants_its_cookies_back(site: Site) -> None:
-    """Two Set-Cookie lines; without them 403."""
-    with Client(site) as client:
-        status, headers, _ = client.ask("/cookie/start/7")
-        cookies = "; ".join(line.split(";")[0] for line in headers["set-cookie"])
-        refused = client.ask("/cookie/end/7")[0]
-        found = client.ask("/cookie/end/7", headers=f"Cookie: {cookies}\r\n")[0]
-    assert (status, len(headers["set-cookie"]), refused, found) == (302, 2, 403, 200)
-
-
-def test_a_post_is_echoed_and_repeated_header_lines_are_kept(site: Site) -> None:
-    """The echo is what the model expects of the same seed."""
-    with Client(site) as client:
-        status, headers, body = client.ask("/echo/x", "X-Order: 5\r\n", "größe".encode())
-        _, repeated, _ = client.ask("/repeated/x")
-    wanted = expected(site.url("/echo/x"), "POST", headers={"x-order": ["5"]}, body="größe".encode())
-    document = {"status": status, "headers": json.dumps(headers), "body": body.decode(), "description": None}
-    assert wanted.mismatches(document) == []
-    assert repeated["x-part"] == ["one", "two, three", "four"]
 
 
 def test_the_record_tells_every_request(site: Site) -> None:

@@ -110,7 +110,8 @@ def records_of(record: Record, now: float, new_id: NewId, earlier: Find) -> list
     if record.exchanges:
         document.pop("body", None)
         document.pop("body_base64", None)
-    about |= {"WARC-Target-URI": _uri_of(document), "WARC-Date": _date_of(document, now)}
+    page = document.get("final_url") or document.get("url") or f"urn:x-url-id:{document['url_id']}"
+    about |= {"WARC-Target-URI": uri(str(page)), "WARC-Date": _date_of(document, now)}
     return [*made, *_of_document(document, about, made, new_id)]
 
 
@@ -183,10 +184,6 @@ def _content(document: dict[str, Any]) -> tuple[str, bytes] | None:
 def uri(url: str) -> str:
     """A URL as it may stand in a line."""
     return quote(url, safe=_URI_SIGNS, errors="replace")
-
-
-def _uri_of(document: dict[str, Any]) -> str:
-    return uri(str(document.get("final_url") or document.get("url") or f"urn:x-url-id:{document['url_id']}"))
 
 
 def date_of(moment: float) -> str:

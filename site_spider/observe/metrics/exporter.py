@@ -15,10 +15,11 @@ from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from itertools import islice
+from math import inf
 from typing import Any, Final, NamedTuple, Self
 
 from site_spider import options, runtime
-from site_spider.contracts.seed_log import LogFacts, Partition, PartitionProgress, SeedLog, Topics, each_topic
+from site_spider.contracts.seed_log import Partition, PartitionProgress, SeedLog, Topics, each_topic
 from site_spider.errors import ConfigError, LogUnavailable, SiteSpiderError, TopicMissing
 from site_spider.observe.metrics.catalogue import OWN, Form, exposition, form_for
 from site_spider.observe.metrics.readings import Pulse
@@ -375,7 +376,8 @@ class GroupWatch:
         parts = self._log.progress(topic, self._group)
         facts = self._log.facts(topic, self._group, _first_incomplete(parts))
         found["lag_seeds"][topic] = total(map(of_partition, parts)).lag
-        found["lag_age_seconds"][topic] = _age_seconds(facts)
+        oldest_at = min(facts.written_at.values(), default=inf)
+        found["lag_age_seconds"][topic] = max(0.0, runtime.time() - oldest_at)
         if facts.members is not None:
             found["members"] = max(facts.members, found.get("members", 0))
         if (unowned := self._log.unowned(topic, self._group)) is not None:
@@ -398,8 +400,3 @@ def _first_incomplete(parts: Sequence[PartitionProgress]) -> dict[Partition, int
         part.partition: part.start if part.committed is None else max(part.start, part.committed.offset)
         for part in islice(left, _MOST_PARTITIONS)
     }
-
-
-def _age_seconds(facts: LogFacts) -> float:
-    """Of the oldest seed that is not complete; 0 without one."""
-    return max((max(0.0, runtime.time() - at) for at in facts.written_at.values()), default=0.0)
