@@ -297,8 +297,9 @@ class Tracker(SeedListener):
         return self._control.get(task_id) is not None or self._is_declared(task_id)
 
     def _done(self, entry: SeedInFlight, tracked: Tracked) -> None:
-        if not tracked.began:  # what an earlier epoch did of it completes it
-            tracked = self._left.get((entry.partition, entry.offset), tracked)
+        if not tracked.began and (left := self._left.get((entry.partition, entry.offset))) is not None:
+            left.pages.update(tracked.pages)  # what an earlier epoch did of it, and what was said instead
+            tracked = left
         counted, seed = partial(self._pages_written, entry, tracked), tracked.seed(_outcome(entry))
         self._pages.add(tracked.task_id, tracked.pages.values(), counted, seed)
 

@@ -61,7 +61,7 @@ class Group:
                 former.client.hear(former.client.is_out, former.client.number)
                 member.assignment = former.assignment
                 if self.state == "stable":
-                    client.hear(client.is_assigned, self.generation, member.assignment)
+                    client.hear(client.is_assigned, member.number, self.generation, member.assignment)
                     return member.number
         member.claimed = frozenset(client.owned)
         self.rebalance()
@@ -160,7 +160,7 @@ class Group:
         claims = {one: number for number, member in self.members.items() for one in sorted(member.claimed)}
         for number, member in self.members.items():
             member.assignment = frozenset(one for one in target[number] if claims.get(one, number) == number)
-            member.client.hear(member.client.is_assigned, generation, member.assignment)
+            member.client.hear(member.client.is_assigned, number, generation, member.assignment)
         shared = [sorted(one.number for one in member.assignment) for member in self.members.values()]
         self._broker.world.trace("generation", generation, shared)
 

@@ -231,7 +231,9 @@ class SimConsumer(_Polled):
         self._rebalances = True
         self.poke()
 
-    def is_assigned(self, generation: int, assignment: frozenset[Partition]) -> None:
+    def is_assigned(self, number: int, generation: int, assignment: frozenset[Partition]) -> None:
+        if number != self.number:
+            return  # it is another member by now
         self.is_joining = False
         self.generation = generation  # of what is committed from now on, as the client's own thread does it
         self._assignment = assignment

@@ -136,7 +136,7 @@ class Truth:
         if task_id in self.cancelled and self.world.deaths:
             return  # who died may have parked what its successor has ended as cancelled
         for url in sorted(url for url in self.parked if self._task_of_page(url) == task_id):
-            if not (self.world.deaths and self._is_stored(url)):  # else a copy that the dead had not told of
+            if not (self.world.deaths and self._is_answered(url)):  # else a copy that the dead had not told of
                 self.violation("an early end", f"{task_id}: {url} is parked")
 
     def _url_of(self, message: Message) -> str | None:
@@ -241,6 +241,9 @@ class Truth:
     def _is_stored(self, url: str) -> bool:
         return self.stored[url].keys() >= set(self.world.sinks)
 
+    def _is_answered(self, url: str) -> bool:
+        return self._is_stored(url) or url in self.set_aside_at
+
     def in_store(self, key: str) -> dict[str, Any]:
         """The document with this key."""
         return next((self.documents[url] for url, one in self.keys.items() if one == key), {})
@@ -330,7 +333,9 @@ class Truth:
         """Who has lost a partition may park a seed once more that its next owner has done, or cancelled."""
         spared = self.cancelled if self.world.deaths else ()
         left = [url for url in sorted(self.parked) if self._task_of_page(url) not in spared]
-        return [url for url in left if not self._is_stored(url)]
+        return [url for url in left if not self._is_answered(url)]
 
     def has_ended(self, task_id: str) -> bool:
-        return bool(self.events[task_id])
+        """With all that was produced: who came after the end begins another generation."""
+        told, is_any = self.events[task_id], self.was_replayed
+        return bool(told) and (is_any or told[-1]["seeds"]["total"] >= self.produced[task_id])

@@ -6,16 +6,22 @@ import asyncio
 from concurrent.futures import Future
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scrapy import Request
 
 from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.contracts.seed_log import Message, Partition
 from site_spider.engine.background import Background
 from site_spider.errors import LogUnavailable
+from site_spider.ledger.completion import Completion, Job
+from site_spider.ledger.ledger import Ledger, Outcome, SeedInFlight
+from site_spider.seed.seed import parse_seed
 from site_spider.tasks import page_counts
 from site_spider.tasks.declaration import bounded
 from site_spider.tasks.page_counts import (
@@ -30,6 +36,7 @@ from site_spider.tasks.page_counts import (
     task_of,
     written,
 )
+from site_spider.tasks.tracker import Tracker
 
 TOPIC = "seeds.tasks.pages"
 
@@ -255,3 +262,27 @@ def test_a_full_disk_is_waited_for(tmp_path: Path) -> None:
         with pytest.raises(LogUnavailable, match=r"disk is full.*SQLITE_TMPDIR"):
             table.read(["t"], {}, lambda message, error: None)
         assert table.read(["t"], {}, lambda message, error: None).counts["t"].pages == 3_000
+
+
+def test_what_is_cancelled_where_a_partition_comes_back_is_no_page_though_it_was_one_before() -> None:
+    """Its items were not stored when the partition left, so what was done of it does not complete it."""
+    partition, completion, logged = Partition("seeds", 0), Completion(Ledger()), []
+    log = SimpleNamespace(add=lambda _task, pages, _then, _seed: logged.extend(pages), waiting={})
+    tracker = Tracker(completion, MagicMock(), log, lambda _task_id: True)  # type: ignore[arg-type]
+    completion.add(tracker)
+    message = Message(partition, 0, None, b'{"url": "http://h.test/", "meta": {"task_id": "t", "url_id": "a"}}')
+
+    def arrived() -> SeedInFlight:
+        completion.assigned({partition: None})
+        entry = completion.take(message, seed := parse_seed(message.value or b""))
+        assert entry is not None
+        entry.reads(seed)
+        return entry
+
+    said = {"url_id": "a", "response_size": 5}
+    request = Request("http://h.test/")
+    completion.written(Job(request, arrived()), {**said, "status": 200})
+    completion.lost([partition])
+    completion.written(Job(request, entry := arrived()), {**said, "status": None, "description": "CancelledError"})
+    completion.end_as(entry, Outcome.CANCELLED)
+    assert [page.is_answered for page in logged] == [False]

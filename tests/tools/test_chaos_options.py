@@ -65,12 +65,6 @@ def test_the_plan_has_what_was_asked_for_within_the_crawl(tmp_path: Path) -> Non
     assert all(FIRST_SHARE <= event.share <= LAST_SHARE for event in events)
 
 
-def test_a_random_seed_repeats_the_plan(tmp_path: Path) -> None:
-    line = "--soak 60 --random-seed 7"
-    assert plan(options(tmp_path, line)) == plan(options(tmp_path, line))
-    assert plan(options(tmp_path, line)) != plan(options(tmp_path, "--soak 60 --random-seed 8"))
-
-
 def test_a_soak_has_all_that_fits_its_sink(tmp_path: Path) -> None:
     every, line = set(ACTS) - {"closes"}, "--soak 120 --random-seed 1"
     assert set(counts(tmp_path, line)) == every

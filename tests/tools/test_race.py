@@ -16,7 +16,6 @@ import pytest
 from lxml import html
 
 from tools.race import contestants, heat, report
-from tools.race.__main__ import read_options
 from tools.race.contestants import CONTESTANTS, Compiled, FileContestant, Heat, HeatFailed, Toolchain, ToolchainMissing
 from tools.race.heat import Cores, Figures, Meter, Reading, reckoned
 from tools.race.site import Track
@@ -154,20 +153,6 @@ def reading(at: float, served: int, cpu: float, resident: int = 10) -> Reading:
     return Reading(at, served, cpu, resident, 20, cpu / 10, cpu / 2, cpu + at / 100)
 
 
-def test_a_wrong_peer_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        read_options(["--folder", "unused", "--peers", "ours,nobody"])
-    assert ended.value.code == 2
-    assert "'nobody' is none of ours, compiled, stock" in capsys.readouterr().err
-
-
-def test_with_one_core_the_race_is_run_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {3})
-    cores = Cores.of_this_machine()
-    assert (cores.crawler, cores.servers, cores.are_apart) == ((3,), (3,), False)
-    assert "ONE CORE" in cores.note
-
-
 def figures(cpu_us: float) -> Figures:
     return Figures(
         cpu_us=cpu_us,
@@ -198,12 +183,6 @@ def test_the_table_has_medians_with_their_spread_and_how_many_times_stock_they_a
     assert "50,000 a second" in capacity
     assert "for site_spider the servers took 30 µs" in servers
     assert "50% of the time" in disturbance
-
-
-def test_no_page_is_asked_for_that_is_not_there(track: Track) -> None:
-    track.reset(BY_NAME["small"].scaled(30))
-    assert track.state().asked == 0
-    assert track.served() == []
 
 
 # --- programs in Go and Rust ----------------------------------------------------------------------

@@ -376,8 +376,7 @@ class GroupWatch:
         parts = self._log.progress(topic, self._group)
         facts = self._log.facts(topic, self._group, _first_incomplete(parts))
         found["lag_seeds"][topic] = total(map(of_partition, parts)).lag
-        oldest_at = min(facts.written_at.values(), default=inf)
-        found["lag_age_seconds"][topic] = max(0.0, runtime.time() - oldest_at)
+        found["lag_age_seconds"][topic] = max(0.0, runtime.time() - min(facts.written_at.values(), default=inf))
         if facts.members is not None:
             found["members"] = max(facts.members, found.get("members", 0))
         if (unowned := self._log.unowned(topic, self._group)) is not None:
