@@ -256,7 +256,6 @@ class Delivery:
         """Queue a record; `done` is called once, with the final answer: acknowledged or rejected.
 
         What is void by its turn is not written, and `done` hears that it is acknowledged.
-
         It is called later, never from within. With `at_once` neither this record nor an earlier
         one waits for its batch to fill. Raises SinkUnavailable after `close`.
         """

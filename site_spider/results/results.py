@@ -207,7 +207,7 @@ class _Pending:
         """Whether its seed is another process's by now, which may have written a newer document."""
         if self.job is None or self.job.entry.live or self.job.entry.then is not None:
             return False
-        self.results.withdraw(self.job, self.record)
+        self.results.withdraw(self.job, self.record)  # at once: no repeat that comes now may wait for it
         return True
 
     def answered(self, verdict: Verdict) -> None:

@@ -219,7 +219,8 @@ class Tracker(SeedListener):
 
     def withdrawn(self, job: Job, url_id: str | None) -> None:
         """As in SeedListener."""
-        if (tracked := self._left.get((job.entry.partition, job.entry.offset))) is not None:
+        tracked = self._left.get((job.entry.partition, job.entry.offset))
+        if tracked is not None and url_id is not None:
             tracked.pages.pop(CountedPage.of(job, {"url_id": url_id}).page, None)
 
     def trapped(self, job: Job, pattern: str) -> None:

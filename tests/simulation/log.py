@@ -202,9 +202,8 @@ class SimConsumer(_Polled):
         self.owned: dict[Partition, int] = {}  # with the next offset to hand out
         self.number, self.generation = 0, -1  # as a member
         self.has_given_up = False  # and has not joined again
-        self.is_joining = self._is_arriving = self._owes_join = self._rebalances = self._is_out = self._is_closed = (
-            False
-        )
+        self.is_joining = self._is_arriving = False  # not answered; on its way to the group
+        self._owes_join = self._rebalances = self._is_out = self._is_closed = False
         self._assignment: frozenset[Partition] | None = None  # heard, and not dealt with
         self._paused: set[Partition] = set()
         self._ends: dict[Partition, int] = {}

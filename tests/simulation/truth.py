@@ -337,5 +337,5 @@ class Truth:
 
     def has_ended(self, task_id: str) -> bool:
         """With all that was produced: who came after the end begins another generation."""
-        told, is_any = self.events[task_id], self.was_replayed
-        return bool(told) and (is_any or told[-1]["seeds"]["total"] >= self.produced[task_id])
+        told = self.events[task_id]
+        return bool(told) and (self.was_replayed or told[-1]["seeds"]["total"] >= self.produced[task_id])
