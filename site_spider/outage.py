@@ -23,26 +23,24 @@ class Outage:
         self._level = level
         self._begins = begins
         self._ends = ends
-        self._since: float | None = None
-
-    def __bool__(self) -> bool:
-        return self._since is not None
+        self._since = 0.0
+        self.is_on = False  # where much passes, look here before `is_over` is called
 
     def seconds(self) -> float:
         """Since it began; 0 when there is none."""
-        return 0.0 if self._since is None else runtime.monotonic() - self._since
+        return runtime.monotonic() - self._since if self.is_on else 0.0
 
     def goes_on(self, reason: object) -> None:
         """It was tried, in vain."""
-        if self._since is None:
-            self._since = runtime.monotonic()
+        if not self.is_on:
+            self.is_on, self._since = True, runtime.monotonic()
             self._logger.log(self._level, "%s: %s", self._begins, reason)
 
     def is_over(self) -> None:
         """It was tried, and all is well."""
-        if self._since is not None:
+        if self.is_on:
             self._logger.info("%s after %.1f s", self._ends, self.seconds())
-            self._since = None
+            self.is_on = False
 
 
 async def until_there(

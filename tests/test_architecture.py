@@ -21,7 +21,7 @@ pytestmark = pytest.mark.xdist_group("architecture")  # one worker parses the so
 MOST_LINES = 600
 # Files and lines, which only fall (docs/decisions/0024-fewer-modules.md).
 # The goals: site_spider 240 files and 34,000 lines, tools and tests together 39,000.
-MOST_OF_ALL = {"site_spider": (205, 52_036), "tools": (41, 6_404), "tests": (407, 59_851)}
+MOST_OF_ALL = {"site_spider": (199, 52_001), "tools": (41, 6_404), "tests": (397, 59_849)}
 MEDIAN_LINES, P90_LINES, MOST_FUNCTION_LINES = 6, 15, 40
 LONG_FUNCTIONS = {"service/wiring.py __init__": "a parts list", "seed/seed.py parse_seed": "one line a field"}
 SHARED_NAMES = {"Command": "the class of each command, as in Scrapy, which goes by the name of the module"}
@@ -45,14 +45,18 @@ SET_FROM_OUTSIDE = {
     "intake/room.py": {"entry": _RECORDS},
     "intake/seed_queue.py": {"request": _REQUEST},
     "ledger/completion.py": {"entry": _RECORDS, "job.entry": _RECORDS},
-    "results/pipeline.py": {"request": _REQUEST, "job": _RECORDS, "callback": "marked, as a decorator does"},
     "frontier/spill.py": {"entry": _RECORDS, "job": _RECORDS},
     "page/decode.py": {"decoder": "Python's decoders change how they take errors only so"},
     "results/dead_letters.py": {"entry": _RECORDS},
-    "results/results.py": {"result": _RESULT, "job": _RECORDS},
+    "results/pipeline.py": {
+        "result": _RESULT,
+        "request": _REQUEST,
+        "job": _RECORDS,
+        "callback": "marked, as a decorator does",
+    },
     "results/failures.py": {"job": _RECORDS},
     "tasks/parking.py": {"job": _RECORDS},
-    "service/parts.py": {"self._crawler.spider": "our commands read the exit code from the spider"},
+    "service/wiring.py": {"self._crawler.spider": "our commands read the exit code from the spider"},
     "service/environment.py": {"record": "logging formats a record of which parts are replaced"},
     "spiders/page_text.py": {"result": _RESULT},
     "spiders/crawl_spider.py": {"result": _RESULT, "job": _RECORDS},

@@ -7,7 +7,7 @@ import threading
 from hypothesis import given
 from hypothesis import strategies as st
 
-from site_spider.bounded_dict import BoundedDict
+from site_spider.bounded import BoundedDict
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers())), st.integers(1, 5))

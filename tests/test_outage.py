@@ -14,14 +14,14 @@ def test_one_line_when_it_begins_and_one_when_it_is_over(caplog: pytest.LogCaptu
     caplog.set_level(logging.INFO)
     outage = Outage(logging.getLogger("trial"), "The store is away", "The store is back")
     outage.is_over()
-    assert not outage
+    assert not outage.is_on
     for _ in range(2):
         for reason in ("refused", "refused", "reset"):
             outage.goes_on(reason)
-            assert outage
+            assert outage.is_on
         outage.is_over()
         outage.is_over()
-        assert not outage
+        assert not outage.is_on
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"] * 2
     assert caplog.messages[0] == "The store is away: refused"
     assert caplog.messages[1].startswith("The store is back after 0.")

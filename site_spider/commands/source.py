@@ -19,7 +19,8 @@ from site_spider.commands.output import Column, add_format_option, print_json, p
 from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
 from site_spider.errors import SeedError, SiteSpiderError
 from site_spider.page.url import check_url, host_of
-from site_spider.results.failures import describe_exception, describe_status
+from site_spider.results.document import describe_status
+from site_spider.results.failures import describe_exception
 from site_spider.sources.extraction import NEXT_PAGE, Extracted, FoundLink
 from site_spider.sources.extractor import Extractor, PageBody
 from site_spider.sources.library import BadSource, Library, read_source, source_files

@@ -238,10 +238,11 @@ VERBS = ("pause", "resume", "cancel", "close", "set")
 
 
 class TaskWatch:
-    """One thread at a time looks; any may read `facts`."""
+    """Any thread may look, and read `facts`."""
 
     def __init__(self, log: SeedLog, topics: CrawlTopics) -> None:
         self._log = log
+        self._reading = runtime.Lock()  # a look whose task is cancelled goes on in its thread
         self._topics = topics
         self._board = Board()
         self._endings = Endings()
@@ -253,8 +254,9 @@ class TaskWatch:
 
     def look(self) -> None:
         """Take what was written since the last look. Raises LogUnavailable."""
-        if self._records.read_on() | self._ends.read_on():
-            self.facts = tuple(TaskOverview(self._board, self._endings))
+        with self._reading:
+            if self._records.read_on() | self._ends.read_on():
+                self.facts = tuple(TaskOverview(self._board, self._endings))
 
     def order(self, verb: str, task_id: str, words: Sequence[str], *, is_told_of: bool) -> Ordered:
         """Blocks. `verb` is one of VERBS; `is_told_of`: processes know the task.
@@ -266,9 +268,10 @@ class TaskWatch:
         return ordered
 
     def close(self) -> None:
-        """Release the readers."""
-        self._records.close()
-        self._ends.close()
+        """Release the readers, when the look that is under way is over."""
+        with self._reading:
+            self._records.close()
+            self._ends.close()
 
     def _refuse(self, _counted: str) -> None:
         self.refused += 1
@@ -314,7 +317,6 @@ class FleetWatch:
         self._looked_at = 0.0
         self._hosts = _FEW_HOSTS
         self._woken = asyncio.Event()
-        self._one_look_at_tasks = asyncio.Lock()
         self._looks = (  # each with how often it is taken while somebody watches
             (_TOPIC, self._look_at_topic, _IDLE_SECONDS),
             (_THIS_HOST, self.look_at_this_host, _WATCHED_SECONDS),
@@ -455,8 +457,7 @@ class FleetWatch:
 
     async def look_at_tasks(self) -> None:
         """What is known of them, as `scrapy task list` says."""
-        async with self._one_look_at_tasks:
-            await asyncio.to_thread(self.tasks.look)
+        await asyncio.to_thread(self.tasks.look)
         if self.tasks.refused:
             self._troubles[_BAD_RECORDS] = self.tasks.said
 

@@ -25,7 +25,7 @@ from aiohappyeyeballs import AddrInfoType, start_connection
 from scrapy.exceptions import CannotResolveHostError
 
 from site_spider import runtime
-from site_spider.bounded_dict import BoundedDict
+from site_spider.bounded import BoundedDict
 from site_spider.download.address import is_address, is_metadata_name, is_public
 from site_spider.download.names import HostNames, PrivateHostError, for_connections, is_refused, is_shortage
 from site_spider.download.tls import TlsClient

@@ -34,7 +34,7 @@ from scrapy.exceptions import (
 from scrapy.http import Headers, Response
 
 from site_spider import options, runtime
-from site_spider.bounded_dict import BoundedDict
+from site_spider.bounded import BoundedDict
 from site_spider.contracts.sink import Exchange
 from site_spider.download import names
 from site_spider.download.answer import BodyEnd, HttpAnswer, NoAnswer, OddAnswer, class_of, headers_of, rebuilt

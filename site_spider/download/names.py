@@ -22,11 +22,10 @@ from twisted.internet.interfaces import IAddress, IHostnameResolver, IResolution
 from zope.interface import implementer
 
 from site_spider import options, runtime
-from site_spider.bounded_dict import BoundedDict
+from site_spider.bounded import BoundedDict, Histogram
 from site_spider.download.address import is_metadata_name, is_public
 from site_spider.engine.scrapy_parts import threaded_resolver
 from site_spider.errors import ConfigError, SiteSpiderError
-from site_spider.histogram import Histogram
 
 # --- File descriptors: how many this process may open, and how many of them serve connections to sites ---
 # Without a bound of our own the connections that are kept take all of them, and then whatever needs one

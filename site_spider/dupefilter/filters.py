@@ -22,7 +22,7 @@ from typing import Protocol, Self
 from rbloom import Bloom
 
 from site_spider import options
-from site_spider.bounded_dict import BoundedDict
+from site_spider.bounded import BoundedDict
 from site_spider.contracts.done_store import bloom_limits
 from site_spider.errors import ConfigError
 from site_spider.options import SettingsView

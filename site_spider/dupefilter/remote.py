@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TypeVar
 
 from site_spider import runtime
-from site_spider.bounded_dict import BoundedDict
+from site_spider.bounded import BoundedDict
 from site_spider.contracts.done_store import DoneStore, DoneUnavailable
 from site_spider.engine.background import Background
 from site_spider.outage import Outage, until_there

@@ -33,7 +33,8 @@ from site_spider.engine.scrapy_parts import part_of
 from site_spider.frontier.frontier import Frontier
 from site_spider.frontier.retry import pause_seconds, retried_exceptions
 from site_spider.ledger import completion
-from site_spider.results.failures import describe_exception, describe_status
+from site_spider.results.document import describe_status
+from site_spider.results.failures import describe_exception
 
 # --- The cache of robots.txt rules, and what they allow (RFC 9309) ---------------------------------------
 # Theory of operation. An origin (scheme, host, port) is

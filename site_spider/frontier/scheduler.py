@@ -30,7 +30,7 @@ from site_spider.ledger import completion as lineage
 from site_spider.ledger.completion import Completion, Job
 from site_spider.ledger.ledger import SeedInFlight
 from site_spider.results.dead_letters import DeadLetters
-from site_spider.results.results import Results
+from site_spider.results.pipeline import Results
 
 # --- Everything that waits in a crawl: frontier, seed queue, requests being spilled ----------------------
 

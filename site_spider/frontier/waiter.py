@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 from scrapy import Request
 
 from site_spider import meta_keys
-from site_spider.bounded_dict import BoundedDict
+from site_spider.bounded import BoundedDict
 from site_spider.engine.scrapy_parts import quick_request
 from site_spider.frontier.host_queue import HostPolicy
 from site_spider.ledger import completion
@@ -351,9 +351,9 @@ def checked(seed: Seed, library: Library) -> Seed:
 
     Without sources no name counts, and what is no text is none: other producers have a `source` of their own.
     """
-    name = source_name(seed) if library else None
+    name = source_name(seed) if library.enabled else None
     if isinstance(name, str) and library.named(name) is None:
-        known = ", ".join(source.name for source in library)
+        known = ", ".join(source.name for source in library.enabled)
         raise refused("meta.source", f"{shown(name)} is not the name of a source; known: {known}")
     return seed
 
@@ -399,7 +399,7 @@ class SeedHeaders:
         if self._everywhere:
             return True
         library = self._library()
-        source = source_of(library, job, request.url) if library else None
+        source = source_of(library, job, request.url) if library.enabled else None
         return source is not None and bool(source.request.seed_headers)
 
 
@@ -421,7 +421,8 @@ def policy_of(
         if host in own:
             return own[host]
         concurrency, delay_seconds = usual
-        for source in reversed(library().of_host(host)):  # the nearest counts most
+        sources = library()
+        for source in reversed(sources.of_host(host) if sources.enabled else []):  # the nearest counts most
             wanted = source.request
             concurrency = concurrency if wanted.concurrency is None else wanted.concurrency
             delay_seconds = delay_seconds if wanted.delay is None else wanted.delay
@@ -466,7 +467,7 @@ class Preparation:
         self._begins(request, job)
         if job.seed.headers:
             self._headers.add(request, job)
-        if library := self._library():
+        if (library := self._library()).enabled:
             prepare(library, request)
         request.meta.setdefault(meta_keys.COOKIEJAR, job.entry)  # unless it names a jar itself
         request.meta.pop(meta_keys.ITEMS, None)  # of an earlier attempt

@@ -29,7 +29,7 @@ from site_spider.ledger.ledger import Outcome, SeedInFlight
 from site_spider.results.commits import ThreadCommits
 from site_spider.results.dead_letters import DeadLetters
 from site_spider.results.failures import NameCounts
-from site_spider.results.results import Sinks
+from site_spider.results.pipeline import Sinks
 from site_spider.seed.seed import Seed
 
 # --- loop calls: calls functions on the event loop's thread from other threads ---------------------------

@@ -13,7 +13,7 @@ from site_spider.errors import SeedError
 from site_spider.ledger.ledger import Ledger, SeedInFlight
 from site_spider.outage import Outage
 from site_spider.results.commits import Commits
-from site_spider.results.results import Sinks
+from site_spider.results.pipeline import Sinks
 from site_spider.seed.fields import MAX_MESSAGE_BYTES
 from site_spider.seed.seed import Seed, seed_bytes
 
@@ -321,7 +321,7 @@ class SoftLimit:
     @property
     def keeps_intake(self) -> bool:
         """Whether no seeds are to be polled."""
-        return bool(self._over) and self._in_flight() > 0
+        return self._over.is_on and self._in_flight() > 0
 
 
 # --- back pressure: whether downloads, seeds and polls may begin -----------------------------------------

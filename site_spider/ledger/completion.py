@@ -220,15 +220,6 @@ class SeedListener:
         """The group has committed these, or had when they were assigned; that stays so over a restart."""
 
 
-def _of_tasks(hear: Callable[..., None]) -> Callable[..., None]:
-    def hear_of_task(entry_or_job: SeedInFlight | Job, *more: Any) -> None:
-        seed: Seed | None = getattr(entry_or_job, "seed", None)  # None: it is not valid
-        if seed is not None and seed.task_id is not None:
-            hear(entry_or_job, *more)
-
-    return hear_of_task
-
-
 _EVENTS = tuple(name for name in vars(SeedListener) if not name.startswith("_"))
 
 
@@ -238,6 +229,7 @@ class Completion:
     def __init__(self, ledger: Ledger, *listeners: object) -> None:
         self.ledger = ledger
         self.repeats = Repeats()
+        self.has_tasks = False  # whether there was a seed of a task
         self._told: dict[str, list[Any]] = {event: [] for event in _EVENTS}
         self._alive: dict[Request, Job] = {}  # accepted and not ended, by identity
         self._begun: dict[SeedInFlight, None] = {}  # those that have not ended
@@ -252,7 +244,20 @@ class Completion:
             for event, told in self._told.items():
                 if getattr(type(listener), event, None) not in (None, getattr(SeedListener, event)):
                     hear = getattr(listener, event)
-                    told.append(_of_tasks(hear) if of_tasks and event != "committed" else hear)
+                    told.append(self._of_tasks(event, hear) if of_tasks else hear)
+
+    def _of_tasks(self, event: str, hear: Callable[..., None]) -> Callable[..., None]:
+        def hear_of_task(entry_or_job: SeedInFlight | Job, *more: Any) -> None:
+            seed: Seed | None = getattr(entry_or_job, "seed", None)  # None: it is not valid
+            if seed is not None and seed.task_id is not None:
+                self.has_tasks = True
+                hear(entry_or_job, *more)
+
+        def hear_of_commit(positions: Mapping[Partition, Position]) -> None:
+            if self.has_tasks:
+                hear(positions)
+
+        return hear_of_commit if event == "committed" else hear_of_task
 
     # --- requests ---------------------------------------------------------------------
 

@@ -10,21 +10,16 @@ asked for first, and the group does not wait for us.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from heapq import heappush, heappushpop
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from site_spider import runtime
 from site_spider.contracts.seed_log import Partition, PartitionProgress, SeedLog, Topics, each_topic
 from site_spider.errors import TopicMissing
 from site_spider.frontier.host_queue import HostView
-from site_spider.histogram import Histogram
-from site_spider.ledger.completion import Job
-from site_spider.ledger.ledger import SeedInFlight
 from site_spider.ledger.metadata import DoneOffsets, Run, decode
-from site_spider.observe.counters import TaskCounts, TaskSums, iso
-from site_spider.results.failures import REASONS, NameCounts, failure_name, reason_of
 from site_spider.seed.seed import Seed
 from site_spider.seed.tiers import CrawlTopics
 from site_spider.tasks.board import Board
@@ -162,81 +157,6 @@ def in_parked_topic(log: SeedLog, topics: CrawlTopics, board: Board, task_id: st
     except TopicMissing:
         return
     yield from (seed for message in messages if (seed := seed_of(message, task_id)) is not None)
-
-
-# --- pages -----------------------------------------------------------------------------------------------
-# Counts every result document as it is handed to the sinks: by task, by reason, and the newest failures.
-
-
-MOST_NEWEST: Final = 20
-_LONGEST_URL: Final = 500  # characters
-_LONGEST_SAID: Final = 300
-_LARGEST_BYTES: Final = 2**50
-
-
-class FailedPage(NamedTuple):
-    """A page that could not be fetched or read."""
-
-    url: str
-    reason: str  # one of REASONS
-    description: str
-    at: float  # Unix time
-    task_id: str | None
-    seed: SeedInFlight | None
-
-    def document(self) -> dict[str, Any]:
-        return {**self._asdict(), "at": iso(self.at), "seed": self.seed and self.seed.position}
-
-
-class PageTally:
-    """Hears of result documents. On the event loop's thread only."""
-
-    def __init__(self, tasks: TaskSums, sizes: Histogram) -> None:
-        self._tasks = tasks
-        self._sizes = sizes
-        self.reasons: Counter[str] = Counter(dict.fromkeys(REASONS, 0))
-        self.names = NameCounts()  # by the name of the error or status, without host and numbers
-        self.items = 0
-        self.newest: deque[FailedPage] = deque(maxlen=MOST_NEWEST)
-
-    def page(self, document: Mapping[str, Any], job: Job | None, *, is_again: bool = False) -> None:
-        task_id = None if job is None else job.seed.task_id
-        counts = self._tasks.of(task_id)
-        if not is_again:
-            self._count(counts, document.get("response_size"))
-        if document.get("description") is not None:
-            failed = _failed(document, job, task_id)
-            counts.reasons[failed.reason] += 1
-            self.reasons[failed.reason] += 1
-            self.names.add(str(document.get("reason") or failure_name(str(document["description"]))))
-            self.newest.append(failed)
-
-    def item(self) -> None:
-        """An item is handed to the sinks."""
-        self.items += 1
-
-    def _count(self, counts: TaskCounts, size: object) -> None:
-        if type(size) is int and 0 <= size < _LARGEST_BYTES:  # a spider of the user's own may say anything
-            self._sizes.observe(size)
-            counts.page(size)
-        else:
-            counts.page(0)
-
-    def document(self) -> dict[str, Any]:
-        """Counts and newest failures, the latest first."""
-        return {
-            "items": self.items,
-            "reasons": dict(self.reasons),
-            "failures": dict(self.names.counts),
-            "newest_failures": [failed.document() for failed in reversed(self.newest)],
-        }
-
-
-def _failed(document: Mapping[str, Any], job: Job | None, task_id: str | None) -> FailedPage:
-    said = str(document["description"])
-    url = str(document.get("url") or (job.url if job is not None else ""))[:_LONGEST_URL]
-    seed = None if job is None else job.entry
-    return FailedPage(url, reason_of(said), said[:_LONGEST_SAID], runtime.time(), task_id, seed)
 
 
 # --- lag: keeps a producer from running too far ahead of a consumer group --------------------------------

@@ -27,6 +27,7 @@ from scrapy.crawler import Crawler
 from scrapy.settings import BaseSettings
 
 from site_spider import options, runtime
+from site_spider.bounded import difference
 from site_spider.contracts.seed_log import Partition
 from site_spider.download.bodies import Bodies
 from site_spider.download.proxies.service import ProxyService
@@ -35,15 +36,24 @@ from site_spider.engine.scrapy_parts import ROBOTS_COUNTED, load_class
 from site_spider.errors import ConfigError
 from site_spider.frontier.retry import RETRIES_COUNTED
 from site_spider.frontier.scheduler import Queues
-from site_spider.histogram import difference
 from site_spider.intake.intake import Intake, Seeds
 from site_spider.ledger.ledger import Ledger, Outcome
-from site_spider.observe.counters import SPAN_SAID, Histograms, LoopLag, Pauses, SeedTimes, TaskSums, counters, iso
-from site_spider.observe.progress import PageTally, Survey
+from site_spider.observe.counters import (
+    SPAN_SAID,
+    Histograms,
+    LoopLag,
+    PageTally,
+    Pauses,
+    SeedTimes,
+    TaskSums,
+    counters,
+    iso,
+)
+from site_spider.observe.progress import Survey
 from site_spider.options import SettingsView
 from site_spider.results.delivery import Delivery
 from site_spider.results.failures import REASONS
-from site_spider.results.results import Sinks
+from site_spider.results.pipeline import Sinks
 from site_spider.tasks.board import BrokerClock
 
 # --- identity: who a process is, for everybody who looks at several --------------------------------------

@@ -14,10 +14,12 @@ from __future__ import annotations
 
 import codecs
 import re
+import zlib
 from base64 import b64encode
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Generator, Iterator
 from functools import cache, lru_cache
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from chardetng_py import EncodingDetector
 from webencodings.labels import LABELS
@@ -471,3 +473,71 @@ class KeptText:
         if self._cut is None or self._left_chars + sum(map(len, self._pieces[self._cut[0] :])) <= 0:
             return kept
         return "".join(self._pieces)
+
+
+# --- Tells sitemaps and feeds from other pages, by how they begin ----------------------------------------
+
+_SEARCHED: Final = 2_000_000  # bytes that may stand before a JSON Feed says to be one
+_BEGINNING_BYTES: Final = 65_536  # in which the root element stands, behind comments
+_TEXT_BYTES: Final = 4_096  # of which all lines must be URLs
+_HTML: Final = (b"<!d", b"<ht")  # as its beginning
+_ROOT: Final = re.compile(rb"\s*+<(?:[\w.-]+:)?(urlset|sitemapindex|rss|feed|RDF)[\s>/]")
+_BEFORE: Final = re.compile(rb"\s*+(<!--|<\?)")  # what may stand before it, up to these:
+_ENDS: Final = {b"<!--": b"-->", b"<?": b"?>"}
+_MOST_BEFORE: Final = 100  # of them
+_JSON_FEED: Final = re.compile(rb'"version"\s*:\s*"https?:\\?/\\?/(?:www\.)?jsonfeed\.org\\?/version\\?/')
+_OBJECT: Final = re.compile(rb"(?:\xef\xbb\xbf)?\s*+\{")
+BOM: Final = b"\xef\xbb\xbf"
+GZIP: Final = b"\x1f\x8b\x08"
+URL_LINE: Final = re.compile(rb"https?://[^\s<>\"]+", re.IGNORECASE)
+UTF_16: Final = {  # by the first two bytes: a mark, or the first character
+    **dict.fromkeys((BOM_UTF16_LE, BOM_UTF16_BE), "utf-16"),
+    **{bytes((sign, 0)): "utf-16-le" for sign in b"<{ \t\r\n"},
+    **{bytes((0, sign)): "utf-16-be" for sign in b"<{ \t\r\n"},
+}
+
+
+def kind_of(body: bytes, media_type: str = "") -> str | None:
+    """The root element of a sitemap or feed, `json`, `text`; None for anything else, also behind a DOCTYPE.
+
+    `text` is a list of URLs alone, that says of itself to be plain text or is packed.
+    """
+    if body[:3].lower() in _HTML:  # nearly all pages: the rest takes some microseconds
+        return None
+    beginning = beginning_of(body)
+    if codec := UTF_16.get(beginning[:2]):
+        beginning = beginning.decode(codec, "replace").encode()
+    if (found := _root(beginning)) is not None:
+        return found
+    if media_type == "text/plain" or body.startswith(GZIP):
+        lines = beginning[:_TEXT_BYTES].removeprefix(BOM).splitlines()
+        whole = lines if len(beginning) < _TEXT_BYTES else lines[:-1]
+        said = [line.strip() for line in whole if line.strip()]
+        if said and all(URL_LINE.fullmatch(line) for line in said):
+            return "text"
+    text = beginning if codec or body.startswith(GZIP) else body
+    return "json" if _OBJECT.match(beginning) and _JSON_FEED.search(text, 0, _SEARCHED) else None
+
+
+def _root(beginning: bytes) -> str | None:
+    """The name of the root element, if it is one of a sitemap or feed."""
+    at = len(BOM) if beginning.startswith(BOM) else 0
+    for _ in range(_MOST_BEFORE):
+        if (before := _BEFORE.match(beginning, at)) is None:
+            break
+        end = _ENDS[before[1]]
+        if (at := beginning.find(end, before.end())) < 0:
+            return None
+        at += len(end)
+    found = _ROOT.match(beginning, at)
+    return None if found is None else found[1].decode()
+
+
+def beginning_of(body: bytes) -> bytes:
+    """Of the unpacked file."""
+    if not body.startswith(GZIP):
+        return body[:_BEGINNING_BYTES]
+    try:
+        return zlib.decompressobj(31).decompress(body[:_BEGINNING_BYTES], _BEGINNING_BYTES)
+    except zlib.error:
+        return b""

@@ -9,8 +9,7 @@ and 1.0, RFC 4287, jsonfeed.org.
 from __future__ import annotations
 
 import re
-import zlib
-from codecs import BOM_UTF16_BE, BOM_UTF16_LE, getincrementaldecoder
+from codecs import getincrementaldecoder
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -23,7 +22,7 @@ from xml.parsers.expat import ExpatError, ParserCreate
 
 import orjson
 
-from site_spider.page.decode import declared_encoding, python_codec
+from site_spider.page.decode import BOM, GZIP, URL_LINE, UTF_16, beginning_of, declared_encoding, python_codec
 from site_spider.page.unpack import CodingError, CodingTooLarge, unpacked
 
 MOST_ENTRIES: Final = 50_000  # of one file, as sitemaps.org has it
@@ -34,34 +33,16 @@ _MOST_PARTS: Final = 2_000_000  # elements and attributes, or signs of JSON: two
 _MOST_NAMES: Final = 10_000  # of elements and attributes, which expat keeps: 200 bytes each
 _LONGEST_TAG: Final = 65_536  # which expat looks at anew with each piece
 _MOST_ROBOTS_BYTES: Final = 512_000  # of a robots.txt, as RFC 9309 has it
-_SEARCHED: Final = 2_000_000  # bytes that may stand before a JSON Feed says to be one
-_BEGINNING_BYTES: Final = 65_536  # in which the root element stands, behind comments
-_TEXT_BYTES: Final = 4_096  # of which all lines must be URLs
 _ENTRY_BYTES: Final = 100  # of a dict
 _PIECE_BYTES: Final = 4_096  # between two looks at the clock: some milliseconds at most
 _LONGEST: Final = 8_192  # characters of a value, as of a URL
 _LONGEST_WORD: Final = 64  # characters of what is said beside a URL
 _DEEPEST: Final = 64  # elements within each other
 
-_BOM: Final = b"\xef\xbb\xbf"
-_HTML: Final = (b"<!d", b"<ht")  # as its beginning
-_GZIP: Final = b"\x1f\x8b\x08"
-_ROOT: Final = re.compile(rb"\s*+<(?:[\w.-]+:)?(urlset|sitemapindex|rss|feed|RDF)[\s>/]")
-_BEFORE: Final = re.compile(rb"\s*+(<!--|<\?)")  # what may stand before it, up to these:
-_ENDS: Final = {b"<!--": b"-->", b"<?": b"?>"}
-_MOST_BEFORE: Final = 100  # of them
-_UTF_16: Final = {  # by the first two bytes: a mark, or the first character
-    **dict.fromkeys((BOM_UTF16_LE, BOM_UTF16_BE), "utf-16"),
-    **{bytes((sign, 0)): "utf-16-le" for sign in b"<{ \t\r\n"},
-    **{bytes((0, sign)): "utf-16-be" for sign in b"<{ \t\r\n"},
-}
 _LEAD: Final = re.compile(rb"(?:\xef\xbb\xbf|\s)*")  # before the XML declaration, where expat wants nothing
-_JSON_FEED: Final = re.compile(rb'"version"\s*:\s*"https?:\\?/\\?/(?:www\.)?jsonfeed\.org\\?/version\\?/')
-_OBJECT: Final = re.compile(rb"(?:\xef\xbb\xbf)?\s*+\{")
 _JSON_SIGN: Final = re.compile(rb'["\[\]{},:]')
 _OF_ITEM: Final = (b"url", b"date_modified", b"date_published")
 _JSON_TEXT: Final = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)  # up to the quotation mark
-_TEXT_LINE: Final = re.compile(rb"https?://[^\s<>\"]+", re.IGNORECASE)
 _HTTP: Final = re.compile(r"https?://", re.IGNORECASE)
 _SITEMAP_LINE: Final = re.compile(
     rb"(?:\A\xef\xbb\xbf|^|\r)[ \t]*sitemap[ \t]*:[ \t]*((?:https?:/)?/[^\s#]{1,8192})", re.MULTILINE | re.IGNORECASE
@@ -117,42 +98,6 @@ class _Refused(Exception):
     """Nothing of it counts."""
 
 
-def kind_of(body: bytes, media_type: str = "") -> str | None:
-    """The root element of a sitemap or feed, `json`, `text`; None for anything else, also behind a DOCTYPE.
-
-    `text` is a list of URLs alone, that says of itself to be plain text or is packed.
-    """
-    if body[:3].lower() in _HTML:  # nearly all pages: the rest takes some microseconds
-        return None
-    beginning = beginning_of(body)
-    if codec := _UTF_16.get(beginning[:2]):
-        beginning = beginning.decode(codec, "replace").encode()
-    if (found := _root(beginning)) is not None:
-        return found
-    if media_type == "text/plain" or body.startswith(_GZIP):
-        lines = beginning[:_TEXT_BYTES].removeprefix(_BOM).splitlines()
-        whole = lines if len(beginning) < _TEXT_BYTES else lines[:-1]
-        said = [line.strip() for line in whole if line.strip()]
-        if said and all(_TEXT_LINE.fullmatch(line) for line in said):
-            return "text"
-    text = beginning if codec or body.startswith(_GZIP) else body
-    return "json" if _OBJECT.match(beginning) and _JSON_FEED.search(text, 0, _SEARCHED) else None
-
-
-def _root(beginning: bytes) -> str | None:
-    """The name of the root element, if it is one of a sitemap or feed."""
-    at = len(_BOM) if beginning.startswith(_BOM) else 0
-    for _ in range(_MOST_BEFORE):
-        if (before := _BEFORE.match(beginning, at)) is None:
-            break
-        end = _ENDS[before[1]]
-        if (at := beginning.find(end, before.end())) < 0:
-            return None
-        at += len(end)
-    found = _ROOT.match(beginning, at)
-    return None if found is None else found[1].decode()
-
-
 def sitemaps_of_robots(body: bytes) -> list[ListedPage]:
     """What the Sitemap lines of a robots.txt name."""
     return [
@@ -200,19 +145,9 @@ def parse_lastmod(text: str | None) -> datetime | None:
     return None
 
 
-def beginning_of(body: bytes) -> bytes:
-    """Of the unpacked file."""
-    if not body.startswith(_GZIP):
-        return body[:_BEGINNING_BYTES]
-    try:
-        return zlib.decompressobj(31).decompress(body[:_BEGINNING_BYTES], _BEGINNING_BYTES)
-    except zlib.error:
-        return b""
-
-
 def _pieces(body: bytes) -> Iterator[bytes]:
     """Of the unpacked file. Raises _Fault and _Refused."""
-    codings = ["gzip"] if body.startswith(_GZIP) else []
+    codings = ["gzip"] if body.startswith(GZIP) else []
     if not codings and len(body) > MOST_BYTES:
         raise _Refused(_TOO_LARGE)
     try:
@@ -282,8 +217,8 @@ def _read_text(body: bytes, url: str, found: _Entries) -> Generator[None, None, 
         *lines, rest = (rest + piece.replace(b"\r", b"\n")).split(b"\n")
         found.looked_at(len(lines))
         for line in lines:
-            text = line.removeprefix(_BOM).strip()
-            if _TEXT_LINE.fullmatch(text):
+            text = line.removeprefix(BOM).strip()
+            if URL_LINE.fullmatch(text):
                 found.add(ListedPage(text.decode("utf-8", "replace")), url)
         rest = rest[: _LONGEST + 1]  # of an endless line the beginning, which is too long
         yield
@@ -393,7 +328,7 @@ def _read_xml(
 
 def _in_utf_8(body: bytes, encoding: str = "utf-8") -> Iterator[bytes]:
     """In pieces, from this encoding, or UTF-16 as the first bytes say; what is in UTF-8 keeps its faults."""
-    name = _UTF_16.get(beginning_of(body)[:2], encoding)
+    name = UTF_16.get(beginning_of(body)[:2], encoding)
     if name == "utf-8":
         yield from _pieces(body)
         return

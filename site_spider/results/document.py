@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from enum import Enum
+from http import HTTPStatus
 from io import BytesIO
+from itertools import groupby
+from json.encoder import encode_basestring as quoted
 from math import isfinite
 from operator import attrgetter
 from pathlib import PurePath
@@ -25,13 +28,15 @@ from uuid import UUID
 import orjson
 from itemadapter import ItemAdapter
 from scrapy import Request
-from scrapy.http import Response
+from scrapy.http import Headers, Response
 
-from site_spider import options, runtime
+from site_spider import meta_keys, options, runtime
 from site_spider.contracts.sink import Record
 from site_spider.errors import ConfigError, SinkRejected
 from site_spider.ledger.completion import Job, job_of
 from site_spider.options import SettingsView
+from site_spider.page.decode import media_type
+from site_spider.page.links import Page
 from site_spider.page.url import url_id
 
 # --- The result of one URL -------------------------------------------------------------------------------
@@ -372,6 +377,90 @@ def page_of_job(job: Job) -> SeedPage:
         seed_url_id=seed.seed_url_id if is_seed else seed.seed_url_id or seed.url_id,
         meta=seed.extra,
     )
+
+
+# --- What a result says of the answer, and of the attempts before it -------------------------------------
+
+_LONGEST_SAID = 500  # characters of a description
+_TYPE_BYTES = 1_024  # of a Content-Type; no type is longer
+
+
+def describe_response(result: Result, response: Response, page: Page) -> None:
+    """Fill in what the answer says."""
+    headers, body = response.headers, response.body
+    assert headers is not None
+    result.status = response.status
+    result.headers = headers_json(headers)
+    result.body = page.kept.text
+    result.body_base64 = page.kept.base64
+    result.body_truncated = page.kept.truncated
+    result.description = describe_status(response.status)
+    if result.description and (reason := response.meta.get(meta_keys.NOT_FOLLOWED)):
+        result.description += f", not followed: {reason}"
+    if result.description:
+        result.description += describe_retries(response.meta)
+    result.final_url = response.url
+    result.content_type = media_type(content_type_of(response)) or None
+    result.encoding = page.encoding if body else None
+    result.response_size = len(body)
+    result.body_hash = page.body_hash
+    latency_seconds = response.meta.get("download_latency")
+    result.latency_ms = None if latency_seconds is None else round(latency_seconds * 1000, 1)
+
+
+def describe_request(result: Result, request: Request, spider: str) -> None:
+    """Fill in what is known of the last attempt, whatever came of it."""
+    meta = request.meta
+    result.retries = meta.get("retry_times", 0)
+    result.redirects = meta.get("redirect_times", 0)
+    result.final_url = request.url
+    result.spider = spider
+    result.fetched_at = runtime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def headers_json(headers: Headers) -> str:
+    """A JSON object of name -> list of values, in the order of the answer, repeated ones intact."""
+    lines = [
+        f"{quoted(name.decode('latin-1'))}: [{', '.join([quoted(v.decode('latin-1')) for v in values])}]"
+        for name, values in dict.items(headers)
+    ]
+    return f"{{{', '.join(lines)}}}"
+
+
+def content_type_of(response: Response) -> str | None:
+    """The header Content-Type, if there is one."""
+    headers = response.headers
+    values = dict.get(headers, b"Content-Type") if headers else None  # past Scrapy's slow look-up
+    return values[-1][:_TYPE_BYTES].decode("latin-1") if values else None
+
+
+def describe_retries(meta: dict[str, Any]) -> str:
+    """Such as ` (after 2 retries: ConnectionRefusedError, HTTP 503)`; empty when there were none."""
+    retries, reasons = meta.get("retry_times", 0), meta.get(meta_keys.RETRY_REASONS, ())
+    if not retries:
+        return ""
+    said = ": " + ", ".join(_counted(reasons)) if reasons else ""
+    return cut_to_line(f" (after {retries} {'retry' if retries == 1 else 'retries'}{said}") + ")"
+
+
+def _counted(reasons: Sequence[str]) -> list[str]:
+    runs = [(reason, sum(1 for _ in run)) for reason, run in groupby(reasons)]
+    return [reason if count == 1 else f"{count} x {reason}" for reason, count in runs]
+
+
+def describe_status(status: int) -> str | None:
+    """None for a success (2xx), else such as `HTTP 404 Not Found`."""
+    if 200 <= status < 300:
+        return None
+    try:
+        return f"HTTP {status} {HTTPStatus(status).phrase}"
+    except ValueError:
+        return f"HTTP {status}"
+
+
+def cut_to_line(line: str) -> str:
+    """At most as long as a description may be."""
+    return line if len(line) <= _LONGEST_SAID else line[: _LONGEST_SAID - 1] + "…"
 
 
 # --- json values: what spiders put into items as values that JSON has words for --------------------------

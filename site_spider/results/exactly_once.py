@@ -196,7 +196,7 @@ class ExactlyOnce(SeedListener, Commits):
     @property
     def available(self) -> bool:
         """False while Kafka takes no transactions."""
-        return not self._outage
+        return not self._outage.is_on
 
     def is_taking(self) -> bool:
         return self.available and self._held.ready_bytes < self._backlog_bytes
@@ -290,7 +290,7 @@ class ExactlyOnce(SeedListener, Commits):
         self._commit_at = now + _COMMIT_SECONDS
         if transaction is None:
             self._firsts = firsts  # there was no room to say all that is complete; nothing may begin before
-            if self._outage:  # it lets nothing begin, so only a commit would show its end, and there is none
+            if self._outage.is_on:  # it lets nothing begin, so only a commit would show its end, and there is none
                 self._outage.is_over()
                 self._on_change()
             return

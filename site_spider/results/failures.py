@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
 from functools import lru_cache
-from http import HTTPStatus
-from itertools import groupby
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
 from scrapy import Request, signals
 from scrapy.exceptions import (
@@ -27,13 +24,11 @@ from scrapy.signalmanager import SignalManager
 from scrapy.utils.httpobj import urlparse_cached
 from twisted.python.failure import Failure
 
-from site_spider import meta_keys
 from site_spider.ledger import completion
-from site_spider.results.document import Result
+from site_spider.results.document import Result, cut_to_line
 
 # --- Describes why a download failed: the `description` of a failure result ------------------------------
 
-_LONGEST = 500  # characters
 _NAMES: dict[type[BaseException], str] = {  # those of everybody's, where Scrapy has its own
     CannotResolveHostError: "DNSLookupError",
     DownloadConnectionRefusedError: "ConnectionRefusedError",
@@ -50,30 +45,6 @@ def name_of(error: BaseException | type[BaseException]) -> str:
     """The name of the first of its classes that has one of everybody's; else that of its own."""
     kind = error if isinstance(error, type) else type(error)
     return next((_NAMES[base] for base in kind.__mro__ if base in _NAMES), kind.__name__)
-
-
-def describe_retries(meta: dict[str, Any]) -> str:
-    """Such as ` (after 2 retries: ConnectionRefusedError, HTTP 503)`; empty when there were none."""
-    retries, reasons = meta.get("retry_times", 0), meta.get(meta_keys.RETRY_REASONS, ())
-    if not retries:
-        return ""
-    said = ": " + ", ".join(_counted(reasons)) if reasons else ""
-    return _cut(f" (after {retries} {'retry' if retries == 1 else 'retries'}{said}") + ")"
-
-
-def _counted(reasons: Sequence[str]) -> list[str]:
-    runs = [(reason, sum(1 for _ in run)) for reason, run in groupby(reasons)]
-    return [reason if count == 1 else f"{count} x {reason}" for reason, count in runs]
-
-
-def describe_status(status: int) -> str | None:
-    """None for a success (2xx), else such as `HTTP 404 Not Found`."""
-    if 200 <= status < 300:
-        return None
-    try:
-        return f"HTTP {status} {HTTPStatus(status).phrase}"
-    except ValueError:
-        return f"HTTP {status}"
 
 
 def describe_exception(error: BaseException, request: Request) -> str:
@@ -99,11 +70,7 @@ def _said_of_ignored(error: IgnoreRequest, request: Request) -> str:
 
 
 def _one_line(text: str) -> str:
-    return _cut(" ".join(text.split()))
-
-
-def _cut(line: str) -> str:
-    return line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…"
+    return cut_to_line(" ".join(text.split()))
 
 
 # --- reasons: the class of a description ------------------------------------------------------------------

@@ -16,8 +16,8 @@ from site_spider.frontier.spill import SpillRules
 from site_spider.intake.room import SeedLimits
 from site_spider.options import SettingsView
 from site_spider.results.batch import BatchLimits
+from site_spider.results.delivery import OnDemand
 from site_spider.results.held import LONGEST_SPAN_OFFSETS
-from site_spider.results.results import OnDemand
 from site_spider.seed.seed import FORBIDDEN_META
 from site_spider.seed.tiers import CrawlTopics, Tiers
 from site_spider.webhook import MayReach
@@ -60,13 +60,10 @@ class ServiceSettings:
         self.revoke_grace_seconds = options.seconds(settings, "SITE_REVOKE_GRACE_SECONDS")
         self.callback_timeout_seconds = options.seconds(settings, "SITE_CALLBACK_TIMEOUT_SECONDS", 0.001)
         self.exactly_once = exactly_once(settings)
+        self.tells_ends = not self.exactly_once  # whether the end of tasks is told: not where links leave
+        # before their offsets are known
         self.seed_meta_keys = _seed_meta_keys(settings)
         self.spill_keys = spill_keys(settings)  # the first signs, each is accepted
-
-    @property
-    def tells_ends(self) -> bool:
-        """Whether the end of tasks is told: not where links leave before their offsets are known."""
-        return not self.exactly_once
 
 
 def check_ends_are_told(settings: SettingsView) -> None:

@@ -20,8 +20,8 @@ from site_spider import runtime
 from site_spider.engine import scrapy_parts
 from site_spider.engine.scrapy_parts import part_of
 from site_spider.errors import SiteSpiderError
+from site_spider.observe.counters import PageTally
 from site_spider.observe.metrics.exporter import GroupWatch
-from site_spider.observe.progress import PageTally
 
 logger = logging.getLogger(__name__)
 

@@ -40,9 +40,8 @@ from site_spider.service.check import check_rights
 from site_spider.service.config import ServiceSettings, spill_keys
 from site_spider.service.log_lines import is_first_process, processes_of
 from site_spider.service.notices import Notifier, build_notifier, sender
-from site_spider.service.parts import Ending, Stores
 from site_spider.service.stop import IDLE, IdleClose, Stop, Watchdog, tell_supervisor
-from site_spider.service.wiring import Parts
+from site_spider.service.wiring import Ending, Parts, Stores
 from site_spider.sources.library import SourceFolder
 from site_spider.sources.url_rules import UrlRulesFile
 from site_spider.text import up_to
@@ -198,7 +197,7 @@ class SeedService:
         if not takes_seeds(crawler):
             raise NotConfigured
         service = cls(crawler)
-        if any(source.request.robots for source in service._sources.library):
+        if any(source.request.robots for source in service._sources.library.enabled):
             crawler.settings.set("ROBOTSTXT_OBEY", True, priority="cmdline")  # the middleware asks for it
         crawler.signals.connect(service._spider_opened, signal=signals.spider_opened)
         crawler.signals.connect(service._spider_closed, signal=signals.spider_closed)

@@ -24,12 +24,11 @@ from types import ModuleType
 from typing import Any, BinaryIO, Final, NamedTuple, TypeVar
 
 from site_spider import runtime
-from site_spider.bounded_dict import BoundedDict
+from site_spider.bounded import BoundedDict
 from site_spider.errors import SiteSpiderError
 from site_spider.page.decode import BodyLimits, is_html
 from site_spider.page.directives import directives
-from site_spider.page.links import read_text
-from site_spider.page.markup import tags, unescape
+from site_spider.page.links import read_text, tags, unescape
 from site_spider.page.url import host_of
 from site_spider.sources.extraction import MAX_PAGE_CHARS, Extracted, FoundLink, SourcePage, extract
 from site_spider.sources.model import Source

@@ -370,18 +370,11 @@ class Library:
     def __init__(self, sources: Mapping[Path, Source]) -> None:
         self.sources = sources
         self._by_name = {source.name: source for source in sources.values() if source.enabled}
+        self.enabled = tuple(self._by_name.values())
         self._by_host: dict[str, list[Source]] = {}
         for source in self._by_name.values():
             for host in source.match.hosts:
                 self._by_host.setdefault(host, []).append(source)
-
-    def __bool__(self) -> bool:
-        """Whether there is one that is enabled."""
-        return bool(self._by_name)
-
-    def __iter__(self) -> Iterator[Source]:
-        """Those that are enabled."""
-        return iter(self._by_name.values())
 
     def named(self, name: str) -> Source | None:
         """The source of this name, if it is enabled."""
@@ -495,7 +488,7 @@ class SourceFolder:
             for bad in await asyncio.to_thread(self.look):
                 logger.error("A source file cannot be used; what it said before counts:\n%s", bad)
             if self.library is not before:
-                logger.info("Sources: %s", ", ".join(source.name for source in self.library) or "none")
+                logger.info("Sources: %s", ", ".join(source.name for source in self.library.enabled) or "none")
 
 
 def _stamp(path: Path) -> tuple[object, ...]:

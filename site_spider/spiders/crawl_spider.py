@@ -20,6 +20,7 @@ from twisted.python.failure import Failure
 
 from site_spider import meta_keys, options
 from site_spider.download.bodies import LARGE_BYTES, Bodies
+from site_spider.download.proxies.service import proxied_by
 from site_spider.dupefilter.dupefilter import SeenDupeFilter, usual_form
 from site_spider.engine import flow as engine_hooks
 from site_spider.engine.background import Turns, run_through
@@ -28,29 +29,32 @@ from site_spider.errors import ConfigError
 from site_spider.frontier.spill import is_of_page_alone
 from site_spider.frontier.waiter import LinksInHand, source_of
 from site_spider.ledger.completion import Completion, Job, job_of
-from site_spider.page.decode import BodyLimits, media_type
+from site_spider.page.decode import BodyLimits, kind_of, media_type
+from site_spider.page.directives import directives, forbids
 from site_spider.page.links import LinkBase, Page, read_page
-from site_spider.page.sitemap import DEEPEST_INDEX, Sitemap, kind_of, read_sitemap, sitemaps_of_robots
+from site_spider.page.sitemap import DEEPEST_INDEX, Sitemap, read_sitemap, sitemaps_of_robots
 from site_spider.page.url import SCOPES, host_of, in_scope, is_safe, site_of
-from site_spider.results.document import Result, page_of, result_fields
-from site_spider.results.failures import describe_exception, describe_retries, describe_status
-from site_spider.results.pipeline import gives_page_result
-from site_spider.results.results import describe_host, describe_job
+from site_spider.results.document import (
+    Result,
+    content_type_of,
+    describe_request,
+    describe_response,
+    describe_retries,
+    describe_status,
+    page_of,
+    result_fields,
+)
+from site_spider.results.failures import describe_exception
+from site_spider.results.pipeline import describe_host, describe_job, gives_page_result
 from site_spider.service import environment
 from site_spider.service.environment import apply_custom_settings, apply_environment, check_names, check_scrapy_settings
 from site_spider.sources.extraction import NEXT_PAGE, Extracted, FoundLink
 from site_spider.sources.extractor import Extractor, PageBody
 from site_spider.sources.library import SourceFolder
 from site_spider.sources.model import Source
-from site_spider.spiders.conditional import StoredPages, describe_check
+from site_spider.spiders.conditional import StoredPages, describe_check, describe_next_check
 from site_spider.spiders.known_items import KnownItems
-from site_spider.spiders.page_text import (
-    PageTexts,
-    content_type_of,
-    describe_request,
-    describe_response,
-    forbids_following,
-)
+from site_spider.spiders.page_text import PageTexts
 from site_spider.spiders.sitemaps import (
     AT_ONCE,
     ROBOTS,
@@ -190,7 +194,7 @@ class SeedSpider(Spider):
         follows_all = source is None or source.follow is None
         page = await self._read(response, wants_links=wants_links and follows_all)
         result = self._result(response.request, job)
-        describe_response(result, response, page)
+        self._describe_answer(result, response, page)
         if self.page_texts is not None and not await self._read_text(response, result, job):
             wants_links, page = False, page._replace(links=())
         anchor = _anchor_host(response, job)
@@ -250,7 +254,7 @@ class SeedSpider(Spider):
 
     def _source_of(self, response: Response, job: Job | None) -> Source | None:
         folder = self._sources
-        return source_of(folder.library, job, response.url) if folder is not None and folder.library else None
+        return source_of(folder.library, job, response.url) if folder is not None and folder.library.enabled else None
 
     async def _extracted(self, source: Source, response: Response, job: Job | None, *, wants_links: bool) -> Extracted:
         extractor = part_of(self.crawler, Extractor)
@@ -323,7 +327,7 @@ class SeedSpider(Spider):
         return result
 
     async def _describe(self, result: Result, response: Response, job: Job | None) -> None:
-        describe_response(result, response, await self._read(response, wants_links=False))
+        self._describe_answer(result, response, await self._read(response, wants_links=False))
         if self.page_texts is not None:
             await self._read_text(response, result, job)
 
@@ -379,12 +383,12 @@ class SeedSpider(Spider):
     def describe_answer(self, result: Result, response: Response) -> None:
         """Fill in what can be told at once of a page that went wrong: of a large body the beginning."""
         assert response.request is not None
-        describe_request(result, response.request, self.name)
+        self._describe_attempt(result, response.request)
         limits = self.body_limits
         limits = limits._replace(max_bytes=min(limits.max_bytes or LARGE_BYTES, LARGE_BYTES))
         kind = content_type_of(response)
         steps = read_page(response.body, kind, response.url, wants_links=False, limits=limits)
-        describe_response(result, response, run_through(steps))
+        self._describe_answer(result, response, run_through(steps))
         job, texts = job_of(response.request), self.page_texts
         if texts is not None and not texts.fill_failed(result) and job is not None:
             job.exchanges = ()
@@ -501,7 +505,7 @@ class SeedSpider(Spider):
         is_file = is_file_below(listed_in(response.request, job))
         if job is not None and job.seed.not_extract and not is_file:  # files are of the host, not of the page
             return False
-        if not 200 <= response.status < 300 or (not self.follow_nofollow and forbids_following(response)):
+        if not 200 <= response.status < 300 or (not self.follow_nofollow and _forbids_following(response)):
             return False
         deep = depth - (depth > 0 and is_file)  # what a file names is as deep as itself
         return self._is_within_depth(deep, job)
@@ -537,8 +541,20 @@ class SeedSpider(Spider):
                 result.meta = {**result.meta, "sitemap": listed}
             elif job.parent is not None and is_of_page_alone(job.seed, result.meta):
                 result.meta = {name: said for name, said in result.meta.items() if name != "sitemap"}
-        describe_request(result, request, self.name)
+        self._describe_attempt(result, request)
         return result
+
+    def _describe_attempt(self, result: Result, request: Request) -> None:
+        describe_request(result, request, self.name)
+        if meta_keys.ROUTE in request.meta:
+            result.proxy = proxied_by(request)
+        if meta_keys.CHECKED in request.meta:
+            describe_next_check(result, request.meta[meta_keys.CHECKED])
+
+    @staticmethod
+    def _describe_answer(result: Result, response: Response, page: Page) -> None:
+        describe_response(result, response, page)
+        describe_check(result, response)
 
 
 def to_topic(request: Request, topic: str, *, not_extract: bool = False) -> Request:
@@ -562,3 +578,9 @@ def _anchor_host(response: Response, job: Job | None) -> str:
     if job.parent is None:
         job.entry.found_at(host)
     return job.entry.scope_host or host
+
+
+def _forbids_following(response: Response) -> bool:
+    """Whether the header X-Robots-Tag says so."""
+    values = dict.get(response.headers or {}, b"X-Robots-Tag") or []  # past Scrapy's slow look-up
+    return bool(values) and forbids(directives([value.decode("latin-1") for value in values]), "nofollow")

@@ -1,4 +1,4 @@
-"""What results say of pages: the answer, text, directives for robots, duplicates, canonical URLs.
+"""What results say of the text of pages: directives for robots, duplicates, canonical URLs.
 
 A page is read by the process that extracts (sources/extractor.py). What cannot be read is a note in
 `page_notes`, and no failure.
@@ -9,40 +9,27 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import UTC
-from json.encoder import encode_basestring as quoted
 from typing import Any, NamedTuple, Self
 
-from scrapy import Request
-from scrapy.http import Headers, Response
+from scrapy.http import Response
 from scrapy.settings import BaseSettings
 
-from site_spider import meta_keys, options, runtime
-from site_spider.bounded_dict import BoundedDict
-from site_spider.download.proxies.service import proxied_by
+from site_spider import options
+from site_spider.bounded import BoundedDict
 from site_spider.errors import ConfigError
 from site_spider.ledger.completion import Job, id_of_page
 from site_spider.page.decode import is_html, media_type
 from site_spider.page.directives import canonical_of_header, directives, forbids
-from site_spider.page.links import Page
-from site_spider.results.document import Result
-from site_spider.results.failures import describe_retries, describe_status
+from site_spider.results.document import Result, content_type_of
 from site_spider.sources.extractor import Extractor, NotExtracted, PageBody
-from site_spider.spiders.conditional import StoredPages, describe_check, describe_next_check
+from site_spider.spiders.conditional import StoredPages
 from site_spider.spiders.sitemaps import is_page_of_seed
 
 _MOST_TEXTS = 50_000  # that a duplicate is told by, of all hosts: about 15 MB
 _MOST_PAGES = 10_000  # that canonical URLs are compared with: about 20 MB
 _MOST_URLS = 100  # of one document
 _LONGEST = 1_000  # characters of notes and directives
-_TYPE_BYTES = 1_024  # of a Content-Type; no type is longer
 _ROBOTS = "X-Robots-Tag"
-
-
-def forbids_following(response: Response) -> bool:
-    """Whether the header X-Robots-Tag says so."""
-    has_any = dict.__contains__(response.headers, b"X-Robots-Tag")  # past Scrapy's slow look-up
-    return has_any and forbids(directives(_header(response, _ROBOTS)), "nofollow")
 
 
 def _header(response: Response, name: str) -> list[str]:
@@ -211,60 +198,3 @@ def _without_body(result: Result) -> list[str]:
     result.body = result.body_base64 = result.text = None
     result.body_truncated = False
     return ["body and text are not kept: SITE_NOINDEX=drop_body"]
-
-
-def content_type_of(response: Response) -> str | None:
-    """The header Content-Type, if there is one."""
-    headers = response.headers
-    values = dict.get(headers, b"Content-Type") if headers else None  # past Scrapy's slow look-up
-    return values[-1][:_TYPE_BYTES].decode("latin-1") if values else None
-
-
-# --- page result: what the result of a page says of the answer ------------------------------------------
-
-
-def describe_response(result: Result, response: Response, page: Page) -> None:
-    """Fill in what the answer says."""
-    headers, body = response.headers, response.body
-    assert headers is not None
-    result.status = response.status
-    result.headers = headers_json(headers)
-    result.body = page.kept.text
-    result.body_base64 = page.kept.base64
-    result.body_truncated = page.kept.truncated
-    result.description = describe_status(response.status)
-    if result.description and (reason := response.meta.get(meta_keys.NOT_FOLLOWED)):
-        result.description += f", not followed: {reason}"
-    if result.description:
-        result.description += describe_retries(response.meta)
-    result.final_url = response.url
-    result.content_type = media_type(content_type_of(response)) or None
-    result.encoding = page.encoding if body else None
-    result.response_size = len(body)
-    result.body_hash = page.body_hash
-    latency_seconds = response.meta.get("download_latency")
-    result.latency_ms = None if latency_seconds is None else round(latency_seconds * 1000, 1)
-    describe_check(result, response)
-
-
-def describe_request(result: Result, request: Request, spider: str) -> None:
-    """Fill in what is known of the last attempt, whatever came of it."""
-    meta = request.meta
-    result.retries = meta.get("retry_times", 0)
-    result.redirects = meta.get("redirect_times", 0)
-    result.final_url = request.url
-    if meta_keys.ROUTE in meta:
-        result.proxy = proxied_by(request)
-    result.spider = spider
-    result.fetched_at = runtime.now(UTC).isoformat(timespec="milliseconds")
-    if meta_keys.CHECKED in meta:
-        describe_next_check(result, meta[meta_keys.CHECKED])
-
-
-def headers_json(headers: Headers) -> str:
-    """A JSON object of name -> list of values, in the order of the answer, repeated ones intact."""
-    lines = [
-        f"{quoted(name.decode('latin-1'))}: [{', '.join([quoted(v.decode('latin-1')) for v in values])}]"
-        for name, values in dict.items(headers)
-    ]
-    return f"{{{', '.join(lines)}}}"

@@ -16,10 +16,10 @@ from site_spider import meta_keys, options, runtime
 from site_spider.download.bodies import LARGE_BYTES
 from site_spider.errors import ConfigError
 from site_spider.ledger.completion import Job
+from site_spider.page.decode import GZIP, beginning_of
 from site_spider.page.links import LinkBase
-from site_spider.page.sitemap import ListedPage, beginning_of, is_listing, parse_lastmod
+from site_spider.page.sitemap import ListedPage, is_listing, parse_lastmod
 
-_GZIP = b"\x1f\x8b\x08"
 _ROOT = re.compile(rb"<(?:[\w.-]+:)?(?:urlset|sitemapindex)[\s>/]")
 ROBOTS = "/robots.txt"
 AT_ONCE = 50  # entries that are joined in one step: long ones take 0.1 ms each
@@ -44,7 +44,7 @@ def looks_like_sitemap(response: Response) -> bool:
 
 def is_large(response: Response) -> bool:
     """Whether it takes long to read."""
-    return len(response.body) >= LARGE_BYTES or response.body.startswith(_GZIP)
+    return len(response.body) >= LARGE_BYTES or response.body.startswith(GZIP)
 
 
 class SitemapRules(NamedTuple):

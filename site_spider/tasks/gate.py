@@ -14,7 +14,7 @@ from typing import Any
 from scrapy import Request, Spider
 
 from site_spider import meta_keys, runtime
-from site_spider.bounded_dict import BoundedDict
+from site_spider.bounded import BoundedDict
 from site_spider.engine.background import Background, Turns
 from site_spider.frontier.scheduler import Pages, Queues
 from site_spider.frontier.waiter import Waiter, WaitingLink, is_fenced, source_name

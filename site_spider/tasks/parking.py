@@ -25,7 +25,7 @@ from site_spider.ledger.completion import Completion
 from site_spider.ledger.ledger import Outcome, SeedInFlight
 from site_spider.page.url import host_of
 from site_spider.results.dead_letters import DeadLetters
-from site_spider.results.results import Results
+from site_spider.results.pipeline import Results
 from site_spider.seed.seed import MOVED, carried, moved_headers
 from site_spider.seed.tiers import CrawlTopics
 from site_spider.tasks.board import RETURNED, Board, note_key

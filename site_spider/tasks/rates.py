@@ -18,7 +18,7 @@ from concurrent.futures import Future
 from itertools import islice
 from typing import Any
 
-from site_spider.bounded_dict import BoundedDict
+from site_spider.bounded import BoundedDict
 from site_spider.contracts.seed_log import MessagePlace, Partition
 from site_spider.engine.background import Turns
 from site_spider.errors import SiteSpiderError

@@ -12,7 +12,7 @@ from itertools import count, islice
 from typing import Any
 
 from site_spider import runtime
-from site_spider.bounded_dict import BoundedDict
+from site_spider.bounded import BoundedDict
 from site_spider.contracts.seed_log import Message, MessagePlace, Partition, Position, Producer
 from site_spider.engine.background import Background
 from site_spider.errors import SeedError

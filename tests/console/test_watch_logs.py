@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from unittest.mock import MagicMock
 
 from site_spider.console.watch import FleetWatch, TaskWatch
 from site_spider.contracts.seed_log import name_of
@@ -61,3 +64,28 @@ def test_tasks_are_followed_and_ordered(case: Case) -> None:
         assert [task.state for task in watch.facts] == ["paused"]
     finally:
         watch.close()
+
+
+def test_a_watch_is_closed_when_the_look_at_tasks_is_over() -> None:
+    """A look goes on in its thread when the console ends; a database that is closed under it is a crash."""
+    asked, may_answer, log = threading.Event(), threading.Event(), MagicMock()
+    happened: list[str] = []
+
+    def poll(_seconds: float) -> list[object]:
+        asked.set()
+        may_answer.wait(PATIENCE_SECONDS)
+        happened.append("looked")
+        return []
+
+    reader = log.reader.return_value
+    reader.is_at_end, reader.poll, reader.close = False, poll, lambda: happened.append("closed")
+    watch = TaskWatch(log, CrawlTopics.beside({"SITE_SEED_TOPIC": "seeds"}))
+    with ThreadPoolExecutor(2) as threads:
+        look = threads.submit(watch.look)
+        assert asked.wait(PATIENCE_SECONDS)
+        closing = threads.submit(watch.close)
+        may_answer.set()
+        reader.is_at_end = True
+        look.result(PATIENCE_SECONDS)
+        closing.result(PATIENCE_SECONDS)
+    assert happened[:2] == ["looked", "closed"]

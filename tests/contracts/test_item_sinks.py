@@ -10,8 +10,8 @@ import pytest
 
 from site_spider.contracts.sink import Answer, Record
 from site_spider.errors import ConfigError
+from site_spider.results.delivery import OnDemand
 from site_spider.results.document import SeedPage, item_record
-from site_spider.results.results import OnDemand
 from tests.contracts.sinks import SinkCase, case, record
 from tests.contracts.trials import answers, written
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from functools import partial
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +21,8 @@ from site_spider.engine.cookies import Jars
 from site_spider.engine.scrapy_parts import LeanCookies
 from site_spider.ledger.ledger import SeedInFlight
 from tests.growth import assert_grows
+from tests.in_process import engine
+from tests.in_process.engine import crawl, page
 
 URL = "http://www.shop.test/a/b"
 LINES = {
@@ -64,16 +67,16 @@ def test_the_cookies_of_an_answer_cost_no_more_than_their_number(kind: str, midd
 
 def test_a_domain_has_its_last_50_cookies(middleware: LeanCookies) -> None:
     """From page to page; 100 pages left 5,000 of them."""
-    for page in range(100):
-        answer(middleware, [f"c{page}x{i}=v; Path=/" for i in range(7)])
+    for number in range(100):
+        answer(middleware, [f"c{number}x{i}=v; Path=/" for i in range(7)])
     assert sent(middleware) == [f"c{n // 7}x{n % 7}=v" for n in range(650, 700)]
 
 
 def test_a_cookie_that_is_set_again_stays(middleware: LeanCookies) -> None:
     """It counts once, as the last."""
     answer(middleware, ["session=1; Path=/"])
-    for page in range(100):
-        answer(middleware, [f"c{page}=v; Path=/", f"session={page}; Path=/"])
+    for number in range(100):
+        answer(middleware, [f"c{number}=v; Path=/", f"session={number}; Path=/"])
     assert "session=99" in sent(middleware)
     assert len(sent(middleware)) == 50
 
@@ -184,3 +187,30 @@ def test_the_books_hold_what_the_jar_holds(steps: list[list[str] | None]) -> Non
         assert jar.cookies.size_bytes == sum(jar.cookies._order.values())
     jar.clear()
     assert (list(jar), jar.cookies.size_bytes) == ([], 0)
+
+
+# --- cookies of seeds ------------------------------------------------------------------------------------
+
+
+def test_cookies_of_one_seed_do_not_go_out_with_another(tmp_path: Path) -> None:
+    """Each seed has a jar of its own, which its links share."""
+    engine.ANSWERS["/first"] = lambda r: page(r, "<a href=/second>", Set_Cookie="owner=first")
+    engine.ANSWERS["/second"] = lambda r: page(r, (r.headers.get("Cookie") or b"none").decode())
+    engine.ANSWERS["/third"] = engine.ANSWERS["/second"]
+    seeds = [{"url": f"http://h.test/{path}", "meta": {"url_id": path}} for path in ("first", "third")]
+    found = crawl(tmp_path, seeds, CONCURRENT_REQUESTS=1)
+    child = next(d for d in found.documents.values() if d.get("seed_url_id") == "first")
+    assert child["body"] == "owner=first"
+    assert found.documents["third"]["body"] == "none"
+
+
+def test_a_cookie_header_of_a_seed_is_sent(tmp_path: Path) -> None:
+    """Scrapy alone would drop it; the field `cookies` wins where both name a cookie."""
+    engine.ANSWERS["/cookie-header"] = lambda r: page(r, (r.headers.get("Cookie") or b"none").decode())
+    seed = {
+        "url": "http://h.test/cookie-header",
+        "headers": {"cookie": "a=1; b=2"},
+        "cookies": {"b": "3"},
+        "meta": {"url_id": "x"},
+    }
+    assert crawl(tmp_path, [seed]).documents["x"]["body"] == "a=1; b=3"

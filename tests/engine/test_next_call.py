@@ -1,9 +1,13 @@
-"""The engine asks for the next request."""
+"""The engine asks for the next request, and what pages leave behind is freed at once."""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import subprocess
+import sys
 
+import pytest
 from scrapy.utils.reactor import CallLaterOnce
 
 from site_spider.engine import flow as engine_hooks
@@ -35,3 +39,21 @@ def test_the_next_call_of_the_engine_needs_no_timer() -> None:
         assert calls[1] >= began + 0.009
 
     asyncio.run(main())
+
+
+# --- garbage ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def left() -> dict[str, dict[str, int]]:
+    """By sort of page, then by type: how many wait for the collector, where nearly every page has one."""
+    command = [sys.executable, "-m", "tests.engine.garbage_trial"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    found: dict[str, dict[str, int]] = json.loads(ran.stdout)
+    return found
+
+
+@pytest.mark.parametrize("sort", ["page", "linking", "moved", "absent", "failing", "unanswered"])
+def test_no_page_waits_for_the_collector(left: dict[str, dict[str, int]], sort: str) -> None:
+    assert left[sort] == {}

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import tomllib
 import types
 from pathlib import Path
 
 import pytest
 
+from site_spider.engine import scrapy_parts
 from tests.engine.private_parts import modules, uses
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -54,3 +56,16 @@ def test_every_use_is_documented() -> None:
     used = set().union(*map(uses, ENGINE.values()))
     assert used - described == set()
     assert {name for name in described if name.startswith("_")} - used == set()
+
+
+# --- loading ---------------------------------------------------------------------------------------------
+
+PROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
+
+
+def test_what_a_hint_says_to_install_is_what_the_extra_has() -> None:
+    """By the names of the packages: one of the name of this project on an index would not be ours."""
+    extras = tomllib.loads(PROJECT.read_text("utf-8"))["project"]["optional-dependencies"]
+    hints = scrapy_parts._INSTALLS
+    for name, said in {"redis": hints["redis"], "hbase": hints["happybase"]}.items():
+        assert re.findall(r"'([^']+)'", said) == extras[name]

@@ -14,6 +14,7 @@ from scrapy import Request
 from scrapy.crawler import Crawler
 from scrapy.http import Response
 
+from site_spider.engine.background import Turns
 from site_spider.frontier.waiter import LinksInHand
 from site_spider.page.links import SLICE_LINKS
 from site_spider.service.service import SeedService
@@ -26,6 +27,12 @@ from tests.in_process.engine import Crawled, crawl, page
 def _no_traps(monkeypatch: pytest.MonkeyPatch) -> None:
     """All pages of the site have one text."""
     monkeypatch.setattr(link_rules, "_PAGES", 10**9)
+
+
+@pytest.fixture(autouse=True)
+def _a_slice_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However fast the machine is."""
+    monkeypatch.setattr(Turns, "has_time", lambda _self: False)
 
 
 LINKS = 1_000

@@ -1,21 +1,160 @@
-"""Answers whose framing costs more than their content."""
+"""Answers that end late or never, cost more than their content, or have bytes behind them."""
 
 from __future__ import annotations
 
+import socket
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from tests.download.handler_trials import certificate
+from tests.download.surplus_trials import SurplusServer, crawled, page
+from tests.download.test_many_servers import serving
 from tests.hostile.attack import Report, crawl
-from tests.hostile.raw_site import Answer, RawSite, raw_site, sends, sends_for_ever
+from tests.hostile.raw_site import Answer, RawSite, raw_site, sends, sends_for_ever, whole
+from tests.in_process import engine
 
-PLAIN = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n"
-ODD = PLAIN + b"no colon\r\n"  # goes to Scrapy's handler
-CODING = b"Transfer-Encoding: chunked\r\n\r\n"
-BEGINNINGS = {"ours": PLAIN + CODING, "Scrapy's": ODD + CODING}
+OK = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n"
+HINTS = b"HTTP/1.1 103 Early Hints\r\n\r\n"
 ENDLESS = {
+    "lines": sends_for_ever(OK, b"X: y\r\n"),
+    "lines, one without a colon": sends_for_ever(OK + b"no colon\r\n", b"X: y\r\n"),
+    "long lines, one without a colon": sends_for_ever(OK + b"no colon\r\n", b"X: " + b"y" * 9_000 + b"\r\n"),
+    "lines without a colon": sends_for_ever(OK, b"X\r\n"),
+    "lines that end in LF": sends_for_ever(OK, b"X: y\n"),
+    "one line": sends_for_ever(OK + b"X: ", b"y"),
+    "a folded line": sends_for_ever(OK + b"X: y\r\n", b" y\r\n"),
+    "a status line": sends_for_ever(b"HTTP/1.1 200 ", b"y"),
+    "interim answers": sends_for_ever(b"", HINTS),
+    "interim answers, one odd": sends_for_ever(b"HTTP/1.1 100 C\r\nno colon\r\n\r\n", HINTS),
+    "nothing that is HTTP": sends_for_ever(b"", b"\0"),
+    "empty lines": sends_for_ever(b"", b"\r\n"),
+}
+
+
+def dripped(begin: bytes, again: bytes, seconds: float = 4) -> Answer:
+    """Byte by byte, each in a packet of its own."""
+
+    def answer(connection: socket.socket) -> None:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.sendall(begin)
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            connection.sendall(again)
+
+    return answer
+
+
+CHUNKS = b"Transfer-Encoding: chunked\r\n\r\n"
+DRIPPED = {
+    "a head": dripped(OK + b"X: ", b"y"),
+    "a head for Scrapy's handler": dripped(OK + b"no colon\r\nX: ", b"y"),
+    "a chunk line": dripped(OK + CHUNKS + b"1;", b"x"),
+    "a chunk line for Scrapy's handler": dripped(OK + b"no colon\r\n" + CHUNKS + b"1;", b"x"),
+    "a trailer": dripped(OK + CHUNKS + b"0\r\nX: ", b"y"),
+    "a trailer for Scrapy's handler": dripped(OK + b"no colon\r\n" + CHUNKS + b"0\r\nX: ", b"y"),
+}
+
+
+INTERIM = {
+    "/few": sends(HINTS * 50 + whole(b"<p>good")),
+    "/many": sends(HINTS * 500 + whole(b"<p>good")),
+    "/one-by-one": sends(*[HINTS] * 50, whole(b"<p>good")),
+}
+HEADS = {**ENDLESS, **DRIPPED}
+
+
+def test_heads_of_every_kind_hold_up_nothing(tmp_path: Path) -> None:
+    """Few interim answers are passed over, many are a failure that says so."""
+    bad = {f"/bad/{number}": answer for number, answer in enumerate(HEADS.values())}
+    with raw_site(bad | INTERIM) as site:
+        patient = {"NotExtract": True, "download_timeout": 300}
+        seeds = [*map(site.url, bad), *({"url": site.url(path), "meta": patient} for path in INTERIM)]
+        report = crawl(tmp_path, seeds, CONCURRENT_REQUESTS_PER_DOMAIN=len(seeds), DOWNLOAD_TIMEOUT=5)
+    report.check()
+    assert len(report.documents) == len(seeds) + len(report.good)
+    assert all(text for url, text in report.descriptions().items() if "/bad/" in url)
+    few, many, one_by_one = (report.documents[site.url(path)] for path in INTERIM)
+    assert few["status"] == one_by_one["status"] == 200
+    assert many["description"] == "DownloadCancelledError: more than 100 interim answers (1xx) came first"
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", HEADS)
+def test_heads_of_16_connections_hold_up_nothing(name: str, tmp_path: Path) -> None:
+    with raw_site({"/bad": HEADS[name]}) as site:
+        seeds = [site.url(f"/bad?{number}") for number in range(16)]
+        report = crawl(tmp_path, seeds, CONCURRENT_REQUESTS_PER_DOMAIN=16, DOWNLOAD_TIMEOUT=5)
+    report.check()
+    assert len(report.documents) == 16 + len(report.good)
+    assert all(report.descriptions().values())
+
+
+# --- bytes behind a message ------------------------------------------------------------------------------
+
+PLAIN = "site_spider.download.handler.PlainDownloadHandler"
+
+
+@pytest.mark.parametrize(
+    ("late_seconds", "takes_seconds", "waits", "is_tls"),
+    [(0.0, 0.03, False, False), (0.02, 0.03, True, False), (0.02, 0.0, False, True)],
+)
+def test_surplus_is_no_page(
+    late_seconds: float, takes_seconds: float, waits: bool, is_tls: bool, tmp_path: Path
+) -> None:
+    """At once, or later, when the next request is under way; a server is known by its first answers."""
+    server = SurplusServer(lambda _: True, late_seconds, lambda: takes_seconds, waits)
+    found = uvloop.run(crawled(server, 60, tls=certificate(tmp_path) if is_tls else None))
+    assert (found.wrong, found.pages) == (0, 60)
+
+
+@pytest.mark.parametrize(
+    ("late_seconds", "behind", "is_tls"), [(0.0, "204", False), (0.02, "304", True), (0.02, "HEAD", False)]
+)
+def test_a_body_behind_an_answer_that_has_none_is_no_page(
+    late_seconds: float, behind: str, is_tls: bool, tmp_path: Path
+) -> None:
+    """Also when it is not the first answer of its connection."""
+    server = SurplusServer(lambda number: number > 2, late_seconds, lambda: 0.03, behind=behind)
+    found = uvloop.run(crawled(server, 60, tls=certificate(tmp_path) if is_tls else None))
+    assert (found.wrong, found.pages) == (0, 60)
+
+
+def test_an_answer_that_comes_too_soon_is_no_page() -> None:
+    """On a connection that was fine so far, and whose usual time is known."""
+    server = SurplusServer(lambda number: number == 9, takes_seconds=lambda: 0.06)
+    found = uvloop.run(crawled(server, 120, 4))
+    assert (found.wrong, found.pages) == (0, 120)
+
+
+def test_each_document_has_the_body_of_its_own_page(tmp_path: Path) -> None:
+    server = SurplusServer(takes_seconds=lambda: 0.03)
+    with serving(server.serve, tls=certificate(tmp_path)) as (port,):
+        url = f"https://127.0.0.1:{port}"
+        found = engine.crawl(
+            tmp_path / "data",
+            [{"url": f"{url}/{number}", "meta": {"url_id": f"/{number}"}} for number in range(120)],
+            DOWNLOAD_HANDLERS={"http": PLAIN, "https": PLAIN},
+            SITE_ALLOW_PRIVATE_HOSTS=True,
+            DOWNLOAD_VERIFY_CERTIFICATES=False,
+            CONCURRENT_REQUESTS_PER_DOMAIN=8,
+            RETRY_TIMES=0,
+        )
+    assert {path: document["body"] for path, document in found.documents.items()} == {
+        f"/{number}": page(f"/{number}").partition(b"\r\n\r\n")[2].decode() for number in range(120)
+    }
+
+
+# --- how long a message is -------------------------------------------------------------------------------
+
+PLAIN_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n"
+ODD = PLAIN_HEAD + b"no colon\r\n"  # goes to Scrapy's handler
+CODING = b"Transfer-Encoding: chunked\r\n\r\n"
+BEGINNINGS = {"ours": PLAIN_HEAD + CODING, "Scrapy's": ODD + CODING}
+COSTLY = {
     "one-byte chunks": (b"", b"1\r\nA\r\n"),
     "chunk extensions": (b"", b"1;" + b"x=y;" * 200 + b"x\r\nA\r\n"),
     "short extensions": (b"", b"1;x\r\nA\r\n"),
@@ -28,15 +167,15 @@ ENDLESS = {
 
 
 SMALL_CHUNKS = BEGINNINGS["ours"] + b"14\r\n%s\r\n" % (b"A" * 20) * 10_000 + b"0\r\n\r\n"
-CASES = [(handler, name) for handler in BEGINNINGS for name in ENDLESS]
+CASES = [(handler, name) for handler in BEGINNINGS for name in COSTLY]
 
 
 def endless(handler: str, name: str) -> Answer:
-    begin, again = ENDLESS[name]
+    begin, again = COSTLY[name]
     return sends_for_ever(BEGINNINGS[handler] + begin, again)
 
 
-def crawled(site: RawSite, folder: Path, paths: Iterable[str], connections: int, **settings: str) -> Report:
+def attacked(site: RawSite, folder: Path, paths: Iterable[str], connections: int, **settings: str) -> Report:
     seeds = [site.url(f"{path}?{number}") for path in paths for number in range(connections)]
     report = crawl(folder, seeds, CONCURRENT_REQUESTS_PER_DOMAIN=len(seeds), **settings)
     report.check()
@@ -48,7 +187,7 @@ def test_endless_framing_holds_up_nothing(tmp_path: Path) -> None:
     """A bound ends it, and not the time-out."""
     answers = {f"/endless/{number}": endless(*case) for number, case in enumerate(CASES)}
     with raw_site(answers) as site:
-        report = crawled(site, tmp_path, answers, 2, DOWNLOAD_TIMEOUT="600")
+        report = attacked(site, tmp_path, answers, 2, DOWNLOAD_TIMEOUT="600")
     assert all(report.descriptions().values())
 
 
@@ -56,7 +195,7 @@ def test_endless_framing_holds_up_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("handler", "name"), CASES)
 def test_endless_framing_of_64_connections_holds_up_nothing(handler: str, name: str, tmp_path: Path) -> None:
     with raw_site({"/endless": endless(handler, name)}) as site:
-        report = crawled(site, tmp_path, ["/endless"], 64)
+        report = attacked(site, tmp_path, ["/endless"], 64)
     assert all(report.descriptions().values())
 
 
@@ -64,7 +203,7 @@ def test_framing_over_tls_holds_up_nothing(tmp_path: Path) -> None:
     """Also well-formed: pages of 200 KB in chunks of 20 bytes, all of them sent at once."""
     answers = {"/endless": endless("ours", "one-byte chunks"), "/small": sends(SMALL_CHUNKS, closes=False)}
     with raw_site(answers, tls=certificate(tmp_path)) as site:
-        report = crawled(site, tmp_path, answers, 16, DOWNLOAD_VERIFY_CERTIFICATES="false")
+        report = attacked(site, tmp_path, answers, 16, DOWNLOAD_VERIFY_CERTIFICATES="false")
     pages = [doc for url, doc in report.documents.items() if "/small" in url]
     assert [doc["response_size"] for doc in pages] == [200_000] * 16
     refused = [str(text) for url, text in report.descriptions().items() if "/endless" in url]

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from site_spider.bounded import SECONDS, Histogram, difference
 from site_spider.contracts.seed_log import Partition
-from site_spider.histogram import SECONDS, Histogram, difference
 from site_spider.ledger.ledger import Outcome, SeedInFlight
 from site_spider.observe.counters import (
     CAUSES,
@@ -23,11 +23,11 @@ from site_spider.observe.counters import (
     MOST_TASKS,
     LogTally,
     LoopLag,
+    PageTally,
     Pauses,
     SeedTimes,
     TaskSums,
 )
-from site_spider.observe.progress import PageTally
 from tests.in_process import virtual_time
 
 

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from site_spider.engine.background import run_through
 from site_spider.page import sitemap
+from site_spider.page.decode import kind_of
 from site_spider.page.sitemap import (
     MOST_BYTES,
     MOST_ENTRIES,
     ListedPage,
     Sitemap,
-    kind_of,
     parse_lastmod,
     read_sitemap,
     sitemaps_of_robots,

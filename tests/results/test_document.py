@@ -15,6 +15,7 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scrapy.http import Headers
 
 from site_spider.adapters.local.results import LocalSink
 from site_spider.contracts.sink import Record
@@ -25,6 +26,7 @@ from site_spider.results.document import (
     Result,
     absent,
     encode,
+    headers_json,
     kept,
     result_fields,
     settled,
@@ -264,3 +266,18 @@ def test_a_crawl_leaves_the_fields_of_a_producers_document(
     document = found.documents["1"]
     assert {name: document[name] for name in expected} == expected
     assert (document["status"], document["mine"]) == (200, 1)
+
+
+# --- headers of a response -------------------------------------------------------------------------------
+
+LINES = st.lists(st.tuples(st.binary(min_size=1), st.binary()))
+
+
+@given(LINES)
+def test_headers_are_spelled_as_python_spells_json(lines: list[tuple[bytes, bytes]]) -> None:
+    """Whatever bytes a server sends; indices hold this text."""
+    headers = Headers()
+    for name, value in lines:
+        headers.appendlist(name, value)
+    read = {name.decode("latin-1"): [value.decode("latin-1") for value in values] for name, values in headers.items()}
+    assert headers_json(headers) == json.dumps(read, ensure_ascii=False)

@@ -398,7 +398,7 @@ def test_a_page_may_give_more_items_than_memory_takes(tmp_path: Path) -> None:
     class Many(SeedSpider):
         def parse(self, response: Response) -> Iterator[Any]:  # type: ignore[override]
             from site_spider.engine.scrapy_parts import part_of
-            from site_spider.results.results import Sinks
+            from site_spider.results.pipeline import Sinks
 
             sinks = part_of(self.crawler, Sinks)
             assert sinks is not None

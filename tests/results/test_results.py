@@ -21,7 +21,7 @@ from site_spider.results.batch import BatchLimits
 from site_spider.results.commits import Member, OffsetCommits
 from site_spider.results.dead_letters import DeadLetters
 from site_spider.results.delivery import Delivery
-from site_spider.results.results import Results
+from site_spider.results.pipeline import Results
 from site_spider.seed.seed import parse_seed
 from tests.in_process.scripted_sink import ScriptedSink
 

@@ -23,7 +23,7 @@ from site_spider.results.delivery import Delivery
 from site_spider.results.exactly_once import ExactlyOnce, TransactionCommits
 from site_spider.results.held import HeldResults
 from site_spider.results.dead_letters import DeadLetters
-from site_spider.results.results import _Pending
+from site_spider.results.pipeline import _Pending
 from site_spider.spiders import conditional
 from site_spider.tasks.ending import Counting, Tally, TaskEnding
 from site_spider.tasks.parking import Leaving, Parking, _Returning

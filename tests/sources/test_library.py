@@ -52,7 +52,7 @@ def write(path: Path, text: str) -> None:
 
 
 def names(folder: SourceFolder) -> set[str]:
-    return {source.description for source in folder.library}
+    return {source.description for source in folder.library.enabled}
 
 
 def test_a_changed_file_is_taken_and_a_bad_one_is_said_once(tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_a_start_with_a_bad_file_is_refused(tmp_path: Path) -> None:
         SourceFolder.open(tmp_path, must_exist=True)
     with pytest.raises(ConfigError, match="no such folder"):
         SourceFolder.open(tmp_path / "none", must_exist=True)
-    assert not SourceFolder.open(tmp_path / "none", must_exist=False).library
+    assert not SourceFolder.open(tmp_path / "none", must_exist=False).library.enabled
 
 
 def test_files_are_followed_within_seconds(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -158,7 +158,7 @@ def test_files_are_followed_within_seconds(tmp_path: Path, caplog: pytest.LogCap
     async def run() -> None:
         following = asyncio.create_task(folder.follow())
         write(tmp_path / "shop.yaml", "match: {hosts: [a.test]}\ndescription: new")
-        while not folder.library:
+        while not folder.library.enabled:
             await asyncio.sleep(0.01)
         write(tmp_path / "shop.yaml", "match: ")
         while not caplog.records:

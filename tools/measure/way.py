@@ -47,6 +47,7 @@ from site_spider.service import service
 from site_spider.service.wiring import Parts
 from site_spider.spiders.crawl_spider import SeedSpider
 from site_spider.tasks.declaration import declared, in_state
+from site_spider.tasks.follower import Follower
 from site_spider.tasks.orders import TaskDesk
 from tools.site.handle import Site
 
@@ -56,8 +57,7 @@ LIBRARIES = f"{Path(uvloop.__file__).parents[1]}/"
 ROUNDS = 3
 PAGES, HOSTS, PARTITIONS, WARM_PAGES, MOST_NAMED = 2_000, 8, 16, 100, 30  # of --calls
 SETTLE_SECONDS = 1.0  # until a crawl knows of a pause
-IDLE_SECONDS = 5.0
-MANY = 20  # calls of an idle thread, which tell its timers
+IDLE_SECONDS, MANY = 5.0, 20  # calls of an idle thread, which tell its timers
 Passed = set[tuple[str, str]]  # files and functions
 Calls = Sums[tuple[str, str]]  # of these
 COMMIT = Parts.commit.__code__  # which the ticker calls, too
@@ -85,11 +85,11 @@ class Counter:
 
 
 def _is_look(frame: FrameType | None) -> bool:
-    """Whether the ticker of the service called it to look around, which it does without any seed."""
+    """Whether the ticker of the service called it to look around, or a follower of tasks: without any seed."""
     while frame is not None:
         if frame.f_code is COMMIT:
             return False
-        if frame.f_code is service.tick.__code__:
+        if frame.f_code in (service.tick.__code__, Follower._run.__code__):
             return True
         frame = frame.f_back
     return False

@@ -282,7 +282,7 @@ class BrokerHealth:
     @property
     def away(self) -> bool:
         """Whether they did not answer the last question."""
-        return bool(self._outage)
+        return self._outage.is_on
 
     def on_error(self, error: KafkaError) -> None:
         """The client's `error_cb`."""

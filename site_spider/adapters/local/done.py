@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Self
 
 from site_spider import options
-from site_spider.adapters.local.database import DatabaseFile
+from site_spider.adapters.files import DatabaseFile
 from site_spider.contracts.done_store import DoneStore, DoneUnavailable
 from site_spider.options import SettingsView
 

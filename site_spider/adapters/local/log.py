@@ -20,16 +20,18 @@ from site_spider.adapters.local.log_file import (
     FILE_NAME,
     SELECT_FIRST,
     SELECT_MESSAGES,
+    STALLED_SECONDS,
     Forgetting,
     LocalProducer,
     LogFile,
+    Membership,
     make_topic,
     may_pass,
     message_id,
     offset_of,
     partitions_of,
+    without_owner,
 )
-from site_spider.adapters.local.members import STALLED_SECONDS, Membership, without_owner
 from site_spider.adapters.local.results import keep_seconds
 from site_spider.contracts.seed_log import (
     Consumer,
@@ -92,7 +94,7 @@ class LocalConsumer(Consumer):
 
     @property
     def is_away(self) -> bool:
-        return bool(self._outage)
+        return self._outage.is_on
 
     def poll(self, timeout_seconds: float, limit: int) -> list[Message]:
         deadline = runtime.monotonic() + timeout_seconds
@@ -142,7 +144,8 @@ class LocalConsumer(Consumer):
                 for membership in self._memberships.values():
                     self._move(membership)
                 self._forgetting.look(self._ids.values())
-                self._outage.is_over()
+                if self._outage.is_on:
+                    self._outage.is_over()
             # asked before the messages are, so that nothing written in between is waited for
             self._version = self._data_version()
             return self._fetch(limit)

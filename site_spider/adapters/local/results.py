@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from site_spider import options, runtime
-from site_spider.adapters.files import FileSink
-from site_spider.adapters.local.database import DatabaseFile, unusable
+from site_spider.adapters.files import DatabaseFile, FileSink, unusable
 from site_spider.contracts.sink import ACKNOWLEDGED, ANY, Answer, Fields, Record, StatusFilter, Verdict
 from site_spider.errors import SinkRejected, SinkUnavailable
 from site_spider.options import SettingsView, text

@@ -27,8 +27,7 @@ from socket import gethostname
 from typing import Any, BinaryIO, Final, Self
 
 from site_spider import runtime
-from site_spider.adapters.files import FileSink, private_folder
-from site_spider.adapters.local.database import DatabaseFile
+from site_spider.adapters.files import DatabaseFile, FileSink, private_folder
 from site_spider.adapters.warc.records import (
     Earlier,
     PackedRecord,

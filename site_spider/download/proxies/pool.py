@@ -32,7 +32,7 @@ from urllib.parse import unquote_to_bytes, urlsplit
 import re2
 from scrapy.exceptions import CannotResolveHostError
 
-from site_spider.bounded_dict import BoundedDict
+from site_spider.bounded import BoundedDict
 from site_spider.download.address import is_metadata_name, is_public
 from site_spider.download.names import PrivateHostError, addresses_of
 

@@ -46,7 +46,7 @@ from site_spider.frontier.host_queue import PROXY_LEVEL
 from site_spider.ledger.completion import Job, job_of
 from site_spider.options import SettingsView
 from site_spider.results.delivery import LogLimit
-from site_spider.results.failures import describe_status
+from site_spider.results.document import describe_status
 
 logger = logging.getLogger(__name__)
 

@@ -14,13 +14,13 @@ from typing import Any, Final
 from scrapy import __version__ as scrapy_version
 
 from site_spider import options, runtime
+from site_spider.bounded import Histogram
 from site_spider.contracts.seed_log import Partition
 from site_spider.download.names import LOOKUPS
 from site_spider.download.proxies.service import ProxyService
 from site_spider.dupefilter.dupefilter import SeenDupeFilter
 from site_spider.engine.scrapy_parts import ROBOTS_COUNTED
 from site_spider.frontier.retry import BACKOFFS_COUNTED, REDIRECTS_COUNTED
-from site_spider.histogram import Histogram
 from site_spider.intake.suspects import Quarantine
 from site_spider.observe.counters import LogTally
 from site_spider.observe.metrics.catalogue import OWN

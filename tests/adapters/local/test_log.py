@@ -307,7 +307,7 @@ def test_a_member_waits_for_room(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its signs of life cannot be written, nor its commits, which are tried again elsewhere."""
-    monkeypatch.setattr("site_spider.adapters.local.members.BEAT_SECONDS", 0.0)
+    monkeypatch.setattr("site_spider.adapters.local.log_file.BEAT_SECONDS", 0.0)
     caplog.set_level(logging.INFO)
     log = LocalSeedLog(tmp_path)
     producer = log.producer()

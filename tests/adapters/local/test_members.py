@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from site_spider.adapters.local import members
-from site_spider.adapters.local.members import fair_share, has_ended, own_identity
+from site_spider.adapters.local.log_file import fair_share, has_ended, own_identity
 from tests.contracts.seed_logs import wait_until
 
 TELL = """
-from site_spider.adapters.local.members import own_identity
+from site_spider.adapters.local.log_file import own_identity
 print(own_identity(), flush=True)
 input()
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from site_spider.histogram import Histogram
+from site_spider.bounded import Histogram
 from site_spider.observe.counters import BYTES, CAUSES, LAG_SECONDS, MOST_LOGGERS
 from site_spider.observe.metrics.catalogue import METRICS
 from site_spider.observe.metrics.readings import histogram_document, restarts_by_code

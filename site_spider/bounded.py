@@ -1,13 +1,16 @@
-"""Counts of durations and sizes in fixed buckets, cheap enough for every page.
-
-The buckets never change and nothing is ever removed, so two states subtract, and processes add up.
-"""
+"""Collections whose size is bounded, whatever hosts and pages do: a histogram, and a dict that forgets."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+
+from site_spider import runtime
+
+# --- Counts of durations and sizes in fixed buckets, cheap enough for every page -------------------------
+# The buckets never change and nothing is ever removed, so two states subtract, and processes add up.
 
 SECONDS: Final = (
     0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 180.0, 600.0, 3600.0,
@@ -77,3 +80,42 @@ def _quantile(bounds: Sequence[float], counts: Sequence[int], largest: float, sh
             return lower + (upper - lower) * (rank - below) / count
         below, lower = below + count, bound
     return None
+
+
+# --- A dict that forgets, so that what hosts and pages make it remember is bounded -----------------------
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class BoundedDict(OrderedDict[K, V]):
+    """Holds at most `most` entries; the one that was set longest ago goes first.
+
+    Any thread may write. Who goes through it while others write takes a copy first.
+    """
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._most = most
+        self._lock = runtime.RLock()  # popitem calls __delitem__
+
+    def __setitem__(self, key: K, value: V) -> None:
+        with self._lock:
+            super().__setitem__(key, value)
+            self.move_to_end(key)
+            if len(self) > self._most:
+                super().__delitem__(next(iter(self)))
+
+    def __delitem__(self, key: K) -> None:
+        with self._lock:
+            super().__delitem__(key)
+
+    def pop(self, key: K, *default: Any) -> Any:
+        """As a dict's."""
+        with self._lock:
+            return super().pop(key, *default)
+
+    def popitem(self, last: bool = True) -> tuple[K, V]:
+        """As an OrderedDict's."""
+        with self._lock:
+            return super().popitem(last)
