@@ -57,7 +57,7 @@ def pytest_configure(config: pytest.Config) -> None:
         NodeManager.EXIT_TIMEOUT = 60.0  # after Ctrl-C fixtures of workers stop what they have started
         begin_run()
         config.add_cleanup(end_run)
-    config.pluginmanager.register(Leftovers())
+    config.pluginmanager.register(Leftovers(compares=not config.getoption("quick")))
     config.pluginmanager.register(Figures(config))
 
 

@@ -55,9 +55,10 @@ def _reaches_subprocess(module: str) -> bool:
 
 
 class Leftovers:
-    """Compares what is there before and after a test."""
+    """Compares what is there before and after a test, in runs of all tests."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, compares: bool = True) -> None:
+        self._compares = compares
         self._mark = f"TESTS_WORKER={os.getpid()}"
         self._temporary = Path(tempfile.mkdtemp(prefix="site-tests-", dir="/tmp"))  # for short paths of sockets
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())  # where tmp_path stays to be looked at
@@ -74,7 +75,7 @@ class Leftovers:
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Generator[None, object, object]:
         made = yield
-        if fixturedef.scope != "function":
+        if self._compares and fixturedef.scope != "function":
             for thing in self._now() - self._before:
                 self._held.setdefault(thing, fixturedef)
                 if folder := _servers_folder(thing):
@@ -83,12 +84,13 @@ class Leftovers:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self) -> None:
-        self._before = self._now()
+        if self._compares:
+            self._before = self._now()
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_teardown(self) -> Generator[None, None, None]:
         yield
-        if not (left := self._left()):
+        if not self._compares or not (left := self._left()):
             return
         gc.collect()
         deadline = time.monotonic() + PATIENCE_SECONDS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import random
 import sys
@@ -86,6 +87,7 @@ def calls_of(board: Board, taken: Message) -> int:
         calls += event in ("call", "c_call")
 
     state = TaskState(Task(task_id="t", max_pages=10**6, max_pages_host=5), "p0")
+    gc.disable()  # others hear of each collection, by a call
     sys.setprofile(count)
     try:
         board.take(taken)
@@ -94,6 +96,7 @@ def calls_of(board: Board, taken: Message) -> int:
         state.look(board)
     finally:
         sys.setprofile(None)
+        gc.enable()
     return calls
 
 
