@@ -37,11 +37,11 @@ took, and fails when that is over the budget of tests/slow.toml. With arguments 
 these arguments, such as tests/ledger, -k ledger or -m "not servers". Servers that run in .servers/tests, and servers that
 SITE_KAFKA_BROKERS, SITE_ELASTICSEARCH_HOSTS, SITE_HBASE_PORT and SITE_REDIS_URL name, are used and stay running.
 
-  --quick      only the tests that need no server and start no process: two to five minutes
+  --quick      only the tests that need no server and start no process: one to five minutes
   --nightly    only the tests that are too long for each change (marked nightly)
 
 Environment:
-  TEST_WORKERS    how many processes run all tests, or the quick ones (default 8 and 3)
+  TEST_WORKERS    how many processes run all tests, or the quick ones (default 8 and 6)
 
 Exit code: 0 when everything has passed.
 END
@@ -62,7 +62,7 @@ source "$here/lib/leash.sh"
 
 failed=() started=() beside=() starter='' tests='' places_before=''
 pytest=(python -m pytest --timeout="$test_timeout_seconds")
-workers=${TEST_WORKERS:-8} quick_workers=${TEST_WORKERS:-3} # quick tests wait little
+workers=${TEST_WORKERS:-8} quick_workers=${TEST_WORKERS:-6}
 
 # check NAME COMMAND...
 check() {
