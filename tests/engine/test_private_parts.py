@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import tomllib
 import types
 from pathlib import Path
 
 import pytest
+from scrapy.exceptions import NotConfigured
+from scrapy.extensions.remote_control import RemoteControl
+from scrapy.utils.test import get_crawler
 
 from site_spider.engine import scrapy_parts
+from site_spider.engine.scrapy_parts import LateRemoteControl
 from tests.engine.private_parts import modules, uses
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -69,3 +75,31 @@ def test_what_a_hint_says_to_install_is_what_the_extra_has() -> None:
     hints = scrapy_parts._INSTALLS
     for name, said in {"redis": hints["redis"], "hbase": hints["happybase"]}.items():
         assert re.findall(r"'([^']+)'", said) == extras[name]
+
+
+# --- Scrapy's RemoteControl costs a start nothing where it is off ----------------------------------------
+
+LOAD_ALL = """
+import sys
+from scrapy.utils.misc import load_object
+from scrapy.utils.conf import build_component_list
+from scrapy.settings import Settings
+settings = Settings()
+settings.setmodule("site_spider.settings")
+names = build_component_list(settings.getwithbase("EXTENSIONS"))
+loaded = [load_object(name).__name__ for name in names]
+print(loaded.count("LateRemoteControl"), "aiohttp.web" in sys.modules)
+"""
+
+
+def test_what_it_needs_is_not_imported_where_it_is_off() -> None:
+    run = subprocess.run([sys.executable, "-c", LOAD_ALL], capture_output=True, text=True, check=True)
+    assert run.stdout == "1 False\n"
+
+
+def test_the_setting_switches_it_on() -> None:
+    settings = {"TWISTED_REACTOR_ENABLED": False}
+    on = get_crawler(settings_dict=settings | {"REMOTE_CONTROL_ENABLED": True})
+    assert isinstance(LateRemoteControl.from_crawler(on), RemoteControl)
+    with pytest.raises(NotConfigured):
+        LateRemoteControl.from_crawler(get_crawler(settings_dict=settings | {"REMOTE_CONTROL_ENABLED": False}))

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
 
 import pytest
 from scrapy import Request, Spider
+from scrapy.http import Response
 
+from site_spider.adapters.local.results import LocalSink
 from site_spider.contracts.seed_log import Headers, Message, Partition
+from site_spider.contracts.sink import Record, Verdict
 from site_spider.engine.background import Background
 from site_spider.errors import LogUnavailable, SeedError, SinkRejected
 from site_spider.intake.seed_queue import seed_request
@@ -23,6 +28,7 @@ from site_spider.results.dead_letters import DeadLetters
 from site_spider.results.delivery import Delivery
 from site_spider.results.pipeline import Results
 from site_spider.seed.seed import parse_seed
+from tests.in_process.engine import ANSWERS, crawl, page
 from tests.in_process.scripted_sink import ScriptedSink
 
 P = Partition("seeds", 0)
@@ -288,3 +294,52 @@ def test_an_outage_is_said_once_when_it_begins_and_once_when_it_is_over(
         "Dead letters cannot be written",
         "Dead letters are written",
     ]
+
+
+# --- a result waits for its batch only while others are on their way -------------------------------------
+
+ALONE, SOON, SLOW = "http://a.test/alone", "http://b.test/quick", "http://c.test/slow"
+PATIENT = {"SITE_SINK_FLUSH_SECONDS": 36_000}  # a batch that is not full would wait longer than the test
+
+
+@pytest.fixture
+def batches(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The URLs of each write."""
+    written: list[list[str]] = []
+    write = LocalSink.write
+
+    async def noted(sink: LocalSink, records: Sequence[Record]) -> Sequence[Verdict]:
+        written.append([record.document["url"] for record in records])
+        return await write(sink, records)
+
+    monkeypatch.setattr(LocalSink, "write", noted)
+    return written
+
+
+def test_a_seed_that_comes_alone_is_stored_at_once(tmp_path: Path, batches: list[list[str]]) -> None:
+    crawl(tmp_path, [{"url": ALONE}], timeout_seconds=600, **PATIENT)
+    assert batches == [[ALONE]]
+
+
+def test_the_last_of_a_tree_sends_all(tmp_path: Path, batches: list[list[str]]) -> None:
+    ANSWERS["/alone"] = lambda request: page(request, "<a href=/1>1</a><a href=/2>2</a>")
+    crawled = crawl(tmp_path, [{"url": ALONE}], timeout_seconds=600, **PATIENT)
+    assert len(crawled.documents) == 3
+
+
+def test_what_comes_while_others_are_fetched_waits_for_them(tmp_path: Path, batches: list[list[str]]) -> None:
+    is_quick_done = asyncio.Event()
+
+    async def slow(request: Request) -> Response:
+        await is_quick_done.wait()
+        for _ in range(3):  # long enough for the result of the other to be written, if it did not wait
+            await asyncio.sleep(10)
+        return page(request)
+
+    def quick(request: Request) -> Response:
+        is_quick_done.set()
+        return page(request)
+
+    ANSWERS.update({"/quick": quick, "/slow": slow})
+    crawl(tmp_path, [{"url": SLOW}, {"url": SOON}], timeout_seconds=600, **PATIENT)
+    assert [sorted(batch) for batch in batches] == [sorted([SOON, SLOW])]

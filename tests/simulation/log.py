@@ -167,7 +167,7 @@ class _Commit:
 
     def _store(self) -> None:
         group, world = self.consumer.group, self.consumer.broker.world
-        urls = {at: str(one.document["url"]) for at, one in enumerate(self.items) if isinstance(one, Record)}
+        urls = {at: str(one.document.get("url")) for at, one in enumerate(self.items) if isinstance(one, Record)}
         self.refused = {at: "refused by the sink" for at, url in urls.items() if url in world.sites.refused}
         if self.refused:
             return

@@ -23,7 +23,7 @@ from site_spider.results.delivery import Delivery
 from site_spider.results.exactly_once import ExactlyOnce, TransactionCommits
 from site_spider.results.held import HeldResults
 from site_spider.results.dead_letters import DeadLetters
-from site_spider.results.pipeline import _Pending
+from site_spider.results.pipeline import Results, _Pending
 from site_spider.spiders import conditional
 from site_spider.tasks.ending import Counting, Tally, TaskEnding
 from site_spider.tasks.parking import Leaving, Parking, _Returning
@@ -119,6 +119,7 @@ MUTANTS: dict[str, tuple[Any, str, str]] = {
         "self._send(message, _headers(message, reason), entry)",
         "self._completion.end_as(entry, Outcome.DEAD_LETTER)"),
     "a dead letter behind those put back stays": (PutBack.__contains__, "offset < self", "offset <= self"),
+    "an item does not hold its seed": (Results.submit_item, "_Pending(self, job,", "_Pending(self, None,"),
     # pages that are asked for again
     "a page that is unchanged becomes an empty one": (conditional.describe_check,
         "result.unchanged = checked.unchanged", "pass"),

@@ -165,6 +165,8 @@ class SimSink:
     def from_settings(cls, _settings: Any) -> SimSink:
         return cls()
 
+    for_items = from_settings
+
     async def open(self) -> None:
         await asyncio.sleep(0.005)
         if "away" in self.world.sinks[self.name]:

@@ -45,6 +45,9 @@ class Truth:
         self.stored: dict[str, Counter[str]] = defaultdict(Counter)  # url -> how often, by sink
         self.documents: dict[str, dict[str, Any]] = {}
         self.keys: dict[str, str] = {}  # of documents
+        self.items: dict[str, Counter[str]] = defaultdict(Counter)  # as `stored`, with the latest one's body and key
+        self.item_bodies: dict[str, str] = {}
+        self.item_keys: dict[str, str] = {}
         self.fingerprints: dict[bytes, str] = {}  # of pages
         self.before: dict[Place, Counter[str]] = {}  # how often a page had been stored that is asked for again
         self.dead_letters: dict[Place, str] = {}
@@ -164,6 +167,9 @@ class Truth:
                 self.violation("an older document over a newer one", f"{url} by {process.name}")
 
     def store(self, sink: str, record: Record, by: str = "") -> None:
+        if record.kind == "item":
+            self._store_item(sink, record)
+            return
         url = str(record.document.get("url"))
         is_same = "unchanged" if record.document.get("unchanged") else ""
         self.world.trace("store", sink, url, record.document.get("status"), is_same)
@@ -174,11 +180,23 @@ class Truth:
         self.documents[url] = {**before, **record.document, "by": by}
         if self.keys.setdefault(url, record.key) != record.key:
             self.violation("two documents", f"{url}: {self.keys[url]} and {record.key}")
+        self._check_once(sink, url, self.stored)
+
+    def _store_item(self, sink: str, record: Record) -> None:
+        url = str(record.document["_page"]["url"])
+        self.world.trace("item", sink, url)
+        self.items[url][sink] += 1
+        self.item_bodies[url] = record.document["body"]
+        if self.item_keys.setdefault(url, record.key) != record.key:
+            self.violation("two items", f"{url}: {self.item_keys[url]} and {record.key}")
+        self._check_once(sink, url, self.items)
+
+    def _check_once(self, sink: str, url: str, stored: Mapping[str, Counter[str]]) -> None:
         # a parked message and its offset are no transaction, and two operators may put it back twice
         line = self.world.sites.line_of(url)
         is_again = not self.put_back.isdisjoint(line) or line[-1] in self.world.sent
         most = sum(len(self.places.get(page, ())) for page in line) if is_again else 1
-        if sink == "kafka" and self.stored[url][sink] > most and not self.was_replayed:
+        if sink == "kafka" and stored[url][sink] > most and not self.was_replayed:
             self.violation("stored twice", url)
 
     def marking(self, fingerprints: Sequence[bytes]) -> None:
@@ -230,16 +248,23 @@ class Truth:
         waiting = [root]
         while waiting:
             url = waiting.pop()
+            lacks = not self._is_stored(url) or self._lacks_items(url)
+            if lacks and not (url in self.world.sites.refused or self._is_expected(url, message)):
+                return f"{url} is stored in {sorted(self.stored[url])}, its items in {sorted(self.items[url])}"
             if not self._is_stored(url):
-                if url in self.world.sites.refused or self._is_expected(url, message):
-                    continue
-                return f"{url} is stored in {sorted(self.stored[url])}"
+                continue
             links = self.world.sites.pages[url].links
             waiting += [link for link in links if not self._is_expected(link, message)]
         return ""
 
     def _is_stored(self, url: str) -> bool:
         return self.stored[url].keys() >= set(self.world.sinks)
+
+    def _lacks_items(self, url: str) -> bool:
+        """Whether its callback was called, as its document says, and a sink lacks what that gave."""
+        found = self.documents[url]
+        was_called = self.world.plan.has_items and found.get("status") == 200 and not found.get("description")
+        return was_called and self.items[url].keys() < set(self.world.sinks)
 
     def _is_answered(self, url: str) -> bool:
         return self._is_stored(url) or url in self.set_aside_at
@@ -255,12 +280,15 @@ class Truth:
             return None
         return bool(self.documents[url].get("body") == page.body)
 
+    def is_open(self, url: str, besides: Message | None = None) -> bool:
+        """Whether a message, not complete yet, has this page in its tree."""
+        here = None if besides is None else (besides.partition, besides.offset)
+        others = [at for page in self.world.sites.line_of(url) for at in self.places.get(page, ()) if at != here]
+        return any(offset not in self.covered[partition] for partition, offset in others)
+
     def _is_expected(self, url: str, besides: Message) -> bool:
-        """Whether another message, not complete yet, has this page in its tree."""
-        line, here = self.world.sites.line_of(url), (besides.partition, besides.offset)
-        others = [place for page in line for place in self.places.get(page, ()) if place != here]
-        is_open = any(offset not in self.covered[partition] for partition, offset in others)
-        return is_open or not self.parked.isdisjoint(line)
+        """Whether another message has this page in its tree, or will have it."""
+        return self.is_open(url, besides) or not self.parked.isdisjoint(self.world.sites.line_of(url))
 
     # --- at the end -------------------------------------------------------------------------------
 
@@ -291,6 +319,10 @@ class Truth:
             if not is_right and not (is_cancelled and found.get("description")):
                 said = f"{found.get('status')} {found.get('description')} {found.get('body')!r:.60}"
                 yield "a wrong document", f"{url}: {said}, not {there.status} {there.body!r:.60}"
+            if is_right and not is_cancelled and self._lacks_items(url):
+                yield "a lost item", f"{url} is in {sorted(self.items[url])}"
+            elif is_right and not is_cancelled and self.item_bodies.get(url, there.body) != there.body:
+                yield "a wrong item", f"{url}: {self.item_bodies[url]!r:.60}, not {there.body!r:.60}"
             changed_at = found.get("changed_at")
             if changed_at and changed_at < there.changed_at and not self.world.have_clocks_jumped:
                 yield "a wrong time", f"{url}: changed at {there.changed_at}, not {changed_at}"

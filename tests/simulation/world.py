@@ -65,6 +65,17 @@ class Plan:
         self.sinks = 0 if self.is_exactly_once else rng.choice([1, 1, 2, 3])
         self.tasks = rng.choice([0, 1, 2, 2])
         self.is_static = rng.random() < 0.7
+        self.has_items = rng.random() < 0.3
+        self.settings["SITE_FILTER_SEEDS"] = rng.random() < 0.3
+
+
+class ItemSpider(SeedSpider):
+    """An item of each page, and what any crawl has of it."""
+
+    async def parse(self, response: Any) -> Any:
+        yield {"body": response.text}
+        for output in await super().parse(response):
+            yield output
 
 
 class Process:
@@ -91,7 +102,7 @@ class Process:
 
     async def crawl(self) -> None:
         runner = AsyncCrawlerRunner(self.world.settings)
-        self.crawler = runner.create_crawler(SeedSpider)
+        self.crawler = runner.create_crawler(ItemSpider if self.world.plan.has_items else SeedSpider)
         await runner.crawl(self.crawler)
 
     @property
