@@ -205,7 +205,7 @@ class SeedListener:
         """This document of it, or an item, is not written after all: its partition has left."""
 
     def leaves(self, entry: SeedInFlight) -> None:
-        """A copy of its message goes to a topic, and may come back before it has ended as spilled."""
+        """A copy of its message goes to a topic, and may come back before it has ended as spilled, or dead letter."""
 
     def last_hold(self, entry: SeedInFlight) -> None:
         """One thing is left that has to end."""
@@ -394,7 +394,7 @@ class Completion:
         self.release(entry)
 
     def leaves(self, entry: SeedInFlight) -> None:
-        """A copy of its message is about to go to a topic; it then ends as spilled."""
+        """A copy of its message is about to go to a topic; it then ends as spilled, or as a dead letter."""
         for tell in self._told["leaves"]:
             tell(entry)
 

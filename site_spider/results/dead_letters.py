@@ -63,6 +63,7 @@ class DeadLetters:
             self._completion.at_last(entry, partial(self.set_aside, entry.message, reason, entry))
 
     def _send(self, message: Message, headers: list[tuple[str, bytes]], entry: SeedInFlight) -> None:
+        self._completion.leaves(entry)
         sent = self._producer.send(self._topic, message.key, message.value, headers)
         self._background.when_done(sent, self._sent, message, headers, entry)
 

@@ -60,8 +60,7 @@ class ServiceSettings:
         self.revoke_grace_seconds = options.seconds(settings, "SITE_REVOKE_GRACE_SECONDS")
         self.callback_timeout_seconds = options.seconds(settings, "SITE_CALLBACK_TIMEOUT_SECONDS", 0.001)
         self.exactly_once = exactly_once(settings)
-        self.tells_ends = not self.exactly_once  # whether the end of tasks is told: not where links leave
-        # before their offsets are known
+        self.tells_ends = not self.exactly_once  # of tasks; else links leave before their offsets are known
         self.seed_meta_keys = _seed_meta_keys(settings)
         self.spill_keys = spill_keys(settings)  # the first signs, each is accepted
 

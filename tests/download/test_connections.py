@@ -7,6 +7,8 @@ import errno
 import logging
 import os
 import resource
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -19,7 +21,8 @@ from scrapy.settings import Settings
 from scrapy.utils.test import get_crawler
 from twisted.internet.error import ConnectBindError
 
-from site_spider.download import connections, names
+from site_spider.download import bodies, connections, names
+from site_spider.download.bodies import Bodies
 from site_spider.download.connections import Places, Server, Wires
 from site_spider.download.handler import PlainDownloadHandler
 from site_spider.download.names import HostNames, PrivateHostError, addresses_of, check_limit, is_shortage, raise_limit
@@ -306,3 +309,48 @@ async def test_http_and_https_share_the_places(tmp_path: Path, monkeypatch: pyte
     for site in sites.values():
         site.close()
     await asyncio.sleep(0.01)
+
+
+# --- which blocks of memory a crawl keeps ----------------------------------------------------------------
+
+TAKEN_AGAIN = """
+import ctypes, resource, sys
+from site_spider.download.wire import give_back_large_blocks
+give_back_large_blocks(beside_large_bodies=sys.argv[1] == "True")
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+libc.free.argtypes = [ctypes.c_void_p]
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for size in map(int, sys.argv[2:]):
+    for attempt in range(21):
+        block = libc.malloc(size)
+        ctypes.memset(block, 1, size)
+        libc.free(block)
+        if attempt == 0:
+            before = faults()
+    print((faults() - before) * 4096 > 10 * size)
+"""
+
+
+@pytest.mark.parametrize(
+    ("beside_large_bodies", "are_mapped_anew"), [(False, [False, False, True]), (True, [False, True, True])]
+)
+def test_a_block_of_the_kafka_client_is_mapped_once(beside_large_bodies: bool, are_mapped_anew: list[bool]) -> None:
+    """It takes one for each batch that it compresses; larger ones are those of bodies."""
+    sizes = ("300000", "3661824", "8000000")
+    command = [sys.executable, "-c", TAKEN_AGAIN, str(beside_large_bodies), *sizes]
+    run = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert run.stdout.split() == [str(each) for each in are_mapped_anew]
+
+
+def test_many_large_bodies_have_memory_given_back_sooner(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[bool] = []
+    monkeypatch.setattr(
+        bodies, "give_back_large_blocks", lambda *, beside_large_bodies: told.append(beside_large_bodies)
+    )
+    large = Bodies(256_000_000, lambda: True, lambda _: True, lambda: None)
+    for number, count in enumerate([0] * 8 + [1] * 3):
+        large.weigh(Request(f"http://h.test/{number}"), 1_000_000)
+        assert len(told) == count
+    assert told == [True]

@@ -6,14 +6,17 @@ import asyncio
 import logging
 import random
 import statistics
+import threading
 import time
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from site_spider.bounded import SECONDS, Histogram, difference
+from site_spider.bounded import SECONDS, BoundedDict, Histogram, difference
 from site_spider.contracts.seed_log import Partition
 from site_spider.ledger.ledger import Outcome, SeedInFlight
 from site_spider.observe.counters import (
@@ -270,3 +273,38 @@ def test_the_latest_exemplar_of_each_bucket_is_kept() -> None:
     for value, exemplar in ((0.1, "a"), (0.2, "b"), (5.0, "c"), (6.0, None)):
         histogram.observe(value, exemplar)
     assert histogram.exemplars == [("b", 0.2), ("c", 5.0)]
+
+
+# --- a dict that forgets ---------------------------------------------------------------------------------
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers())), st.integers(1, 5))
+def test_what_was_set_last_is_kept(settings: list[tuple[int, int]], most: int) -> None:
+    bounded: BoundedDict[int, int] = BoundedDict(most)
+    kept: list[tuple[int, int]] = []  # the one set longest ago first
+    for key, value in settings:
+        bounded[key] = value
+        kept = [*((other, its) for other, its in kept if other != key), (key, value)][-most:]
+        assert list(bounded.items()) == kept
+
+
+def test_any_thread_may_write(threads_take_turns_often: None) -> None:
+    """As the threads that look up names do, of which some forget what others set."""
+    bounded: BoundedDict[str, int] = BoundedDict(100)
+    errors: list[Exception] = []
+
+    def write(start: int) -> None:
+        try:
+            for number in range(20_000):
+                bounded[str((number * 7 + start) % 130)] = number
+                bounded.pop(str((number * 3 + start) % 130), None)
+        except Exception as error:  # noqa: BLE001 - whatever it is
+            errors.append(error)
+
+    threads = [threading.Thread(target=write, args=(start,)) for start in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    assert len(bounded) <= 100

@@ -220,7 +220,8 @@ class World:
     def is_disturbed(self) -> bool:
         """Whether something keeps members from their group just now."""
         is_held_up = any(one.is_frozen or one.is_late for one in self.alive)
-        return not self.alive or is_held_up or self.broker.is_troubled or any(map(len, self.sinks.values()))
+        is_away = self.broker.is_troubled or self.marks_are_away or any(map(len, self.sinks.values()))
+        return not self.alive or is_held_up or is_away
 
     def start(self, slot: int) -> Process:
         """The process that has the slot already, if there is one: two of a name fence each other."""
