@@ -38,6 +38,7 @@ def test_a_setting_may_come_as_text(read: Callable[..., Any], value: object, exp
         (options.integer, None),
         (options.integer, "-1"),
         (options.integer, "1.5"),
+        (options.texts, [1]),
         (options.seconds, "nan"),
         (options.seconds, "soon"),
         (options.boolean, "maybe"),

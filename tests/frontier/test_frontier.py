@@ -43,6 +43,16 @@ def test_what_waited_too_long_is_served_before_every_level() -> None:
     assert second == 10
 
 
+def test_a_host_whose_old_item_was_served_waits_with_the_others_again() -> None:
+    frontier: Frontier[str] = Frontier(max_wait_seconds=10)
+    frontier.push(5, "a", "old", 0.0)
+    frontier.push(0, "a", "new", 8.0)
+    frontier.push(-1, "b", "best", 9.0)
+    assert frontier.pop(11.0) == "old"
+    frontier.release("a", 11.0)
+    assert [frontier.pop(11.0), frontier.pop(11.0)] == ["best", "new"]
+
+
 def test_a_host_that_is_done_with_is_forgotten() -> None:
     """Memory does not grow with the hosts of the past."""
     frontier: Frontier[int] = Frontier(lambda _host: HostPolicy(delay_seconds=1.0))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import count
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from site_spider.contracts.seed_log import Partition, Position
@@ -95,6 +95,7 @@ named = st.lists(st.integers(0, 10**6), max_size=64, unique=True).map(sorted).ma
 @given(
     st.integers(1, 99), named, named, st.integers(-1, 99), st.integers(0, 5), st.integers(0, 10**15)
 )  # fmt: skip
+@example(1, (), (), -1, 0, 7)
 def test_it_survives_the_text_of_a_commit(
     below: int, twice: tuple[int, ...], thrice: tuple[int, ...], alone: int, deaths: int, watermark: int
 ) -> None:

@@ -208,6 +208,7 @@ WORDS = b"<url><loc>/</loc><lastmod>N</lastmod><priority>N</priority></url>"
         (tags(b"<a/>", 30_001), "it has more than 30000 parts"),
         (tags(b"<a b='' c='' d=''/>", 10_000), "it has more than 30000 parts"),
         (JSON_FEED + b"[]," * 10_500, "it has more than 30000 parts"),
+        (b"https://a.test/1\n" * 300 + b"no URL\n" * 30_001, "it has more than 30000 parts"),
         (b"<urlset><a b='" + b"x" * 100_000, "it has a tag of more than 65536 bytes"),
         (tags(b"<aN/>", 12_000), "it has more than 10000 names"),
         (tags(b"<a bN=''/>", 12_000), "it has more than 10000 names"),

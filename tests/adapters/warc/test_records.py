@@ -154,6 +154,7 @@ def test_the_index_has_pages_only() -> None:
     [
         ("http://www.Example.com/Path?b=2&a=1", "com,example)/path?a=1&b=2"),
         ("https://example.com:443", "com,example)/"),
+        ("http://example.com:80/", "com,example)/"),
         ("https://example.com:444/", "com,example:444)/"),
         ("http://192.0.2.1/", "192.0.2.1)/"),
         ("http://[::1]:8/", "::1:8)/"),

@@ -132,7 +132,7 @@ def test_a_refused_item_is_dropped_and_its_tree_open_again() -> None:
 
 
 def test_a_seed_that_the_text_of_the_commit_has_no_room_for_waits() -> None:
-    """It would be repeated, and its results stored twice."""
+    """It would be repeated, and its results stored twice. Those of other partitions do not wait."""
     crawl = Crawl()
     slow = [crawl.take(0), crawl.take(30_000)]
     far = crawl.take(40_000)
@@ -142,6 +142,14 @@ def test_a_seed_that_the_text_of_the_commit_has_no_room_for_waits() -> None:
     crawl.end(far)
     assert crawl.held.commit(with_trees=True) is None
     assert crawl.held.ready_count == 1
+    crawl.ledger.assign(Q, Position(0))
+    other = crawl.take(0, Q)
+    crawl.keep(other)
+    crawl.end(other)
+    transaction = crawl.held.commit(with_trees=True)
+    assert transaction is not None
+    assert keys(transaction.items) == ["1/0"]
+    crawl.store()
     for entry in slow:
         crawl.ledger.decide(entry, Outcome.FILTERED)
         crawl.ledger.release(entry)
