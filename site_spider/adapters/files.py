@@ -1,4 +1,4 @@
-"""Creates files and folders that only this user may read, whatever the umask.
+"""Files on this machine: for this user alone whatever the umask, of sinks, replaced ones, and SQLite's.
 
 What was there stays as it is: a folder may not be for our data alone, and modes are somebody's choice.
 """

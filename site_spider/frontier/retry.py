@@ -117,7 +117,7 @@ def _limit(name: str, key: str, value: object) -> int:
 _OVERLOADED = frozenset({429, 503})
 _NO_LIMIT = 1_000_000
 BACKOFFS_COUNTED = "backoff/"  # stands before the status of the answer in the statistics
-RETRIES_COUNTED = "retry/by_reason/"  # stands before one of results.reasons.REASONS in the statistics
+RETRIES_COUNTED = "retry/by_reason/"  # stands before one of results.failures.REASONS in the statistics
 
 
 class PatientRetryMiddleware(RetryBase):

@@ -349,7 +349,7 @@ class BackPressure:
         self._has_memory = has_memory  # for more bodies
 
     def hindrance(self) -> str:
-        """What keeps downloads from beginning, of the causes of observe.pauses; empty when they may."""
+        """What keeps downloads from beginning, of the causes of observe.counters; empty when they may."""
         if self._is_stopping() or self._is_leaving():
             return "stop"
         if not self._has_memory():

@@ -1,4 +1,4 @@
-"""Finds the encoding of a body as browsers do, and tells text from binary content.
+"""Finds the encoding of a body as browsers do, and tells text, binary content, sitemaps and feeds apart.
 
 The encoding is the first of these that there is: byte order mark, charset of the
 Content-Type header, declaration in the first bytes of the markup, UTF-8 if the body

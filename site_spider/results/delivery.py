@@ -9,7 +9,7 @@ The end of a write is seen by the task's done callback rather than inside the ta
 because a task that is cancelled before its first step never runs at all, and its
 records have to come back all the same.
 
-A sink that is silent (results.hearing) counts as away until its next answer. The write goes on: the server
+A sink that is silent (`Hearing`) counts as away until its next answer. The write goes on: the server
 may be slow, and a second one would not help it.
 """
 

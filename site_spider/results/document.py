@@ -1,4 +1,4 @@
-"""A result document as JSON, the form that every sink sends.
+"""A result document: what it says of a page, and its JSON, the form that every sink sends.
 
 orjson writes plain values in a tenth of the time. It differs from Python's json on others: NaN becomes null,
 and it has words for classes that json refuses. So json writes those, and what orjson refuses: half a

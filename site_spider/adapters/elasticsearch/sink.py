@@ -243,7 +243,7 @@ class Sizes:
         return self._last_at > moment
 
 
-# --- What is stored of documents already, as far as it decides which nulls are written: see results.nulls
+# --- What is stored of documents already, as far as it decides which nulls are written: see results.document
 # No script in the update does this, for a server may have no language for scripts, or allow none.
 
 _Stored = Mapping[str, Mapping[str, Any]]  # by _id

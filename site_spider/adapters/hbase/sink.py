@@ -194,7 +194,7 @@ def _host(document: Mapping[str, Any]) -> str:
 
 # --- Which empty cells of a row are written: those that would hide a producer's value are not ------------
 # HBase merges nothing, so what stands in these columns is asked for before the rows are put. See
-# results.nulls.
+# results.document.
 
 
 def columns_to_ask(rows: Sequence[Row]) -> list[bytes]:

@@ -1,4 +1,4 @@
-"""The SQLite file of the embedded seed log, shared by the processes of one machine.
+"""The SQLite file of the embedded seed log, shared by the processes of one machine, and its members.
 
 Write-ahead logging lets readers and one writer work at the same time. A message's id is its partition's id
 and its offset in one number, so that a partition is one stretch of one B-tree.

@@ -19,7 +19,7 @@ LIMITS = BatchLimits(size_bytes=1000, count=10, age_seconds=1.0)
 
 
 class Crawl:
-    """A ledger and what is kept, driven as results.exactly_once.keeper does."""
+    """A ledger and what is kept, driven as results.exactly_once does."""
 
     def __init__(self, *partitions: Partition) -> None:
         self.ledger = Ledger()
