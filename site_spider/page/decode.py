@@ -16,7 +16,6 @@ import codecs
 import re
 import zlib
 from base64 import b64encode
-from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Generator, Iterator
 from functools import cache, lru_cache
 from typing import Any, Final, NamedTuple
@@ -487,11 +486,11 @@ _ENDS: Final = {b"<!--": b"-->", b"<?": b"?>"}
 _MOST_BEFORE: Final = 100  # of them
 _JSON_FEED: Final = re.compile(rb'"version"\s*:\s*"https?:\\?/\\?/(?:www\.)?jsonfeed\.org\\?/version\\?/')
 _OBJECT: Final = re.compile(rb"(?:\xef\xbb\xbf)?\s*+\{")
-BOM: Final = b"\xef\xbb\xbf"
+BOM: Final = codecs.BOM_UTF8
 GZIP: Final = b"\x1f\x8b\x08"
 URL_LINE: Final = re.compile(rb"https?://[^\s<>\"]+", re.IGNORECASE)
 UTF_16: Final = {  # by the first two bytes: a mark, or the first character
-    **dict.fromkeys((BOM_UTF16_LE, BOM_UTF16_BE), "utf-16"),
+    **dict.fromkeys((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE), "utf-16"),
     **{bytes((sign, 0)): "utf-16-le" for sign in b"<{ \t\r\n"},
     **{bytes((0, sign)): "utf-16-be" for sign in b"<{ \t\r\n"},
 }

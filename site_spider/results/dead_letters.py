@@ -50,6 +50,7 @@ class DeadLetters:
         where = f"{message.partition.topic}/{message.partition.number} offset {message.offset}"
         logger.warning("Dead letter from %s: %s", where, reason)
         self.under_way += 1
+        self._completion.leaves(entry)
         self._send(message, _headers(message, reason), entry)
 
     def give_up(self, job: Job, reason: str) -> None:
@@ -63,7 +64,6 @@ class DeadLetters:
             self._completion.at_last(entry, partial(self.set_aside, entry.message, reason, entry))
 
     def _send(self, message: Message, headers: list[tuple[str, bytes]], entry: SeedInFlight) -> None:
-        self._completion.leaves(entry)
         sent = self._producer.send(self._topic, message.key, message.value, headers)
         self._background.when_done(sent, self._sent, message, headers, entry)
 

@@ -530,7 +530,6 @@ def test_all_hosts_are_ours_while_the_partitions_are_not_known() -> None:
 
 # --- trees -----------------------------------------------------------------------------------------------
 
-__all__ = ["site"]
 
 LINKS = 30
 
