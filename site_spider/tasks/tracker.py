@@ -246,8 +246,11 @@ class Tracker(SeedListener):
     def fenced(self, entry: SeedInFlight) -> None:
         """As in SeedListener. What goes on is counted for the repeat that it completes."""
         if (tracked := self._tracked.pop(entry, None)) is not None:
-            self._left[entry.partition, entry.offset] = tracked
-            self._entries.pop((entry.partition, entry.offset), None)
+            place = entry.partition, entry.offset
+            if (left := self._left.get(place)) is not None:  # this one may be a repeat that goes on nowhere
+                tracked.pages = left.pages | tracked.pages
+            self._left[place] = tracked
+            self._entries.pop(place, None)
             self._completion.release(entry)
 
     def committed(self, positions: Mapping[Partition, Position | None]) -> None:

@@ -264,25 +264,46 @@ def test_a_full_disk_is_waited_for(tmp_path: Path) -> None:
         assert table.read(["t"], {}, lambda message, error: None).counts["t"].pages == 3_000
 
 
-def test_what_is_cancelled_where_a_partition_comes_back_is_no_page_though_it_was_one_before() -> None:
-    """Its items were not stored when the partition left, so what was done of it does not complete it."""
-    partition, completion, logged = Partition("seeds", 0), Completion(Ledger()), []
-    log = SimpleNamespace(add=lambda _task, pages, _then, _seed: logged.extend(pages), waiting={})
-    tracker = Tracker(completion, MagicMock(), log, lambda _task_id: True)  # type: ignore[arg-type]
-    completion.add(tracker)
-    message = Message(partition, 0, None, b'{"url": "http://h.test/", "meta": {"task_id": "t", "url_id": "a"}}')
+class _Repeats:
+    """One seed of a task whose partition leaves and comes back."""
 
-    def arrived() -> SeedInFlight:
-        completion.assigned({partition: None})
-        entry = completion.take(message, seed := parse_seed(message.value or b""))
+    def __init__(self) -> None:
+        self.logged: list[CountedPage] = []
+        self._partition, self.completion = Partition("seeds", 0), Completion(Ledger())
+        log: Any = SimpleNamespace(add=lambda _task, pages, _then, _seed: self.logged.extend(pages), waiting={})
+        self.completion.add(Tracker(self.completion, MagicMock(), log, lambda _task_id: True))
+
+    def arrives(self) -> SeedInFlight:
+        value = b'{"url": "http://h.test/", "meta": {"task_id": "t", "url_id": "a"}}'
+        self.completion.assigned({self._partition: None})
+        entry = self.completion.take(Message(self._partition, 0, None, value), seed := parse_seed(value))
         assert entry is not None
         entry.reads(seed)
         return entry
 
-    said = {"url_id": "a", "response_size": 5}
-    request = Request("http://h.test/")
-    completion.written(Job(request, arrived()), {**said, "status": 200})
-    completion.lost([partition])
-    completion.written(Job(request, entry := arrived()), {**said, "status": None, "description": "CancelledError"})
-    completion.end_as(entry, Outcome.CANCELLED)
-    assert [page.is_answered for page in logged] == [False]
+    def leaves(self) -> None:
+        self.completion.lost([self._partition])
+
+    def is_written(self, entry: SeedInFlight, **said: Any) -> None:
+        job = Job(Request("http://h.test/"), entry)
+        self.completion.written(job, {"url_id": "a", "response_size": 5, **said})
+
+
+def test_what_is_cancelled_where_a_partition_comes_back_is_no_page_though_it_was_one_before() -> None:
+    """Its items were not stored when the partition left, so what was done of it does not complete it."""
+    seed = _Repeats()
+    seed.is_written(seed.arrives(), status=200)
+    seed.leaves()
+    seed.is_written(entry := seed.arrives(), status=None, description="CancelledError")
+    seed.completion.end_as(entry, Outcome.CANCELLED)
+    assert [page.is_answered for page in seed.logged] == [False]
+
+
+def test_a_page_is_counted_for_the_repeat_that_it_completes_also_behind_one_that_left_at_once() -> None:
+    seed = _Repeats()
+    seed.is_written(seed.arrives(), status=200)
+    seed.leaves()
+    seed.arrives()
+    seed.leaves()
+    seed.completion.release(seed.arrives())
+    assert [page.is_answered for page in seed.logged] == [True]
