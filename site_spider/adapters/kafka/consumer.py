@@ -359,7 +359,7 @@ class KafkaConsumer(seed_log.TransactionalConsumer):
     def _see_to_owners(self) -> None:
         if self._assignment.is_to_rejoin:
             self._assignment.rejoin()
-        elif not self._health.suspected and self._owners.is_to_rejoin(self._client.memberid(), runtime.monotonic()):
+        elif not self._health.suspected and self._owners.is_to_rejoin(self._client.memberid, runtime.monotonic()):
             self._assignment.announce_ends(self._prefetch)
             self._assignment.give_up_all()
             self._assignment.rejoin()

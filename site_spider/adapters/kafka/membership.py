@@ -158,10 +158,11 @@ class OwnerWatch:
             return True
         return known.knows(name) and not (known.is_settled and not known.unowned)
 
-    def is_to_rejoin(self, member_id: str, now: float) -> bool:
+    def is_to_rejoin(self, member_id: Callable[[], str], now: float) -> bool:
         """Whether this member is to leave and join again, so that partitions without owner get one.
 
-        Asks now and then, and waits for 2 s at most.
+        Asks now and then, and waits for 2 s at most. `member_id` is called only when it matters: librdkafka
+        answers from a thread of its own, and Python waits for it with the interpreter's lock held.
         """
         if now < self._ask_at:
             return False
@@ -169,7 +170,7 @@ class OwnerWatch:
         found = assignment_of(self._admin(), self._group, self._topics, _LOOK_ANSWER_SECONDS)
         return found is not None and self._judge(found, member_id, now)
 
-    def _judge(self, found: GroupAssignment, member_id: str, now: float) -> bool:
+    def _judge(self, found: GroupAssignment, member_id: Callable[[], str], now: float) -> bool:
         unowned = found.unowned if found.is_settled and found.owned else frozenset()
         lasting = self._unowned & unowned
         if not lasting:
@@ -190,7 +191,7 @@ class OwnerWatch:
             )  # fmt: skip
         turns = sorted(found.owned, key=lambda one: (len(found.owned[one]), one))
         self._paid += 1
-        return turns[(self._paid - 1) % len(turns)] == member_id
+        return turns[(self._paid - 1) % len(turns)] == member_id()
 
 
 def listed(partitions: Iterable[Partition]) -> str:

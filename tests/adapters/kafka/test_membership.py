@@ -64,7 +64,7 @@ def test_who_owes_a_join(watch: Any, told: GroupAssignment | None, owes: bool) -
 
 def turns_of(watched: OwnerWatch, member: str, looks: int) -> list[int]:
     """In which looks a member is to join again."""
-    return [look for look in range(looks) if watched.is_to_rejoin(member, 1000 + look * LOOK_SECONDS)]
+    return [look for look in range(looks) if watched.is_to_rejoin(lambda: member, 1000 + look * LOOK_SECONDS)]
 
 
 def test_the_member_with_the_fewest_partitions_joins_again_and_then_the_next(watch: Any) -> None:
