@@ -247,8 +247,7 @@ class Tracker(SeedListener):
         """As in SeedListener. What goes on is counted for the repeat that it completes."""
         if (tracked := self._tracked.pop(entry, None)) is not None:
             place = entry.partition, entry.offset
-            if (left := self._left.get(place)) is not None:  # this one may be a repeat that goes on nowhere
-                tracked.pages = left.pages | tracked.pages
+            tracked.pages = self._left.get(place, tracked).pages | tracked.pages  # this may be a repeat itself
             self._left[place] = tracked
             self._entries.pop(place, None)
             self._completion.release(entry)
@@ -367,8 +366,7 @@ class Tracker(SeedListener):
     def _write(self, share: Share, ending: TaskEnding, counting: Counting, *, tells_passed: bool) -> None:
         task_id, partition = share
         position = self._ledger.next_offset(partition) or 0
-        known = self._control.known(task_id)
-        tally = counting.next_tally(ending, position, known, tells_passed=tells_passed)
+        tally = counting.next_tally(ending, position, self._control.known(task_id), tells_passed=tells_passed)
         if tally is not None:
             self._ready.add(share)
             self._control.write(task_id, tally, lambda is_durable: None if is_durable else counting.failed())

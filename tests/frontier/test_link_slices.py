@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -40,18 +40,16 @@ SEED = {"url": "http://h.test/many", "meta": {"url_id": "seed"}}
 
 
 @pytest.fixture(autouse=True)
-def visits() -> Iterator[list[str]]:
+def visits() -> list[str]:
     found: list[str] = []
 
     def leaf(request: Request) -> Response:
         found.append(request.url)
         return page(request)
 
-    engine.ANSWERS.clear()
     engine.ANSWERS["/many"] = lambda r: page(r, "".join(f"<a href=/leaf?{n}>" for n in range(LINKS)))
     engine.ANSWERS["/leaf"] = leaf
-    yield found
-    engine.ANSWERS.clear()
+    return found
 
 
 def run(folder: Path, until: Callable[[SeedService], bool] | None = None, *seeds: Any, **more: Any) -> Crawled:

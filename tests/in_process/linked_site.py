@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -39,10 +38,8 @@ class Site:
 
 
 @pytest.fixture
-def site() -> Iterator[Site]:
-    engine.ANSWERS.clear()
-    yield Site()
-    engine.ANSWERS.clear()
+def site() -> Site:
+    return Site()
 
 
 @pytest.fixture

@@ -71,7 +71,6 @@ def script() -> Iterator[type[ScriptedConsumer]]:
     yield ScriptedConsumer
     ScriptedConsumer.lose = ScriptedConsumer.revoke = ScriptedConsumer.refuses = False
     ScriptedConsumer.revoked.clear()
-    engine.ANSWERS.clear()
 
 
 class Site:

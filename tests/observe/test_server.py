@@ -8,7 +8,7 @@ import os
 import socket
 import stat
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -31,15 +31,13 @@ from tests.in_process.engine import Crawled, crawl, page
 
 
 @pytest.fixture(autouse=True)
-def sockets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+def sockets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """The folder of this test's sockets."""
-    engine.ANSWERS.clear()
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path / "no-such-folder"))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     (tmp_path / "tmp").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))  # for commands: other crawls may run on this machine
-    yield tmp_path / "site_spider"
-    engine.ANSWERS.clear()
+    return tmp_path / "site_spider"
 
 
 def while_crawling(folder: Path, ask: Callable[[], Any], seeds: int = 6, **overrides: Any) -> tuple[Any, Crawled]:

@@ -66,11 +66,8 @@ class Links(List):
 
 
 @pytest.fixture(autouse=True)
-def _site(monkeypatch: pytest.MonkeyPatch) -> Any:
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conditional, "LOOK_UP_SECONDS", 60.0)
-    ANSWERS.clear()
-    yield
-    ANSWERS.clear()
 
 
 def run(folder: Path, listed: List, source: str = API, **settings: Any) -> Crawled:

@@ -43,11 +43,8 @@ class Site:
 
 
 @pytest.fixture(autouse=True)
-def _site(monkeypatch: pytest.MonkeyPatch) -> Any:
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conditional, "LOOK_UP_SECONDS", 60.0)
-    ANSWERS.clear()
-    yield
-    ANSWERS.clear()
 
 
 def seed(**fields: Any) -> dict[str, Any]:

@@ -26,11 +26,8 @@ WORDS = "The harbour of the town lies behind a long wall, and ships come in ever
 
 
 @pytest.fixture(autouse=True)
-def _site(monkeypatch: pytest.MonkeyPatch) -> Any:
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(extractor, "_WALL_SECONDS", 300.0)  # the limit of CPU time is met, however late
-    ANSWERS.clear()
-    yield
-    ANSWERS.clear()
 
 
 def serve(path: str, body: str | bytes, **headers: str) -> None:

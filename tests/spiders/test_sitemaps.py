@@ -35,13 +35,6 @@ def told_by(crawlers: list[Any]) -> Any:
     return is_over
 
 
-@pytest.fixture(autouse=True)
-def _site() -> Any:
-    ANSWERS.clear()
-    yield
-    ANSWERS.clear()
-
-
 def serve(path: str, body: bytes, kind: str = "application/xml", status: int = 200) -> None:
     def answer(request: Request) -> Response:
         return Response(request.url, status=status, headers={"Content-Type": kind}, body=body)

@@ -161,8 +161,7 @@ class OwnerWatch:
     def is_to_rejoin(self, member_id: Callable[[], str], now: float) -> bool:
         """Whether this member is to leave and join again, so that partitions without owner get one.
 
-        Asks now and then, and waits for 2 s at most. `member_id` is called only when it matters: librdkafka
-        answers from a thread of its own, and Python waits for it with the interpreter's lock held.
+        Asks now and then, and waits for 2 s at most. `member_id` stops all threads until the client's has answered.
         """
         if now < self._ask_at:
             return False

@@ -6,7 +6,6 @@ import asyncio
 import json
 import logging
 from base64 import b64encode
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -68,10 +67,8 @@ class Network:
 
 
 @pytest.fixture
-def network() -> Iterator[Network]:
-    engine.ANSWERS.clear()
-    yield Network()
-    engine.ANSWERS.clear()
+def network() -> Network:
+    return Network()
 
 
 @pytest.fixture(autouse=True)
