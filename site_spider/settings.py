@@ -46,12 +46,12 @@ DOWNLOADER_MIDDLEWARES = {
     "scrapy.downloadermiddlewares.stats.DownloaderStats": None,
     "site_spider.engine.scrapy_parts.LeanDownloaderStats": 850,
     "scrapy.downloadermiddlewares.retry.RetryMiddleware": None,
-    "site_spider.frontier.retry.PatientRetryMiddleware": 550,  # instead: retries wait
+    "site_spider.frontier.retry_and_redirect.PatientRetryMiddleware": 550,  # instead: retries wait
     "scrapy.downloadermiddlewares.httpcompression.HttpCompressionMiddleware": None,
     "site_spider.spiders.conditional.ConditionalFetch": 530,  # of what is left of an answer
     "site_spider.download.bodies.SteppedHttpCompression": 590,  # instead: in steps
     "scrapy.downloadermiddlewares.redirect.RedirectMiddleware": None,
-    "site_spider.frontier.retry.CheckedRedirectMiddleware": 600,  # instead: only to valid URLs
+    "site_spider.frontier.retry_and_redirect.CheckedRedirectMiddleware": 600,  # instead: only to valid URLs
     "site_spider.download.proxies.service.ProxyRouteMiddleware": 760,  # behind Scrapy's own for proxies
 }
 SPIDER_MIDDLEWARES = {
@@ -232,7 +232,7 @@ SITE_SINK_CLASSES = {
 SITE_STATS_CLASSES = {  # with kafka, which is SITE_STATS_TOPIC
     "local": "site_spider.adapters.local.results.LocalSink",
     "elasticsearch": "site_spider.adapters.elasticsearch.sink.ElasticsearchSink",
-    "redis": "site_spider.adapters.redis.stores.RedisStatistics",
+    "redis": "site_spider.adapters.redis.done.RedisStatistics",
 }
 SITE_READER_CLASSES = {  # what `scrapy results` reads from
     "local": "site_spider.adapters.local.results.LocalResults",
@@ -242,6 +242,6 @@ SITE_READER_CLASSES = {  # what `scrapy results` reads from
 SITE_DUPEFILTER_CLASSES = {  # memory is Scrapy's own set
     "bloom": "site_spider.dupefilter.filters.BloomDone",
     "rolling": "site_spider.dupefilter.filters.RollingDone",
-    "redis": "site_spider.adapters.redis.stores.RedisDone",
+    "redis": "site_spider.adapters.redis.done.RedisDone",
     "local": "site_spider.adapters.local.done.LocalDone",
 }

@@ -35,7 +35,7 @@ class DocumentsCommand(SiteCommand):
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         super().add_options(parser)
         self.add_own_options(parser)
-        parser.add_argument("--task-id", metavar="T", help="only this job")
+        parser.add_argument("--task-id", metavar="ID", help="only this task")
         parser.add_argument("--host", metavar="H", help="only pages of this host")
         parser.add_argument("--url", metavar="U", help="only the page that was asked for under this URL")
         add_limit_option(parser, "show")

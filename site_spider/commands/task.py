@@ -24,9 +24,9 @@ from site_spider.service.config import check_ends_are_told, guard_of, spill_keys
 from site_spider.sources.library import parse, read_with
 from site_spider.tasks.control_log import Endings, read_endings, send
 from site_spider.tasks.declaration import BadTask, Task, TaskRules, anew, declared, moment_or_span, span
+from site_spider.tasks.end_events import attempts_of, tried
 from site_spider.tasks.ending import TaskEnding
 from site_spider.tasks.follower import TopicView
-from site_spider.tasks.group_work import attempts_of, tried
 from site_spider.tasks.orders import TaskDesk, TaskFacts, TaskOrders, TaskOverview
 
 EXIT_STOPPED = 3  # cancelled or expired

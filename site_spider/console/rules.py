@@ -231,16 +231,14 @@ def _failures(view: View) -> Iterator[Cause]:
 
 
 def _tasks(view: View) -> Iterator[Cause]:
-    worst = sorted(tasks(view.living), key=lambda task: -_failed(task))
+    worst = sorted(tasks(view.living), key=lambda task: -max(_failed(task), task.reasons.get(CALLBACK, 0)))
     failing = [task for task in worst if _fails(task)]
     for task in failing[:_MOST_TASKS]:
         ended = sum(task.outcomes.values())
-        what = "the spider's callback fails" if task.reasons.get(CALLBACK) else "its seeds fail"
-        text = (
-            f"Task {task.task_id}: {what}: {_failed(task):,} of {ended:,} seeds failed"
-            f"{_reasons(Counter(task.reasons))}."
-        )
-        yield Cause(Weight.SLOW, text, "tasks")
+        pages = task.reasons.get(CALLBACK, 0)
+        what = f"the spider's callback fails on {plural(pages, 'page')}, " if pages else ""
+        failed = f"{_failed(task):,} of {ended:,} seeds failed{_reasons(Counter(task.reasons))}"
+        yield Cause(Weight.SLOW, f"Task {task.task_id}: {what}{failed}.", "tasks")
 
 
 def _parked(view: View) -> Iterator[Cause]:
@@ -265,7 +263,7 @@ def _fails(task: TaskFigures) -> bool:
 
 
 def _failed(task: TaskFigures) -> int:
-    return max(sum(task.outcomes.get(name, 0) for name in FAILED), task.reasons.get(CALLBACK, 0))
+    return sum(task.outcomes.get(name, 0) for name in FAILED)
 
 
 def _loops(view: View) -> Iterator[Cause]:

@@ -74,7 +74,7 @@ class SeenDupeFilter(DupeFilterBase):
     """Filters requests by fingerprint.
 
     What is met on behalf of a seed stays in flight until that seed is complete, see
-    dupefilter.seen. For a request that belongs to no seed it is Scrapy's own dupefilter.
+    dupefilter.filters. For a request that belongs to no seed it is Scrapy's own dupefilter.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -156,7 +156,7 @@ class SeenDupeFilter(DupeFilterBase):
         return False
 
     def spilled(self, request: Request, job: Job) -> None:
-        """The page of this job goes to the seed topic: see dupefilter.seen."""
+        """The page of this job goes to the seed topic: see dupefilter.filters."""
         for mark in self._marks(request, job):
             self.seen.spill(mark, job.entry)
 

@@ -28,7 +28,7 @@ from site_spider.outage import Outage, until_there
 
 
 class RemoteDone:
-    """The near side of a store that is elsewhere; fulfils dupefilter.seen.Done.
+    """The near side of a store that is elsewhere; fulfils dupefilter.filters.Done.
 
     `known_limit` and `pending_limit` count fingerprints; what the store said counts for
     `known_seconds` of the clock `now`.

@@ -7,6 +7,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import inf
 from typing import Any, NamedTuple, TypeAlias
 
@@ -232,13 +233,16 @@ class TaskFlow(NamedTuple):
     topic: str
 
 
+_task_flow = lru_cache(maxsize=_MOST_TASKS)(TaskFlow)  # one for all seeds of it
+
+
 def flow_of(waiter: Waiter) -> TaskFlow | None:
     """None for what no seed stands behind."""
     entry = seed_entry(waiter)
     if entry is None:
         return None
     if entry.flow is None:
-        entry.flow = TaskFlow(entry.seed.task_id, entry.partition.topic)
+        entry.flow = _task_flow(entry.seed.task_id, entry.partition.topic)
     return entry.flow  # type: ignore[no-any-return]
 
 

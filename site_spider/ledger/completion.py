@@ -1,4 +1,4 @@
-"""Joins Scrapy's requests and items to the ledger, so that every ending is counted.
+"""Joins Scrapy's requests, also retries and redirects, and items to the ledger, so that every ending is counted.
 
 One hold for each request that waits or is under way, one for each result that is not
 acknowledged, one for each dead letter under way. What has ended without a result gets a

@@ -34,7 +34,7 @@ from site_spider.download.proxies.service import ProxyService
 from site_spider.engine import flow as engine_hooks
 from site_spider.engine.scrapy_parts import ROBOTS_COUNTED, load_class
 from site_spider.errors import ConfigError
-from site_spider.frontier.retry import RETRIES_COUNTED
+from site_spider.frontier.retry_and_redirect import RETRIES_COUNTED
 from site_spider.frontier.scheduler import Queues
 from site_spider.intake.intake import Intake, Seeds
 from site_spider.ledger.ledger import Ledger, Outcome

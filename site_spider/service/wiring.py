@@ -76,9 +76,9 @@ from site_spider.sources.library import SourceFolder
 from site_spider.sources.url_rules import UrlRulesFile
 from site_spider.tasks.board import Board, BrokerClock, PastUsage, TimeLimits
 from site_spider.tasks.control_log import Endings
+from site_spider.tasks.end_events import Group, OverTasks, ReturnWatch, Teller, Webhooks
 from site_spider.tasks.follower import BadRecords, Follower, TopicView
 from site_spider.tasks.gate import TaskGate, Traps, WantedPages, with_source
-from site_spider.tasks.group_work import Group, Notices, OverTasks, ReturnWatch, Teller
 from site_spider.tasks.page_counts import PageLog
 from site_spider.tasks.parking import Leaving, Parking
 from site_spider.tasks.rates import TELL_SECONDS, GroupRates, Overtaking
@@ -485,14 +485,14 @@ class TaskParts:
         told = board, self.topics.tasks, self._producer, self._has_first
         self._gate, self._watch = gate, ReturnWatch(group)
         self._limits, past = TimeLimits(self.clock, *told), PastUsage(*told)
-        self._notices = Notices(group, webhook.secret_of(config.spill_keys), guard_of(settings))
+        self._webhooks = Webhooks(group, webhook.secret_of(config.spill_keys), guard_of(settings))
         self._teller = Teller(group, BadRecords(self.topics.pages, self._count_in_stats))
         self._is_telling = False  # once a task was closed
         self._rates = GroupRates(board, rates, self.states.process, self._send)
         view = TopicView(self._log, self.topics.tasks, board.take, self._count_in_stats)
         self._follower = Follower(view, self._tell, self._heard)
         looks: list[Any] = [self.states, self._limits, self._watch, past]
-        looks += [self._over, self._notices] if config.tells_ends else []
+        looks += [self._over, self._webhooks] if config.tells_ends else []
         if not config.exactly_once:  # else a seed that leaves would not be part of a transaction
             flight = self._completion, queues, is_full, may_poll
             looks.append(Overtaking(group, config.consumer_group, *flight))
@@ -562,7 +562,7 @@ class TaskParts:
             self.control.close()
 
     def _hear(self, task_ids: Collection[str]) -> None:
-        for each in (self._watch, self._limits, self._over, self._notices):
+        for each in (self._watch, self._limits, self._over, self._webhooks):
             each.heard(task_ids)
 
     def _heard(self, task_ids: Collection[str]) -> None:

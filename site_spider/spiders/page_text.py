@@ -67,7 +67,7 @@ class PageTexts:
         if merges and mode == "off":
             raise ConfigError("SITE_CANONICAL is 'merge', which compares texts: set SITE_TEXT as well.")
         if mode != "off" and importlib.util.find_spec("resiliparse") is None:
-            raise ConfigError(f"SITE_TEXT is {mode!r}: it needs pip install 'site-spider[text]'")
+            raise ConfigError(f"SITE_TEXT is {mode!r}: install its extra 'text': pip install '.[text]' in a checkout")
         if mode == "off" and not drops:
             return None
         return cls("robots" if mode == "off" else mode, drops_noindex=drops, merges=merges)

@@ -231,7 +231,7 @@ class Endings:
         if ending is None:
             if isinstance(fact, TakenBack):
                 return task_id
-            if len(self._endings) >= MOST_TASKS:  # tasks.group_work deletes those that have ended long before
+            if len(self._endings) >= MOST_TASKS:  # tasks.end_events deletes those that have ended long before
                 raise BadRecord(f"there are {MOST_TASKS} tasks already")
             ending = self._endings[task_id] = TaskEnding()
         ending.read(message.offset, fact)

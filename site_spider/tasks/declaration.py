@@ -1,4 +1,4 @@
-"""What is declared of a task: a record of the task topic. Its JSON Schema is made of this model."""
+"""What is declared of a task, in the task topic, and what follows: its phase, its rules, whether a budget is spent."""
 
 from __future__ import annotations
 

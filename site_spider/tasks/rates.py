@@ -29,7 +29,7 @@ from site_spider.ledger.ledger import Outcome, SeedInFlight
 from site_spider.seed.seed import moved_headers
 from site_spider.tasks.board import Board, pace_key
 from site_spider.tasks.declaration import Pace
-from site_spider.tasks.group_work import Group
+from site_spider.tasks.end_events import Group
 from site_spider.tasks.parking import key_of
 
 TELL_SECONDS = 1.0

@@ -1,1 +1,481 @@
-../../site_spider/service/supervisor.py
+"""Keeps crawler processes running in the foreground: for `scrapy service` and `task_shell/crawl_spider.sh`.
+
+A program that needs nothing but Python, so that it takes little memory beside the crawlers.
+
+Theory of operation. Slots 1 to `processes` each hold one crawler; slot 0 holds the watcher of --until-done.
+A slot has a process, or a time at which its next one starts. Signals are blocked and waited for, so nothing
+happens between the start of a process and the moment when it is known. Every process has its own session:
+Ctrl-C on a terminal reaches the supervisor alone, which passes one SIGTERM on, because a second one stops a
+crawler uncleanly. Should the supervisor be killed with -9, the kernel kills the processes as well: nothing is
+lost, unfinished seeds are repeated. SIGUSR1 says that another number of processes is wanted; those that are
+too many get SIGUSR2, and leave the group for good.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import hashlib
+import os
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+
+FAILED, USAGE, UNAVAILABLE, SETUP, CONFIG, KILLED = 1, 2, 69, 71, 78, 137  # exit codes
+MOST_PROCESSES = 9_999
+
+_USUAL_SPIDER = "crawl_spider"  # the commands work for it unless they are told of another
+_SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGCHLD}
+_LONGEST_WAIT_SECONDS = 1.0
+_LONGEST_DOUBLINGS = 7  # of the pause before a start
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True)
+class Supervision:
+    """What to run, and how patiently."""
+
+    name: str  # who says what is said
+    program: Sequence[str]  # Scrapy's command
+    spider: str
+    crawl_options: Sequence[str]
+    processes: int
+    until_done: bool = False
+    steady_seconds: float = 60  # after this lifetime the pauses begin again with the shortest
+    longest_pause_seconds: float = 60  # between two starts; 0.5, 1, 2, 4 ... up to this
+    setup_tries: int = 5  # failed starts of each process before any has taken seeds; then it ends
+    stop_limit_seconds: float = 300  # then kill -9
+
+    @property
+    def crawler(self) -> list[str]:
+        """The command of a crawler."""
+        return [*self.program, "crawl", self.spider, *self.crawl_options]
+
+    @property
+    def watcher(self) -> list[str]:
+        """The command of the watcher: it has the same settings, and no other options."""
+        spider = [] if self.spider == _USUAL_SPIDER else ["--spider", self.spider]
+        settings = list(_setting_options(self.crawl_options))
+        return [*self.program, "progress", "--until-done", *spider, *settings]
+
+
+def _setting_options(options: Sequence[str]) -> Iterator[str]:
+    previous = ""
+    for option in options:
+        if previous in ("-s", "--set"):
+            yield from ("-s", option)
+        elif option.startswith("--set=") or (option.startswith("-s") and option != "-s"):
+            yield option
+        previous = option
+
+
+@dataclass
+class _Slot:
+    number: int
+    process: subprocess.Popen[bytes] | None = None
+    begins_at: float | None = None  # the next process, after a pause
+    began: float = 0.0
+    starts: int = 0
+    failures: int = 0
+    is_leaving: bool = False
+    tells: int | None = None  # the end of a pipe by which the process says why it ends
+    endings: Counter[int] = field(default_factory=Counter)  # how often one was started again, by exit code
+
+
+class Supervisor:
+    """Of one machine's processes of one group. `wanted` is how many SIGUSR1 asks for."""
+
+    def __init__(self, plan: Supervision, wanted: Callable[[], int | None]) -> None:
+        self._plan = plan
+        self._wanted = wanted
+        self._processes = plan.processes
+        self._slots: dict[int, _Slot] = {}
+        self._is_stopping = False
+        self._has_worked = False
+        self._signals = 0
+        self._exit_code = 0
+        self._kill_at = 0.0
+        self._prepare_child = _child_preparation()
+
+    def run(self) -> int:
+        """Returns the exit code, when the last process has ended."""
+        first = 0 if self._plan.until_done else 1
+        for number in range(first, self._processes + 1):
+            self._start(self._slot(number))
+        while self._has_something():
+            self._await()
+            self._look_around()
+        return self._exit_code
+
+    def _has_something(self) -> bool:
+        if self._is_stopping:
+            return bool(self._running())
+        return any(slot.process or slot.begins_at is not None for slot in self._slots.values())
+
+    def _running(self) -> list[subprocess.Popen[bytes]]:
+        return [slot.process for slot in self._slots.values() if slot.process is not None]
+
+    def _await(self) -> None:
+        """Until a process has ended, a signal has come, a process has to start, or a second has passed."""
+        now = time.monotonic()
+        begins = (slot.begins_at for slot in self._slots.values() if slot.begins_at is not None)
+        seconds = min([_LONGEST_WAIT_SECONDS, *(max(0.0, at - now) for at in begins)])
+        heard = signal.sigtimedwait(_SIGNALS, seconds)
+        if heard is None or heard.si_signo == signal.SIGCHLD:
+            return
+        if heard.si_signo == signal.SIGUSR1:
+            self._keep_as_many_as_wanted()
+            return
+        self._signals += 1
+        if self._signals == 1:
+            self._stop_all(0)
+        else:
+            self._kill_all()
+
+    def _look_around(self) -> None:
+        for slot in list(self._slots.values()):
+            if slot.process is not None and (code := slot.process.poll()) is not None:
+                self._ended(slot, code if code >= 0 else 128 - code)
+        now = time.monotonic()
+        for slot in list(self._slots.values()):
+            if not self._is_stopping and slot.begins_at is not None and slot.begins_at <= now:
+                self._start(slot)
+        if self._is_stopping and now >= self._kill_at and self._running():
+            limit_seconds = self._plan.stop_limit_seconds
+            self._say(f"not all processes have stopped within {limit_seconds:g} s: killing them")
+            self._kill_at = now + limit_seconds
+            self._kill_all()
+
+    # --- starts and stops -----------------------------------------------------------------------
+
+    def _slot(self, number: int) -> _Slot:
+        return self._slots.setdefault(number, _Slot(number))
+
+    def _start(self, slot: _Slot) -> None:
+        slot.began, slot.begins_at, slot.is_leaving = time.monotonic(), None, False
+        slot.starts += 1
+        command = self._plan.crawler if slot.number else self._plan.watcher
+        slot.tells, its_end = os.pipe()
+        os.set_blocking(slot.tells, False)
+        try:
+            slot.process = subprocess.Popen(  # noqa: S603 - what it was told to run
+                command,
+                stdin=subprocess.DEVNULL,
+                env=self._environment(slot) | {"CRAWL_SPIDER_TELLS": str(its_end)},
+                pass_fds=(its_end,),
+                start_new_session=True,
+                preexec_fn=self._prepare_child,  # noqa: PLW1509 - there is one thread
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            self._say(f"{command[0]} cannot be started: {error}")
+            self._ended(slot, FAILED)
+        finally:
+            os.close(its_end)
+
+    def _environment(self, slot: _Slot) -> dict[str, str]:
+        own = {
+            "CRAWL_SPIDER_SLOT": str(slot.number),
+            "CRAWL_SPIDER_PROCESSES": str(self._processes),
+            # for the metrics of the process: such as 137:2,70:1
+            "CRAWL_SPIDER_RESTARTS": ",".join(f"{code}:{count}" for code, count in slot.endings.items()),
+        }
+        if slot.number == 0 and not any(word.startswith("--logfile") for word in self._plan.crawl_options):
+            own["TERM"] = "dumb"  # the progress line that is redrawn would mix with log lines
+        return {**os.environ, **own}
+
+    def _stop_all(self, exit_code: int) -> None:
+        """Gracefully; the first exit code counts."""
+        if self._is_stopping:
+            return
+        self._is_stopping, self._exit_code = True, exit_code
+        self._kill_at = time.monotonic() + self._plan.stop_limit_seconds
+        for process in self._running():
+            process.send_signal(signal.SIGTERM)
+
+    def _kill_all(self) -> None:
+        self._exit_code = KILLED
+        for process in self._running():
+            process.kill()
+
+    def _keep_as_many_as_wanted(self) -> None:
+        """Start what is missing, and have those leave for good that are too many."""
+        wanted = self._wanted()
+        if wanted is None or self._is_stopping:
+            return
+        self._say(f"from {self._processes} to {wanted} processes")
+        self._processes = wanted
+        if wanted == 0:
+            self._is_stopping = True
+            self._kill_at = time.monotonic() + self._plan.stop_limit_seconds
+        for slot in list(self._slots.values()):
+            if slot.number > wanted:
+                self._let_go(slot)
+            elif wanted == 0 and slot.process is not None:
+                slot.process.send_signal(signal.SIGTERM)  # the watcher
+        for number in range(1, wanted + 1):
+            slot = self._slot(number)
+            if slot.process is None and slot.begins_at is None:
+                self._start(slot)
+
+    def _let_go(self, slot: _Slot) -> None:
+        slot.begins_at = None
+        if slot.process is None:
+            del self._slots[slot.number]
+        elif not slot.is_leaving:
+            slot.is_leaving = True
+            slot.process.send_signal(signal.SIGUSR2)
+
+    # --- ends -----------------------------------------------------------------------------------
+
+    def _ended(self, slot: _Slot, code: int) -> None:
+        slot.process = None
+        is_idle = code == 0 and _told(slot) == b"idle"
+        if self._is_stopping:
+            # found to be done while a crawler was still finding out that it cannot work
+            if slot.number and self._exit_code == 0 and code in (CONFIG, USAGE):
+                self._exit_code = code
+        elif slot.number > self._processes:
+            del self._slots[slot.number]
+        elif slot.is_leaving:  # and is wanted again
+            self._start(slot)
+        elif slot.number == 0:
+            self._watcher_ended(slot, code)
+        elif is_idle:
+            self._has_worked = True
+            self._say(f"process {slot.number} has ended: there was no seed for SITE_IDLE_CLOSE_SECONDS")
+        else:
+            self._crawler_ended(slot, code)
+
+    def _crawler_ended(self, slot: _Slot, code: int) -> None:
+        if code not in (SETUP, UNAVAILABLE):
+            self._has_worked = True
+        what = f"process {slot.number} {_ending(code)}"
+        if code in (CONFIG, USAGE):
+            self._stop_all(code)  # the process has said why
+        elif code == UNAVAILABLE and slot.starts == 1:
+            self._stop_all(UNAVAILABLE)
+        elif code == SETUP and self._is_hopeless(slot):
+            tries = self._plan.setup_tries
+            self._say(f"{what}: no process could take seeds in {tries} starts; the reason is above")
+            self._stop_all(SETUP)
+        else:
+            slot.endings[code] += 1
+            self._start_again(slot, what)
+
+    def _watcher_ended(self, slot: _Slot, code: int) -> None:
+        if code > 128:
+            self._start_again(slot, f"the watcher {_ending(code)}")
+        else:
+            self._stop_all(code if code in (0, CONFIG) else FAILED)
+
+    def _start_again(self, slot: _Slot, what: str) -> None:
+        """After a pause that grows while lifetimes are short."""
+        now = time.monotonic()
+        lived_seconds = now - slot.began
+        if lived_seconds >= self._plan.steady_seconds:
+            slot.failures = 0
+        pause_seconds = min(2 ** min(slot.failures, _LONGEST_DOUBLINGS) / 2, self._plan.longest_pause_seconds)
+        slot.failures += 1
+        self._say(f"{what} after {lived_seconds:.0f} s; starting again in {pause_seconds:.1f} s")
+        slot.begins_at = now + pause_seconds
+
+    def _is_hopeless(self, ended: _Slot) -> bool:
+        """Each process, this one included, has failed in its set-up often enough, and none runs."""
+        crawlers = [slot for slot in self._slots.values() if slot.number]
+        return not self._has_worked and all(
+            slot.process is None and slot.failures + (slot is ended) >= self._plan.setup_tries for slot in crawlers
+        )
+
+    def _say(self, message: str) -> None:
+        print(f"{self._plan.name}: {message}", file=sys.stderr, flush=True)
+
+
+def _told(slot: _Slot) -> bytes:
+    """What a process that has ended has said."""
+    tells, slot.tells = slot.tells, None
+    if tells is None:
+        return b""
+    try:
+        return os.read(tells, 64)
+    except BlockingIOError:  # a process that it had started lives on
+        return b""
+    finally:
+        os.close(tells)
+
+
+def _ending(code: int) -> str:
+    if code <= 128:
+        return f"ended with exit code {code}"
+    try:
+        name = signal.Signals(code - 128).name.removeprefix("SIG")
+    except ValueError:
+        name = str(code - 128)
+    return f"was killed by signal {name}"
+
+
+def _child_preparation() -> Callable[[], None]:
+    """What a process does before it becomes the program: signals as they were, and an end with its parent."""
+    parent = os.getpid()
+    try:
+        import ctypes  # noqa: PLC0415 - some Pythons are built without
+
+        prctl = ctypes.CDLL(None).prctl
+    except (ImportError, OSError, AttributeError):
+        prctl = None
+
+    def prepare() -> None:
+        if prctl is not None:
+            prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            if os.getppid() != parent:
+                os.kill(os.getpid(), signal.SIGKILL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+
+    return prepare
+
+
+class ScaleControl:
+    """How `--scale N` reaches the supervisor that was started for the same.
+
+    Two files in a folder that only this user may enter: one is locked by the supervisor as long as it lives
+    and has its process id, the other has the number of processes that is wanted.
+    """
+
+    def __init__(self, keys: Sequence[str]) -> None:
+        self._name = hashlib.sha256("\n".join(keys).encode()).hexdigest()[:16]
+        self._claimed: Path | None = None
+        self._lock: int | None = None  # kept open
+
+    def claim(self) -> str | None:
+        """From now on --scale reaches this process; returns why not."""
+        for folder in _folders():
+            try:
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                if not _is_own(folder):
+                    continue
+                path = folder / f"{self._name}.pid"
+                lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+            except OSError:
+                continue
+            return self._take(path, lock)
+        return "--scale cannot reach this: set XDG_RUNTIME_DIR to a folder of your own"
+
+    def _take(self, path: Path, lock: int) -> str | None:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            return "another one runs with the same project, spider, group and topic; --scale reaches that one"
+        os.ftruncate(lock, 0)
+        os.write(lock, str(os.getpid()).encode())
+        self._claimed, self._lock = path, lock
+        return None
+
+    def wanted(self) -> int | None:
+        """The number that was asked for."""
+        if self._claimed is None:
+            return None
+        with contextlib.suppress(OSError, ValueError):
+            number = int(self._claimed.with_suffix(".scale").read_text())
+            return number if 0 <= number <= MOST_PROCESSES else None
+        return None
+
+    def release(self) -> None:
+        """No supervisor runs any more."""
+        if self._claimed is not None:
+            for path in (self._claimed, self._claimed.with_suffix(".scale")):
+                path.unlink(missing_ok=True)
+
+    def scale(self, processes: int) -> bool:
+        """Have the supervisor that runs keep so many; False where there is none."""
+        for folder in _folders():
+            with contextlib.suppress(OSError, ValueError):
+                path = folder / f"{self._name}.pid"
+                if not _is_own(folder) or not _is_locked(path):
+                    continue
+                pid = int(path.read_text())
+                new = path.with_suffix(f".{os.getpid()}")
+                new.write_text(str(processes))
+                new.replace(path.with_suffix(".scale"))
+                os.kill(pid, signal.SIGUSR1)
+                return True
+        return False
+
+
+def _folders() -> Iterator[Path]:
+    """Where the files may be, the best first."""
+    if runtime := os.environ.get("XDG_RUNTIME_DIR"):
+        yield Path(runtime) / "site_spider-control"
+    home = Path(os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state"))  # noqa: PTH111 - raises nothing
+    if home.is_absolute():
+        yield home / "site_spider-control"
+    yield Path(tempfile.gettempdir()) / f"site_spider-{os.getuid()}-control"
+
+
+def _is_own(folder: Path) -> bool:
+    status = folder.lstat()
+    may_others = stat.S_IMODE(status.st_mode) & 0o022
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not may_others
+
+
+def _is_locked(path: Path) -> bool:
+    with path.open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Supervise, or scale. Returns the exit code."""
+    options = _parser().parse_args(arguments)
+    control = ScaleControl(options.key)
+    if options.scale is not None:
+        if control.scale(options.scale):
+            return 0
+        none = f"no {options.name} runs here with this project, spider, group and topic"
+        print(f"{options.name}: {none}: name those it was started with", file=sys.stderr)
+        return FAILED
+    wait_for_signals()
+    plan = Supervision(**{one.name: getattr(options, one.name) for one in fields(Supervision)})
+    if trouble := control.claim():
+        print(f"{options.name}: {trouble}", file=sys.stderr, flush=True)
+    try:
+        return Supervisor(plan, control.wanted).run()
+    finally:
+        control.release()
+
+
+def wait_for_signals() -> None:
+    """Block them: `Supervisor` asks for them. Those that this process was told to ignore stay ignored."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="supervisor", allow_abbrev=False)
+    parser.add_argument("--name", default="supervisor")
+    parser.add_argument("--program", action="append", required=True, help="a word of Scrapy's command")
+    parser.add_argument("--spider", default=_USUAL_SPIDER)
+    parser.add_argument("--key", action="append", default=[], help="what --scale knows this supervisor by")
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--until-done", action="store_true")
+    parser.add_argument("--scale", type=int)
+    for name in ("steady-seconds", "longest-pause-seconds", "stop-limit-seconds"):
+        usual = getattr(Supervision, name.replace("-", "_"))
+        parser.add_argument(f"--{name}", type=float, default=usual)
+    parser.add_argument("--setup-tries", type=int, default=Supervision.setup_tries)
+    parser.add_argument("crawl_options", nargs="*")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -74,8 +74,10 @@ def test_a_callback_that_fails_for_one_task_is_named_with_the_task() -> None:
     tasks = {"largest": [task("good", 950, 0), task("spring", 2, 48, callback=48)], "others": {"tasks": 0}}
     reasons = {"callback": 48, "dns": 10}
     found = scene({"tasks": tasks, "reasons": reasons, "seeds": seeds(2000, 1012, 58)})
-    assert "Task spring: the spider's callback fails: 48 of 50 seeds failed (pages: callback 48)." in said(found)
+    assert "Task spring: the spider's callback fails on 48 pages, 48 of 50 seeds failed (pages:" in said(found)
     assert "Task good" not in said(found)
+    of_links = scene({"tasks": {"largest": [task("links", 4, 0, callback=500)], "others": {"tasks": 0}}})
+    assert "Task links: the spider's callback fails on 500 pages, 0 of 4 seeds failed" in said(of_links)
 
 
 def test_many_failures_are_said_with_their_reasons() -> None:

@@ -18,7 +18,7 @@ from docs.examples.csv_statistics import CsvStatistics
 from site_spider.adapters.elasticsearch.sink import ElasticsearchSink
 from site_spider.adapters.kafka.seed_log import KafkaSeedLog
 from site_spider.adapters.local.results import FILE_NAME, LocalSink
-from site_spider.adapters.redis.stores import RedisStatistics
+from site_spider.adapters.redis.done import RedisStatistics
 from site_spider.contracts.sink import StatisticsStore
 from site_spider.errors import TopicMissing
 from tests.contracts.sinks import NOBODY

@@ -1,4 +1,4 @@
-"""One suite over all sinks: what `site_spider/contracts/sink.py` and `results_reader.py` promise."""
+"""One suite over all sinks: what `site_spider/contracts/sink.py` promises of them and of their readers."""
 
 from __future__ import annotations
 

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from site_spider.frontier import retry
-from site_spider.frontier.retry import HostBackoff
+from site_spider.frontier import retry_and_redirect
+from site_spider.frontier.retry_and_redirect import HostBackoff
 
 FIRST, LONGEST = 2.0, 120.0
 
@@ -137,7 +137,7 @@ def test_the_server_may_ask_for_more() -> None:
 
 def test_the_hosts_of_the_past_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory does not grow with them."""
-    monkeypatch.setattr(retry, "_MOST_HOSTS", 3)
+    monkeypatch.setattr(retry_and_redirect, "_MOST_HOSTS", 3)
     backoff = HostBackoff(FIRST, LONGEST)
     for number in range(10):
         backoff.overloaded(f"h{number}", 0.0, 1.0, 0.0)

@@ -16,7 +16,7 @@ from scrapy import Request
 from site_spider.contracts.seed_log import Message, Partition
 from site_spider.errors import SeedError
 from site_spider.frontier.frontier import Frontier
-from site_spider.frontier.retry import HostBackoff
+from site_spider.frontier.retry_and_redirect import HostBackoff
 from site_spider.frontier.waiter import size_bytes
 from site_spider.frontier.waiting_room import Politeness, Times, WaitingRoom
 from site_spider.intake.room import MAX_SEED_BYTES, Load

@@ -16,7 +16,7 @@ from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.contracts.seed_log import Message, Partition, SeedLog
 from site_spider.seed.tiers import CrawlTopics
 from site_spider.service.service import SeedService
-from site_spider.tasks import group_work, parking
+from site_spider.tasks import end_events, parking
 from site_spider.tasks.board import Board, Cancelled, note_key
 from site_spider.tasks.control_log import BadRecord, Endings, TaskProducer, read_endings, written
 from site_spider.tasks.control_log import read as read_control
@@ -210,7 +210,7 @@ def _write(log: SeedLog, topic: str, kinds: dict[str, Record], headers: Any = ()
 @pytest.fixture
 def attacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder whose topics are full of them."""
-    monkeypatch.setattr(group_work, "_QUIET_SECONDS", 0.1)
+    monkeypatch.setattr(end_events, "_QUIET_SECONDS", 0.1)
     monkeypatch.setattr(parking, "_STILL_SECONDS", 0.3)
     log = LocalSeedLog(tmp_path)
     for topic in ("seeds.tasks", "seeds.tasks.control", "seeds.tasks.pages"):

@@ -16,8 +16,8 @@ from scrapy.settings import default_settings
 from scrapy.utils.misc import load_object
 
 from site_spider import settings as ours
-from site_spider.frontier import retry as our_retry
-from site_spider.frontier.retry import CheckedRedirectMiddleware, PatientRetryMiddleware
+from site_spider.frontier import retry_and_redirect as our_retry
+from site_spider.frontier.retry_and_redirect import CheckedRedirectMiddleware, PatientRetryMiddleware
 
 SETTINGS = ("SCHEDULER", "DOWNLOADER", "ITEM_PROCESSOR", "DUPEFILTER_CLASS")
 MIDDLEWARES = (

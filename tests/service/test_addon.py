@@ -15,7 +15,7 @@ from scrapy.settings import Settings
 from site_spider import Addon, SeedSpider
 from site_spider.service import environment
 
-OURS = "site_spider.frontier.retry.PatientRetryMiddleware"
+OURS = "site_spider.frontier.retry_and_redirect.PatientRetryMiddleware"
 STOCK = "scrapy.downloadermiddlewares.retry.RetryMiddleware"
 
 

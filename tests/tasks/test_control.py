@@ -23,7 +23,7 @@ from site_spider.errors import LogUnavailable
 from site_spider.ledger.ledger import Outcome
 from site_spider.seed.tiers import CrawlTopics
 from site_spider.service.service import SeedService
-from site_spider.tasks import group_work
+from site_spider.tasks import end_events
 from site_spider.tasks.control_log import read_endings
 from site_spider.tasks.declaration import declared, in_state
 from site_spider.tasks.orders import TaskDesk
@@ -219,7 +219,7 @@ def test_a_retry_that_waits_is_parked_and_goes_on(tmp_path: Path, monkeypatch: p
 
 def test_what_nobody_puts_back_a_process_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A command was killed behind its record, or the task expired while it was paused."""
-    monkeypatch.setattr(group_work, "_QUIET_SECONDS", 0.1)
+    monkeypatch.setattr(end_events, "_QUIET_SECONDS", 0.1)
     declare(tmp_path, state="paused")
     crawl(tmp_path, seeds(10))
     declare(tmp_path, expires_at=datetime.now(UTC).isoformat(), state="paused")
@@ -271,9 +271,9 @@ def test_tasks_that_have_ended_are_forgotten_where_there_are_very_many(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first ones first, in all topics; those that have not ended stay."""
-    monkeypatch.setattr(group_work, "_MOST_KEPT", 3)
-    monkeypatch.setattr(group_work, "_MOST_FORGOTTEN", 0)
-    monkeypatch.setattr(group_work.OverTasks, "every_seconds", 0.05)
+    monkeypatch.setattr(end_events, "_MOST_KEPT", 3)
+    monkeypatch.setattr(end_events, "_MOST_FORGOTTEN", 0)
+    monkeypatch.setattr(end_events.OverTasks, "every_seconds", 0.05)
     declare(tmp_path, "open")
     for number in range(6):
         declare(tmp_path, f"t{number}", state="cancelled")

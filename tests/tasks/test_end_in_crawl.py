@@ -22,11 +22,11 @@ from site_spider.observe.snapshot import is_conserved
 from site_spider.seed.seed import MOVED
 from site_spider.seed.tiers import CrawlTopics
 from site_spider.service.seed_producer import SeedProducer
-from site_spider.tasks import group_work, parking
+from site_spider.tasks import end_events, parking
 from site_spider.tasks.control_log import TaskProducer, make_control_log, read_endings
+from site_spider.tasks.end_events import OverTasks
 from site_spider.tasks.ending import TaskEnding
 from site_spider.tasks.follower import ORIGIN_HEADER, TASK_HEADER, Follower
-from site_spider.tasks.group_work import OverTasks
 from site_spider.tasks.orders import PutBackTasks, TaskDesk
 from tests.adapters.raw_server import Asked, Said, answering, said
 from tests.in_process.engine import ANSWERS, crawl, page, settings_for
@@ -135,7 +135,7 @@ def test_an_end_does_not_wait_for_a_parked_message_that_was_sent_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who closed the task knew that its process had parked it, and not yet that the process sent it on."""
-    monkeypatch.setattr(group_work, "_QUIET_SECONDS", 0.1)
+    monkeypatch.setattr(end_events, "_QUIET_SECONDS", 0.1)
     declare(tmp_path)
     log = LocalSeedLog(tmp_path)
     log.make_topic(TOPICS.parked, 1, compacted=False)

@@ -31,7 +31,7 @@ def test_each_way_names_the_files_that_it_must_pass() -> None:
     for name, passed in {
         "plain": ("ledger/ledger.py", "results/delivery.py", "intake/intake.py", "Ledger.take"),
         "link": ("frontier/scheduler.py", "WaitingRoom.put_link"),
-        "retry": ("frontier/retry.py",),
+        "retry": ("frontier/retry_and_redirect.py",),
         "pause": ("tasks/parking.py",),
         "resume": ("tasks/",),
     }.items():

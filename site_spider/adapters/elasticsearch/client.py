@@ -1,4 +1,4 @@
-"""Connections that bound the size of an answer, send large requests in pieces, and take new certificates."""
+"""Connections with bounds, the verdicts of answers (429: again), and index templates."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 When the server refuses a whole request, because of one line in it or for its size, the halves
 are written by themselves until the guilty record stands alone. One that is refused alone for its size is
-written once more after something smaller has passed, see adapters.elasticsearch.sizes.
+written once more after something smaller has passed, see `Sizes`.
 """
 
 from __future__ import annotations

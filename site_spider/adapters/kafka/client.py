@@ -7,6 +7,7 @@ import re
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Self
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
@@ -436,9 +437,12 @@ def to_message(raw: RawMessage) -> Message:
     assert topic is not None
     assert number is not None
     assert offset is not None
-    headers = tuple(
+    headers = [
         (str(name), value.encode() if isinstance(value, str) else value or b"")
         for name, value in list(raw.headers() or ())
-    )
+    ]
     timestamp_ms = max(raw.timestamp()[1], 0)  # negative when there is none
-    return Message(Partition(topic, number), offset, raw.key(), raw.value(), headers, timestamp_ms)
+    return Message(_partition(topic, number), offset, raw.key(), raw.value(), tuple(headers), timestamp_ms)
+
+
+_partition = lru_cache(maxsize=10_000)(Partition)  # one for all messages of it: Python's collector looks at less

@@ -15,8 +15,8 @@ import fakeredis
 import pytest
 from redis import Redis
 
-from site_spider.adapters.redis import stores as redis_done
-from site_spider.adapters.redis.stores import Filters, RedisDone, client_of
+from site_spider.adapters.redis import done as redis_done
+from site_spider.adapters.redis.done import Filters, RedisDone, client_of
 from site_spider.contracts.done_store import DoneUnavailable
 from site_spider.errors import ConfigError
 from tests.adapters.raw_server import serving
@@ -186,7 +186,7 @@ def test_an_odd_answer_is_an_outage(
     name: str, call: Callable[[RedisDone], object], bloom: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Never a link that counts as done, or a page as kept, without the server saying so of each."""
-    monkeypatch.setattr("site_spider.adapters.redis.stores._ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr("site_spider.adapters.redis.done._ANSWER_SECONDS", 0.2)
     with answering(ODD[name]) as url:
         done = RedisDone.from_settings(settings(url, SITE_REDIS_DUPEFILTER_BLOOM=bloom))
         try:

@@ -18,7 +18,7 @@ from scrapy.http import Response
 
 from site_spider.download.tls import CertificateError
 from site_spider.errors import ConfigError
-from site_spider.frontier.retry import PatientRetryMiddleware
+from site_spider.frontier.retry_and_redirect import PatientRetryMiddleware
 from site_spider.frontier.waiter import Waiter
 from site_spider.frontier.waiting_room import WaitingRoom
 from site_spider.ledger.ledger import SeedInFlight

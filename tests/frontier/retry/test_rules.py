@@ -12,7 +12,12 @@ from hypothesis import strategies as st
 from scrapy import Request
 
 from site_spider.errors import ConfigError
-from site_spider.frontier.retry import PatientRetryMiddleware, pause_seconds, read_limits, retry_after_seconds
+from site_spider.frontier.retry_and_redirect import (
+    PatientRetryMiddleware,
+    pause_seconds,
+    read_limits,
+    retry_after_seconds,
+)
 
 EXCEPTIONS = ("TimeoutError", "DNSLookupError")
 

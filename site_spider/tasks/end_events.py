@@ -1,4 +1,4 @@
-"""What one process does for all: it closes tasks, tells their ends, sends webhooks, puts messages back."""
+"""What one process does for the ends of tasks: closes them, tells events, sends webhooks, puts messages back."""
 
 from __future__ import annotations
 
@@ -388,7 +388,7 @@ class ReturnWatch(GroupWork):
         self.heard(task_ids)
 
 
-# --- notices ---------------------------------------------------------------------------------------------
+# --- webhooks --------------------------------------------------------------------------------------------
 # Sends webhooks of events, again and again until one is taken, and keeps each attempt in the control log.
 #
 # The record in the topic of events is the truth; a webhook is a copy of it. The process that has the first
@@ -399,7 +399,7 @@ class ReturnWatch(GroupWork):
 _MOST_POSTS = 2  # at once
 
 
-class Notices(GroupWork):
+class Webhooks(GroupWork):
     """Sends webhooks."""
 
     every_seconds = 2.0

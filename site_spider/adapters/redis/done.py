@@ -1,4 +1,4 @@
-"""Reads SITE_REDIS_URL, and makes clients of it."""
+"""Keeps the dupefilter's done marks and statistics documents in Redis, at SITE_REDIS_URL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether, when and how often a failed download is tried again: Scrapy's retry and redirect middlewares.
+"""Retries and redirects: whether, when and how often a download is tried again, and which hosts are left alone.
 
 It never waits itself: a retry waits in the frontier.
 """
