@@ -31,7 +31,7 @@ from site_spider.errors import LogUnavailable, SinkRejected, TopicMissing
 from site_spider.ledger.metadata import Ahead, Run, decode, encode
 from site_spider.seed.tiers import CrawlTopics
 from site_spider.tasks.orders import PutBackTasks
-from site_spider.text import cut
+from site_spider.text import cut, shown
 
 # --- put back: which dead letters were put back already, and which are copies of one another -------------
 # Theory: a consumer group of its own, `<dead-letter topic>.replay`, remembers them. All below its committed
@@ -256,20 +256,21 @@ _JOIN_SECONDS = 20.0  # until the partitions of chosen ones are ours; another re
 _COMMIT_TRIES = 10  # a rebalance may get into some
 
 Chosen = Mapping[Partition, Set[int]]
-TasksOf = Callable[[Producer], PutBackTasks]
 _Send = Callable[[Sequence[Message]], None]
 
 
 class Replay(Listener):
     """One replay. `complain(message, reason)` hears of what cannot be put back, which stays where it is.
 
-    Without `tasks_of` nobody waits for the end of a task.
+    Of the crawl of these `topics`; without, nobody waits for the end of a task. Only what came from one of its
+    seed topics, or from the one that `topic` is named after, is put back, wherever a dead letter says it came from.
     """
 
     def __init__(
-        self, log: SeedLog, topic: str, complain: Callable[[Message, str], None], tasks_of: TasksOf | None = None
+        self, log: SeedLog, topic: str, complain: Callable[[Message, str], None], topics: CrawlTopics | None = None
     ) -> None:
-        self._tasks_of = tasks_of
+        self._topics = topics
+        self._origins = {topic.removesuffix(SUFFIX), *(topics.tiers if topics is not None else ())}
         self.replayed = 0
         self.skipped = 0
         self._log = log
@@ -302,7 +303,7 @@ class Replay(Listener):
             closing(self._log.producer()) as producer,
             closing(self._log.consumer(self._topic, group_of(self._topic), self)) as consumer,
         ):
-            tasks = self._tasks_of(producer) if self._tasks_of is not None else None
+            tasks = PutBackTasks(self._log, producer, self._topics) if self._topics is not None else None
             send = partial(self._send, producer, tasks)
             if chosen is not None:
                 self._join(consumer, left)
@@ -372,6 +373,8 @@ class Replay(Listener):
             origin = headers.get("origin_topic", b"").decode("utf-8", "replace")
             if not origin:
                 self._skip(message, "it has no header origin_topic")
+            elif origin not in self._origins:
+                self._skip(message, f"its header origin_topic is {shown(origin)}, which is no seed topic of this crawl")
             elif TRUNCATED in headers:
                 self._skip(message, "it holds the beginning of its message only; the whole is where it came from")
             else:

@@ -19,7 +19,6 @@ from site_spider.dead_letter_replay import topic_of
 from site_spider.seed.tiers import CrawlTopics
 from site_spider.service import config
 from site_spider.service.config import check_ends_are_told
-from site_spider.tasks.orders import PutBackTasks
 
 _DEFAULT_PORT = 8787
 
@@ -66,7 +65,7 @@ class Command(SiteCommand):
 
         watch = FleetWatch.read(self.options, log, opts.group, opts.topic)
         topics = CrawlTopics.beside(self.options)
-        dead_letters = LettersAtHand(log, topic_of(self.options), lambda producer: PutBackTasks(log, producer, topics))
+        dead_letters = LettersAtHand(log, topic_of(self.options), topics)
         search = UrlSearch(
             log,
             topics=watch.topics,

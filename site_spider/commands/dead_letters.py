@@ -14,7 +14,6 @@ from site_spider.dead_letter_replay import SUFFIX, Letter, Replay, beginning, le
 from site_spider.errors import TopicMissing
 from site_spider.seed.tiers import CrawlTopics, Tiers
 from site_spider.service import config as parts
-from site_spider.tasks.orders import PutBackTasks
 
 __name__ = "site_spider.commands.dead-letters"  # Scrapy names the command after it
 
@@ -84,7 +83,7 @@ class Command(SiteCommand):
 
     def _replay(self, log: SeedLog, topic: str) -> None:
         topics = CrawlTopics.beside(self.options)
-        replay = Replay(log, topic, self._complain_about, lambda producer: PutBackTasks(log, producer, topics))
+        replay = Replay(log, topic, self._complain_about, topics)
         try:
             replay.run()
         finally:

@@ -22,12 +22,13 @@ from site_spider.console.rules import duration
 from site_spider.console.url_search import UrlSearch
 from site_spider.console.watch import VERBS, FleetWatch
 from site_spider.contracts.seed_log import Message, Partition, SeedLog
-from site_spider.dead_letter_replay import Letter, Replay, TasksOf, newest
+from site_spider.dead_letter_replay import Letter, Replay, newest
 from site_spider.errors import ConfigError, LogUnavailable, SeedError, SiteSpiderError
 from site_spider.observe.frontier_socket import METRICS_QUESTION
 from site_spider.observe.metrics.catalogue import exposition, form_for
 from site_spider.resources import resource
 from site_spider.seed.fields import identifier
+from site_spider.seed.tiers import CrawlTopics
 from site_spider.text import escaped, plural
 
 # --- Dead letters for the page of failures: read in a thread, kept for some seconds, one replay at a time
@@ -39,10 +40,10 @@ _FRESH_SECONDS = 5.0
 class LettersAtHand:
     """Of one topic."""
 
-    def __init__(self, log: SeedLog, topic: str, tasks_of: TasksOf | None = None) -> None:
+    def __init__(self, log: SeedLog, topic: str, topics: CrawlTopics | None = None) -> None:
         self.topic = topic
         self._log = log
-        self._tasks_of = tasks_of
+        self._topics = topics
         self._known: list[Letter] = []
         self._read_at = 0.0
         self._one = asyncio.Lock()
@@ -69,7 +70,7 @@ class LettersAtHand:
         def complain(message: Message, reason: str) -> None:
             complaints.append(f"{message.partition.number}:{message.offset} {reason}")
 
-        replay = Replay(self._log, self.topic, complain, self._tasks_of)
+        replay = Replay(self._log, self.topic, complain, self._topics)
         async with self._one:
             self._read_at = 0.0
             await asyncio.to_thread(replay.run, places)

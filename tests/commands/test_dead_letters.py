@@ -88,31 +88,32 @@ def test_a_limit_is_said_when_something_is_left_out(project: Project) -> None:
 def test_a_replay_puts_the_original_bytes_back_once(project: Project) -> None:
     """The command says how many, a second one finds nothing, and the list marks them."""
     sent = [(b"k", b"\xff not JSON"), (None, b"v"), (b"t", None)]
-    project.produce(LETTERS, *sent, headers=headers("origin"))
+    project.produce(LETTERS, *sent, headers=headers("seeds"))
     ran = project.scrapy("dead-letters", "replay")
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "replayed 3\n", "")
-    assert contents(project, "origin") == sorted(sent, key=repr)
+    assert contents(project, "seeds") == sorted(sent, key=repr)
     assert project.scrapy("dead-letters", "replay").stdout == "replayed 0\n"
     assert project.scrapy("dead-letters").stdout.count(" yes ") == 3
 
 
 def test_what_cannot_be_put_back_is_said_and_left(project: Project) -> None:
-    """Without an origin, or with the beginning of its message only."""
+    """Without an origin, from a topic for which no seeds are, or with the beginning of its message only."""
     project.produce(LETTERS, (None, b"foreign"))
     project.produce(LETTERS, (None, b"cut"), headers=headers(truncated_from_bytes="9"))
-    project.produce(LETTERS, (None, b"to nowhere"), headers=headers("no topic name"))
+    project.produce(LETTERS, (b"t", b'{"task_id": "t", "state": "cancelled"}'), headers=headers("seeds.tasks"))
     work, complaints = replay(project)
     assert (work.replayed, work.skipped) == (0, 3)
-    assert sorted(complaint.split(" ")[0] for complaint in complaints) == ["'no", "it", "it"]
+    assert "its header origin_topic is 'seeds.tasks', which is no seed topic of this crawl" in complaints
+    assert contents(project, "seeds.tasks") == []
     assert sum(done.below for done in put_back(project.log, LETTERS).values()) == 3
 
 
 def test_more_than_a_batch_is_replayed(project: Project) -> None:
     """Batch after batch, each committed."""
     messages = [(b"%d" % number, b"%d" % number) for number in range(1200)]
-    project.produce(LETTERS, *messages, headers=headers("origin"))
+    project.produce(LETTERS, *messages, headers=headers("seeds"))
     assert replay(project)[0].replayed == 1200
-    assert contents(project, "origin") == sorted(messages, key=repr)
+    assert contents(project, "seeds") == sorted(messages, key=repr)
 
 
 class QuickCrawl:
@@ -153,21 +154,21 @@ def test_what_is_set_aside_again_waits_for_the_next_replay(project: Project) -> 
 
 def test_what_was_written_twice_is_one_dead_letter(project: Project) -> None:
     """Listed once and put back once, also when the second comes after the replay of the first."""
-    project.produce(LETTERS, (b"h.test", b"wrong"), headers=headers("origin"))
-    project.produce(LETTERS, (b"h.test", b"other"), headers=headers("origin", error="again"))
-    project.produce(LETTERS, (b"h.test", b"wrong"), headers=headers("origin", failed_at="later"))
+    project.produce(LETTERS, (b"h.test", b"wrong"), headers=headers("seeds"))
+    project.produce(LETTERS, (b"h.test", b"other"), headers=headers("seeds", error="again"))
+    project.produce(LETTERS, (b"h.test", b"wrong"), headers=headers("seeds", failed_at="later"))
     assert project.direct("dead_letters").stdout.startswith(f"Dead letters in {LETTERS}: 2\n")
     assert replay(project)[0].replayed == 2
-    project.produce(LETTERS, (b"h.test", b"wrong"), headers=headers("origin", failed_at="later still"))
+    project.produce(LETTERS, (b"h.test", b"wrong"), headers=headers("seeds", failed_at="later still"))
     assert [letter.replayed for letter in letters(project.log, LETTERS)] == [True] * 2
     assert replay(project)[0].replayed == 0
-    assert len(contents(project, "origin")) == 2
+    assert len(contents(project, "seeds")) == 2
 
 
 def test_messages_of_a_topic_that_was_made_anew_are_others(project: Project) -> None:
     """They have the same offsets, and came at another time."""
     for moment in ("1700000000000", "1800000000000"):
-        at = headers("origin", origin_timestamp=moment)
+        at = headers("seeds", origin_timestamp=moment)
         project.produce(LETTERS, (b"h.test", b"wrong"), headers=at)
     assert replay(project)[0].replayed == 2
 

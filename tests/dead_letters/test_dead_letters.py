@@ -20,17 +20,21 @@ __all__ = ["case", "kafka_producer"]
 
 @pytest.fixture
 def letters(case: Case) -> Case:
-    """Six of one topic; each would go back to a topic of its own."""
-    case.make_topic(case.topic, 2)
+    """Six of one topic, which go back to the one that it is named after."""
+    case.make_topic(topic(case), 2)
     case.make_topic(origin(case), 1)
     for number in range(6):
         headers = (("origin_topic", origin(case).encode()), ("error", b"url: missing"))
-        case.producer.send(case.topic, b"key-%d" % number, b"value-%d" % number, headers).result(PATIENCE_SECONDS)
+        case.producer.send(topic(case), b"key-%d" % number, b"value-%d" % number, headers).result(PATIENCE_SECONDS)
     return case
 
 
+def topic(case: Case) -> str:
+    return f"{case.topic}.dead-letters"
+
+
 def origin(case: Case) -> str:
-    return f"origin-{case.topic}"
+    return case.topic
 
 
 def put_back(case: Case) -> list[bytes]:
@@ -49,24 +53,24 @@ def never(message: Message, reason: str) -> None:
 
 
 def run(case: Case, found: list[Letter]) -> int:
-    replay = Replay(case.log, case.topic, never)
+    replay = Replay(case.log, topic(case), never)
     replay.run(chosen(found))
     return replay.replayed
 
 
 def test_the_chosen_ones_go_back_once_and_the_others_with_the_next_replay(letters: Case) -> None:
     """Both ways remember it together."""
-    some = newest(letters.log, letters.topic, 100)[1:4:2]
+    some = newest(letters.log, topic(letters), 100)[1:4:2]
     assert run(letters, some) == 2
     assert put_back(letters) == sorted(letter.message.value or b"" for letter in some)
     assert run(letters, some) == 0, "they were put back twice"
-    replayed = {letter.message.value for letter in newest(letters.log, letters.topic, 100) if letter.replayed}
+    replayed = {letter.message.value for letter in newest(letters.log, topic(letters), 100) if letter.replayed}
     assert replayed == set(put_back(letters))
-    rest = Replay(letters.log, letters.topic, never)
+    rest = Replay(letters.log, topic(letters), never)
     rest.run()
     assert rest.replayed == 4
     assert put_back(letters) == [b"value-%d" % number for number in range(6)]
-    assert run(letters, newest(letters.log, letters.topic, 100)) == 0
+    assert run(letters, newest(letters.log, topic(letters), 100)) == 0
 
 
 def test_a_commit_that_fails_is_tried_again_and_remembers_no_more(
@@ -88,38 +92,38 @@ def test_a_commit_that_fails_is_tried_again_and_remembers_no_more(
         return made
 
     monkeypatch.setattr(letters.log, "consumer", failing)
-    assert run(letters, newest(letters.log, letters.topic, 100)[:1]) == 1
-    rest = Replay(letters.log, letters.topic, never)
+    assert run(letters, newest(letters.log, topic(letters), 100)[:1]) == 1
+    rest = Replay(letters.log, topic(letters), never)
     rest.run()
     assert rest.replayed == 5
 
 
 def test_of_what_was_written_twice_either_is_chosen_and_goes_back_once(case: Case) -> None:
     """The console shows it once."""
-    case.make_topic(case.topic, 2)
+    case.make_topic(topic(case), 2)
     case.make_topic(origin(case), 1)
     place = (("origin_topic", origin(case).encode()), ("origin_partition", b"0"), ("origin_offset", b"7"))
-    places = [case.producer.send(case.topic, b"k", b"v", place).result(PATIENCE_SECONDS) for _ in range(3)]
-    assert len(newest(case.log, case.topic, 100)) == 1
+    places = [case.producer.send(topic(case), b"k", b"v", place).result(PATIENCE_SECONDS) for _ in range(3)]
+    assert len(newest(case.log, topic(case), 100)) == 1
     for partition, offset, *_ in reversed(places):
-        Replay(case.log, case.topic, never).run({partition: frozenset({offset})})
+        Replay(case.log, topic(case), never).run({partition: frozenset({offset})})
     assert put_back(case) == [b"v"]
-    assert [letter.replayed for letter in newest(case.log, case.topic, 100)] == [True]
-    rest = Replay(case.log, case.topic, never)
+    assert [letter.replayed for letter in newest(case.log, topic(case), 100)] == [True]
+    rest = Replay(case.log, topic(case), never)
     rest.run()
     assert rest.replayed == 0
 
 
 def test_what_does_not_exist_is_not_put_back(letters: Case) -> None:
-    places = {Partition(letters.topic, 0): frozenset({10_000}), Partition(letters.topic, 99): frozenset({1})}
-    replay = Replay(letters.log, letters.topic, never)
+    places = {Partition(topic(letters), 0): frozenset({10_000}), Partition(topic(letters), 99): frozenset({1})}
+    replay = Replay(letters.log, topic(letters), never)
     replay.run(places)
     assert replay.replayed == 0
-    assert letters.log.progress(letters.topic, "any")
+    assert letters.log.progress(topic(letters), "any")
 
 
 def test_only_the_newest_are_read(letters: Case) -> None:
-    assert len(newest(letters.log, letters.topic, 3)) == 3
+    assert len(newest(letters.log, topic(letters), 3)) == 3
     assert newest(letters.log, "no-such-topic", 3) == []
 
 

@@ -19,6 +19,7 @@ from scrapy.http import Response
 
 from site_spider.contracts.seed_log import SeedLog
 from site_spider.dead_letter_replay import Replay
+from site_spider.seed.tiers import CrawlTopics
 from site_spider.service import config
 from tests.contracts.seed_logs import make_kafka_topic
 from tests.in_process import engine
@@ -135,7 +136,7 @@ def test_a_dead_letter_of_any_tier_goes_back_to_its_own(tmp_path: Path) -> None:
     producer.close()
     found = crawl(tmp_path, [], until=lambda c: c.stats.get_value("seeds/dead_lettered", 0) == 2, **settings)
     assert {dict(letter.headers)["origin_topic"] for letter in found.dead_letters} == {b"urgent", b"bulk"}
-    replay = Replay(log, "urgent.dead-letters", lambda _message, reason: pytest.fail(reason))
+    replay = Replay(log, "urgent.dead-letters", lambda _message, reason: pytest.fail(reason), CrawlTopics.of(settings))
     replay.run()
     values = [message.value for message in log.read("bulk")]
     assert values == [b"no seed of bulk"] * 2

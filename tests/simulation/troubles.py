@@ -22,7 +22,7 @@ from site_spider.dead_letter_replay import Replay
 from site_spider.errors import LogUnavailable
 from site_spider.seed.tiers import CrawlTopics
 from site_spider.service.seed_producer import SeedProducer
-from site_spider.tasks.orders import PutBackTasks, TaskDesk, TaskOrders
+from site_spider.tasks.orders import TaskDesk, TaskOrders
 from site_spider.tasks.declaration import BadTask, Task
 
 SETTLE_SECONDS = 600.0
@@ -379,9 +379,8 @@ class Operator:
         self.world.truth.was_replayed = True
         self.world.sites.refused.clear()
         log, dead_letters = SimSeedLog(), self.world.topics.dead_letters
-        tasks_of = lambda producer: PutBackTasks(log, producer, self.topics)  # noqa: E731
         self.world.truth.replayed_at = Machine.now()
-        self._insist(lambda: Replay(log, dead_letters, lambda _message, _reason: None, tasks_of).run())
+        self._insist(lambda: Replay(log, dead_letters, lambda _message, _reason: None, self.topics).run())
 
     def check_again(self, rng: random.Random | None = None) -> None:
         """Some pages, of which some change before; without `rng` those that are not stored as they are."""

@@ -27,7 +27,7 @@ from site_spider.tasks.control_log import TaskProducer, make_control_log, read_e
 from site_spider.tasks.end_events import OverTasks
 from site_spider.tasks.ending import TaskEnding
 from site_spider.tasks.follower import ORIGIN_HEADER, TASK_HEADER, Follower
-from site_spider.tasks.orders import PutBackTasks, TaskDesk
+from site_spider.tasks.orders import TaskDesk
 from tests.adapters.raw_server import Asked, Said, answering, said
 from tests.in_process.engine import ANSWERS, crawl, page, settings_for
 from tests.tasks.test_control import _BrokenLog, declare
@@ -76,9 +76,7 @@ def test_dead_letters_that_are_put_back_begin_a_generation(tmp_path: Path) -> No
     with closing(log.producer()) as plain:  # as if it had become a dead letter
         value = json.dumps(seeds(1)[0]).encode()
         plain.send("seeds.dead-letters", b"host.test", value, [("origin_topic", b"seeds")]).result()
-    replay = Replay(
-        log, "seeds.dead-letters", lambda message, reason: None, lambda producer: PutBackTasks(log, producer, TOPICS)
-    )
+    replay = Replay(log, "seeds.dead-letters", lambda message, reason: None, TOPICS)
     replay.run()
     assert replay.replayed == 1
     crawl(tmp_path, [], until=told(tmp_path, 2))
