@@ -139,7 +139,8 @@ class Result:
 CHECK_FIELDS: Final = ("next_at", "interval_s", "failed_checks", "gone_checks")
 OF_MERGED: Final = ("url_id", "url", "additional_urls")
 _OF_UNCHANGED = (
-    "url_id", "url", "etag", "last_modified", "checked_at", "unchanged", "next_at", "interval_s",
+    "url_id", "url", "etag", "last_modified", "checked_at", "unchanged", "next_at", "interval_s", "failed_checks",
+    "gone_checks",
 )  # fmt: skip
 PAGE_FIELDS: Final = (
     "title", "text", "language", "canonical", "meta_description", "published_at", "links_out", "text_hash",

@@ -68,12 +68,15 @@ class Check(NamedTuple):
     is_gone: bool = False
 
 
-def check_of(rules: CheckRules, known: Document, status: int | None, *, is_same: bool, is_repeat: bool) -> Check:
-    """Of a page that answered so, or not at all. `is_repeat`: this seed has been counted before a crash."""
+def check_of(rules: CheckRules, known: Document, status: int | None, *, is_same: bool | None, is_repeat: bool) -> Check:
+    """Of a page that answered so, or not at all; it is the same, or another, or nobody can say.
+
+    `is_repeat`: this seed has been counted before a crash.
+    """
     interval = _whole(known.get("interval_s")) or rules.first_s
     if is_same or _is_well(status):
-        if "body_hash" in known and _is_well(known.get("status")) and not is_repeat:
-            interval = interval * 3 // 2 if is_same else interval // 2
+        if is_same is not None and "body_hash" in known and _is_well(known.get("status")) and not is_repeat:
+            interval = interval + max(1, interval // 2) if is_same else interval // 2
         interval = min(max(interval, rules.least_s), rules.most_s)
         return Check(interval, interval)
     more, failed = int(not is_repeat), _in_a_row(rules, known, "failed_checks")

@@ -31,6 +31,7 @@ from site_spider.engine.background import Background
 from site_spider.engine.scrapy_parts import takes_seeds
 from site_spider.errors import ConfigError, SinkUnavailable
 from site_spider.ledger.completion import Job, job_of
+from site_spider.page.directives import directives, forbids
 from site_spider.page.links import hash_of
 from site_spider.results import recheck
 from site_spider.results.document import Fields, Result, result_fields
@@ -43,7 +44,10 @@ logger = logging.getLogger(__name__)
 LOOK_UP_SECONDS = 2.0  # then a page is fetched without conditions
 _AWAY_SECONDS = 10.0  # for which a store that did not answer is not asked
 _MOST_AT_ONCE = 200
-_FACTS = (*recheck.FACTS, "etag", "last_modified", "body_hash", "changed_at", "unchanged", "final_url")
+_FACTS = (
+    *recheck.FACTS, "method", "final_url", "etag", "last_modified", "body_hash", "changed_at", "unchanged",
+    "robots_meta",
+)  # fmt: skip
 _HEADERS = {"etag": "If-None-Match", "last_modified": "If-Modified-Since"}
 
 Known = Mapping[str, Any]  # the facts of a document; empty: there is none
@@ -131,6 +135,7 @@ class ConditionalFetch:
     def __init__(self, crawler: Crawler) -> None:
         self._crawler = crawler
         self._rules = recheck.CheckRules.read(crawler.settings)
+        self._drops_noindex = crawler.settings.get("SITE_NOINDEX") == "drop_body"
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -143,7 +148,9 @@ class ConditionalFetch:
         """As Scrapy asks."""
         return None if (job := _compared_job(request)) is None else self._add_conditions(request, job)
 
-    def process_response(self, request: Request, response: Response) -> Response | Coroutine[Any, Any, Response]:
+    def process_response(
+        self, request: Request, response: Response
+    ) -> Response | Coroutine[Any, Any, Response | Request]:
         """As Scrapy asks."""
         if meta_keys.KNOWN_PAGE in request.meta:
             return self._compared(request, response)
@@ -159,7 +166,7 @@ class ConditionalFetch:
             if meta_keys.KNOWN_PAGE not in request.meta:
                 await self._look_up(request, job)
             known = request.meta[meta_keys.KNOWN_PAGE]
-            check = self._check(request, known, None, is_same=False)
+            check = self._check(request, known, None, same=False)
             request.meta[meta_keys.CHECKED] = Checked(False, None, known or {}, check)
 
     async def _look_up(self, request: Request, job: Job) -> Known | None:
@@ -170,8 +177,10 @@ class ConditionalFetch:
     async def _add_conditions(self, request: Request, job: Job) -> None:
         known = await self._look_up(request, job)
         said = known or {**_own_conditions(job), **request.meta}  # a seed's own are not about what is stored
-        if known and (not _is_usable(known) or known.get("final_url", request.url) != request.url):
+        if known and (not _is_usable(known, request) or known.get("final_url", request.url) != request.url):
             said = {}  # what is stored is a failure, which would stay, or another page's answer
+        if (known is None and self._pages is not None) or (known and self._was_dropped(known)):
+            said = {}  # what is stored is not known, or has no body
         if request.meta.get("follow_unchanged") or (known and _is_earlier_attempt(known, job)):
             said = {}  # the body is needed
         for name, header in _HEADERS.items():
@@ -179,18 +188,22 @@ class ConditionalFetch:
             if isinstance(value := said.get(name), str) and VALIDATOR.fullmatch(value):
                 request.headers[header] = value.encode("latin-1")
 
-    async def _compared(self, request: Request, response: Response) -> Response:
+    async def _compared(self, request: Request, response: Response) -> Response | Request:
         known: Known | None = request.meta.pop(meta_keys.KNOWN_PAGE)
         job = job_of(request)
         same: bool | None = response.status == 304 and _has_conditions(request)
-        if known and _is_usable(known) and 200 <= response.status < 300:
+        is_usable = bool(known) and _is_usable(known or {}, request)
+        if known and is_usable and 200 <= response.status < 300:
             is_head = request.method == "HEAD"
             same = _has_same_head(response, known) if is_head else await _has_same_body(response, known)
-        is_same = bool(same)
-        is_compared = known is not None and (not known or "body_hash" in known) and same is not None
-        check = self._check(request, known, response.status, is_same=is_same)
-        checked = Checked(is_same, "" if is_compared else None, known or {}, check)
-        if known and is_same and job is not None and _is_earlier_attempt(known, job):
+        is_compared = known is not None and (not known or is_usable) and same is not None
+        check = self._check(request, known, response.status, same=same)
+        checked = Checked(bool(same), "" if is_compared else None, known or {}, check)
+        says_noindex = self._drops_noindex and forbids(directives(_texts(response, b"X-Robots-Tag")), "noindex")
+        if same and says_noindex and response.status == 304:  # its body has to be dropped
+            return request.replace(meta={**request.meta, "follow_unchanged": True}, dont_filter=True)
+        is_earlier = job is not None and known is not None and _is_earlier_attempt(known, job)
+        if known and same and (is_earlier or says_noindex or self._was_dropped(known)):
             checked = checked._replace(unchanged=False, changed_at=known.get("changed_at"))
         request.meta[meta_keys.CHECKED] = checked
         if checked.unchanged and not request.meta.get("follow_unchanged"):
@@ -198,13 +211,17 @@ class ConditionalFetch:
         return response
 
     def _check(
-        self, request: Request, known: Known | None, status: int | None, *, is_same: bool
+        self, request: Request, known: Known | None, status: int | None, *, same: bool | None
     ) -> recheck.Check | None:
         if known is None:
             return None
         job = job_of(request)
         is_repeat = job is not None and recheck.is_checked_since(known, first_written_ms(job.entry.message))
-        return recheck.check_of(self._rules, known, status, is_same=is_same, is_repeat=is_repeat)
+        return recheck.check_of(self._rules, known, status, is_same=same, is_repeat=is_repeat)
+
+    def _was_dropped(self, known: Known) -> bool:
+        """Whether the page said noindex, so that a body is stored as soon as it does not any more."""
+        return self._drops_noindex and forbids(str(known.get("robots_meta") or "").split(","), "noindex")
 
     @cached_property
     def _pages(self) -> StoredPages | None:
@@ -225,9 +242,11 @@ def describe_check(result: Result, response: Response) -> None:
     if checked is None:
         return
     result.unchanged = checked.unchanged
-    if checked.unchanged:  # what the stored document has no value for would count as a producer's
-        result.etag = result.etag if "etag" in checked.known else None
-        result.last_modified = result.last_modified if "last_modified" in checked.known else None
+    if checked.unchanged:
+        is_its_answer = checked.known.get("final_url", response.url) == response.url
+        for name in _HEADERS:  # what the stored document has no value for would count as a producer's
+            if not is_its_answer or name not in checked.known:
+                setattr(result, name, None)
     elif result.description is None and checked.changed_at is not None:
         result.changed_at = checked.changed_at or result.fetched_at
 
@@ -238,20 +257,25 @@ def describe_next_check(result: Result, checked: Checked) -> None:
         return
     result.interval_s = check.interval_s
     result.next_at = recheck.later(result.fetched_at, check.wait_s)
-    if check.failed_checks:
+    if check.failed_checks or checked.known.get("failed_checks"):
         result.failed_checks, result.gone_checks = check.failed_checks, check.gone_checks
     if check.is_gone:
         result.gone_at = checked.known.get("gone_at") or result.fetched_at
 
 
 def _validators(response: Response) -> tuple[str | None, str | None]:
-    """ETag and Last-Modified, past Scrapy's slow look-up."""
+    """ETag and Last-Modified."""
+    return _validator(_texts(response, b"Etag")), _validator(_texts(response, b"Last-Modified"))
+
+
+def _texts(response: Response, name: bytes) -> list[str]:
+    """The values of a header, past Scrapy's slow look-up; `name` as Scrapy spells it."""
     found: Any = response.headers or {}
-    return _validator(dict.get(found, b"Etag")), _validator(dict.get(found, b"Last-Modified"))
+    return [value.decode("latin-1") for value in dict.get(found, name) or ()]
 
 
-def _validator(values: list[bytes] | None) -> str | None:
-    text = values[-1].decode("latin-1").strip() if values else ""
+def _validator(values: list[str]) -> str | None:
+    text = values[-1].strip() if values else ""
     return text if text and VALIDATOR.fullmatch(text) else None
 
 
@@ -271,9 +295,10 @@ def _compared_job(request: Request) -> Job | None:
     return job if job is not None and job.parent is None else None
 
 
-def _is_usable(known: Known) -> bool:
-    status = known.get("status")
-    return isinstance(status, int) and 200 <= status < 300 and "body_hash" in known
+def _is_usable(known: Known, request: Request) -> bool:
+    """Whether it is a good answer to the same question: HEAD stores no body."""
+    status, is_same_method = known.get("status"), known.get("method", request.method) == request.method
+    return isinstance(status, int) and 200 <= status < 300 and "body_hash" in known and is_same_method
 
 
 def _is_earlier_attempt(known: Known, job: Job) -> bool:

@@ -209,6 +209,7 @@ def test_pages_without_a_body_are_compared_by_what_their_heads_say(tmp_path: Pat
     setattr(site, name, None)
     found = of_page(run(tmp_path, head))
     assert (found["unchanged"], found["changed_at"]) == (False, None)  # nobody can say
+    assert of_page(run(tmp_path, head))["interval_s"] == found["interval_s"]
 
 
 @pytest.mark.parametrize(
@@ -262,6 +263,63 @@ def test_many_questions_are_one() -> None:
     assert [len(question) for question in questions] == [200, 200, 101]
 
 
+def test_a_seeds_own_conditions_are_not_sent_while_the_store_is_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are about a version that may not be the stored one."""
+    site = Site()
+    run(tmp_path)
+    monkeypatch.setattr(LocalResults, "known", lambda *_: 1 / 0)
+    site.etag, site.body = '"2"', "<p>new"
+    assert of_page(run(tmp_path, seed(if_changed=True, etag='"2"')))["body"] == "<p>new"
+
+
+def test_what_was_stored_of_another_method_is_no_version_of_a_page(tmp_path: Path) -> None:
+    site = Site()
+    body, site.body = site.body, ""
+    run(tmp_path, seed(method="HEAD"))
+    site.body = body
+    found = of_page(run(tmp_path))
+    assert (found["unchanged"], found["changed_at"], found["body"]) == (False, None, body)
+
+
+def test_validators_of_the_url_that_a_page_redirects_to_now_are_not_those_of_what_is_stored(tmp_path: Path) -> None:
+    site = Site()
+    run(tmp_path)
+    ANSWERS["/page"] = lambda request: Response(request.url, 302, headers={"Location": "/other"})
+    ANSWERS["/other"] = lambda request: page(request, site.body, ETag='"of another"')
+    found = of_page(run(tmp_path))
+    assert (found["unchanged"], found["etag"], found["final_url"]) == (True, ETAG, f"{HOST}/page")
+
+
+def test_a_page_that_failed_meanwhile_was_compared_with_nothing(tmp_path: Path) -> None:
+    site = Site()
+    run(tmp_path)
+    ANSWERS["/page"] = lambda request: page(request, "an error", 500)
+    run(tmp_path, RETRY_TIMES=0)
+    ANSWERS["/page"] = site
+    assert of_page(run(tmp_path))["changed_at"] is None
+
+
+def test_a_page_that_says_noindex_later_loses_its_body_and_gets_it_back(tmp_path: Path) -> None:
+    site, headers = Site(), {"X-Robots-Tag": "noindex"}
+    told = {"SITE_NOINDEX": "drop_body"}
+    assert of_page(run(tmp_path, **told))["body"] == site.body
+    for answer in (site, lambda request: page(request, site.body, ETag=ETAG)):
+        run(tmp_path)  # with its body
+        ANSWERS["/page"] = lambda request, answer=answer: _with(answer(request), headers)
+        for _ in range(2):
+            found = of_page(run(tmp_path, **told))
+            assert (found["body"], found["robots_meta"]) == (None, "noindex")
+        ANSWERS["/page"] = answer
+        found = of_page(run(tmp_path, **told))
+        assert (found["body"], found["robots_meta"]) == (site.body, None)
+
+
+def _with(response: Response, headers: dict[str, str]) -> Response:
+    return response.replace(headers={**response.headers, **headers})
+
+
 # --- the next check ---
 
 
@@ -300,7 +358,7 @@ def test_a_failed_check_has_an_interval_of_its_own_and_is_counted(tmp_path: Path
         assert (waits.total_seconds(), found["failed_checks"], found["interval_s"]) == (77, count, interval)
     ANSWERS["/page"] = site
     found = of_page(run(tmp_path))
-    assert (found["status"], found["interval_s"]) == (200, interval)
+    assert (found["status"], found["interval_s"], found["failed_checks"]) == (200, interval, 0)
     ANSWERS["/page"] = answer
     assert of_page(run(tmp_path, **settings))["failed_checks"] == 1
 
