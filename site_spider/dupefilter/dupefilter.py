@@ -22,7 +22,7 @@ from site_spider.contracts.done_store import DoneStore
 from site_spider.dupefilter.filters import Seen
 from site_spider.dupefilter.remote import DoneCourier, RemoteDone
 from site_spider.engine.background import Background
-from site_spider.engine.scrapy_parts import DupeFilterBase, load_class, part_of, takes_seeds
+from site_spider.engine.scrapy_parts import DupeFilterBase, load_class, part_of, provide, takes_seeds
 from site_spider.errors import ConfigError
 from site_spider.intake.seed_queue import SeedQueue, seed_request
 from site_spider.ledger.completion import Completion, Job, SeedListener, current_job, first_request, job_of
@@ -91,6 +91,7 @@ class SeenDupeFilter(DupeFilterBase):
         """As Scrapy asks; a spider without seeds gets Scrapy's own memory. Raises ConfigError."""
         dupefilter = super().from_crawler(crawler)
         dupefilter._crawler = crawler
+        provide(crawler, dupefilter)
         if not takes_seeds(crawler):  # settings of ours may not even be there
             return dupefilter
         dupefilter._form = usual_form(crawler.settings)
@@ -135,14 +136,23 @@ class SeenDupeFilter(DupeFilterBase):
         job = job_of(request)
         if job is None:
             return super().request_seen(request)
-        return self._is_met(self._known(request, job), job)
+        known = self._known(request, job)
+        return any(map(self.seen.knows, known.asks)) if _is_check(job) else self._is_met(known, job)
 
     def begins(self, request: Request, job: Job) -> None:
-        """The first request of a seed is made: its page has come from the seed topic, and is in flight."""
+        """The first request of a seed is made: its page has come from the seed topic, and is in flight.
+
+        One that is fetched if it has changed is so when it has: else its links are not followed.
+        """
         known = self._known(first_request(request, job), job)
         for mark in known.marks:
             self.seen.arrive(mark)
-        self._is_met(known, job)
+        if not _is_check(job):
+            self._is_met(known, job)
+
+    def has_changed(self, request: Request, job: Job) -> None:
+        """The page of such a seed is read, and its links are followed."""
+        self._is_met(self._known(first_request(request, job), job), job)
 
     def _is_met(self, known: _Known, job: Job) -> bool:
         marks, asks = known
@@ -236,6 +246,10 @@ class SeenDupeFilter(DupeFilterBase):
         assert self._crawler is not None
         assert self._crawler.stats is not None
         self._crawler.stats.inc_value(key, by)
+
+
+def _is_check(job: Job) -> bool:
+    return job.parent is None and job.method in ("GET", "HEAD") and bool(job.seed.directives.get("if_changed"))
 
 
 def store_class(settings: BaseSettings) -> type[Any] | None:

@@ -27,8 +27,9 @@ from scrapy.http import Response
 from site_spider import meta_keys
 from site_spider.contracts.sink import ResultReader
 from site_spider.download.bodies import LARGE_BYTES
+from site_spider.dupefilter.dupefilter import SeenDupeFilter
 from site_spider.engine.background import Background
-from site_spider.engine.scrapy_parts import takes_seeds
+from site_spider.engine.scrapy_parts import part_of, takes_seeds
 from site_spider.errors import ConfigError, SinkUnavailable
 from site_spider.ledger.completion import Job, job_of
 from site_spider.page.directives import directives, forbids
@@ -208,6 +209,8 @@ class ConditionalFetch:
         request.meta[meta_keys.CHECKED] = checked
         if checked.unchanged and not request.meta.get("follow_unchanged"):
             request.callback = self._crawler.spider.unchanged  # type: ignore[union-attr]
+        elif job is not None and (dupefilter := part_of(self._crawler, SeenDupeFilter)) is not None:
+            dupefilter.has_changed(request, job)
         return response
 
     def _check(

@@ -320,6 +320,22 @@ def _with(response: Response, headers: dict[str, str]) -> Response:
     return response.replace(headers={**response.headers, **headers})
 
 
+@pytest.mark.parametrize("other", [seed(), {"url": f"{HOST}/list"}])
+def test_a_page_that_is_the_same_does_not_count_as_done(tmp_path: Path, other: dict[str, Any]) -> None:
+    """Its links are not followed: whoever had stored it may have died before they were."""
+    Site()
+    ANSWERS["/list"] = lambda request: page(request, '<a href="/page">')
+    run(tmp_path, seed(meta={"NotExtract": True}))
+    again = run(tmp_path, seed(if_changed=True, dont_filter=True), other, SITE_FILTER_SEEDS=True)
+    assert f"{HOST}/below" in {one["url"] for one in again.documents.values()}
+
+
+def test_a_page_that_has_changed_counts_as_done(tmp_path: Path) -> None:
+    site = Site()
+    site.body = '<a href="/page">'
+    assert count(run(tmp_path)) == 1
+
+
 # --- the next check ---
 
 
