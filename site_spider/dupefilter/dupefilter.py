@@ -137,7 +137,7 @@ class SeenDupeFilter(DupeFilterBase):
         if job is None:
             return super().request_seen(request)
         known = self._known(request, job)
-        return any(map(self.seen.knows, known.asks)) if _is_check(job) else self._is_met(known, job)
+        return self._is_known(known, job) if _is_check(job) else self._is_met(known, job)
 
     def begins(self, request: Request, job: Job) -> None:
         """The first request of a seed is made: its page has come from the seed topic, and is in flight.
@@ -155,15 +155,17 @@ class SeenDupeFilter(DupeFilterBase):
         self._is_met(self._known(first_request(request, job), job), job)
 
     def _is_met(self, known: _Known, job: Job) -> bool:
-        marks, asks = known
-        if len(asks) == 1:
-            return not self.seen.begin(asks[0], job.entry)
-        is_seed = job.parent is None and job.seed.spilled is None
-        if any(map(self.seen.knows, marks[:1] if is_seed else asks)):
+        if len(known.asks) == 1:
+            return not self.seen.begin(known.asks[0], job.entry)
+        if self._is_known(known, job):
             return True
-        for mark in marks:
+        for mark in known.marks:
             self.seen.begin(mark, job.entry)
         return False
+
+    def _is_known(self, known: _Known, job: Job) -> bool:
+        is_seed = job.parent is None and job.seed.spilled is None
+        return any(map(self.seen.knows, known.marks[:1] if is_seed else known.asks))
 
     def spilled(self, request: Request, job: Job) -> None:
         """The page of this job goes to the seed topic: see dupefilter.filters."""

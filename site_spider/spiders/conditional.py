@@ -193,7 +193,7 @@ class ConditionalFetch:
         known: Known | None = request.meta.pop(meta_keys.KNOWN_PAGE)
         job = job_of(request)
         same: bool | None = response.status == 304 and _has_conditions(request)
-        is_usable = bool(known) and _is_usable(known or {}, request)
+        is_usable = bool(known and _is_usable(known, request))
         if known and is_usable and 200 <= response.status < 300:
             is_head = request.method == "HEAD"
             same = _has_same_head(response, known) if is_head else await _has_same_body(response, known)
