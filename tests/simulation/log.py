@@ -335,6 +335,7 @@ class SimConsumer(_Polled):
         return None
 
     def _give_up(self, leaving: list[Partition]) -> None:
+        self.broker.world.has_moved = True
         self.broker.world.trace("revoking", self.process.name, [one.number for one in leaving])
         positions = self.listener.revoked(leaving)
         for _attempt in range(3):

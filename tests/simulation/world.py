@@ -112,9 +112,7 @@ class Process:
     @property
     def parts(self) -> Parts | None:
         """While its service is open."""
-        if self.is_dead or self.crawler is None or self.crawler.engine is None:
-            return None
-        service = SeedService.of(self.crawler)
+        service = None if self.is_dead or self.crawler is None else SeedService.of(self.crawler)
         return service.parts if service is not None and service.is_open else None
 
     @property
@@ -168,7 +166,7 @@ class World:
         names = ["kafka"] if plan.is_exactly_once else [sink.name for sink in SINKS[: plan.sinks]]
         self.sinks: dict[str, Counter[str]] = {name: Counter() for name in names}  # what is wrong with each
         self.fetched = self.deaths = 0
-        self.have_clocks_jumped = self.is_produced = False
+        self.have_clocks_jumped = self.is_produced = self.has_moved = False  # a partition to another process
         self.marks: set[bytes] = set()  # of the dupefilter's store
         self.marks_are_away = False
         self.sent: dict[str, dict[str, Any]] = {}  # seeds of no task, by URL
