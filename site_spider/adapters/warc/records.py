@@ -21,7 +21,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any, BinaryIO, NamedTuple
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, unquote_to_bytes, urlsplit
 
 from site_spider.contracts.sink import Exchange, Record
 from site_spider.errors import SinkRejected
@@ -39,7 +39,12 @@ _CHUNKED = re.compile(rb"^Transfer-Encoding(?=[ \t]*:)", re.IGNORECASE | re.MULT
 _STATUS = re.compile(rb"HTTP/\S+ (\d{3})")
 _TYPE = re.compile(rb"^Content-Type[ \t]*:[ \t]*([^\s;,]+)", re.IGNORECASE | re.MULTILINE)
 _WWW = re.compile(r"^www\d*\.")
-_ADDRESS = re.compile(r"[\d.]+|.*:.*")
+_KEY_SIGNS = "!\"$&'()*+,-./:;<=>?@[\\]^_`{|}~"  # that a key has without an escape
+_SESSION_SEGMENT = re.compile(r"/\((?:[0-9a-z]{24}|(?:[a-z]\([0-9a-z]{24}\))+)\)(?=/[^?]+\.aspx)")
+_SESSIONS = "jsessionid=[0-9a-z]{32} phpsessid=[0-9a-z]{32} sid=[0-9a-z]{32} aspsessionid[a-z]{8}=[a-z]{24}"
+_SESSION_ARGUMENTS = [
+    re.compile(f"^(.*){one}(?:&|$)(.*)") for one in (*_SESSIONS.split(), "cfid=[^&]++&cftoken=[^&]++")
+]
 _LISTED = ("response", "revisit", "resource")
 
 NewId = Callable[[], str]
@@ -257,16 +262,37 @@ def index_line(member: PackedRecord, file_name: str) -> bytes | None:
 
 
 def surt(url: str) -> str:
-    """The key that an index is sorted by: the host from its end on, then path and sorted query."""
+    """The key that an index is sorted by: the host from its end on, then path and sorted query.
+
+    It is the one that pywb looks up; a reader finds nothing under another.
+    """
     try:
         parts = urlsplit(url)
-        host, port = _WWW.sub("", (parts.hostname or "").lower()), parts.port
+        host, port = (parts.hostname or "").replace("..", ".").strip("."), parts.port
     except ValueError:
         return url.lower()
     if not host:
         return url.lower()
-    if not _ADDRESS.fullmatch(host):
-        host = ",".join(reversed(host.split(".")))
-    place = host if port in (None, {"http": 80, "https": 443}.get(parts.scheme)) else f"{host}:{port}"
-    query = "&".join(sorted(parts.query.split("&")))
-    return f"{place}){parts.path or '/'}{'?' if query else ''}{query}".lower()
+    place = ",".join(reversed(_WWW.sub("", host).split(".")))
+    if port and port != {"http": 80, "https": 443}.get(parts.scheme):
+        place += f":{port}"
+    segments: list[str] = []
+    for segment in _bare(parts.path).split("/")[1:]:
+        if segment == ".." and segments:
+            segments.pop()
+        elif segment != ".":
+            segments.append(segment)
+    path = _SESSION_SEGMENT.sub("", "/" + "/".join(filter(None, segments)))
+    query = _bare(parts.query)
+    for session in _SESSION_ARGUMENTS:
+        query = session.sub(r"\1\2", query)
+    query = "&".join(sorted(query.split("&"), key=lambda argument: argument.partition("=")))
+    return f"{place}){path}{'?' if query else ''}{query}"
+
+
+def _bare(part: str) -> str:
+    """In lower case, without escapes that a key does not have."""
+    found = unquote_to_bytes(part)
+    while found != (bare := unquote_to_bytes(found)):
+        found = bare
+    return quote(found, safe=_KEY_SIGNS).lower()
