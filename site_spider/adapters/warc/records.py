@@ -240,7 +240,7 @@ def index_line(member: PackedRecord, file_name: str) -> bytes | None:
     head, _, block = member.beginning.partition(b"\r\n\r\n")
     headers = dict(line.split(": ", 1) for line in head.decode("utf-8", "replace").split("\r\n")[1:])
     kind = headers["WARC-Type"]
-    if kind not in _LISTED:
+    if kind not in _LISTED or headers.get("WARC-Profile") == NOT_MODIFIED:  # of which readers show an empty page
         return None
     said = (
         block.partition(b"\r\n\r\n")[0]

@@ -184,3 +184,4 @@ def test_a_page_that_is_what_it_was_is_a_visit_without_a_payload() -> None:
     assert "WARC-Payload-Digest" not in headers
     assert "WARC-Refers-To" not in headers  # nothing is known of an answer with a body
     assert whole[0].block == (head,)
+    assert index_line(PackedRecord(0, 9, whole[0].beginning), "a") is None
