@@ -27,7 +27,7 @@ from socket import gethostname
 from typing import Any, BinaryIO, Final, Self
 
 from site_spider import runtime
-from site_spider.adapters.files import DatabaseFile, FileSink, private_folder
+from site_spider.adapters.files import DatabaseFile, FileSink, inode_of, private_folder
 from site_spider.adapters.warc.records import (
     Earlier,
     PackedRecord,
@@ -174,7 +174,7 @@ class WarcFiles:
         self._path = self._folder / (name + OPEN)
         file = open(self._path, "xb", buffering=0, opener=_private)  # noqa: SIM115 - stays open
         fcntl.flock(file, fcntl.LOCK_EX)
-        if os.fstat(file.fileno()).st_nlink == 0:  # another process has just taken it for one of a crash
+        if not _is_at(self._path, file):  # another process has just taken it for one of a crash
             file.close()
             return
         self._file, self._end, self._synced = file, 0, 0
@@ -190,11 +190,11 @@ class WarcFiles:
 
     def _sync(self) -> None:
         """What was written is on the disk, and known to be."""
-        if self._file is None or self._end == self._synced:
+        if self._file is None:
             return
         os.fsync(self._file.fileno())
-        if os.fstat(self._file.fileno()).st_nlink == 0:  # what went into it is lost, without an error
-            raise FileNotFoundError(f"{self._path.name} was removed while it was written")
+        if not _is_at(self._path, self._file):
+            raise FileNotFoundError(f"{self._path.name} was removed or moved while it was written")
         self._synced = self._end
         fresh, self._fresh = self._fresh, []
         self._index.add(line for line, _ in fresh if line)
@@ -211,16 +211,13 @@ class WarcFiles:
     def _take_back(self) -> None:
         """Cut the file to what is known of it."""
         self._fresh = []
-        try:
-            if self._file is None or os.fstat(self._file.fileno()).st_nlink == 0:
-                raise FileNotFoundError
-            self._file.seek(self._synced)
-            self._file.truncate()
-            self._end = self._synced
-        except OSError:
-            self._abandon()
-        if self._end == 0:
-            self._abandon()  # without its first record; it is mended when the next one is begun
+        with suppress(OSError):
+            if self._file is not None:
+                self._end = self._file.seek(self._synced)
+                self._file.truncate()
+                if self._end and _is_at(self._path, self._file):
+                    return
+        self._abandon()  # it is mended when the next one is begun
 
     def _abandon(self) -> None:
         file, self._file = self._file, None
@@ -377,6 +374,11 @@ def _page(key: str, url: str) -> bytes:
 
 def _new_id() -> str:
     return str(runtime.uuid4())
+
+
+def _is_at(path: Path, file: BinaryIO) -> bool:
+    """Whether what goes into the file is found there: neither it nor its folder was removed or moved."""
+    return inode_of(path) == os.fstat(file.fileno()).st_ino
 
 
 def _index_path(path: Path) -> Path:

@@ -288,6 +288,27 @@ def test_a_file_that_cannot_be_written_is_an_outage_and_leaves_valid_files(
     assert_valid(tmp_path)
 
 
+@pytest.mark.parametrize("max_bytes", [1, 10**9])
+def test_a_folder_that_is_moved_aside_costs_one_batch(tmp_path: Path, max_bytes: int) -> None:
+    """Also when the next file is due; what was acknowledged stays in the old folder, and nothing else does."""
+
+    async def scenario() -> None:
+        sink = sink_in(tmp_path, SITE_WARC_MAX_BYTES=max_bytes)
+        await sink.open()
+        await sink.write([record("a")])
+        (tmp_path / "warc").rename(tmp_path / "old")
+        with pytest.raises(SinkUnavailable, match="was removed or moved"):
+            await sink.write([record("b")])
+        await sink.write([record("b")])
+        await sink.close()
+
+    asyncio.run(scenario())
+    assert keys(tmp_path) == {"b"}
+    assert_valid(tmp_path)
+    (left,) = (tmp_path / "old").glob("*.open")
+    assert [one.key for one in records_of(left) if one.kind == "response"] == ["a"]
+
+
 def test_settings_are_checked(tmp_path: Path) -> None:
     for name, value in (
         ("SITE_WARC_MAX_BYTES", "1 GB"),
