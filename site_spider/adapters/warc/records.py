@@ -65,6 +65,7 @@ class WarcRecord(NamedTuple):
 
     headers: dict[str, str]
     block: tuple[bytes, ...]
+    has_payload: bool = False  # so that a later one of the page may refer to it
 
     @property
     def head(self) -> bytes:
@@ -162,7 +163,8 @@ def _response(exchange: Exchange, headers: dict[str, str], before: Earlier | Non
         del headers["WARC-Payload-Digest"]
         return _made("revisit", {**headers, "WARC-Profile": NOT_MODIFIED}, (head,), new_id)
     if before is None:
-        return _made("response", headers, (head, exchange.body), new_id)
+        has_payload = not exchange.is_cut and not exchange.request.startswith(b"HEAD ")
+        return _made("response", headers, (head, exchange.body), new_id)._replace(has_payload=has_payload)
     return _made("revisit", {**headers, "WARC-Profile": PROFILE}, (head,), new_id)
 
 

@@ -362,7 +362,7 @@ class KnownPayloads(DatabaseFile):
 def page_in(record: WarcRecord, key: str) -> Page | None:
     """What is kept of a record; None for one that no other can refer to."""
     headers = record.headers
-    if headers["WARC-Type"] != "response" or "WARC-Truncated" in headers:
+    if not record.has_payload:
         return None
     url, *rest = (headers[f"WARC-{name}"] for name in ("Target-URI", "Payload-Digest", "Record-ID", "Date"))
     return (_page(key, url), *rest)

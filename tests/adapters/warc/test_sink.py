@@ -137,10 +137,13 @@ def test_the_same_payload_of_the_same_page_is_a_revisit(tmp_path: Path) -> None:
 
 
 def test_an_answer_not_modified_refers_to_the_payload_of_the_page(tmp_path: Path) -> None:
-    same = replace(record("a", b"").exchanges[0], head=b"HTTP/1.1 304 Not Modified\r\n\r\n", body=b"")
-    write(tmp_path, [record("a"), record("b")])
+    """Which an answer to HEAD is not, though it came later."""
+    (got,) = record("a").exchanges
+    same = replace(got, head=b"HTTP/1.1 304 Not Modified\r\n\r\n", body=b"")
+    head = replace(got, request=got.request.replace(b"GET", b"HEAD"), body=b"")
+    write(tmp_path, [record("a"), record("b")], [replace(record("a"), exchanges=[head])])
     write(tmp_path, [replace(record("a"), exchanges=[same])])
-    (original,), (revisit,) = written(tmp_path, "response", "a"), written(tmp_path, "revisit")
+    (original, _), (revisit,) = written(tmp_path, "response", "a"), written(tmp_path, "revisit")
     assert revisit.headers["WARC-Profile"].endswith("/revisit/server-not-modified")
     assert revisit.headers["WARC-Refers-To"] == original.headers["WARC-Record-ID"]
     assert revisit.headers["WARC-Refers-To-Target-URI"] == original.headers["WARC-Target-URI"]
