@@ -21,7 +21,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any, BinaryIO, NamedTuple
-from urllib.parse import quote, unquote_to_bytes, urlsplit
+from urllib.parse import quote, unquote_to_bytes
 
 from site_spider.contracts.sink import Exchange, Record
 from site_spider.errors import SinkRejected
@@ -38,16 +38,15 @@ _CONTROLS = re.compile(r"[\x00-\x1f\x7f]+")
 _CHUNKED = re.compile(rb"^Transfer-Encoding(?=[ \t]*:)", re.IGNORECASE | re.MULTILINE)
 _STATUS = re.compile(rb"HTTP/\S+ (\d{3})")
 _TYPE = re.compile(rb"^Content-Type[ \t]*:[ \t]*([^\s;,]+)", re.IGNORECASE | re.MULTILINE)
-_WWW = re.compile(r"^www\d*\.")
+_URL = re.compile(r"([^:/?#]+)://(?:[^/?#]*@)?(?:www\d*\.)?(\[.*?\]|[^\[/?#:]+)(?::0*(\d*))?([^?#]*)\??([^#]*)")
 _KEY_SIGNS = "!\"$&'()*+,-./:;<=>?@[\\]^_`{|}~"  # that a key has without an escape
 _SESSION_SEGMENT = re.compile(r"/\((?:[0-9a-z]{24}|(?:[a-z]\([0-9a-z]{24}\))+)\)(?=/[^?]+\.aspx)")
-_SESSIONS = "jsessionid=[0-9a-z]{32} phpsessid=[0-9a-z]{32} sid=[0-9a-z]{32} aspsessionid[a-z]{8}=[a-z]{24}"
-_SESSION_ARGUMENTS = [
-    re.compile(f"^(.*){one}(?:&|$)(.*)") for one in (*_SESSIONS.split(), "cfid=[^&]++&cftoken=[^&]++")
-]
+_ID = "=[0-9a-z]{32}"
+_SESSIONS = f"jsessionid{_ID} phpsessid{_ID} sid{_ID} aspsessionid[a-z]{{8}}=[a-z]{{24}} cfid=[^&]++&cftoken=[^&]++"
+_SESSION_ARGUMENTS = [re.compile(f"^(.*){argument}(?:&|$)(.*)") for argument in _SESSIONS.split()]
 _LISTED = ("response", "revisit", "resource")
 
-NewId = Callable[[], str]
+NewId = Callable[[], object]
 
 
 class Earlier(NamedTuple):
@@ -244,11 +243,7 @@ def index_line(member: PackedRecord, file_name: str) -> bytes | None:
     kind = headers["WARC-Type"]
     if kind not in _LISTED or headers.get("WARC-Profile") == NOT_MODIFIED:  # of which readers show an empty page
         return None
-    said = (
-        block.partition(b"\r\n\r\n")[0]
-        if kind != "resource"
-        else b"Content-Type: %b" % headers["Content-Type"].encode()
-    )
+    said = head if kind == "resource" else block.partition(b"\r\n\r\n")[0]
     status, mime = _STATUS.match(said), _TYPE.search(said)
     fields = {
         "url": headers["WARC-Target-URI"],
@@ -264,28 +259,21 @@ def index_line(member: PackedRecord, file_name: str) -> bytes | None:
 
 
 def surt(url: str) -> str:
-    """The key that an index is sorted by: the host from its end on, then path and sorted query.
-
-    It is the one that pywb looks up; a reader finds nothing under another.
-    """
-    try:
-        parts = urlsplit(url)
-        host, port = (parts.hostname or "").replace("..", ".").strip("."), parts.port
-    except ValueError:
+    """The key that pywb looks up: the host from its end on, then path and sorted query."""
+    found = _URL.match(url.lower())
+    if found is None:
         return url.lower()
-    if not host:
-        return url.lower()
-    place = ",".join(reversed(_WWW.sub("", host).split(".")))
-    if port and port != {"http": 80, "https": 443}.get(parts.scheme):
+    scheme, host, port, path, query = found.groups("")
+    place = ",".join(reversed(host.replace("..", ".").strip(".[]").split(".")))
+    if port and (scheme, port) not in (("http", "80"), ("https", "443")):
         place += f":{port}"
     segments: list[str] = []
-    for segment in _bare(parts.path).split("/")[1:]:
+    for segment in _bare(path).split("/")[1:]:
         if segment == ".." and segments:
             segments.pop()
         elif segment != ".":
             segments.append(segment)
-    path = _SESSION_SEGMENT.sub("", "/" + "/".join(filter(None, segments)))
-    query = _bare(parts.query)
+    path, query = _SESSION_SEGMENT.sub("", "/" + "/".join(filter(None, segments))), _bare(query)
     for session in _SESSION_ARGUMENTS:
         query = session.sub(r"\1\2", query)
     query = "&".join(sorted(query.split("&"), key=lambda argument: argument.partition("=")))

@@ -142,7 +142,7 @@ class WarcFiles:
             return self._repeats.find(record.key, url, digest)
 
         try:
-            made = records_of(record, runtime.time(), _new_id, earlier)
+            made = records_of(record, runtime.time(), runtime.uuid4, earlier)
         except SinkRejected as error:
             return Verdict(Answer.REJECTED, str(error))
         packed = [one.packed() for one in made]
@@ -179,7 +179,7 @@ class WarcFiles:
             return
         self._file, self._end, self._synced = file, 0, 0
         info = {"software": "site_spider", "hostname": self._host, "isPartOf": self._prefix}
-        record = warcinfo(name, info, date_of(runtime.time()), _new_id)
+        record = warcinfo(name, info, date_of(runtime.time()), runtime.uuid4)
         self._append(record, record.packed(), "")
         _sync_folder(self._folder)
 
@@ -355,25 +355,19 @@ class KnownPayloads(DatabaseFile):
         except SinkUnavailable as error:
             if not self._has_failed:
                 self._has_failed = True
-                said = error.__cause__
-                logger.warning("%s cannot be used, so repeats are written in full: %s", self.path, said)
+                logger.warning("%s cannot be used, so repeats are written in full: %s", self.path, error.__cause__)
 
 
 def page_in(record: WarcRecord, key: str) -> Page | None:
     """What is kept of a record; None for one that no other can refer to."""
-    headers = record.headers
     if not record.has_payload:
         return None
-    url, *rest = (headers[f"WARC-{name}"] for name in ("Target-URI", "Payload-Digest", "Record-ID", "Date"))
+    url, *rest = (record.headers[f"WARC-{name}"] for name in ("Target-URI", "Payload-Digest", "Record-ID", "Date"))
     return (_page(key, url), *rest)
 
 
 def _page(key: str, url: str) -> bytes:
     return blake2b(f"{key}\0{url}".encode("utf-8", "replace"), digest_size=16).digest()
-
-
-def _new_id() -> str:
-    return str(runtime.uuid4())
 
 
 def _is_at(path: Path, file: BinaryIO) -> bool:

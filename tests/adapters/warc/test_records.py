@@ -162,9 +162,8 @@ KEYS = {
     "http://example.com/%7Ea%2Fb%2523%c3%A9%20c?d%26b=%2B": "com,example)/~a/b%23%c3%a9%20c?b=+&d",
     "http://example.com/../a//./b/c/../": "com,example)/../a/b",
     f"http://example.com/?a&PHPSESSID={'0A' * 16}&b": "com,example)/?a&b",
-    f"http://example.com/?jsessionid={'0A' * 16}": "com,example)/",
     "http://example.com/?CFID=1&CFTOKEN=2&a": "com,example)/?a",
-    f"http://example.com/?ASPSESSIONID{'A' * 8}={'B' * 24}": "com,example)/",
+    f"http://example.com/?jsessionid={'0A' * 16}&ASPSESSIONID{'A' * 8}={'B' * 24}": "com,example)/",
     f"http://example.com/(S({'a1' * 12}))/a.aspx": "com,example)/a.aspx",
 }
 
