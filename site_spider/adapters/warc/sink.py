@@ -174,7 +174,7 @@ class WarcFiles:
         self._path = self._folder / (name + OPEN)
         file = open(self._path, "xb", buffering=0, opener=_private)  # noqa: SIM115 - stays open
         fcntl.flock(file, fcntl.LOCK_EX)
-        if not _is_at(self._path, file):  # another process has just taken it for one of a crash
+        if os.fstat(file.fileno()).st_nlink == 0:  # another process has just taken it for one of a crash
             file.close()
             return
         self._file, self._end, self._synced = file, 0, 0
