@@ -21,7 +21,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any, BinaryIO, NamedTuple
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, unquote_to_bytes
 
 from site_spider.contracts.sink import Exchange, Record
 from site_spider.errors import SinkRejected
@@ -38,11 +38,15 @@ _CONTROLS = re.compile(r"[\x00-\x1f\x7f]+")
 _CHUNKED = re.compile(rb"^Transfer-Encoding(?=[ \t]*:)", re.IGNORECASE | re.MULTILINE)
 _STATUS = re.compile(rb"HTTP/\S+ (\d{3})")
 _TYPE = re.compile(rb"^Content-Type[ \t]*:[ \t]*([^\s;,]+)", re.IGNORECASE | re.MULTILINE)
-_WWW = re.compile(r"^www\d*\.")
-_ADDRESS = re.compile(r"[\d.]+|.*:.*")
+_URL = re.compile(r"([^:/?#]+)://(?:[^/?#]*@)?(?:www\d*\.)?(\[.*?\]|[^\[/?#:]+)(?::0*(\d*))?([^?#]*)\??([^#]*)")
+_KEY_SIGNS = "!\"$&'()*+,-./:;<=>?@[\\]^_`{|}~"  # that a key has without an escape
+_SESSION_SEGMENT = re.compile(r"/\((?:[0-9a-z]{24}|(?:[a-z]\([0-9a-z]{24}\))+)\)(?=/[^?]+\.aspx)")
+_ID = "=[0-9a-z]{32}"
+_SESSIONS = f"jsessionid{_ID} phpsessid{_ID} sid{_ID} aspsessionid[a-z]{{8}}=[a-z]{{24}} cfid=[^&]++&cftoken=[^&]++"
+_SESSION_ARGUMENTS = [re.compile(f"^(.*){argument}(?:&|$)(.*)") for argument in _SESSIONS.split()]
 _LISTED = ("response", "revisit", "resource")
 
-NewId = Callable[[], str]
+NewId = Callable[[], object]
 
 
 class Earlier(NamedTuple):
@@ -60,6 +64,7 @@ class WarcRecord(NamedTuple):
 
     headers: dict[str, str]
     block: tuple[bytes, ...]
+    has_payload: bool = False  # so that a later one of the page may refer to it
 
     @property
     def head(self) -> bytes:
@@ -157,7 +162,8 @@ def _response(exchange: Exchange, headers: dict[str, str], before: Earlier | Non
         del headers["WARC-Payload-Digest"]
         return _made("revisit", {**headers, "WARC-Profile": NOT_MODIFIED}, (head,), new_id)
     if before is None:
-        return _made("response", headers, (head, exchange.body), new_id)
+        has_payload = not exchange.is_cut and not exchange.request.startswith(b"HEAD ")
+        return _made("response", headers, (head, exchange.body), new_id)._replace(has_payload=has_payload)
     return _made("revisit", {**headers, "WARC-Profile": PROFILE}, (head,), new_id)
 
 
@@ -235,13 +241,9 @@ def index_line(member: PackedRecord, file_name: str) -> bytes | None:
     head, _, block = member.beginning.partition(b"\r\n\r\n")
     headers = dict(line.split(": ", 1) for line in head.decode("utf-8", "replace").split("\r\n")[1:])
     kind = headers["WARC-Type"]
-    if kind not in _LISTED:
+    if kind not in _LISTED or headers.get("WARC-Profile") == NOT_MODIFIED:  # of which readers show an empty page
         return None
-    said = (
-        block.partition(b"\r\n\r\n")[0]
-        if kind != "resource"
-        else b"Content-Type: %b" % headers["Content-Type"].encode()
-    )
+    said = head if kind == "resource" else block.partition(b"\r\n\r\n")[0]
     status, mime = _STATUS.match(said), _TYPE.search(said)
     fields = {
         "url": headers["WARC-Target-URI"],
@@ -257,16 +259,30 @@ def index_line(member: PackedRecord, file_name: str) -> bytes | None:
 
 
 def surt(url: str) -> str:
-    """The key that an index is sorted by: the host from its end on, then path and sorted query."""
-    try:
-        parts = urlsplit(url)
-        host, port = _WWW.sub("", (parts.hostname or "").lower()), parts.port
-    except ValueError:
+    """The key that pywb looks up: the host from its end on, then path and sorted query."""
+    found = _URL.match(url.lower())
+    if found is None:
         return url.lower()
-    if not host:
-        return url.lower()
-    if not _ADDRESS.fullmatch(host):
-        host = ",".join(reversed(host.split(".")))
-    place = host if port in (None, {"http": 80, "https": 443}.get(parts.scheme)) else f"{host}:{port}"
-    query = "&".join(sorted(parts.query.split("&")))
-    return f"{place}){parts.path or '/'}{'?' if query else ''}{query}".lower()
+    scheme, host, port, path, query = found.groups("")
+    place = ",".join(reversed(host.replace("..", ".").strip(".[]").split(".")))
+    if port and (scheme, port) not in (("http", "80"), ("https", "443")):
+        place += f":{port}"
+    segments: list[str] = []
+    for segment in _bare(path).split("/")[1:]:
+        if segment == ".." and segments:
+            segments.pop()
+        elif segment != ".":
+            segments.append(segment)
+    path, query = _SESSION_SEGMENT.sub("", "/" + "/".join(filter(None, segments))), _bare(query)
+    for session in _SESSION_ARGUMENTS:
+        query = session.sub(r"\1\2", query)
+    query = "&".join(sorted(query.split("&"), key=lambda argument: argument.partition("=")))
+    return f"{place}){path}{'?' if query else ''}{query}"
+
+
+def _bare(part: str) -> str:
+    """In lower case, without escapes that a key does not have."""
+    found = unquote_to_bytes(part)
+    while found != (bare := unquote_to_bytes(found)):
+        found = bare
+    return quote(found, safe=_KEY_SIGNS).lower()

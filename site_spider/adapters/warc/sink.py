@@ -27,7 +27,7 @@ from socket import gethostname
 from typing import Any, BinaryIO, Final, Self
 
 from site_spider import runtime
-from site_spider.adapters.files import DatabaseFile, FileSink, private_folder
+from site_spider.adapters.files import DatabaseFile, FileSink, inode_of, private_folder
 from site_spider.adapters.warc.records import (
     Earlier,
     PackedRecord,
@@ -142,7 +142,7 @@ class WarcFiles:
             return self._repeats.find(record.key, url, digest)
 
         try:
-            made = records_of(record, runtime.time(), _new_id, earlier)
+            made = records_of(record, runtime.time(), runtime.uuid4, earlier)
         except SinkRejected as error:
             return Verdict(Answer.REJECTED, str(error))
         packed = [one.packed() for one in made]
@@ -179,7 +179,7 @@ class WarcFiles:
             return
         self._file, self._end, self._synced = file, 0, 0
         info = {"software": "site_spider", "hostname": self._host, "isPartOf": self._prefix}
-        record = warcinfo(name, info, date_of(runtime.time()), _new_id)
+        record = warcinfo(name, info, date_of(runtime.time()), runtime.uuid4)
         self._append(record, record.packed(), "")
         _sync_folder(self._folder)
 
@@ -190,11 +190,11 @@ class WarcFiles:
 
     def _sync(self) -> None:
         """What was written is on the disk, and known to be."""
-        if self._file is None or self._end == self._synced:
+        if self._file is None:
             return
         os.fsync(self._file.fileno())
-        if os.fstat(self._file.fileno()).st_nlink == 0:  # what went into it is lost, without an error
-            raise FileNotFoundError(f"{self._path.name} was removed while it was written")
+        if not _is_at(self._path, self._file):
+            raise FileNotFoundError(f"{self._path.name} was removed or moved while it was written")
         self._synced = self._end
         fresh, self._fresh = self._fresh, []
         self._index.add(line for line, _ in fresh if line)
@@ -211,16 +211,13 @@ class WarcFiles:
     def _take_back(self) -> None:
         """Cut the file to what is known of it."""
         self._fresh = []
-        try:
-            if self._file is None or os.fstat(self._file.fileno()).st_nlink == 0:
-                raise FileNotFoundError
-            self._file.seek(self._synced)
-            self._file.truncate()
-            self._end = self._synced
-        except OSError:
-            self._abandon()
-        if self._end == 0:
-            self._abandon()  # without its first record; it is mended when the next one is begun
+        with suppress(OSError):
+            if self._file is not None:
+                self._end = self._file.seek(self._synced)
+                self._file.truncate()
+                if self._end and _is_at(self._path, self._file):
+                    return
+        self._abandon()  # it is mended when the next one is begun
 
     def _abandon(self) -> None:
         file, self._file = self._file, None
@@ -358,16 +355,14 @@ class KnownPayloads(DatabaseFile):
         except SinkUnavailable as error:
             if not self._has_failed:
                 self._has_failed = True
-                said = error.__cause__
-                logger.warning("%s cannot be used, so repeats are written in full: %s", self.path, said)
+                logger.warning("%s cannot be used, so repeats are written in full: %s", self.path, error.__cause__)
 
 
 def page_in(record: WarcRecord, key: str) -> Page | None:
     """What is kept of a record; None for one that no other can refer to."""
-    headers = record.headers
-    if headers["WARC-Type"] != "response" or "WARC-Truncated" in headers:
+    if not record.has_payload:
         return None
-    url, *rest = (headers[f"WARC-{name}"] for name in ("Target-URI", "Payload-Digest", "Record-ID", "Date"))
+    url, *rest = (record.headers[f"WARC-{name}"] for name in ("Target-URI", "Payload-Digest", "Record-ID", "Date"))
     return (_page(key, url), *rest)
 
 
@@ -375,8 +370,9 @@ def _page(key: str, url: str) -> bytes:
     return blake2b(f"{key}\0{url}".encode("utf-8", "replace"), digest_size=16).digest()
 
 
-def _new_id() -> str:
-    return str(runtime.uuid4())
+def _is_at(path: Path, file: BinaryIO) -> bool:
+    """Whether what goes into the file is found there: neither it nor its folder was removed or moved."""
+    return inode_of(path) == os.fstat(file.fileno()).st_ino
 
 
 def _index_path(path: Path) -> Path:

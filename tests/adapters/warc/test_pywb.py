@@ -22,7 +22,8 @@ from tests.acceptance.pip import pip
 from tests.adapters.raw_server import Asked, answering
 from tests.adapters.warc.test_crawl import HEAD, crawler, wait
 from tests.adapters.warc.test_crawl import page as answer
-from tests.adapters.warc.test_sink import files, written
+from tests.adapters.warc.test_records import KEYS
+from tests.adapters.warc.test_sink import written
 from tests.console.conftest import browser
 from tests.in_process.engine import lag, produce, settings_for
 
@@ -36,18 +37,20 @@ ANSWERS = {
     "/packed": answer(PACKED, gzip.compress(b"<p id=said></p><script src=/script></script>", mtime=0)),
     "/script": answer(b"Content-Type: text/javascript\r\n", SCRIPT),
     "/chunks": HEAD + HTML + b"Transfer-Encoding: chunked\r\n\r\n" + CHUNKS,
-    "/again": answer(HTML, b"<p>archived twice"),
+    "/again/": answer(HTML, b"<p>archived twice"),
+    "/same?B=1&a=%7E": answer(HTML + b"ETag: x\r\n", b"<p>not modified since"),
 }
-TOOLS = {"manager": "pywb.manager.manager:main", "wayback": "pywb.apps.cli:wayback"}
 
 
 def answer_to(asked: Asked) -> bytes:
+    if "if-none-match" in asked.headers:
+        return HEAD.replace(b"200 OK", b"304 Not Modified") + b"\r\n"
     return ANSWERS.get(asked.path, answer(b"", b"", b"404 Gone"))
 
 
 def crawl(folder: Path, urls: list[str]) -> None:
     log = parts.seed_log(settings_for(folder))
-    produce(log, "seeds", [{"url": url, "meta": {"NotExtract": True}} for url in urls])
+    produce(log, "seeds", [{"url": url, "if_changed": True, "meta": {"NotExtract": True}} for url in urls])
     with crawler(folder) as process:
         wait(lambda: lag(log) == 0, process)
         process.send_signal(signal.SIGTERM)
@@ -55,27 +58,28 @@ def crawl(folder: Path, urls: list[str]) -> None:
 
 
 class Pywb:
-    """In a folder of its own, where its packages meet none of ours."""
+    """In a folder of its own, where its packages meet none of ours. It replays our files by our indices."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         pip("install", "--target", str(folder / "packages"), "pywb==2.10.0")
         self._environment = {**os.environ, "PYTHONPATH": str(folder / "packages")}
+        paths = "{index_paths: ./warc, archive_paths: ./warc/}"
+        (folder / "config.yaml").write_text(f"collections: {{crawl: {paths}}}\n", encoding="utf-8")
 
-    def _command(self, tool: str, *arguments: str) -> list[str]:
-        module, _, name = TOOLS[tool].partition(":")
-        return [sys.executable, "-c", f"from {module} import {name}; {name}()", *arguments]
-
-    def manage(self, *arguments: str) -> None:
-        command = self._command("manager", *arguments)
-        subprocess.run(command, cwd=self.folder, env=self._environment, check=True, timeout=300)
+    def keys(self, urls: list[str]) -> list[str]:
+        """What it looks up for them."""
+        source = "import sys; from pywb.utils.canonicalize import canonicalize; print(*map(canonicalize, sys.argv[1:]))"
+        command = [sys.executable, "-c", source, *urls]
+        return subprocess.check_output(command, env=self._environment, text=True, timeout=300).split()
 
     @contextmanager
     def serving(self) -> Iterator[str]:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = str(free.getsockname()[1])
-        command = self._command("wayback", "--port", port, "--bind", "127.0.0.1")
+        source = "from pywb.apps.cli import wayback; wayback()"
+        command = [sys.executable, "-c", source, "--port", port, "--bind", "127.0.0.1"]
         with subprocess.Popen(command, cwd=self.folder, env=self._environment) as process:
             try:
                 address, until = f"http://127.0.0.1:{port}/", time.monotonic() + 300
@@ -97,22 +101,23 @@ def is_up(address: str) -> bool:
 
 
 @pytest.mark.nightly
-def test_three_pages_of_an_archive_are_replayed_in_a_browser(tmp_path: Path, browser: Any) -> None:
-    """Packed and with a script, in chunks, and one whose last capture is a revisit; the site is gone."""
+def test_pages_of_an_archive_are_replayed_in_a_browser(tmp_path: Path, browser: Any) -> None:
+    """Packed and with a script, in chunks, and two that were the same later; the site is gone."""
     with answering(answer_to) as site:
         crawl(tmp_path, [site + path for path in ANSWERS])
-        crawl(tmp_path, [f"{site}/again"])
-    assert len(written(tmp_path, "revisit")) == 1
+        crawl(tmp_path, [site + path for path in ANSWERS if path.startswith(("/again", "/same"))])
+    profiles = sorted(one.headers["WARC-Profile"].rpartition("/")[2] for one in written(tmp_path, "revisit"))
+    assert profiles == ["identical-payload-digest", "server-not-modified"]
     pywb = Pywb(tmp_path)
-    pywb.manage("init", "crawl")
-    pywb.manage("add", "crawl", *map(str, files(tmp_path, "*.warc.gz")))
+    assert pywb.keys([*KEYS]) == [*KEYS.values()]
     with pywb.serving() as address:
         page = browser.new_page()
         page.set_default_timeout(300_000)
         for path, said in (
             ("/packed", "the script of the archive ran"),
             ("/chunks", "joined from chunks"),
-            ("/again", "archived twice"),
+            ("/again/", "archived twice"),
+            ("/same?B=1&a=%7E", "not modified since"),
         ):
             page.goto(f"{address}crawl/{site}{path}")  # which shows it in a frame
             page.frame_locator("iframe").locator("body", has_text=said).wait_for()

@@ -149,19 +149,26 @@ def test_the_index_has_pages_only() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("url", "key"),
-    [
-        ("http://www.Example.com/Path?b=2&a=1", "com,example)/path?a=1&b=2"),
-        ("https://example.com:443", "com,example)/"),
-        ("http://example.com:80/", "com,example)/"),
-        ("https://example.com:444/", "com,example:444)/"),
-        ("http://192.0.2.1/", "192.0.2.1)/"),
-        ("http://[::1]:8/", "::1:8)/"),
-        ("http://[broken/", "http://[broken/"),
-        ("urn:x-url-id:a", "urn:x-url-id:a"),
-    ],
-)
+KEYS = {
+    "http://www.Example.com/Path?b=2&a=1": "com,example)/path?a=1&b=2",
+    "https://example.com:443": "com,example)/",
+    "http://example.com:80/": "com,example)/",
+    "https://example.com:444/": "com,example:444)/",
+    "http://192.0.2.1:81/": "1,2,0,192:81)/",
+    "http://[::1]:8/": "::1:8)/",
+    "urn:x-url-id:a": "urn:x-url-id:a",
+    "http://example.com./dir/": "com,example)/dir",
+    "http://example.com/?B=1&a=2&a-b&": "com,example)/?&a=2&a-b&b=1",
+    "http://example.com/%7Ea%2Fb%2523%c3%A9%20c?d%26b=%2B": "com,example)/~a/b%23%c3%a9%20c?b=+&d",
+    "http://example.com/../a//./b/c/../": "com,example)/../a/b",
+    f"http://example.com/?a&PHPSESSID={'0A' * 16}&b": "com,example)/?a&b",
+    "http://example.com/?CFID=1&CFTOKEN=2&a": "com,example)/?a",
+    f"http://example.com/?jsessionid={'0A' * 16}&ASPSESSIONID{'A' * 8}={'B' * 24}": "com,example)/",
+    f"http://example.com/(S({'a1' * 12}))/a.aspx": "com,example)/a.aspx",
+}
+
+
+@pytest.mark.parametrize(("url", "key"), [*KEYS.items(), ("http://[broken/", "http://[broken/")])
 def test_keys_of_the_index(url: str, key: str) -> None:
     assert surt(url) == key
 
@@ -176,3 +183,4 @@ def test_a_page_that_is_what_it_was_is_a_visit_without_a_payload() -> None:
     assert "WARC-Payload-Digest" not in headers
     assert "WARC-Refers-To" not in headers  # nothing is known of an answer with a body
     assert whole[0].block == (head,)
+    assert index_line(PackedRecord(0, 9, whole[0].beginning), "a") is None

@@ -98,6 +98,7 @@ def assert_indexed(path: Path) -> None:
         assert f"WARC-Target-URI: {fields['url']}\r\n" in member
         found.append(begin)
     listed = [one for one in records_of(path) if one.kind in ("response", "revisit", "resource")]
+    listed = [one for one in listed if not one.headers.get("WARC-Profile", "").endswith("/server-not-modified")]
     assert len(set(found)) == len(found) == len(listed)
 
 
@@ -136,10 +137,13 @@ def test_the_same_payload_of_the_same_page_is_a_revisit(tmp_path: Path) -> None:
 
 
 def test_an_answer_not_modified_refers_to_the_payload_of_the_page(tmp_path: Path) -> None:
-    same = replace(record("a", b"").exchanges[0], head=b"HTTP/1.1 304 Not Modified\r\n\r\n", body=b"")
-    write(tmp_path, [record("a"), record("b")])
+    """Which an answer to HEAD is not, though it came later."""
+    (got,) = record("a").exchanges
+    same = replace(got, head=b"HTTP/1.1 304 Not Modified\r\n\r\n", body=b"")
+    head = replace(got, request=got.request.replace(b"GET", b"HEAD"), body=b"")
+    write(tmp_path, [record("a"), record("b")], [replace(record("a"), exchanges=[head])])
     write(tmp_path, [replace(record("a"), exchanges=[same])])
-    (original,), (revisit,) = written(tmp_path, "response", "a"), written(tmp_path, "revisit")
+    (original, _), (revisit,) = written(tmp_path, "response", "a"), written(tmp_path, "revisit")
     assert revisit.headers["WARC-Profile"].endswith("/revisit/server-not-modified")
     assert revisit.headers["WARC-Refers-To"] == original.headers["WARC-Record-ID"]
     assert revisit.headers["WARC-Refers-To-Target-URI"] == original.headers["WARC-Target-URI"]
@@ -257,9 +261,18 @@ def removed_file(folder: Path, _patched: pytest.MonkeyPatch) -> None:
     files(folder)[0].unlink()
 
 
+def moved_folder(folder: Path, _patched: pytest.MonkeyPatch) -> None:
+    (folder / "warc").rename(folder / "old")
+
+
+@pytest.mark.parametrize("max_bytes", [1, 10**9])  # with 1 the next file is due, too
 @pytest.mark.parametrize(
     ("trouble", "said", "kept"),
-    [(full_disk, r"SITE_WARC_DIR.*No space left", {"a", "b"}), (removed_file, "was removed", {"b"})],
+    [
+        (full_disk, r"SITE_WARC_DIR.*No space left", {"a", "b"}),
+        (removed_file, "was removed", {"b"}),
+        (moved_folder, "or moved", {"b"}),
+    ],
 )
 def test_a_file_that_cannot_be_written_is_an_outage_and_leaves_valid_files(
     tmp_path: Path,
@@ -267,11 +280,12 @@ def test_a_file_that_cannot_be_written_is_an_outage_and_leaves_valid_files(
     trouble: Callable[[Path, pytest.MonkeyPatch], None],
     said: str,
     kept: set[str],
+    max_bytes: int,
 ) -> None:
     """The error names the setting; the batch that is tried again later is there once."""
 
     async def scenario() -> None:
-        sink = sink_in(tmp_path)
+        sink = sink_in(tmp_path, SITE_WARC_MAX_BYTES=max_bytes)
         await sink.open()
         await sink.write([record("a")])
         with monkeypatch.context() as patched:
@@ -284,6 +298,9 @@ def test_a_file_that_cannot_be_written_is_an_outage_and_leaves_valid_files(
     asyncio.run(scenario())
     assert keys(tmp_path) == kept
     assert len(written(tmp_path, "response", "b")) == len(written(tmp_path, "metadata", "b")) == 1
+    assert "b" not in [
+        one.headers.get("Site-Url-Id") for path in tmp_path.glob("old/*.open") for one in records_of(path)
+    ]
     assert_valid(tmp_path)
 
 
