@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from lxml import etree
 
 from site_spider.page.decode import python_codec
+from site_spider.page.directives import forbids
 from site_spider.page.links import MAX_LINKS, LinkBase, link_slices, trimmed
 from site_spider.sources import model
 from site_spider.sources.model import (
@@ -241,7 +242,10 @@ _ASSIGNED = re.compile(
 )
 
 _inner_text = etree.XPath("string()", smart_strings=False)
-_hrefs = etree.XPath("descendant-or-self::a/@href | descendant-or-self::area/@href", smart_strings=False)
+_NOFOLLOW = "contains(concat(' ', normalize-space(translate(@rel, 'NOFLW', 'noflw')), ' '), ' nofollow ')"
+_marked = etree.XPath(f"//*[{_NOFOLLOW}]/@href", smart_strings=False)
+_LINKS = f"descendant-or-self::*[self::a or self::area][$marked or not({_NOFOLLOW})]/@href"
+_hrefs = etree.XPath(_LINKS, smart_strings=False)
 _bases = etree.XPath("//base/@href", smart_strings=False)
 
 
@@ -269,7 +273,7 @@ class SourcePage:
         self.url = url
         self.text = sound(text[:MAX_PAGE_CHARS])
         self._encoding = encoding
-        self._follow_nofollow = follow_nofollow
+        self.follow_nofollow = follow_nofollow
 
     @cached_property
     def root(self) -> Any:
@@ -304,9 +308,27 @@ class SourcePage:
     @cached_property
     def links(self) -> list[str]:
         """All that it links to."""
-        follow = self._follow_nofollow
+        follow = self.follow_nofollow
         slices = link_slices(self.text, self.url, encoding=self._encoding, follow_nofollow=follow)
         return [*chain.from_iterable(slices)]
+
+    @cached_property
+    def nofollow(self) -> set[str] | None:
+        """Links as written that are nofollow wherever they stand; None: a meta tag says so of all."""
+        if self.follow_nofollow:
+            return set()
+        robots = (meta for meta in self.root.iter("meta") if meta.get("name", "").strip().lower() == "robots")
+        is_closed = forbids([meta.get("content", "").lower().replace(",", " ") for meta in robots], "nofollow")
+        return None if is_closed else {*_marked(self.root)} - {*_hrefs(self.root, marked=False)}
+
+    def hrefs(self, selected: Any) -> list[str]:
+        """The links inside of what was selected, or that it is itself, but for nofollow ones."""
+        if self.nofollow is None:
+            return []
+        if isinstance(selected, str):
+            return [] if selected in self.nofollow else [selected]
+        is_tag = isinstance(getattr(selected, "tag", None), str)  # not so of a comment
+        return _hrefs(selected, marked=self.follow_nofollow) if is_tag else []
 
 
 class Scripts:
@@ -512,27 +534,19 @@ def _links(source: Source, page: SourcePage, notes: _Notes) -> Iterator[FoundLin
                 seen.add(url)
                 yield FoundLink(url, number)
     if source.pagination is not None:
-        for url in _joined(_selected(source.pagination, page, None, notes.of("pagination")), page)[:1]:
+        for url in _joined(source.pagination, page, notes.of("pagination"))[:1]:
             if url != page.url:
                 yield FoundLink(url, NEXT_PAGE)
 
 
 def _met(rule: LinkRule, page: SourcePage, note: Callable[[str], None]) -> Iterator[str]:
     selection = None if rule.css is None else Selection.model_validate({"css": rule.css})
-    urls = page.links if selection is None else _joined(_selected(selection, page, None, note), page)
-    yield from filter(rule.takes, urls)
+    yield from filter(rule.takes, page.links if selection is None else _joined(selection, page, note))
 
 
-def _joined(selected: Iterable[Any], page: SourcePage) -> list[str]:
-    """The links inside of what was selected, or that it is itself."""
-    written: dict[str, None] = {}
-    for one in selected:
-        if etree.iselement(one):
-            hrefs = _hrefs(one) if isinstance(one.tag, str) else ()
-        else:
-            hrefs = [one] if isinstance(one, str) else ()
-        for href in hrefs:
-            if len(written) >= MAX_LINKS:
-                break
-            written[href] = None
-    return list(dict.fromkeys(url for href in written if (url := absolute(href, page.base))))
+def _joined(selection: Selection, page: SourcePage, note: Callable[[str], None]) -> list[str]:
+    """The links that are selected. JSON pages have no marks of HTML."""
+    hrefs = page.hrefs if selection.jmespath is None else lambda one: [one] if isinstance(one, str) else []
+    written = dict.fromkeys(chain.from_iterable(map(hrefs, _selected(selection, page, None, note))))
+    urls = (absolute(href, page.base) for href in islice(written, MAX_LINKS))
+    return list(dict.fromkeys(url for url in urls if url))
