@@ -8,7 +8,7 @@ import os
 import sys
 import textwrap
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import ClassVar, NoReturn
@@ -240,6 +240,18 @@ def trial(module: str) -> type[ScrapyCommand]:
     """The class of a module that is named after a command of Scrapy."""
     scrapys = import_module(f"scrapy.commands.{module.rpartition('.')[2]}").Command
     return type("Command", (Trial, scrapys), {"__module__": module, "__doc__": Trial.__doc__})
+
+
+def checked(read: Callable[[object], object]) -> Callable[[str], object]:
+    """As a type of argparse, which names the option."""
+
+    def value_of(text: str) -> object:
+        try:
+            return read(text)
+        except SiteSpiderError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return value_of
 
 
 def above_zero(text: str) -> int:

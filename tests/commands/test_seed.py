@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pty
+import re
 import sys
 import termios
 from pathlib import Path
@@ -80,6 +81,14 @@ def test_a_mistyped_option_is_refused(project: Project) -> None:
     ran = project.scrapy("seed", "--taks-id", "job", stdin="http://a.test/")
     assert ran.returncode == 2
     assert "unknown option --taks-id" in ran.stderr
+    assert not project.data.exists()
+
+
+@pytest.mark.parametrize(("task_id", "said"), [("", "empty"), ("é" * 257, "longer"), ("a\x1f", "control character")])
+def test_a_task_id_that_is_none_is_refused_before_anything_is_sent(project: Project, task_id: str, said: str) -> None:
+    ran = project.scrapy("seed", "--task-id", task_id, stdin="http://a.test/")
+    assert ran.returncode == 2
+    assert re.search(f"argument --task-id: .*{said}", ran.stderr)
     assert not project.data.exists()
 
 
