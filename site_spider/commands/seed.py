@@ -137,6 +137,7 @@ class Command(SiteCommand):
     """Reads lines, complains about bad ones, says at the end how many were produced."""
 
     max_arguments = 1
+    takes_files = True
     usage = "[options] [FILE|-]"
     summary = "Produce a seed for each line of a file"
     description = (

@@ -52,6 +52,7 @@ class SiteCommand(ScrapyCommand):
     requires_crawler_process = False
     default_settings: ClassVar[dict[str, object]] = {"LOG_FORMAT": "%(levelname)s: %(message)s"}
     max_arguments = 0
+    takes_files = False  # as its arguments
     usage = "[options]"  # behind the name of the command
     summary = ""  # of `scrapy --help`
     description = ""  # of --help
@@ -87,6 +88,8 @@ class SiteCommand(ScrapyCommand):
         super().add_options(parser)
         said = f"{self.spider_help}, with the settings of its custom_settings (default: {DEFAULT_SPIDER})"
         parser.add_argument("--spider", metavar="NAME", help=said)
+        for kind, read in ((None, _utf8), (str, _utf8), ("file", str)):  # a file's name may be of any bytes
+            parser.register("type", kind, read)
         parser.formatter_class = _HelpFormatter
         if self.examples:
             parser.epilog = "Examples:\n" + textwrap.indent(textwrap.dedent(self.examples).strip(), "  ")
@@ -95,6 +98,9 @@ class SiteCommand(ScrapyCommand):
         """As Scrapy asks; refuses what is not known, adds custom_settings and the environment."""
         escape_logs_and_tracebacks()
         _refuse_unknown(args, self.max_arguments)
+        odd = [] if self.takes_files else [arg for arg in args if not _is_utf8(arg)]
+        if odd:
+            raise UsageError(f"{odd[0]!r} is not UTF-8", print_help=False)
         super().process_options(args, opts)
         if not opts.loglevel:
             self.options.set("LOG_LEVEL", "WARNING", priority="spider")
@@ -254,8 +260,11 @@ def checked(read: Callable[[object], object]) -> Callable[[str], object]:
     return value_of
 
 
-def above_zero(text: str) -> int:
-    """For options. Raises ArgumentTypeError."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
-    return int(text)
+def _is_utf8(text: str) -> bool:
+    return text == text.encode("utf-8", "replace").decode()
+
+
+def _utf8(text: str) -> str:
+    if not _is_utf8(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not UTF-8")
+    return text

@@ -38,6 +38,7 @@ class Command(SiteCommand):
     """Changes nothing: no seed is taken, and nothing is written."""
 
     max_arguments = 3
+    takes_files = True
     usage = "list | check FILE [URL or saved page] [options]"
     summary = "List sources, or check what one follows and extracts"
     description = (

@@ -104,7 +104,7 @@ class Command(SiteCommand):
         super().add_options(parser)
         parser.add_argument("--json", action="store_true", help="one JSON object a line instead of text")
         parser.add_argument("--new", action="store_true", help="accept an id that nobody knows yet")
-        parser.add_argument("--file", metavar="FILE", help="start: fields of the task as YAML or JSON")
+        parser.add_argument("--file", metavar="FILE", type="file", help="start: fields of the task as YAML or JSON")
         for option, (name, kind, metavar, text) in _OPTIONS.items():
             parser.add_argument(option, dest=name, type=kind, metavar=metavar, help=f"start: {text}")
         for name, text in _PATTERNS.items():

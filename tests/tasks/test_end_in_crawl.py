@@ -300,7 +300,7 @@ def test_a_seed_producer_waits_while_too_many_messages_or_seeds_of_its_task_wait
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"closes_task": True}, {"max_lag": 0}, {"max_task_lag": 3}, {"task_id": ""}, {"task_id": "\x1f"}]
+    "wrong", [{"closes_task": True}, {"max_lag": 0}, {"max_task_lag": 3}, {"task_id": ""}, {"task_id": "\udcff"}]
 )
 def test_a_seed_producer_names_what_does_not_fit(tmp_path: Path, wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=next(iter(wrong))):
