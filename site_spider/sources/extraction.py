@@ -356,11 +356,14 @@ class Scripts:
         waiting = [value]
         while waiting:
             one = waiting.pop()
-            graph = one.get("@graph") if isinstance(one, dict) else one
-            if isinstance(graph, list):
-                waiting += reversed(graph)
+            if isinstance(one, list):
+                waiting += reversed(one)
+            elif isinstance(one, dict) and isinstance(graph := one.get("@graph"), list | dict):
+                waiting.append(graph)
+                if one.keys() - {"@context", "@id", "@graph"}:
+                    self.linked.append({key: value for key, value in one.items() if key != "@graph"})
             elif one is not None:
-                self.linked.append(graph if isinstance(graph, dict) else one)
+                self.linked.append(one)
 
     def _read(self, text: str, what: str) -> Any:
         match = _WRAPPED.fullmatch(text)

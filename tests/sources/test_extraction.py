@@ -348,6 +348,13 @@ def test_json_in_scripts_is_selected_and_what_is_malformed_is_a_note(wanted: Any
     assert "what is assigned to x in a script is no JSON" in notes
 
 
+def test_an_object_of_json_ld_with_a_graph_and_fields_of_its_own_is_one_too() -> None:
+    graph = '{"@context": "", "@id": "x", "@graph": {"name": 1}}, {"name": "in"}'
+    page = f'<script type="application/ld+json">{{"@type": "P", "name": "outer", "@graph": [{graph}]}}</script>'
+    item, _ = fields(page, value={"jsonld": "@", "list": True, "type": "any"})
+    assert item["value"] == [{"@type": "P", "name": "outer"}, {"name": 1}, {"name": "in"}]
+
+
 def test_objects_of_json_ld_are_items_of_their_own_and_links() -> None:
     body = """
 items: [{each: {jsonld: "[?name]"}, fields: {name: {jmespath: name}, page: {css: h1}}}]
