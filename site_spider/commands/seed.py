@@ -14,6 +14,7 @@ from typing import BinaryIO, NamedTuple, NoReturn
 
 from tqdm import tqdm
 
+from site_spider.commands.output import number
 from site_spider.commands.site_command import EXIT_FAILED, SiteCommand, checked
 from site_spider.contracts.seed_log import MessagePlace, Producer, SeedLog
 from site_spider.errors import LogUnavailable, SeedError, SinkRejected
@@ -257,10 +258,8 @@ class _Lag(NamedTuple):
 
 
 def _lag(text: str) -> _Lag:
-    number = text.removeprefix("task:")
-    if not number.isdecimal() or int(number) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0, nor one behind task:")
-    return _Lag(group=int(number)) if number == text else _Lag(task=int(number))
+    most = number(text.removeprefix("task:"))
+    return _Lag(task=most) if text.startswith("task:") else _Lag(group=most)
 
 
 def _say(line: str) -> None:

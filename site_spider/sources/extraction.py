@@ -24,17 +24,7 @@ from site_spider.page.decode import python_codec
 from site_spider.page.directives import forbids
 from site_spider.page.links import MAX_LINKS, LinkBase, link_slices, trimmed
 from site_spider.sources import model
-from site_spider.sources.model import (
-    ItemField,
-    ItemRule,
-    LinkRule,
-    Selection,
-    Source,
-    ValueStep,
-    any_matches,
-    compiled,
-    sound,
-)
+from site_spider.sources.model import ItemField, ItemRule, Selection, Source, ValueStep, any_matches, compiled, sound
 from site_spider.sources.model import found as found_in
 
 # --- What becomes of the values that a field finds: post-processing, and the field's type. Pure ----------
@@ -57,7 +47,10 @@ def processed(field: ItemField, values: Iterable[Any], base: LinkBase, note: Cal
     """The values after all steps and with the field's type; what does not fit is noted and left out."""
     found = list(values)
     for step in field.then:
-        found = [_joined_values(step, found)] if step.name == "join" and found else _kept(step, found, base, note)
+        if step.name == "join" and found:
+            found = [cut((" " if step.join is None else step.join).join(map(text_of, found)))]
+        else:
+            found = _kept(step, found, base, note)
     return list(_each(_TYPES[field.type], found, note))
 
 
@@ -91,11 +84,6 @@ def _is_deeper(value: dict[str, Any] | list[Any], most: int) -> bool:
     return True
 
 
-def _joined_values(step: ValueStep, values: list[Any]) -> str:
-    between = " " if step.join is None else step.join
-    return cut(between.join(map(text_of, values)))
-
-
 def _kept(step: ValueStep, values: list[Any], base: LinkBase, note: Callable[[str], None]) -> list[Any]:
     if step.name == "absolute_url":
         return [url for value in values if (url := absolute(text_of(value), base))]
@@ -126,10 +114,6 @@ def text_of(value: Any) -> str:
 def cut(text: str) -> str:
     """At most MAX_TEXT_CHARS, and nothing that UTF-8 cannot hold."""
     return sound(text[:MAX_TEXT_CHARS])
-
-
-def _strip(value: Any, step: ValueStep) -> Any:  # noqa: ARG001 - as the other steps
-    return value.strip() if isinstance(value, str) else value
 
 
 def _number(value: Any, step: ValueStep) -> float | int:
@@ -168,7 +152,11 @@ def _usual_date(text: str) -> datetime:
         return parsedate_to_datetime(text)
 
 
-_STEPS: dict[str, Callable[[Any, ValueStep], Any]] = {"strip": _strip, "number": _number, "date": _date}
+_STEPS: dict[str, Callable[[Any, ValueStep], Any]] = {
+    "strip": lambda value, _: value.strip() if isinstance(value, str) else value,
+    "number": _number,
+    "date": _date,
+}
 
 
 def _integer_of(value: Any) -> int:
@@ -208,16 +196,12 @@ def _boolean(value: Any) -> bool:
     return _WORDS[word]
 
 
-def _any(value: Any) -> Any:
-    return cut(value) if isinstance(value, str) else value
-
-
 _TYPES: dict[str, Callable[[Any], Any]] = {
     "text": lambda value: cut(text_of(value)),
     "integer": _integer_of,
     "number": _real,
     "boolean": _boolean,
-    "any": _any,
+    "any": lambda value: cut(value) if isinstance(value, str) else value,
 }
 
 
@@ -507,15 +491,11 @@ def _evaluated(selection: Selection, page: SourcePage, context: Any) -> Any:
 def _texts(values: Iterable[Any]) -> list[Any]:
     """An element counts as its text; blank texts do not count."""
     texts = (_inner(value) if etree.iselement(value) else value for value in values)
-    return [cut(text) if isinstance(text, str) else text for text in texts if not _is_blank(text)]
+    return [cut(text) if isinstance(text, str) else text for text in texts if not isinstance(text, str) or text.strip()]
 
 
 def _inner(element: Any) -> str:
     return _inner_text(element) if isinstance(element.tag, str) else element.text or ""  # of a comment
-
-
-def _is_blank(value: Any) -> bool:
-    return isinstance(value, str) and not value.strip()
 
 
 def _source_text(page: SourcePage, context: Any) -> str:
@@ -532,7 +512,9 @@ def _source_text(page: SourcePage, context: Any) -> str:
 def _links(source: Source, page: SourcePage, notes: _Notes) -> Iterator[FoundLink]:
     seen: set[str] = {page.url}
     for number, rule in enumerate(source.follow or ()):
-        for url in _met(rule, page, notes.of(f"follow.{number}")):
+        selection = None if rule.css is None else Selection.model_validate({"css": rule.css})
+        urls = page.links if selection is None else _joined(selection, page, notes.of(f"follow.{number}"))
+        for url in filter(rule.takes, urls):
             if url not in seen and len(seen) <= MAX_LINKS:
                 seen.add(url)
                 yield FoundLink(url, number)
@@ -540,11 +522,6 @@ def _links(source: Source, page: SourcePage, notes: _Notes) -> Iterator[FoundLin
         for url in _joined(source.pagination, page, notes.of("pagination"))[:1]:
             if url != page.url:
                 yield FoundLink(url, NEXT_PAGE)
-
-
-def _met(rule: LinkRule, page: SourcePage, note: Callable[[str], None]) -> Iterator[str]:
-    selection = None if rule.css is None else Selection.model_validate({"css": rule.css})
-    yield from filter(rule.takes, page.links if selection is None else _joined(selection, page, note))
 
 
 def _joined(selection: Selection, page: SourcePage, note: Callable[[str], None]) -> list[str]:

@@ -31,6 +31,7 @@ OURS = {
 OTHERS = {"crawl", "genspider", "settings", "version"}  # crawl: see test_crawl; the others use no setting
 SHARED = {"__init__", "output", "site_command"}
 ODD = [f"results --status {'9' * 23}", f"results --limit {'9' * 5_000}", "items --limit -1", "demo --port 99999"]
+ODD += ("seed --task-id ", f"seed --task-id {'é' * 257}", "seed --task-id a\x1f", "seed --max-lag task:0")
 ODD += (f"{line} \udcff" for line in ("results --url-id", "recrawl --host", "progress --topic", "seed --task-id"))
 ODD += (f"task {words} \udcff" for words in ("start t --scope", "start t --deny", "show"))
 
@@ -104,9 +105,9 @@ def test_a_store_that_cannot_be_read_ends_what_uses_it(
 
 @pytest.mark.parametrize("line", ODD)
 def test_an_odd_value_is_refused_with_the_name_of_its_option(project: Project, line: str) -> None:
-    ran = project.within(*line.split())
+    ran = project.within(*line.split(" "))
     assert (ran.returncode, ran.stdout) == (2, "")
-    assert line.split()[-2] in ran.stderr
+    assert line.split(" ")[-2] in ran.stderr
     assert not project.data.exists()
 
 

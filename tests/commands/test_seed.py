@@ -83,13 +83,6 @@ def test_a_mistyped_option_is_refused(project: Project) -> None:
     assert not project.data.exists()
 
 
-@pytest.mark.parametrize("task_id", ["", "é" * 257, "a\x1f"])
-def test_a_task_id_that_is_none_is_refused_before_anything_is_sent(project: Project, task_id: str) -> None:
-    ran = project.scrapy("seed", "--task-id", task_id, stdin="http://a.test/")
-    assert (ran.returncode, "argument --task-id: the id: " in ran.stderr) == (2, True)
-    assert not project.data.exists()
-
-
 def test_a_data_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     """The setting, its value and what is wrong, in one line."""
     blocked = tmp_path / "file"
