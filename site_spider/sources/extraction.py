@@ -227,7 +227,7 @@ _ASSIGNED = re.compile(
 
 _inner_text = etree.XPath("string()", smart_strings=False)
 _NOFOLLOW = "contains(concat(' ', normalize-space(translate(@rel, 'NOFLW', 'noflw')), ' '), ' nofollow ')"
-_marked = etree.XPath(f"//*[{_NOFOLLOW}]/@href", smart_strings=False)
+_marked = etree.XPath(f"//*[@rel][{_NOFOLLOW}]/@href", smart_strings=False)
 _LINKS = f"descendant-or-self::*[self::a or self::area][$marked or not({_NOFOLLOW})]/@href"
 _hrefs = etree.XPath(_LINKS, smart_strings=False)
 _bases = etree.XPath("//base/@href", smart_strings=False)
@@ -303,7 +303,8 @@ class SourcePage:
             return set()
         robots = (meta for meta in self.root.iter("meta") if meta.get("name", "").strip().lower() == "robots")
         is_closed = forbids([meta.get("content", "").lower().replace(",", " ") for meta in robots], "nofollow")
-        return None if is_closed else {*_marked(self.root)} - {*_hrefs(self.root, marked=False)}
+        marked = {*_marked(self.root)}
+        return None if is_closed else marked and marked.difference(_hrefs(self.root, marked=False))
 
     def hrefs(self, selected: Any) -> list[str]:
         """The links inside of what was selected, or that it is itself, but for nofollow ones."""
