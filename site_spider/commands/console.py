@@ -45,11 +45,10 @@ class Command(SiteCommand):
         parser.add_argument("--host", metavar="H", default="127.0.0.1", help="address (default: 127.0.0.1)")
         said = f"default: {_DEFAULT_PORT}; 0: a free one"
         parser.add_argument("--port", metavar="N", type=int, default=_DEFAULT_PORT, help=said)
-        parser.add_argument("--certificate", metavar="FILE", default="", help="serve HTTPS with it (PEM)")
-        parser.add_argument("--key", metavar="FILE", default="", help="the key of the certificate (PEM)")
-        parser.add_argument(
-            "--client-ca", metavar="FILE", default="", help="only clients with a certificate of this CA (PEM)"
-        )
+        parser.add_argument("--certificate", metavar="FILE", type="file", default="", help="serve HTTPS with it (PEM)")
+        parser.add_argument("--key", metavar="FILE", type="file", default="", help="the key of the certificate (PEM)")
+        said = "only clients with a certificate of this CA (PEM)"
+        parser.add_argument("--client-ca", metavar="FILE", type="file", default="", help=said)
         add_group_options(parser)
 
     def work(self, opts: argparse.Namespace) -> None:

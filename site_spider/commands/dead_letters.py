@@ -62,8 +62,6 @@ class Command(SiteCommand):
         verb = opts.args[0] if opts.args else "list"
         if verb not in ("list", "replay"):
             self.refuse(f"unknown verb {verb!r}: say list or replay")
-        if opts.limit < 0:
-            self.refuse(f"--limit is {opts.limit}, but must be 0 or more")
         topic = topic_of(self.options, opts.topic)
         with closing(parts.seed_log(self.options)) as log:
             log.check(_CHECK_SECONDS)

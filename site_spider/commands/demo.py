@@ -9,11 +9,13 @@ import sys
 from base64 import b64decode
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from html import escape
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 
 from site_spider import runtime
+from site_spider.commands.output import number
 from site_spider.commands.site_command import SiteCommand
 from site_spider.errors import ConfigError
 from site_spider.resources import resource
@@ -196,7 +198,8 @@ class Command(SiteCommand):
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         super().add_options(parser)
-        parser.add_argument("--port", metavar="N", type=int, default=0, help="default: a free one")
+        port = partial(number, least=0, most=65_535)
+        parser.add_argument("--port", metavar="N", type=port, default=0, help="default: a free one")
         parser.add_argument("--produce", action="store_true", help="produce the seeds to the seed topic")
 
     def work(self, opts: argparse.Namespace) -> None:

@@ -188,7 +188,7 @@ class Command(SiteCommand):
         parser.add_argument("--user", metavar="NAME:PASSWORD", help="in place of an API key; or @FILE")
         parser.add_argument("--space", metavar="S", help="identifier of a space (default: the default space)")
         said = "certificate authority of Kibana's certificate, PEM"
-        parser.add_argument("--ca-cert", metavar="FILE", help=said)
+        parser.add_argument("--ca-cert", metavar="FILE", type="file", help=said)
 
     def work(self, opts: argparse.Namespace) -> None:
         if opts.args != ["import"]:

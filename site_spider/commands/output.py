@@ -12,6 +12,7 @@ import sys
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -95,7 +96,14 @@ def add_group_options(parser: argparse.ArgumentParser) -> None:
 def add_limit_option(parser: argparse.ArgumentParser, verb: str, default: int = 1000) -> None:
     """The option --limit."""
     said = f"{verb} at most N (default: {default}; 0: all)"
-    parser.add_argument("--limit", metavar="N", type=int, default=default, help=said)
+    parser.add_argument("--limit", metavar="N", type=partial(number, least=0), default=default, help=said)
+
+
+def number(text: str, least: int = 1, most: int = 1_000_000_000) -> int:
+    """For options. Raises ArgumentTypeError."""
+    if not (text.isascii() and text.isdigit() and len(text) < 19 and least <= int(text) <= most):
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a number from {least} to {most}")
+    return int(text)
 
 
 def show(line: str) -> None:

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 from tqdm import tqdm
 
 from site_spider import runtime
-from site_spider.commands.output import show
-from site_spider.commands.site_command import EXIT_FAILED, SiteCommand, above_zero
+from site_spider.commands.output import number, show
+from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
 from site_spider.contracts.seed_log import MessagePlace, Producer, SeedLog
 from site_spider.contracts.sink import ResultReader
 from site_spider.errors import ConfigError, LogUnavailable, SeedError, SinkRejected, SinkUnavailable, TopicMissing
@@ -291,8 +291,8 @@ class Command(SiteCommand):
         which.add_argument("--older-than", metavar="T", type=_span, help=older)
         which.add_argument("--adaptive", action="store_true", help="pages whose next_at is over (default)")
         parser.add_argument("--task-id", metavar="ID", help="only pages of this task")
-        parser.add_argument("--host", metavar="H", type=str.lower, help="only pages of this host")
-        parser.add_argument("--limit", metavar="N", type=above_zero, default=sys.maxsize, help="pages at most")
+        parser.add_argument("--host", metavar="H", help="only pages of this host")
+        parser.add_argument("--limit", metavar="N", type=number, default=sys.maxsize, help="pages at most")
         parser.add_argument("--topic", metavar="T", help="produce to T instead of SITE_SEED_TOPIC")
         parser.add_argument("--not-extract", action="store_true", help="do not follow links")
         parser.add_argument("--dry-run", action="store_true", help="show the URLs that are due; no more")
@@ -326,7 +326,7 @@ class Command(SiteCommand):
         for name in {"url", "fetched_at", "checked_at", "host"} - names.keys():
             raise ConfigError(f"SITE_RESULT_FIELDS leaves out {name}, by which pages are found: add it.")
         calendar = Calendar(CheckRules.read(self.options), opts.older_than)
-        filters = opts.task_id, opts.host, opts.limit, opts.not_extract, opts.dry_run
+        filters = opts.task_id, opts.host and opts.host.lower(), opts.limit, opts.not_extract, opts.dry_run
         return RecrawlPlan(calendar, names, topic, *filters, waits=opts.every is None and not opts.dry_run)
 
     def _round(self, plan: RecrawlPlan, reader: ResultReader, log: SeedLog, topics: CrawlTopics) -> None:

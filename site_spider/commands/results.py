@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from abc import abstractmethod
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import closing
@@ -55,8 +56,6 @@ class DocumentsCommand(SiteCommand):
 
     def work(self, opts: argparse.Namespace) -> None:
         status = self.status(opts)
-        if opts.limit < 0:
-            self.refuse(f"--limit is {opts.limit}, but must be 0 or more")
         given = {"spider": opts.spider, "host": opts.host and opts.host.lower(), "url": opts.url}
         fields = {name: value for name, value in given.items() if value is not None}
         with closing(parts.reader(self.options, of_items=self.of_items)) as reader:
@@ -137,7 +136,7 @@ class Command(DocumentsCommand):
             return None
         if opts.status in ("none", "failed"):
             return "none"
-        if not opts.status.isascii() or not opts.status.isdigit():
+        if not re.fullmatch("[0-9]{1,3}", opts.status):
             self.refuse(f"--status is {opts.status!r}, but must be a number such as 404, or none")
         return int(opts.status)
 

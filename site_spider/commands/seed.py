@@ -14,12 +14,13 @@ from typing import BinaryIO, NamedTuple, NoReturn
 
 from tqdm import tqdm
 
-from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
+from site_spider.commands.output import number
+from site_spider.commands.site_command import EXIT_FAILED, SiteCommand, checked
 from site_spider.contracts.seed_log import MessagePlace, Producer, SeedLog
 from site_spider.errors import LogUnavailable, SeedError, SinkRejected
 from site_spider.intake import seed_queue
 from site_spider.observe.progress import LagGate
-from site_spider.seed.fields import MAX_MESSAGE_BYTES
+from site_spider.seed.fields import MAX_MESSAGE_BYTES, identifier
 from site_spider.seed.seed import seed_message
 from site_spider.seed.tiers import CrawlTopics
 from site_spider.service import config as parts
@@ -137,6 +138,7 @@ class Command(SiteCommand):
     """Reads lines, complains about bad ones, says at the end how many were produced."""
 
     max_arguments = 1
+    takes_files = True
     usage = "[options] [FILE|-]"
     summary = "Produce a seed for each line of a file"
     description = (
@@ -158,7 +160,8 @@ class Command(SiteCommand):
         super().add_options(parser)
         said = "produce to T instead of SITE_SEED_TOPIC: another tier of SITE_SEED_TOPICS, say"
         parser.add_argument("--topic", metavar="T", help=said)
-        parser.add_argument("--task-id", metavar="ID", help="the task that these seeds belong to")
+        said, task_id = "the task that these seeds belong to", checked(partial(identifier, "the id"))
+        parser.add_argument("--task-id", metavar="ID", type=task_id, help=said)
         parser.add_argument(
             "--close", action="store_true", help="close the task: nobody produces more seeds of --task-id"
         )
@@ -255,10 +258,8 @@ class _Lag(NamedTuple):
 
 
 def _lag(text: str) -> _Lag:
-    number = text.removeprefix("task:")
-    if not number.isdecimal() or int(number) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0, nor one behind task:")
-    return _Lag(group=int(number)) if number == text else _Lag(task=int(number))
+    most = number(text.removeprefix("task:"))
+    return _Lag(task=most) if text.startswith("task:") else _Lag(group=most)
 
 
 def _say(line: str) -> None:

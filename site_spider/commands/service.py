@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from scrapy import Spider
 
-from site_spider.commands.output import Column, add_format_option, print_json, print_table, show
+from site_spider.commands.output import Column, add_format_option, number, print_json, print_table, show
 from site_spider.commands.site_command import SiteCommand
 from site_spider.errors import ConfigError
 from site_spider.seed.tiers import Tiers
@@ -48,12 +48,13 @@ class Command(SiteCommand):
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         super().add_options(parser)
-        parser.add_argument("-n", metavar="PROCESSES", type=_count, default=1, help="number of processes (1)")
+        processes = partial(number, most=supervisor.MOST_PROCESSES)
+        parser.add_argument("-n", metavar="PROCESSES", type=processes, default=1, help="number of processes (1)")
         parser.add_argument(
             "--until-done", action="store_true", help="end when the group has no lag and nothing is in flight"
         )
         said = "have the `scrapy service` that runs with this spider, topic and group keep N processes"
-        parser.add_argument("--scale", metavar="N", type=partial(_count, least=0), help=said)
+        parser.add_argument("--scale", metavar="N", type=partial(processes, least=0), help=said)
         parser.add_argument(
             "--check",
             action="store_true",
@@ -61,10 +62,10 @@ class Command(SiteCommand):
             "are there; nothing is started, written or joined",
         )
         add_format_option(parser)
+        said = "as of scrapy crawl"
         for flag, what in (("-a", "NAME=VALUE"), ("-o", "FILE"), ("-O", "FILE")):
-            parser.add_argument(
-                flag, dest=f"crawl{flag}", metavar=what, action="append", default=[], help="as of scrapy crawl"
-            )
+            dest = f"crawl{flag}"
+            parser.add_argument(flag, dest=dest, metavar=what, type="file", action="append", default=[], help=said)
 
     def process_options(self, args: list[str], opts: argparse.Namespace) -> None:
         """As Scrapy asks; the log options are for the crawlers."""
@@ -138,10 +139,3 @@ def _crawl_options(opts: argparse.Namespace) -> Iterator[str]:
 
 def _cell(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, default=str)
-
-
-def _count(text: str, least: int = 1) -> int:
-    most = supervisor.MOST_PROCESSES
-    if not text.isascii() or not text.isdigit() or not least <= int(text) <= most:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from {least} to {most}")
-    return int(text)

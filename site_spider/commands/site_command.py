@@ -8,7 +8,7 @@ import os
 import sys
 import textwrap
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import ClassVar, NoReturn
@@ -52,6 +52,7 @@ class SiteCommand(ScrapyCommand):
     requires_crawler_process = False
     default_settings: ClassVar[dict[str, object]] = {"LOG_FORMAT": "%(levelname)s: %(message)s"}
     max_arguments = 0
+    takes_files = False  # as its arguments
     usage = "[options]"  # behind the name of the command
     summary = ""  # of `scrapy --help`
     description = ""  # of --help
@@ -87,6 +88,8 @@ class SiteCommand(ScrapyCommand):
         super().add_options(parser)
         said = f"{self.spider_help}, with the settings of its custom_settings (default: {DEFAULT_SPIDER})"
         parser.add_argument("--spider", metavar="NAME", help=said)
+        for kind, read in ((None, _utf8), (str, _utf8), ("file", str)):  # a file's name may be of any bytes
+            parser.register("type", kind, read)
         parser.formatter_class = _HelpFormatter
         if self.examples:
             parser.epilog = "Examples:\n" + textwrap.indent(textwrap.dedent(self.examples).strip(), "  ")
@@ -95,6 +98,9 @@ class SiteCommand(ScrapyCommand):
         """As Scrapy asks; refuses what is not known, adds custom_settings and the environment."""
         escape_logs_and_tracebacks()
         _refuse_unknown(args, self.max_arguments)
+        odd = [] if self.takes_files else [arg for arg in args if not _is_utf8(arg)]
+        if odd:
+            raise UsageError(f"{odd[0]!r} is not UTF-8", print_help=False)
         super().process_options(args, opts)
         if not opts.loglevel:
             self.options.set("LOG_LEVEL", "WARNING", priority="spider")
@@ -242,8 +248,23 @@ def trial(module: str) -> type[ScrapyCommand]:
     return type("Command", (Trial, scrapys), {"__module__": module, "__doc__": Trial.__doc__})
 
 
-def above_zero(text: str) -> int:
-    """For options. Raises ArgumentTypeError."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
-    return int(text)
+def checked(read: Callable[[object], object]) -> Callable[[str], object]:
+    """As a type of argparse, which names the option."""
+
+    def value_of(text: str) -> object:
+        try:
+            return read(text)
+        except SiteSpiderError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return value_of
+
+
+def _is_utf8(text: str) -> bool:
+    return text == text.encode("utf-8", "replace").decode()
+
+
+def _utf8(text: str) -> str:
+    if not _is_utf8(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not UTF-8")
+    return text

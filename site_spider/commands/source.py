@@ -38,6 +38,7 @@ class Command(SiteCommand):
     """Changes nothing: no seed is taken, and nothing is written."""
 
     max_arguments = 3
+    takes_files = True
     usage = "list | check FILE [URL or saved page] [options]"
     summary = "List sources, or check what one follows and extracts"
     description = (
@@ -112,7 +113,8 @@ class Command(SiteCommand):
         body = self._fetched(source, what) if is_fetched else self._saved(source, what, opts.url)
         if not Library({file: source}).match(body.url, host_of(body.url)):
             self.complain(f"{body.url} is no page of {source.name}; a seed would have to name the source")
-        found = asyncio.run(_extracted(source, body))
+        follow = options.boolean(self.options, "SITE_FOLLOW_NOFOLLOW")
+        found = asyncio.run(_extracted(source, body._replace(follow_nofollow=follow)))
         (_print_json if opts.format == "json" else _print)(source, found)
         for said in found.lost:
             self.complain(said)

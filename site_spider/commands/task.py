@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from site_spider import runtime, webhook
 from site_spider.commands.output import Column, print_json, print_table, show
-from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
+from site_spider.commands.site_command import EXIT_FAILED, SiteCommand, checked
 from site_spider.errors import SeedError
 from site_spider.observe.progress import in_parked_topic, in_seed_topic
 from site_spider.seed.fields import identifier
@@ -43,34 +43,17 @@ _LIST = (Column("TASK", shrinks=True), Column("STATE"), Column("REASON", optiona
 _FIELDS = (Column("FIELD"), Column("VALUE", shrinks=True))
 
 
-def _checked(read: Callable[[object], str]) -> Callable[[str], str]:
-    """As a type of argparse, which names the option."""
-
-    def text_of(text: str) -> str:
-        try:
-            return read(text)
-        except BadTask as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
-
-    return text_of
-
-
 # option -> field, what it takes, help
 _OPTIONS: Mapping[str, tuple[str, Any, str, str]] = {
     "--weight": ("weight", float, "N", "its share beside other tasks (default: 1)"),
     "--max-pages": ("max_pages", int, "N", "pages of the task; then it is paused"),
     "--max-pages-host": ("max_pages_host", int, "N", "pages of one host; then its links are filtered"),
     "--max-bytes": ("max_bytes", int, "N", "bytes of its pages; then it is paused"),
-    "--max-time": ("max_time", _checked(span), "T", "90s, 15m, 2h or 7d from its first seed; then it is paused"),
+    "--max-time": ("max_time", checked(span), "T", "90s, 15m, 2h or 7d from its first seed; then it is paused"),
     "--depth": ("depth", int, "N", "hops from the seed (default: DEPTH_LIMIT)"),
     "--scope": ("scope", str, "S", "host, domain or any (default: SITE_LINK_SCOPE)"),
     "--rate": ("rate", str, "R", "pages of all processes together, such as 50/s or 300/m"),
-    "--expires": (
-        "expires",
-        _checked(moment_or_span),
-        "T",
-        "90s, 2h, 7d or a moment in ISO 8601; then it is cancelled",
-    ),
+    "--expires": ("expires", checked(moment_or_span), "T", "90s, 2h, 7d or a moment in ISO 8601; then it is cancelled"),
     "--source": ("source", str, "NAME", "the source of its seeds, if they name none"),
     "--webhook": ("webhook", str, "URL", "is told of its end"),
 }
@@ -121,7 +104,7 @@ class Command(SiteCommand):
         super().add_options(parser)
         parser.add_argument("--json", action="store_true", help="one JSON object a line instead of text")
         parser.add_argument("--new", action="store_true", help="accept an id that nobody knows yet")
-        parser.add_argument("--file", metavar="FILE", help="start: fields of the task as YAML or JSON")
+        parser.add_argument("--file", metavar="FILE", type="file", help="start: fields of the task as YAML or JSON")
         for option, (name, kind, metavar, text) in _OPTIONS.items():
             parser.add_argument(option, dest=name, type=kind, metavar=metavar, help=f"start: {text}")
         for name, text in _PATTERNS.items():

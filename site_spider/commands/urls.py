@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from site_spider import options
-from site_spider.commands.output import Column, add_format_option, print_json, print_table
-from site_spider.commands.site_command import EXIT_FAILED, SiteCommand, above_zero
+from site_spider.commands.output import Column, add_format_option, number, print_json, print_table
+from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
 from site_spider.dupefilter.dupefilter import usual_form
 from site_spider.errors import SeedError
 from site_spider.page.links import LinkBase, trimmed
@@ -59,7 +59,7 @@ class Command(SiteCommand):
         super().add_options(parser)
         parser.add_argument("--task-id", metavar="ID", help="as a URL of this task")
         parser.add_argument("--from", dest="seed", metavar="URL", help="of the seed on whose page the link is")
-        parser.add_argument("--depth", metavar="N", type=above_zero, default=1, help="links from the seed to it (1)")
+        parser.add_argument("--depth", metavar="N", type=number, default=1, help="links from the seed to it (1)")
         add_format_option(parser)
 
     def work(self, opts: argparse.Namespace) -> None:

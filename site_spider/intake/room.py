@@ -304,7 +304,7 @@ class SoftLimit:
         self._in_flight = in_flight
         self._over = Outage(
             logger,
-            f"Memory is above SITE_MEMORY_SOFT_BYTES={limit_bytes}, no seeds are polled",
+            f"Memory is above SITE_MEMORY_SOFT_BYTES={limit_bytes}, few seeds are polled",
             f"Memory is below SITE_MEMORY_SOFT_BYTES={limit_bytes} again",
         )
 

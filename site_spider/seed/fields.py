@@ -43,7 +43,7 @@ _WORDS = {"true": True, "false": False}
 _PRINTABLE = "".join(map(chr, range(0x20, 0x7F)))
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")  # and what is no character
 _HEADER_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")  # a tab is allowed inside a value
 _HEADER_CONTROL_BYTES = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 
@@ -108,10 +108,10 @@ def identifier(field: str, value: object) -> str | None:
         raise refused(field, f"{shown(value)}, but must be a string or a whole number")
     if not text:
         raise refused(field, "empty; give one, or leave it out")
+    if _CONTROL.search(text, 0, MAX_ID_BYTES):
+        raise refused(field, f"{shown(text)} holds a control character or a lone surrogate")
     if len(text) > MAX_ID_BYTES or len(text.encode()) > MAX_ID_BYTES:
         raise refused(field, f"longer than {MAX_ID_BYTES} bytes: {shown(text)}")
-    if _CONTROL.search(text):
-        raise refused(field, f"{shown(text)} holds a control character")
     return text
 
 

@@ -63,7 +63,7 @@ def sender(settings: BaseSettings, keys: tuple[bytes, ...]) -> Send | None:
 def _addresses(text: str) -> list[str]:
     names = [unquote(name).strip() for name in text.partition("?")[0].split(",")]
     if not all("@" in name and name.isprintable() for name in names):
-        raise ConfigError(f"{URL} names no addresses of mail; write mailto:ops@host.example")
+        raise ConfigError(f"{URL} names no addresses of mail; write some behind the colon, such as ops@host.example")
     return names
 
 

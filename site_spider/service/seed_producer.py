@@ -15,8 +15,9 @@ from scrapy.utils.project import get_project_settings
 
 from site_spider import options
 from site_spider.contracts.seed_log import MessagePlace, Producer, SeedLog
-from site_spider.errors import ConfigError
+from site_spider.errors import ConfigError, SeedError
 from site_spider.observe.progress import LagGate, group_gate
+from site_spider.seed.fields import identifier
 from site_spider.seed.seed import seed_message
 from site_spider.seed.tiers import CrawlTopics
 from site_spider.service import config
@@ -199,6 +200,10 @@ class SeedProducer:
 
 
 def _check(task_id: str | None, given: Mapping[str, object]) -> None:
+    try:
+        identifier("task_id", task_id)
+    except SeedError as error:
+        raise ConfigError(error.reason) from None
     for name, value in given.items():
         if value is not None and not task_id:
             raise ConfigError(f"{name} is {value}, but task_id names no task. Name the task.")

@@ -21,19 +21,10 @@ from typing import Any, NamedTuple
 from lxml import etree
 
 from site_spider.page.decode import python_codec
+from site_spider.page.directives import forbids
 from site_spider.page.links import MAX_LINKS, LinkBase, link_slices, trimmed
 from site_spider.sources import model
-from site_spider.sources.model import (
-    ItemField,
-    ItemRule,
-    LinkRule,
-    Selection,
-    Source,
-    ValueStep,
-    any_matches,
-    compiled,
-    sound,
-)
+from site_spider.sources.model import ItemField, ItemRule, Selection, Source, ValueStep, any_matches, compiled, sound
 from site_spider.sources.model import found as found_in
 
 # --- What becomes of the values that a field finds: post-processing, and the field's type. Pure ----------
@@ -56,7 +47,10 @@ def processed(field: ItemField, values: Iterable[Any], base: LinkBase, note: Cal
     """The values after all steps and with the field's type; what does not fit is noted and left out."""
     found = list(values)
     for step in field.then:
-        found = [_joined_values(step, found)] if step.name == "join" and found else _kept(step, found, base, note)
+        if step.name == "join" and found:
+            found = [cut((" " if step.join is None else step.join).join(map(text_of, found)))]
+        else:
+            found = _kept(step, found, base, note)
     return list(_each(_TYPES[field.type], found, note))
 
 
@@ -90,11 +84,6 @@ def _is_deeper(value: dict[str, Any] | list[Any], most: int) -> bool:
     return True
 
 
-def _joined_values(step: ValueStep, values: list[Any]) -> str:
-    between = " " if step.join is None else step.join
-    return cut(between.join(map(text_of, values)))
-
-
 def _kept(step: ValueStep, values: list[Any], base: LinkBase, note: Callable[[str], None]) -> list[Any]:
     if step.name == "absolute_url":
         return [url for value in values if (url := absolute(text_of(value), base))]
@@ -125,10 +114,6 @@ def text_of(value: Any) -> str:
 def cut(text: str) -> str:
     """At most MAX_TEXT_CHARS, and nothing that UTF-8 cannot hold."""
     return sound(text[:MAX_TEXT_CHARS])
-
-
-def _strip(value: Any, step: ValueStep) -> Any:  # noqa: ARG001 - as the other steps
-    return value.strip() if isinstance(value, str) else value
 
 
 def _number(value: Any, step: ValueStep) -> float | int:
@@ -167,7 +152,11 @@ def _usual_date(text: str) -> datetime:
         return parsedate_to_datetime(text)
 
 
-_STEPS: dict[str, Callable[[Any, ValueStep], Any]] = {"strip": _strip, "number": _number, "date": _date}
+_STEPS: dict[str, Callable[[Any, ValueStep], Any]] = {
+    "strip": lambda value, _: value.strip() if isinstance(value, str) else value,
+    "number": _number,
+    "date": _date,
+}
 
 
 def _integer_of(value: Any) -> int:
@@ -207,16 +196,12 @@ def _boolean(value: Any) -> bool:
     return _WORDS[word]
 
 
-def _any(value: Any) -> Any:
-    return cut(value) if isinstance(value, str) else value
-
-
 _TYPES: dict[str, Callable[[Any], Any]] = {
     "text": lambda value: cut(text_of(value)),
     "integer": _integer_of,
     "number": _real,
     "boolean": _boolean,
-    "any": _any,
+    "any": lambda value: cut(value) if isinstance(value, str) else value,
 }
 
 
@@ -241,7 +226,10 @@ _ASSIGNED = re.compile(
 )
 
 _inner_text = etree.XPath("string()", smart_strings=False)
-_hrefs = etree.XPath("descendant-or-self::a/@href | descendant-or-self::area/@href", smart_strings=False)
+_NOFOLLOW = "contains(concat(' ', normalize-space(translate(@rel, 'NOFLW', 'noflw')), ' '), ' nofollow ')"
+_marked = etree.XPath(f"//*[@rel][{_NOFOLLOW}]/@href", smart_strings=False)
+_LINKS = f"descendant-or-self::*[self::a or self::area][$marked or not({_NOFOLLOW})]/@href"
+_hrefs = etree.XPath(_LINKS, smart_strings=False)
 _bases = etree.XPath("//base/@href", smart_strings=False)
 
 
@@ -269,7 +257,7 @@ class SourcePage:
         self.url = url
         self.text = sound(text[:MAX_PAGE_CHARS])
         self._encoding = encoding
-        self._follow_nofollow = follow_nofollow
+        self.follow_nofollow = follow_nofollow
 
     @cached_property
     def root(self) -> Any:
@@ -304,9 +292,28 @@ class SourcePage:
     @cached_property
     def links(self) -> list[str]:
         """All that it links to."""
-        follow = self._follow_nofollow
+        follow = self.follow_nofollow
         slices = link_slices(self.text, self.url, encoding=self._encoding, follow_nofollow=follow)
         return [*chain.from_iterable(slices)]
+
+    @cached_property
+    def nofollow(self) -> set[str] | None:
+        """Links as written that are nofollow wherever they stand; None: a meta tag says so of all."""
+        if self.follow_nofollow:
+            return set()
+        robots = (meta for meta in self.root.iter("meta") if meta.get("name", "").strip().lower() == "robots")
+        is_closed = forbids([meta.get("content", "").lower().replace(",", " ") for meta in robots], "nofollow")
+        marked = {*_marked(self.root)}
+        return None if is_closed else marked and marked.difference(_hrefs(self.root, marked=False))
+
+    def hrefs(self, selected: Any) -> list[str]:
+        """The links inside of what was selected, or that it is itself, but for nofollow ones."""
+        if self.nofollow is None:
+            return []
+        if isinstance(selected, str):
+            return [] if selected in self.nofollow else [selected]
+        is_tag = isinstance(getattr(selected, "tag", None), str)  # not so of a comment
+        return _hrefs(selected, marked=self.follow_nofollow) if is_tag else []
 
 
 class Scripts:
@@ -334,11 +341,14 @@ class Scripts:
         waiting = [value]
         while waiting:
             one = waiting.pop()
-            graph = one.get("@graph") if isinstance(one, dict) else one
-            if isinstance(graph, list):
-                waiting += reversed(graph)
+            if isinstance(one, list):
+                waiting += reversed(one)
+            elif isinstance(one, dict) and isinstance(graph := one.get("@graph"), list | dict):
+                waiting.append(graph)
+                if one.keys() - {"@context", "@id", "@graph"}:
+                    self.linked.append({key: value for key, value in one.items() if key != "@graph"})
             elif one is not None:
-                self.linked.append(graph if isinstance(graph, dict) else one)
+                self.linked.append(one)
 
     def _read(self, text: str, what: str) -> Any:
         match = _WRAPPED.fullmatch(text)
@@ -482,15 +492,11 @@ def _evaluated(selection: Selection, page: SourcePage, context: Any) -> Any:
 def _texts(values: Iterable[Any]) -> list[Any]:
     """An element counts as its text; blank texts do not count."""
     texts = (_inner(value) if etree.iselement(value) else value for value in values)
-    return [cut(text) if isinstance(text, str) else text for text in texts if not _is_blank(text)]
+    return [cut(text) if isinstance(text, str) else text for text in texts if not isinstance(text, str) or text.strip()]
 
 
 def _inner(element: Any) -> str:
     return _inner_text(element) if isinstance(element.tag, str) else element.text or ""  # of a comment
-
-
-def _is_blank(value: Any) -> bool:
-    return isinstance(value, str) and not value.strip()
 
 
 def _source_text(page: SourcePage, context: Any) -> str:
@@ -507,32 +513,21 @@ def _source_text(page: SourcePage, context: Any) -> str:
 def _links(source: Source, page: SourcePage, notes: _Notes) -> Iterator[FoundLink]:
     seen: set[str] = {page.url}
     for number, rule in enumerate(source.follow or ()):
-        for url in _met(rule, page, notes.of(f"follow.{number}")):
+        selection = None if rule.css is None else Selection.model_validate({"css": rule.css})
+        urls = page.links if selection is None else _joined(selection, page, notes.of(f"follow.{number}"))
+        for url in filter(rule.takes, urls):
             if url not in seen and len(seen) <= MAX_LINKS:
                 seen.add(url)
                 yield FoundLink(url, number)
     if source.pagination is not None:
-        for url in _joined(_selected(source.pagination, page, None, notes.of("pagination")), page)[:1]:
+        for url in _joined(source.pagination, page, notes.of("pagination"))[:1]:
             if url != page.url:
                 yield FoundLink(url, NEXT_PAGE)
 
 
-def _met(rule: LinkRule, page: SourcePage, note: Callable[[str], None]) -> Iterator[str]:
-    selection = None if rule.css is None else Selection.model_validate({"css": rule.css})
-    urls = page.links if selection is None else _joined(_selected(selection, page, None, note), page)
-    yield from filter(rule.takes, urls)
-
-
-def _joined(selected: Iterable[Any], page: SourcePage) -> list[str]:
-    """The links inside of what was selected, or that it is itself."""
-    written: dict[str, None] = {}
-    for one in selected:
-        if etree.iselement(one):
-            hrefs = _hrefs(one) if isinstance(one.tag, str) else ()
-        else:
-            hrefs = [one] if isinstance(one, str) else ()
-        for href in hrefs:
-            if len(written) >= MAX_LINKS:
-                break
-            written[href] = None
-    return list(dict.fromkeys(url for href in written if (url := absolute(href, page.base))))
+def _joined(selection: Selection, page: SourcePage, note: Callable[[str], None]) -> list[str]:
+    """The links that are selected. JSON pages have no marks of HTML."""
+    hrefs = page.hrefs if selection.jmespath is None else lambda one: [one] if isinstance(one, str) else []
+    written = dict.fromkeys(chain.from_iterable(map(hrefs, _selected(selection, page, None, note))))
+    urls = (absolute(href, page.base) for href in islice(written, MAX_LINKS))
+    return list(dict.fromkeys(url for url in urls if url))

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, Self
 import jmespath as jmes
 import re2
 from cssselect import SelectorError
+from jmespath.functions import Functions
 from lxml import etree
 from parsel.csstranslator import HTMLTranslator
 from pydantic import (
@@ -137,9 +138,15 @@ def jmespath(text: str) -> Any:
     """What gives the value for JSON. Raises ValueError."""
     _check_length(text)
     try:
-        return jmes.compile(text)
+        found = jmes.compile(text)
+        nodes = [found.parsed]
+        for node in nodes:  # jmespath itself looks for a function only when it is called
+            nodes += [child for child in node["children"] if isinstance(child, dict)]
+            if node["type"] == "function_expression" and node["value"] not in Functions.FUNCTION_TABLE:
+                raise jmes.exceptions.UnknownFunctionError(f"there is no function {node['value']}")
     except (jmes.exceptions.JMESPathError, RecursionError) as error:
         raise ValueError(f"{text!r} is no JMESPath: {str(error).splitlines()[0]}") from None
+    return found
 
 
 MOST = 100  # of anything that a file lists

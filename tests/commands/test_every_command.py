@@ -30,6 +30,10 @@ OURS = {
 }
 OTHERS = {"crawl", "genspider", "settings", "version"}  # crawl: see test_crawl; the others use no setting
 SHARED = {"__init__", "output", "site_command"}
+ODD = [f"results --status {'9' * 23}", f"results --limit {'9' * 5_000}", "items --limit -1", "demo --port 99999"]
+ODD += ("seed --task-id ", f"seed --task-id {'é' * 257}", "seed --task-id a\x1f", "seed --max-lag task:0")
+ODD += (f"{line} \udcff" for line in ("results --url-id", "recrawl --host", "progress --topic", "seed --task-id"))
+ODD += (f"task {words} \udcff" for words in ("start t --scope", "start t --deny", "show"))
 
 
 def help_of(name: str) -> tuple[SiteCommand, str]:
@@ -97,6 +101,20 @@ def test_a_store_that_cannot_be_read_ends_what_uses_it(
     ran = project.within(name, **given)
     assert (ran.returncode, ran.stdout) == (78, ""), ran.stderr
     assert ran.stderr.startswith(f"scrapy {name}: {said}")
+
+
+@pytest.mark.parametrize("line", ODD)
+def test_an_odd_value_is_refused_with_the_name_of_its_option(project: Project, line: str) -> None:
+    ran = project.within(*line.split(" "))
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert line.split(" ")[-2] in ran.stderr
+    assert not project.data.exists()
+
+
+@pytest.mark.parametrize("line", ["seed no\udcff", "source check no\udcff", "task start t --file no\udcff"])
+def test_a_file_may_have_a_name_of_any_bytes(project: Project, line: str) -> None:
+    ran = project.within(*line.split())
+    assert (ran.returncode, "no\\udcff" in ran.stderr) == (1, True)
 
 
 def test_every_command_is_here() -> None:

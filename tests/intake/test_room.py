@@ -249,7 +249,7 @@ def test_memory_keeps_intake_above_its_limit_and_lets_go_well_below_it(caplog: p
     assert kept == [False, False, True, True, True, True, False, False]
     lines = [record.getMessage() for record in caplog.records]
     assert len(lines) == 2
-    assert lines[0] == "Memory is above SITE_MEMORY_SOFT_BYTES=1000, no seeds are polled: 1001 bytes are used"
+    assert lines[0] == "Memory is above SITE_MEMORY_SOFT_BYTES=1000, few seeds are polled: 1001 bytes are used"
     assert lines[1].startswith("Memory is below SITE_MEMORY_SOFT_BYTES=1000 again after ")
 
 
@@ -277,4 +277,4 @@ def test_a_crawl_above_its_limit_says_so_once_counts_the_pause_and_loses_nothing
         found = crawl(tmp_path, seeds, SITE_MEMORY_SOFT_BYTES=1)
     assert found.lag == 0
     assert len(found.documents) == 3
-    assert caplog.text.count("Memory is above SITE_MEMORY_SOFT_BYTES=1, no seeds are polled") == 1
+    assert caplog.text.count("Memory is above SITE_MEMORY_SOFT_BYTES=1, few seeds are polled") == 1

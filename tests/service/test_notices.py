@@ -19,6 +19,7 @@ from scrapy.settings import Settings
 from site_spider import settings as defaults
 from site_spider.engine.background import Background
 from site_spider.errors import ConfigError
+from site_spider.secrets import Redaction, secrets_of
 from site_spider.service import notices
 from site_spider.service.notices import Notifier, Troubles, sender
 from site_spider.service.wiring import Parts
@@ -79,8 +80,11 @@ def test_a_private_address_is_not_reached_and_the_crawl_goes_on(
 
 @pytest.mark.parametrize("url", ["ftp://h", "h", "http://", "http://a:b@h/", "mailto:", "mailto:a", "mailto:a@b,c"])
 def test_a_wrong_url_ends_the_start(url: str) -> None:
-    with pytest.raises(ConfigError, match="SITE_NOTIFY_URL"):
-        sender(settings(SITE_NOTIFY_URL=url), ())
+    given = settings(SITE_NOTIFY_URL=url)
+    with pytest.raises(ConfigError, match="SITE_NOTIFY_URL") as refused:
+        sender(given, ())
+    shown = Redaction(secrets_of(given))(str(refused.value))  # hides the URL, but not what to write
+    assert (" ops@host.example" in shown) == url.startswith("mailto:")
 
 
 def test_without_a_url_nobody_looks() -> None:

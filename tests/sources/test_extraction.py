@@ -152,6 +152,21 @@ pagination: {css: "li.next a"}
     assert run(body, wants_links=False).links == []
 
 
+def test_nofollow_links_are_not_followed_unless_told_otherwise() -> None:
+    """Neither those that are marked, one by one, nor those of a page whose meta tag says so."""
+    body = "follow: [{css: .p}, {css: '.q a::attr(href)'}]\npagination: {css: a.n}\n"
+    page = "<a class=p rel='NOFOLLOW x' href=1></a><a class=p href=2></a><p class=q><a rel=nofollow href=3></a>"
+    page += "<a href=4></a></p><a class=n rel=nofollow href=5></a><a href=1></a>"
+    source, paths = parse_source(f"match: {{hosts: [shop.test]}}\n{body}".encode(), Path("shop.yaml")), "12345"
+    for meta, followed in (("", "24"), ("<meta name=Robots content='noindex,None'>", "")):
+        for follow, expected in ((False, followed), (True, paths)):
+            found = extract(source, SourcePage("http://shop.test/", meta + page, follow_nofollow=follow))
+            assert "".join(link.url[-1] for link in found.links) == expected
+    marked = '{"next": "/2", "text": "<meta name=robots content=nofollow>"}'  # JSON has no marks
+    assert run("pagination: {jmespath: next}", marked).links == [FoundLink("http://shop.test/2", NEXT_PAGE)]
+    assert run("pagination: {xpath: //comment() | //p}", "<!--x--><p>").links == []
+
+
 @pytest.mark.parametrize(
     ("written", "value"),
     [('[1, null, "", {"b": "\\ud800"}]', [1, None, "", {"b": "?"}]), ("5", 5), ('{"b": 1}', {"b": 1}), ("[]", [])],
@@ -304,7 +319,7 @@ SCRIPTS = """
   //<![CDATA[
   [{"@type": "Product", "name": "B"}] //]]></script>
 <script type="application/ld+json">{"@type": "Product", "name": oops}</script>
-<script type="application/ld+json">[[{"@graph": {"@type": "Product", "name": "C"}}], [null]]</script>
+<script type="application/ld+json">[[{"@type": "Shop", "@graph": {"@type": "Product", "name": "C"}}], [null]]</script>
 <script id="__NEXT_DATA__" type="application/json">{"props": {"id": 7, "tags": ["x", "y"]}}</script>
 <script>window.__STATE__ = {"user": {"name": "Ann"}}; var list = [1, {"a": 2}]; let x = {not: "json"};
   const inside = {"a": "window.other = {}"}; window["last"] = {"n": 1}</script>
@@ -316,7 +331,7 @@ SCRIPTS = """
     [
         ({"jsonld": "[?\"@type\"=='Product'].name", "list": True}, ["A\nlamp", "B", "C"]),
         ({"jsonld": "[].offers.price", "type": "number"}, 19.9),
-        ({"jsonld": "length(@)", "type": "integer"}, 4),
+        ({"jsonld": "[3:]", "type": "any"}, [{"@type": "Shop"}, {"@type": "Product", "name": "C"}]),
         ({"script": "__NEXT_DATA__.props.id", "type": "integer"}, 7),
         ({"script": "__NEXT_DATA__.props", "type": "any"}, {"id": 7, "tags": ["x", "y"]}),
         ({"script": '"__STATE__".user.name', "regex": "(A)"}, "A"),

@@ -299,7 +299,7 @@ def test_a_seed_producer_waits_while_too_many_messages_or_seeds_of_its_task_wait
     assert produced() == of_others + 6
 
 
-@pytest.mark.parametrize("wrong", [{"closes_task": True}, {"max_lag": 0}, {"max_task_lag": 3}])
+@pytest.mark.parametrize("wrong", [{"closes_task": 1}, {"max_lag": 0}, {"max_task_lag": 3}, {"task_id": "\udcff"}])
 def test_a_seed_producer_names_what_does_not_fit(tmp_path: Path, wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=next(iter(wrong))):
         SeedProducer(settings_for(tmp_path), **wrong)
