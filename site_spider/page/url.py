@@ -453,8 +453,13 @@ def _repeats(segments: list[str], times: int) -> bool:
 
 
 def pattern_of(url: str) -> str | None:
-    """Host, path and query with N for digits and H for long hexadecimal numbers; None of one without any."""
+    """Host, path and query without numbers; None of one without any."""
     host, slash, rest = url.partition("://")[2].partition("/")
     rest = rest[:_LONGEST_PATTERN]
-    found = _DIGITS.sub("N", _HEX.sub("H", rest))
+    found = without_numbers(rest)
     return f"{host}{slash}{found}" if found != rest else None
+
+
+def without_numbers(text: str) -> str:
+    """With N for digits and H for long hexadecimal numbers."""
+    return _DIGITS.sub("N", _HEX.sub("H", text))
