@@ -259,11 +259,15 @@ def _answered(head: dict[str, Any], body: bytes, source: Source) -> dict[str, An
 
 
 def _read(head: dict[str, Any], body: bytes) -> dict[str, Any]:
-    """The fields of a result that a page's text is read for, with `robots`: its own directives."""
+    """The fields of a result that a page's text is read for, with `robots`: its own directives.
+
+    None when it has none in its beginning, and has more than that.
+    """
     try:
         text, _ = _decoded(body, head["content_type"])
         is_page = is_html(body, head["content_type"])
-        answer: dict[str, Any] = {"robots": _robots(text) if is_page else []}
+        robots = _robots(text) if is_page else []
+        answer: dict[str, Any] = {"robots": None if is_page and not robots and head["notes"] else robots}
         if head["read"] != "robots":
             answer |= _texts().read_page(text, head["url"] if is_page else None, main_only=head["read"] == "main")
             answer["notes"] += head["notes"]
