@@ -73,12 +73,12 @@ class ListedPage(NamedTuple):
     priority: str | None = None
     changefreq: str | None = None
 
-    def meta(self, source: str, level: int = 0) -> dict[str, Any]:
+    def meta(self, source: str, level: int | None = None) -> dict[str, Any]:
         """What stands as `meta.sitemap` in the result of the page; `source` is the URL of the file.
 
-        `level` counts the indexes above a file that an index names; 0 for a page.
+        `level` counts the indexes above a further file; None for a page.
         """
-        said = {**self._asdict(), "source": source, **({"level": level} if level else {})}
+        said = {**self._asdict(), "source": source, **({} if level is None else {"level": level})}
         del said["url"]
         return said
 
