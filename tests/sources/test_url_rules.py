@@ -93,7 +93,21 @@ def test_without_rules_the_shape_of_a_path_counts(tmp_path: Path) -> None:
     found = rules(tmp_path)
     assert found.refusal("http://h.test/a/a/a") == "repeats"
     assert found.refusal("http://h.test/a/a/b/a?b=/a/a/a/a") is None
+    assert found.refusal("http://h.test/" + "/".join(map(str, range(20))) + "/") is None
     assert Shape(0, 0, 0).fault("http://h.test" + "/a" * 4_000) is None
+
+
+@pytest.mark.parametrize("end", ["", "/", "?q", "/?q=/x/x"])
+@pytest.mark.parametrize(
+    ("shape", "path", "fault"),
+    [
+        *((Shape(2, 20), path, "repeats") for path in ("a/a", "b/x/x", "a/b/a/b")),
+        *((Shape(2, 20), path, None) for path in ("a", "a/b", "a/b/a")),
+        *((Shape(3, 1), "a", None), (Shape(3, 1), "a/b", "segments"), (Shape(3, 0), "a/b/c", None)),
+    ],
+)
+def test_a_shape_is_that_of_the_path_alone(shape: Shape, path: str, fault: str | None, end: str) -> None:
+    assert shape.fault(f"http://h.test/{path}{end}") == fault
 
 
 @pytest.mark.parametrize(
