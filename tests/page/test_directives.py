@@ -45,6 +45,12 @@ def test_none_forbids_both_and_blanks_separate() -> None:
         ("<javascript:x>; rel=canonical", None),
         ("rel=canonical", None),
         ("<<<<>>>>; rel=canonical", None),
+        ('<y>; title="x;rel=canonical"; rel=next', None),
+        ('<y>; title="a, <x>; rel=canonical \\"; rel=canonical"', None),
+        ('<y>; anchor="/other"; rel=canonical', None),
+        ("<y>; rel=next; rel=canonical", None),
+        ('<y>;crossorigin ; Title = "a, b; <c>" ;REL = "next Canonical"', "http://a.test/folder/y"),
+        ("<x>; rel=next, <y>;; rel=canonical;type=text/html", "http://a.test/folder/y"),
     ],
 )
 def test_the_canonical_url_of_a_header(header: str, canonical: str | None) -> None:
