@@ -24,6 +24,8 @@ from site_spider.page.sitemap import parse_lastmod
 MAX_TEXT_CHARS: Final = 200_000  # of `text`; Kafka takes messages of 1 MB
 _MAX_TITLE_CHARS, _MAX_DESCRIPTION_CHARS = 1_000, 2_000
 _LANGUAGE_CHARS, _FEWEST_CHARS = 20_000, 50  # that a language is told from
+_SURE_CHARS, _ALIKE = 1_000, 3  # that tell it surely, but for so many: Spanish may read as Galician
+_NAMES = {"nb": "no", "nn": "no"}  # the detector knows Norwegian alone
 _MAX_SCRIPTS, _MAX_NODES = 20, 1_000  # looked at for a date, or a canonical URL
 _CONTROLS = re.compile(r"[\0-\x08\x0b\x0c\x0e-\x1f\x7f]")  # six bytes each in JSON
 _PRIMARY = re.compile(r"\s*([a-zA-Z]{2,3})(?=[-_\s]|$)")
@@ -74,12 +76,15 @@ def _declared_language(document: DocumentNode) -> str | None:
 
 
 def _language(text: str, declared: str | None) -> str | None:
-    """As the text reads; of a text that is short or none, as the page says."""
-    sample = unicodedata.normalize("NFC", text[:_LANGUAGE_CHARS])
-    if len(sample) >= _FEWEST_CHARS and (found := detect_fast(sample)[0]) != "unknown":
-        return str(found)
+    """As the page says, unless its text is long and reads as another one."""
     primary = _PRIMARY.match(declared or "")
-    return primary[1].lower() if primary else None
+    said = str(primary[1]).lower() if primary else None
+    sample = unicodedata.normalize("NFC", text[:_LANGUAGE_CHARS])
+    if len(sample) < (_SURE_CHARS if said else _FEWEST_CHARS):
+        return said
+    found: Any = detect_fast(sample, n_results=_ALIKE)
+    best = [str(name) for name, _rank in found]
+    return said if not best or (said and _NAMES.get(said, said) in best) else best[0]
 
 
 def _cut(text: str, most: int) -> str | None:

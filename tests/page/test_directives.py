@@ -103,3 +103,21 @@ def test_a_long_text_is_cut_with_a_note() -> None:
     found = read_page("word " * 100_000, None)
     assert len(found["text"]) == 200_000
     assert found["notes"] == ["text: the first 200000 of 499999 characters"]
+
+
+SPANISH = "Sus más de sesenta millones de artículos en más de trescientos idiomas han sido redactados en conjunto. "
+DANISH = "Navnet er sammensat af wiki, en teknologi til at oprette sider i fællesskab, og encyklopædi. "
+LONG = {"es": SPANISH * 20, "no": DANISH * 20}  # which read as Portuguese and Danish
+
+
+@pytest.mark.parametrize(
+    ("said", "text", "language"),
+    [
+        *(("es-MX", LONG["es"], "es"), ("NB", LONG["no"], "nb"), ("de", LONG["es"], "pt"), ("", LONG["es"], "pt")),
+        *(("de", SPANISH, "de"), ("", SPANISH, "es"), ("x", "", None)),
+    ],
+)
+def test_the_language_is_as_declared_unless_a_long_text_is_far_from_it(
+    said: str, text: str, language: str | None
+) -> None:
+    assert read_page(f"<html lang='{said}'><p>{text}", URL)["language"] == language
