@@ -18,6 +18,7 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from datetime import UTC
 from itertools import islice
 from pathlib import Path
 from types import ModuleType
@@ -269,7 +270,8 @@ def _read(head: dict[str, Any], body: bytes) -> dict[str, Any]:
         robots = _robots(text) if is_page else []
         answer: dict[str, Any] = {"robots": None if is_page and not robots and head["notes"] else robots}
         if head["read"] != "robots":
-            answer |= _texts().read_page(text, head["url"] if is_page else None, main_only=head["read"] == "main")
+            url, main_only = head["url"] if is_page else None, head["read"] == "main"
+            answer |= _texts().read_page(text, url, main_only=main_only, now=runtime.now(UTC))
             answer["notes"] += head["notes"]
     except MemoryError:
         raise

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -87,11 +89,20 @@ def test_any_page_has_the_fields(text: str) -> None:
         ),
         ("<time datetime=2022-01-01>x</time>", "2022-01-01T00:00:00+00:00"),
         ("<time datetime=yesterday>x</time>", None),
+        ("<time datetime=2030-01-01>x</time>", None),
+        ("<time datetime=2022-01-01>x</time><time datetime=2021-01-01>x</time>", None),
+        ("<time datetime=2022-01-01>x</time><time pubdate datetime=2021-01-01>", "2021-01-01T00:00:00+00:00"),
+        ("<time datetime=2022-01-01>x</time><p itemprop='a datePublished'>2021-01-01", "2021-01-01T00:00:00+00:00"),
+        (
+            "<time itemprop=datePublished datetime=2022-01-01></time>"
+            '<script type="application/ld+json; charset=utf-8">{"datePublished": "2021-01-01"}</script>',
+            "2021-01-01T00:00:00+00:00",
+        ),
         ('<script type="application/ld+json">{"datePublished": [1]}</script>', None),
     ],
 )
 def test_the_date_of_publication(markup: str, date: str | None) -> None:
-    assert read_page(markup, URL, main_only=False)["published_at"] == date
+    assert read_page(markup, URL, now=datetime(2026, 1, 2, tzinfo=UTC))["published_at"] == date
 
 
 def test_the_canonical_url_is_relative_to_the_base_of_the_page() -> None:
