@@ -52,6 +52,7 @@ _MOST_NAMED: Final = 1_000  # sitemaps in one robots.txt
 _MONTH: Final = re.compile(r"\d{4}(-\d\d)?")
 _SLASHED: Final = re.compile(r"(\d{4})/(\d\d?)/(\d\d?)(?!\d)")
 _PERIODS: Final = {4: timedelta(366), 7: timedelta(31)}  # that a date of this length names
+_NEVER: Final = datetime.min.replace(tzinfo=UTC)
 _REGISTERED: Final = "http://www.iana.org/assignments/relation/"  # may stand before a relation of Atom
 _ENTRIES: Final = {"urlset": "url", "sitemapindex": "sitemap", "rss": "item", "RDF": "item", "feed": "entry"}
 _FIELDS: Final = {
@@ -202,12 +203,6 @@ class _Entries:
         if known is word:
             self._room_bytes -= getsizeof(word) + _ENTRY_BYTES
         return known
-
-
-def _later(one: str, other: str) -> str:
-    """Of two dates; what is none is before all others."""
-    first, second = parse_lastmod(one), parse_lastmod(other)
-    return other if second and (not first or second > first) else one
 
 
 def _is_before(since: datetime, lastmod: str | None) -> bool:
@@ -400,24 +395,19 @@ class _XmlReader:
                 self._fields, self._prefixes = {}, (prefix, "", "atom")
             elif name == "base" and len(self._bases) > 1:  # of what follows in the element around it
                 self._bases[-2] = _joined(self._bases[-2], attributes.get("href", "").strip())
-        elif (
-            self._depth == self._entry_depth + 1
-            and (known := _FIELDS.get(name))
-            and (known == "lastmod" or prefix in self._prefixes)
-        ):
-            self._begin_field(name, known, attributes)
+        elif self._depth == self._entry_depth + 1 and (known := _FIELDS.get(name)):
+            self._begin_field(prefix, name, known, attributes)
 
-    def _begin_field(self, name: str, known: str, attributes: dict[str, str]) -> None:
-        if self._entry in ("url", "sitemap"):
-            if name == "link":  # another language of the page
-                return
-        elif known == "loc" and "href" in attributes:  # Atom's
+    def _begin_field(self, prefix: str, name: str, known: str, attributes: dict[str, str]) -> None:
+        if known != "lastmod" and prefix not in self._prefixes:
+            return
+        if name == "link" and self._entry in ("url", "sitemap"):  # another language of the page
+            return
+        if name == "link" and "href" in attributes:  # Atom's
             if attributes.get("rel", "alternate").lower().removeprefix(_REGISTERED) == "alternate":
                 self._fields.setdefault("loc", _joined(self._bases[-1], attributes["href"].strip()))
-            return
-        elif known == "guid" and attributes.get("isPermaLink") == "false":
-            return
-        self._name, self._text, self._length = known, [], 0
+        elif known != "guid" or attributes.get("isPermaLink") != "false":
+            self._name, self._text, self._length = known, [], 0
 
     def _characters(self, text: str) -> None:
         if self._name and self._length <= _LONGEST:
@@ -433,7 +423,7 @@ class _XmlReader:
                 earlier = self._fields.setdefault(self._name, text)
                 if self._name == "lastmod" and earlier != text:
                     self._parts += _DATE_PARTS
-                    self._fields["lastmod"] = _later(earlier, text)
+                    self._fields["lastmod"] = max(earlier, text, key=lambda date: parse_lastmod(date) or _NEVER)
             self._name = ""
         elif self._entry_depth and self._depth < self._entry_depth:
             self._entry_depth = 0

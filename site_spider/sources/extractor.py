@@ -260,10 +260,7 @@ def _answered(head: dict[str, Any], body: bytes, source: Source) -> dict[str, An
 
 
 def _read(head: dict[str, Any], body: bytes) -> dict[str, Any]:
-    """The fields of a result that a page's text is read for, with `robots`: its own directives.
-
-    None when it has none in its beginning, and has more than that.
-    """
+    """The fields of a result that a page's text is read for, with `robots`: its own; None: the rest may have some."""
     try:
         text, _ = _decoded(body, head["content_type"])
         is_page = is_html(body, head["content_type"])

@@ -298,16 +298,15 @@ class Traps(SeedListener):
         return None if found_at is None else pattern
 
 
-def _content(text_hash: str | None, body: object, *, is_link: bool) -> Hashable:
+def _content(text: str | None, body: object, *, is_link: bool) -> Hashable:
     """A page's text and the forms of its links and images; without a text, its body without dates, and those of links.
 
     None when that cannot be told, or costs too much: of a body that is long, or has no date, any difference counts.
     """
-    if not isinstance(body, str) or not (text_hash or (is_link and len(body) <= _LONGEST_BODY)):
+    if not isinstance(body, str) or not (text or (is_link and len(body) <= _LONGEST_BODY)):
         return None
-    text: str | None = text_hash
     found = _LINK.findall(body, 0, _MOST_SEARCHED)
-    if text is not None:
+    if text:
         found += _IMAGE.findall(body, 0, _MOST_SEARCHED)
     else:
         text, named = _NAMED.subn("\0", _LINK.sub("", body))

@@ -281,15 +281,8 @@ ENCODED = '<?xml version="1.0" encoding="{}"?><rss><title>{}</title><item><link>
 @pytest.mark.parametrize(
     ("encoding", "word"),
     [
-        ("gb2312", "中文"),
-        ("GBK", "中文"),
-        ("Shift_JIS", "日本"),
-        ("EUC-KR", "한국"),
-        ("windows-1251", "мир"),
-        ("UTF-8", "é日"),
-        ("iso-8859-1", "é"),
-        ("US-ASCII", "e"),
-        ("big5", "中文"),
+        *(("gb2312", "中文"), ("GBK", "中文"), ("big5", "中文"), ("Shift_JIS", "日本"), ("EUC-KR", "한국")),
+        *(("windows-1251", "мир"), ("UTF-8", "é日"), ("iso-8859-1", "é"), ("US-ASCII", "e")),
     ],
 )
 def test_a_feed_in_any_encoding_of_the_web_is_read(encoding: str, word: str) -> None:
