@@ -196,6 +196,11 @@ _HTML_START = re.compile(
     rb"|b|body|br|p|meta|link)[\s>])",
     re.IGNORECASE,
 )
+_XML_HTML = re.compile(  # as its root element
+    rb"""\s*+(?:(?:<!--.*?-->|<\?.*?\?>|<!doctype[^>\[]*+
+    (?:\[(?:"[^"]*+"|'[^']*+'|<!--.*?-->|[^]"'<]++|<(?!!--))*+\]\s*+)?>)\s*+)*+<html[\s/>]""",
+    re.IGNORECASE | re.DOTALL | re.VERBOSE,
+)
 
 
 class Decoded(NamedTuple):
@@ -280,10 +285,12 @@ def is_html(body: bytes, content_type: str | None = None) -> bool:
     name = media_type(content_type)
     if name in _MARKUP_TYPES:
         return True
-    start = body[:SNIFF_BYTES].removeprefix(codecs.BOM_UTF8)
+    start = body[:_BEGINNING_BYTES].removeprefix(codecs.BOM_UTF8)
+    if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        start = start.decode("utf-16", "ignore").encode("utf-8", "ignore")
     if name in ("text/xml", "application/xml"):
-        return b"<html" in start
-    return name in _UNKNOWN_TYPES and _HTML_START.match(start) is not None and is_text(body)
+        return _XML_HTML.match(start) is not None
+    return name in _UNKNOWN_TYPES and _HTML_START.match(start, 0, SNIFF_BYTES) is not None and is_text(body)
 
 
 def _looks_binary(start: bytes) -> bool:

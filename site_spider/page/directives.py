@@ -15,9 +15,9 @@ _WITH_VALUES: Final = frozenset(
 )  # the colon behind others names a robot
 _ROBOT: Final = re.compile(r"[^\s\d][^\s]*")  # no part of a date
 _FORBIDDEN: Final = {"nofollow": ("nofollow", "none"), "noindex": ("noindex", "none")}
-# of a Link header: the URL, and its parameters up to the next link
-_LINK = re.compile(r"<([^<>]*+)>([^<]*+)")
-_REL = re.compile(r""";\s*rel\s*=\s*(?:"([^"]*+)"|([^\s";,]++))""", re.IGNORECASE)
+# of a Link header: the URL and its parameters; of these, the name and a quoted string or a token
+_PARAMETER = r"""\s*+;\s*+([^\s;,="<>]*+)\s*+(?:=\s*+(?:"((?:[^"\\]|\\.)*+)"|([^\s;,"<>]*+)))?+"""
+_LINK, _PARAMETERS = re.compile(rf"<([^<>]*+)>((?:{_PARAMETER})*+)"), re.compile(_PARAMETER)
 
 
 def directives(written: Iterable[str]) -> list[str]:
@@ -44,9 +44,10 @@ def forbids(said: Iterable[str], what: str) -> bool:
 def canonical_of_header(values: Iterable[str], url: str) -> str | None:
     """The URL of a header Link with rel=canonical, of a page that was found at `url`."""
     for value in values:
-        for target, parameters in _LINK.findall(value[: 4 * _LONGEST]):
-            rel = _REL.search(parameters)
-            if rel and "canonical" in (rel[1] or rel[2] or "").lower().split():
+        for target, parameters, *_ in _LINK.findall(value[: 4 * _LONGEST]):
+            # backwards, because the first of several of one name counts
+            said = {name.lower(): text or word for name, text, word in _PARAMETERS.findall(parameters)[::-1]}
+            if "canonical" in said.get("rel", "").lower().split() and "anchor" not in said:  # of another page
                 return absolute(target, LinkBase.parse(url, "utf-8"))
     return None
 

@@ -30,6 +30,7 @@ DEEPEST_INDEX: Final = 5  # indexes that lead to each other
 MOST_BYTES: Final = 52_428_800  # of one file, unpacked, likewise
 _MOST_URL_BYTES: Final = 25_000_000  # of all URLs of a file and what is said of them, in memory
 _MOST_PARTS: Final = 2_000_000  # elements and attributes, or signs of JSON: two seconds of CPU time
+_DATE_PARTS: Final = 10  # as long as so many of these it takes to compare two dates
 _MOST_NAMES: Final = 10_000  # of elements and attributes, which expat keeps: 200 bytes each
 _LONGEST_TAG: Final = 65_536  # which expat looks at anew with each piece
 _MOST_ROBOTS_BYTES: Final = 512_000  # of a robots.txt, as RFC 9309 has it
@@ -51,6 +52,7 @@ _MOST_NAMED: Final = 1_000  # sitemaps in one robots.txt
 _MONTH: Final = re.compile(r"\d{4}(-\d\d)?")
 _SLASHED: Final = re.compile(r"(\d{4})/(\d\d?)/(\d\d?)(?!\d)")
 _PERIODS: Final = {4: timedelta(366), 7: timedelta(31)}  # that a date of this length names
+_NEVER: Final = datetime.min.replace(tzinfo=UTC)
 _REGISTERED: Final = "http://www.iana.org/assignments/relation/"  # may stand before a relation of Atom
 _ENTRIES: Final = {"urlset": "url", "sitemapindex": "sitemap", "rss": "item", "RDF": "item", "feed": "entry"}
 _FIELDS: Final = {
@@ -72,12 +74,12 @@ class ListedPage(NamedTuple):
     priority: str | None = None
     changefreq: str | None = None
 
-    def meta(self, source: str, level: int = 0) -> dict[str, Any]:
+    def meta(self, source: str, level: int | None = None) -> dict[str, Any]:
         """What stands as `meta.sitemap` in the result of the page; `source` is the URL of the file.
 
-        `level` counts the indexes above a file that an index names; 0 for a page.
+        `level` counts the indexes above a further file; None for a page.
         """
-        said = {**self._asdict(), "source": source, **({"level": level} if level else {})}
+        said = {**self._asdict(), "source": source, **({} if level is None else {"level": level})}
         del said["url"]
         return said
 
@@ -339,13 +341,14 @@ def _in_utf_8(body: bytes, encoding: str = "utf-8") -> Iterator[bytes]:
 
 
 class _XmlReader:
-    """Elements by their names without prefix, since many files use prefixes that they do not declare.
+    """Elements by prefix and name, since many files use prefixes that they do not declare.
 
-    `loc` of an image or a video stands deeper than that of the entry, and is none of it.
+    An entry's URL has its prefix, none or Atom's: those of images and videos are none. Of dates the latest counts.
     """
 
     def __init__(self, kind: str, url: str, found: _Entries) -> None:
         self._entry = _ENTRIES[kind]
+        self._prefixes: tuple[str, ...] = ()  # of what an entry says of itself
         self._found = found
         self._bases = [url]  # of the elements that are open
         self._depth = 0
@@ -385,27 +388,26 @@ class _XmlReader:
         if self._depth > _DEEPEST:
             raise _Fault(f"its elements are nested deeper than {_DEEPEST}")
         self._bases.append(_joined(self._bases[-1], attributes.get("xml:base", "")))
-        name = tag.rpartition(":")[2]
+        prefix, _, name = tag.rpartition(":")
         if not self._entry_depth:
             if name == self._entry:
                 self._entry_depth = self._depth
-                self._fields = {}
+                self._fields, self._prefixes = {}, (prefix, "", "atom")
             elif name == "base" and len(self._bases) > 1:  # of what follows in the element around it
                 self._bases[-2] = _joined(self._bases[-2], attributes.get("href", "").strip())
         elif self._depth == self._entry_depth + 1 and (known := _FIELDS.get(name)):
-            self._begin_field(tag, known, attributes)
+            self._begin_field(prefix, name, known, attributes)
 
-    def _begin_field(self, tag: str, known: str, attributes: dict[str, str]) -> None:
-        if self._entry in ("url", "sitemap"):
-            if known == "loc" and not tag.endswith("loc"):  # xhtml:link: another language of the page
-                return
-        elif known == "loc" and "href" in attributes:  # Atom's
+    def _begin_field(self, prefix: str, name: str, known: str, attributes: dict[str, str]) -> None:
+        if known != "lastmod" and prefix not in self._prefixes:
+            return
+        if name == "link" and self._entry in ("url", "sitemap"):  # another language of the page
+            return
+        if name == "link" and "href" in attributes:  # Atom's
             if attributes.get("rel", "alternate").lower().removeprefix(_REGISTERED) == "alternate":
                 self._fields.setdefault("loc", _joined(self._bases[-1], attributes["href"].strip()))
-            return
-        elif known == "guid" and attributes.get("isPermaLink") == "false":
-            return
-        self._name, self._text, self._length = known, [], 0
+        elif known != "guid" or attributes.get("isPermaLink") != "false":
+            self._name, self._text, self._length = known, [], 0
 
     def _characters(self, text: str) -> None:
         if self._name and self._length <= _LONGEST:
@@ -418,7 +420,10 @@ class _XmlReader:
         if self._name and self._depth == self._entry_depth:
             text = "".join(self._text).strip()
             if text and len(text) <= (_LONGEST if self._name in ("loc", "guid") else _LONGEST_WORD):
-                self._fields.setdefault(self._name, text)
+                earlier = self._fields.setdefault(self._name, text)
+                if self._name == "lastmod" and earlier != text:
+                    self._parts += _DATE_PARTS
+                    self._fields["lastmod"] = max(earlier, text, key=lambda date: parse_lastmod(date) or _NEVER)
             self._name = ""
         elif self._entry_depth and self._depth < self._entry_depth:
             self._entry_depth = 0

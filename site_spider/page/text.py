@@ -10,7 +10,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Iterator
-from datetime import UTC
+from datetime import datetime
 from typing import Any, Final
 
 from resiliparse.extract.html2text import extract_plain_text
@@ -24,18 +24,18 @@ from site_spider.page.sitemap import parse_lastmod
 MAX_TEXT_CHARS: Final = 200_000  # of `text`; Kafka takes messages of 1 MB
 _MAX_TITLE_CHARS, _MAX_DESCRIPTION_CHARS = 1_000, 2_000
 _LANGUAGE_CHARS, _FEWEST_CHARS = 20_000, 50  # that a language is told from
+_SURE_CHARS, _ALIKE = 1_000, 3  # that tell it surely, but for so many: Spanish may read as Galician
+_NAMES = {"nb": "no", "nn": "no"}  # the detector knows Norwegian alone
 _MAX_SCRIPTS, _MAX_NODES = 20, 1_000  # looked at for a date, or a canonical URL
 _CONTROLS = re.compile(r"[\0-\x08\x0b\x0c\x0e-\x1f\x7f]")  # six bytes each in JSON
 _PRIMARY = re.compile(r"\s*([a-zA-Z]{2,3})(?=[-_\s]|$)")
-_SAID_IN = 'script[type="application/ld+json"]'
+_SAID_IN = 'script[type^="application/ld+json" i]'
 
 
-def read_page(text: str, url: str | None, *, main_only: bool = False) -> dict[str, Any]:
+def read_page(text: str, url: str | None, *, main_only: bool = False, now: datetime | None = None) -> dict[str, Any]:
     """Fields of a result, and notes; `url` is None for a page without mark-up."""
-    return _of_text(text, None) if url is None else _read_html(text, url, main_only=main_only)
-
-
-def _read_html(text: str, url: str, *, main_only: bool) -> dict[str, Any]:
+    if url is None:
+        return _of_text(text, None)
     tree = HTMLTree.parse(text)
     document = tree.document
     assert document is not None  # of a tree that was parsed
@@ -44,7 +44,7 @@ def _read_html(text: str, url: str, *, main_only: bool) -> dict[str, Any]:
         **_of_text(_plain(tree, main_only=main_only), _declared_language(document)),
         "canonical": _canonical(document, url),
         "meta_description": _meta_description(document),
-        "published_at": _published(document),
+        "published_at": _published(document, now),
         "links_out": len({node.getattr("href") for node in document.query_selector_all("a[href]")}),
     }
 
@@ -74,12 +74,15 @@ def _declared_language(document: DocumentNode) -> str | None:
 
 
 def _language(text: str, declared: str | None) -> str | None:
-    """As the text reads; of a text that is short or none, as the page says."""
-    sample = unicodedata.normalize("NFC", text[:_LANGUAGE_CHARS])
-    if len(sample) >= _FEWEST_CHARS and (found := detect_fast(sample)[0]) != "unknown":
-        return str(found)
+    """As the page says, unless its text is long and reads as another one."""
     primary = _PRIMARY.match(declared or "")
-    return primary[1].lower() if primary else None
+    said = str(primary[1]).lower() if primary else None
+    sample = unicodedata.normalize("NFC", text[:_LANGUAGE_CHARS])
+    if len(sample) < (_SURE_CHARS if said else _FEWEST_CHARS):
+        return said
+    found: Any = detect_fast(sample, n_results=_ALIKE)
+    best = [str(name) for name, _rank in found]
+    return said if not best or (said and _NAMES.get(said, said) in best) else best[0]
 
 
 def _cut(text: str, most: int) -> str | None:
@@ -105,28 +108,28 @@ def _canonical(document: DocumentNode, url: str) -> str | None:
     return None
 
 
-def _published(document: DocumentNode) -> str | None:
-    """The first date that the page says it by, in ISO 8601 and UTC."""
-    for written in _dates(document):
-        try:
-            found = parse_lastmod(written.strip()[:100])
-            if found is not None:
-                return found.astimezone(UTC).isoformat()
-        except (OverflowError, ValueError, TypeError):
-            continue
-    return None
+def _published(document: DocumentNode, now: datetime | None) -> str | None:
+    """The first date that the page says it by, or its only time if that is not to come; in ISO 8601 and UTC."""
+    found = next(filter(None, map(_date, _dates(document))), None)
+    if found is None and len(times := document.query_selector_all("time")) == 1:
+        said = _date(times[0].getattr("datetime"))
+        found = said if said and (now is None or said <= now) else None
+    return None if found is None else found.isoformat()
 
 
-def _dates(document: DocumentNode) -> Iterator[str]:
+def _date(written: str | None) -> datetime | None:
+    return parse_lastmod((written or "").strip()[:100])
+
+
+def _dates(document: DocumentNode) -> Iterator[str | None]:
     for selector in ('meta[property="article:published_time"]', 'meta[itemprop="datePublished"]'):
         node = document.query_selector(selector)
         if node is not None:
-            yield node.getattr("content") or ""
+            yield node.getattr("content")
     for script in document.query_selector_all(_SAID_IN)[:_MAX_SCRIPTS]:
         yield from _dates_of_json(script.text or "")
-    node = document.query_selector("time[datetime]")
-    if node is not None:
-        yield node.getattr("datetime") or ""
+    for node in document.query_selector_all('[itemprop~="datePublished"], time[pubdate]')[:_MAX_SCRIPTS]:
+        yield node.getattr("content") or node.getattr("datetime") or node.text
 
 
 def _dates_of_json(text: str) -> Iterator[str]:

@@ -403,7 +403,6 @@ _form = lru_cache(maxsize=1_000)(UrlForm)
 # What the path of a URL looks like: one without end, or one of many pages that a program makes.
 
 
-_FEWEST_SEGMENTS = 3
 _MOST_LOOKED_AT = 100  # segments
 _LONGEST_PATTERN = 300  # characters
 _HEX = re.compile(  # UUIDs, and numbers that are no words and no decimals
@@ -426,22 +425,17 @@ class Shape(NamedTuple):
         repeats, most, length = self
         if length and len(url) > length:
             return "length"
-        segments = url.split("/", _MOST_LOOKED_AT)[3:]  # with the query, which may have slashes too
-        if len(segments) < _FEWEST_SEGMENTS or (len(segments) <= most and _are_distinct(segments)):
-            return None
         segments = url.partition("?")[0].split("/", _MOST_LOOKED_AT)[3:]
+        if segments and not segments[-1]:  # behind a final slash
+            segments.pop()
         if most and len(segments) > most:
             return "segments"
         return "repeats" if repeats and _repeats(segments, repeats) else None
 
 
-def _are_distinct(segments: list[str]) -> bool:
-    return len(set(segments)) == len(segments)
-
-
 def _repeats(segments: list[str], times: int) -> bool:
     """Whether some segments stand so many times in a row."""
-    if len(segments) - len(set(segments)) < times - 1:
+    if len(segments) < times or len(segments) - len(set(segments)) < times - 1:
         return False
     for size in range(1, len(segments) // times + 1):
         run = 0  # segments that are as the one `size` before them
@@ -453,8 +447,13 @@ def _repeats(segments: list[str], times: int) -> bool:
 
 
 def pattern_of(url: str) -> str | None:
-    """Host, path and query with N for digits and H for long hexadecimal numbers; None of one without any."""
+    """Host, path and query without numbers; None of one without any."""
     host, slash, rest = url.partition("://")[2].partition("/")
     rest = rest[:_LONGEST_PATTERN]
-    found = _DIGITS.sub("N", _HEX.sub("H", rest))
+    found = without_numbers(rest)
     return f"{host}{slash}{found}" if found != rest else None
+
+
+def without_numbers(text: str) -> str:
+    """With N for digits and H for long hexadecimal numbers."""
+    return _DIGITS.sub("N", _HEX.sub("H", text))

@@ -18,6 +18,7 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from datetime import UTC
 from itertools import islice
 from pathlib import Path
 from types import ModuleType
@@ -259,13 +260,15 @@ def _answered(head: dict[str, Any], body: bytes, source: Source) -> dict[str, An
 
 
 def _read(head: dict[str, Any], body: bytes) -> dict[str, Any]:
-    """The fields of a result that a page's text is read for, with `robots`: its own directives."""
+    """The fields of a result that a page's text is read for, with `robots`: its own; None: the rest may have some."""
     try:
         text, _ = _decoded(body, head["content_type"])
         is_page = is_html(body, head["content_type"])
-        answer: dict[str, Any] = {"robots": _robots(text) if is_page else []}
+        robots = _robots(text) if is_page else []
+        answer: dict[str, Any] = {"robots": None if is_page and not robots and head["notes"] else robots}
         if head["read"] != "robots":
-            answer |= _texts().read_page(text, head["url"] if is_page else None, main_only=head["read"] == "main")
+            url, main_only = head["url"] if is_page else None, head["read"] == "main"
+            answer |= _texts().read_page(text, url, main_only=main_only, now=runtime.now(UTC))
             answer["notes"] += head["notes"]
     except MemoryError:
         raise

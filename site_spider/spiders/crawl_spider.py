@@ -448,20 +448,20 @@ class SeedSpider(Spider):
         urls = self._new_pages([origin + ROBOTS for origin in origins], job)
         return [quick_request(url, verbatim=is_safe(url), meta={**meta}) for url in urls]
 
-    async def _read_sitemap(self, response: Response, result: Result, job: Job | None) -> tuple[Sitemap, int]:
+    async def _read_sitemap(self, response: Response, result: Result, job: Job | None) -> tuple[Sitemap, int | None]:
         """A small one in turns, a large or packed one in a thread; and the level of what it names."""
         assert response.request is not None
         listed, mode = listed_in(response.request, job), self.sitemaps.mode
         if is_robots(listed) or (mode == "robots" and is_robots_url(response.request.url)):
-            return Sitemap(sitemaps_of_robots(response.body) if mode == "robots" else []), 1
+            return Sitemap(sitemaps_of_robots(response.body) if mode == "robots" else []), 0
         said = content_type_of(response)
         kind = None if mode == "off" else kind_of(response.body, media_type(said))
         if kind is None:
-            return Sitemap([]), 0
+            return Sitemap([]), None
         level = level_below(kind, listed)
-        if level > DEEPEST_INDEX:
+        if level is not None and level > DEEPEST_INDEX:
             reason = f"sitemap not read: more than {DEEPEST_INDEX} indexes lead to each other"
-            return Sitemap([], refusal=reason), 0
+            return Sitemap([], refusal=reason), None
         since = self.sitemaps.since_when()
         steps = read_sitemap(response.body, kind, response.url, since=since, content_type=said)
         large = is_large(response)

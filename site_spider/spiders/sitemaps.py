@@ -107,7 +107,7 @@ def is_robots_url(url: str) -> bool:
 
 def is_file_below(listed: Mapping[str, Any]) -> bool:
     """Whether a robots.txt or an index named it, so that it is no level of links of its own."""
-    return is_robots(listed) or level_below("sitemapindex", listed) > 1
+    return is_robots(listed) or isinstance(listed.get("level"), int)
 
 
 def is_page_of_seed(job: Job | None) -> bool:
@@ -118,13 +118,15 @@ def is_page_of_seed(job: Job | None) -> bool:
     return spilled is None or (not spilled.is_link and job.seed.seed_url_id is None)
 
 
-def level_below(kind: str | None, listed: Mapping[str, Any]) -> int:
-    """The number of indexes above what a file of this kind names, a robots.txt counts; 0 for pages."""
+def level_below(kind: str, listed: Mapping[str, Any]) -> int | None:
+    """The number of indexes above what a file of this kind names; None for pages."""
     level = listed.get("level", 0)
-    return 1 + level if kind == "sitemapindex" and isinstance(level, int) else 0
+    return 1 + level if kind == "sitemapindex" and isinstance(level, int) else None
 
 
-def urls_of(entries: list[ListedPage], base: LinkBase, level: int, source: str) -> Iterator[dict[str, dict[str, Any]]]:
+def urls_of(
+    entries: list[ListedPage], base: LinkBase, level: int | None, source: str
+) -> Iterator[dict[str, dict[str, Any]]]:
     """In slices, what the file says of each URL; the list is emptied meanwhile."""
     entries.reverse()
     while entries:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import re
 from collections import OrderedDict, deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -21,7 +21,7 @@ from site_spider.frontier.waiter import Waiter, WaitingLink, is_fenced, source_n
 from site_spider.ledger.completion import Job, SeedListener, job_of
 from site_spider.ledger.ledger import SeedInFlight
 from site_spider.page.sitemap import is_listing
-from site_spider.page.url import host_of, pattern_of
+from site_spider.page.url import host_of, pattern_of, without_numbers
 from site_spider.seed.seed import Seed
 from site_spider.sources.url_rules import UrlRules
 from site_spider.tasks.board import Board
@@ -231,9 +231,10 @@ _MOST_PATTERNS = 2_000  # of all hosts: about 10 MB
 _SECONDS = 3_600.0  # then as many pages are fetched anew: a site may have been out of order
 _MOST_RULES = 500  # that are counted by name
 _REST = 2_000  # pages that are not looked at after many had texts of their own
-_LONGEST_BODY = 50_000  # characters; 20,000 take less than a millisecond
+_LONGEST_BODY = 50_000  # characters, or of links; 20,000 take less than a millisecond
+_MOST_SEARCHED = 200_000  # characters, for links alone
 # A date is found by signs that are rare, as expressions that may begin with many take milliseconds a page.
-_LINK = re.compile(r"""href=(?:"[^"]*"|'[^']*'|[^\s>"']*)""")
+_LINK, _IMAGE = (re.compile(rf"""{name}=(?:"[^"]*"|'[^']*'|[^\s>"']*)""") for name in ("href", "src"))
 _NAMED = re.compile(
     r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*\.?(?:\s+\d{1,2}(?:st|nd|rd|th)?\b)?(?:,?\s+\d{4})?"
     r"|(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day"
@@ -267,10 +268,8 @@ class Traps(SeedListener):
                 self._pages.pop(place, None)
             return
         is_link = job.parent is not None or job.seed.spilled is not None
-        if is_link and not document.get("text_hash"):
-            said = _without_dates(document.get("body")) or said
         self._pages[place] = pages = self._pages.get(place) or OrderedDict()  # it was met last
-        pages[hash(job.url)] = hash(said)
+        pages[hash(job.url)] = hash(_content(document.get("text_hash"), document.get("body"), is_link=is_link) or said)
         if len(pages) > _PAGES:
             pages.popitem(last=False)
         elif len(pages) < _PAGES:
@@ -299,13 +298,22 @@ class Traps(SeedListener):
         return None if found_at is None else pattern
 
 
-def _without_dates(body: object) -> str | None:
-    """A page without its dates and links; None of one that is long, or has no date."""
-    if not isinstance(body, str) or len(body) > _LONGEST_BODY:
+def _content(text: str | None, body: object, *, is_link: bool) -> Hashable:
+    """A page's text and the forms of its links and images; without a text, its body without dates, and those of links.
+
+    None when that cannot be told, or costs too much: of a body that is long, or has no date, any difference counts.
+    """
+    if not isinstance(body, str) or not (text or (is_link and len(body) <= _LONGEST_BODY)):
         return None
-    text, named = _NAMED.subn("\0", _LINK.sub("", body))
-    text, numbers = _NUMBERS.subn("", text)
-    return text if named or numbers else None
+    found = _LINK.findall(body, 0, _MOST_SEARCHED)
+    if text:
+        found += _IMAGE.findall(body, 0, _MOST_SEARCHED)
+    else:
+        text, named = _NAMED.subn("\0", _LINK.sub("", body))
+        text, numbers = _NUMBERS.subn("", text)
+        if not (named or numbers):
+            return None
+    return text, frozenset(without_numbers("\n".join(found)[:_LONGEST_BODY]).split("\n"))
 
 
 class WantedPages:

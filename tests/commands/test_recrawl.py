@@ -494,5 +494,5 @@ def test_files_of_sitemaps_that_are_checked_again_are_no_level_of_links_either(
     assert {path: found[path]["depth"] for path in found if again in path} == dict.fromkeys(
         (f"/index{again}", f"/map{again}", f"/1{again}"), 1
     )
-    assert [found[path]["meta"]["sitemap"].get("level") for path in ("/index", "/map")] == [1, 2]
+    assert [found[path]["meta"]["sitemap"].get("level") for path in ("/index", "/map")] == [0, 1]
     assert found[f"/1{again}"]["meta"]["sitemap"]["lastmod"] == "2026-01-02"

@@ -171,18 +171,31 @@ def calendar(number: int, more: str = "") -> str:
 
 @pytest.mark.parametrize("is_link", [True, False])
 def test_a_calendar_without_events_is_a_trap_without_site_text_too(is_link: bool) -> None:
-    """What has no dates differs with any link: a gallery is none. Pages of seeds are not looked at so."""
+    """What has no dates differs with any link: galleries and lists are none. Pages of seeds are not looked at so."""
     traps, page = Traps(), Page("", parent=object() if is_link else None)
     for n in range(60):
         for kind, body in (
             ("calendar", calendar(n)),
             ("events", calendar(n, f"event {n // 2}")),
             ("gallery", f'<img src="{n}.jpg"><a href="/gallery/{n + 1}">next</a>'),
+            ("list", f'<a href="/{chr(256 + n)}">Open</a><p>Updated 27 Nov 2026'),
         ):
             said = {"status": 200, "body_hash": body, "body": body}
             traps.written(cast(Job, page._replace(url=f"{HOST}/{kind}/{n}")), said)
-    found = [traps.of(f"{HOST}/{kind}/99", None) for kind in ("calendar", "events", "gallery")]
-    assert found == ["h.test/calendar/N" if is_link else None, None, None]
+    found = [traps.of(f"{HOST}/{kind}/99", None) for kind in ("calendar", "events", "gallery", "list")]
+    assert found == ["h.test/calendar/N" if is_link else None, None, None, None]
+
+
+@pytest.mark.parametrize("comments", [0, 8_000])
+def test_pages_of_one_text_differ_by_links_and_images_and_not_by_numbers_in_them(comments: int) -> None:
+    """A calendar and a session are traps; a gallery and a list are none, however long their pages are."""
+    traps, padding, day = Traps(), "<!-- -->" * comments, '<a href="/day/{}?sid={:032x}"><img src={}.png></a>'
+    for n in range(60):
+        write(traps, f"/day/{n}", f"{n}", text_hash="a", body=padding + day.format(n, n**20 + 2**120, n))
+        write(traps, f"/list/{n}", f"{n}", text_hash="a", body=f'{padding}<a href="/{chr(256 + n)}">Open</a>')
+        write(traps, f"/gallery/{n}", f"{n}", text_hash="a", body=f"{padding}<img src='/{chr(256 + n)}.jpg'>")
+    found = [traps.of(f"{HOST}/{kind}/99", None) for kind in ("day", "list", "gallery")]
+    assert found == ["h.test/day/N", None, None]
 
 
 def test_pages_with_texts_of_their_own_are_looked_at_now_and_then() -> None:

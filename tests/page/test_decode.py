@@ -283,8 +283,12 @@ def test_links_are_looked_for_in_html_only() -> None:
     assert is_html(b"\0", "text/html; charset=utf-8")
     assert is_html(b"", "application/xhtml+xml")
     assert is_html(b"\xef\xbb\xbf \n<!DocType HTML>", None)
-    assert is_html(b"<?xml version='1.0'?>\n<html xmlns='x'>", "text/xml")
-    assert not is_html(b"<rss>", "text/xml")
+    assert is_html("<!DocType HTML>é".encode("utf-16"), None)
+    before = b"<?xml version='1.0'?>\n<!DOCTYPE html PUBLIC 'x' [<!ENTITY a ']>'>] ><!--" + b"x" * 2_000 + b"-->"
+    for written in (before + b"\n<html xmlns='x'>", b"\xef\xbb\xbf<html>", "<html>".encode("utf-16-be")):
+        assert is_html(written.replace(b"\0<", b"\xfe\xff\0<", 1), "application/xml")
+    for other in (b"<rss>", b"<rss><!--<html>-->", before, before + b"<rss><html>", b"<!doctype html [", b""):
+        assert not is_html(other, "text/xml")
     assert not is_html(b"<!DOCTYPE html>", "text/plain")
     assert not is_html(b"%PDF-1.4 <html>", None)
 

@@ -35,28 +35,23 @@ def rules(folder: Path, text: str = "", **settings: str) -> UrlRules:
 @pytest.mark.parametrize(
     ("url", "rule"),
     [
-        ("http://h.test/a", None),
-        ("http://h.test", None),
+        *(("http://h.test/a", None), ("http://h.test", None), ("http://h.test/a/a/a", None)),
         ("http://h.test/cart?x", "h.test deny /cart"),
         ("http://h.test/a/cart", None),
         ("http://h.test/x1", "h.test deny http://h.test/x"),
         ("http://h.test/a.pdf?b", "h.test deny .pdf"),
         ("http://h.test/a?b=.pdf", None),
         ("http://h.test/a?sort=1", r"h.test deny \?sort="),
-        ("http://h.test/a/a/a", None),
         ("http://o.test/a/a/a", "repeats"),
         ("http://o.test/b/a/b/a/b/a/", "repeats"),
         ("http://o.test/a/b/a/c/a/d?x=/a/a/a", None),
         ("http://o.test/" + "/".join(map(str, range(21))), "segments"),
         ("http://o.test/" + "/".join(map(str, range(20))), None),
-        ("http://www.d.test/ok/1", None),
-        ("http://d.test/no", "allow"),
+        *(("http://www.d.test/ok/1", None), ("http://d.test/no", "allow"), ("http://od.test/no", None)),
         ("http://d.test/ok/a/b/c", "segments"),
         ("http://www.d.test/ok/a/b/c", None),
         ("http://d.test/ok/" + "a" * 40, "length"),
-        ("http://od.test/no", None),
-        ("http://q.test/calendar/1", "SITE_URL_DENY /calendar/"),
-        ("http://q.test/a.EXE", "SITE_URL_DENY .exe"),
+        *(("http://q.test/calendar/1", "SITE_URL_DENY /calendar/"), ("http://q.test/a.EXE", "SITE_URL_DENY .exe")),
         ("http://q.test/a.zip", "* deny .zip"),
         ("http://q.test/\ud800calendar/", None),
         ("http://my_host.test/no", "my_host.test deny /no"),
@@ -93,7 +88,15 @@ def test_without_rules_the_shape_of_a_path_counts(tmp_path: Path) -> None:
     found = rules(tmp_path)
     assert found.refusal("http://h.test/a/a/a") == "repeats"
     assert found.refusal("http://h.test/a/a/b/a?b=/a/a/a/a") is None
+    assert found.refusal("http://h.test/" + "/".join(map(str, range(20))) + "/") is None
     assert Shape(0, 0, 0).fault("http://h.test" + "/a" * 4_000) is None
+
+
+@pytest.mark.parametrize("end", ["", "/", "?q", "/?q=/x/x"])
+def test_a_shape_is_that_of_the_path_alone(end: str) -> None:
+    found = [Shape(2, 20).fault(f"http://h.test/{path}{end}") for path in ("a/a", "b/x/x", "a/b/a/b", "a", "a/b/a")]
+    assert found == ["repeats", "repeats", "repeats", None, None]
+    assert [Shape(3, 1).fault(f"http://h.test/{path}{end}") for path in ("a", "a/b")] == [None, "segments"]
 
 
 @pytest.mark.parametrize(

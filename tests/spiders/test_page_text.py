@@ -121,14 +121,15 @@ def test_a_noindex_page_keeps_no_body(tmp_path: Path, text: str) -> None:
     ANSWERS["/404"] = lambda request: page(request, of_failure, 404)
     ANSWERS["/500"] = lambda request: page(request, WORDS, 500)
     ANSWERS["/moved"] = lambda request: page(request, of_failure, 302)
-    paths = ("/meta", "/header", "/other", "/404", "/500", "/moved")
+    serve("/utf16", f"<html>{of_failure}".encode("utf-16"), Content_Type="")
+    serve("/xhtml", f"<!--{WORDS * 12}--><html>{of_failure}", Content_Type="application/xml")
+    for name, first in (("cut", ""), ("cut_index", "<meta name=robots content=index>"), ("long", "")):
+        serve(f"/{name}", f"{first}<p>{' ' * extractor.MAX_TEXT_BYTES}{of_failure}")
+    ANSWERS["/long"] = lambda request: page(request, " " * 4_000_001, **{"Content-Type": "text/plain"})
+    dropped = ("/meta", "/header", "/404", "/moved", "/utf16", "/xhtml", "/cut")
+    paths = (*dropped, "/other", "/500", "/cut_index", "/long")
     found = by_path(run(tmp_path, *map(seed, paths), SITE_TEXT=text, SITE_NOINDEX="drop_body"))
-    assert {path for path, document in found.items() if document["body"] is None} == {
-        "/meta",
-        "/header",
-        "/404",
-        "/moved",
-    }
+    assert {path for path, document in found.items() if document["body"] is None} == {*dropped}
     assert (found["/404"]["title"], found["/404"]["text_hash"]) == (None, None)
     assert found["/meta"]["text"] is None
     assert found["/meta"]["robots_meta"] == "noindex"

@@ -135,9 +135,15 @@ def test_a_file_that_is_refused_is_a_failure(tmp_path: Path, monkeypatch: pytest
 def test_indexes_that_lead_to_each_other_without_end_are_left_at_the_fifth(tmp_path: Path) -> None:
     for n in range(8):
         serve(f"/{n}", f"<sitemapindex><sitemap><loc>/{n + 1}</loc></sitemap></sitemapindex>".encode())
-    found = by_path(crawl(tmp_path, [seed("/0")], DEPTH_LIMIT=0))
-    assert sorted(found) == ["/0", "/1", "/2", "/3", "/4", "/5"]
-    assert "more than 5 indexes" in found["/5"]["description"]
+    serve("/robots.txt", b"Sitemap: /0", "text/plain")
+    for mode, first in (("seed", "/0"), ("robots", "/x"), ("robots", "/robots.txt")):
+        for way in ("memory", "kafka"):
+            folder, settings = tmp_path / f"{mode}{first[1]}{way}", {"SITE_SITEMAPS": mode, "SITE_LINKS_TO": way}
+            found = by_path(crawl(folder, [seed(first)], DEPTH_LIMIT=0, **settings))
+            assert sorted({*found} - {first, "/robots.txt"} | {"/0"}) == ["/0", "/1", "/2", "/3", "/4", "/5"]
+            assert "more than 5 indexes" in found["/5"]["description"]
+            levels = [found[f"/{n}"].get("meta", {}).get("sitemap", {}).get("level") for n in range(6)]
+            assert levels == [0 if mode == "robots" else None, 1, 2, 3, 4, 5]
 
 
 def requests_alive() -> int:
