@@ -305,14 +305,13 @@ def _content(text: str | None, body: object, *, is_link: bool) -> Hashable:
     """
     if not isinstance(body, str) or not (text or (is_link and len(body) <= _LONGEST_BODY)):
         return None
-    found = _LINK.findall(body, 0, _MOST_SEARCHED)
-    if text:
-        found += _IMAGE.findall(body, 0, _MOST_SEARCHED)
-    else:
+    images = _IMAGE.findall(body, 0, _MOST_SEARCHED) if text else []
+    if not text:
         text, named = _NAMED.subn("\0", _LINK.sub("", body))
         text, numbers = _NUMBERS.subn("", text)
         if not (named or numbers):
             return None
+    found = _LINK.findall(body, 0, _MOST_SEARCHED) + images
     return text, frozenset(without_numbers("\n".join(found)[:_LONGEST_BODY]).split("\n"))
 
 
