@@ -43,7 +43,8 @@ def test_seeds_are_produced_and_their_lag_is_shown(kafka_brokers: str, log: Seed
 
 def test_dead_letters_are_put_back_once(log: SeedLog) -> None:
     """A second replay finds its group at the end."""
-    topic, origin = (f"{uuid.uuid4().hex}{suffix}" for suffix in (".dead-letters", ""))
+    origin = uuid.uuid4().hex
+    topic = f"{origin}.dead-letters"
     producer = log.producer()
     sent = [(b"k%d" % number, b"\xff%d" % number) for number in range(20)]
     for key, value in [*sent, (b"t", None)]:
