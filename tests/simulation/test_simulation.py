@@ -57,7 +57,6 @@ def test_no_storm_of_a_fixed_number_loses_or_spoils_anything(simulation: Simulat
     assert status == 0, said
 
 
-@pytest.mark.nightly  # until a search of 30 minutes finds nothing
 @pytest.mark.parametrize("first", [NEW])
 def test_no_storm_of_a_new_number_loses_or_spoils_anything(simulation: Simulation, first: int) -> None:
     """Others in each run; the table of what takes longest names the first one."""
