@@ -112,10 +112,10 @@ class Recrawl:
     def _found(self) -> Iterator[Document]:
         plan, names = self._plan, self._plan.names
         before = plan.calendar.before(runtime.now(UTC)).items()
+        said = {"host": plan.host, "task_id": plan.task_id}
         found = self._reader.search(
-            task_id=plan.task_id,
             limit=None,
-            fields={} if plan.host is None else {names["host"]: plan.host},
+            fields={names[name]: value for name, value in said.items() if value is not None},
             before={names[name]: moment for name, moment in before if name in names},
             names=[*names.values(), CLAIM],
         )
@@ -323,7 +323,8 @@ class Command(SiteCommand):
     def _plan(self, opts: argparse.Namespace, topic: str) -> RecrawlPlan:
         fields = result_fields(self.options)
         names = {name: fields.get(name, name) for name in (*_NAMES, "host") if not fields or name in fields}
-        for name in {"url", "fetched_at", "checked_at", "host"} - names.keys():
+        needed = {"url", "fetched_at", "checked_at", "host", *(["task_id"] if opts.task_id is not None else [])}
+        for name in needed - names.keys():
             raise ConfigError(f"SITE_RESULT_FIELDS leaves out {name}, by which pages are found: add it.")
         calendar = Calendar(CheckRules.read(self.options), opts.older_than)
         filters = opts.task_id, opts.host and opts.host.lower(), opts.limit, opts.not_extract, opts.dry_run

@@ -382,6 +382,16 @@ def test_rounds_go_on_and_an_outage_is_said_once(
     assert (ran.returncode, "SITE_RESULT_FIELDS leaves out" in ran.stderr) == (78, True)
 
 
+def test_a_task_is_found_by_the_name_that_its_field_has(project: Project) -> None:
+    names = {name: name for name in ("url", "host", "fetched_at", "checked_at")}
+    write(project.data, {**page(1), "job": "a"}, {**page(2), "job": "b"})
+    asked = ("recrawl", "--dry-run", "--task-id", "a")
+    ran = project.scrapy(*asked, SITE_RESULT_FIELDS=json.dumps(names | {"task_id": "job"}))
+    assert ran.stdout.splitlines()[-1].startswith("due 1,"), ran.stderr
+    ran = project.scrapy(*asked, SITE_RESULT_FIELDS=json.dumps(names))
+    assert (ran.returncode, "leaves out task_id" in ran.stderr) == (78, True)
+
+
 # --- with other features ---
 
 
