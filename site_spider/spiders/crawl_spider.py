@@ -494,10 +494,8 @@ class SeedSpider(Spider):
 
     def _new_pages(self, links: Iterable[str], job: Job | None) -> Iterable[str]:
         """Without those that the dupefilter would filter, if it can say so before there are requests."""
-        dupefilter = getattr(self.crawler.engine.scheduler, "df", None)
-        if job is None or not isinstance(dupefilter, SeenDupeFilter):
-            return links
-        return dupefilter.new_pages(links, job)
+        dupefilter = part_of(self.crawler, SeenDupeFilter)
+        return links if job is None or dupefilter is None else dupefilter.new_pages(links, job)
 
     def _wants_links(self, response: Response, job: Job | None) -> bool:
         assert response.request is not None
