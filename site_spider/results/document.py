@@ -140,7 +140,7 @@ CHECK_FIELDS: Final = ("next_at", "interval_s", "failed_checks", "gone_checks")
 OF_MERGED: Final = ("url_id", "url", "additional_urls")
 _OF_UNCHANGED = (
     "url_id", "url", "etag", "last_modified", "checked_at", "unchanged", "next_at", "interval_s", "failed_checks",
-    "gone_checks",
+    "gone_checks", "response_size",
 )  # fmt: skip
 PAGE_FIELDS: Final = (
     "title", "text", "language", "canonical", "meta_description", "published_at", "links_out", "text_hash",

@@ -400,6 +400,7 @@ class SeedSpider(Spider):
         job = job_of(response.request)
         result = self._result(response.request, job)
         describe_check(result, response)
+        result.response_size = len(response.body) or None  # that of the stored one, if it came again
         _anchor_host(response, job)
         return [result, *self._robots_of_hosts(job, response.url)]
 

@@ -62,7 +62,12 @@ class CountedPage(NamedTuple):
         named = id_of_page(job.url, job.seed.page_scope) if is_its_page else url_id
         reason = None if description is None else _reason(str(description))
         size_bytes = document.get("response_size") or 0
-        return cls(_number(named), size_bytes, document.get("status") is not None, reason)
+        return cls(_number(named), size_bytes, is_answered(document), reason)
+
+
+def is_answered(document: Mapping[str, Any]) -> bool:
+    """Whether the page counts as one: the short document of a page that is unchanged has no status."""
+    return document.get("status") is not None or bool(document.get("unchanged"))
 
 
 class CountedSeed(NamedTuple):
@@ -151,7 +156,9 @@ _TAKE_BACK = (
 )
 # The other columns are those of the row with the largest rowid: https://sqlite.org/lang_select.html#bareagg
 _LAST_WORDS = """CREATE TEMP TABLE words AS
-    SELECT size_bytes, is_answered, reason, max(rowid) FROM said WHERE task = ? GROUP BY page"""
+    SELECT is_answered, reason, max(rowid) FROM said WHERE task = ? GROUP BY page"""
+_LAST_SIZES = """SELECT total(size_bytes) FROM (
+    SELECT size_bytes, max(rowid) FROM said WHERE task = ? AND size_bytes GROUP BY page)"""  # a 304 has none
 # Seeds that were counted as spilled, each once, by the last word on how they ended; what never came back is
 # spilled still. What a process wrote of one that was not counted as spilled, as when it died before, is none.
 _CAME_BACK = """WITH
@@ -300,9 +307,8 @@ class PageTable:
         if (number := self._numbers.get(task_id)) is None:
             return PageCounts()
         self._rows.execute(_LAST_WORDS, (number,))
-        answered, failures, size_bytes = self._rows.execute(
-            "SELECT total(is_answered), count(reason), total(size_bytes) FROM words"
-        ).fetchone()
+        answered, failures = self._rows.execute("SELECT total(is_answered), count(reason) FROM words").fetchone()
+        (size_bytes,) = self._rows.execute(_LAST_SIZES, (number,)).fetchone()
         reasons = self._rows.execute(
             "SELECT reason, count(*) FROM words WHERE reason IS NOT NULL GROUP BY reason"
         ).fetchall()

@@ -28,6 +28,7 @@ from site_spider.tasks import declaration
 from site_spider.tasks.board import REFRESH_SECONDS, Board, note_key
 from site_spider.tasks.declaration import MOST, NOTHING, RUNNING, Phase, Task, TaskRules, Usage, phase_of
 from site_spider.tasks.ending import prefix_of
+from site_spider.tasks.page_counts import is_answered
 
 # --- state -----------------------------------------------------------------------------------------------
 # One declared task in this process: its rules, its phase, and what was counted for it here.
@@ -134,7 +135,7 @@ class TaskState:
 
     def count_page(self, document: Mapping[str, Any]) -> bool:
         """A document is written; True when the budget of bytes is spent here alone."""
-        self.count("pages", document.get("status") is not None)  # as the event of its end counts them
+        self.count("pages", is_answered(document))  # as the event of its end counts them
         size_bytes = self.count("bytes", document.get("response_size") or 0)
         return self.task.max_bytes is not None and size_bytes >= self.task.max_bytes
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -403,21 +404,33 @@ def recrawl(project: Project, **settings: str) -> str:
 
 def crawled(project: Project, count: int = 2, **settings: Any) -> None:
     """The pages of a task that has ended."""
-    ANSWERS.clear()
     lines = "".join(f"http://host.test/{number}\n" for number in range(count))
     project.scrapy("seed", "-", "--task-id", "t", "--close", stdin=lines)
     crawl(project.data, [], until=told(project.data), **settings)
 
 
 def test_a_task_that_has_ended_ends_again_with_the_pages_that_are_checked(project: Project) -> None:
+    """One is sent again as it was, the other is answered 304; both are pages."""
+    ANSWERS["/0"] = partial(html, ETag="same")
     crawled(project)
+    ANSWERS["/0"] = partial(html, body="", status=304)
     assert recrawl(project) == "produced 2, refused 0\n"
-    crawl(project.data, [], until=told(project.data, 2))
-    ends = [(end["generation"], end["event"], end["seeds"], end["partial"]) for end in events(project.data)]
+    again = crawl(project.data, [], until=told(project.data, 2))
+    assert sum(document["unchanged"] for document in again.documents.values()) == 2
+    size = len("<p>page")
+    ends = [(end["generation"], end["seeds"], end["partial"], end["pages"], end["bytes"]) for end in events(project.data)]
     assert ends == [
-        (1, "done", {"result": 2, "total": 2}, False),
-        (2, "done", {"result": 4, "total": 4}, False),  # of both
+        (1, {"result": 2, "total": 2}, False, 2, 2 * size),
+        (2, {"result": 4, "total": 4}, False, 4, 3 * size),  # of both
     ]
+
+
+def test_a_budget_of_bytes_counts_what_is_sent_again(project: Project) -> None:
+    declare(project.data, max_bytes=10)
+    crawl(project.data, [{"url": "http://host.test/1", "meta": {"task_id": "t"}}])
+    assert recrawl(project) == "produced 1, refused 0\n"
+    crawl(project.data, [])
+    assert json.loads(project.direct("task", "show", "t", "--json").stdout)["reason"] == "byte_budget"
 
 
 def test_a_task_that_is_open_stays_open(project: Project) -> None:

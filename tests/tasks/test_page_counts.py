@@ -99,14 +99,14 @@ def reading(found: list[Message], wanted: list[str], told: dict[str, int] | None
 
 def counted(said: list[tuple[str, list[CountedPage]]], task_id: str, start: int) -> PageCounts:
     """By brute force."""
-    last = {
-        page.page: page for at, (of, those) in enumerate(said) if of == task_id and at >= start for page in those
-    }.values()
+    words = [page for at, (of, those) in enumerate(said) if of == task_id and at >= start for page in those]
+    last = {page.page: page for page in words}.values()
+    sizes = {page.page: page.size_bytes for page in words if page.size_bytes}
     reasons = [page.reason or "other" for page in last if page.reason is not None]
     return PageCounts(
         sum(page.is_answered for page in last),
         len(reasons),
-        sum(page.size_bytes for page in last),
+        sum(sizes.values()),
         {reason: reasons.count(reason) for reason in reasons},
     )
 
