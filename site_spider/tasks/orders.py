@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from site_spider import runtime
@@ -37,10 +38,18 @@ class PutBackTasks:
         self._going: dict[str, TaskProducer] = {}
 
     def takes_seeds(self, task_id: str) -> bool:
-        """Not if it was cancelled or has expired: its seeds would be cancelled as well."""
+        """Not if it was cancelled or has expired, told or not yet: its seeds would be cancelled as well."""
         ending = self._endings.get(task_id)
         ended = ending.ended if ending is not None and ending.is_told else None
-        return ended is None or ended.event["event"] == "done"
+        if ended is not None:
+            return bool(ended.event["event"] == "done")
+        task = self._board.task(task_id)
+        is_late = task is not None and task.expires_at is not None and task.expires_at <= runtime.now(UTC)
+        return not (is_late or self._board.phase(task_id).is_over)
+
+    @cached_property
+    def _board(self) -> Board:
+        return read_board(self._log, self._topics.tasks)
 
     def before(self, topic: str, value: bytes | None) -> str | None:
         """A message is about to be sent; its task, if that is known."""

@@ -442,9 +442,13 @@ def test_a_task_that_is_open_stays_open(project: Project) -> None:
     assert json.loads(project.direct("task", "show", "t", "--json").stdout)["state"] == "running"
 
 
-def test_pages_of_a_cancelled_task_are_left_out(project: Project) -> None:
-    declare(project.data, state="cancelled")
-    crawl(project.data, [{"url": "http://host.test/1", "meta": {"task_id": "t"}}], until=told(project.data))
+@pytest.mark.parametrize("over", [{"state": "cancelled"}, {"expires_at": "2026-01-01T00:00Z"}], ids=str)
+@pytest.mark.parametrize("is_told", [True, False])
+def test_pages_of_a_task_that_is_over_are_left_out(project: Project, over: dict[str, str], is_told: bool) -> None:
+    """Also while no crawler runs that could tell of its end."""
+    declare(project.data, **over)
+    if is_told:
+        crawl(project.data, [{"url": "http://host.test/1", "meta": {"task_id": "t"}}], until=told(project.data))
     write(project.data, page(1, task_id="t"))
     said = "produced 0, refused 0, of a task that was cancelled or has expired: 1\n"
     assert recrawl(project) == said
