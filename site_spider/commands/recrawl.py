@@ -295,7 +295,7 @@ class Command(SiteCommand):
         parser.add_argument("--limit", metavar="N", type=number, default=sys.maxsize, help="pages at most")
         parser.add_argument("--topic", metavar="T", help="produce to T instead of SITE_SEED_TOPIC")
         parser.add_argument("--not-extract", action="store_true", help="do not follow links")
-        parser.add_argument("--dry-run", action="store_true", help="show the URLs that are due; no more")
+        parser.add_argument("--dry-run", action="store_true", help="show the URLs that are due")
         parser.add_argument("--every", metavar="T", type=_pause, help="begin again so long after each round")
 
     def work(self, opts: argparse.Namespace) -> None:

@@ -43,6 +43,10 @@ _LIST = (Column("TASK", shrinks=True), Column("STATE"), Column("REASON", optiona
 _FIELDS = (Column("FIELD"), Column("VALUE", shrinks=True))
 
 
+def _boolean(text: str) -> object:
+    return {"true": True, "false": False}.get(text, text)  # which the model refuses, with a reason
+
+
 # option -> field, what it takes, help
 _OPTIONS: Mapping[str, tuple[str, Any, str, str]] = {
     "--weight": ("weight", float, "N", "its share beside other tasks (default: 1)"),
@@ -55,13 +59,24 @@ _OPTIONS: Mapping[str, tuple[str, Any, str, str]] = {
     "--rate": ("rate", str, "R", "pages of all processes together, such as 50/s or 300/m"),
     "--expires": ("expires", checked(moment_or_span), "T", "90s, 2h, 7d or a moment in ISO 8601; then it is cancelled"),
     "--source": ("source", str, "NAME", "the source of its seeds, if they name none"),
+    "--drop-params": (
+        "drop_params",
+        str,
+        "A,B",
+        "links that differ in these alone are one (default: SITE_DROP_PARAMS)",
+    ),
+    "--follow-duplicates": ("follow_duplicates", _boolean, "true|false", "false: no links of pages with duplicate_of"),
     "--webhook": ("webhook", str, "URL", "is told of its end"),
 }
 _PATTERNS = {"allow": "links are followed only if one", "deny": "nothing is fetched if one"}
 _FLAGS = {
-    "--dry-run": "set: say what of the waiting seeds it would filter",
-    "--again": "close: a task that has ended, for seeds produced since",
-    "--secret": "notify: print what receivers verify signatures with, and end",
+    "--dry-run": ("set", "say what of the waiting seeds it would filter"),
+    "--again": ("close", "a task that has ended, for seeds produced since"),
+    "--secret": ("notify", "print what receivers verify signatures with, and end"),
+}
+_ONLY_FOR = {
+    **dict.fromkeys(("file", *(name for name, *_ in _OPTIONS.values()), *_PATTERNS), "start"),
+    **{option.strip("-").replace("-", "_"): verb for option, (verb, _) in _FLAGS.items()},
 }
 
 
@@ -110,8 +125,8 @@ class Command(SiteCommand):
         for name, text in _PATTERNS.items():
             said = f"start: {text} is found in the URL; may be repeated"
             parser.add_argument(f"--{name}", metavar="RE", action="append", help=said)
-        for option, text in _FLAGS.items():
-            parser.add_argument(option, action="store_true", help=text)
+        for option, (verb, text) in _FLAGS.items():
+            parser.add_argument(option, action="store_true", default=None, help=f"{verb}: {text}")
 
     def work(self, opts: argparse.Namespace) -> None:
         """Do what the verb says. Raises SiteSpiderError."""
@@ -122,6 +137,9 @@ class Command(SiteCommand):
         takes_id = " ID" in verb.usage
         if bool(words) < takes_id or len(words) > takes_id + verb.most_words:
             self.refuse(f"say: scrapy task {verb.usage}")
+        for option, only in _ONLY_FOR.items():
+            if only != name and getattr(opts, option) is not None:
+                self.refuse(f"--{option.replace('_', '-')} is for: scrapy task {only}")
         self.opts = opts
         if takes_id:
             try:
@@ -224,11 +242,11 @@ class Command(SiteCommand):
         parked = in_parked_topic(self.desk.log, topics, self.desk.board, self.task_id)
         for seed in chain(self._waiting(), parked):
             waiting += 1
-            if not rules.takes_seed(seed.url):
+            if not rules.takes(seed):
                 hits += 1
                 examples += [seed.url] if len(examples) < _SHOWN else []
         where = f"{', '.join(topics.tiers)} and {topics.parked}"
-        said = f"would filter {hits} of {waiting} seeds that wait in {where}"
+        said = f"would filter {hits} of {waiting} seeds and links that wait in {where}"
         self._answer(said, waiting=waiting, would_filter=hits, examples=examples)
         for url in [] if self.opts.json else examples:
             show(f"  {url}")

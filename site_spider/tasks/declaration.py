@@ -16,6 +16,7 @@ from site_spider.errors import SeedError, SiteSpiderError
 from site_spider.page.sitemap import is_listing
 from site_spider.page.url import check_url, form_of
 from site_spider.seed.fields import MAX_DEPTH, MAX_ID_BYTES, identifier
+from site_spider.seed.seed import Seed
 from site_spider.sources.model import Part, PatternSet
 
 MAX_RECORD_BYTES = 1_000_000
@@ -488,6 +489,12 @@ class TaskRules:
         self.scope = task.scope
         self._allow = PatternSet(task.allow, _OPTIONS)
         self._deny = PatternSet(task.deny, _OPTIONS)
+
+    def takes(self, seed: Seed) -> bool:
+        """As one of both: a link that another process sent on is one still; an attempt that goes on has begun."""
+        if seed.spilled is None:
+            return self.takes_seed(seed.url)
+        return not seed.spilled.is_link or self.takes_link(seed.url, seed.depth, lambda: seed.extra.get("sitemap"))
 
     def takes_seed(self, url: str) -> bool:
         """Whether a seed may be fetched: it was asked for, so `allow` is not for it."""

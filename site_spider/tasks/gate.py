@@ -116,7 +116,7 @@ class TaskGate:
 
     def _is_unwelcome(self, waiting: SeedInFlight) -> bool:
         state = self.states.of(waiting.seed.task_id)
-        return state is not None and (state.phase.name != "running" or not _takes_seed(state, waiting.seed))
+        return state is not None and (state.phase.name != "running" or not state.rules.takes(waiting.seed))
 
     # --- what leaves ----------------------------------------------------------------------------------
 
@@ -188,7 +188,7 @@ def _is_first_attempt(waiter: Waiter) -> bool:
 
 def _is_allowed(state: TaskState, waiter: Waiter) -> bool:
     if isinstance(waiter, SeedInFlight):
-        return _takes_seed(state, waiter.seed)
+        return state.rules.takes(waiter.seed)
     if isinstance(waiter, WaitingLink):
         return state.rules.takes_link(waiter.url, waiter.depth)
     job = job_of(waiter)
@@ -200,13 +200,6 @@ def _is_allowed(state: TaskState, waiter: Waiter) -> bool:
 def takes_request(rules: TaskRules, request: Request, job: Job) -> bool:
     """Whether the rules of a task take the request of a link."""
     return rules.takes_link(request.url, job.depth, partial(request.meta.get, meta_keys.SITEMAP))
-
-
-def _takes_seed(state: TaskState, seed: Seed) -> bool:
-    """A link that another process sent on is a link still; an attempt that goes on has begun."""
-    if seed.spilled is None:
-        return state.rules.takes_seed(seed.url)
-    return not seed.spilled.is_link or state.rules.takes_link(seed.url, seed.depth, lambda: seed.extra.get("sitemap"))
 
 
 def with_source(seed: Seed, board: Board) -> Seed:

@@ -220,8 +220,7 @@ class Leaving:
 
     def cancel(self, waiter: Waiter, state: TaskState) -> None:
         """It ends here, and is counted."""
-        if not isinstance(waiter, SeedInFlight):
-            state.count("links_cancelled")
+        state.count("links_cancelled", _is_link(waiter))
         if not self._writes_cancelled:
             self._end(waiter, Outcome.CANCELLED, "")
         elif self._control is None:
@@ -250,8 +249,7 @@ class Leaving:
 
     def filter(self, waiter: Waiter, state: TaskState) -> None:
         """The rules of its task do not let it be fetched."""
-        if not isinstance(waiter, SeedInFlight):
-            state.count_filtered_link()
+        state.count("links_filtered", _is_link(waiter))
         self._end(waiter, Outcome.FILTERED, "")
 
     def _end(self, waiter: Waiter, outcome: Outcome, description: str) -> None:
@@ -291,6 +289,14 @@ class Leaving:
             return request
         assert isinstance(waiter, Request)
         return waiter
+
+
+def _is_link(waiter: Waiter) -> bool:
+    """Also one that has been parked, or sent on."""
+    if isinstance(waiter, SeedInFlight):
+        return waiter.seed.is_link
+    job = waiter.parent if isinstance(waiter, WaitingLink) else lineage.job_of(waiter)
+    return isinstance(waiter, WaitingLink) or (job is not None and (job.parent is not None or job.seed.is_link))
 
 
 def _why_cancelled(state: TaskState) -> str:

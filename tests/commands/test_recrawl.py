@@ -418,7 +418,9 @@ def test_a_task_that_has_ended_ends_again_with_the_pages_that_are_checked(projec
     again = crawl(project.data, [], until=told(project.data, 2))
     assert sum(document["unchanged"] for document in again.documents.values()) == 2
     size = len("<p>page")
-    ends = [(end["generation"], end["seeds"], end["partial"], end["pages"], end["bytes"]) for end in events(project.data)]
+    ends = [
+        (end["generation"], end["seeds"], end["partial"], end["pages"], end["bytes"]) for end in events(project.data)
+    ]
     assert ends == [
         (1, {"result": 2, "total": 2}, False, 2, 2 * size),
         (2, {"result": 4, "total": 4}, False, 4, 3 * size),  # of both

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from site_spider.tasks.declaration import Task
 from tests.commands.project import Project
 
 
@@ -28,9 +29,11 @@ def test_a_task_is_declared_listed_shown_changed_and_controlled(project: Project
 def test_a_file_of_fields_is_read_and_options_win_over_it(project: Project, tmp_path: Path) -> None:
     file = tmp_path / "task.yaml"
     file.write_text("weight: 3\nmax_pages: 10\nallow: [/x/]\nexpires: 2h\n")
-    assert project.direct("task", "start", "t", "--file", str(file), "--weight", "4").returncode == 0
+    options = ["--weight", "4", "--drop-params", "a,b", "--follow-duplicates", "false"]
+    assert project.direct("task", "start", "t", "--file", str(file), *options).returncode == 0
     found = json.loads(project.direct("task", "show", "t", "--json").stdout)
     assert (found["weight"], found["max_pages"], found["allow"]) == (4.0, 10, ["/x/"])
+    assert (found["drop_params"], found["follow_duplicates"]) == (["a", "b"], False)
     assert found["expires_at"] is not None
 
 
@@ -73,6 +76,25 @@ def test_hostile_files_are_refused_in_one_line(project: Project, tmp_path: Path,
     assert ran.returncode == 1
     assert ran.stderr.count("\n") == 1
     assert "Traceback" not in ran.stderr
+
+
+def test_every_field_is_an_option_of_start(project: Project) -> None:
+    told = project.scrapy("task", "--help").stdout
+    aliases = {"max_seconds": "max_time", "expires_at": "expires"}
+    fields = set(Task.model_fields) - {"task_id", "state", "started_at"}
+    assert [name for name in fields if f"--{aliases.get(name, name).replace('_', '-')} " not in told] == []
+
+
+@pytest.mark.parametrize(
+    "arguments", [["cancel", "t", "--dry-run"], ["resume", "t", "--max-pages", "0"], ["start", "t", "--again"]], ids=str
+)
+def test_an_option_of_another_verb_is_refused(project: Project, arguments: list[str]) -> None:
+    """Who cancels with --dry-run means to look."""
+    assert project.direct("task", "start", "t").returncode == 0
+    ran = project.direct("task", *arguments)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert f"{arguments[2]} is for: scrapy task" in ran.stderr
+    assert json.loads(project.direct("task", "show", "t", "--json").stdout)["state"] == "running"
 
 
 @pytest.mark.parametrize("arguments", [[], ["grow", "t"], ["pause"], ["pause", "t", "u"], ["list", "t"]])

@@ -195,6 +195,24 @@ def test_what_waits_goes_by_the_new_state_or_rule_of_its_task(
     assert fetched == dict.fromkeys(fetched, 1) | ({} if change == {"state": "paused"} else {"http://host.test/": 2})
 
 
+@pytest.mark.parametrize("change", [{"allow": ["none"]}, {"state": "cancelled"}], ids=str)
+def test_links_that_were_parked_are_counted_as_links(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any]
+) -> None:
+    from tests.commands.project import Project
+
+    monkeypatch.setitem(engine.ANSWERS, "/", linked(9))
+    declare(tmp_path, max_pages=1)
+    crawl(tmp_path, SITE)
+    dry = Project(tmp_path).direct("task", "set", "t", "allow=none", "--dry-run", "--json")
+    assert json.loads(dry.stdout)["would_filter"] == 9
+    declare(tmp_path, **change)
+    assert desk(tmp_path).put_back("t") == 9
+    crawl(tmp_path, [])
+    used = desk(tmp_path).board.used("t")
+    assert (used.links_filtered, used.links_cancelled) == ((9, 0) if "allow" in change else (0, 9))
+
+
 def test_a_retry_that_waits_is_parked_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With its counts: the page is tried as often as without a pause."""
     attempts = 0
