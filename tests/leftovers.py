@@ -24,9 +24,12 @@ from typing import Any
 
 import pytest
 
+from tests.real_servers import SHARED_FOLDER
+
 PATIENCE_SECONDS = 60.0  # what was told to stop may take a while on a busy machine
 KEPT = ("pytest-of-", "site_spider-")  # folders of pytest, and of the product for this user
 _PROC = Path("/proc")
+_SHARED = f"SITE_SERVERS_DIR={SHARED_FOLDER}"  # servers of all workers, which stop behind the last one
 _VSIZE, _ENV_END = 20, 48  # of the fields of stat behind the name
 _Thing = tuple[str, int | str]  # its kind, and its number or name
 
@@ -127,6 +130,7 @@ class Leftovers:
                 for thing in left
                 if (thing[0] != "socket" or thing[1] in listening)
                 and (thing[0] != "process" or allowed.isdisjoint(_ancestors(int(thing[1]))))
+                and _servers_folder(thing) != _SHARED
             }
         self._held = {thing: self._held[thing] for thing in self._held.keys() & now}
         return left

@@ -14,11 +14,15 @@ from tests import leftovers
 ROOT = Path(__file__).resolve().parents[1]
 CONFTEST = "from tests.conftest import pytest_addoption, pytest_configure\n"
 TESTS = """
+import atexit
+import os
 import socket
 import subprocess
 import tempfile
 
 import pytest
+
+from tests.real_servers import SHARED_FOLDER
 
 kept = []
 SLEEPS = ["sleep", "600"]
@@ -47,6 +51,11 @@ def test_a_file():
     tempfile.mkdtemp()
 
 
+def test_a_server_of_all_workers():
+    process = subprocess.Popen(SLEEPS, env=os.environ | {"SITE_SERVERS_DIR": str(SHARED_FOLDER)})
+    atexit.register(process.kill)
+
+
 def test_what_a_module_shares_may_stay(of_the_module):
     pass
 
@@ -70,7 +79,7 @@ def test_processes_orphans_ports_and_files_are_told_and_what_fixtures_hold_is_no
         timeout=300,
         check=False,
     )
-    assert "6 passed, 4 errors" in done.stdout, done.stdout[-3000:]
+    assert "7 passed, 4 errors" in done.stdout, done.stdout[-3000:]
     for test, thing in {"process": "process", "orphan": "process", "port": "listening socket", "file": "file"}.items():
         (line,) = [line for line in done.stdout.splitlines() if line.startswith("ERROR") and f"_{test} " in line]
         assert f"leaves behind: {thing} " in line

@@ -59,12 +59,7 @@ _OPTIONS: Mapping[str, tuple[str, Any, str, str]] = {
     "--rate": ("rate", str, "R", "pages of all processes together, such as 50/s or 300/m"),
     "--expires": ("expires", checked(moment_or_span), "T", "90s, 2h, 7d or a moment in ISO 8601; then it is cancelled"),
     "--source": ("source", str, "NAME", "the source of its seeds, if they name none"),
-    "--drop-params": (
-        "drop_params",
-        str,
-        "A,B",
-        "links that differ in these alone are one (default: SITE_DROP_PARAMS)",
-    ),
+    "--drop-params": ("drop_params", str, "A,B", "links that differ in these are one (default: SITE_DROP_PARAMS)"),
     "--follow-duplicates": ("follow_duplicates", _boolean, "true|false", "false: no links of pages with duplicate_of"),
     "--webhook": ("webhook", str, "URL", "is told of its end"),
 }

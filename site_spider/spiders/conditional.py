@@ -30,7 +30,7 @@ from site_spider.download.bodies import LARGE_BYTES
 from site_spider.dupefilter.dupefilter import SeenDupeFilter
 from site_spider.engine.background import Background
 from site_spider.engine.scrapy_parts import part_of, takes_seeds
-from site_spider.errors import ConfigError, SinkUnavailable
+from site_spider.errors import ConfigError, SiteSpiderError
 from site_spider.ledger.completion import Job, job_of
 from site_spider.page.directives import directives, forbids
 from site_spider.page.links import hash_of
@@ -108,7 +108,7 @@ class StoredPages:
         try:
             return await asyncio.to_thread(self._reader.known, url_ids, list(self._names.values()))
         except Exception as error:  # noqa: BLE001 - of a reader of somebody's own: nothing depends on it
-            self._give_up(str(error) if isinstance(error, SinkUnavailable) else repr(error))
+            self._give_up(str(error) if isinstance(error, SiteSpiderError) else repr(error))
             return None
 
     def _facts(self, document: Known) -> Known:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any, Self
 
@@ -19,6 +20,7 @@ from site_spider.adapters.elasticsearch.client import (
     reason_of,
 )
 from site_spider.contracts.sink import ANY, Fields, StatusFilter
+from site_spider.errors import ConfigError, SinkUnavailable
 from site_spider.options import SettingsView
 from site_spider.page.url import beginnings_of
 from site_spider.results.document import without_mark
@@ -91,7 +93,7 @@ class ElasticsearchResults:
     def get(self, url_id: str) -> dict[str, Any] | None:
         if not url_id:
             return None
-        with self._options.explaining():
+        with self._by_id():
             try:
                 answer = self._client.get(index=self._index, id=url_id)
             except NotFoundError:
@@ -99,7 +101,7 @@ class ElasticsearchResults:
             return self._document(answer.body)
 
     def known(self, url_ids: Sequence[str], fields: Sequence[str]) -> dict[str, Mapping[str, Any]]:
-        with self._options.explaining():
+        with self._by_id():
             found = self._found(url_ids, fields)
             return {part(hit, "_id", str): self._document(hit) for hit in found}
 
@@ -138,7 +140,7 @@ class ElasticsearchResults:
             return part(answer.body, "count", int)
 
     def exchange(self, name: str, changes: Mapping[str, tuple[str | None, str]]) -> set[str]:
-        with self._options.explaining():
+        with self._by_id():
             lines = _conditional(self._found(list(changes), [name]), name, changes)
             if not lines:
                 return set()
@@ -151,6 +153,19 @@ class ElasticsearchResults:
 
     def close(self) -> None:
         self._client.close()
+
+    @contextmanager
+    def _by_id(self) -> Iterator[None]:
+        """As `explaining`. Raises ConfigError where the id is not enough to find a document."""
+        try:
+            with self._options.explaining():
+                yield
+        except SinkUnavailable as error:
+            if "more than one index" not in str(error):
+                raise
+            setting = "SITE_ITEMS_INDEX" if self._of_items else "SITE_RESULTS_INDEX"
+            said = "an alias of several indices, where no document is found by its id"
+            raise ConfigError(f"{setting} is {self._index!r}, {said}; make it an alias of one index") from error
 
     def _found(self, url_ids: Sequence[str], names: Sequence[str]) -> list[Any]:
         """The documents that there are; one of a shard that is away is none that is missing."""

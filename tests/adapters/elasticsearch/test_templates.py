@@ -15,6 +15,7 @@ from site_spider.adapters.elasticsearch.client import IndexTemplate, closing_cha
 from site_spider.adapters.elasticsearch.results import ElasticsearchResults
 from site_spider.adapters.elasticsearch.sink import MOST_CHARACTERS, TEMPLATES, ElasticsearchSink, page_text
 from site_spider.contracts.sink import Answer
+from site_spider.errors import ConfigError
 from site_spider.observe.counters import counters
 from site_spider.results.document import PAGE_FIELDS, Result
 from tests.adapters.elasticsearch.conftest import record, write
@@ -243,6 +244,26 @@ def test_statistics_go_to_the_write_index_of_an_alias(settings: dict[str, Any], 
     finally:
         for index in (first, second):
             client.options(ignore_status=404).indices.delete(index=index)
+
+
+@pytest.mark.servers
+def test_pages_are_not_looked_up_in_several_indices(settings: dict[str, Any], client: Any) -> None:
+    """An alias of them has every document, and finds none by its id: nobody is to think that the server is away."""
+    alias = settings["SITE_RESULTS_INDEX"]
+    indices = [f"{alias}-1", f"{alias}-2"]
+    reader = ElasticsearchResults.from_settings(settings)
+    try:
+        for index in indices:
+            client.indices.create(index=index, aliases={alias: {"is_write_index": index == indices[1]}})
+        client.index(index=indices[0], id="a", document={"url_id": "a"}, refresh=True)
+        assert [found["url_id"] for found in reader.search()] == ["a"]
+        asks: list[Any] = [partial(reader.get, "a"), partial(reader.known, ["a"], ["url"])]
+        for ask in [*asks, partial(reader.exchange, "x", {"a": (None, "1")})]:
+            with pytest.raises(ConfigError, match="SITE_RESULTS_INDEX is .*make it an alias of one index"):
+                ask()
+    finally:
+        reader.close()
+        client.options(ignore_status=404).indices.delete(index=indices)
 
 
 @pytest.mark.servers
