@@ -13,7 +13,9 @@ from typing import Any, cast
 
 from site_spider.commands.output import Column, add_format_option, add_limit_option, print_json, print_table, show
 from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
-from site_spider.contracts.sink import ResultReader, StatusFilter
+from site_spider.contracts.sink import ANY, Fields, ResultReader, StatusFilter
+from site_spider.errors import ConfigError
+from site_spider.results.document import result_fields
 from site_spider.service import config as parts
 from site_spider.text import cut, escaped
 
@@ -56,8 +58,7 @@ class DocumentsCommand(SiteCommand):
 
     def work(self, opts: argparse.Namespace) -> None:
         status = self.status(opts)
-        given = {"spider": opts.spider, "host": opts.host and opts.host.lower(), "url": opts.url}
-        fields = {name: value for name, value in given.items() if value is not None}
+        fields = self._filters(opts)
         with closing(parts.reader(self.options, of_items=self.of_items)) as reader:
             if opts.key is None:
                 self._show_some(reader, status, fields, opts)
@@ -67,13 +68,27 @@ class DocumentsCommand(SiteCommand):
                 self.complain(f"{self.missing} {opts.key!r} in {reader.address}")
                 self.exitcode = EXIT_FAILED
 
+    def _filters(self, opts: argparse.Namespace) -> dict[str, str]:
+        """By the names that fields have in the store. Raises ConfigError."""
+        host = opts.host and opts.host.lower()
+        given = {"task_id": opts.task_id, "spider": opts.spider, "host": host, "url": opts.url}
+        asked = {name: value for name, value in given.items() if value is not None}
+        if (names := self.names) and (missing := next((name for name in asked if name not in names), None)):
+            raise ConfigError(f"SITE_RESULT_FIELDS leaves out {missing!r}: results cannot be filtered by it.")
+        return {names.get(name, name): value for name, value in asked.items()}
+
+    @property
+    def names(self) -> Fields:
+        """Those of fields of results in the store."""
+        return ANY if self.of_items else result_fields(self.options)
+
     def _show_some(
-        self, reader: ResultReader, status: StatusFilter, fields: Mapping[str, str], opts: argparse.Namespace
+        self, reader: ResultReader, status: StatusFilter, fields: dict[str, str], opts: argparse.Namespace
     ) -> None:
         """Those that fit, up to the limit; on stderr, of how many."""
-        limit = opts.limit or None
+        limit, task_id = opts.limit or None, fields.pop("task_id", None)
         # closed before the reader is, also when whoever reads the output leaves early
-        search = reader.search(status, opts.task_id, limit and limit + 1, fields)
+        search = reader.search(status, task_id, limit and limit + 1, fields)
         with closing(cast("Generator[dict[str, Any]]", search)) as found:
             some = islice(found, limit)
             if opts.format == "json":
@@ -83,7 +98,7 @@ class DocumentsCommand(SiteCommand):
                 self.print_tables(some)
             is_more = next(found, None) is not None
         if is_more:
-            whole = reader.count(status, opts.task_id, fields)
+            whole = reader.count(status, task_id, fields)
             self.complain(f"shown are {limit} of {whole}; --limit 0 shows all")
 
 
@@ -142,8 +157,8 @@ class Command(DocumentsCommand):
 
     def print_tables(self, found: Documents) -> None:
         """What failed has no answer, or one that says no. Bodies are not kept."""
-        fields = {*_RESULT_FIELDS, *_FAILURE_FIELDS}
-        documents = [{field: each.get(field) for field in fields} for each in found]
+        fields = {field: self.names.get(field, field) for field in (*_RESULT_FIELDS, *_FAILURE_FIELDS)}
+        documents = [{field: each.get(name) for field, name in fields.items()} for each in found]
         failures = [document for document in documents if document["description"] is not None]
         results = [document for document in documents if document["description"] is None]
         print(f"Results: {len(results)}")

@@ -45,6 +45,27 @@ def test_results_and_failures_stand_in_two_tables(stored: Project) -> None:
     ]
 
 
+def test_fields_are_filtered_and_shown_by_the_names_that_they_have(project: Project) -> None:
+    store = LocalStore(project.data, RESULTS)
+    for number in "12":
+        document = {
+            "url_id": number,
+            "status": 200,
+            "job": number,
+            "site": f"{number}.test",
+            "address": f"http://{number}.test/",
+        }
+        store.write([Record(number, document, 1)])
+    store.close()
+    names = {"SITE_RESULT_FIELDS": json.dumps({"url": "address", "host": "site", "task_id": "job"})}
+    for option, value in {"--url": "http://1.test/", "--host": "1.test", "--task-id": "1"}.items():
+        ran = project.scrapy("results", option, value, **names)
+        assert (ran.returncode, "http://1.test/" in ran.stdout, "2.test" in ran.stdout) == (0, True, False)
+    assert "shown are 1 of 2" in project.scrapy("results", "--limit", "1", **names).stderr
+    ran = project.scrapy("results", "--spider", "crawl_spider", **names)
+    assert (ran.returncode, "SITE_RESULT_FIELDS leaves out 'spider'" in ran.stderr, ran.stdout) == (78, True, "")
+
+
 def test_an_empty_store_has_no_results(project: Project) -> None:
     """No error, no table."""
     ran = project.direct("results")

@@ -14,6 +14,7 @@ from site_spider.contracts.sink import ANY, Fields, StatusFilter
 from site_spider.errors import ConfigError
 from site_spider.options import SettingsView
 from site_spider.page.url import host_of
+from site_spider.results.document import result_fields
 
 PAGE_ROWS = 20  # the Thrift server holds a page in memory whole, and a body may have megabytes
 COUNT_ROWS = 1000  # without values
@@ -28,15 +29,15 @@ class HBaseResults:
     Every page has a connection of its own: the server closes one that was idle while somebody read.
     """
 
-    def __init__(self, options: HBaseOptions, *, of_items: bool = False) -> None:
+    def __init__(self, options: HBaseOptions, names: Fields = ANY, *, of_items: bool = False) -> None:
         self._of_items = of_items
         self._options = options
-        self._layout = RowLayout(options.row_key, options.cell_bytes)
+        self._layout = RowLayout(options.row_key, options.cell_bytes, names)
         self.address = f"{options.host}:{options.port} table {options.table}"
 
     @classmethod
     def from_settings(cls, settings: SettingsView) -> Self:
-        return cls(HBaseOptions.from_settings(settings))
+        return cls(HBaseOptions.from_settings(settings), result_fields(settings))
 
     @classmethod
     def for_items(cls, settings: SettingsView) -> Self:

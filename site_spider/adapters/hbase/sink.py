@@ -27,7 +27,7 @@ from site_spider.adapters.hbase.connection import (
     is_table_there,
     is_too_large,
 )
-from site_spider.contracts.sink import ACKNOWLEDGED, Answer, Record, Verdict
+from site_spider.contracts.sink import ACKNOWLEDGED, ANY, Answer, Fields, Record, Verdict
 from site_spider.errors import ConfigError, SinkRejected, SinkUnavailable
 from site_spider.options import SettingsView
 from site_spider.results.document import ALWAYS, MARK, Result, encode, is_marked, kept, looked_at
@@ -77,11 +77,16 @@ class Row(NamedTuple):
 
 
 class RowLayout:
-    """Makes rows of records and documents of rows; `row_key` is the value of SITE_HBASE_ROW_KEY."""
+    """Makes rows of records and documents of rows; `row_key` is the value of SITE_HBASE_ROW_KEY.
 
-    def __init__(self, row_key: str, cell_bytes: int) -> None:
+    `names` are those that fields of results have in the table.
+    """
+
+    def __init__(self, row_key: str, cell_bytes: int, names: Fields = ANY) -> None:
         self._row_key = row_key
         self._cell_bytes = cell_bytes
+        others = {target for name, target in names.items() if name not in _TEXT_FIELDS}
+        self._texts = {names.get(name, name) for name in _TEXT_FIELDS} - others
 
     def row(self, record: Record) -> Row:
         """The row of a record, its body cut to `cell_bytes`. Raises SinkRejected."""
@@ -119,7 +124,8 @@ class RowLayout:
                 document[_BASE64] = b64encode(value).decode("ascii")
             else:
                 name = column.removeprefix(PREFIX).decode("utf-8", "replace")
-                document[name] = _read(name, value.decode("utf-8", "replace"))
+                text = value.decode("utf-8", "replace")
+                document[name] = (text or None) if name in self._texts else _read(text)
         return {name: document[name] for name in _FIELDS if name in document} | document
 
 
@@ -158,12 +164,10 @@ def _row_value(value: Any) -> bytes:
     return encode({"": value})[4:-1]  # what stands between {"": and }
 
 
-def _read(name: str, text: str) -> Any:
-    """The value behind a text; in a field that is not ours, what looks like a number or JSON is one."""
+def _read(text: str) -> Any:
+    """The value behind a text; what looks like a number or JSON is one."""
     if not text:
         return None
-    if name in _TEXT_FIELDS:
-        return text
     try:
         value = json.loads(text)
         written = _row_value(value)

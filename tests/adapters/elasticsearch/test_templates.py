@@ -259,7 +259,7 @@ def test_pages_are_not_looked_up_in_several_indices(settings: dict[str, Any], cl
         assert [found["url_id"] for found in reader.search()] == ["a"]
         asks: list[Any] = [partial(reader.get, "a"), partial(reader.known, ["a"], ["url"])]
         for ask in [*asks, partial(reader.exchange, "x", {"a": (None, "1")})]:
-            with pytest.raises(ConfigError, match="SITE_RESULTS_INDEX is .*make it an alias of one index"):
+            with pytest.raises(ConfigError, match=r"SITE_RESULTS_INDEX is .*make it an alias of one index"):
                 ask()
     finally:
         reader.close()

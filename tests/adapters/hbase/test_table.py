@@ -17,6 +17,7 @@ from thriftpy2.transport import TTransportException
 
 from site_spider.adapters.hbase import sink as hbase_table
 from site_spider.adapters.hbase.connection import Hbase_thrift, HBaseOptions, explained
+from site_spider.adapters.hbase.results import HBaseResults
 from site_spider.adapters.hbase.sink import HBaseSink, HBaseTable, RowLayout, cut_text
 from site_spider.contracts.sink import Answer, Verdict
 from site_spider.errors import SinkRejected, SinkUnavailable
@@ -281,6 +282,15 @@ def test_text_in_our_own_fields_is_never_taken_for_a_number() -> None:
     """A page whose text is a number, a job whose name is one."""
     document = {"url_id": "1", "body": "42", "task_id": "2026", "description": "true"}
     layout = RowLayout("url_id", 1000)
+    row = layout.row(record("1", document))
+    assert layout.document(row.key, row.cells) == document
+
+
+def test_text_is_text_under_a_name_of_the_users_own() -> None:
+    """An ETag of digits alone is sent back as a condition."""
+    renamed = hbase_settings("127.0.0.1:9") | {"SITE_RESULT_FIELDS": {"etag": "version", "depth": "title"}}
+    layout = HBaseResults.from_settings(renamed)._layout
+    document = {"url_id": "1", "version": "42", "title": 3, "etag": 7}
     row = layout.row(record("1", document))
     assert layout.document(row.key, row.cells) == document
 
