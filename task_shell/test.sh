@@ -41,7 +41,7 @@ SITE_KAFKA_BROKERS, SITE_ELASTICSEARCH_HOSTS, SITE_HBASE_PORT and SITE_REDIS_URL
   --nightly    only the tests that are too long for each change (marked nightly)
 
 Environment:
-  TEST_WORKERS    how many processes run all tests, or the quick ones (default 8 and 6)
+  TEST_WORKERS    how many processes run all tests, or the quick ones (default 8 and 3)
 
 Exit code: 0 when everything has passed.
 END
@@ -62,7 +62,7 @@ source "$here/lib/leash.sh"
 
 failed=() started=() beside=() starter='' tests='' places_before=''
 pytest=(python -m pytest --timeout="$test_timeout_seconds")
-workers=${TEST_WORKERS:-8} quick_workers=${TEST_WORKERS:-6}
+workers=${TEST_WORKERS:-8} quick_workers=${TEST_WORKERS:-3}
 
 # check NAME COMMAND...
 check() {

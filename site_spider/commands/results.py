@@ -82,13 +82,11 @@ class DocumentsCommand(SiteCommand):
         """Those of fields of results in the store."""
         return ANY if self.of_items else result_fields(self.options)
 
-    def _show_some(
-        self, reader: ResultReader, status: StatusFilter, fields: dict[str, str], opts: argparse.Namespace
-    ) -> None:
+    def _show_some(self, reader: ResultReader, status: StatusFilter, fields: Fields, opts: argparse.Namespace) -> None:
         """Those that fit, up to the limit; on stderr, of how many."""
-        limit, task_id = opts.limit or None, fields.pop("task_id", None)
+        limit = opts.limit or None
         # closed before the reader is, also when whoever reads the output leaves early
-        search = reader.search(status, task_id, limit and limit + 1, fields)
+        search = reader.search(status, fields, limit=limit and limit + 1)
         with closing(cast("Generator[dict[str, Any]]", search)) as found:
             some = islice(found, limit)
             if opts.format == "json":
@@ -98,7 +96,7 @@ class DocumentsCommand(SiteCommand):
                 self.print_tables(some)
             is_more = next(found, None) is not None
         if is_more:
-            whole = reader.count(status, task_id, fields)
+            whole = reader.count(status, fields)
             self.complain(f"shown are {limit} of {whole}; --limit 0 shows all")
 
 

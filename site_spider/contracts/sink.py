@@ -154,20 +154,14 @@ class ResultReader(Protocol):
         """By url_id, at least these fields of the documents that there are, in one question."""
 
     def search(
-        self,
-        status: StatusFilter = None,
-        task_id: str | None = None,
-        limit: int | None = 1000,
-        fields: Fields = ANY,
-        *,
-        before: Fields = ANY,
-        names: Sequence[str] = (),
-    ) -> Iterator[dict[str, Any]]:
+        self, status: StatusFilter = None, fields: Fields = ANY, *, limit: int | None = 1000,
+        before: Fields = ANY, names: Sequence[str] = (),
+    ) -> Iterator[dict[str, Any]]:  # fmt: skip
         """At most `limit` documents (None: all), in no order to rely on; those just written included.
 
         `before`: times that these fields must not exceed. `names`: at least these come back; empty: all."""
 
-    def count(self, status: StatusFilter = None, task_id: str | None = None, fields: Fields = ANY) -> int:
+    def count(self, status: StatusFilter = None, fields: Fields = ANY) -> int:
         """How many documents `search` would find without a limit."""
 
     def exchange(self, name: str, changes: Mapping[str, tuple[str | None, str]]) -> set[str]:

@@ -53,11 +53,11 @@ def test_fields_are_filtered_and_shown_by_the_names_that_they_have(project: Proj
             "status": 200,
             "job": number,
             "site": f"{number}.test",
-            "address": f"http://{number}.test/",
+            "their.address": f"http://{number}.test/",
         }
         store.write([Record(number, document, 1)])
     store.close()
-    names = {"SITE_RESULT_FIELDS": json.dumps({"url": "address", "host": "site", "task_id": "job"})}
+    names = {"SITE_RESULT_FIELDS": json.dumps({"url": "their.address", "host": "site", "task_id": "job"})}
     for option, value in {"--url": "http://1.test/", "--host": "1.test", "--task-id": "1"}.items():
         ran = project.scrapy("results", option, value, **names)
         assert (ran.returncode, "http://1.test/" in ran.stdout, "2.test" in ran.stdout) == (0, True, False)

@@ -25,20 +25,19 @@ class FoldedResults(ABC):
         return self._all().get(url_id)
 
     def search(
-        self, status: StatusFilter = None, task_id: str | None = None, limit: int | None = 1000, fields: Fields = ANY
+        self, status: StatusFilter = None, fields: Fields = ANY, *, limit: int | None = 1000
     ) -> Iterator[dict[str, Any]]:
         wanted = None if status is None or isinstance(status, str) else status
         fitting = (
             document
             for document in self._all().values()
             if (status is None or document.get("status") == wanted)
-            and (task_id is None or document.get("task_id") == task_id)
             and all(document.get(name) == value for name, value in fields.items())
         )
         yield from islice(fitting, limit)
 
-    def count(self, status: StatusFilter = None, task_id: str | None = None, fields: Fields = ANY) -> int:
-        return sum(1 for _ in self.search(status, task_id, None, fields))
+    def count(self, status: StatusFilter = None, fields: Fields = ANY) -> int:
+        return sum(1 for _ in self.search(status, fields, limit=None))
 
     def known(self, url_ids: Sequence[str], fields: Sequence[str]) -> dict[str, dict[str, Any]]:
         found = {url_id: document for url_id, document in self._all().items() if url_id in url_ids}

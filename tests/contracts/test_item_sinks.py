@@ -77,11 +77,11 @@ def test_items_are_found_by_what_their_page_is(case: SinkCase) -> None:
         item(3, {"n": 3}, "http://h.test.evil/p"),
     ]
     written(OnDemand(case.new_for_items()), records)
-    assert set(found(case, task_id="t")) == {"page1", "page3"}
+    assert set(found(case, fields={"task_id": "t"})) == {"page1", "page3"}
     assert set(found(case, fields={"host": "h.test"})) == {"page1", "page2"}
     assert set(found(case, fields={"url": "http://h.test/p"})) == {"page1"}
     assert set(found(case, fields={"spider": "shop"})) == {"page1", "page2", "page3"}
-    assert found(case, task_id="t", fields={"spider": "other"}) == {}
+    assert found(case, fields={"task_id": "t", "spider": "other"}) == {}
 
 
 def test_results_are_found_by_spider_host_and_url(case: SinkCase) -> None:

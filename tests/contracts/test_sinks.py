@@ -172,14 +172,14 @@ def test_readers_filter_by_status_and_task(case: SinkCase) -> None:
     assert keys(case) == {"a", "b", "c", "d"}
     assert keys(case, status=200) == {"a", "d"}
     assert keys(case, status="none") == keys(case, status="failed") == {"c"}
-    assert keys(case, task_id="Job One") == {"a", "b"}
-    assert keys(case, status=200, task_id="Job Two") == {"d"}
+    assert keys(case, fields={"task_id": "Job One"}) == {"a", "b"}
+    assert keys(case, status=200, fields={"task_id": "Job Two"}) == {"d"}
     assert keys(case, status=500) == set()
     assert len(keys(case, limit=3)) == 3
     assert keys(case, limit=0) == set()
     reader = case.new_reader()
     assert reader.count() == 4
-    assert reader.count(status=200, task_id="Job One") == 1
+    assert reader.count(status=200, fields={"task_id": "Job One"}) == 1
     reader.close()
 
 

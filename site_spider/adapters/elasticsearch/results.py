@@ -30,15 +30,14 @@ from site_spider.results.document import without_mark
 Query = dict[str, Any]
 
 
-def query(status: StatusFilter, task_id: str | None, fields: Fields, *, of_items: bool) -> Query:
+def query(status: StatusFilter, fields: Fields, *, of_items: bool) -> Query:
     """The documents that fit all filters."""
     conditions: list[Query] = []
     if isinstance(status, int):
         conditions.append({"term": {"status": status}})
     elif status is not None:
         conditions.append({"bool": {"must_not": {"exists": {"field": "status"}}}})
-    wanted = dict(fields) if task_id is None else {**fields, "task_id": task_id}
-    for name, value in wanted.items():
+    for name, value in fields.items():
         if of_items:
             conditions.append(_of_host(value) if name == "host" else _is(f"_page.{name}", value))
         else:
@@ -106,16 +105,10 @@ class ElasticsearchResults:
             return {part(hit, "_id", str): self._document(hit) for hit in found}
 
     def search(
-        self,
-        status: StatusFilter = None,
-        task_id: str | None = None,
-        limit: int | None = 1000,
-        fields: Fields = ANY,
-        *,
-        before: Fields = ANY,
-        names: Sequence[str] = (),
-    ) -> Iterator[dict[str, Any]]:
-        wanted = query(status, task_id, fields, of_items=self._of_items)
+        self, status: StatusFilter = None, fields: Fields = ANY, *, limit: int | None = 1000,
+        before: Fields = ANY, names: Sequence[str] = (),
+    ) -> Iterator[dict[str, Any]]:  # fmt: skip
+        wanted = query(status, fields, of_items=self._of_items)
         wanted["bool"]["filter"] += [  # also where there is none
             {"bool": {"must_not": [{"range": {name: {"gt": moment}}}]}} for name, moment in before.items()
         ]
@@ -131,8 +124,8 @@ class ElasticsearchResults:
             with self._options.explaining():
                 self._client.options(ignore_status=404).close_point_in_time(id=identifier)
 
-    def count(self, status: StatusFilter = None, task_id: str | None = None, fields: Fields = ANY) -> int:
-        wanted = query(status, task_id, fields, of_items=self._of_items)
+    def count(self, status: StatusFilter = None, fields: Fields = ANY) -> int:
+        wanted = query(status, fields, of_items=self._of_items)
         with self._options.explaining():
             if not self._refreshed():
                 return 0

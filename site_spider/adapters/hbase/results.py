@@ -69,25 +69,19 @@ class HBaseResults:
         return {keys[key]: self._layout.document(key, cells) for key, cells in rows}
 
     def search(
-        self,
-        status: StatusFilter = None,
-        task_id: str | None = None,
-        limit: int | None = 1000,
-        fields: Fields = ANY,
-        *,
-        before: Fields = ANY,
-        names: Sequence[str] = (),
-    ) -> Iterator[dict[str, Any]]:
+        self, status: StatusFilter = None, fields: Fields = ANY, *, limit: int | None = 1000,
+        before: Fields = ANY, names: Sequence[str] = (),
+    ) -> Iterator[dict[str, Any]]:  # fmt: skip
         if self._of_items:
-            return islice(self._items(task_id, fields), limit)
-        asked = {"url_id", "task_id", *names, *fields, *before} if names else ()
+            return islice(self._items(fields), limit)
+        asked = {"url_id", *names, *fields, *before} if names else ()
         columns = [f"{FAMILY}:{name}".encode() for name in sorted(asked)]
-        return self._documents(_filters(status, task_id, fields, before), limit, columns)
+        return self._documents(_filters(status, fields, before), limit, columns)
 
-    def count(self, status: StatusFilter = None, task_id: str | None = None, fields: Fields = ANY) -> int:
+    def count(self, status: StatusFilter = None, fields: Fields = ANY) -> int:
         if self._of_items:
-            return sum(1 for _ in self._items(task_id, fields))
-        filters = [*_filters(status, task_id, fields), "KeyOnlyFilter()"]
+            return sum(1 for _ in self._items(fields))
+        filters = [*_filters(status, fields), "KeyOnlyFilter()"]
         return sum(1 for _ in self._rows(filters, COUNT_ROWS))
 
     def exchange(self, name: str, changes: Mapping[str, tuple[str | None, str]]) -> set[str]:
@@ -124,14 +118,13 @@ class HBaseResults:
             del document["url_id"]
         return {"_id": key.decode("utf-8", "replace"), **document}
 
-    def _items(self, task_id: str | None, fields: Fields) -> Iterator[dict[str, Any]]:
+    def _items(self, fields: Fields) -> Iterator[dict[str, Any]]:
         """All rows are looked through: what is known of the page is one cell."""
-        wanted = dict(fields) if task_id is None else {**fields, "task_id": task_id}
         for document in self._documents([], None):
             page = document.get("_page")
             known = page if isinstance(page, dict) else {}
             known = {**known, "host": host_of(str(known.get("url")))}
-            if all(known.get(name) == value for name, value in wanted.items()):
+            if all(known.get(name) == value for name, value in fields.items()):
                 yield document
 
     def _rows(self, filters: Sequence[str], page_rows: int, columns: Sequence[bytes] = ()) -> Iterator[Any]:
@@ -159,14 +152,12 @@ class HBaseResults:
                 raise self._options.unavailable(explained(error)) from error
 
 
-def _filters(status: StatusFilter, task_id: str | None, fields: Fields, before: Fields = ANY) -> list[str]:
+def _filters(status: StatusFilter, fields: Fields, before: Fields = ANY) -> list[str]:
     filters = []
     if isinstance(status, int):
         filters.append(_equals("status", str(status)))
     elif status is not None:
         filters.append(_equals("status", "", needs_column=False))
-    if task_id is not None:
-        filters.append(_equals("task_id", task_id))
     filters += [_compared(name, "<=", value, needs_column=False) for name, value in before.items()]
     return [*filters, *(_equals(name, value) for name, value in fields.items())]
 

@@ -167,34 +167,35 @@ def _column(value: Any) -> Any:
 
 # a document may be somebody else's text
 _WITHOUT_BODY = "CASE WHEN json_valid(document) THEN json_remove(document, '$.body', '$.body_base64', '$.headers') END"
-_FIELD = "CASE WHEN json_valid(document) THEN json_extract(document, '$.{}') END"  # by a name of ours
 _FIELD_IS = "CASE WHEN json_valid(document) THEN json_extract(document, ?) IS ? END"
 
 
-def conditions(
-    table: Table, status: StatusFilter, task_id: str | None, fields: Fields, before: Fields = ANY
-) -> tuple[str, list[Any]]:
+def conditions(table: Table, status: StatusFilter, fields: Fields, before: Fields = ANY) -> tuple[str, list[Any]]:
     """A WHERE clause, empty if there is no filter, and its values."""
     found: list[tuple[str, list[Any]]] = []
     if isinstance(status, int):
         found.append(("status = ?", [status]))
     elif status is not None:
         found.append(("status IS NULL", []))
-    wanted = dict(fields) if task_id is None else {**fields, "task_id": task_id}
-    found += [_condition(table, name, value) for name, value in wanted.items()]
-    found += [(f"NOT coalesce({_FIELD.format(name)} > ?, false)", [value]) for name, value in before.items()]
+    found += [_condition(table, name, value) for name, value in fields.items()]
+    found += [(f"NOT coalesce({_field(name)} > ?, false)", [value]) for name, value in before.items()]
     clauses, values = [clause for clause, _ in found], [value for _, some in found for value in some]
     return ("WHERE " + " AND ".join(clauses) if clauses else ""), values
+
+
+def _field(name: str, inside: str = "") -> str:
+    """The value in a document; `name` is ours, or one that SITE_RESULT_FIELDS gives, with dots at most."""
+    return f"CASE WHEN json_valid(document) THEN json_extract(document, '$.{inside}\"{name}\"') END"
 
 
 def _condition(table: Table, name: str, value: str) -> tuple[str, list[Any]]:
     if name in table.columns:
         return f"{name} = ?", [value]
     if table is not ITEMS:
-        return f"{_FIELD.format(name)} = ?", [value]
+        return f"{_field(name)} = ?", [value]
     if name == "host":
-        return _of_host(_FIELD.format("_page.url"), value)
-    return f"{_FIELD.format(f'_page.{name}')} = ?", [value]
+        return _of_host(_field("url", "_page."), value)
+    return f"{_field(name, '_page.')} = ?", [value]
 
 
 def _of_host(url: str, host: str) -> tuple[str, list[Any]]:
@@ -255,21 +256,15 @@ class LocalResults:
         return {url_id: document_in(text) for url_id, text in self._rows(query, url_ids)}
 
     def search(
-        self,
-        status: StatusFilter = None,
-        task_id: str | None = None,
-        limit: int | None = 1000,
-        fields: Fields = ANY,
-        *,
-        before: Fields = ANY,
-        names: Sequence[str] = (),
-    ) -> Iterator[dict[str, Any]]:
-        where, values = conditions(self._table, status, task_id, fields, before)
+        self, status: StatusFilter = None, fields: Fields = ANY, *, limit: int | None = 1000,
+        before: Fields = ANY, names: Sequence[str] = (),
+    ) -> Iterator[dict[str, Any]]:  # fmt: skip
+        where, values = conditions(self._table, status, fields, before)
         ordered = f"{where} ORDER BY rowid LIMIT ?"
         return self._documents(ordered, [*values, -1 if limit is None else limit], has_body=not names)
 
-    def count(self, status: StatusFilter = None, task_id: str | None = None, fields: Fields = ANY) -> int:
-        where, values = conditions(self._table, status, task_id, fields)
+    def count(self, status: StatusFilter = None, fields: Fields = ANY) -> int:
+        where, values = conditions(self._table, status, fields)
         return int(next(self._rows(f"SELECT count(*) FROM {self._table.name} {where}", values), [0])[0])  # noqa: S608
 
     def exchange(self, name: str, changes: Mapping[str, tuple[str | None, str]]) -> set[str]:

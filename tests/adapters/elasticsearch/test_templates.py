@@ -128,7 +128,7 @@ def test_an_index_that_was_there_keeps_its_mappings(settings: dict[str, Any], cl
     assert {name: after[name] for name in before} == before
     reader = ElasticsearchResults.from_settings(settings)
     expected = {"url_id": "a", "mine": "x", "task_id": "Job One", "status": 200, "body": "text"}
-    assert list(reader.search(task_id="Job One")) == [expected]
+    assert list(reader.search(fields={"task_id": "Job One"})) == [expected]
     reader.close()
 
 
