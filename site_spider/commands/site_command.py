@@ -194,6 +194,9 @@ class _HelpFormatter(ScrapyHelpFormatter):
         shielded = [part.replace(":\n", ":\0\n") if part[:1] == " " else part for part in part_strings]
         return [part.replace("\0", "") for part in super().format_part_strings(shielded)]
 
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return [f"{line}\0" if line.endswith(":") else line for line in super()._split_lines(text, width)]
+
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         if text.startswith("Examples:"):
             return text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 from typing import cast
 
@@ -57,11 +58,13 @@ def test_help_ends_with_examples_as_they_are_typed(name: str) -> None:
 
 
 @pytest.mark.parametrize("columns", range(60, 100, 4))
-def test_no_line_of_an_option_becomes_a_heading(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", OURS)
+def test_no_line_of_an_option_becomes_a_heading(name: str, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Wherever the lines break."""
     monkeypatch.setenv("COLUMNS", str(columns))
-    _, text = help_of("dead-letters")
-    assert "or the seed topic whose dead letters are meant (default: SITE_DEAD_LETTER_TOPIC" in " ".join(text.split())
+    _, text = help_of(name)
+    before = text.partition("Examples:\n")[0].splitlines()
+    assert [line for line, under in pairwise(before) if set(under) == {"="}] in (["Usage", "Options"], ["Options"])
 
 
 def test_scrapy_knows_every_command_by_its_name(project: Project) -> None:
