@@ -6,7 +6,7 @@ Where one of these fails, change the code; an exception is listed here with its 
 from __future__ import annotations
 
 import ast
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -177,6 +177,13 @@ def test_tools_are_no_tests() -> None:
     assert [
         m.name for m in sources("site_spider") for name in imports(m) if name.split(".")[0] in (*foreign, "tools")
     ] == []
+
+
+def test_no_file_stands_twice() -> None:
+    """A tool that edits in place makes a copy of a link."""
+    files = [path for folder in ("task_shell", "site_spider") for path in (ROOT / folder).rglob("*.*")]
+    texts = Counter(path.read_bytes() for path in files if path.is_file() and not path.is_symlink())
+    assert [text[:80] for text, count in texts.items() if count > 1 and len(text) > 1000] == []
 
 
 @pytest.mark.parametrize("folder", MOST_OF_ALL)
