@@ -52,6 +52,7 @@ MOST_TASKS = 100_000
 _MOST_LOOKED_AT = 1_000
 _SEPARATOR = "\x1f"
 _MOST_PARTITIONS = 5_000
+_MOST_OFFSETS = 1_000_000  # of all tasks, as seeds in flight are: some 70 MB
 TAKEN_BACK = "taken_back"  # a header
 # of each kind, as keys name it: what it is read as, and who says it of what, which the key names, too
 _KINDS: Mapping[str, tuple[type[Fact], tuple[str, ...]]] = {
@@ -192,6 +193,7 @@ class Endings:
         self._endings: dict[str, TaskEnding] = {}
         self._ended: dict[str, None] = {}  # whose end was told, the one that was told first at the head
         self._aside: set[str] = set()
+        self._offsets = 0
         self.deleted: set[str] = set()  # whose records are gone; who asks takes them out
         self.told: set[str] = set()  # of whose end there is news; the same
         self.unfinished: set[str] = set()  # closed, and the end was not told or its event is not out
@@ -234,7 +236,13 @@ class Endings:
             if len(self._endings) >= MOST_TASKS:  # tasks.end_events deletes those that have ended long before
                 raise BadRecord(f"there are {MOST_TASKS} tasks already")
             ending = self._endings[task_id] = TaskEnding()
+        before = _offsets_of(ending)
         ending.read(message.offset, fact)
+        self._offsets += _offsets_of(ending) - before
+        while self._offsets > _MOST_OFFSETS:
+            self.set_aside(heaviest := max(self._endings, key=lambda each: _offsets_of(self._endings[each])))
+            if heaviest == task_id:
+                raise BadRecord(f"{_MOST_OFFSETS} offsets are known of all tasks, most of task {task_id}: set aside")
         if len(ending.highs) > _MOST_PARTITIONS:
             self.set_aside(task_id)
             raise BadRecord(f"task {task_id} has seeds in more than {_MOST_PARTITIONS} partitions: set aside")
@@ -244,7 +252,7 @@ class Endings:
     def _forget(self, message: Message) -> str:
         """Somebody deletes all records of a task."""
         task_id = _deleted(message.key or b"")
-        self._endings.pop(task_id, None)
+        self._offsets -= _offsets_of(self._endings.pop(task_id, None))
         self._ended.pop(task_id, None)
         self.unfinished.discard(task_id)
         self.deleted.add(task_id)
@@ -257,7 +265,7 @@ class Endings:
     def set_aside(self, task_id: str) -> None:
         """From now on it is a task that the log does not name."""
         self._aside.add(task_id)
-        self._endings.pop(task_id, None)
+        self._offsets -= _offsets_of(self._endings.pop(task_id, None))
         self._ended.pop(task_id, None)
         self.unfinished.discard(task_id)
 
@@ -277,6 +285,11 @@ class Endings:
         self._ended.pop(task_id, None)
         if is_told:
             self._ended[task_id] = None
+
+
+def _offsets_of(ending: TaskEnding | None) -> int:
+    tallies = () if ending is None else ending.tallies.values()
+    return sum(len(tally.holes) + len(tally.left) for tally in tallies)
 
 
 # --- closing ---------------------------------------------------------------------------------------------

@@ -204,3 +204,24 @@ def test_a_record_costs_the_same_however_many_tasks_have_ended() -> None:
 
     assert_grows(prepare, 1_000, most=CONSTANT)
     assert_grows(lambda tasks: prepare(5 * tasks), 500, most=CONSTANT)
+
+
+def test_offsets_of_all_tasks_are_bounded_and_the_task_with_most_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record of 266 kB unpacks to 20 MB, and who produces to a task may write any number of them."""
+    monkeypatch.setattr(control_log, "_MOST_OFFSETS", 100)
+    endings = Endings()
+
+    def take(task_id: str, count: int, version: int = 1) -> None:
+        holes = frozenset(range(5, 5 + count))
+        endings.take(message(*written(task_id, Tally(PLACE, "w", version, 0, 1000, holes, left=holes))))
+
+    for version in range(1, 99):  # what was told before is replaced
+        take("good", 10, version)
+    take("large", 30)
+    take("good", 25, 99)  # 110 in all
+    assert list(endings) == ["good"]
+    with pytest.raises(BadRecord, match="set aside"):
+        take("larger", 40)
+    endings.take(message(written("good", Tally(PLACE, "w", 1, 0))[0], None))
+    take("other", 50)
+    assert list(endings) == ["other"]
