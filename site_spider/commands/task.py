@@ -40,6 +40,7 @@ _SHOWN = 10  # URLs that a change of rules would filter
 _LIST = (Column("TASK", shrinks=True), Column("STATE"), Column("REASON", optional=True),
          Column("WEIGHT", right=True), Column("PAGES", right=True), Column("SEEDS", right=True),
          Column("PARKED", right=True))  # fmt: skip
+_ABOUT_TO_END = "{0!r} is about to end; say first: scrapy task wait {0}"
 _FIELDS = (Column("FIELD"), Column("VALUE", shrinks=True))
 
 
@@ -205,6 +206,8 @@ class Command(SiteCommand):
                 return task
             if before != facts.declared or not facts.is_over:
                 raise BadTask(f"{self.task_id!r} is declared already; change it with: scrapy task set")
+            if facts.is_closed and not facts.is_ended:  # nothing would keep the new one open
+                raise BadTask(_ABOUT_TO_END.format(self.task_id))
             return anew(task, before)
 
         task = self.desk.order(self.task_id, change)
@@ -294,7 +297,7 @@ class Command(SiteCommand):
         if facts.parked:
             raise BadTask(f"{facts.parked} messages of {self.task_id!r} are parked; resume or cancel it first")
         if not facts.is_ended and (facts.is_closed or facts.is_over):
-            raise BadTask(f"{self.task_id!r} is about to end; say first: scrapy task wait {self.task_id}")
+            raise BadTask(_ABOUT_TO_END.format(self.task_id))
         if self._has_seeds():
             end = f"close {self.task_id} --again" if facts.is_ended else f"cancel {self.task_id}"
             raise BadTask(

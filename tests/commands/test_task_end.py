@@ -14,6 +14,7 @@ from scrapy.http import Response
 from site_spider.adapters.local.log import LocalSeedLog, LocalTopicReader
 from site_spider.commands import task
 from site_spider.contracts.seed_log import Message
+from site_spider.tasks.control_log import read_endings
 from site_spider.tasks.orders import TaskDesk
 from tests.commands.project import Project
 from tests.in_process.engine import ANSWERS, crawl, page
@@ -87,6 +88,27 @@ def test_wait_and_notify_refuse_a_task_that_nobody_knows(project: Project, tmp_p
     for verb in ("wait", "notify"):
         refused = project.scrapy("task", verb, "typo")
         assert (refused.returncode, "typo" in refused.stderr) == (1, True)
+
+
+def test_a_task_that_is_about_to_end_is_not_declared_anew(
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cancel closes it, and its last page may take its time: the new one would end with that page."""
+    said = []
+
+    async def answer(request: Request) -> Response:
+        await asyncio.to_thread(declare, tmp_path, state="cancelled")
+        while (ending := read_endings(project.log, TOPICS).get("t")) is None or not ending.is_closed:
+            await asyncio.sleep(0.05)
+        said.append(await asyncio.to_thread(project.scrapy, "task", "start", "t"))
+        return page(request)
+
+    monkeypatch.setitem(ANSWERS, "/slow", answer)
+    declare(tmp_path)
+    crawl(tmp_path, [{"url": "http://host.test/slow", "meta": {"task_id": "t"}}], until=told(tmp_path))
+    assert (said[0].returncode, "scrapy task wait t" in said[0].stderr) == (1, True), said[0].stderr
+    assert project.scrapy("task", "start", "t").returncode == 0
+    assert state_of(project) == "running"
 
 
 def test_a_task_is_deleted_when_none_of_its_seeds_is_left(
