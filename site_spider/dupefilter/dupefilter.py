@@ -251,7 +251,7 @@ class SeenDupeFilter(DupeFilterBase):
 
 
 def _is_check(job: Job) -> bool:
-    return job.parent is None and job.method in ("GET", "HEAD") and bool(job.seed.directives.get("if_changed"))
+    return not job.is_link and job.method in ("GET", "HEAD") and bool(job.seed.directives.get("if_changed"))
 
 
 def store_class(settings: BaseSettings) -> type[Any] | None:

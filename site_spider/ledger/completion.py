@@ -80,6 +80,11 @@ class Job:
         return self.page is not None and self.page is not self.NO_DOCUMENT
 
     @property
+    def is_link(self) -> bool:
+        """Whether a page led to it, in this process or before it was sent on."""
+        return self.parent is not None or self.seed.is_link
+
+    @property
     def url_id(self) -> str:
         """The `_id` of the document."""
         if self._url_id is None:

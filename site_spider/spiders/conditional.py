@@ -147,7 +147,9 @@ class ConditionalFetch:
 
     def process_request(self, request: Request) -> Coroutine[Any, Any, None] | None:
         """As Scrapy asks."""
-        return None if (job := _compared_job(request)) is None else self._add_conditions(request, job)
+        if (job := _compared_job(request)) is None:
+            return None
+        return self._look_up_link(request, job) if job.is_link else self._add_conditions(request, job)
 
     def process_response(
         self, request: Request, response: Response
@@ -163,7 +165,7 @@ class ConditionalFetch:
 
     async def process_exception(self, request: Request, exception: Exception) -> None:  # noqa: ARG002
         """As Scrapy asks, of the last attempt: there is no answer, or robots.txt forbids to ask."""
-        if (job := _compared_job(request)) is not None:
+        if (job := _compared_job(request)) is not None and not job.is_link:
             if meta_keys.KNOWN_PAGE not in request.meta:
                 await self._look_up(request, job)
             known = request.meta[meta_keys.KNOWN_PAGE]
@@ -174,6 +176,11 @@ class ConditionalFetch:
         known = None if self._pages is None else await self._pages.of(job.url_id)
         request.meta[meta_keys.KNOWN_PAGE] = known
         return known
+
+    async def _look_up_link(self, request: Request, job: Job) -> None:
+        """Without conditions: links of a page that has changed are followed, and so are theirs."""
+        await self._look_up(request, job)
+        request.meta["follow_unchanged"] = True
 
     async def _add_conditions(self, request: Request, job: Job) -> None:
         known = await self._look_up(request, job)
@@ -209,7 +216,7 @@ class ConditionalFetch:
         request.meta[meta_keys.CHECKED] = checked
         if checked.unchanged and not request.meta.get("follow_unchanged"):
             request.callback = self._crawler.spider.unchanged  # type: ignore[union-attr]
-        elif job is not None and (dupefilter := part_of(self._crawler, SeenDupeFilter)) is not None:
+        elif job is not None and not job.is_link and (dupefilter := part_of(self._crawler, SeenDupeFilter)) is not None:
             dupefilter.has_changed(request, job)
         return response
 
@@ -219,6 +226,8 @@ class ConditionalFetch:
         if known is None:
             return None
         job = job_of(request)
+        if job is not None and job.is_link and (same is not False or not 200 <= (status or 0) < 300):
+            return None  # left to its own check
         is_repeat = job is not None and recheck.is_checked_since(known, first_written_ms(job.entry.message))
         return recheck.check_of(self._rules, known, status, is_same=same, is_repeat=is_repeat)
 
@@ -293,9 +302,9 @@ def _own_conditions(job: Job) -> dict[str, str]:
 
 
 def _compared_job(request: Request) -> Job | None:
-    """That of a seed's own page, if it is to be compared."""
-    job = job_of(request) if request.meta.get("if_changed") and request.method in ("GET", "HEAD") else None
-    return job if job is not None and job.parent is None else None
+    """That of a seed with `if_changed`, or of a link that is followed for it."""
+    job = job_of(request) if request.method in ("GET", "HEAD") else None
+    return job if job is not None and job.seed.directives.get("if_changed") else None
 
 
 def _is_usable(known: Known, request: Request) -> bool:
