@@ -305,15 +305,17 @@ class Replay(Listener):
         ):
             tasks = PutBackTasks(self._log, producer, self._topics) if self._topics is not None else None
             send = partial(self._send, producer, tasks)
-            if chosen is not None:
-                self._join(consumer, left)
-            self._copies = Copies.read(self._log, self._topic, {**done, **self._done})
-            if chosen is None:
-                self._replay_all(consumer, send)
-            else:
-                self._replay_chosen(consumer, send, _left(left, self._done), ends)
-            if tasks is not None:
-                tasks.end()
+            try:
+                if chosen is not None:
+                    self._join(consumer, left)
+                self._copies = Copies.read(self._log, self._topic, {**done, **self._done})
+                if chosen is None:
+                    self._replay_all(consumer, send)
+                else:
+                    self._replay_chosen(consumer, send, _left(left, self._done), ends)
+            finally:  # also of what is put back in part: a task would wait for the rest without end
+                if tasks is not None:
+                    tasks.end()
 
     def _replay_all(self, consumer: Consumer, send: _Send) -> None:
         while True:

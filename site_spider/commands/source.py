@@ -61,7 +61,7 @@ class Command(SiteCommand):
 
     def work(self, opts: argparse.Namespace) -> None:
         what, *rest = opts.args or ["list"]
-        if what == "list" and not rest:
+        if what == "list" and not rest and opts.url is None:
             self._list(as_json=opts.format == "json")
         elif what == "check" and len(rest) > 1 and "://" in rest[1] and opts.url:
             self.refuse("--url names the URL of a saved page, but the page is a URL already")
@@ -77,7 +77,7 @@ class Command(SiteCommand):
         found = list(self._read(folder))
         if as_json:
             for path, source in found:
-                print_json({"file": str(path), **source.model_dump(mode="json", by_alias=True)})
+                _print_source(path, source)
         else:
             print_table(_LIST, [_row(path, source) for path, source in found])
 
@@ -106,7 +106,10 @@ class Command(SiteCommand):
             self._complain_of(bad)
             return
         if page is None and opts.url is None:
-            show(f"{file}: {source.name}, no mistakes")
+            if opts.format == "json":
+                _print_source(file, source)
+            else:
+                show(f"{file}: {source.name}, no mistakes")
             return
         is_fetched = page is None or "://" in page
         what = page or opts.url
@@ -116,9 +119,10 @@ class Command(SiteCommand):
         follow = options.boolean(self.options, "SITE_FOLLOW_NOFOLLOW")
         found = asyncio.run(_extracted(source, body._replace(follow_nofollow=follow)))
         (_print_json if opts.format == "json" else _print)(source, found)
-        for said in found.lost:
-            self.complain(said)
-        if found.lost:
+        said = found.lost or ([] if found.items or found.links else ["nothing was found in the page"])
+        for line in said:
+            self.complain(line)
+        if said:
             self.exitcode = EXIT_FAILED
 
     def _saved(self, source: Source, name: str, url: str | None) -> PageBody:
@@ -191,6 +195,10 @@ def _row(path: Path, source: Source) -> list[object]:
     hosts = " ".join(source.match.hosts)
     enabled = "yes" if source.enabled else "no"
     return [source.name, enabled, hosts, len(source.items), path, source.description or None]
+
+
+def _print_source(path: Path, source: Source) -> None:
+    print_json({"file": str(path), **source.model_dump(mode="json", by_alias=True)})
 
 
 def _print_json(source: Source, found: Extracted) -> None:

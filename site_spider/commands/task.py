@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from datetime import UTC
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -141,7 +142,7 @@ class Command(SiteCommand):
             try:
                 self.task_id = identifier("the task's id", words[0]) or ""
             except SeedError as error:
-                raise BadTask(error.reason) from None
+                self.refuse(error.reason)
         topics = CrawlTopics.beside(self.options)
         with closing(parts.seed_log(self.options)) as log:
             log.check(_CHECK_SECONDS)
@@ -199,7 +200,8 @@ class Command(SiteCommand):
         """Declare it, once."""
         fields, facts = self._fields(), self._facts()
         now = self.desk.now() if "expires" in fields else runtime.now(UTC)
-        task = declared(self.task_id, fields, now)
+        make = partial(declared, self.task_id, fields, now)
+        task = make() if self.opts.file else self._made(make)
 
         def change(before: Task | None) -> Task:
             if before is None:
@@ -215,6 +217,13 @@ class Command(SiteCommand):
         self._say_unsigned(task)
         self._answer(f"task {self.task_id} is declared", state=task.state)
 
+    def _made(self, make: Callable[[], Task]) -> Task:
+        """What was typed is refused with exit code 2."""
+        try:
+            return make()
+        except BadTask as error:
+            self.refuse(str(error))
+
     def _fields(self) -> dict[str, Any]:
         names = [*(name for name, *_ in _OPTIONS.values()), *_PATTERNS]
         given = {name: getattr(self.opts, name) for name in names}
@@ -226,8 +235,9 @@ class Command(SiteCommand):
     def set(self) -> None:
         """Change fields, or with --dry-run say what of the waiting seeds that would filter."""
         words = self.opts.args[2:]
+        task = self._made(lambda: self._orders.changing(words)(self.desk.board.task(self.task_id)))
         if self.opts.dry_run:
-            self._preview(self._orders.changing(words)(self.desk.board.task(self.task_id)))
+            self._preview(task)
             return
         ordered = self._orders.change(words)
         if ordered.task is not None:

@@ -68,9 +68,20 @@ def test_check_says_what_is_not_found(project: Project, folder: Path) -> None:
     assert "0 items" in ran.stdout
 
 
+@in_a_thread()
+def test_a_page_that_gives_nothing_is_a_failure(project: Project, folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "links.yaml").write_text("match: {hosts: [shop.test]}\nfollow: [{allow: [nowhere]}]")
+    (folder / "page.html").write_text("<a href=/>")
+    ran = project.direct("source", "check", str(tmp_path / "links.yaml"), str(folder / "page.html"))
+    assert (ran.returncode, ran.stderr) == (1, "scrapy source: nothing was found in the page\n")
+
+
 def test_check_of_a_file_alone(project: Project, folder: Path) -> None:
     ran = project.direct("source", "check", str(folder / "shop.yaml"))
     assert ran.stdout == f"{folder / 'shop.yaml'}: shop, no mistakes\n"
+    ran = project.direct("source", "check", str(folder / "shop.yaml"), "--format", "json")
+    assert json.loads(ran.stdout)["name"] == "shop"
+    assert project.direct("source", "list", "--url", "http://shop.test/").returncode == 2
     assert project.direct("source", "check").returncode == 2
     assert project.direct("source", "chekc", "x").returncode == 2
 

@@ -7,9 +7,10 @@ import json
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from scrapy.crawler import Crawler
@@ -68,7 +69,11 @@ def close(folder: Path) -> None:
         TaskProducer(log, producer, TOPICS, "t").close_for_all(lambda: False)
 
 
-def test_dead_letters_that_are_put_back_begin_a_generation(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_cut_short", [False, True])
+def test_dead_letters_that_are_put_back_begin_a_generation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_cut_short: bool
+) -> None:
+    """Which ends, also when somebody stops the replay."""
     with SeedProducer(settings_for(tmp_path), task_id="t", closes_task=True) as producer:
         producer.send({"url": "http://host.test/t/1", "callback": "parse"})
     crawl(tmp_path, [], until=told(tmp_path), DOWNLOAD_MAXSIZE=1)
@@ -77,7 +82,10 @@ def test_dead_letters_that_are_put_back_begin_a_generation(tmp_path: Path) -> No
         value = json.dumps(seeds(1)[0]).encode()
         plain.send("seeds.dead-letters", b"host.test", value, [("origin_topic", b"seeds")]).result()
     replay = Replay(log, "seeds.dead-letters", lambda message, reason: None, TOPICS)
-    replay.run()
+    if is_cut_short:
+        monkeypatch.setattr(Replay, "_commit", MagicMock(side_effect=KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt) if is_cut_short else nullcontext():
+        replay.run()
     assert replay.replayed == 1
     crawl(tmp_path, [], until=told(tmp_path, 2))
     assert [event["generation"] for event in events(tmp_path)] == [1, 2]

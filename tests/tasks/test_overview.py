@@ -97,11 +97,11 @@ def test_the_numbers_of_an_event_are_those_of_every_list(records: Records) -> No
 
 
 def test_an_undeclared_task_has_the_counts_of_the_control_log(records: Records) -> None:
-    counts = Counts({"result": 4, "spilled": 2, "moved:result": 1, "link:failure": 3}, 1, 2, pages=5, size_bytes=50)
+    counts = Counts({"result": 4, "spilled": 2, "moved:result": 1, "link:failure": 3}, 1, 2, 5, 50, {"h/N": 3})
     records.fact(Tally(P, "w", 1, 0, 9, counts=counts))
     facts = records.facts
     assert (facts.seeds, facts.moved) == ({"result": 5}, {"spilled": 2, "returned": 1, "links": 3})
-    assert (facts.pages, facts.bytes, facts.is_partial) == (5, 50, False)
+    assert (facts.pages, facts.bytes, facts.is_partial, facts.traps) == (5, 50, False, {"h/N": 3})
 
 
 # --- orders that meet ------------------------------------------------------------------------------------
