@@ -14,6 +14,7 @@ from site_spider.contracts.seed_log import Message, Partition, Position
 from site_spider.contracts.sink import Record
 from site_spider.ledger import metadata
 from site_spider.page.url import page_fingerprint
+from site_spider.seed.seed import parse_seed
 from site_spider.tasks import control_log
 from site_spider.tasks.ending import EndTold, Producing
 
@@ -86,7 +87,7 @@ class Truth:
             return
         self.places[url].append((message.partition, message.offset))
         self.parked.discard(url)
-        if b'"if_changed"' in (message.value or b""):
+        if b'"if_changed"' in (message.value or b"") and not parse_seed(message.value or b"").is_link:
             self.before[*message.partition, message.offset] = Counter(self.stored[url])
         if any(name == MOVED for name, _value in message.headers):
             self.put_back.add(url)
