@@ -29,7 +29,7 @@ from site_spider.results.pipeline import Results
 from site_spider.seed.seed import MOVED, carried, moved_headers
 from site_spider.seed.tiers import CrawlTopics
 from site_spider.tasks.board import RETURNED, Board, note_key
-from site_spider.tasks.control_log import make_control_log, read_endings, written
+from site_spider.tasks.control_log import Endings, make_control_log, read_endings, written
 from site_spider.tasks.declaration import Returned, Task
 from site_spider.tasks.ending import Moved, TaskEnding
 from site_spider.tasks.follower import ORIGIN_HEADER, TASK_HEADER, read_board
@@ -368,6 +368,11 @@ class _Work:
             self.starts = {}
 
     @property
+    def has_ended(self) -> bool:
+        """Its end was told, and nothing that counts was waiting."""
+        return self._ending.is_told and not self.missing
+
+    @property
     def missing(self) -> int:
         """How many messages processes have told of that were not put back."""
         return max(0, self.waiting - self.before.cleared - self.before.found - self.count)
@@ -412,6 +417,7 @@ class _Returning:
         self._works: dict[bytes, _Work] = {}  # by the header of their messages
         self._under_way: deque[tuple[Message, _Work, Future[MessagePlace]]] = deque()
         self._read_to: dict[int, int] = {}  # of each partition: the first that was not looked at
+        self._ends: Mapping[int, int] = {}
         self._topic_id = ""
         self._note_at = 0.0
         self._unnoted = 0
@@ -455,7 +461,8 @@ class _Returning:
         parked = self._topics.parked
         self._topic_id = self._log.topic_id(parked)
         ends = {part.partition.number: part.end for part in self._log.progress(parked, f"{parked}.ends")}
-        endings = read_endings(self._log, self._topics)
+        self._ends = ends
+        endings = self._hold_ends(task_ids, ends)
         works = [_Work(each, board, endings.get(each) or TaskEnding(), parked) for each in task_ids]
         for work in works:
             work.begin_at(ends, self._topic_id)
@@ -463,9 +470,17 @@ class _Returning:
         self._read_to = {n: min(work.starts.get(n, 0) for work in works) for n in ends if works}
         self._note_at = runtime.monotonic() + _NOTE_SECONDS
 
+    def _hold_ends(self, task_ids: Collection[str], ends: Mapping[int, int]) -> Endings:
+        """Ends wait from now on: a process may have sent on itself what is put back, and tell of that alone."""
+        highs = {Partition(self._topics.parked, number): end for number, end in ends.items() if end}
+        before = read_endings(self._log, self._topics)
+        open_ones = [each for each in task_ids if (ending := before.get(each)) is not None and not ending.is_told]
+        self._write(self._topics.control, (written(each, Moved(highs=highs)) for each in open_ones))
+        return read_endings(self._log, self._topics) if open_ones else before
+
     def put_back(self) -> int:
         """Do it for the tasks that were claimed; how many messages."""
-        works = list(self._works.values())
+        works = [work for work in self._works.values() if not work.has_ended]
         try:
             self._read(works, is_again=False)
             again = [work for work in works if work.missing > work.refused and any(work.starts.values())]
@@ -500,6 +515,8 @@ class _Returning:
                 self._read_to[number] = message.offset + 1
             if self._unnoted >= _NOTE_EVERY or runtime.monotonic() >= self._note_at:
                 self._note(by=self._by())
+        if not is_again:
+            self._read_to |= {number: max(end, self._read_to.get(number, 0)) for number, end in self._ends.items()}
         self._settle(most=0)
 
     def _send(self, message: Message, work: _Work) -> None:

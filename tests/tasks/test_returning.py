@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ from site_spider.contracts.seed_log import Message, Partition
 from site_spider.seed.tiers import CrawlTopics
 from site_spider.tasks import parking
 from site_spider.tasks.board import RETURNED, note_key
+from site_spider.tasks.control_log import TaskProducer, read_endings, written
 from site_spider.tasks.declaration import Returned, Task, Usage
+from site_spider.tasks.ending import EndTold
 from site_spider.tasks.follower import ORIGIN_HEADER, TASK_HEADER
 from site_spider.tasks.orders import TaskDesk
 from tests.in_process.engine import crawl
@@ -182,3 +185,32 @@ def test_several_tasks_are_one_reading(log: Log) -> None:
     log.starts.clear()
     assert parking.put_back(log, TOPICS, [f"t{number}" for number in range(50)]) == 100
     assert len(log.starts) == 1
+
+
+def test_an_end_waits_for_what_is_being_put_back_and_none_comes_back_behind_it(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also of what a process has sent on itself, of which it tells alone (simulation 795575)."""
+    for part in ("t", "over"):
+        with closing(log.producer()) as producer:
+            TaskProducer(log, producer, TOPICS, part).close_for_all(lambda: False)
+            told = EndTold(1, 9, {"task_id": part, "generation": 1, "event": "done", "seeds": {}})
+            if part == "over":
+                producer.send(TOPICS.control, *written(part, told)).result()
+        park(log, 3, task_id=part)
+        say(log, note_key(part, "p"), Usage(parked=3, sent_on=3))
+    over, send = [], parking._Returning._send
+
+    def sent(self: Any, message: Message, work: Any) -> None:
+        ending = read_endings(log, TOPICS).get("t")
+        over.append(ending is None or ending.is_over)
+        send(self, message, work)
+
+    monkeypatch.setattr(parking._Returning, "_send", sent)
+    assert desk(log).put_back("over") == 0
+    assert desk(log).put_back("t") == 3
+    assert over == [False] * 3
+    ending = read_endings(log, TOPICS).get("t")
+    assert ending is not None
+    assert not ending.is_waiting_for("seeds.parked")
+    assert [desk(log).board.returned(part).by for part in ("t", "over")] == ["", ""]
