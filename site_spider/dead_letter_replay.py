@@ -11,8 +11,10 @@ import base64
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import Future
 from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
+from heapq import nlargest
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
@@ -116,7 +118,11 @@ class Copies:
 
     def is_put_back(self, message: Message) -> bool:
         """Whether it was, or a copy of it."""
-        return _origin(message) in self._put_back
+        return self.has(_origin(message))
+
+    def has(self, origin: int | None) -> bool:
+        """The same, of a message that is not held any more."""
+        return origin in self._put_back
 
     def is_first(self, message: Message) -> bool:
         """Whether no copy was asked about before."""
@@ -198,18 +204,40 @@ def letters(log: SeedLog, topic: str) -> Iterator[Letter]:
     yield from _with_headers(messages, done, copies)
 
 
-def newest(log: SeedLog, topic: str, most: int) -> list[Letter]:
-    """The last ones of each partition, at most so many, the newest first. Raises LogUnavailable."""
+_KEPT_BYTES = 2_000  # more than is shown of a key, a value or a header
+_KEPT_HEADERS = ("error", "failed_at", *_ORIGIN)
+
+
+def newest(log: SeedLog, topic: str, most: int, wanted: bytes = b"") -> list[Letter]:
+    """Of the last `most` of each partition those whose value contains `wanted`, at most so many, the newest first.
+
+    Of each only the beginning is kept, because together they may be larger than the memory. Raises LogUnavailable.
+    """
     try:
         parts = log.progress(topic, group_of(topic))
-        messages = list(log.read(topic, {part.partition: max(part.start, part.end - most) for part in parts}))
+        messages = log.read(topic, {part.partition: max(part.start, part.end - most) for part in parts})
     except TopicMissing:
         return []
     done = {part.partition: PutBack.of(part.committed) for part in parts}
     copies = Copies()
-    copies.note(messages, done)
-    found = sorted(_with_headers(messages, done, copies), key=lambda letter: -letter.message.timestamp_ms)
-    return found[:most]
+
+    def beginnings() -> Iterator[tuple[int | None, Letter]]:
+        for message in messages:
+            copies.note([message], done)
+            if wanted in (message.value or b""):
+                for letter in _with_headers([message], done, copies):
+                    yield _origin(message), _beginning_of(letter)
+
+    found = nlargest(most, beginnings(), key=lambda each: each[1].message.timestamp_ms)
+    # a copy that was put back may come later
+    return [letter._replace(replayed=letter.replayed or copies.has(origin)) for origin, letter in found]
+
+
+def _beginning_of(letter: Letter) -> Letter:
+    message, headers, _ = letter
+    key, value = (raw and raw[:_KEPT_BYTES] for raw in (message.key, message.value))
+    kept = {name: headers[name][:_KEPT_BYTES] for name in _KEPT_HEADERS if name in headers}
+    return letter._replace(message=replace(message, key=key, value=value, headers=()), headers=kept)
 
 
 def _with_headers(messages: Iterable[Message], done: Mapping[Partition, PutBack], copies: Copies) -> Iterator[Letter]:

@@ -205,6 +205,7 @@ class Handlers:
         self._dead_letters = dead_letters
         self._search = search
         self._check_close = check_close
+        self._one_search = asyncio.Lock()  # each reads megabytes
         self._one_order = asyncio.Lock()
         self._orders: set[asyncio.Task[str]] = set()  # under way
 
@@ -279,7 +280,8 @@ class Handlers:
         }  # fmt: skip
         if url:
             try:
-                found = await asyncio.to_thread(self._search.find, url, task_id or None)
+                async with self._one_search:
+                    found = await asyncio.to_thread(self._search.find, url, task_id or None)
             except SeedError as error:
                 document["refused"] = str(error)
             else:

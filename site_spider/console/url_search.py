@@ -130,9 +130,7 @@ class UrlSearch:
         return self._log.read(partition.topic, start)
 
     def _look_at_dead_letters(self, wanted: Sought) -> Document:
-        letters = newest(self._log, self._dead_letter_topic, _MOST_LETTERS)
-        raw = wanted.url.encode()
-        found = [letter for letter in letters if raw in (letter.message.value or b"")]
+        found = newest(self._log, self._dead_letter_topic, _MOST_LETTERS, wanted.url.encode())
         return {
             "dead_letters": [
                 {"origin": each.origin, "error": each.headers.get("error"), "replayed": each.replayed}

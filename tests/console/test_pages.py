@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import re
+import threading
 import time
 from html import unescape
 from html.parser import HTMLParser
@@ -14,7 +16,8 @@ from typing import Any
 import pytest
 
 from site_spider.adapters.local.log import LocalSeedLog
-from site_spider.errors import LogUnavailable
+from site_spider.console.url_search import UrlSearch
+from site_spider.errors import LogUnavailable, SeedError
 from site_spider.resources import resource
 from site_spider.seed.seed import seed_message
 from tests.console.consoles import PAGES, Client, Console, form_token
@@ -208,6 +211,34 @@ def test_a_url_is_found_where_it_waits(console: Console) -> None:
         assert "ftp" in document["refused"]
 
     console.serve(scenario)
+
+
+def test_one_url_is_looked_for_at_a_time(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each search reads megabytes."""
+    under_way: list[str] = []
+    found_most: list[int] = []
+    go_on = threading.Event()
+
+    def find(_search: UrlSearch, url: str, _task_id: str | None) -> Any:
+        under_way.append(url)
+        found_most.append(len(under_way))
+        go_on.wait(300)
+        under_way.remove(url)
+        raise SeedError("enough")
+
+    monkeypatch.setattr(UrlSearch, "find", find)
+
+    async def scenario(client: Client) -> None:
+        searches = [asyncio.create_task(client.get("/url", params={"url": f"http://{n}.test/"})) for n in range(2)]
+        while not under_way:
+            await asyncio.sleep(0)
+        for _ in range(20):  # the other one is asked before these
+            await client.get("/healthz")
+        go_on.set()
+        assert [(await search).status for search in searches] == [200, 200]
+
+    console.serve(scenario)
+    assert found_most == [1, 1]
 
 
 def test_a_log_that_is_away_is_said_and_the_rest_is_shown(tmp_path: Path) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import tracemalloc
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.contracts.seed_log import Consumer, Message, Partition, Position
 from site_spider.dead_letter_replay import Letter, PutBack, Replay, newest
 from site_spider.errors import LogUnavailable
@@ -125,6 +128,27 @@ def test_what_does_not_exist_is_not_put_back(letters: Case) -> None:
 def test_only_the_newest_are_read(letters: Case) -> None:
     assert len(newest(letters.log, topic(letters), 3)) == 3
     assert newest(letters.log, "no-such-topic", 3) == []
+
+
+def test_of_the_newest_only_the_beginning_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also while they are read: their topic may hold more than the memory."""
+    log = LocalSeedLog(tmp_path)
+    log.make_topic("dead", 1, compacted=False)
+
+    def read(*_arguments: object) -> Iterator[Message]:
+        for offset in range(50):
+            raw = b"%d" % offset + bytes(400_000)
+            yield Message(Partition("dead", 0), offset, raw, raw + b"/%d/" % offset, (("error", raw),), offset)
+
+    monkeypatch.setattr(log, "read", read)
+    tracemalloc.start()
+    found = newest(log, "dead", 40)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 10_000_000
+    assert [letter.message.offset for letter in found] == list(range(49, 9, -1))
+    assert (found[0].headers["error"][:2], (found[0].message.value or b"")[:2]) == ("49", b"49")
+    assert [letter.message.offset for letter in newest(log, "dead", 40, b"/7/")] == [7], "its end is not looked at"
 
 
 # --- what is remembered of replays ----------------------------------------------------------------
