@@ -173,6 +173,7 @@ SESSION = web.RequestKey("session", str)
 _OPEN = ("/static/", LOGIN)
 _SAFE = ("GET", "HEAD")
 _WRONG_TOKEN_SECONDS = 0.5
+_MOST_GUESSES = 20  # that wait
 _HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -196,6 +197,7 @@ class Guard:
         self._listening = listening
         self._sessions = sessions
         self._one_guess = asyncio.Lock()
+        self._guesses = 0
 
     @property
     def middleware(self) -> Middleware:
@@ -256,11 +258,17 @@ class Guard:
         )
 
     async def is_token(self, given: str) -> bool:
-        """Whether it is right; wrong ones are answered one by one, slowly."""
+        """Whether it is right; wrong ones are answered one by one, slowly. Raises HTTPTooManyRequests."""
+        if self._guesses >= _MOST_GUESSES:  # not even compared: a right one would be told from a wrong one at once
+            raise web.HTTPTooManyRequests(text="Too many wrong tokens were given. Try again in a minute.\n")
         if self._sessions.is_token(given):
             return True
-        async with self._one_guess:
-            await asyncio.sleep(_WRONG_TOKEN_SECONDS)
+        self._guesses += 1
+        try:
+            async with self._one_guess:
+                await asyncio.sleep(_WRONG_TOKEN_SECONDS)
+        finally:
+            self._guesses -= 1
         return False
 
     async def _check_form(self, request: web.Request, session: str) -> None:

@@ -193,6 +193,24 @@ def test_guessing_is_slow_and_does_not_hold_up_the_owner(locked: Console, monkey
     locked.serve(scenario)
 
 
+def test_guesses_do_not_pile_up(locked: Console, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The guesses that wait are few; no other token is compared meanwhile, as its answer would tell at once."""
+    monkeypatch.setattr(access, "_WRONG_TOKEN_SECONDS", 600)
+
+    async def scenario(client: Client) -> None:
+        session = (await client.post("/login", data={"token": TOKEN}, allow_redirects=False)).cookies[COOKIE].value
+        client.session.cookie_jar.clear()
+        guesses = [asyncio.create_task(status(client, Authorization=f"Bearer wrong{n}")) for n in range(30)]
+        done, _ = await asyncio.wait(guesses, timeout=300, return_when=asyncio.FIRST_COMPLETED)
+        assert {guess.result() for guess in done} == {429}
+        assert (await client.post("/login", data={"token": TOKEN})).status == 429
+        assert await status(client, Cookie=f"{COOKIE}={session}") == 200
+        for guess in guesses:
+            guess.cancel()
+
+    locked.serve(scenario)
+
+
 @pytest.mark.parametrize("cookie", ["", ".", "name.", ".0000", "a.b", "é.é", "x" * 10_000])
 def test_a_session_cannot_be_made_up(cookie: str) -> None:
     sessions = Sessions(TOKEN)
