@@ -272,9 +272,14 @@ class Guard:
         return False
 
     async def _check_form(self, request: web.Request, session: str) -> None:
+        try:
+            form = await request.post()  # the handlers are given the same
+        except web.HTTPException:  # it is too long
+            raise
+        except Exception as error:  # each way to be no form has one of its own
+            raise web.HTTPBadRequest(text="The body of the request is no form.\n") from error
         if request.path == LOGIN:  # there is no session yet; Origin and SameSite stand for the token
             return
-        form = await request.post()
         given = form.get(FORM_TOKEN, "")
         if not session or not isinstance(given, str) or not self._sessions.is_form_token(session, given):
             raise web.HTTPForbidden(text="The form is not of this session. Load the page again.\n")

@@ -232,7 +232,11 @@ class Handlers:
         """Serve until cancelled; `started` hears the address. Raises ConfigError."""
         listening = self._listening
         runner = web.AppRunner(
-            self.application(), access_log=None, keepalive_timeout=_KEEP_ALIVE_SECONDS, shutdown_timeout=_CLOSE_SECONDS
+            self.application(),
+            access_log=None,
+            keepalive_timeout=_KEEP_ALIVE_SECONDS,
+            shutdown_timeout=_CLOSE_SECONDS,
+            auto_decompress=False,  # no form is compressed
         )
         await runner.setup()
         try:

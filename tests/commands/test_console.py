@@ -8,7 +8,9 @@ import pty
 import signal
 import subprocess
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
+from urllib.error import HTTPError
 
 import pytest
 
@@ -32,7 +34,7 @@ def started(project: Project, folder: Path, *arguments: str, **variables: str) -
 def test_it_says_its_address_serves_and_ends_when_it_is_asked(
     project: Project, tmp_path: Path, number: signal.Signals, token: str
 ) -> None:
-    """The token is never printed."""
+    """The token is never printed, and nothing is logged of a body that is not what it says."""
     with started(project, tmp_path, SITE_CONSOLE_TOKEN=token) as process:
         assert process.stdout is not None
         line = process.stdout.readline()
@@ -40,6 +42,9 @@ def test_it_says_its_address_serves_and_ends_when_it_is_asked(
         asked = urllib.request.Request(f"{address}?format=json", headers={"Authorization": f"Bearer {token}"})
         with urllib.request.urlopen(asked, timeout=300) as answer:
             assert json.load(answer)["page"] == "overview"
+        damaged = urllib.request.Request(f"{address}login", b"token=x", {"Content-Encoding": "gzip"})
+        with suppress(HTTPError), urllib.request.urlopen(damaged, timeout=300):
+            pass
         process.send_signal(number)
         said, complaints = process.communicate(timeout=300)
     assert (process.returncode, complaints) == (0, "")

@@ -133,6 +133,35 @@ def test_a_change_needs_the_token_of_the_session_and_comes_from_here(console: Co
     console.serve(scenario)
 
 
+MULTIPART = "multipart/form-data; boundary=a"
+NO_FORMS: list[tuple[dict[str, str], bytes]] = [
+    ({"Content-Type": "multipart/form-data"}, b"x"),
+    ({"Content-Type": "application/x-www-form-urlencoded; charset=foo"}, b"token=x"),
+    ({"Content-Type": "application/x-www-form-urlencoded"}, b"token=\xff\xfe"),
+    ({"Content-Type": MULTIPART}, b"--a\r\ngarbage"),
+    ({"Content-Type": MULTIPART}, b'--a\r\nContent-Disposition: form-data; name="token"\r\n\r\n\xff\r\n--a--\r\n'),
+    ({"Content-Type": MULTIPART}, b"--a\r\nContent-Type: multipart/mixed; boundary=b\r\n\r\n--b\r\n"),
+]
+
+
+def test_what_is_no_form_is_refused(console: Console, locked: Console, caplog: pytest.LogCaptureFixture) -> None:
+    """The log is silent: anybody can send it."""
+
+    async def without_token(client: Client) -> None:
+        for headers, body in NO_FORMS:
+            assert (await client.post("/login", data=body, headers=headers)).status == 400, body
+
+    async def with_session(client: Client) -> None:
+        await form_token(client)
+        for path in ("/failures/replay", "/tasks/order"):
+            headers, body = NO_FORMS[0]
+            assert (await client.post(path, data=body, headers=headers)).status == 400
+
+    locked.serve(without_token)
+    console.serve(with_session)
+    assert "could not answer" not in caplog.text
+
+
 # --- the token ----------------------------------------------------------------------------------------------
 
 
