@@ -46,6 +46,8 @@ class Listening:
             )
         if not 0 <= self.port <= 65_535:
             raise ConfigError(f"--port is {self.port}, but must be 0 to 65535")
+        if self.key and not self.certificate:
+            raise ConfigError(f"--key is {self.key!r}, but needs --certificate, too.")
         if self.client_ca and not self.certificate:
             raise ConfigError(f"--client-ca is {self.client_ca!r}, but needs --certificate and --key, too.")
         if not self.is_loopback and not self.token and not self.client_ca:

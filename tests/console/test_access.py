@@ -46,6 +46,7 @@ def test_another_address_needs_a_token_or_client_certificates(host: str) -> None
         (Listening("127.0.0.1", 8787, token="short"), "SITE_CONSOLE_TOKEN"),
         (Listening("0.0.0.0", 8787, client_ca="ca.pem"), "--certificate"),
         (Listening("127.0.0.1", 99_999), "--port"),
+        (Listening("127.0.0.1", 8787, key="k.pem"), "--key"),
     ],
 )
 def test_what_would_not_be_safe_is_refused_by_name(listening: Listening, named: str) -> None:
