@@ -9,7 +9,7 @@ from contextlib import closing, suppress
 from functools import partial
 
 from site_spider import options
-from site_spider.commands.output import add_group_options, show
+from site_spider.commands.output import add_group_options, number, show
 from site_spider.commands.site_command import SiteCommand
 from site_spider.console.access import Listening
 from site_spider.console.url_search import UrlSearch
@@ -44,7 +44,8 @@ class Command(SiteCommand):
         super().add_options(parser)
         parser.add_argument("--host", metavar="H", default="127.0.0.1", help="address (default: 127.0.0.1)")
         said = f"default: {_DEFAULT_PORT}; 0: a free one"
-        parser.add_argument("--port", metavar="N", type=int, default=_DEFAULT_PORT, help=said)
+        port = partial(number, least=0, most=65_535)
+        parser.add_argument("--port", metavar="N", type=port, default=_DEFAULT_PORT, help=said)
         parser.add_argument("--certificate", metavar="FILE", type="file", default="", help="serve HTTPS with it (PEM)")
         parser.add_argument("--key", metavar="FILE", type="file", default="", help="the key of the certificate (PEM)")
         said = "only clients with a certificate of this CA (PEM)"
@@ -77,8 +78,8 @@ class Command(SiteCommand):
         console = Handlers(listening, watch, dead_letters, search, self._redaction, check_close)
         task = asyncio.current_task()
         assert task is not None
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+        for ending in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(ending, task.cancel)
         if listening.is_secret_in_the_open:
             self.complain("SITE_CONSOLE_TOKEN passes the network unencrypted; --certificate and --key encrypt it")
         await console.serve(lambda address: show(f"The console is at {address}"))

@@ -44,8 +44,6 @@ class Listening:
                 f"SITE_CONSOLE_TOKEN has {len(self.token)} characters, but must have at least "
                 f"{_SHORTEST_TOKEN}; `openssl rand -hex 32` makes one."
             )
-        if not 0 <= self.port <= 65_535:
-            raise ConfigError(f"--port is {self.port}, but must be 0 to 65535")
         if self.key and not self.certificate:
             raise ConfigError(f"--key is {self.key!r}, but needs --certificate, too.")
         if self.client_ca and not self.certificate:

@@ -64,6 +64,13 @@ def test_an_unsafe_address_is_refused_in_one_line(
     assert named in ran.stderr
 
 
+@pytest.mark.parametrize("port", ["99999", "-1", "x"])
+def test_a_port_that_there_is_not_is_wrong_usage(project: Project, port: str) -> None:
+    ran = project.within("console", f"--port={port}")
+    assert ran.returncode == 2
+    assert f"--port: '{port}' is not a number from 0 to 65535" in ran.stderr
+
+
 def test_top_is_shown_once_where_no_terminal_is(project: Project, tmp_path: Path) -> None:
     project.produce("seeds", (b"h.test", b'{"url": "http://h.test/"}'))
     variables = {"XDG_RUNTIME_DIR": str(tmp_path), "TMPDIR": str(tmp_path)}
