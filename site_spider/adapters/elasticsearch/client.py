@@ -164,6 +164,7 @@ C = TypeVar("C")
 HOSTS = "SITE_ELASTICSEARCH_HOSTS"
 OPTIONS = "SITE_ELASTICSEARCH_OPTIONS"
 REQUEST_TIMEOUT_SECONDS = 30.0
+_INDICES = ("SITE_RESULTS_INDEX", "SITE_ITEMS_INDEX", "SITE_STATS_INDEX")
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,21 +241,16 @@ def _quieten_client() -> None:
 
 
 def index_name(settings: SettingsView, setting: str) -> str:
-    """The name of an index. Raises ConfigError for one that Elasticsearch would refuse."""
+    """The name of an index. Raises ConfigError for one that Elasticsearch would refuse, or that is named twice."""
     name = text(settings, setting, required=True)
     if name != name.lower() or name[0] in "-_+." or any(sign in name for sign in '\\/*?"<>| ,#:'):
         raise ConfigError(
             f"{setting} is {name!r}, but an index has a lower-case name without blanks or any of"
             ' \\/*?"<>|,#: and does not begin with - _ + or a dot.'
         )
-    return name
-
-
-def items_index(settings: SettingsView) -> str:
-    """SITE_ITEMS_INDEX. Raises ConfigError."""
-    name = index_name(settings, "SITE_ITEMS_INDEX")
-    if name == text(settings, "SITE_RESULTS_INDEX"):
-        raise ConfigError(f"SITE_ITEMS_INDEX and SITE_RESULTS_INDEX are both {name!r}: name two indices.")
+    for other in _INDICES:  # an index has the mapping of one kind of documents
+        if other != setting and text(settings, other) == name:
+            raise ConfigError(f"{setting} and {other} are both {name!r}: name two indices.")
     return name
 
 

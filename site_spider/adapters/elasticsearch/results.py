@@ -15,7 +15,6 @@ from site_spider.adapters.elasticsearch.client import (
     BoundedNode,
     ElasticsearchOptions,
     index_name,
-    items_index,
     part,
     reason_of,
 )
@@ -87,7 +86,9 @@ class ElasticsearchResults:
     @classmethod
     def for_items(cls, settings: SettingsView) -> Self:
         """The same for the index SITE_ITEMS_INDEX. Raises ConfigError."""
-        return cls(ElasticsearchOptions.from_settings(settings), items_index(settings), of_items=True)
+        return cls(
+            ElasticsearchOptions.from_settings(settings), index_name(settings, "SITE_ITEMS_INDEX"), of_items=True
+        )
 
     def get(self, url_id: str) -> dict[str, Any] | None:
         if not url_id:

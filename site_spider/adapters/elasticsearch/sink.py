@@ -37,7 +37,6 @@ from site_spider.adapters.elasticsearch.client import (
     has_field,
     has_text,
     index_name,
-    items_index,
     lacks_filters,
     newest,
     not_mapped,
@@ -358,7 +357,7 @@ class ElasticsearchSink:
     @classmethod
     def for_items(cls, settings: SettingsView) -> Self:
         """The sink of items, SITE_ITEMS_INDEX. Raises ConfigError."""
-        index = items_index(settings)
+        index = index_name(settings, "SITE_ITEMS_INDEX")
         options = ElasticsearchOptions.from_settings(settings)
         return cls(options, index, TEMPLATES / "items-template.json", "index", is_shared=False)
 

@@ -38,6 +38,21 @@ def test_an_index_that_cannot_be_is_refused(index: str) -> None:
         ElasticsearchSink.from_settings({"SITE_ELASTICSEARCH_HOSTS": "http://h:9200", "SITE_RESULTS_INDEX": index})
 
 
+@pytest.mark.parametrize(
+    ("make", "setting", "other"),
+    [
+        (ElasticsearchSink.from_settings, "SITE_RESULTS_INDEX", "SITE_STATS_INDEX"),
+        (ElasticsearchSink.for_items, "SITE_ITEMS_INDEX", "SITE_STATS_INDEX"),
+        (ElasticsearchSink.for_statistics, "SITE_STATS_INDEX", "SITE_RESULTS_INDEX"),
+    ],
+)
+def test_one_index_for_two_kinds_of_documents_is_refused(make: Callable[..., Any], setting: str, other: str) -> None:
+    """The index would have the mapping of one, and refuse the other."""
+    settings = {"SITE_ELASTICSEARCH_HOSTS": "http://h:9200", setting: "same", other: "same"}
+    with pytest.raises(ConfigError, match=f"{setting} and {other} are both 'same': name two indices"):
+        make(settings)
+
+
 @pytest.mark.parametrize("options", ['{"no_such": 1}', '{"ca_certs": "/no/such/file"}', '{"hosts": "x"}', "[1]"])
 def test_options_that_the_client_does_not_take_are_refused(options: str) -> None:
     settings = settings_for("https://host:9200", SITE_ELASTICSEARCH_OPTIONS=options)
