@@ -188,6 +188,8 @@ class ElasticsearchOptions:
         }
         if "hosts" in options or "cloud_id" in options:
             raise ConfigError(f"{OPTIONS} must not name hosts: set {HOSTS} instead.")
+        if not isinstance(options.get("request_timeout"), int | float | None):  # no request of the start uses it
+            raise ConfigError(f"{OPTIONS} must have a number of seconds as request_timeout.")
         return cls(tuple(host.rstrip("/") for host in hosts), options, address)
 
     def client(self, kind: Callable[..., C], **more: Any) -> C:
@@ -205,9 +207,13 @@ class ElasticsearchOptions:
         _quieten_client()
         try:
             return kind(hosts=list(self.hosts), **{**defaults, **more, **self.options})
-        except (TypeError, ValueError, OSError) as error:
-            reason = without_secrets(str(error), OPTIONS, self.options)
-            raise ConfigError(f"{OPTIONS} is not what the client takes: {reason}") from None
+        except (TypeError, ValueError, AttributeError, OSError) as error:
+            raise self.not_taken(error) from None
+
+    def not_taken(self, error: Exception) -> ConfigError:
+        """The error to raise when the client does not take the options."""
+        reason = without_secrets(str(error), OPTIONS, self.options)
+        return ConfigError(f"{OPTIONS} is not what the client takes: {reason}")
 
     @contextmanager
     def explaining(self) -> Iterator[None]:

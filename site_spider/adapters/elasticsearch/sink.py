@@ -132,6 +132,8 @@ class IndexPreparation:
                 raise
             if error.status_code == 403:
                 logger.warning("%s refuses the request for its health: %s", HOSTS, explained(error))
+        except (TypeError, AttributeError) as error:  # the client looks at some options at its first request only
+            raise self._options.not_taken(error) from None
 
     async def _check_rights(self, client: AsyncElasticsearch) -> None:
         """Raise ConfigError for rights without which no result could ever be written."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import Callable
 from contextlib import closing
@@ -53,11 +54,26 @@ def test_one_index_for_two_kinds_of_documents_is_refused(make: Callable[..., Any
         make(settings)
 
 
-@pytest.mark.parametrize("options", ['{"no_such": 1}', '{"ca_certs": "/no/such/file"}', '{"hosts": "x"}', "[1]"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        '{"no_such": 1}', '{"ca_certs": "/no/such/file"}', '{"hosts": "x"}', "[1]", '{"basic_auth": 5}',
+        '{"api_key": true}', '{"http_auth": 5}', '{"headers": 5}', '{"ca_certs": 5}', '{"request_timeout": "30"}',
+    ],
+)  # fmt: skip
 def test_options_that_the_client_does_not_take_are_refused(options: str) -> None:
     settings = settings_for("https://host:9200", SITE_ELASTICSEARCH_OPTIONS=options)
     with pytest.raises(ConfigError, match="SITE_ELASTICSEARCH_OPTIONS"):
         ElasticsearchSink.from_settings(settings)
+
+
+@pytest.mark.parametrize("options", ['{"max_retries": null}', '{"headers": {"x-who": 1}}'])
+def test_options_that_the_client_does_not_take_when_it_asks_are_refused(options: str) -> None:
+    """Some it looks at with its first request."""
+    with answering(good) as address:
+        made = ElasticsearchSink.from_settings({**settings_of(address), "SITE_ELASTICSEARCH_OPTIONS": options})
+        with pytest.raises(ConfigError, match="SITE_ELASTICSEARCH_OPTIONS is not what the client takes"):
+            asyncio.run(made.open())
 
 
 def test_a_password_in_an_address_is_not_shown() -> None:
