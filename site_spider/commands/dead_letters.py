@@ -52,6 +52,7 @@ class Command(SiteCommand):
         parser.add_argument(
             "--topic",
             metavar="T",
+            type="topic",
             help=f"a dead-letter topic (ends in {SUFFIX}), or the seed topic whose dead letters are meant "
             "(default: SITE_DEAD_LETTER_TOPIC, else that of SITE_SEED_TOPIC)",
         )

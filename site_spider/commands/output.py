@@ -88,9 +88,9 @@ def add_format_option(parser: argparse.ArgumentParser) -> None:
 
 
 def add_group_options(parser: argparse.ArgumentParser) -> None:
-    """The options --group and --topic."""
-    parser.add_argument("--group", metavar="G", help="default: SITE_CONSUMER_GROUP")
-    parser.add_argument("--topic", metavar="T", help="default: all of SITE_SEED_TOPICS")
+    """The options --group and --topic, of a SiteCommand."""
+    parser.add_argument("--group", metavar="G", type="name", help="default: SITE_CONSUMER_GROUP")
+    parser.add_argument("--topic", metavar="T", type="topic", help="default: all of SITE_SEED_TOPICS")
 
 
 def add_limit_option(parser: argparse.ArgumentParser, verb: str, default: int = 1000) -> None:

@@ -293,7 +293,7 @@ class Command(SiteCommand):
         parser.add_argument("--task-id", metavar="ID", help="only pages of this task")
         parser.add_argument("--host", metavar="H", help="only pages of this host")
         parser.add_argument("--limit", metavar="N", type=number, default=sys.maxsize, help="pages at most")
-        parser.add_argument("--topic", metavar="T", help="produce to T instead of SITE_SEED_TOPIC")
+        parser.add_argument("--topic", metavar="T", type="topic", help="produce to T instead of SITE_SEED_TOPIC")
         parser.add_argument("--not-extract", action="store_true", help="do not follow links")
         parser.add_argument("--dry-run", action="store_true", help="show the URLs that are due")
         parser.add_argument("--every", metavar="T", type=_pause, help="begin again so long after each round")

@@ -159,7 +159,7 @@ class Command(SiteCommand):
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         super().add_options(parser)
         said = "produce to T instead of SITE_SEED_TOPIC: another tier of SITE_SEED_TOPICS, say"
-        parser.add_argument("--topic", metavar="T", help=said)
+        parser.add_argument("--topic", metavar="T", type="topic", help=said)
         said, task_id = "the task that these seeds belong to", checked(partial(identifier, "the id"))
         parser.add_argument("--task-id", metavar="ID", type=task_id, help=said)
         parser.add_argument(

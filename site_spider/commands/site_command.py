@@ -20,6 +20,7 @@ from scrapy.settings import BaseSettings, Settings
 from scrapy.spiderloader import get_spider_loader
 from scrapy.utils.log import configure_logging
 
+from site_spider import options
 from site_spider.commands.output import complain, escape_logs_and_tracebacks
 from site_spider.engine.scrapy_parts import take_no_seeds
 from site_spider.errors import EXIT_CONFIG, ConfigError, SiteSpiderError
@@ -86,10 +87,11 @@ class SiteCommand(ScrapyCommand):
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         """As Scrapy asks; examples stand at the end of the help."""
         super().add_options(parser)
-        said = f"{self.spider_help}, with the settings of its custom_settings (default: {DEFAULT_SPIDER})"
-        parser.add_argument("--spider", metavar="NAME", help=said)
-        for kind, read in ((None, _utf8), (str, _utf8), ("file", str)):  # a file's name may be of any bytes
+        # a file's name may be of any bytes
+        for kind, read in ((None, _utf8), (str, _utf8), ("file", str), ("name", _name), ("topic", checked(_topic))):
             parser.register("type", kind, read)
+        said = f"{self.spider_help}, with the settings of its custom_settings (default: {DEFAULT_SPIDER})"
+        parser.add_argument("--spider", metavar="NAME", type="name", help=said)
         parser.formatter_class = _HelpFormatter
         if self.examples:
             parser.epilog = "Examples:\n" + textwrap.indent(textwrap.dedent(self.examples).strip(), "  ")
@@ -271,3 +273,13 @@ def _utf8(text: str) -> str:
     if not _is_utf8(text):
         raise argparse.ArgumentTypeError(f"{text!r} is not UTF-8")
     return text
+
+
+def _name(text: str) -> str:
+    if not text.strip():
+        raise argparse.ArgumentTypeError("the name is empty; leave the option out for the default")
+    return _utf8(text)
+
+
+def _topic(text: object) -> str:
+    return options.topic({"the topic": text}, "the topic")

@@ -34,6 +34,9 @@ SHARED = {"__init__", "output", "site_command"}
 ODD = [f"results --status {'9' * 23}", f"results --limit {'9' * 5_000}", "items --limit -1", "demo --port 99999"]
 ODD += ("seed --task-id ", f"seed --task-id {'é' * 257}", "seed --task-id a\x1f", "seed --max-lag task:0")
 ODD += (f"{line} \udcff" for line in ("results --url-id", "recrawl --host", "progress --topic", "seed --task-id"))
+TOPICS = ("seed", "top", "console", "progress", "dead-letters", "recrawl")
+ODD += (f"{name} --topic {topic}" for name in TOPICS for topic in ("", "a:b"))
+ODD += ("progress --group ", "top --group ", "seed --spider ")
 ODD += (f"task {words} \udcff" for words in ("start t --scope", "start t --deny", "show"))
 
 
