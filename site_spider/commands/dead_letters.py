@@ -58,11 +58,18 @@ class Command(SiteCommand):
         )
         add_limit_option(parser, "list")
         add_format_option(parser)
+        self._of_list = {name: parser.get_default(name) for name in ("limit", "format")}
+        parser.set_defaults(**dict.fromkeys(self._of_list))  # so that it shows whether one is given
 
     def work(self, opts: argparse.Namespace) -> None:
         verb = opts.args[0] if opts.args else "list"
         if verb not in ("list", "replay"):
             self.refuse(f"unknown verb {verb!r}: say list or replay")
+        for name, default in self._of_list.items():
+            if getattr(opts, name) is None:
+                setattr(opts, name, default)
+            elif verb != "list":
+                self.refuse(f"--{name} is for: scrapy dead-letters list")
         topic = topic_of(self.options, opts.topic)
         with closing(parts.seed_log(self.options)) as log:
             log.check(_CHECK_SECONDS)
