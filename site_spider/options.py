@@ -15,6 +15,7 @@ from site_spider.errors import ConfigError
 
 N = TypeVar("N", int, float)
 
+_LONGEST_SECONDS = 1_000_000_000  # 31 years; Python takes no more than 292 as the time limit of a thread
 _LONGEST_TOPIC = 249  # characters
 _TOPIC = re.compile(rf"[A-Za-z0-9._-]{{1,{_LONGEST_TOPIC}}}", re.ASCII)
 _TEXTS = re.compile(r'\[\s*("|\])')  # the beginning of a JSON array of texts
@@ -34,7 +35,7 @@ def integer(settings: SettingsView, name: str, minimum: int = 0, maximum: int | 
     return _number(settings, name, int, minimum, maximum)
 
 
-def seconds(settings: SettingsView, name: str, minimum: float = 0, maximum: float | None = None) -> float:
+def seconds(settings: SettingsView, name: str, minimum: float = 0, maximum: float = _LONGEST_SECONDS) -> float:
     """A duration or another real number within bounds. Raises ConfigError."""
     return _number(settings, name, float, minimum, maximum)
 

@@ -40,6 +40,8 @@ def test_a_setting_may_come_as_text(read: Callable[..., Any], value: object, exp
         (options.integer, "1.5"),
         (options.texts, [1]),
         (options.seconds, "nan"),
+        (options.seconds, "inf"),
+        (options.seconds, "1e99"),
         (options.seconds, "soon"),
         (options.boolean, "maybe"),
         (options.mapping, "[1]"),
