@@ -274,7 +274,7 @@ class Supervisor:
         if code > 128:
             self._start_again(slot, f"the watcher {_ending(code)}")
         else:
-            self._stop_all(code if code in (0, CONFIG) else FAILED)
+            self._stop_all(code if code in (0, CONFIG, USAGE) else FAILED)
 
     def _start_again(self, slot: _Slot, what: str) -> None:
         """After a pause that grows while lifetimes are short."""

@@ -94,6 +94,7 @@ def test_a_process_that_ends_is_started_again_after_a_pause_that_grows(script: S
         ({"crawl": "run exit-78"}, ("-n", "2"), 78),
         ({"crawl": "exit-69"}, (), 69),  # the process itself has waited for its server long enough
         ({"progress": "exit-1"}, ("--until-done",), 1),  # the watcher has said why
+        ({"progress": "exit-2"}, ("--until-done",), 2),
     ],
 )
 def test_what_starting_again_would_not_mend_stops_all(
