@@ -24,11 +24,17 @@ alive() {
     read_process "$pid" && [[ $process_tick == "$tick" && $process_state != Z ]]
 }
 
-# launch FOLDER ROLE COMMAND...: keeps none of the caller's files open, so that $(servers.sh start) returns
+# launch FOLDER ROLE COMMAND...: closes all files of the caller, so that $(servers.sh start) returns and no lock is kept
 launch() {
-    local folder=$1 role=$2
+    local folder=$1 role=$2 file number
     # The group is the pid: a child that is no group leader becomes one in setsid without a fork.
-    setsid "${@:3}" </dev/null >>"$folder/logs/$role.log" 2>&1 9>&- &
+    (
+        for file in /proc/self/fd/*; do
+            number=${file##*/}
+            if ((number > 2)); then exec {number}>&-; fi
+        done
+        exec setsid "${@:3}"
+    ) </dev/null >>"$folder/logs/$role.log" 2>&1 &
     local pid=$! tries
     for ((tries = 0; tries < 100; tries++)); do
         remember "$folder/$role.pid" "$pid" || return 1

@@ -128,6 +128,17 @@ def test_a_server_is_found_again_after_all_that_may_happen_to_it(servers: Server
     assert redis_says(address, "PING") == "+PONG"
 
 
+def test_a_server_has_no_file_of_its_caller(servers: Servers) -> None:
+    """A lock, say, which would be held until the stop."""
+    reads, writes = os.pipe()
+    environment = os.environ | {"SITE_SERVERS_DIR": str(servers.folder)}
+    subprocess.run([str(SCRIPT), "start", "redis"], env=environment, pass_fds=(writes,), timeout=300, check=True)
+    os.close(writes)
+    os.set_blocking(reads, False)
+    assert os.read(reads, 1) == b""  # its end; with another writer it would block
+    os.close(reads)
+
+
 def test_a_start_that_fails_shows_the_log_and_leaves_nothing(servers: Servers) -> None:
     """The reason stands on stderr, and the server that did start is stopped too."""
     servers.variables = {"SITE_SERVERS_KAFKA_PROPERTIES": "num.network.threads=none"}
