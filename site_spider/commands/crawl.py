@@ -100,6 +100,8 @@ class Command(CrawlCommand):
             self._failed(failure)
         elif self.crawler_process.bootstrap_failed:
             self.exitcode = EXIT_FAILED
+        elif not self.exitcode:  # Scrapy may have closed the spider before the start has failed
+            self.exitcode = getattr(crawler.spider, "exit_code", 0)
 
     def _spider_name(self, args: list[str]) -> str:
         if not args:

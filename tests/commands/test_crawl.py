@@ -27,10 +27,11 @@ def test_a_setting_that_nobody_knows_ends_the_start(project: Project) -> None:
     assert "SITE_SINK is not a setting: did you mean SITE_SINKS?" in ran.stderr.splitlines()[-1]
 
 
-def test_a_server_that_is_away_at_the_start_is_exit_code_69(project: Project) -> None:
-    """After the time to wait, here none. One line names the address."""
+@pytest.mark.parametrize("closes", ["0", "0.01"])
+def test_a_server_that_is_away_at_the_start_is_exit_code_69(project: Project, closes: str) -> None:
+    """After the time to wait, here none. One line names the address. Also if Scrapy has closed the spider before."""
     away = {"SITE_STARTUP_WAIT_SECONDS": "0", "SITE_KAFKA_BROKERS": "127.0.0.1:1"}
-    ran = project.scrapy("crawl", "crawl_spider", **away)
+    ran = project.scrapy("crawl", "crawl_spider", "-s", f"CLOSESPIDER_TIMEOUT={closes}", **away)
     assert ran.returncode == 69, ran.stderr
     lines = [line for line in ran.stderr.splitlines() if "127.0.0.1:1" in line]
     errors = [line for line in lines if "ERROR" in line or line.startswith("scrapy crawl: ")]
