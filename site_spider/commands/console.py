@@ -15,7 +15,6 @@ from site_spider.console.access import Listening
 from site_spider.console.url_search import UrlSearch
 from site_spider.console.watch import FleetWatch
 from site_spider.contracts.seed_log import SeedLog
-from site_spider.dead_letter_replay import topic_of
 from site_spider.seed.tiers import CrawlTopics
 from site_spider.service import config
 from site_spider.service.config import check_ends_are_told
@@ -64,13 +63,13 @@ class Command(SiteCommand):
         from site_spider.console.server import Handlers, LettersAtHand  # noqa: PLC0415
 
         watch = FleetWatch.read(self.options, log, opts.group, opts.topic)
-        topics = CrawlTopics.beside(self.options)
-        dead_letters = LettersAtHand(log, topic_of(self.options), topics)
+        topics = CrawlTopics.beside(self.options, opts.topic)
+        dead_letters = LettersAtHand(log, topics.dead_letters, topics)
         search = UrlSearch(
             log,
             topics=watch.topics,
             group=watch.group,
-            dead_letter_topic=topic_of(self.options),
+            dead_letter_topic=topics.dead_letters,
             reader=lambda: config.reader(self.options),
             by_task=options.choice(self.options, "SITE_DUPEFILTER_SCOPE", ("task", "group")) == "task",
         )

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import urllib.request
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from urllib.error import HTTPError
+from urllib.parse import urlencode
 
 import pytest
 
@@ -49,6 +51,32 @@ def test_it_says_its_address_serves_and_ends_when_it_is_asked(
         said, complaints = process.communicate(timeout=300)
     assert (process.returncode, complaints) == (0, "")
     assert TOKEN not in line + said
+
+
+def test_the_dead_letters_are_those_of_the_topic_that_is_named(project: Project, tmp_path: Path) -> None:
+    """They are put back into it, too."""
+    for topic in ("seeds", "other"):
+        headers = (("origin_topic", topic.encode()), ("origin_offset", b"7"))
+        project.produce(f"{topic}.dead-letters", (b"h.test", b'{"url": "http://h.test/"}'), headers=headers)
+    opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+    with started(project, tmp_path, "--topic", "other") as process, ExitStack() as stack:
+        stack.callback(process.terminate)
+        assert process.stdout is not None
+        address = process.stdout.readline().removeprefix("The console is at ").strip()
+
+        def asked(path: str, **form: str) -> str:
+            with opener.open(address + path, urlencode(form).encode() or None, timeout=300) as answer:
+                return str(answer.read().decode())
+
+        [letter] = json.loads(asked("failures?format=json"))["dead_letters"]
+        assert letter["origin"] == "other/?/7"
+        found = json.loads(asked("url?format=json&url=http://h.test/"))["found"]
+        assert [each["origin"] for each in found["dead_letters"]] == ["other/?/7"]
+        token = re.search(r'name="form_token" value="([0-9a-f]+)"', asked("failures"))
+        assert token
+        said = asked("failures/replay", form_token=token[1], place=letter["place"])
+        assert "1 dead letter of 1 put back." in said
+    assert [message.value for message in project.log.read("other")] == [b'{"url": "http://h.test/"}']
 
 
 @pytest.mark.parametrize(
