@@ -458,6 +458,7 @@ class SeedSpider(Spider):
         said = content_type_of(response)
         kind = None if mode == "off" else kind_of(response.body, media_type(said))
         if kind is None:
+            result.add_note("named as a sitemap, but is none" if is_file_below(listed) else None)
             return Sitemap([]), None
         level = level_below(kind, listed)
         if level is not None and level > DEEPEST_INDEX:
