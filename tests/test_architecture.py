@@ -34,7 +34,6 @@ _HOOK = "Python's own place for it"
 # module -> object -> why its attributes are set there
 SET_FROM_OUTSIDE = {
     "commands/output.py": {"sys": _HOOK},
-    "commands/dead_letters.py": {"opts": "the defaults come in last, so that it shows what was given"},
     "commands/service.py": {"opts": "the spider may be named as the argument, too"},
     "commands/site_command.py": {"parser": "Scrapy makes it", "opts": "argparse's result, as Scrapy fills it"},
     "console/access.py": {"context": "Python's TLS takes it only so"},

@@ -65,11 +65,8 @@ class Command(SiteCommand):
         verb = opts.args[0] if opts.args else "list"
         if verb not in ("list", "replay"):
             self.refuse(f"unknown verb {verb!r}: say list or replay")
-        for name, default in self._of_list.items():
-            if getattr(opts, name) is None:
-                setattr(opts, name, default)
-            elif verb != "list":
-                self.refuse(f"--{name} is for: scrapy dead-letters list")
+        self.refuse_of_others(verb, dict.fromkeys(self._of_list, "list"), opts)
+        vars(opts).update((name, usual) for name, usual in self._of_list.items() if getattr(opts, name) is None)
         topic = topic_of(self.options, opts.topic)
         with closing(parts.seed_log(self.options)) as log:
             log.check(_CHECK_SECONDS)

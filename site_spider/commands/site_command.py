@@ -8,7 +8,7 @@ import os
 import sys
 import textwrap
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import ClassVar, NoReturn
@@ -173,6 +173,12 @@ class SiteCommand(ScrapyCommand):
     def complain(self, message: str) -> None:
         """One line on stderr."""
         complain(self._redaction(f"scrapy {self.name}: {message}"))
+
+    def refuse_of_others(self, verb: str, only_for: Mapping[str, str], opts: argparse.Namespace) -> None:
+        """Options, None by default, that belong to another verb than this: by name, which one."""
+        for option, only in only_for.items():
+            if only != verb and getattr(opts, option) is not None:
+                self.refuse(f"--{option.replace('_', '-')} is for: scrapy {self.name} {only}")
 
     def refuse(self, message: str) -> NoReturn:
         """End with a line about how the command is used, exit code 2."""

@@ -134,9 +134,7 @@ class Command(SiteCommand):
         takes_id = " ID" in verb.usage
         if bool(words) < takes_id or len(words) > takes_id + verb.most_words:
             self.refuse(f"say: scrapy task {verb.usage}")
-        for option, only in _ONLY_FOR.items():
-            if only != name and getattr(opts, option) is not None:
-                self.refuse(f"--{option.replace('_', '-')} is for: scrapy task {only}")
+        self.refuse_of_others(name, _ONLY_FOR, opts)
         self.opts = opts
         if takes_id:
             try:

@@ -86,9 +86,8 @@ class ElasticsearchResults:
     @classmethod
     def for_items(cls, settings: SettingsView) -> Self:
         """The same for the index SITE_ITEMS_INDEX. Raises ConfigError."""
-        return cls(
-            ElasticsearchOptions.from_settings(settings), index_name(settings, "SITE_ITEMS_INDEX"), of_items=True
-        )
+        index = index_name(settings, "SITE_ITEMS_INDEX")
+        return cls(ElasticsearchOptions.from_settings(settings), index, of_items=True)
 
     def get(self, url_id: str) -> dict[str, Any] | None:
         if not url_id:
