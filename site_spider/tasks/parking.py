@@ -293,10 +293,10 @@ class Leaving:
 
 def _is_link(waiter: Waiter) -> bool:
     """Also one that has been parked, or sent on."""
-    if isinstance(waiter, SeedInFlight):
-        return waiter.seed.is_link
-    job = waiter.parent if isinstance(waiter, WaitingLink) else lineage.job_of(waiter)
-    return isinstance(waiter, WaitingLink) or (job is not None and (job.parent is not None or job.seed.is_link))
+    if isinstance(waiter, WaitingLink):
+        return True
+    found = waiter.seed if isinstance(waiter, SeedInFlight) else lineage.job_of(waiter)
+    return found is not None and found.is_link
 
 
 def _why_cancelled(state: TaskState) -> str:
