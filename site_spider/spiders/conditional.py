@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Self
 
 from scrapy import Request, signals
 from scrapy.crawler import Crawler
-from scrapy.exceptions import NotConfigured
+from scrapy.exceptions import IgnoreRequest, NotConfigured
 from scrapy.http import Response
 
 from site_spider import meta_keys
@@ -46,8 +46,8 @@ LOOK_UP_SECONDS = 2.0  # then a page is fetched without conditions
 _AWAY_SECONDS = 10.0  # for which a store that did not answer is not asked
 _MOST_AT_ONCE = 200
 _FACTS = (
-    *recheck.FACTS, "method", "final_url", "etag", "last_modified", "body_hash", "changed_at", "unchanged",
-    "robots_meta",
+    *recheck.FACTS, recheck.CLAIM, "method", "final_url", "etag", "last_modified", "body_hash", "changed_at",
+    "unchanged", "robots_meta",
 )  # fmt: skip
 _HEADERS = {"etag": "If-None-Match", "last_modified": "If-Modified-Since"}
 
@@ -61,7 +61,7 @@ class StoredPages:
         self, reader: ResultReader, names: Fields, start: Callable[..., object], facts: Sequence[str] = _FACTS
     ) -> None:
         self._reader = reader
-        self._names = {name: names.get(name, name) for name in facts if not names or name in names}
+        self._names = {name: names.get(name, name) for name in facts if not names or name in {*names, recheck.CLAIM}}
         self._start = start
         self._asked: dict[str, asyncio.Future[Known | None]] = {}
         self._is_asking = False
@@ -178,13 +178,19 @@ class ConditionalFetch:
         return known
 
     async def _look_up_link(self, request: Request, job: Job) -> None:
-        """Without conditions: links of a page that has changed are followed, and so are theirs."""
-        await self._look_up(request, job)
-        request.meta["follow_unchanged"] = True
+        """Raises IgnoreRequest for a page that has a check of its own: what is new is followed."""
+        if job.seed.directives.get("follow_unchanged"):
+            request.meta["follow_unchanged"] = True
+        await self._add_conditions(request, job)
+        known = request.meta[meta_keys.KNOWN_PAGE]
+        if known and recheck.has_own_check(self._rules, known, first_written_ms(job.entry.message)):
+            request.errback = self._crawler.spider.not_wanted  # type: ignore[union-attr]
+            raise IgnoreRequest("the page has a check of its own")
 
     async def _add_conditions(self, request: Request, job: Job) -> None:
         known = await self._look_up(request, job)
-        said = known or {**_own_conditions(job), **request.meta}  # a seed's own are not about what is stored
+        own = {} if job.is_link else {**_own_conditions(job), **request.meta}
+        said = known or own  # which are not about what is stored
         if known and (not _is_usable(known, request) or known.get("final_url", request.url) != request.url):
             said = {}  # what is stored is a failure, which would stay, or another page's answer
         if (known is None and self._pages is not None) or (known and self._was_dropped(known)):

@@ -404,6 +404,14 @@ class SeedSpider(Spider):
         _anchor_host(response, job)
         return [result, *self._robots_of_hosts(job, response.url)]
 
+    @gives_page_result
+    async def not_wanted(self, failure: Failure) -> list[Any]:
+        """The errback of a page that turns out to need no request: nothing is written of it."""
+        job = job_of(failure.request)  # type: ignore[attr-defined]
+        assert job is not None
+        job.page = Job.NO_DOCUMENT
+        return []
+
     def keep_seed_open(self, request: Request) -> AbstractContextManager[Any]:
         """For a task that goes on after its callback: `with` this, the seed completes when it is left.
 

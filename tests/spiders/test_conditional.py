@@ -407,8 +407,10 @@ def test_a_page_that_is_gone_is_deleted_by_choice(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_spilled", [False, True])
-def test_a_page_that_a_check_leads_to_is_compared_and_its_links_are_followed(tmp_path: Path, is_spilled: bool) -> None:
+@pytest.mark.parametrize("is_followed", [False, True])
+def test_a_page_that_a_check_leads_to_is_checked_as_well(tmp_path: Path, is_spilled: bool, is_followed: bool) -> None:
     """Whichever of its own check and the link comes first: the document says when it changed, once a round."""
+    check = seed(if_changed=True, follow_unchanged=is_followed)
     spill = {"SITE_LINKS_TO": "kafka" if is_spilled else "memory"}
     linked, same = f"{HOST}/linked", f"{HOST}/same"
     ANSWERS["/same"] = lambda request: page(request, '<a href="/deep">')
@@ -416,13 +418,13 @@ def test_a_page_that_a_check_leads_to_is_compared_and_its_links_are_followed(tmp
         body = f'{version}<a href="/linked"><a href="/same">'
         ANSWERS["/page"] = lambda request, body=body: page(request, body)
         ANSWERS["/linked"] = lambda request, version=version: page(request, version)
-        before = run(tmp_path, seed(if_changed=True), **spill) if version == "a" else run(tmp_path, **spill)
+        before = run(tmp_path, check, **spill)
     found = {document["url"]: document for document in before.documents.values()}
     assert (found[linked]["unchanged"], found[linked]["body"]) == (False, "b")
     assert found[linked]["changed_at"] == found[linked]["checked_at"]
     assert found[same]["unchanged"] is True
     assert found[same]["changed_at"] < found[same]["checked_at"]
-    assert found[f"{HOST}/deep"]["unchanged"] is True
+    assert found[f"{HOST}/deep"]["unchanged"] is is_followed  # else it was not asked for again
     own = run(tmp_path, {"url": linked, "if_changed": True})
     assert of_url(own, linked)["unchanged"] is True
     assert of_url(own, linked)["changed_at"] == found[linked]["changed_at"]
