@@ -11,6 +11,7 @@ PREFIX = "site_"
 JOB = "site_job"  # the Job that a request serves
 UNRAISED_PRIORITY = "site_unraised_priority"  # the priority before redirects raised it
 NOT_BEFORE = "site_not_before"  # event-loop time before which a retry is not made
+AGAIN = "site_again"  # the page was fetched before its canonical page, and is asked for again
 RETRY_REASONS = "site_retry_reasons"  # why each earlier attempt failed
 NOT_FOLLOWED = "site_not_followed"  # why a redirect was not followed
 STAYS = "site_stays"  # a request that cannot be spilled and is crawled here

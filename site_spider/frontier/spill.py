@@ -28,7 +28,7 @@ from site_spider.frontier.waiter import Waiter, WaitingLink, as_request, is_fenc
 from site_spider.frontier.waiting_room import WaitingRoom
 from site_spider.intake.room import Load
 from site_spider.ledger import completion as lineage
-from site_spider.ledger.completion import Completion, Job
+from site_spider.ledger.completion import Completion, Job, is_first_attempt
 from site_spider.ledger.ledger import Ledger, Outcome, SeedInFlight
 from site_spider.page.sitemap import is_listing
 from site_spider.page.url import host_of
@@ -406,7 +406,7 @@ class Spill:
         if not isinstance(waiter, Request) or meta_keys.STAYS in waiter.meta:
             return False
         job = lineage.job_of(waiter)
-        return job is not None and self._leaves(waiter, job, is_link=_is_first_attempt(waiter, job))
+        return job is not None and self._leaves(waiter, job, is_link=is_first_attempt(waiter, job))
 
     def _send_or_put_back(self, waiter: Waiter) -> None:
         if is_fenced(waiter):
@@ -419,7 +419,7 @@ class Spill:
         else:
             assert isinstance(waiter, Request)
             request, job = waiter, waiter.meta[meta_keys.JOB]
-            is_link = _is_first_attempt(request, job)
+            is_link = is_first_attempt(request, job)
         if not self.send(request, job, is_link=is_link):
             request.meta[meta_keys.STAYS] = True
             self._room.put_request(request)
@@ -538,8 +538,3 @@ def _at_most(count: int, picks: Callable[[Waiter], bool]) -> Callable[[Waiter], 
         return True
 
     return pick
-
-
-def _is_first_attempt(request: Request, job: Job | None) -> bool:
-    tries = request.meta.get("retry_times"), request.meta.get("redirect_times")
-    return job is not None and job.parent is not None and not any(tries)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from contextvars import ContextVar
 from hashlib import blake2b
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from scrapy import Request
 
@@ -170,6 +170,9 @@ def adopt(request: Request, is_being_scraped: Callable[[Request], bool]) -> Job 
     return job
 
 
+ATTEMPTS: Final = ("retry_times", "redirect_times", meta_keys.AGAIN)  # in meta of a request that is no first one
+
+
 def _is_child(request: Request, origin: Request, is_being_scraped: Callable[[Request], bool]) -> bool:
     """Tell a link whose meta was copied from the response from another attempt at the same page.
 
@@ -178,8 +181,12 @@ def _is_child(request: Request, origin: Request, is_being_scraped: Callable[[Req
     """
     if not is_being_scraped(origin):
         return False
-    counts = ("retry_times", "redirect_times")
-    return all(request.meta.get(count) == origin.meta.get(count) for count in counts)
+    return all(request.meta.get(count) == origin.meta.get(count) for count in ATTEMPTS)
+
+
+def is_first_attempt(request: Request, job: Job | None) -> bool:
+    """Whether it is a link as it was found."""
+    return job is not None and job.parent is not None and not any(map(request.meta.get, ATTEMPTS))
 
 
 # --- lifecycle: the life-cycle of a seed, and the listeners that follow it -------------------------------

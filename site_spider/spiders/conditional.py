@@ -121,6 +121,10 @@ class StoredPages:
             logger.warning("Stored documents are not looked up for a while: %s", reason)
 
 
+class HasOwnCheck(IgnoreRequest):
+    """The page of a link is checked by a seed of its own."""
+
+
 class Checked(NamedTuple):
     """What came of comparing an answer with the stored document; an empty time is now, None not known."""
 
@@ -178,14 +182,14 @@ class ConditionalFetch:
         return known
 
     async def _look_up_link(self, request: Request, job: Job) -> None:
-        """Raises IgnoreRequest for a page that has a check of its own: what is new is followed."""
+        """Raises HasOwnCheck where nothing is to be fetched: what is new is followed."""
         if job.seed.directives.get("follow_unchanged"):
             request.meta["follow_unchanged"] = True
         await self._add_conditions(request, job)
         known = request.meta[meta_keys.KNOWN_PAGE]
         if known and recheck.has_own_check(self._rules, known, first_written_ms(job.entry.message)):
-            request.errback = self._crawler.spider.not_wanted  # type: ignore[union-attr]
-            raise IgnoreRequest("the page has a check of its own")
+            request.errback = self._crawler.spider.failed  # type: ignore[union-attr]
+            raise HasOwnCheck
 
     async def _add_conditions(self, request: Request, job: Job) -> None:
         known = await self._look_up(request, job)

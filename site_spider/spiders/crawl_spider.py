@@ -52,7 +52,7 @@ from site_spider.sources.extraction import NEXT_PAGE, Extracted, FoundLink
 from site_spider.sources.extractor import Extractor, PageBody
 from site_spider.sources.library import SourceFolder
 from site_spider.sources.model import Source
-from site_spider.spiders.conditional import StoredPages, describe_check, describe_next_check
+from site_spider.spiders.conditional import HasOwnCheck, StoredPages, describe_check, describe_next_check
 from site_spider.spiders.known_items import KnownItems
 from site_spider.spiders.page_text import PageTexts
 from site_spider.spiders.sitemaps import (
@@ -187,8 +187,7 @@ class SeedSpider(Spider):
         wants_links = self._wants_links(response, job)
         if len(response.body) >= LARGE_BYTES:
             await self._turn(response)
-        in_hand = self._links_in_hand if wants_links and job is not None else None
-        if in_hand is not None:
+        if in_hand := self._links_in_hand if wants_links and job is not None else None:
             await in_hand.begin(response.request, len(response.body))
         source = self._source_of(response, job)
         follows_all = source is None or source.follow is None
@@ -198,6 +197,8 @@ class SeedSpider(Spider):
         if self.page_texts is not None and not await self._read_text(response, result, job):
             wants_links, page = False, page._replace(links=())
         anchor = _anchor_host(response, job)
+        if first := self._canonical_first(result, response.request, job, anchor, wants_links):
+            return first
         requests = self._robots_of_hosts(job, response.url)
         listed: Iterable[Request] = []
         items: list[Any] = []
@@ -211,9 +212,8 @@ class SeedSpider(Spider):
         found_links = await self._follow_found(page.links, anchor, job) if page.links else []
         if in_hand is not None:
             in_hand.found(response.request, len(requests) + len(found_links))
-        is_wanted = self.page_results or result.description is not None
-        if is_robots(listed_in(response.request, job)):
-            is_wanted = self.sitemaps.keeps_robots
+        is_file = is_robots(listed_in(response.request, job))
+        is_wanted = self.sitemaps.keeps_robots if is_file else self.page_results or result.description is not None
         if is_wanted or job is None:
             items.insert(0, await self._merged(result, job, anchor))
         else:
@@ -241,6 +241,16 @@ class SeedSpider(Spider):
             return result
         job.page = Job.NO_DOCUMENT  # of its own
         return merged
+
+    def _canonical_first(
+        self, result: Result, request: Request, job: Job | None, anchor: str, wants_links: bool
+    ) -> list[Request]:
+        """Requests for its canonical page, and for this one again behind it, if it may be merged then."""
+        if self.page_texts is None or job is None or result.canonical is None or result.description is not None:
+            return []
+        near = in_scope(self._scope_of(job), anchor, [result.canonical])
+        again = self.page_texts.again(result, request, job) if near else None
+        return [] if again is None else [*(self._requests(near, anchor, job) if wants_links else ()), again]
 
     @cached_property
     def _stored_urls(self) -> StoredPages | None:
@@ -354,10 +364,11 @@ class SeedSpider(Spider):
 
     @gives_page_result
     async def failed(self, failure: Failure) -> Any:
-        """The errback: a failure result, but of a robots.txt that nobody wants as a page."""
+        """The errback: a failure result, but of a robots.txt or a link that nobody wants as a page."""
         request: Request = failure.request  # type: ignore[attr-defined]
         job = job_of(request)
-        if job is not None and is_robots(listed_in(request, job)) and not self.sitemaps.keeps_robots:
+        is_robots_alone = is_robots(listed_in(request, job)) and not self.sitemaps.keeps_robots
+        if job is not None and (is_robots_alone or isinstance(failure.value, HasOwnCheck)):
             job.page = Job.NO_DOCUMENT
             return []
         result = await self.failure_result(failure)
@@ -403,14 +414,6 @@ class SeedSpider(Spider):
         result.response_size = len(response.body) or None  # that of the stored one, if it came again
         _anchor_host(response, job)
         return [result, *self._robots_of_hosts(job, response.url)]
-
-    @gives_page_result
-    async def not_wanted(self, failure: Failure) -> list[Any]:
-        """The errback of a page that turns out to need no request: nothing is written of it."""
-        job = job_of(failure.request)  # type: ignore[attr-defined]
-        assert job is not None
-        job.page = Job.NO_DOCUMENT
-        return []
 
     def keep_seed_open(self, request: Request) -> AbstractContextManager[Any]:
         """For a task that goes on after its callback: `with` this, the seed completes when it is left.

@@ -6,15 +6,17 @@ A page is read by the process that extracts (sources/extractor.py). What cannot 
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple, Self
 
+from scrapy import Request
 from scrapy.http import Response
 from scrapy.settings import BaseSettings
 
-from site_spider import options
+from site_spider import meta_keys, options
 from site_spider.bounded import BoundedDict
 from site_spider.errors import ConfigError
 from site_spider.ledger.completion import Job, id_of_page
@@ -28,6 +30,7 @@ from site_spider.spiders.sitemaps import is_page_of_seed
 _MOST_TEXTS = 50_000  # that a duplicate is told by, of all hosts: about 15 MB
 _MOST_PAGES = 10_000  # that canonical URLs are compared with: about 20 MB
 _MOST_URLS = 100  # of one document
+_CANONICAL_SECONDS = 2.0  # after which a page is asked for again, at the earliest
 _LONGEST = 1_000  # characters of notes and directives
 _ROBOTS = "X-Robots-Tag"
 
@@ -57,6 +60,7 @@ class PageTexts:
         self._merges = merges
         self._first: BoundedDict[tuple[str | None, str | None, str], str] = BoundedDict(_MOST_TEXTS)
         self._pages: BoundedDict[str, _KnownPage] = BoundedDict(_MOST_PAGES)
+        self._missed: BoundedDict[str, bool] = BoundedDict(_MOST_PAGES)  # canonical pages that did not come
 
     @classmethod
     def read(cls, settings: BaseSettings) -> Self | None:
@@ -132,11 +136,9 @@ class PageTexts:
         which was fetched well here before. A seed has a document under its own `url_id` always. `stored`
         knows `additional_urls`, from which those of earlier processes are taken.
         """
-        if not self._merges or result.method != "GET" or not 200 <= (result.status or 0) < 300:
+        if not self._may_merge(result):
             return None
-        own = {id_of_page(url, job.seed.page_scope) for url in (result.url, result.final_url) if url}
-        named = result.canonical and id_of_page(result.canonical, job.seed.page_scope)
-        points_to = named if named and named not in own else None
+        own, points_to = _ids(result, job)
         known = self._pages.get(points_to) if points_to else None
         reason = _why_not(result, known, own, job) if is_in_scope else "it is outside of the link scope"
         if known is not None and not reason:
@@ -148,12 +150,40 @@ class PageTexts:
             result.add_note(f"canonical not merged: {reason}")
         return None
 
+    def again(self, result: Result, request: Request, job: Job) -> Request | None:
+        """For the page once more, behind its canonical page, where that was not fetched here before.
+
+        Once: a canonical page that has not come by then is waited for by no other page.
+        """
+        _, points_to = _ids(result, job)
+        if points_to is None or not self._may_merge(result) or result.text_hash is None or is_page_of_seed(job):
+            return None
+        known, spilled = self._pages.get(points_to), job.seed.spilled
+        if points_to in self._missed or (known is not None and (known.job.written or known.job.error is not None)):
+            return None
+        if meta_keys.AGAIN in request.meta or (spilled is not None and not spilled.is_link):
+            self._missed[points_to] = True
+            return None
+        later = asyncio.get_running_loop().time() + _CANONICAL_SECONDS
+        meta = {**request.meta, meta_keys.AGAIN: True, meta_keys.NOT_BEFORE: later}
+        return request.replace(dont_filter=True, priority=request.priority - 2, meta=meta)
+
+    def _may_merge(self, result: Result) -> bool:
+        return self._merges and result.method == "GET" and 200 <= (result.status or 0) < 300
+
     def _remember(self, result: Result, own: set[str], points_to: str | None, job: Job) -> None:
         earlier = next((known for one in own if (known := self._pages.get(one)) is not None), None)
         urls = [] if earlier is None else earlier.urls
         known = _KnownPage(result.url_id, result.url, result.text_hash, result.robots_meta, points_to, urls, job)
         for one in own:
             self._pages[one] = known
+
+
+def _ids(result: Result, job: Job) -> tuple[set[str], str | None]:
+    """Of the page itself, and of another one that is its canonical page."""
+    own = {id_of_page(url, job.seed.page_scope) for url in (result.url, result.final_url) if url}
+    named = result.canonical and id_of_page(result.canonical, job.seed.page_scope)
+    return own, named if named and named not in own else None
 
 
 def _why_not(result: Result, known: _KnownPage | None, own: set[str], job: Job) -> str:

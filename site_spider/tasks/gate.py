@@ -18,7 +18,7 @@ from site_spider.bounded import BoundedDict
 from site_spider.engine.background import Background, Turns
 from site_spider.frontier.scheduler import Pages, Queues
 from site_spider.frontier.waiter import Waiter, WaitingLink, is_fenced, source_name
-from site_spider.ledger.completion import Job, SeedListener, job_of
+from site_spider.ledger.completion import ATTEMPTS, Job, SeedListener, job_of
 from site_spider.ledger.ledger import SeedInFlight
 from site_spider.page.sitemap import is_listing
 from site_spider.page.url import host_of, pattern_of, without_numbers
@@ -183,7 +183,7 @@ def _is_first_attempt(waiter: Waiter) -> bool:
         return waiter.seed.spilled is None or waiter.seed.spilled.is_link
     if isinstance(waiter, WaitingLink):
         return True
-    return not (waiter.meta.get("retry_times") or waiter.meta.get("redirect_times"))
+    return not any(map(waiter.meta.get, ATTEMPTS))
 
 
 def _is_allowed(state: TaskState, waiter: Waiter) -> bool:

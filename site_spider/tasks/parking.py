@@ -192,8 +192,7 @@ class Leaving:
         job = lineage.job_of(request)
         assert job is not None
         if isinstance(waiter, Request):
-            tries = request.meta.get("retry_times"), request.meta.get("redirect_times")
-            is_link = job.parent is not None and not any(tries)
+            is_link = lineage.is_first_attempt(request, job)
         request.meta[meta_keys.TO_TOPIC] = self._parking.topic
         if not self._spill.send(request, job, is_link=is_link):
             del request.meta[meta_keys.TO_TOPIC]

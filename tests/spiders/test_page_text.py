@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -190,6 +191,30 @@ def test_links_with_the_text_of_their_canonical_page_are_one_document(tmp_path: 
         assert found["/lie"]["page_notes"] == "canonical not merged: its text is another"
 
 
+@pytest.mark.parametrize("how", [{"CONCURRENT_REQUESTS": 1}, {"CONCURRENT_REQUESTS": 8}, {"SITE_LINKS_TO": "kafka"}])
+def test_the_canonical_page_is_fetched_first_wherever_it_is_linked(tmp_path: Path, how: dict[str, Any]) -> None:
+    """Also by nothing but those that name it. A budget counts pages once that are asked for twice."""
+    declare(tmp_path, max_pages=60)  # of 44
+    asked = Counter[str]()
+    aliases, lies = [f"/a?{number}" for number in range(20)], [f"/lie?{number}" for number in range(20)]
+    serve("/list", "".join(f"<a href={path}></a>" for path in (*aliases, *lies)))
+
+    def answer(request: Request) -> Response:
+        path = request.url.removeprefix(HOST)
+        asked[path] += 1
+        name = "/a" if path.startswith("/a") else "/gone"
+        said = f"<link rel=canonical href={name}>{WORDS}<a href=/below></a>"
+        return Response(request.url, headers={"Content-Type": "text/html"}, body=said.encode())
+
+    ANSWERS.update(dict.fromkeys(["/a", "/lie"], answer))
+    ANSWERS["/gone"] = lambda request: page(request, "", status=404)
+    found = by_path(run(tmp_path, seed("/list"), SITE_CANONICAL="merge", **how))
+    assert found.keys() == {"/list", "/a", "/gone", "/below", *lies}
+    assert sorted(found["/a"]["additional_urls"]) == sorted(HOST + path for path in aliases)
+    assert asked["/a"] == 1
+    assert max(asked.values()) == 2
+
+
 def test_merging_adds_urls_to_the_canonical_document_and_changes_nothing_else_of_it(tmp_path: Path) -> None:
     """Neither its validators, which would make the next check wrong, nor URLs of an earlier process."""
     serve("/a", f"{CANONICAL}<a href=/b></a>", ETag='"a"')
@@ -225,11 +250,12 @@ def test_seeds_loops_and_what_is_not_there_stay_documents_of_their_own(tmp_path:
     serve("/x", f"<link rel=canonical href=/y>x {WORDS}<a href=/y></a>")
     serve("/y", f"<link rel=canonical href=/x>x {WORDS}")
     serve("/gone", f"<link rel=canonical href=/404>{WORDS}")
+    ANSWERS["/404"] = lambda request: page(request, "", status=404)
     serve("/far", f"<link rel=canonical href=http://other.test/>{WORDS}")
     seeds = (seed("/a"), seed("/b"))
     found = by_path(run(tmp_path, *seeds, SITE_CANONICAL="merge", CONCURRENT_REQUESTS=1))
-    assert found.keys() == {"/a", "/b", "/x", "/y", "/gone", "/far"}
-    notes = {path: document["page_notes"] for path, document in found.items()}
+    assert found.keys() == {"/a", "/b", "/x", "/y", "/gone", "/404", "/far"}
+    notes = {path: document.get("page_notes") for path, document in found.items()}
     assert notes["/b"] in (
         "canonical not merged: this page is a seed's",
         "canonical not merged: it was not fetched well here before this page",
