@@ -5,6 +5,9 @@ which costs what `time.monotonic()` does, and never keep them as a default. ruff
 so that no module comes round this one.
 """
 
+# ruff: noqa: F401 - what is imported here is for the others
+# mypy: implicit-reexport
+
 from __future__ import annotations
 
 import threading
@@ -29,37 +32,6 @@ from threading import (
 )
 from time import monotonic, perf_counter, sleep, time, time_ns
 from uuid import uuid4
-
-__all__ = [
-    "Barrier",
-    "BoundedSemaphore",
-    "Condition",
-    "Event",
-    "Lock",
-    "RLock",
-    "Thread",
-    "ThreadFailure",
-    "ThreadPoolExecutor",
-    "Timer",
-    "current_thread",
-    "get_ident",
-    "main_thread",
-    "monotonic",
-    "now",
-    "perf_counter",
-    "randbelow",
-    "random",
-    "sleep",
-    "this_process",
-    "time",
-    "time_ns",
-    "token_bytes",
-    "token_hex",
-    "token_urlsafe",
-    "uniform",
-    "uuid4",
-    "watch_threads",
-]
 
 ThreadFailure = threading.ExceptHookArgs
 

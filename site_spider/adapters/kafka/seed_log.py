@@ -9,12 +9,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka import Message as RawMessage
-from confluent_kafka.admin import (  # type: ignore[attr-defined] # not in its stubs
-    AdminClient,
-    ConfigResource,
-    NewTopic,
-    OffsetSpec,
-)
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec  # type: ignore[attr-defined] # not in its stubs
 
 from site_spider import options, runtime
 from site_spider.adapters.kafka.client import MISSING, Certificates, KafkaConfig, LastWords, to_message
