@@ -294,31 +294,24 @@ class TaskSums:
         found = self._counts.get(task_id)
         if found is None:
             if len(self._counts) >= self._most:
-                self._forget_small()
+                self._counts, self._others = self._split(self._most // 2)
             found = self._counts[task_id] = TaskCounts()
         return found
 
-    def _forget_small(self) -> None:
-        kept = dict(self._largest(self._most // 2))
-        for task_id, counts in self._counts.items():
-            if task_id not in kept:
-                self._others.add(counts)
-        self._counts = kept
-
-    def _largest(self, most: int) -> list[tuple[str | None, TaskCounts]]:
-        return nlargest(most, self._counts.items(), key=_size)
-
-    def document(self, most: int = MOST_SHOWN) -> dict[str, Any]:
+    def _split(self, most: int) -> tuple[dict[str | None, TaskCounts], TaskCounts]:
         """The largest, each with its name, and all others in sum."""
-        largest = self._largest(most)
+        largest = dict(nlargest(most, self._counts.items(), key=_size))
         others = TaskCounts(tasks=0)
         others.add(self._others)
-        shown = {task_id for task_id, _ in largest}
         for task_id, counts in self._counts.items():
-            if task_id not in shown:
+            if task_id not in largest:
                 others.add(counts)
+        return largest, others
+
+    def document(self, most: int = MOST_SHOWN) -> dict[str, Any]:
+        largest, others = self._split(most)
         return {
-            "largest": [{"task_id": task_id, **counts.document()} for task_id, counts in largest],
+            "largest": [{"task_id": task_id, **counts.document()} for task_id, counts in largest.items()],
             "others": {"tasks": others.tasks, **others.document()},
         }
 

@@ -59,6 +59,9 @@ from site_spider.tasks.board import BrokerClock
 # --- identity: who a process is, for everybody who looks at several --------------------------------------
 
 
+_NAMES: Final = ("spider", "group", "topic", "process", "slot", "host_name", "pid", "started_at", "version")
+
+
 class Identity:
     """Of one crawl. `member_name` is asked anew each time: the group is joined later."""
 
@@ -83,17 +86,7 @@ class Identity:
         return self._member_name()
 
     def document(self) -> dict[str, Any]:
-        return {
-            "spider": self.spider,
-            "group": self.group,
-            "topic": self.topic,
-            "process": self.process,
-            "slot": self.slot,
-            "host_name": self.host_name,
-            "pid": self.pid,
-            "started_at": iso(self.started_at),
-            "version": self.version,
-        }
+        return {name: getattr(self, name) for name in _NAMES} | {"started_at": iso(self.started_at)}
 
 
 @cache
@@ -164,7 +157,7 @@ MOMENTS: Final = ("interval", "idle", "close")
 
 _TASKS_SECONDS: Final = 60.0  # from one document with the counts of tasks to the next: they are large
 _AS_THEY_ARE: Final = (  # in the snapshot
-    "spider", "group", "topic", "process", "slot", "host_name", "pid", "started_at", "version",
+    *_NAMES,
     "uptime_seconds", "seeds", "conserved", "seconds_since_completion", "unknown_fields", "items", "reasons",
     "failures", "retries", "links", "queues", "waiting", "waiting_for_their_moment",
     "requests_out", "requests_in_progress", "pause", "paused_seconds", "log_is_away", "sinks", "proxies",

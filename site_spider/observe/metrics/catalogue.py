@@ -433,6 +433,9 @@ METRICS: Final = (
 # 20 ms for a process, so the event loop is no place for it.
 
 Buckets = list[tuple[str, float] | tuple[str, float, Exemplar]]
+_FAMILIES: Final[Mapping[Kind, Callable[..., CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily]]] = {
+    "counter": CounterMetricFamily, "gauge": GaugeMetricFamily, "histogram": HistogramMetricFamily
+}  # fmt: skip
 
 
 class Form(NamedTuple):
@@ -495,7 +498,7 @@ def _hosts(documents: Mapping[tuple[str, ...], Document]) -> dict[tuple[str, ...
 
 
 def _family(metric: Metric, documents: Mapping[tuple[str, ...], Document]) -> Family:
-    made = _new(metric)
+    made = _FAMILIES[metric.kind](metric.family, metric.meaning, labels=(*metric.common, *metric.labels))
     for place, document in documents.items():
         if isinstance(made, HistogramMetricFamily):
             for labels, measured in _measured(metric, document):
@@ -504,15 +507,6 @@ def _family(metric: Metric, documents: Mapping[tuple[str, ...], Document]) -> Fa
             for labels, value in metric.read(document):
                 made.add_metric((*place, *labels), value)
     return made
-
-
-def _new(metric: Metric) -> CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily:
-    labels = (*metric.common, *metric.labels)
-    if metric.kind == "counter":
-        return CounterMetricFamily(metric.family, metric.meaning, labels=labels)
-    if metric.kind == "gauge":
-        return GaugeMetricFamily(metric.family, metric.meaning, labels=labels)
-    return HistogramMetricFamily(metric.family, metric.meaning, labels=labels)
 
 
 # --- histograms -----------------------------------------------------------------------------------

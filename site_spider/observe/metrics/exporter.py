@@ -8,7 +8,7 @@ import logging
 import os
 import re
 import socket
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from functools import partial
@@ -155,7 +155,7 @@ _SILENT_SECONDS: Final = 5.0  # of the event loop, beyond which the process is n
 _SNAPSHOT_SECONDS: Final = 2.0  # for the event loop to take one; then the last one is shown
 _FRESH_SECONDS: Final = 1.0  # for which one answer serves all that ask
 
-Measured = Callable[[], Awaitable[Snapshot]]
+Measured = Callable[[], Coroutine[Any, Any, Snapshot]]
 
 
 class Exporter:
@@ -246,10 +246,7 @@ class Exporter:
         return {**self._last, OWN: own}
 
     def _asked(self, measured: Measured) -> Snapshot | None:
-        async def ask() -> Snapshot:
-            return await measured()
-
-        asking = ask()
+        asking = measured()
         try:
             asked = asyncio.run_coroutine_threadsafe(asking, self._loop)
         except RuntimeError:  # the loop is closed
@@ -298,13 +295,6 @@ class MetricsAddress(NamedTuple):
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
-    def refused(self, error: OSError) -> ConfigError:
-        """What is said when nobody can listen there."""
-        return ConfigError(
-            f"{NAME}: {self.host} port {self.port} cannot be listened on: {error.strerror or error}. End who "
-            "listens there, or name another address. Process N of crawl_spider.sh has the N-th port."
-        )
-
 
 async def serve_metrics(settings: SettingsView) -> Exporter | None:
     """Listen, if SITE_METRICS_ADDRESS asks for it. Raises ConfigError."""
@@ -315,7 +305,10 @@ async def serve_metrics(settings: SettingsView) -> Exporter | None:
     try:
         await exporter.open(*address, _WAIT_SECONDS)
     except OSError as error:
-        raise address.refused(error) from error
+        raise ConfigError(
+            f"{NAME}: {address.host} port {address.port} cannot be listened on: {error.strerror or error}. End who "
+            "listens there, or name another address. Process N of crawl_spider.sh has the N-th port."
+        ) from error
     logger.info("Metrics are served at http://%s/metrics", address)
     return exporter
 
