@@ -72,7 +72,6 @@ class Command(CrawlCommand):
         shorten_start(self.settings)
 
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
-        """Crawl until stopped."""
         if self._is_scrapys:
             super().run(args, opts)
             return

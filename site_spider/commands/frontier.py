@@ -49,7 +49,6 @@ class Command(SiteCommand):
         add_format_option(parser)
 
     def work(self, opts: argparse.Namespace) -> None:
-        """Show. Raises SiteSpiderError when there is nothing to ask."""
         if not 0 <= opts.hosts <= MOST_HOSTS:
             self.refuse(f"--hosts is {opts.hosts}, but must be 0 to {MOST_HOSTS}")
         answers = 0

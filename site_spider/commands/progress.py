@@ -54,7 +54,6 @@ class Report:
 
     @property
     def total(self) -> Progress:
-        """The sum over partitions."""
         return total(self.partitions.values())
 
     @property
@@ -159,7 +158,6 @@ class Lines:
         self._say_at = 0.0
 
     def show(self, report: Report) -> None:
-        """Another look was taken."""
         changed = self._said is None or self._said.total != report.total
         if changed and runtime.monotonic() >= self._say_at:
             self.end(report)
@@ -169,7 +167,6 @@ class Lines:
         """Something else will be printed."""
 
     def end(self, report: Report) -> None:
-        """It is done."""
         self._said = report
         self._say(report)
 

@@ -96,7 +96,6 @@ class Recrawl:
         self.left_out: Counter[str] = Counter()  # pages by reason
 
     def run(self) -> None:
-        """Produce."""
         with closing(self._log.producer()) as producer:
             self._producer, self._tasks = producer, PutBackTasks(self._log, producer, self._topics)
             try:
@@ -299,7 +298,6 @@ class Command(SiteCommand):
         parser.add_argument("--every", metavar="T", type=_pause, help="begin again so long after each round")
 
     def work(self, opts: argparse.Namespace) -> None:
-        """Produce. Raises SiteSpiderError."""
         topics = CrawlTopics.beside(self.options, opts.topic)
         plan = self._plan(opts, opts.topic or topics.seeds)
         with closing(parts.reader(self.options)) as reader, closing(parts.seed_log(self.options)) as log:

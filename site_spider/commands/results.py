@@ -53,7 +53,6 @@ class DocumentsCommand(SiteCommand):
         """Those that were found, for people."""
 
     def status(self, opts: argparse.Namespace) -> StatusFilter:  # noqa: ARG002 - for those that have one
-        """Which documents are wanted by their status."""
         return None
 
     def work(self, opts: argparse.Namespace) -> None:

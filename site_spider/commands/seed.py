@@ -103,7 +103,6 @@ class Seeding(SeedStream):
         self._moved: set[str] = set()
 
     def take(self, line: Line) -> None:
-        """Produce the seed of a line."""
         try:
             key, value = self._message(line.text(), moved=partial(self._say_moved, line.number))
         except SeedError as error:

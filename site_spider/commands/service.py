@@ -75,7 +75,6 @@ class Command(SiteCommand):
         self.options.set("LOG_FILE", None, priority="cmdline")
 
     def work(self, opts: argparse.Namespace) -> None:
-        """Supervise, or check. Raises SiteSpiderError."""
         if opts.check and self.spider_class is not Spider:
             self._show_check(opts.format)
             return

@@ -171,7 +171,6 @@ class SiteCommand(ScrapyCommand):
         """What the command does; `opts.args` are its arguments. Raises SiteSpiderError."""
 
     def complain(self, message: str) -> None:
-        """One line on stderr."""
         complain(self._redaction(f"scrapy {self.name}: {message}"))
 
     def refuse_of_others(self, verb: str, only_for: Mapping[str, str], opts: argparse.Namespace) -> None:

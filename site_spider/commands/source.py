@@ -162,13 +162,11 @@ class _Fetch(Spider):
         yield Request(self.url, headers=dict(wanted.headers), cookies=cookies, errback=self.failed)
 
     def parse(self, response: Response) -> None:
-        """Keep it."""
         kind = response.headers.get("Content-Type") if response.headers else None
         page = PageBody(response.url, response.body, None if kind is None else kind.decode("latin-1"))
         self.fetched.append(describe_status(response.status) or page)
 
     def failed(self, failure: Failure) -> None:
-        """Keep the reason."""
         assert failure.value is not None
         self.fetched.append(describe_exception(failure.value, failure.request))  # type: ignore[attr-defined]
 

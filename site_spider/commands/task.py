@@ -126,7 +126,6 @@ class Command(SiteCommand):
             parser.add_argument(option, action="store_true", default=None, help=f"{verb}: {text}")
 
     def work(self, opts: argparse.Namespace) -> None:
-        """Do what the verb says. Raises SiteSpiderError."""
         name, *words = opts.args or [""]
         verb = VERBS.get(name)
         if verb is None:
@@ -148,7 +147,6 @@ class Command(SiteCommand):
             verb.work(self)
 
     def _facts(self) -> TaskFacts:
-        """What is known of the task now."""
         return self.desk.overview().of(self.task_id)
 
     @property

@@ -63,7 +63,6 @@ class Command(SiteCommand):
         add_format_option(parser)
 
     def work(self, opts: argparse.Namespace) -> None:
-        """Show. Raises SiteSpiderError."""
         if len(opts.args) != 2 or opts.args[0] != "explain":
             self.refuse("use it as: scrapy urls explain URL")
         try:

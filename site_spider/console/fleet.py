@@ -171,7 +171,6 @@ class Fleet:
         return self._seen
 
     def living(self, now: float) -> list[ProcessState]:
-        """Those that run, as far as is known."""
         return [seen.state for seen in self._seen.values() if seen.life(now) is Life.RUNNING]
 
     def _note(self, before: LastSeen | None, state: ProcessState, seen_at: float) -> None:
@@ -259,7 +258,6 @@ class LogView:
 
     @property
     def total(self) -> Progress:
-        """The sum over partitions."""
         return total(part for _, part in self.partitions)
 
 
@@ -279,7 +277,6 @@ class View:
 
     @property
     def living(self) -> list[ProcessState]:
-        """Processes that run."""
         return self.fleet.living(self.now)
 
     @property

@@ -106,7 +106,6 @@ class Rendering:
         return web.Response(text=text, content_type="text/html", charset="utf-8")
 
     def json(self, document: Mapping[str, Any]) -> web.Response:
-        """The same for programs."""
         text = json.dumps(self._clean(document), ensure_ascii=True) + "\n"
         return web.Response(text=text, content_type="application/json", charset="utf-8")
 
@@ -267,7 +266,6 @@ class Handlers:
         return answer
 
     async def failures(self, request: web.Request) -> web.Response:
-        """Reasons, examples, dead letters."""
         letters, trouble = await self._dead_letters.newest()
         document = pages.failures(
             self._look(), letters, self._dead_letters.topic, _query(request, "reason"), _query(request, "wanted")
@@ -276,7 +274,6 @@ class Handlers:
         return self._answer(request, document | {"said": _query(request, "said")})
 
     async def url(self, request: web.Request) -> web.Response:
-        """Where one URL is."""
         url = request.query.get("url", "").strip()[:_LONGEST_URL]
         task_id = _query(request, "task_id")
         document: dict[str, Any] = pages.heading(self._look(), "url") | {
@@ -319,7 +316,6 @@ class Handlers:
     # --- changes -------------------------------------------------------------------------------------
 
     async def replay(self, request: web.Request) -> web.Response:
-        """Put the chosen dead letters back."""
         form = await request.post()
         places = [_PLACE.fullmatch(str(value)) for value in form.getall("place", [])]
         chosen = [(int(place[1]), int(place[2])) for place in places if place is not None]
@@ -378,7 +374,6 @@ class Handlers:
         return web.Response(status=303, headers={"Location": where})
 
     async def login_form(self, request: web.Request) -> web.Response:
-        """Asks for the token."""
         return self._page(request, "login", {"page": "login", "is_wrong": False})
 
     async def login(self, request: web.Request) -> web.Response:

@@ -50,7 +50,6 @@ class Sought(NamedTuple):
         return cls(plain, canonical, host_of(plain), key, identifier, task_id)
 
     def is_in(self, message: Message) -> bool:
-        """Whether the message names this URL."""
         value = message.value or b""
         if self.host.encode() not in value and message.key != self.key:
             return False

@@ -352,7 +352,6 @@ class FleetWatch:
         self._looked_at = runtime.monotonic()
 
     def view(self) -> View:
-        """What is known now."""
         return View(
             fleet=self.fleet,
             now=runtime.time(),
@@ -371,7 +370,6 @@ class FleetWatch:
             await self._guarded(name, look)
 
     async def close(self) -> None:
-        """Release what was opened."""
         await asyncio.to_thread(self.tasks.close)
 
     @property
@@ -406,7 +404,6 @@ class FleetWatch:
     # --- this host -----------------------------------------------------------------------------------
 
     async def look_at_this_host(self) -> None:
-        """Ask all processes of this host."""
         answers = await self.neighbours.ask_all(b"%d" % self._hosts)
         now = runtime.time()
         others = answers.others

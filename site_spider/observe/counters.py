@@ -137,11 +137,9 @@ class LoopLag:
         self._due = 0.0
 
     def start(self) -> None:
-        """Measure from now on."""
         self._turned(asyncio.get_running_loop().time())
 
     def stop(self) -> None:
-        """Measure no more."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -256,16 +254,13 @@ class TaskCounts:
     reasons: Counter[str] = field(default_factory=Counter)  # of failures
 
     def page(self, size_bytes: int) -> None:
-        """One more page."""
         self.pages += 1
         self.bytes += size_bytes
 
     def ended(self, outcome: str) -> None:
-        """One of its seeds is complete."""
         self.outcomes[outcome] += 1
 
     def add(self, other: TaskCounts) -> None:
-        """Those of other tasks, too."""
         self.tasks += other.tasks
         self.pages += other.pages
         self.bytes += other.bytes
@@ -369,7 +364,6 @@ class PageTally:
             self.newest.append(failed)
 
     def item(self) -> None:
-        """An item is handed to the sinks."""
         self.items += 1
 
     def _count(self, counts: TaskCounts, size: object) -> None:
@@ -448,16 +442,13 @@ class LogTally(logging.Handler):
         self._names: set[str] = set()
 
     def open(self) -> None:
-        """Count from now on."""
         logging.getLogger().addHandler(self)
 
     def close(self) -> None:
-        """Count no more."""
         logging.getLogger().removeHandler(self)
         super().close()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """As logging asks, one record at a time."""
         level = "warning" if record.levelno < logging.ERROR else "error"
         self._counts[level, self._named(record.name[:_LONGEST])] += 1
 

@@ -168,7 +168,6 @@ class FrontierServer:
         self._is_closed = False
 
     async def open(self) -> None:
-        """Listen."""
         async with self._changing:
             if not self._is_closed:
                 await self._listen()
@@ -188,7 +187,6 @@ class FrontierServer:
             logger.warning("scrapy frontier cannot ask this process: %s", error)
 
     async def close(self) -> None:
-        """Answer nobody any more, from now on."""
         async with self._changing:
             self._is_closed = True
         if self._server is not None:

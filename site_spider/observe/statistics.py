@@ -185,7 +185,6 @@ class Statistics:
         ]
 
     async def close(self) -> None:
-        """Write the last one."""
         if not self._tasks:
             return
         self._tasks.pop().cancel()

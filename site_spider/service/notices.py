@@ -174,7 +174,6 @@ class Notifier:
         self._look_at = 0.0
 
     def look(self) -> None:
-        """To be called now and then."""
         now = runtime.monotonic()
         if now < self._look_at:
             return
@@ -214,7 +213,6 @@ class Notifier:
             return repr(error)
 
     def close(self) -> None:
-        """Send nothing more."""
         if self._sending is not None:
             self._sending.cancel()
 

@@ -219,7 +219,6 @@ class SeedService:
 
     @property
     def is_open(self) -> bool:
-        """Whether it takes seeds."""
         return self._ticker is not None
 
     # --- opening ------------------------------------------------------------------------------

@@ -170,7 +170,6 @@ class Watchdog:
         runtime.Thread(target=self._watch, name="site-watchdog", daemon=True).start()
 
     def stop(self) -> None:
-        """Watch the loop no more."""
         self._done.set()
 
     def _beat(self) -> None:

@@ -520,7 +520,6 @@ class TaskParts:
             logger.info("The end of tasks is not told with SITE_KAFKA_EXACTLY_ONCE")
 
     def look(self) -> None:
-        """To be called now and then."""
         now = asyncio.get_running_loop().time()
         for duty, due in self._duties.items():
             if now >= due:
@@ -555,7 +554,6 @@ class TaskParts:
         self.states.close()
 
     def close(self) -> None:
-        """Follow no more."""
         self._follower.close()
         if self._config.tells_ends:
             self._teller.close()

@@ -64,7 +64,6 @@ class RouteServer(HTTPServer):
         self._thread.start()
 
     def close(self) -> None:
-        """Answer nobody any more."""
         self.shutdown()
         self.server_close()
         self._thread.join()
@@ -133,7 +132,6 @@ class _MetricsHandler(BaseHTTPRequestHandler):
         return True
 
     def do_GET(self) -> None:
-        """Answer one of the routes."""
         route = self.server.routes.get(self.path.partition("?")[0])
         if route is None:
             reply = Reply(HTTPStatus.NOT_FOUND, f"here are {', '.join(sorted(self.server.routes))}\n".encode())
@@ -182,7 +180,6 @@ class Exporter:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
         assert self._server is not None, "it is not open"
         return self._server.server_port
 
@@ -196,7 +193,6 @@ class Exporter:
         self._unready = lambda: "the crawl ends"
 
     async def close(self) -> None:
-        """Answer nobody any more."""
         self._pulse.stop()
         if self._server is not None:
             await asyncio.to_thread(self._server.close)

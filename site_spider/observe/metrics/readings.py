@@ -40,12 +40,10 @@ class Pulse:
         self._timer: asyncio.Handle | None = None
 
     def start(self) -> None:
-        """Beat from now on."""
         self._beat_at = runtime.monotonic()
         self._timer = asyncio.get_running_loop().call_later(_BEAT_SECONDS, self.start)
 
     def stop(self) -> None:
-        """Beat no more."""
         if self._timer is not None:
             self._timer.cancel()
 
