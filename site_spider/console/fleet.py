@@ -131,11 +131,11 @@ class Fleet:
     def __init__(self) -> None:
         self.curves = Curves()
         self.left_out_at: float | None = None  # when a process was last left out
-        self._seen: dict[str, LastSeen] = {}
+        self.seen: dict[str, LastSeen] = {}  # all processes by name
 
     def take(self, state: ProcessState, seen_at: float, *, is_near: bool = False) -> None:
         """A snapshot; one that is not newer than the one known is passed over."""
-        before = self._seen.get(state.name)
+        before = self.seen.get(state.name)
         if before is not None and state.at <= before.state.at:
             return
         if before is None and not self._make_place(seen_at, is_near=is_near):
@@ -143,7 +143,7 @@ class Fleet:
             return
         self._note(before, state, seen_at)
         is_near = is_near or (before is not None and before.is_near)
-        self._seen[state.name] = LastSeen(state, seen_at, is_near=is_near)
+        self.seen[state.name] = LastSeen(state, seen_at, is_near=is_near)
 
     def leave_out(self, now: float) -> None:
         """Note that a process has no place."""
@@ -151,12 +151,12 @@ class Fleet:
 
     def end(self, name: str, now: float) -> None:
         """This process has ended in good order: what it last said stays."""
-        if name in self._seen:
-            self._seen[name] = LastSeen(replace(self._seen[name].state, is_ended=True), now)
+        if name in self.seen:
+            self.seen[name] = LastSeen(replace(self.seen[name].state, is_ended=True), now)
 
     def mark(self, now: float, lag: int | None = None) -> None:
         """Note what the fleet holds now, for the curves."""
-        states = [seen.state for seen in self._seen.values() if seen.life(now) is Life.RUNNING]
+        states = self.living(now)
         gauges: dict[str, float] = {
             "in_flight": sum(state.in_flight for state in states),
             "waiting": sum(state.waiting for state in states),
@@ -165,13 +165,8 @@ class Fleet:
         }
         self.curves.gauge(now, gauges if lag is None else gauges | {"lag": lag})
 
-    @property
-    def seen(self) -> Mapping[str, LastSeen]:
-        """All processes by name."""
-        return self._seen
-
     def living(self, now: float) -> list[ProcessState]:
-        return [seen.state for seen in self._seen.values() if seen.life(now) is Life.RUNNING]
+        return [seen.state for seen in self.seen.values() if seen.life(now) is Life.RUNNING]
 
     def _note(self, before: LastSeen | None, state: ProcessState, seen_at: float) -> None:
         if before is not None:
@@ -183,18 +178,18 @@ class Fleet:
 
     def _make_place(self, now: float, *, is_near: bool) -> bool:
         """Ended processes go after an hour; when there are too many, what speaks no more goes, too."""
-        for name, seen in list(self._seen.items()):
+        for name, seen in list(self.seen.items()):
             if seen.state.is_ended and now - seen.at > WINDOW_SECONDS:
-                del self._seen[name]
-        if len(self._seen) < MOST_PROCESSES:
+                del self.seen[name]
+        if len(self.seen) < MOST_PROCESSES:
             return True
         over = [
-            name for name, seen in self._seen.items() if seen.state.is_ended or now - seen.at > SILENT_FOR_GOOD_SECONDS
+            name for name, seen in self.seen.items() if seen.state.is_ended or now - seen.at > SILENT_FOR_GOOD_SECONDS
         ]
-        far = [name for name, seen in self._seen.items() if is_near and not seen.is_near]
+        far = [name for name, seen in self.seen.items() if is_near and not seen.is_near]
         if not over and not far:
             return False
-        del self._seen[min(over, key=lambda name: self._seen[name].at) if over else far[-1]]
+        del self.seen[min(over, key=lambda name: self.seen[name].at) if over else far[-1]]
         return True
 
 

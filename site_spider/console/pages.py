@@ -306,6 +306,12 @@ def curves(view: View) -> Document:
 # --- The pages that are tables: processes, hosts, sinks --------------------------------------------------
 
 
+_AS_THEY_ARE = (  # of a process
+    "machine", "pid", "slot", "spider", "consumed", "completed", "in_flight", "missing", "waiting", "requests_out",
+    "memory_bytes", "loop_lag_seconds", "log_is_away",
+)  # fmt: skip
+
+
 def processes(view: View, wanted: str = "") -> Document:
     """All that are known; those that are silent come first."""
     order = {Life.SILENT: 0, Life.RUNNING: 1, Life.ENDED: 2}
@@ -332,23 +338,11 @@ def processes(view: View, wanted: str = "") -> Document:
 def _process(state: ProcessState) -> Document:
     return {
         "process": state.name,
-        "machine": state.machine,
-        "pid": state.pid,
-        "slot": state.slot,
-        "spider": state.spider,
+        **{name: getattr(state, name) for name in _AS_THEY_ARE},
         "started_at": moment(state.started_at),
-        "consumed": state.consumed,
-        "completed": state.completed,
-        "in_flight": state.in_flight,
-        "missing": state.missing,
-        "waiting": state.waiting,
-        "requests_out": state.requests_out,
         "partitions": list(state.partitions),
-        "memory_bytes": state.memory_bytes,
-        "loop_lag_seconds": state.loop_lag_seconds,
         "pause": state.pause_said or state.pausing,
         "paused_seconds": {cause: spent for cause, spent in state.paused.items() if spent},
-        "log_is_away": state.log_is_away,
     }
 
 
@@ -362,9 +356,7 @@ def hosts(view: View, wanted: str = "", reason: str = "") -> Document:
     rows = [_host(name, found) for name, found in by_name.items() if matches(wanted, name)]
     rows = [row for row in rows if not reason or reason in row["reasons"]]
     rows.sort(key=lambda row: (-row["waiting"], row["host"]))
-    whole: Counter[str] = Counter()
-    for state in living:
-        whole.update(state.host_reasons)
+    whole = summed(state.host_reasons for state in living)
     return heading(view, "hosts") | {
         "wanted": wanted,
         "reason": reason,

@@ -16,7 +16,7 @@ from math import inf, isfinite
 from typing import Any, TypeVar
 
 from site_spider.observe.frontier_socket import OddSnapshot
-from site_spider.observe.metrics.catalogue import OUTCOMES
+from site_spider.observe.metrics.catalogue import OUTCOMES, at
 from site_spider.page.url import host_of
 
 OTHER_TASKS = "(other tasks)"
@@ -112,18 +112,14 @@ def said(read: Callable[[Any], Any], *path: str) -> Any:
 
 
 @cache
-def _table(kind: Any) -> tuple[tuple[str, str, tuple[str, ...], Callable[[Any], Any]], ...]:
+def _table(kind: Any) -> tuple[tuple[str, tuple[str, ...], Callable[[Any], Any]], ...]:
     rows = ((row.name, row.metadata) for row in fields(kind) if row.metadata)
-    paths = ((name, row["path"] or (name,), row["read"]) for name, row in rows)
-    return tuple((name, path[0], path[1:], read) for name, path, read in paths)
+    return tuple((name, row["path"] or (name,), row["read"]) for name, row in rows)
 
 
 def _read(kind: Callable[..., S], document: Mapping[str, Any], **more: Any) -> S:
-    for name, first, rest, read in _table(kind):
-        value = document.get(first)
-        for key in rest:
-            value = _mapping(value).get(key)
-        more[name] = read(value)
+    for name, path, read in _table(kind):
+        more[name] = read(at(document, *path))
     return kind(**more)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from site_spider.console.fleet import (
@@ -116,30 +117,28 @@ PAUSES = PAUSES_SAID | {
 _HARMLESS = ("frontier", "stop")  # a frontier with enough to do is no trouble by itself
 
 
-def _lost(view: View) -> Iterator[Cause]:
+def _lost(view: View) -> Iterator[str]:
     for seen in view.fleet.seen.values():
         if seen.state.missing:
-            text = f"Process {seen.state.name} cannot account for {seen.state.missing} of its seeds: a bug."
-            yield Cause(Weight.BUG, text, "processes")
+            yield f"Process {seen.state.name} cannot account for {seen.state.missing} of its seeds: a bug."
 
 
-def _nobody(view: View) -> Iterator[Cause]:
+def _nobody(view: View) -> Iterator[str]:
     if not view.living and view.lag != 0:
         waiting = "" if view.lag is None else f"; lag {view.lag:,}"
-        yield Cause(Weight.STOP, f"No process of the group runs{waiting}.", "processes")
+        yield f"No process of the group runs{waiting}."
 
 
-def _silent(view: View) -> Iterator[Cause]:
+def _silent(view: View) -> Iterator[str]:
     silent = [seen for seen in view.fleet.seen.values() if seen.life(view.now) is Life.SILENT]
     if silent:
         last = duration(view.now - max(seen.at for seen in silent))
         names = _listed([seen.state.name for seen in silent])
         are = "is" if len(silent) == 1 else "are"
-        text = f"{plural(len(silent), 'process')} {are} silent: {names}, last heard of {last} ago."
-        yield Cause(Weight.SLOW, text, "processes")
+        yield f"{plural(len(silent), 'process')} {are} silent: {names}, last heard of {last} ago."
 
 
-def _sinks(view: View) -> Iterator[Cause]:
+def _sinks(view: View) -> Iterator[str]:
     living = view.living
     away: dict[str, list[ProcessState]] = defaultdict(list)
     for state in living:
@@ -150,19 +149,18 @@ def _sinks(view: View) -> Iterator[Cause]:
         backlog = sum(sink.backlog for state in states for sink in state.sinks if sink.name == name)
         paused = _paused_words(view, "sink") or "New seeds wait"
         whole, say = plural(len(living), "process"), "says" if len(living) == 1 else "say"
-        text = f"{paused}: sink {name} away, as {len(states)} of {whole} {say}; {backlog:,} results wait for it."
-        yield Cause(Weight.STOP, text, "sinks")
+        yield f"{paused}: sink {name} away, as {len(states)} of {whole} {say}; {backlog:,} results wait for it."
 
 
-def _pauses(view: View) -> Iterator[Cause]:
+def _pauses(view: View, *, harmless: bool = False) -> Iterator[str]:
     is_away = any(not sink.available for state in view.living for sink in state.sinks)
     pausing = Counter(state.pausing for state in view.living)
     for cause, share in _pause_shares(view).items():
-        if share < _LEAST_PAUSE_SHARE or (cause == "sink" and is_away):
+        is_said = cause == "sink" and is_away
+        if share < _LEAST_PAUSE_SHARE or is_said or (cause in _HARMLESS) != harmless:
             continue
         still = f"; {plural(pausing[cause], 'process')} now" if pausing[cause] else ""
-        text = f"{_paused_words(view, cause)}: {PAUSES.get(cause, cause)}{still}."
-        yield Cause(Weight.NOTE if cause in _HARMLESS else Weight.SLOW, text, "processes")
+        yield f"{_paused_words(view, cause)}: {PAUSES.get(cause, cause)}{still}."
 
 
 def _pause_shares(view: View) -> dict[str, float]:
@@ -179,7 +177,7 @@ def _paused_words(view: View, cause: str) -> str:
     return f"Paused {share * covered:.0f} of the last {covered:.0f} s"
 
 
-def _hosts(view: View) -> Iterator[Cause]:
+def _hosts(view: View) -> Iterator[str]:
     waiting, reasons = Counter[str](), dict[str, str]()
     out = Counter[str]()
     for state in view.living:
@@ -192,45 +190,41 @@ def _hosts(view: View) -> Iterator[Cause]:
         return
     name, most = waiting.most_common(1)[0] if waiting else ("", 0)
     if most >= _LEAST_HOST_SHARE * whole:
-        text = (
+        yield (
             f"Host {name} holds {_percent(most, whole)} of the waiting requests ({most:,} of {whole:,}); "
             f"{out[name]:,} are out, and the next one waits ({reasons[name]}). "
             "CONCURRENT_REQUESTS_PER_DOMAIN and DOWNLOAD_DELAY bound what one host gets."
         )
-        yield Cause(Weight.SLOW, text, "hosts")
 
 
-def _backing_off(view: View) -> Iterator[Cause]:
+def _backing_off(view: View) -> Iterator[str]:
     reasons = summed(state.host_reasons for state in view.living)
     hosts, resting = reasons["waiting"], reasons["back-off"]
     if resting and resting >= _LEAST_HOST_SHARE * hosts:
-        text = f"{resting:,} of {hosts:,} waiting hosts asked for a pause (back-off after 429 or 503)."
-        yield Cause(Weight.SLOW, text, "hosts")
+        yield f"{resting:,} of {hosts:,} waiting hosts asked for a pause (back-off after 429 or 503)."
 
 
-def _busy(view: View) -> Iterator[Cause]:
+def _busy(view: View) -> Iterator[str]:
     reasons = summed(state.host_reasons for state in view.living)
     hosts, busy = reasons["waiting"], reasons["busy"] + reasons["delay"]
     if busy and busy >= _BUSY_SHARE * hosts and sum(s.waiting for s in view.living) >= _LEAST_WAITING:
-        text = (
+        yield (
             f"{busy:,} of {hosts:,} waiting hosts have as many requests as they may have "
             "(CONCURRENT_REQUESTS_PER_DOMAIN, DOWNLOAD_DELAY): more processes would not be faster."
         )
-        yield Cause(Weight.NOTE, text, "hosts")
 
 
-def _failures(view: View) -> Iterator[Cause]:
+def _failures(view: View) -> Iterator[str]:
     outcomes = view.counted(OUTCOME)
     ended, failed = sum(outcomes.values()), sum(outcomes[name] for name in FAILED)
     if failed >= 1 and failed >= _LEAST_FAILURE_SHARE * ended:
-        text = (
+        yield (
             f"{_percent(failed, ended)} of the seeds of the last {duration(LOOK_BACK_SECONDS)} failed"
             f"{_reasons(view.counted(FAILURE))}."
         )
-        yield Cause(Weight.SLOW, text, "failures")
 
 
-def _tasks(view: View) -> Iterator[Cause]:
+def _tasks(view: View) -> Iterator[str]:
     worst = sorted(tasks(view.living), key=lambda task: -max(_failed(task), task.reasons.get(CALLBACK, 0)))
     failing = [task for task in worst if _fails(task)]
     for task in failing[:_MOST_TASKS]:
@@ -238,17 +232,16 @@ def _tasks(view: View) -> Iterator[Cause]:
         pages = task.reasons.get(CALLBACK, 0)
         what = f"the spider's callback fails on {plural(pages, 'page')}, " if pages else ""
         failed = f"{_failed(task):,} of {ended:,} seeds failed{_reasons(Counter(task.reasons))}"
-        yield Cause(Weight.SLOW, f"Task {task.task_id}: {what}{failed}.", "tasks")
+        yield f"Task {task.task_id}: {what}{failed}."
 
 
-def _parked(view: View) -> Iterator[Cause]:
+def _parked(view: View) -> Iterator[str]:
     """Seeds that nobody crawls until somebody says so."""
     waiting = sorted((task for task in view.tasks if task.parked), key=lambda task: -task.parked)
     if waiting:
         whole, names = view.parked, _listed([_called(task) for task in waiting])
         are = "seed is" if whole == 1 else "seeds are"
-        text = f"{whole:,} {are} parked of {plural(len(waiting), 'task')}: {names}."
-        yield Cause(Weight.SLOW, text, "tasks")
+        yield f"{whole:,} {are} parked of {plural(len(waiting), 'task')}: {names}."
 
 
 def _called(task: TaskFacts) -> str:
@@ -266,25 +259,23 @@ def _failed(task: TaskFigures) -> int:
     return sum(task.outcomes.get(name, 0) for name in FAILED)
 
 
-def _loops(view: View) -> Iterator[Cause]:
+def _loops(view: View) -> Iterator[str]:
     slow = [state for state in view.living if state.loop_lag_seconds >= _SLOW_LOOP_SECONDS]
     if slow:
         worst = max(slow, key=lambda state: state.loop_lag_seconds)
-        text = (
+        yield (
             f"The event loop of {worst.name} was late by {worst.loop_lag_seconds:.1f} s: a callback or "
             "pipeline blocks it, or the machine has too little CPU."
         )
-        yield Cause(Weight.SLOW, text, "processes")
 
 
-def _log_away(view: View) -> Iterator[Cause]:
+def _log_away(view: View) -> Iterator[str]:
     away = [state for state in view.living if state.log_is_away]
     if away:
-        text = f"Kafka does not answer {len(away)} of {plural(len(view.living), 'process')}."
-        yield Cause(Weight.STOP, text, "processes")
+        yield f"Kafka does not answer {len(away)} of {plural(len(view.living), 'process')}."
 
 
-def _unowned(view: View) -> Iterator[Cause]:
+def _unowned(view: View) -> Iterator[str]:
     """As the log says, else as far as processes say which partitions they have."""
     log, owned = view.log, {partition for state in view.living for partition in state.partitions}
     if log is None or not (log.partitions and view.lag and view.living and (owned or log.unowned)):
@@ -292,8 +283,7 @@ def _unowned(view: View) -> Iterator[Cause]:
     missing = len(log.partitions) - len(owned) if log.unowned is None else len(log.unowned)
     if missing > 0:
         named = f": {_listed([f'{each.topic}/{each.number}' for each in log.unowned])}" if log.unowned else ""
-        text = f"{missing} of {len(log.partitions)} partitions have no owner now{named}."
-        yield Cause(Weight.SLOW, text, "processes")
+        yield f"{missing} of {len(log.partitions)} partitions have no owner now{named}."
 
 
 def _reasons(counts: Counter[str]) -> str:
@@ -312,20 +302,29 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(sorted(names)[:_MOST_NAMES]) + more
 
 
-def _clocks(view: View) -> Iterator[Cause]:
+def _clocks(view: View) -> Iterator[str]:
     for state in view.living:
         seconds = state.clock_ahead_seconds
         if abs(seconds) > _CLOCK_SECONDS:
             which = "ahead of" if seconds > 0 else "behind"
             where = state.machine or state.name
-            text = f"The clock of {where} is {abs(seconds):,.0f} s {which} the broker's."
-            yield Cause(Weight.SLOW, text, "processes")
+            yield f"The clock of {where} is {abs(seconds):,.0f} s {which} the broker's."
 
 
-RULES: tuple[Callable[[View], Iterator[Cause]], ...] = (
-    _lost, _nobody, _log_away, _sinks, _pauses, _tasks, _parked, _failures, _hosts, _backing_off, _silent,
-    _loops, _clocks, _unowned, _busy,
-)  # fmt: skip
+RULES: tuple[
+    tuple[Weight, str, Sequence[Callable[[View], Iterator[str]]]], ...
+] = (  # each with the page that says more
+    (Weight.BUG, "processes", [_lost]),
+    (Weight.STOP, "processes", [_nobody, _log_away]),
+    (Weight.STOP, "sinks", [_sinks]),
+    (Weight.SLOW, "processes", [_pauses]),
+    (Weight.SLOW, "tasks", [_tasks, _parked]),
+    (Weight.SLOW, "failures", [_failures]),
+    (Weight.SLOW, "hosts", [_hosts, _backing_off]),
+    (Weight.SLOW, "processes", [_silent, _loops, _clocks, _unowned]),
+    (Weight.NOTE, "processes", [partial(_pauses, harmless=True)]),
+    (Weight.NOTE, "hosts", [_busy]),
+)
 
 
 # --- In words: why a crawl is slow, or stands ------------------------------------------------------------
@@ -333,8 +332,7 @@ RULES: tuple[Callable[[View], Iterator[Cause]], ...] = (
 
 def causes(view: View) -> list[Cause]:
     """All that slow the crawl, the worst first."""
-    found = [cause for rule in RULES for cause in rule(view)]
-    return sorted(found, key=lambda cause: cause.weight)
+    return [Cause(weight, text, page) for weight, page, rules in RULES for rule in rules for text in rule(view)]
 
 
 def verdict(view: View, found: Sequence[Cause]) -> str:
