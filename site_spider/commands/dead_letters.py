@@ -96,8 +96,7 @@ class Command(SiteCommand):
             self.exitcode = EXIT_FAILED
 
     def _complain_about(self, message: Message, reason: str) -> None:
-        place = f"{message.partition.topic}/{message.partition.number} offset {message.offset}"
-        self.complain(f"{place} cannot be put back: {reason}")
+        self.complain(f"{message.partition} offset {message.offset} cannot be put back: {reason}")
 
     def _list(self, log: SeedLog, topic: str, opts: argparse.Namespace) -> None:
         found = letters(log, topic)

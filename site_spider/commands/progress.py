@@ -80,7 +80,7 @@ def without_owner(report: Report) -> str:
         return ""
     if len(report.unowned) == len(report.partitions):
         return f"No process of group {report.group} has a partition: nothing is crawled until one is started."
-    names = ", ".join(f"{one.topic}/{one.number}" for one in sorted(report.unowned))
+    names = ", ".join(map(str, sorted(report.unowned)))
     return (
         f"No process of group {report.group} has these partitions, so their seeds wait: {names}. The group "
         "should assign them within a minute; if not, start one more process."
@@ -341,9 +341,7 @@ class Command(SiteCommand):
             print_json(document(report))
             return
         show(f"Group {report.group} on topic {report.topic} at {report.address}")
-        rows = [
-            [f"{each.topic}/{each.number}", p.done, p.in_flight, p.lag, p.end] for each, p in report.partitions.items()
-        ]
+        rows = [[each, p.done, p.in_flight, p.lag, p.end] for each, p in report.partitions.items()]
         whole = report.total
         print_table(_COLUMNS, [*rows, ["total", whole.done, whole.in_flight, whole.lag, None]])
         print(line(report))

@@ -282,7 +282,7 @@ def _unowned(view: View) -> Iterator[str]:
         return
     missing = len(log.partitions) - len(owned) if log.unowned is None else len(log.unowned)
     if missing > 0:
-        named = f": {_listed([f'{each.topic}/{each.number}' for each in log.unowned])}" if log.unowned else ""
+        named = f": {_listed([*map(str, log.unowned)])}" if log.unowned else ""
         yield f"{missing} of {len(log.partitions)} partitions have no owner now{named}."
 
 

@@ -116,8 +116,7 @@ class UrlSearch:
             here = [_place(each, of_topic[partition]) for each in messages][-_MOST_FOUND:]
             before = found.get("messages", [])
             if not before and (here or not found):
-                name = f"{topic}/{partition.number}"
-                found |= {"partition": partition.number, "partition_name": name}
+                found |= {"partition": partition.number, "partition_name": str(partition)}
             found["messages"] = [*before, *here]
         return found | {"is_read_to_the_end": not reading.is_cut}
 
@@ -170,8 +169,7 @@ def _place(message: Message, progress: PartitionProgress) -> Document:
     state = "waiting" if message.offset >= done.position else "in flight"
     state = "done" if message.offset in done else state
     before = max(0, message.offset - done.watermark) if state == "waiting" else 0
-    place = f"{message.partition.topic}/{message.partition.number}@{message.offset}"
-    return {"place": place, "state": state, "before": before}
+    return {"place": f"{message.partition}@{message.offset}", "state": state, "before": before}
 
 
 def _state(document: Document) -> str:

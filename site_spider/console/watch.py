@@ -98,7 +98,7 @@ class History:
 
     def _refuse(self, message: Message, why: str) -> None:
         self.refused += 1
-        place = f"{message.partition.topic}/{message.partition.number} offset {message.offset}"
+        place = f"{message.partition} offset {message.offset}"
         are = "record that is no snapshot was" if self.refused == 1 else "records that are no snapshots were"
         self.said = for_log(f"{self.refused:,} {are} skipped; the last at {place}: {why}", one_line=True)
         if self.refused == 1:

@@ -29,6 +29,9 @@ class Partition(NamedTuple):
     topic: str
     number: int
 
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.number}"
+
 
 class MessagePlace(NamedTuple):
     """Where a message is in the log."""

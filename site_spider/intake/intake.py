@@ -256,7 +256,7 @@ class Intake(Listener):
 
 
 def _said(partitions: Mapping[Partition, object] | Sequence[Partition]) -> str:
-    return ", ".join(f"{partition.topic}/{partition.number}" for partition in sorted(partitions)) or "nothing"
+    return ", ".join(map(str, sorted(partitions))) or "nothing"
 
 
 # --- handover: lets downloads and sinks finish before partitions are revoked -----------------------------

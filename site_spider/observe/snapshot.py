@@ -436,9 +436,9 @@ def _seeds(watched: Watched) -> Snapshot:
         "seeds": counts | {"deleted_unread": watched.seeds.deleted_unread},
         "conserved": is_conserved(counts),
         "seconds_since_completion": None if since is None else round(since, 3),
-        "seeds_in_flight": {_named(each): len(watched.ledger.books(each).open) for each in _mine(watched)},
+        "seeds_in_flight": {str(each): len(watched.ledger.books(each).open) for each in _mine(watched)},
         "oldest_in_flight_seconds": {
-            _named(each): round(times.seconds_open(watched.ledger.books(each).oldest), 3) for each in _mine(watched)
+            str(each): round(times.seconds_open(watched.ledger.books(each).oldest), 3) for each in _mine(watched)
         },
         "unknown_fields": dict(watched.seeds.unknown_fields.counts),
     }
@@ -489,7 +489,7 @@ def _held_up(watched: Watched) -> Snapshot:
 def _paused(watched: Watched) -> dict[str, str]:
     """The partitions of which nothing is polled now, each with the reason."""
     everywhere, wide = watched.pauses.now(), watched.seeds.too_wide()
-    found = {_named(each): everywhere.said or (SPAN_SAID if each in wide else "") for each in _mine(watched)}
+    found = {str(each): everywhere.said or (SPAN_SAID if each in wide else "") for each in _mine(watched)}
     if not found and everywhere.cause == "kafka":
         found = {watched.identity.topic: everywhere.said}  # its partitions are lost
     return {name: why for name, why in found.items() if why}
@@ -532,10 +532,6 @@ def _resources(watched: Watched) -> Snapshot:
         "clock_ahead_seconds": round(watched.clock.ahead_seconds, 3),
         "memory": memory(watched.crawler.settings),
     }
-
-
-def _named(partition: Partition) -> str:
-    return f"{partition.topic}/{partition.number}"
 
 
 def _mine(watched: Watched) -> list[Partition]:

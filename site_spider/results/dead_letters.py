@@ -47,7 +47,7 @@ class DeadLetters:
 
     def set_aside(self, message: Message, reason: str, entry: SeedInFlight) -> None:
         """Queue a dead letter; when it is durable, one hold of the seed is given back."""
-        where = f"{message.partition.topic}/{message.partition.number} offset {message.offset}"
+        where = f"{message.partition} offset {message.offset}"
         logger.warning("Dead letter from %s: %s", where, reason)
         self.under_way += 1
         self._completion.leaves(entry)

@@ -534,7 +534,7 @@ class _Returning:
             try:
                 place = future.result()
             except SinkRejected as error:
-                where = f"{message.partition.topic}/{message.partition.number} offset {message.offset}"
+                where = f"{message.partition} offset {message.offset}"
                 logger.error("%s cannot be put back, and stays there: %s", where, error)  # noqa: TRY400
                 work.refused += 1
             else:

@@ -195,7 +195,7 @@ class OwnerWatch:
 
 def listed(partitions: Iterable[Partition]) -> str:
     """Partitions for a message to people."""
-    return ", ".join(f"{partition.topic}/{partition.number}" for partition in sorted(partitions))
+    return ", ".join(map(str, sorted(partitions)))
 
 
 _LEARN_TIMEOUT_SECONDS = 5.0  # in a rebalance; not longer than a stop may wait

@@ -15,7 +15,6 @@ from scrapy import __version__ as scrapy_version
 
 from site_spider import options, runtime
 from site_spider.bounded import Histogram
-from site_spider.contracts.seed_log import Partition
 from site_spider.download.names import LOOKUPS
 from site_spider.download.proxies.service import ProxyService
 from site_spider.dupefilter.dupefilter import SeenDupeFilter
@@ -159,12 +158,8 @@ def histogram_document(measured: Histogram) -> dict[str, Any]:
         "bounds": list(measured.bounds),
         "counts": list(measured.counts),
         "sum": measured.sum,
-        "exemplars": [each and [_seed(*each[0]), each[1]] for each in measured.exemplars],
+        "exemplars": [each and ["{}@{}".format(*each[0]), each[1]] for each in measured.exemplars],
     }
-
-
-def _seed(partition: Partition, offset: int) -> str:
-    return f"{partition.topic}/{partition.number}@{offset}"
 
 
 def _process() -> dict[str, Any]:
