@@ -16,7 +16,7 @@ import socket
 import struct
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import UTC
 from itertools import islice
@@ -243,47 +243,41 @@ def answer_to(head: dict[str, Any], body: bytes, sources: dict[str, Source]) -> 
     """To one frame; `sources` are those of earlier ones."""
     if "source" in head:
         sources[head["name"]] = Source.model_validate(head["source"], strict=False)
-    return _read(head, body) if "read" in head else _answered(head, body, sources[head["name"]])
-
-
-def _answered(head: dict[str, Any], body: bytes, source: Source) -> dict[str, Any]:
     try:
-        text, encoding = _decoded(body, head["content_type"])
-        page = SourcePage(head["url"], text, encoding, follow_nofollow=head["follow_nofollow"])
-        found = extract(source, page, wants_links=head["wants_links"])
+        return _read(head, body) if "read" in head else _extracted(head, body, sources[head["name"]])
     except MemoryError:
         raise  # a new process begins without what this page has left
     except Exception as error:  # noqa: BLE001 - a page ends nothing but itself
-        said = f"{source.name} could not be applied: {type(error).__name__}: {str(error)[:200]!a}"
-        found = Extracted(lost=[said])
+        said = f"{type(error).__name__}: {str(error)[:200]!a}"
+    if "read" in head:
+        return {"failed": f"its text could not be read: {said}"}
+    return {"items": [], "links": [], "notes": [], "lost": [f"{head['name']} could not be applied: {said}"]}
+
+
+def _extracted(head: dict[str, Any], body: bytes, source: Source) -> dict[str, Any]:
+    text, encoding = _decoded(body, head["content_type"])
+    page = SourcePage(head["url"], text, encoding, follow_nofollow=head["follow_nofollow"])
+    found = extract(source, page, wants_links=head["wants_links"])
     return {"items": found.items, "links": found.links, "notes": found.notes, "lost": found.lost}
 
 
 def _read(head: dict[str, Any], body: bytes) -> dict[str, Any]:
     """The fields of a result that a page's text is read for, with `robots`: its own; None: the rest may have some."""
-    try:
-        text, _ = _decoded(body, head["content_type"])
-        is_page = is_html(body, head["content_type"])
-        robots = _robots(text) if is_page else []
-        answer: dict[str, Any] = {"robots": None if is_page and not robots and head["notes"] else robots}
-        if head["read"] != "robots":
-            url, main_only = head["url"] if is_page else None, head["read"] == "main"
-            answer |= _texts().read_page(text, url, main_only=main_only, now=runtime.now(UTC))
-            answer["notes"] += head["notes"]
-    except MemoryError:
-        raise
-    except Exception as error:  # noqa: BLE001 - a page ends nothing but itself
-        return {"failed": f"its text could not be read: {type(error).__name__}: {str(error)[:200]!a}"}
+    text, _ = _decoded(body, head["content_type"])
+    is_page = is_html(body, head["content_type"])
+    robots = _robots(text) if is_page else []
+    answer: dict[str, Any] = {"robots": None if is_page and not robots and head["notes"] else robots}
+    if head["read"] != "robots":
+        url, main_only = head["url"] if is_page else None, head["read"] == "main"
+        answer |= _texts().read_page(text, url, main_only=main_only, now=runtime.now(UTC))
+        answer["notes"] += head["notes"]
     return answer
 
 
 def _robots(text: str) -> list[str]:
-    said = (tag[1].get("content", "") for tag in tags(text) if tag is not None and _is_for_robots(*tag))
+    metas = (tag[1] for tag in tags(text) if tag is not None and tag[0] == "meta")
+    said = (meta.get("content", "") for meta in metas if meta.get("name", "").strip().lower() == "robots")
     return directives(map(unescape, islice(said, _MAX_METAS)))
-
-
-def _is_for_robots(name: str, attributes: Mapping[str, str]) -> bool:
-    return name == "meta" and attributes.get("name", "").strip().lower() == "robots"
 
 
 def _texts() -> ModuleType:
