@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
 from site_spider.errors import ConfigError
@@ -44,11 +45,10 @@ def _number(settings: SettingsView, name: str, kind: Callable[[Any], N], minimum
     value = settings.get(name)
     what = "a whole number" if kind is int else "a number"
     bounds = f"{minimum} or more" if maximum is None else f"from {minimum} to {maximum}"
-    try:
+    number: N | None = None
+    with suppress(TypeError, ValueError, OverflowError):
         number = kind(value)
-    except (TypeError, ValueError, OverflowError):
-        raise ConfigError(f"{name} is {value!r}, but must be {what}, {bounds}.") from None
-    if not number >= minimum or (maximum is not None and number > maximum):
+    if number is None or not number >= minimum or (maximum is not None and number > maximum):
         raise ConfigError(f"{name} is {value!r}, but must be {what}, {bounds}.")
     return number
 

@@ -66,7 +66,6 @@ def _as_json(character: str) -> str:
 SHOWN_CHARACTERS = 80
 REASON_CHARACTERS = 300
 
-_WORDS = {True: "true", False: "false", None: "null"}
 _KINDS = (
     (dict, "an object"),
     (list, "a list"),
@@ -79,12 +78,10 @@ _KINDS = (
 
 def shown(value: object) -> str:
     """A JSON value as a reason shows it: printable ASCII, at most 80 characters."""
-    if isinstance(value, dict):
-        return "an object"
-    if isinstance(value, list):
-        return "a list"
+    if isinstance(value, dict | list):
+        return kind(value)
     if value is None or isinstance(value, bool):
-        return _WORDS[value]
+        return json.dumps(value)
     # Cut before and after: ascii() of a megabyte costs, and one character can become ten.
     text = ascii(value[: SHOWN_CHARACTERS + 1] if isinstance(value, str) else value)
     return text if len(text) <= SHOWN_CHARACTERS else f"{text[: SHOWN_CHARACTERS - 3]}..."

@@ -93,10 +93,10 @@ class Seeding(SeedStream):
         topic: str,
         complain: Callable[[int, str], None],
         message: Callable[..., tuple[bytes, bytes]] = seed_message,
-        settled: Callable[[MessagePlace], None] | None = None,
+        task: TaskProducer | None = None,
         gates: Iterable[LagGate] = (),
     ) -> None:
-        super().__init__(producer, topic, settled, gates)
+        super().__init__(producer, topic, task, gates)
         self.refused = 0
         self._complain = complain
         self._message = message
@@ -203,8 +203,7 @@ class Command(SiteCommand):
                 needs_url=not hasattr(self.spider_class, seed_queue.METHOD),
             )
             gates = gates_of(self.options, log, topic, task, opts.max_lag.group, opts.max_lag.task, _say)
-            settled = None if task is None else task.sent
-            seeding = Seeding(producer, topic, _complain, message, settled, gates)
+            seeding = Seeding(producer, topic, _complain, message, task, gates)
             is_whole = False
             try:
                 with _bar(stream) as bar:

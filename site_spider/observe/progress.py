@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from heapq import heappush, heappushpop
 from typing import Any, NamedTuple
 
@@ -199,11 +198,6 @@ class LagGate:
         if runtime.monotonic() >= self._said_at + _SAY_SECONDS:
             self._said_at = runtime.monotonic()
             self._say(f"waiting: {lag:,} {self._what}, at most {self._most:,} may")
-
-
-def group_gate(log: SeedLog, topic: str, group: str, most: int, say: Callable[[str], None]) -> LagGate:
-    """A gate by the lag of a consumer group."""
-    return LagGate(partial(lag_of, log, topic, group), most, f"messages wait for group {group}", say)
 
 
 # --- survey: counts of what waits in the frontier by reason, and the hosts with the longest queues -------

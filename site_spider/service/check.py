@@ -145,7 +145,7 @@ def examine(settings: Settings, spider: type[Spider]) -> Iterator[Finding]:
         done = store.from_settings(settings) if store is not None and hasattr(store, "from_settings") else None
         parts = [
             *((f"sink {sink.name}", sink) for sink in plugins.sinks(settings)),
-            *((f"sink {sink.name}", sink) for sink in plugins.item_sinks(settings)),
+            *((f"sink {sink.name}", sink) for sink in plugins.sinks(settings, of_items=True)),
             *((f"statistics {store.name}", store) for store in plugins.statistics_stores(settings)),
             *([] if done is None else [(f"dupefilter {settings['SITE_DUPEFILTER']}", done)]),
         ]

@@ -137,26 +137,20 @@ def seed_log(settings: BaseSettings) -> SeedLog:
     return cast(SeedLog, loaded.from_settings(settings))
 
 
-def sinks(settings: BaseSettings) -> list[Sink]:
-    """The sinks of SITE_SINKS in their order, but for what transactions store. Raises ConfigError."""
-    names = options.names(settings, "SITE_SINKS")
-    if not names:
+def sinks(settings: BaseSettings, *, of_items: bool = False) -> list[Sink]:
+    """Those of SITE_SINKS in their order, or of them that take items, but for what transactions store.
+
+    Raises ConfigError.
+    """
+    found: dict[str, Any] = {}
+    for name in options.names(settings, "SITE_SINKS"):
+        kind = _class_named(settings, "SITE_SINKS", "SITE_SINK_CLASSES", name)
+        if not of_items:
+            found[name] = kind.from_settings(settings)
+        elif hasattr(kind, "for_items"):
+            found[name] = OnDemand(kind.for_items(settings))
+    if not found and not of_items:
         raise ConfigError("SITE_SINKS is empty, but must name at least one sink, such as local.")
-    found = {name: cast(Sink, _named(settings, "SITE_SINKS", "SITE_SINK_CLASSES", name)) for name in names}
-    if exactly_once(settings):
-        del found["kafka"]  # its settings have been checked
-    return list(found.values())
-
-
-def item_sinks(settings: BaseSettings) -> list[Sink]:
-    """Those of SITE_SINKS that take items, but for what transactions store. Raises ConfigError."""
-    names = options.names(settings, "SITE_SINKS")
-    classes = {name: _class_named(settings, "SITE_SINKS", "SITE_SINK_CLASSES", name) for name in names}
-    found = {
-        name: cast(Sink, OnDemand(kind.for_items(settings)))
-        for name, kind in classes.items()
-        if hasattr(kind, "for_items")
-    }
     if exactly_once(settings):
         found.pop("kafka", None)  # its settings have been checked
     return list(found.values())
@@ -194,10 +188,6 @@ def reader(settings: BaseSettings, *, of_items: bool = False) -> ResultReader:
         f"SITE_SINKS is {settings.get('SITE_SINKS')!r}, but results can be read back from "
         f"{' or '.join(readable)} only; add one of them."
     )
-
-
-def _named(settings: BaseSettings, setting: str, classes_setting: str, name: str) -> Any:
-    return _class_named(settings, setting, classes_setting, name).from_settings(settings)
 
 
 def _class_named(settings: BaseSettings, setting: str, classes_setting: str, name: str, *besides: str) -> Any:

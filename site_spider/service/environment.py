@@ -199,8 +199,7 @@ def _foreign_classes(settings: BaseSettings) -> set[str]:
 def _refusal(name: str) -> str:
     if name in _GONE:
         return f"{name} is gone: {_GONE[name]}."
-    known = [*_with_defaults(), *(other for other in dir(default_settings) if other.isupper())]
-    near = get_close_matches(name.upper(), known, n=1, cutoff=_LIKENESS)
+    near = get_close_matches(name.upper(), _with_defaults() | _SCRAPYS, n=1, cutoff=_LIKENESS)
     return f"{name} is not a setting" + (f": did you mean {near[0]}?" if near else ".")
 
 
@@ -218,8 +217,8 @@ def check_scrapy_settings(settings: BaseSettings) -> None:
             "The settings of site_spider are missing in this project: add "
             'ADDONS = {"site_spider.Addon": 300} to its settings.py.'
         )
-    for name in dir(default_settings):
-        default = getattr(default_settings, name) if name.isupper() else None
+    for name in sorted(_SCRAPYS):
+        default = getattr(default_settings, name)
         # only these are read: reading a deprecated setting warns
         if isinstance(default, bool | int | float) and settings.get(name) is not None:
             _check(settings, name, default)

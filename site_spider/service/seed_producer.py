@@ -16,7 +16,7 @@ from scrapy.utils.project import get_project_settings
 from site_spider import options
 from site_spider.contracts.seed_log import MessagePlace, Producer, SeedLog
 from site_spider.errors import ConfigError, SeedError
-from site_spider.observe.progress import LagGate, group_gate
+from site_spider.observe.progress import LagGate, lag_of
 from site_spider.seed.fields import identifier
 from site_spider.seed.seed import seed_message
 from site_spider.seed.tiers import CrawlTopics
@@ -34,18 +34,14 @@ _CHECK_SECONDS = 10.0
 class SeedStream:
     """Sends seeds to a topic, a bounded number at a time, and counts those that are durable.
 
-    `settled` hears where each is. Before a seed is sent the gates let it pass.
+    Their task is told where each is. Before a seed is sent the gates let it pass.
     """
 
     def __init__(
-        self,
-        producer: Producer,
-        topic: str,
-        settled: Callable[[MessagePlace], None] | None = None,
-        gates: Iterable[LagGate] = (),
+        self, producer: Producer, topic: str, task: TaskProducer | None = None, gates: Iterable[LagGate] = ()
     ) -> None:
         self.produced = 0
-        self._settled = settled or (lambda _place: None)
+        self._task = task
         self._gates = tuple(gates)
         self._send = partial(producer.send, topic)
         self._under_way: deque[tuple[int, int, Future[MessagePlace]]] = deque()  # with number and size
@@ -90,7 +86,8 @@ class SeedStream:
     def _answered(self, number: int, future: Future[MessagePlace]) -> None:  # noqa: ARG002 - for those with lines
         place = future.result()
         self.produced += 1
-        self._settled(place)
+        if self._task is not None:
+            self._task.sent(place)
 
 
 def gates_of(
@@ -105,7 +102,7 @@ def gates_of(
     """What keeps a producer from running too far ahead. Raises ConfigError."""
     if max_lag is not None:
         group = options.text(settings, "SITE_CONSUMER_GROUP", required=True)
-        yield group_gate(log, topic, group, max_lag, say)
+        yield LagGate(partial(lag_of, log, topic, group), max_lag, f"messages wait for group {group}", say)
     if max_task_lag is not None and task is not None:
         check_ends_are_told(settings)
         yield LagGate(task.waiting, max_task_lag, "seeds of the task wait", say)
@@ -148,8 +145,7 @@ class SeedProducer:
             self._task = TaskProducer(self._log, self._producer, topics, task_id)
         topic = topic or topics.seeds
         gates = gates_of(known, self._log, topic, self._task, max_lag, max_task_lag, lambda _line: None)
-        settled = None if self._task is None else self._task.sent
-        self._stream = SeedStream(self._producer, topic, settled, gates)
+        self._stream = SeedStream(self._producer, topic, self._task, gates)
         self._is_closed = False
         if self._task is not None:
             self._task.begin()

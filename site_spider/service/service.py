@@ -270,7 +270,7 @@ class SeedService:
     async def _stores(self, config: ServiceSettings) -> Stores:
         """What the settings name, when the seed log is there and lets us use it."""
         settings, wait_seconds = self._crawler.settings, config.startup_wait_seconds
-        sinks, item_sinks = plugins.sinks(settings), plugins.item_sinks(settings)
+        sinks, item_sinks = plugins.sinks(settings), plugins.sinks(settings, of_items=True)
         statistics, log = plugins.statistics_stores(settings), plugins.seed_log(settings)
         away = Outage(logger, f"Waiting{up_to(wait_seconds)}", "The seed log is there")
         await until_there(lambda: asyncio.to_thread(log.check, 5.0), LogUnavailable, wait_seconds, away)
