@@ -41,11 +41,6 @@ class Histogram:
         if exemplar is not None:
             self.exemplars[index] = exemplar, value
 
-    @property
-    def count(self) -> int:
-        """How many values were observed."""
-        return sum(self.counts)
-
     def document(self) -> dict[str, Any]:
         """As JSON: count, sum, quantiles, and each bucket's bound (None: beyond all) with its count."""
         counts = list(self.counts)
@@ -97,7 +92,7 @@ class BoundedDict(OrderedDict[K, V]):
     def __init__(self, most: int) -> None:
         super().__init__()
         self._most = most
-        self._lock = runtime.RLock()  # popitem calls __delitem__
+        self._lock = runtime.RLock()  # pop calls __delitem__
 
     def __setitem__(self, key: K, value: V) -> None:
         with self._lock:
@@ -114,8 +109,3 @@ class BoundedDict(OrderedDict[K, V]):
         """As a dict's."""
         with self._lock:
             return super().pop(key, *default)
-
-    def popitem(self, last: bool = True) -> tuple[K, V]:
-        """As an OrderedDict's."""
-        with self._lock:
-            return super().popitem(last)

@@ -178,11 +178,6 @@ class Exporter:
         self._server = await until_there(listen, OSError, wait_seconds, taken)
         self._pulse.start()
 
-    @property
-    def port(self) -> int:
-        assert self._server is not None, "it is not open"
-        return self._server.server_port
-
     def show(self, measured: Measured, of_group: Callable[[], dict[str, Any]], unready: Callable[[], str]) -> None:
         """From now on there is a crawl; `unready` says why it is not ready, empty when it is."""
         self._measured, self._of_group, self._unready = measured, of_group, unready

@@ -159,7 +159,7 @@ def test_before_the_crawl_is_open_it_is_healthy_and_not_ready() -> None:
         exporter = Exporter()
         await exporter.open("127.0.0.1", 0, 0)
         paths = ("/healthz", "/readyz", "/metrics")
-        found = [await asyncio.to_thread(get, exporter.port, path) for path in paths]
+        found = [await asyncio.to_thread(get, exporter._server.server_port, path) for path in paths]
         await exporter.close()
         return found
 
