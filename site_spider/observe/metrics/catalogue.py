@@ -90,6 +90,7 @@ _MOST_STATUSES: Final = 24
 _MOST_TOPICS: Final = MOST_TIERS
 _ALWAYS: Final = ("200", "403", "404", "429", "500", "503")  # so that an increase from 0 is seen
 _MOST_TASKS: Final = 50
+_MOST_LOG_MESSAGES: Final = 22
 NO_TASK: Final = "(no task)"
 _OTHER: Final = "other"
 _KINDS: Final = ("page", "robots")
@@ -103,14 +104,14 @@ OUTCOMES: Final = {  # of seeds, by their names in a snapshot
 }
 
 
+def known(found: Iterable[tuple[tuple[str, ...], float | None]]) -> Reading:
+    """Of labels with numbers, those that have one."""
+    return ((labels, value) for labels, value in found if value is not None)
+
+
 def computed(value_of: Callable[[Document], float | None]) -> Read:
     """A number without labels, as something makes it of the document."""
-
-    def read(document: Document) -> Reading:
-        if (value := value_of(document)) is not None:
-            yield (), value
-
-    return read
+    return lambda document: known([((), value_of(document))])
 
 
 def one(*path: str) -> Read:
@@ -139,9 +140,7 @@ def by_name(*path: str, most: int = 20, without: str = "") -> Read:
 
 
 def _completed(document: Document) -> Reading:
-    for key, outcome in OUTCOMES.items():
-        if (value := number_at(document, "seeds", key)) is not None:
-            yield (outcome,), value
+    return known(((outcome,), number_at(document, "seeds", key)) for key, outcome in OUTCOMES.items())
 
 
 def _oldest(document: Document) -> Reading:
@@ -152,12 +151,7 @@ def _oldest(document: Document) -> Reading:
 
 
 def _of_kinds(key: str) -> Read:
-    def read(document: Document) -> Reading:
-        for kind in _KINDS:
-            if (value := number_at(document, "downloads", kind, key)) is not None:
-                yield (kind,), value
-
-    return read
+    return lambda document: known(((kind,), number_at(document, "downloads", kind, key)) for kind in _KINDS)
 
 
 def _statuses(document: Document) -> Reading:
@@ -190,25 +184,16 @@ def _proxies(document: Document) -> Reading:
 
 
 def _sinks(document: Document) -> Iterator[tuple[str, Document]]:
-    for count, sink in enumerate(mappings(document, "sinks")):
-        if count < MOST_SINKS:
-            yield label(sink.get("name", "")), sink
+    return ((label(sink.get("name", "")), sink) for sink in islice(mappings(document, "sinks"), MOST_SINKS))
 
 
 def _of_sinks(key: str, read_one: Callable[..., float | None] = number_at) -> Read:
-    def read(document: Document) -> Reading:
-        for name, sink in _sinks(document):
-            if (value := read_one(sink, key)) is not None:
-                yield (name,), float(value)
-
-    return read
+    return lambda document: known(((name,), read_one(sink, key)) for name, sink in _sinks(document))
 
 
 def _sink_counts(document: Document, *keys: str) -> Reading:
-    for name, _ in _sinks(document):
-        for key in keys:
-            if (value := number_at(document, OWN, "sinks", name, key)) is not None:
-                yield (name, key), value
+    names = ((name, key) for name, _ in _sinks(document) for key in keys)
+    return known((each, number_at(document, OWN, "sinks", *each)) for each in names)
 
 
 def _log_is_there(document: Document) -> float | None:
@@ -225,8 +210,7 @@ def _build(document: Document) -> Reading:
 
 
 def _items(document: Document) -> Reading:
-    if (value := number_at(document, "items")) is not None:
-        yield (label(at(document, "spider") or ""),), value
+    return known([((label(at(document, "spider") or ""),), number_at(document, "items"))])
 
 
 def _of_tasks(count: Callable[[Document], float]) -> Read:
@@ -243,9 +227,10 @@ def _of_tasks(count: Callable[[Document], float]) -> Read:
 
 
 def _log_messages(document: Document) -> Reading:
-    for count, said in enumerate(mappings(document, OWN, "log_messages")):
-        if count < 22 and (value := number_at(said, "count")) is not None:
-            yield (label(said.get("level", "")), label(said.get("logger", ""))), value
+    told = islice(mappings(document, OWN, "log_messages"), _MOST_LOG_MESSAGES)
+    return known(
+        (tuple(label(one.get(name, "")) for name in ("level", "logger")), number_at(one, "count")) for one in told
+    )
 
 
 def _last_completion(document: Document) -> float | None:
@@ -519,9 +504,7 @@ def _measured(metric: Metric, document: Document) -> Iterator[tuple[tuple[str, .
     if not metric.labels:
         yield (), found
     else:
-        for count, (name, measured) in enumerate(found.items()):
-            if count < MOST_SINKS:
-                yield (label(name),), measured
+        yield from (((label(name),), measured) for name, measured in islice(found.items(), MOST_SINKS))
 
 
 def _add_histogram(family: HistogramMetricFamily, metric: Metric, labels: Sequence[str], measured: object) -> None:
