@@ -7,7 +7,7 @@ from contextlib import closing
 from itertools import islice
 
 from site_spider import options
-from site_spider.commands.output import Column, add_format_option, add_limit_option, print_json, print_table, show
+from site_spider.commands.output import Column, add_format_option, add_limit_option, print_counted, print_json
 from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
 from site_spider.contracts.seed_log import Message, SeedLog
 from site_spider.dead_letter_replay import SUFFIX, Letter, Replay, beginning, letters, topic_of
@@ -105,10 +105,7 @@ class Command(SiteCommand):
             for letter in shown:
                 print_json(letter.document())
         else:
-            rows = [_row(letter) for letter in shown]
-            show(f"Dead letters in {topic}: {len(rows)}")
-            if rows:
-                print_table(_COLUMNS, rows)
+            print_counted(f"Dead letters in {topic}", _COLUMNS, [_row(letter) for letter in shown])
         if next(found, None) is not None:
             self.complain(f"there are more than these {opts.limit}; --limit 0 shows all")
 

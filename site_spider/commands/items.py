@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from site_spider.commands.output import Column, print_table
+from site_spider.commands.output import Column, print_counted
 from site_spider.commands.results import Documents, DocumentsCommand, shown
 from site_spider.results.document import PAGE
 
@@ -34,10 +34,7 @@ class Command(DocumentsCommand):
         parser.add_argument("--id", dest="key", metavar="ID", help="the one item with this _id")
 
     def print_tables(self, found: Documents) -> None:
-        rows = [_row(item) for item in found]
-        print(f"Items: {len(rows)}")
-        if rows:
-            print_table(_COLUMNS, rows)
+        print_counted("Items", _COLUMNS, [_row(item) for item in found])
 
 
 def _row(item: dict[str, Any]) -> list[object]:

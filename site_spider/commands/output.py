@@ -128,6 +128,13 @@ def print_table(columns: Sequence[Column], rows: Sequence[Sequence[object]]) -> 
         print(line)
 
 
+def print_counted(title: str, columns: Sequence[Column], rows: Sequence[Sequence[object]]) -> None:
+    """How many there are, and a table of them."""
+    show(f"{title}: {len(rows)}")
+    if rows:
+        print_table(columns, rows)
+
+
 def escape_logs_and_tracebacks() -> None:
     """For a process that is ours: what it logs, and what it says when it ends with an exception."""
     scrapy_parts.install()

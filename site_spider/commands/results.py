@@ -11,7 +11,7 @@ from contextlib import closing
 from itertools import islice
 from typing import Any, cast
 
-from site_spider.commands.output import Column, add_format_option, add_limit_option, print_json, print_table, show
+from site_spider.commands.output import Column, add_format_option, add_limit_option, print_counted, print_json, show
 from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
 from site_spider.contracts.sink import ANY, Fields, ResultReader, StatusFilter
 from site_spider.errors import ConfigError
@@ -158,12 +158,9 @@ class Command(DocumentsCommand):
         documents = [{field: each.get(name) for field, name in fields.items()} for each in found]
         failures = [document for document in documents if document["description"] is not None]
         results = [document for document in documents if document["description"] is None]
-        print(f"Results: {len(results)}")
-        if results:
-            print_table(_RESULTS, _rows(results, _RESULT_FIELDS))
-        print(f"\nFailures: {len(failures)}")
-        if failures:
-            print_table(_FAILURES, _rows(failures, _FAILURE_FIELDS))
+        print_counted("Results", _RESULTS, _rows(results, _RESULT_FIELDS))
+        print()
+        print_counted("Failures", _FAILURES, _rows(failures, _FAILURE_FIELDS))
 
 
 def _rows(documents: Sequence[dict[str, Any]], fields: Sequence[str]) -> list[list[object]]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from site_spider import runtime, webhook
-from site_spider.commands.output import Column, print_json, print_table, show
+from site_spider.commands.output import Column, print_counted, print_json, print_table, show
 from site_spider.commands.site_command import EXIT_FAILED, SiteCommand, checked
 from site_spider.errors import SeedError
 from site_spider.observe.progress import in_parked_topic, in_seed_topic
@@ -175,9 +175,7 @@ class Command(SiteCommand):
              each.weight, each.pages, sum(each.seeds.values()), each.parked]
             for each in tasks
         ]  # fmt: skip
-        show(f"Tasks in {self.desk.topics.tasks}: {len(rows)}")
-        if rows:
-            print_table(_LIST, rows)
+        print_counted(f"Tasks in {self.desk.topics.tasks}", _LIST, rows)
 
     def show_one(self) -> None:
         """With what was done for it."""
