@@ -21,7 +21,7 @@ LEVEL = {"COMPILE_LEVEL": "0"}  # the same code, in a third of the time
 FOLDERS = ("ledger", "seed", "page", "frontier", "intake", "dupefilter", "results", "engine", "service")
 PURE = (
     *("tests/ledger", "tests/seed", "tests/page/test_links.py", "tests/page/test_url.py"),
-    *("tests/page/test_decode.py", "tests/frontier/test_frontier_model.py", "tests/results/test_batch.py"),
+    *("tests/page/test_decode.py", "tests/frontier/test_frontier.py", "tests/results/test_batch.py"),
     *("tests/results/test_document.py", "tests/dupefilter/test_dupefilter.py"),
 )
 CRAWLS = ("tests/frontier/test_link_slices.py", "tests/intake/test_repeats.py")
@@ -32,7 +32,7 @@ WITHOUT = (
     "tests/service/test_beginnings.py::test_an_error_of_the_frontier_counts_as_a_death_and_cannot_come_for_ever",
     "tests/service/test_beginnings.py::test_the_commit_of_a_crawl_that_fails_names_its_owner",
     "tests/service/test_rules.py::test_a_scheduler_that_fails_ends_the_process_instead_of_stalling_it",
-    "tests/frontier/retry/test_retries.py::test_retries_wait_behind_the_seeds_redirected_ones_too",
+    "tests/frontier/test_retry_and_redirect.py::test_retries_wait_behind_the_seeds_redirected_ones_too",
     "tests/results/test_delivery.py"
     "::test_a_bug_after_a_record_was_accepted_is_told_to_the_owner_and_not_to_its_submitter",
 )

@@ -13,7 +13,7 @@ import pytest
 from site_spider.frontier.spill import TopicPartitions
 from site_spider.seed.seed import parse_seed
 from tests.acceptance.older import older_release, said_by
-from tests.frontier.spill.test_spill import messages
+from tests.frontier.test_spill import messages
 from tests.in_process import engine
 from tests.in_process.engine import crawl, page
 from tests.in_process.linked_site import Site, seed, site

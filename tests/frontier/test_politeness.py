@@ -77,7 +77,6 @@ def test_autothrottle_sets_the_delay_in_the_frontier(tmp_path: Path, log: Log) -
 
     def until(crawler: Crawler) -> bool:
         service = SeedService.of(crawler)
-        assert service is not None
         active.append(len(crawler.engine.downloader.active))
         return service.parts.completion.ledger.consumed == 30 and service.parts.completion.ledger.in_flight == 0
 

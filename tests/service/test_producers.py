@@ -19,7 +19,7 @@ from site_spider.page.url import url_id
 from site_spider.seed.fields import MAX_VALUES
 from site_spider.seed.spilled import MOST_HOPS
 from site_spider.service.config import ServiceSettings
-from tests.frontier.spill.test_spill import messages
+from tests.frontier.test_spill import messages
 from tests.in_process import engine
 from tests.in_process.engine import Crawled, crawl, page, settings_for
 from tests.in_process.linked_site import HOST, Site, seed, site

@@ -1,16 +1,21 @@
-"""Retries that wait, and hosts that are left alone: the real engine against scripted sites."""
+"""Retries: when and how often, how long a host is left alone, and both in the real engine."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
 from collections.abc import Iterator
+from datetime import UTC, datetime
+from email.utils import format_datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from scrapy import Request
 from scrapy.crawler import Crawler
 from scrapy.exceptions import CannotResolveHostError, DownloadConnectionRefusedError, DownloadTimeoutError
@@ -18,7 +23,14 @@ from scrapy.http import Response
 
 from site_spider.download.tls import CertificateError
 from site_spider.errors import ConfigError
-from site_spider.frontier.retry_and_redirect import PatientRetryMiddleware
+from site_spider.frontier import retry_and_redirect
+from site_spider.frontier.retry_and_redirect import (
+    HostBackoff,
+    PatientRetryMiddleware,
+    pause_seconds,
+    read_limits,
+    retry_after_seconds,
+)
 from site_spider.frontier.waiter import Waiter
 from site_spider.frontier.waiting_room import WaitingRoom
 from site_spider.ledger.ledger import SeedInFlight
@@ -26,6 +38,234 @@ from site_spider.service.service import SeedService
 from site_spider.spiders.crawl_spider import SeedSpider
 from tests.in_process import engine
 from tests.in_process.engine import crawl, page, settings_for
+
+EXCEPTIONS = ("TimeoutError", "DNSLookupError")
+
+
+@given(attempt=st.integers(1, 200), jitter=st.floats(0, 1))
+def test_a_pause_doubles_up_to_the_longest_plus_half(attempt: int, jitter: float) -> None:
+    base = min(120.0, 2.0 * 2.0 ** (attempt - 1))
+    assert base <= pause_seconds(attempt, 2.0, 120.0, jitter) <= 1.5 * base
+
+
+@given(jitters=st.lists(st.floats(0, 1), min_size=2, max_size=2))
+def test_two_retries_outlast_five_seconds(jitters: list[float]) -> None:
+    """With the defaults of the settings, whatever chance says."""
+    assert sum(pause_seconds(n, 2.0, 120.0, jitter) for n, jitter in enumerate(jitters, 1)) > 5
+
+
+NOW = 1_700_000_000.0
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [("7", 7), (" 7 ", 7), ("99999999999999999999", 120), ("0", 0), ("-1", None), ("soon", None), ("", None),
+     (format_datetime(datetime.fromtimestamp(NOW + 9, UTC), usegmt=True), 9),
+     (format_datetime(datetime.fromtimestamp(NOW - 9, UTC), usegmt=True), 0),
+     (format_datetime(datetime.fromtimestamp(NOW + 9_000, UTC), usegmt=True), 120)],
+)  # fmt: skip
+def test_retry_after_is_read_in_both_forms_and_capped(value: str, seconds: float | None) -> None:
+    """Seconds, or a date; None when it is neither."""
+    assert retry_after_seconds(value, NOW, 120.0) == seconds
+
+
+def retries(failures: list[str], limits: dict[str, int], usual: int = 2) -> int:
+    """How many of these failures in a row are retried."""
+    middleware = PatientRetryMiddleware.__new__(PatientRetryMiddleware)
+    middleware.max_retry_times, middleware.limits = usual, limits
+    for count, reason in enumerate(failures):
+        request = Request("http://h.test/", meta={"retry_times": count})
+        if not middleware._may_retry(request, reason, tuple(failures[:count])):
+            return count
+    return len(failures)
+
+
+@pytest.mark.parametrize(
+    ("failures", "expected"),
+    [
+        (["HTTP 500"] * 9, 2),  # RETRY_TIMES
+        (["HTTP 503"] * 9, 5),
+        (["TimeoutError"] * 9, 1),
+        (["HTTP 404"] * 9, 0),
+        (["HTTP 503", "HTTP 503", "TimeoutError", "HTTP 503", "HTTP 503", "HTTP 503", "HTTP 503"], 6),
+        (["TimeoutError", "HTTP 500", "HTTP 500"], 2),  # without a limit of its own, all of them count
+    ],
+)
+def test_each_reason_has_its_own_limit(failures: list[str], expected: int) -> None:
+    """Those without one share RETRY_TIMES."""
+    limits = {"HTTP 503": 5, "TimeoutError": 1, "HTTP 404": 0}
+    assert retries(failures, limits) == expected
+
+
+def test_limits_are_read_from_json() -> None:
+    """Statuses as numbers in quotes, exceptions by name."""
+    given_text = {"X": '{"404": 0, "503": 5, "TimeoutError": 1}'}
+    assert read_limits(given_text, "X", EXCEPTIONS) == {"HTTP 404": 0, "HTTP 503": 5, "TimeoutError": 1}
+
+
+@pytest.mark.parametrize(
+    ("value", "part"),
+    [
+        ({"503": -1}, "-1 for 503"),
+        ({"503": "5"}, "'5' for 503"),
+        ({"503": True}, "True for 503"),
+        ({"503": 1.5}, "1.5 for 503"),
+        ({"503": 101}, "from 0 to 100"),
+        ({"99": 1}, "'99'"),
+        ({"PrivateHostError": 1}, "one of: DNSLookupError, TimeoutError"),
+        ({"": 1}, "''"),
+        ("[1]", "JSON object"),
+        ("{", "JSON object"),
+    ],
+)
+def test_wrong_limits_are_refused_by_name(value: Any, part: str) -> None:
+    """With the setting, the value and the remedy."""
+    with pytest.raises(ConfigError, match="SITE_RETRY_TIMES_BY_REASON") as caught:
+        read_limits({"SITE_RETRY_TIMES_BY_REASON": value}, "SITE_RETRY_TIMES_BY_REASON", EXCEPTIONS)
+    assert part in str(caught.value)
+
+
+FIRST, LONGEST = 2.0, 120.0
+
+
+def step(backoff: HostBackoff, name: str) -> int:
+    """How often the pause of a host was doubled, and once more; 0 when all is well."""
+    host = backoff._hosts.get(name)
+    return 0 if host is None else host.step
+
+
+class Model(RuleBasedStateMachine):
+    """One host, crawled as the frontier does: nothing starts before the pause is over."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.backoff = HostBackoff(FIRST, LONGEST)
+        self.now = 0.0
+        self.until = 0.0
+        self.out: list[float] = []  # when each request that is out began
+        self.steps_since: list[float] = []  # moments of steps that are not forgiven
+
+    @rule(seconds=st.sampled_from([0.25, 1.0, 5.0, 60.0, 500.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.now += seconds
+
+    @precondition(lambda self: self.now > self.until)
+    @rule()
+    def begin(self) -> None:
+        self.out.append(self.now)
+
+    @precondition(lambda self: self.out)
+    @rule(
+        jitter=st.floats(0, 1), asked=st.sampled_from([0.0, 0.0, 7.0]), index=st.integers(0, 9), is_retry=st.booleans()
+    )
+    def refused(self, jitter: float, asked: float, index: int, is_retry: bool) -> None:
+        began = self.out.pop(index % len(self.out))
+        before = step(self.backoff, "h")
+        until = self.backoff.overloaded("h", began, self.now, jitter, asked, is_retry=is_retry)
+        is_new_step = not before or began > self.last_step
+        after = before
+        if is_new_step:
+            after = 1 if self.is_well or not before else before + (not is_retry)
+        assert step(self.backoff, "h") == after
+        if is_new_step:
+            self.last_step, self.is_well = self.now, False
+            shortest = min(LONGEST, FIRST * 2 ** (after - 1))
+            assert until >= self.now + shortest
+        assert until >= max(self.until, self.now + asked)
+        assert until <= max(self.until, self.now + max(asked, 1.5 * LONGEST))
+        self.until = until
+
+    @precondition(lambda self: self.out)
+    @rule(index=st.integers(0, 9))
+    def answered(self, index: int) -> None:
+        began = self.out.pop(index % len(self.out))
+        before = step(self.backoff, "h")
+        self.backoff.answered("h", began, self.now)
+        after = step(self.backoff, "h")
+        assert after <= before
+        self.is_well = self.is_well or began > self.last_step
+        quiet = self.now - self.until
+        pauses = [min(LONGEST, FIRST * 2 ** (step - 1)) for step in range(after + 1, before + 1)]
+        assert sum(pauses) <= max(0.0, quiet)
+        if before and began > self.last_step and quiet > 1.5 * LONGEST * before:
+            assert after == 0
+
+    last_step = -1.0
+    is_well = False
+
+    @invariant()
+    def what_is_well_is_forgotten(self) -> None:
+        assert len(self.backoff) == (step(self.backoff, "h") > 0)
+
+
+Model.TestCase.settings = settings(stateful_step_count=40)
+test_the_backoff_keeps_its_rules_whatever_happens = Model.TestCase
+
+
+def test_the_pause_doubles_up_to_the_longest() -> None:
+    """Each time a request is refused that began after the pause."""
+    backoff, now, pauses = HostBackoff(FIRST, 10.0), 0.0, []
+    for _ in range(5):
+        until = backoff.overloaded("h", now + 0.1, now + 0.2, 0.0)
+        pauses.append(round(until - now - 0.2, 6))
+        now = until
+    assert pauses == [2, 4, 8, 10, 10]
+
+
+@given(steps=st.integers(1, 5))
+def test_steps_are_forgiven_one_by_one_after_quiet(steps: int) -> None:
+    """Each after as much quiet as its pause took; not at once with the first page that comes."""
+    backoff, now = HostBackoff(FIRST, LONGEST), 0.0
+    for _ in range(steps):
+        now = backoff.overloaded("h", now + 0.001, now + 0.001, 0.0)
+    seen = [steps]
+    while step(backoff, "h") and now < 10_000:
+        now += 0.5
+        backoff.answered("h", now, now)
+        if step(backoff, "h") != seen[-1]:
+            seen.append(step(backoff, "h"))
+    assert seen == list(range(steps, -1, -1))
+
+
+def test_what_began_before_the_step_forgives_nothing() -> None:
+    """A slow page that was asked for when all was well says nothing of now."""
+    backoff = HostBackoff(FIRST, LONGEST)
+    backoff.overloaded("h", 1.0, 1.0, 0.0)
+    backoff.answered("h", 0.5, 1_000.0)
+    assert step(backoff, "h") == 1
+
+
+def test_the_hosts_of_the_past_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retry_and_redirect, "_MOST_HOSTS", 3)
+    backoff = HostBackoff(FIRST, LONGEST)
+    for number in range(10):
+        backoff.overloaded(f"h{number}", 0.0, 1.0, 0.0)
+    assert len(backoff) == 3
+    assert step(backoff, "h9") == 1
+
+
+def test_pages_that_are_refused_for_ever_do_not_slow_a_host_that_is_well() -> None:
+    """One page in ten answers 503, each time: the pause stays the first one."""
+    backoff, now = HostBackoff(FIRST, LONGEST), 0.0
+    for number in range(1, 200):
+        now += 0.1
+        if number % 10:
+            backoff.answered("h", now, now)
+        else:
+            until = backoff.overloaded("h", now, now, 0.0)
+            assert round(until - now, 6) == FIRST
+            now = until
+
+
+def test_retries_of_what_was_refused_make_no_step() -> None:
+    """Though nothing else is left of the host."""
+    backoff, now = HostBackoff(FIRST, LONGEST), 1.0
+    for attempt in range(5):
+        until = backoff.overloaded("h", now, now, 0.0, is_retry=attempt > 0)
+        assert round(until - now, 6) == FIRST
+        now = until + 0.1
+    assert round(backoff.overloaded("h", now, now, 0.0) - now, 6) == 2 * FIRST
+
 
 REFUSED, TIMEOUT, UNKNOWN = (DownloadConnectionRefusedError(), DownloadTimeoutError("slow"), CannotResolveHostError())
 
@@ -93,13 +333,8 @@ def test_how_often_is_set_by_reason(tmp_path: Path, script: Script) -> None:
     script.has("/refused", REFUSED)
     limits = '{"404": 1, "500": 0, "503": 3, "TimeoutError": 0}'
     seeds = [seed(path) for path in ("/404", "/500", "/503", "/timeout", "/refused")]
-    found = crawl(
-        tmp_path,
-        [*seeds, seed("/own", max_retry_times=1)],
-        RETRY_TIMES=2,
-        SITE_RETRY_PAUSE_SECONDS=0.01,
-        SITE_RETRY_TIMES_BY_REASON=limits,
-    )
+    settings = {"RETRY_TIMES": 2, "SITE_RETRY_PAUSE_SECONDS": 0.01, "SITE_RETRY_TIMES_BY_REASON": limits}
+    found = crawl(tmp_path, [*seeds, seed("/own", max_retry_times=1)], **settings)
     tries = {path: len(moments) for path, moments in script.moments.items()}
     assert tries == {"/404": 2, "/500": 1, "/503": 4, "/timeout": 1, "/refused": 3, "/own": 2}
     assert found.documents["/503"]["retries"] == 3
@@ -241,7 +476,6 @@ def test_the_room_knows_the_host_of_a_request_that_is_out(tmp_path: Path, script
 
     def until(crawler: Crawler) -> bool:
         service = SeedService.of(crawler)
-        assert service is not None
         rooms.append(service.parts.room)
         return service.parts.completion.ledger.consumed == 1 and service.parts.completion.ledger.in_flight == 0
 

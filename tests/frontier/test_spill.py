@@ -38,16 +38,15 @@ from tests.in_process.engine import crawl, page, settings_for
 from tests.in_process.linked_site import HOST, Site, seed, site
 from tests.intake.quarantine.test_deaths import leave_behind
 
+__all__ = ["site"]
+
+TO_THE_TOPIC = {"SITE_LINKS_TO": "kafka"}
+
 
 @pytest.fixture(autouse=True)
 def _no_traps(monkeypatch: pytest.MonkeyPatch) -> None:
     """All pages of the site have one text."""
     monkeypatch.setattr(link_rules, "_PAGES", 10**9)
-
-
-__all__ = ["site"]
-
-TO_THE_TOPIC = {"SITE_LINKS_TO": "kafka"}
 
 
 def messages(folder: Path) -> list[dict[str, Any]]:
@@ -124,8 +123,6 @@ class Watched(SeedSpider):
 
     async def parse(self, response: Response) -> list[Any]:
         service = SeedService.of(self.crawler)
-        assert service is not None
-        assert service.parts.seeds is not None
         load = service.parts.room.load
         Watched.most = max(Watched.most, load.requests)
         if load.is_full:
@@ -183,8 +180,6 @@ def test_a_topic_that_does_not_answer_holds_the_crawl_up(
 
     def watch(crawler: Crawler) -> bool:
         service = SeedService.of(crawler)
-        if service is None or service.parts.seeds is None:
-            return False
         if held and len(held) >= service.parts.room.load.spilling > 500 and not site.visits["stop"]:
             assert service.parts.back_pressure.hindrance()
             assert service.parts.queues.lengths()["spilling"] > 500
@@ -302,8 +297,8 @@ def test_a_retry_waits_where_it_would_have_waited_here(
 def test_a_redirected_link_keeps_its_document_too(tmp_path: Path, site: Site, foreign: str) -> None:
     """Its seed completes, and what it leads to is not followed out of the seed's scope."""
     site.has("root", "link", "link2")
-    for path in ("link", "link2"):
-        engine.ANSWERS[f"/{path}"] = lambda request: page(request, status=301, Location="http://other.test/far")
+    for path in ("/link", "/link2"):
+        engine.ANSWERS[path] = lambda request: page(request, status=301, Location="http://other.test/far")
     engine.ANSWERS["/far"] = lambda request: page(request, "<a href=/next>n</a>")
     site.has("next")
     found = crawl(tmp_path, [seed("root", meta={"url_id": "r"})], SITE_HOST_OWNERSHIP=True)
@@ -316,9 +311,7 @@ def test_a_redirected_link_keeps_its_document_too(tmp_path: Path, site: Site, fo
     assert found.seeds["completed_with_result"] == 3
 
 
-def test_a_seed_that_was_polled_here_is_crawled_here_whatever_its_host(
-    tmp_path: Path, site: Site, foreign: str
-) -> None:
+def test_a_seed_polled_here_is_crawled_here_whatever_its_host(tmp_path: Path, site: Site, foreign: str) -> None:
     """A producer's wrong key makes no message go to and fro; its links go to the owner."""
     site.has("a", "b")
     site.has("b")
@@ -423,9 +416,8 @@ def test_a_partition_may_leave_while_messages_are_on_their_way(
 
     def lose(crawler: Crawler) -> bool:
         service = SeedService.of(crawler)
-        if service is None or len(held) < 10:
+        if len(held) < 10:
             return False
-        assert service.parts.seeds is not None
         if not state:
             service.parts.seeds.lost(service.parts.completion.ledger.partitions())
             for number, future in enumerate(held):
@@ -498,22 +490,15 @@ def test_a_host_belongs_where_producers_send_its_seeds() -> None:
         assert theirs.owns(host, "seeds") is not ours.owns(host, "seeds")
 
 
-def test_it_follows_the_assignment_at_once() -> None:
-    """Also between two looks."""
+def test_an_assignment_counts_at_once_and_a_look_tells_that_hosts_have_changed_hands() -> None:
+    """Then what waits is looked through, and only then."""
     ownership, ledger = shared([0, 1, 2, 3])
     assert all(map(owned_by(ownership), HOSTS))
-    ledger.revoke(Partition("seeds", 0))
-    assert not all(map(owned_by(ownership), HOSTS))
-
-
-def test_a_look_tells_when_hosts_have_changed_hands() -> None:
-    """Then what waits is looked through, and only then."""
-    ownership, ledger = shared([0])
-    assert ownership.have_hosts_moved()
-    assert not ownership.have_hosts_moved()
-    ledger.assign(Partition("seeds", 1), None)
-    assert ownership.have_hosts_moved()
-    assert not ownership.have_hosts_moved()
+    assert (ownership.have_hosts_moved(), ownership.have_hosts_moved()) == (True, False)
+    for change in (ledger.revoke, lambda partition: ledger.assign(partition, None)):
+        change(Partition("seeds", 0))
+        assert all(map(owned_by(ownership), HOSTS)) is (change != ledger.revoke)
+        assert (ownership.have_hosts_moved(), ownership.have_hosts_moved()) == (True, False)
 
 
 def test_all_hosts_are_ours_while_the_partitions_are_not_known() -> None:
