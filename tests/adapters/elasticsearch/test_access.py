@@ -10,7 +10,7 @@ import asyncio
 import json
 import threading
 from base64 import b64encode
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from site_spider.adapters.elasticsearch.sink import ElasticsearchSink
 from site_spider.contracts.sink import Answer
 from site_spider.errors import ConfigError, SinkUnavailable
 from site_spider.results.delivery import Delivery
-from tests.adapters.elasticsearch.odd_answers import RECORDS, good, settings_for
+from tests.adapters.elasticsearch.played import RECORDS, good, settings_for, to, write_to
 from tests.adapters.raw_server import Asked, Said, answering, said
 from tests.authority import Authority, TlsFront
 from tests.contracts.trials import answers, written
@@ -54,22 +54,19 @@ def server(authority: Authority, credentials: str) -> Iterator[str]:
         yield f"https://127.0.0.1:{front.port}"
 
 
-def sink(address: str, authority: Authority | None, **options: Any) -> ElasticsearchSink:
-    if authority is not None:
+def sink(address: str, files: Path | None, **options: Any) -> ElasticsearchSink:
+    """With the certificates of a folder, if it has any."""
+    if files is not None:
         names = {"ca_certs": "ca.pem", "client_cert": "client.pem", "client_key": "client.key"}
-        options |= {key: str(authority.folder / name) for key, name in names.items()}
+        options |= {key: str(files / name) for key, name in names.items()}
     return ElasticsearchSink.from_settings({**settings_for(address), "SITE_ELASTICSEARCH_OPTIONS": json.dumps(options)})
 
 
-def complaint(made: ElasticsearchSink) -> str:
+async def complaint(made: ElasticsearchSink) -> str:
     """Of the start, which has to end at once."""
-
-    async def scenario() -> None:
+    with pytest.raises(ConfigError) as caught:
         async with asyncio.timeout(LONG_WAIT_SECONDS / 2):
             await Delivery(made).open(LONG_WAIT_SECONDS)
-
-    with pytest.raises(ConfigError) as caught:
-        asyncio.run(scenario())
     return str(caught.value)
 
 
@@ -86,42 +83,38 @@ def test_who_has_the_credentials_and_the_ca_gets_in(
 ) -> None:
     """The header is the one that Elasticsearch documents; the certificate is checked against our own CA."""
     with server(authority, expected) as address:
-        assert answers(written(sink(address, authority, **options), RECORDS)) == [Answer.ACKNOWLEDGED] * 3
+        assert answers(written(sink(address, authority.folder, **options), RECORDS)) == [Answer.ACKNOWLEDGED] * 3
 
 
 @pytest.mark.parametrize("options", [{}, {"basic_auth": ["crawler", "wrong"]}, {"api_key": ["id", "wrong"]}])
-def test_wrong_credentials_end_the_start_at_once(authority: Authority, options: dict[str, Any]) -> None:
+async def test_wrong_credentials_end_the_start_at_once(authority: Authority, options: dict[str, Any]) -> None:
     """Waiting would not help; the message names the setting and what to put there."""
     with server(authority, BASIC) as address:
-        told = complaint(sink(address, authority, **options))
+        told = await complaint(sink(address, authority.folder, **options))
         for words in (address, "HTTP 401", "SITE_ELASTICSEARCH_OPTIONS", "basic_auth", "api_key"):
             assert words in told
         assert "wrong" not in told
 
 
-def test_a_certificate_of_an_unknown_ca_ends_the_start_at_once(authority: Authority, tmp_path: Path) -> None:
+async def test_a_certificate_of_an_unknown_ca_ends_the_start_at_once(authority: Authority, tmp_path: Path) -> None:
     """Neither the system's CAs nor another one of our own have signed it; the message names ca_certs."""
     with server(authority, BASIC) as address:
-        for other in (None, Authority(tmp_path / "other", "other")):
-            told = complaint(sink(address, other))
+        for files in (None, Authority(tmp_path / "other", "other").folder):
+            told = await complaint(sink(address, files))
             for words in (address, "certificate", "SITE_ELASTICSEARCH_OPTIONS", "ca_certs"):
                 assert words in told
 
 
-def to(part: str, said_there: bytes) -> Callable[[Asked], Said]:
-    return lambda asked: said_there if part in asked.path else good(asked)
-
-
-def test_a_right_without_which_nothing_can_be_written_ends_the_start() -> None:
+async def test_a_right_without_which_nothing_can_be_written_ends_the_start() -> None:
     lacking = said({"index": {"results": {"create_index": True, "read": False, "write": False}}})
     with answering(to("_has_privileges", lacking)) as address:
-        assert "no right to read and write in the index results" in complaint(sink(address, None))
+        assert "no right to read and write in the index results" in await complaint(sink(address, None))
 
 
 def test_a_template_that_may_not_be_installed_is_said(caplog: pytest.LogCaptureFixture) -> None:
     """Who may only write to the index can do so."""
-    with answering(to("_index_template", refused("security_exception", 403))) as address:
-        assert answers(written(sink(address, None), RECORDS)) == [Answer.ACKNOWLEDGED] * 3
+    verdicts = write_to(to("_index_template", refused("security_exception", 403)))
+    assert answers(verdicts) == [Answer.ACKNOWLEDGED] * 3
     told = [item.getMessage() for item in caplog.records if item.levelname == "WARNING"]
     assert ["template" in line and "security_exception" in line for line in told] == [True]
 
@@ -142,16 +135,9 @@ def front(authorities: tuple[Authority, Authority]) -> Iterator[TlsFront]:
         yield front
 
 
-def sink_for(front: TlsFront, files: Path) -> ElasticsearchSink:
-    names = {"ca_certs": "ca.pem", "client_cert": "client.pem", "client_key": "client.key"}
-    settings = settings_for(f"https://127.0.0.1:{front.port}")
-    settings["SITE_ELASTICSEARCH_OPTIONS"] = json.dumps({key: str(files / n) for key, n in names.items()})
-    return ElasticsearchSink.from_settings(settings)
-
-
-async def writes(sink: ElasticsearchSink) -> bool:
+async def writes(made: ElasticsearchSink) -> bool:
     try:
-        return {verdict.answer for verdict in await sink.write(RECORDS)} == {Answer.ACKNOWLEDGED}
+        return {verdict.answer for verdict in await made.write(RECORDS)} == {Answer.ACKNOWLEDGED}
     except SinkUnavailable:
         return False
 
@@ -164,18 +150,18 @@ async def test_a_sink_takes_a_new_authority_and_a_new_certificate_of_its_own(
     files = tmp_path / "client"
     before.give_to_client(files)
 
-    sink = sink_for(front, files)
-    await sink.open()
-    assert await writes(sink)
+    made = sink(f"https://127.0.0.1:{front.port}", files)
+    await made.open()
+    assert await writes(made)
     after.give_to_client(files, "client.pem")
-    assert await writes(sink)
+    assert await writes(made)
     after.give_to_client(files)
     front.use(after)
-    assert await writes(sink) or await writes(sink)
-    await sink.close()
+    assert await writes(made) or await writes(made)
+    await made.close()
 
 
-def test_what_is_under_way_ends_on_the_connection_where_it_began(
+async def test_what_is_under_way_ends_on_the_connection_where_it_began(
     authorities: tuple[Authority, Authority], tmp_path: Path
 ) -> None:
     before, _ = authorities
@@ -189,16 +175,13 @@ def test_what_is_under_way_ends_on_the_connection_where_it_began(
             may_answer.wait(300)
         return good(asked)
 
-    async def scenario(front: TlsFront) -> None:
-        sink = sink_for(front, files)
-        await sink.open()
-        under_way = asyncio.create_task(writes(sink))
+    with answering(slow) as address, TlsFront(urlsplit(address).port or 0, before) as front:
+        made = sink(f"https://127.0.0.1:{front.port}", files)
+        await made.open()
+        under_way = asyncio.create_task(writes(made))
         await asyncio.to_thread(has_come.wait, 10)
         before.give_to_client(files)  # the same, but other files
-        assert all(await asyncio.gather(*(writes(sink) for _ in range(8))))
+        assert all(await asyncio.gather(*(writes(made) for _ in range(8))))
         may_answer.set()
         assert await under_way
-        await sink.close()
-
-    with answering(slow) as address, TlsFront(urlsplit(address).port or 0, before) as front:
-        asyncio.run(scenario(front))
+        await made.close()

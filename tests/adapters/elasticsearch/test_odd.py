@@ -4,36 +4,118 @@ from __future__ import annotations
 
 import json
 import tracemalloc
-from collections.abc import Callable
-from functools import partial
+import zlib
+from collections.abc import Callable, Iterator
+from functools import cache, partial
+from itertools import repeat
 from typing import Any
 
 import pytest
 
 from site_spider.adapters.elasticsearch.results import ElasticsearchResults
-from site_spider.adapters.elasticsearch.sink import ElasticsearchSink
 from site_spider.contracts.sink import Answer, Verdict
 from site_spider.errors import SinkUnavailable
-from tests.adapters.elasticsearch.odd_answers import GOOD, ODD, RECORDS, bulk, complaint, good, item, odd, settings_for
-from tests.adapters.raw_server import Asked, Said, answering, said
-from tests.contracts.trials import written
+from tests.adapters.elasticsearch.played import KEYS, bulk, good, item, settings_for, to, write_to
+from tests.adapters.raw_server import PRODUCT, Asked, Said, answering, said
 
 
-def write_to(answer: Callable[[Asked], Said]) -> list[Verdict]:
-    """What the sink makes of one batch."""
-    with answering(answer) as address:
-        return written(ElasticsearchSink.from_settings(settings_for(address)), RECORDS)
+def everywhere(status: int = 200) -> Iterator[bytes]:
+    """Headers without end."""
+    yield b"HTTP/1.1 %d OK\r\n" % status
+    yield from repeat(b"X-More: " + b"x" * 1000 + b"\r\n")
 
 
-def to_bulk(answer: Said) -> Callable[[Asked], Said]:
-    """Answers a bulk request so, and all else well."""
-    return lambda asked: answer if "_bulk" in asked.path else good(asked)
+def endless() -> Iterator[bytes]:
+    """A body without end, in chunks."""
+    yield (b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n%b\r\n" % PRODUCT)
+    yield from repeat(b"10000\r\n" + b" " * 65536 + b"\r\n")
+
+
+@cache
+def bomb() -> bytes:
+    """100 MB of blanks in 100 KB."""
+    packer = zlib.compressobj(9, wbits=31)
+    packed = b"".join(packer.compress(b" " * 1_000_000) for _ in range(100)) + packer.flush()
+    return said(packed, more=b"Content-Encoding: gzip\r\n")
+
+
+GOOD = [item(key) for key in KEYS]
+ODD: dict[str, Said | Callable[[], Said]] = {
+    "html": said(b"<html>\x1b[2Jplease log in</html>", kind="text/html"),
+    "html as json": said(b"<html>please log in</html>"),
+    "html with an error": said(b"<html>bad request</html>", status=400, kind="text/html"),
+    "error as text": said({"error": "no such thing", "status": 400}, status=400),
+    "error as a list": said({"error": [1], "status": 400}, status=400),
+    "error as a list in a list": said([[1]], status=400),
+    "error that is null": said(b"null", status=500),
+    "error with a type that is a list": said({"error": {"type": ["x"], "reason": {}}}, status=400),
+    "strange words": said({"error": {"type": "x", "caused_by": "y"}}, status=503),
+    "null": said(b"null"),
+    "list": said([1, 2, 3]),
+    "number": said(b"7"),
+    "text": said(b'"ok"'),
+    "nothing": said(b""),
+    "no content": b"HTTP/1.1 204 No Content\r\n" + PRODUCT + b"\r\n",
+    "unknown kind": said(b"{}", kind="application/strange"),
+    "nested": said(b"[" * 200_000),
+    "nested error": said(b"[" * 200_000, status=400),
+    "deep error": said(b'{"error":' + b'{"caused_by":' * 900 + b"{}" + b"}" * 901, status=503),
+    "long number": said(b"1" * 10_000),
+    "bad utf-8": said(b'{"errors":false,"items":["\xff\xfe"]}'),
+    "half": b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{",
+    "truncated": said(b'{"errors":false,"items":['),
+    "no http": b"SSH-2.0-OpenSSH_9.2\r\n",
+    "nothing at all": b"",
+    "no items": said({"errors": False}),
+    "items null": bulk(None),
+    "items as a mapping": bulk({"update": {}}),
+    "items as text": bulk("abc"),
+    "items of text": bulk(["update"] * 3),
+    "items without update": bulk([{"index": {"_id": key, "status": 200}} for key in KEYS]),
+    "items with null": bulk([{"update": None}] * 3),
+    "items with lists": bulk([{"update": []}] * 3),
+    "fewer": bulk(GOOD[:2]),
+    "more": bulk([*GOOD, item("d")]),
+    "none": bulk([]),
+    "other order": bulk(GOOD[::-1]),
+    "wrong ids": bulk([item("x") for _ in KEYS]),
+    "ids as numbers": bulk([item(7) for _ in KEYS]),
+    "no ids": bulk([{"update": {"status": 200}}] * 3),
+    "status as text": bulk([item(key, "200") for key in KEYS]),
+    "status as true": bulk([item(key, True) for key in KEYS]),
+    "status as a fraction": bulk([item(key, 200.5) for key in KEYS]),
+    "status null": bulk([item(key, None) for key in KEYS]),
+    "status 0": bulk([item(key, 0) for key in KEYS]),
+    "no status": bulk([{"update": {"_id": key}} for key in KEYS]),
+    "errors as text": bulk(GOOD, errors="no"),
+    "errors null": bulk(GOOD, errors=None),
+    "errors that are none": bulk(GOOD, errors=True),
+    "no errors and yet some": bulk([item("a", 400, error={"type": "x"}), *GOOD[1:]]),
+    "a redirect to itself": said(b"", status=302, more=b"Location: /\r\n"),
+    "bomb": bomb,
+    "endless headers": everywhere,
+    "endless body": endless,
+}
+
+
+def odd(name: str) -> Said:
+    answer = ODD[name]
+    return answer() if callable(answer) else answer
+
+
+def complaint(action: Callable[[], Any]) -> str:
+    """What SinkUnavailable says that it raises; empty if it raises nothing."""
+    try:
+        action()
+    except SinkUnavailable as error:
+        return str(error)
+    return ""
 
 
 @pytest.mark.parametrize("name", ODD)
 def test_an_odd_answer_is_an_outage_that_says_what_came(name: str) -> None:
     with pytest.raises(SinkUnavailable) as caught:
-        write_to(to_bulk(odd(name)))
+        write_to(to("_bulk", odd(name)))
     assert str(caught.value).isprintable()
     assert len(str(caught.value)) < 1000
 
@@ -41,7 +123,7 @@ def test_an_odd_answer_is_an_outage_that_says_what_came(name: str) -> None:
 def test_what_came_stands_in_the_error() -> None:
     """So that somebody sees which proxy it was."""
     with pytest.raises(SinkUnavailable, match=r"\\x1b\[2Jplease log in"):
-        write_to(to_bulk(odd("html")))
+        write_to(to("_bulk", odd("html")))
 
 
 @pytest.mark.parametrize("where", ["_cluster", "_index_template", "_mapping"])
@@ -49,25 +131,21 @@ def test_what_came_stands_in_the_error() -> None:
 def test_an_odd_answer_while_opening_is_an_outage_or_passed_over(name: str, where: str) -> None:
     """Health and template are no reason to stumble."""
     verdicts: list[Verdict] = []
-    said_so = complaint(
-        lambda: verdicts.extend(write_to(lambda asked: odd(name) if where in asked.path else good(asked)))
-    )
+    said_so = complaint(lambda: verdicts.extend(write_to(to(where, odd(name)))))
     assert said_so or [verdict.answer for verdict in verdicts] == [Answer.ACKNOWLEDGED] * 3
     assert said_so.isprintable()
     assert len(said_so) < 1000
 
 
-TEMPLATES = {
-    "items without a template": [{"name": "x"}],
-    "version as text": [{"index_template": {"version": "many"}}],
-    "version as a list": [{"index_template": {"version": []}}],
-    "templates null": None,
-    "templates as numbers": [1, None],
-}
-
-
-@pytest.mark.parametrize("name", TEMPLATES)
-def test_an_odd_template_is_replaced_by_ours(name: str) -> None:
+@pytest.mark.parametrize(
+    "templates",
+    [
+        *([{"name": "x"}], [{"index_template": {"version": "many"}}], [{"index_template": {"version": []}}]),
+        *(None, [1, None]),
+    ],
+    ids=str,
+)
+def test_an_odd_template_is_replaced_by_ours(templates: Any) -> None:
     """As one without a version is."""
     put = []
 
@@ -75,7 +153,7 @@ def test_an_odd_template_is_replaced_by_ours(name: str) -> None:
         if asked.method == "PUT" and "_index_template" in asked.path:
             put.append(asked.path)
         if asked.method == "GET" and "_index_template" in asked.path:
-            return said({"index_templates": TEMPLATES[name]})
+            return said({"index_templates": templates})
         return good(asked)
 
     write_to(answer)
@@ -83,23 +161,18 @@ def test_an_odd_template_is_replaced_by_ours(name: str) -> None:
 
 
 @pytest.mark.parametrize("error", ["because", ["because"], 7, {"type": ["because"]}, {"caused_by": "because"}])
-def test_a_reason_of_a_wrong_shape_is_shown_as_it_is(error: Any) -> None:
-    """Who is refused, and who is not, is said by the status and the type."""
-    verdicts = write_to(to_bulk(bulk([item("a", 503, error=error), *GOOD[1:]], errors=True)))
+@pytest.mark.parametrize("status", [503, 400])
+def test_a_reason_of_a_wrong_shape_is_shown_and_refuses_nothing(status: int, error: Any) -> None:
+    """Who is refused is said by the status and the type; a 400 whose error has none may be a proxy's: rule 7."""
+    verdicts = write_to(to("_bulk", bulk([item("a", status, error=error), *GOOD[1:]], errors=True)))
     assert [verdict.answer for verdict in verdicts] == [Answer.RETRY, *[Answer.ACKNOWLEDGED] * 2]
     assert "because" in verdicts[0].reason or error == 7
-
-
-def test_a_refusal_without_elasticsearchs_words_refuses_nothing() -> None:
-    """A 400 whose error has no type may be a proxy's: rule 7."""
-    verdicts = write_to(to_bulk(bulk([item("a", 400, error="no"), *GOOD[1:]], errors=True)))
-    assert verdicts[0].answer is Answer.RETRY
 
 
 def test_a_long_reason_is_cut() -> None:
     """It goes into a header of the dead letter, and onto terminals."""
     error = {"type": "document_parsing_exception", "reason": "\x1b]0;" + "x" * 100_000}
-    verdicts = write_to(to_bulk(bulk([item("a", 400, error=error), *GOOD[1:]], errors=True)))
+    verdicts = write_to(to("_bulk", bulk([item("a", 400, error=error), *GOOD[1:]], errors=True)))
     assert verdicts[0].answer is Answer.REJECTED
     assert len(verdicts[0].reason) < 1000
     assert verdicts[0].reason.isprintable()
@@ -111,7 +184,7 @@ def test_an_answer_without_bounds_takes_little_memory(name: str) -> None:
     tracemalloc.start()
     try:
         with pytest.raises(SinkUnavailable):
-            write_to(to_bulk(odd(name)))
+            write_to(to("_bulk", odd(name)))
         assert tracemalloc.get_traced_memory()[1] < 60_000_000
     finally:
         tracemalloc.stop()

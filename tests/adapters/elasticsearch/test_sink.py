@@ -18,10 +18,10 @@ from site_spider.adapters.elasticsearch.sink import ElasticsearchSink, Sizes
 from site_spider.contracts.sink import Answer, Record
 from site_spider.errors import ConfigError, SinkUnavailable
 from tests.adapters.elasticsearch.conftest import record, settings_for, write
-from tests.adapters.elasticsearch.odd_answers import bulk, good, item
-from tests.adapters.elasticsearch.odd_answers import settings_for as settings_of
+from tests.adapters.elasticsearch.played import bulk, good, item, to, write_to
+from tests.adapters.elasticsearch.played import settings_for as settings_of
 from tests.adapters.raw_server import Asked, Said, answering, said
-from tests.contracts.trials import answers, written
+from tests.contracts.trials import answers
 
 # --- Settings, without a server ---
 
@@ -187,11 +187,6 @@ def records(*sizes: int) -> list[Record]:
     return [Record(f"r{number}", {"body": "x" * size}, size) for number, size in enumerate(sizes)]
 
 
-def write_to(answer: Callable[[Asked], Said], *batches: list[Record]) -> list[Answer]:
-    with answering(answer) as address:
-        return answers(written(ElasticsearchSink.from_settings(settings_of(address)), *batches))
-
-
 def limited_to(limit_bytes: int) -> Callable[[Asked], Said]:
     """A proxy that refuses larger requests; a probe changes nothing behind it."""
 
@@ -208,17 +203,14 @@ def limited_to(limit_bytes: int) -> Callable[[Asked], Said]:
 
 
 def test_a_proxy_that_refuses_everything_is_an_outage() -> None:
-    def answer(asked: Asked) -> Said:
-        return REFUSED if "_bulk" in asked.path else good(asked)
-
-    assert set(write_to(answer, records(10, 2000, 300, 5))) == {Answer.RETRY}
+    assert answers(write_to(to("_bulk", REFUSED), records(10, 2000, 300, 5))) == [Answer.RETRY] * 4
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])
 def test_only_the_record_that_is_larger_than_those_that_pass_is_rejected(count: int) -> None:
     """Also when there is no other record that could show it."""
     sizes = [100] * (count - 1)
-    found = write_to(limited_to(5000), records(*sizes, 20_000))
+    found = answers(write_to(limited_to(5000), records(*sizes, 20_000)))
     assert found == [*[Answer.ACKNOWLEDGED] * (count - 1), Answer.REJECTED]
 
 
@@ -232,7 +224,7 @@ def test_a_record_that_is_smaller_than_what_has_passed_lately_is_tried_again(mon
         return limited_to(100_000)(asked)
 
     later = [Record("r0", {"body": "y" * 300}, 300)]
-    assert Answer.REJECTED not in write_to(answer, records(4000), later, later, later)
+    assert Answer.REJECTED not in answers(write_to(answer, records(4000), later, later, later))
 
 
 def test_a_refusal_that_passes_is_no_fault() -> None:
@@ -242,7 +234,7 @@ def test_a_refusal_that_passes_is_no_fault() -> None:
     def answer(asked: Asked) -> Said:
         return REFUSED if b"xxx" in asked.body and next(refusals) < 1 else limited_to(10**6)(asked)
 
-    assert write_to(answer, records(3000)) == [Answer.ACKNOWLEDGED]
+    assert answers(write_to(answer, records(3000))) == [Answer.ACKNOWLEDGED]
 
 
 def test_what_passed_long_ago_says_nothing() -> None:

@@ -1,48 +1,33 @@
-"""What is special about HBase: rows, keys, refusals, the table, outages."""
+"""Rows of HBase, what it answers, and how it fails: over a scripted connection, and with a server."""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import socket
+import socketserver
+import time
+from base64 import b64encode
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing, nullcontext, suppress
 from typing import Any, TypeVar
 
 import pytest
+from thriftpy2.thrift import TApplicationException
+from thriftpy2.transport import TTransportException
 
-from site_spider.adapters.hbase.connection import HBaseOptions
+from site_spider.adapters.hbase import sink as hbase_table
+from site_spider.adapters.hbase.connection import Hbase_thrift, HBaseOptions, explained
 from site_spider.adapters.hbase.results import HBaseResults
-from site_spider.adapters.hbase.sink import HBaseSink
+from site_spider.adapters.hbase.sink import HBaseSink, HBaseTable, RowLayout, cut_text
 from site_spider.contracts.sink import Answer, Record, Verdict
-from site_spider.errors import ConfigError, SinkUnavailable
+from site_spider.errors import ConfigError, SinkRejected, SinkUnavailable
+from tests.adapters.raw_server import serving
 from tests.contracts.sinks import drop_table, hbase_settings, record
 from tests.contracts.trials import answers, written
 
 T = TypeVar("T")
-
 NOWHERE = "127.0.0.1:9"
-
-
-def write(settings: dict[str, Any], *records: Record) -> list[Verdict]:
-    return written(HBaseSink.from_settings(settings), records)
-
-
-async def patiently(action: Callable[[], Awaitable[T]]) -> T:
-    """As a crawl does it: while the server of tests is busy, it fails to make or list tables."""
-    for _ in range(60):
-        with suppress(SinkUnavailable):
-            return await action()
-        await asyncio.sleep(1)
-    return await action()
-
-
-@pytest.fixture
-def settings(hbase_address: str) -> Iterator[dict[str, Any]]:
-    settings = hbase_settings(hbase_address)
-    yield settings
-    drop_table(settings)
-
-
-# --- Settings, without a server ---
 
 
 @pytest.mark.parametrize(
@@ -76,7 +61,352 @@ def test_a_table_may_stand_in_a_namespace_and_thrift_be_framed() -> None:
     HBaseSink.from_settings(hbase_settings(NOWHERE, SITE_HBASE_TABLE="ns:a.b-c_d", SITE_HBASE_OPTIONS=options))
 
 
-# --- With the shared server ---
+class ScriptedConnection:
+    """In the place of a connection: fails as the test says."""
+
+    def __init__(self, script: ScriptedHBase) -> None:
+        self.script = script
+        self.closed = False
+
+    def tables(self) -> list[bytes]:
+        return [b"t"]
+
+    def has_family(self, table: bytes, family: str) -> bool:
+        return True
+
+    def set_timeout(self, seconds: float) -> None:
+        pass
+
+    def put(self, table: bytes, rows: list[tuple[bytes, dict[bytes, bytes]]]) -> None:
+        assert not self.closed, "a connection that had failed was used again"
+        self.script.calls.append(len(rows))
+        for key, cells in rows:
+            if (error := self.script.error_of(key, cells)) is not None:
+                raise error
+        self.script.stored.update(rows)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class ScriptedHBase(HBaseOptions):
+    """Options that lead to scripted connections."""
+
+    connections: list[ScriptedConnection]
+    calls: list[int]
+    stored: dict[bytes, dict[bytes, bytes]]
+    errors: dict[bytes, Exception]
+    largest: int
+
+    def connect(self, timeout_seconds: float) -> Any:
+        self.connections.append(ScriptedConnection(self))
+        return self.connections[-1]
+
+    def error_of(self, key: bytes, cells: dict[bytes, bytes]) -> Exception | None:
+        if len(cells.get(b"f:body", b"")) > self.largest:
+            return Hbase_thrift.IOError(
+                b"hbase.DoNotRetryIOException: Cell with size 99 exceeds limit of 88 bytes\n\tat x"
+            )
+        return self.errors.get(key)
+
+
+@pytest.fixture
+def scripted() -> ScriptedHBase:
+    options = ScriptedHBase.from_settings(hbase_settings(NOWHERE, SITE_HBASE_TABLE="t"))
+    state: dict[str, Any] = {"connections": [], "calls": [], "stored": {}, "errors": {}, "largest": 10**9}
+    for name, value in state.items():
+        object.__setattr__(options, name, value)
+    return options
+
+
+def put(scripted: ScriptedHBase, count: int, seconds: float = 10) -> list[Verdict]:
+    records = [record(f"{number}", {"body": "x" * 100}) for number in range(count)]
+    return HBaseTable(scripted).write(records, time.monotonic() + seconds)
+
+
+CRASH = TApplicationException(TApplicationException.INTERNAL_ERROR, b"Internal error processing mutateRows")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Hbase_thrift.IOError(b"RetriesExhaustedWithDetailsException: Failed 1 action: NotServingRegionException"),
+        TTransportException(TTransportException.END_OF_FILE, "TSocket read 0 bytes"),
+        TimeoutError("timed out"),
+        BrokenPipeError("broken"),
+        TApplicationException(TApplicationException.BAD_SEQUENCE_ID, "out of sequence"),
+        AssertionError(),
+        UnicodeDecodeError("utf-8", b"\xff", 0, 1, "confused"),
+    ],
+    ids=repr,
+)
+def test_trouble_of_the_server_is_an_outage(scripted: ScriptedHBase, error: Exception) -> None:
+    """Never a dead letter (rule 7); the connection is thrown away, and the next write works."""
+    scripted.errors[b"7"] = error
+    table = HBaseTable(scripted)
+    batch = [record(str(number), {}) for number in range(10)]
+    with pytest.raises(SinkUnavailable, match="SITE_HBASE_HOST"):
+        table.write(batch, time.monotonic() + 10)
+    assert [connection.closed for connection in scripted.connections] == [True]
+    scripted.errors.clear()
+    assert answers(table.write(batch, time.monotonic() + 10)) == [Answer.ACKNOWLEDGED] * 10
+    assert len(scripted.connections) == 2
+
+
+def test_an_idle_connection_is_not_trusted(scripted: ScriptedHBase, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server closes it after a minute, and the next write would fail for nothing."""
+    table = HBaseTable(scripted)
+    for idle_seconds, connections in ((30, 1), (0, 2), (30, 2)):
+        monkeypatch.setattr(hbase_table, "IDLE_SECONDS", idle_seconds)
+        assert answers(table.write([record("a", {})], time.monotonic() + 10)) == [Answer.ACKNOWLEDGED]
+        assert len(scripted.connections) == connections
+
+
+def test_a_crash_in_the_server_refuses_nothing_for_good(scripted: ScriptedHBase) -> None:
+    """The record may be innocent: it has to be tried again, and the others are stored."""
+    scripted.errors[b"7"] = CRASH
+    verdicts = put(scripted, 100)
+    assert [place for place, verdict in enumerate(verdicts) if verdict.answer is Answer.RETRY] == [7]
+    assert answers(verdicts).count(Answer.ACKNOWLEDGED) == 99
+
+
+def test_a_guilty_row_is_found_in_few_calls(scripted: ScriptedHBase) -> None:
+    """By halves: of 1,000 rows one call for each would take seconds."""
+    scripted.errors[b"500"] = Hbase_thrift.IllegalArgument(b"java.lang.IllegalArgumentException: why\n\tat x")
+    verdicts = put(scripted, 1000)
+    [(place, reason)] = [
+        (place, reason) for place, (answer, reason) in enumerate(verdicts) if answer is Answer.REJECTED
+    ]
+    assert (place, reason) == (500, "IllegalArgument: java.lang.IllegalArgumentException: why")
+    assert len(scripted.stored) == 999
+    assert len(scripted.calls) < 25
+
+
+def test_a_body_over_the_limit_of_the_region_server_is_halved(scripted: ScriptedHBase) -> None:
+    """Whatever the setting says, what the server takes counts."""
+    object.__setattr__(scripted, "largest", 30)
+    assert answers(put(scripted, 3)) == [Answer.ACKNOWLEDGED] * 3
+    assert scripted.stored[b"1"][b"f:body"] == b"x" * 25
+    assert scripted.stored[b"1"][b"f:body_truncated"] == b"true"
+
+
+def test_calls_are_bounded_in_bytes_and_rows(scripted: ScriptedHBase, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Thrift server has little memory; a row that alone is larger travels alone."""
+    monkeypatch.setattr(hbase_table, "CALL_BYTES", 1200)
+    put(scripted, 10)
+    assert scripted.calls == [4, 4, 2]
+    scripted.calls.clear()
+    monkeypatch.setattr(hbase_table, "CALL_ROWS", 3)
+    put(scripted, 10)
+    assert scripted.calls == [3, 3, 3, 1]
+    scripted.calls.clear()
+    monkeypatch.setattr(hbase_table, "CALL_BYTES", 10)
+    put(scripted, 2)
+    assert scripted.calls == [1, 1]
+
+
+def test_what_is_late_is_left_for_another_time(scripted: ScriptedHBase) -> None:
+    """A write that nobody waits for any more must not keep the next one from its turn."""
+    assert answers(put(scripted, 3, seconds=-1)) == [Answer.RETRY] * 3
+    assert scripted.calls == []
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (CRASH, "TApplicationException: Internal error processing mutateRows"),
+        (TApplicationException(), "TApplicationException(type=0, message=None)"),
+        (TimeoutError("timed out"), "TimeoutError('timed out')"),
+        (Hbase_thrift.IOError(b""), "IOError(message=b'')"),
+    ],
+)
+def test_every_error_can_be_shown(error: Exception, text: str) -> None:
+    """The client's own str() raises TypeError for some."""
+    assert explained(error) == text
+
+
+def test_why_nobody_could_be_reached_is_said() -> None:
+    """The client knows but does not tell."""
+    with pytest.raises(SinkUnavailable, match=r"127\.0\.0\.1:9.*Connection refused"):
+        HBaseOptions.from_settings(hbase_settings(NOWHERE)).connect(1)
+
+
+async def test_closing_does_not_wait_for_a_server_that_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes connections, as the kernel does for a process that stands still, and never answers."""
+    monkeypatch.setattr(hbase_table, "OPEN_TIMEOUT_SECONDS", 3600.0)
+
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+        host, port = server.getsockname()
+        sink = HBaseSink.from_settings(hbase_settings(f"{host}:{port}"))
+        opening = asyncio.create_task(sink.open())
+        connection, _ = await asyncio.to_thread(server.accept)
+        with closing(connection):
+            assert await asyncio.to_thread(connection.recv, 1)  # so the answer is waited for
+            opening.cancel()
+            await sink.close()
+
+
+# --- what stands in the place of the Thrift server and is none: an outage, in one line ------------
+
+
+HEAD = b"\x80\x01\x00\x02\x00\x00\x00\x0dgetTableNames\0\0\0\0"
+ODD = {
+    "http": b"HTTP/1.1 400 Bad Request\r\n\r\n" * 5,
+    "zeros": b"\0" * 4096,
+    "ones": b"\xff" * 4096,
+    "nothing": b"",
+    "another call": b"\x80\x01\x00\x02\x00\x00\x00\x03foo\0\0\0\0\0",
+    "a long name": b"\x80\x01\x00\x02\x7f\xff\xff\xff",
+    "a truth": HEAD + b"\x02\0\0\x01\0",
+    "a long list": HEAD + b"\x0f\0\0\x0b\x7f\xff\xff\xff",
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+async def test_an_odd_answer_is_an_outage(name: str) -> None:
+    def reply(connection: socketserver.StreamRequestHandler) -> None:
+        connection.request.recv(65_536)
+        connection.request.sendall(ODD[name])
+
+    with serving(reply) as port:
+        sink = HBaseSink.from_settings(hbase_settings(f"127.0.0.1:{port}", SITE_HBASE_TIMEOUT_SECONDS=2))
+        with pytest.raises(SinkUnavailable) as caught:
+            await sink.open()
+        await sink.close()
+    assert str(caught.value).isprintable()
+
+
+# --- Rows of HBase, without a server: cells as text, cut bodies, row keys
+
+
+def test_cells_are_text_that_people_can_read() -> None:
+    """Numbers in decimal, objects as JSON, null empty."""
+    document = {"status": 200, "latency_ms": 12.5, "headers": None, "ok": True, "meta": {"ä": [1, None]}}
+    assert RowLayout("url_id", 1000).row(record("id", document)).cells == {
+        b"f:status": b"200",
+        b"f:latency_ms": b"12.5",
+        b"f:headers": b"",
+        b"f:ok": b"true",
+        b"f:meta": '{"ä":[1,null]}'.encode(),
+        b"f:url_id": b"id",
+    }
+
+
+@pytest.mark.parametrize("key", ["", "x" * 40_000])
+def test_a_key_that_hbase_does_not_take_is_refused(key: str) -> None:
+    with pytest.raises(SinkRejected, match="the row key has"):
+        RowLayout("url_id", 1000).row(record(key, {"status": 1}))
+
+
+def back(layout: RowLayout, document: dict[str, Any]) -> dict[str, Any]:
+    """What is read of the row of a document."""
+    row = layout.row(record(document["url_id"], document))
+    return layout.document(row.key, row.cells)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        *({"mine": text} for text in ("007", "1e400", "NaN", "null", '"quoted"', "{", "[1, 2]", " 1", "-0")),
+        {"body": "42", "task_id": "2026", "description": "true"},  # a page whose text is a number, a job's name
+        {"body": None, "body_base64": b64encode(b"\0" * 20 + b"\xff").decode()},
+        {"body_base64": "no base64!"},
+    ],
+    ids=str,
+)
+def test_text_that_only_resembles_a_value_or_bytes_is_read_as_it_was_written(document: dict[str, Any]) -> None:
+    """In our own fields, and in those of somebody else, whose kind nobody has written down."""
+    assert back(RowLayout("url_id", 1000), {"url_id": "1", **document}) == {"url_id": "1", **document}
+
+
+def test_text_is_text_under_a_name_of_the_users_own() -> None:
+    """An ETag of digits alone is sent back as a condition."""
+    renamed = hbase_settings(NOWHERE) | {"SITE_RESULT_FIELDS": {"etag": "version", "depth": "title"}}
+    document = {"url_id": "1", "version": "42", "title": 3, "etag": 7}
+    assert back(HBaseResults.from_settings(renamed)._layout, document) == document
+
+
+def test_binary_content_of_an_earlier_result_does_not_stay() -> None:
+    """Its column is emptied by a later one without any, and by an item that has only a body."""
+    layout = RowLayout("url_id", 1000)
+    for document in ({"body": None, "body_base64": None}, {"body": "text"}):
+        assert layout.row(record("a", document)).cells[b"f:body_bytes"] == b""
+
+
+def test_a_text_is_cut_between_characters() -> None:
+    """Wherever the limit falls, the rest is text, and as much of it as fits."""
+    text = "aä漢🎉" * 3
+    for limit in range(len(text.encode()) + 2):
+        cut = cut_text(text.encode(), limit).decode()
+        assert text.startswith(cut)
+        assert limit - 4 < len(cut.encode()) <= limit
+
+
+def test_binary_content_is_kept_as_bytes() -> None:
+    """Not as base64, which is a third longer; cut like text."""
+    document = {"body": None, "body_base64": b64encode(b"\0" * 20 + b"\xff").decode()}
+    assert RowLayout("url_id", 1000).row(record("a", document)).cells[b"f:body_bytes"] == b"\0" * 20 + b"\xff"
+    cells = RowLayout("url_id", 10).row(record("a", document)).cells
+    assert (cells[b"f:body_bytes"], cells[b"f:body_truncated"]) == (b"\0" * 10, b"true")
+
+
+def test_only_a_body_that_is_text_is_cut() -> None:
+    """Half a JSON object would be of no use."""
+    layout = RowLayout("url_id", 10)
+    assert layout.row(record("a", {"body": "x" * 11})).cells[b"f:body_truncated"] == b"true"
+    assert layout.row(record("a", {"body": "x" * 10})).cells[b"f:body_truncated"] == b""
+    assert layout.row(record("a", {"body": {"x": "y" * 20}})).cells[b"f:body"] == b'{"x":"%b"}' % (b"y" * 20)
+
+
+@pytest.mark.parametrize(
+    ("document", "prefix"),
+    [
+        ({"url": "https://www.Example.com:8080/a"}, "com.example.www"),
+        ({"url": "http://10.1.2.3/a"}, "10.1.2.3"),
+        ({"url": "http://[::1]:80/a"}, "::1"),
+        ({"url": "http://[broken", "host": "Example.com"}, "com.example"),
+        ({"host": "a.test"}, "test.a"),
+        ({}, ""),
+    ],
+)
+def test_a_reversed_host_stands_before_the_url_id(document: dict[str, Any], prefix: str) -> None:
+    """So that a domain is one range of rows; the id is found again behind it."""
+    layout = RowLayout("reversed_host", 1000)
+    key = layout.row(record("a/b", document)).key
+    assert key == f"{prefix}/a/b".encode()
+    assert layout.document(key, {}) == {"url_id": "a/b"}
+
+
+def test_a_salt_is_the_beginning_of_a_hash_that_everybody_has() -> None:
+    """SHA-256 in hexadecimal, its first two digits."""
+    layout = RowLayout("salted", 1000)
+    key = layout.row(record("a-b", {})).key
+    assert key == f"{hashlib.sha256(b'a-b').hexdigest()[:2]}-a-b".encode()
+    assert layout.key_of("a-b") == key
+    assert layout.document(key, {}) == {"url_id": "a-b"}
+
+
+# --- With the shared server
+
+
+def write(settings: dict[str, Any], *records: Record) -> list[Verdict]:
+    return written(HBaseSink.from_settings(settings), records)
+
+
+async def patiently(action: Callable[[], Awaitable[T]]) -> T:
+    """As a crawl does it: while the server of tests is busy, it fails to make or list tables."""
+    for _ in range(60):
+        with suppress(SinkUnavailable):
+            return await action()
+        await asyncio.sleep(1)
+    return await action()
+
+
+@pytest.fixture
+def settings(hbase_address: str) -> Iterator[dict[str, Any]]:
+    settings = hbase_settings(hbase_address)
+    yield settings
+    drop_table(settings)
 
 
 @pytest.mark.servers
@@ -100,20 +430,16 @@ def test_a_table_without_the_family_is_a_wrong_setting(settings: dict[str, Any])
 
 
 @pytest.mark.servers
-def test_a_table_that_somebody_dropped_is_made_again(settings: dict[str, Any]) -> None:
+async def test_a_table_that_somebody_dropped_is_made_again(settings: dict[str, Any]) -> None:
     """The write in between fails and is repeated; nothing is lost."""
-
-    async def scenario() -> list[Answer]:
-        sink = HBaseSink.from_settings(settings)
-        await patiently(sink.open)
-        drop_table(settings)
-        with pytest.raises(SinkUnavailable):
-            await sink.write([record("a", {"status": 200})])
-        again = answers(await patiently(lambda: sink.write([record("a", {"status": 200})])))
-        await sink.close()
-        return again
-
-    assert asyncio.run(scenario()) == [Answer.ACKNOWLEDGED]
+    sink = HBaseSink.from_settings(settings)
+    await patiently(sink.open)
+    drop_table(settings)
+    with pytest.raises(SinkUnavailable):
+        await sink.write([record("a", {"status": 200})])
+    again = await patiently(lambda: sink.write([record("a", {"status": 200})]))
+    await sink.close()
+    assert answers(again) == [Answer.ACKNOWLEDGED]
 
 
 @pytest.mark.servers

@@ -12,16 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, Producer
-from confluent_kafka.admin import (
-    AdminClient,
-    AlterConfigOpType,
-    ClusterMetadata,
-    ConfigEntry,
-    ConfigResource,
-    PartitionMetadata,
-    TopicMetadata,
-)
+from confluent_kafka import KafkaError, KafkaException, Producer, admin
 
 from site_spider.adapters.kafka import producer as kafka_producer_module
 from site_spider.adapters.kafka.client import KafkaConfig
@@ -133,9 +124,9 @@ class Silent:
     def purge(self) -> None:
         pass
 
-    def list_topics(self, topic: str, timeout: float) -> ClusterMetadata:
+    def list_topics(self, topic: str, timeout: float) -> admin.ClusterMetadata:
         self.asked.release()
-        cluster, found, partition = ClusterMetadata(), TopicMetadata(), PartitionMetadata()
+        cluster, found, partition = admin.ClusterMetadata(), admin.TopicMetadata(), admin.PartitionMetadata()
         partition.leader = self._leader
         found.partitions, cluster.topics = {0: partition}, {topic: found}
         return cluster
@@ -250,10 +241,10 @@ def make_refusing(brokers: str, topic: str, *, refuses: bool) -> None:
     """
     make_kafka_topic(brokers, topic, 1)
     name, most = "message.timestamp.before.max.ms", "0" if refuses else "86400000"
-    entry = ConfigEntry(name, most, incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
-    admin = AdminClient({"bootstrap.servers": brokers})  # to be kept until it has answered
-    admin.incremental_alter_configs([resource])[resource].result(PATIENCE_SECONDS)
+    entry = admin.ConfigEntry(name, most, incremental_operation=admin.AlterConfigOpType.SET)
+    resource = admin.ConfigResource(admin.ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
+    asking = admin.AdminClient({"bootstrap.servers": brokers})  # to be kept until it has answered
+    asking.incremental_alter_configs([resource])[resource].result(PATIENCE_SECONDS)
     client, refused = Producer({"bootstrap.servers": brokers, "linger.ms": 20}), list[bool]()
 
     def is_so() -> bool:

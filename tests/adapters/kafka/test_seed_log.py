@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-import uuid
 from collections.abc import Iterator
 from concurrent.futures import Future
 from typing import Any
@@ -189,7 +188,7 @@ def test_metadata_that_is_too_large_is_refused_with_a_reason(case: Case) -> None
 @pytest.mark.servers
 def test_a_topic_that_is_made_to_be_kept_has_a_short_retention(kafka_brokers: str) -> None:
     """And segments that are short enough for it to count."""
-    topic = f"kept-{uuid.uuid4().hex}"
+    topic = f"kept-{uuid4().hex}"
     log = KafkaSeedLog(KafkaConfig(kafka_brokers))
     log.keep(topic, 7200)
     log.keep(topic, 7200)

@@ -115,15 +115,6 @@ def test_small_results_are_not_refused_for_their_company(settings: dict[str, Any
     assert len(messages(settings)) == 100
 
 
-@pytest.mark.servers
-def test_a_full_queue_of_the_client_is_waited_for(settings: dict[str, Any]) -> None:
-    """It holds 10 messages, and 1,000 are written at once."""
-    settings["SITE_KAFKA_OPTIONS"] = '{"queue.buffering.max.messages": 10}'
-    batch = [page(number) for number in range(1000)]
-    assert answers(write(settings, *batch)) == [Answer.ACKNOWLEDGED] * 1000
-    assert Counter(key for key, _ in messages(settings)) == {item.key: 1 for item in batch}
-
-
 # --- With a server of our own, which is killed and stopped ---
 
 
@@ -133,29 +124,25 @@ def own_settings(own_kafka: Path) -> dict[str, Any]:
 
 
 @pytest.mark.servers
-def test_what_waits_in_the_client_is_not_produced_again(
+async def test_what_waits_in_the_client_is_not_produced_again(
     own_kafka: Path, own_settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A write that gave up, one that was cancelled, and the one that succeeds in the end: one message."""
     [broker] = pids(own_kafka / "kafka", "kafka")
     batch = [page(number) for number in range(100)]
-
-    async def scenario() -> list[Verdict]:
-        sink = KafkaSink.from_settings(own_settings)
-        await sink.open()
-        await sink.write([page(1000)])
-        with stopped(broker):
-            monkeypatch.setattr(kafka_sink, "ACKNOWLEDGE_SECONDS", 0.5)
-            with pytest.raises(SinkUnavailable, match=own_settings["SITE_KAFKA_BROKERS"]):
-                await sink.write(batch)
-            monkeypatch.setattr(kafka_sink, "ACKNOWLEDGE_SECONDS", 300)
-            with pytest.raises(TimeoutError):
-                await asyncio.wait_for(sink.write(batch), 0.1)
-        verdicts = list(await sink.write(batch))
-        await sink.close()
-        return verdicts
-
-    assert answers(asyncio.run(scenario())) == [Answer.ACKNOWLEDGED] * 100
+    sink = KafkaSink.from_settings(own_settings)
+    await sink.open()
+    await sink.write([page(1000)])
+    with stopped(broker):
+        monkeypatch.setattr(kafka_sink, "ACKNOWLEDGE_SECONDS", 0.5)
+        with pytest.raises(SinkUnavailable, match=own_settings["SITE_KAFKA_BROKERS"]):
+            await sink.write(batch)
+        monkeypatch.setattr(kafka_sink, "ACKNOWLEDGE_SECONDS", 300)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(sink.write(batch), 0.1)
+    verdicts = await sink.write(batch)
+    await sink.close()
+    assert answers(verdicts) == [Answer.ACKNOWLEDGED] * 100
     assert Counter(key for key, _ in messages(own_settings)) == {item.key: 1 for item in [*batch, page(1000)]}
 
 
@@ -168,7 +155,6 @@ async def test_closing_does_not_wait_for_a_broker_that_is_silent(
     assert kafka_sink.CLOSE_SECONDS < CLOSE_SINK_SECONDS
     monkeypatch.setattr(kafka_sink, "CLOSE_SECONDS", 0.1)
     [broker] = pids(own_kafka / "kafka", "kafka")
-
     sink = KafkaSink.from_settings(own_settings)
     await sink.open()
     with stopped(broker):

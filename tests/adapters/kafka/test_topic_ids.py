@@ -6,6 +6,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -49,6 +50,7 @@ def create_again(case: Case, brokers: str) -> list[bytes]:
 )
 def test_a_position_is_that_of_its_topic(metadata: str, topic_id: str, expected: Position | None) -> None:
     assert to_position(TopicPartition("seeds", 0, 7, metadata), topic_id) == expected
+    assert to_position(TopicPartition("seeds", 0, -1001, metadata), topic_id) is None  # nothing is committed
 
 
 class Servers(TopicIds):
@@ -61,6 +63,11 @@ class Servers(TopicIds):
 
     def client(self) -> Any:
         return self
+
+    def are_others(self) -> bool:
+        """As the next polls find it, which need not wait for their time."""
+        with patch("site_spider.adapters.kafka.positions.LOOK_SECONDS", 0.0):
+            return any([self.have_changed(), self.have_changed()])
 
     def describe_topics(self, _topics: object, **_options: object) -> dict[str, Future[Any]]:
         self.asked += 1
@@ -78,20 +85,14 @@ def ids() -> Servers:
     return Servers()
 
 
-def have_changed(ids: Servers, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """As the next polls find it."""
-    monkeypatch.setattr("site_spider.adapters.kafka.positions.LOOK_SECONDS", 0.0)
-    return any([ids.have_changed(), ids.have_changed()])
-
-
-def test_a_topic_with_another_id_is_noticed_once(ids: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_topic_with_another_id_is_noticed_once(ids: Servers) -> None:
     ids.ids = {"seeds": ID, "bulk": ID}
     ids.positions([TopicPartition("seeds", 0, 7), TopicPartition("bulk", 0, -1001)], [])
-    assert not have_changed(ids, monkeypatch)
+    assert not ids.are_others()
     ids.ids = {}
-    assert not have_changed(ids, monkeypatch)  # they are away
+    assert not ids.are_others()  # they are away
     ids.ids = {"seeds": ID, "bulk": OTHER}
-    assert have_changed(ids, monkeypatch)
+    assert ids.are_others()
     assert ids.signed({Partition("bulk", 0): Position(3, "x")}) == {
         Partition("bulk", 0): Position(3, f"{ID}|x")  # of the topic that it was read in
     }
@@ -99,10 +100,10 @@ def test_a_topic_with_another_id_is_noticed_once(ids: Servers, monkeypatch: pyte
     ids.positions([TopicPartition("bulk", 0, 3, f"{ID}|x")], [])
     assert ids.former == {Partition("bulk", 0)}
     ids.former.clear()  # the client has begun at the start
-    assert not have_changed(ids, monkeypatch)
+    assert not ids.are_others()
 
 
-def test_partitions_of_two_topics_of_one_name_are_not_mixed(ids: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_partitions_of_two_topics_of_one_name_are_not_mixed(ids: Servers) -> None:
     """The second one is assigned after the topic was created again."""
     ids.ids = {"seeds": ID, "bulk": ID}
     first, second = Partition("seeds", 0), Partition("seeds", 1)
@@ -110,18 +111,18 @@ def test_partitions_of_two_topics_of_one_name_are_not_mixed(ids: Servers, monkey
     ids.ids = {"seeds": OTHER, "bulk": ID}
     ids.positions([TopicPartition(*second, -1001)], [first])
     assert ids.signed({first: Position(9)}) == {first: Position(9, f"{ID}|")}
-    assert have_changed(ids, monkeypatch)
+    assert ids.are_others()
 
 
-def test_servers_without_ids_are_believed(ids: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_servers_without_ids_are_believed(ids: Servers) -> None:
     ids.ids = {"seeds": "A" * 22, "bulk": "A" * 22}
     at = Partition("seeds", 0)
     assert ids.positions([TopicPartition(*at, 7, f"{ID}|x")], []) == {at: Position(7, "x")}
     assert ids.signed({at: Position(8, "y")}) == {at: Position(8, f"{ID}|y")}  # it may be told later
-    assert not have_changed(ids, monkeypatch)
+    assert not ids.are_others()
 
 
-def test_servers_that_do_not_tell_are_waited_for_once(ids: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_servers_that_do_not_tell_are_waited_for_once(ids: Servers) -> None:
     """The commit names a topic then; what the servers tell later is compared with that."""
     at = Partition("seeds", 0)
     assert ids.positions([TopicPartition(*at, 7, f"{ID}|x")], []) == {at: Position(7, "x")}
@@ -129,25 +130,21 @@ def test_servers_that_do_not_tell_are_waited_for_once(ids: Servers, monkeypatch:
     assert ids.asked == 1
     ids.positions([TopicPartition("seeds", 1, -1001)], [at])
     assert ids.asked == 1
-    assert not have_changed(ids, monkeypatch)
+    assert not ids.are_others()
     ids.ids = {"seeds": OTHER, "bulk": OTHER}
-    assert have_changed(ids, monkeypatch)
+    assert ids.are_others()
     ids.ids = {}
     ids.forget()
     assert ids.positions([TopicPartition(*at, 7, f"{ID}|x")], []) == {at: None}  # they have told once
 
 
-def test_an_id_that_is_told_late_is_taken(ids: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_id_that_is_told_late_is_taken(ids: Servers) -> None:
     at = Partition("seeds", 0)
     ids.positions([TopicPartition(*at, 7)], [])
     assert ids.signed({at: Position(8)}) == {at: Position(8)}
     ids.ids = {"seeds": ID, "bulk": ID}
-    assert not have_changed(ids, monkeypatch)
+    assert not ids.are_others()
     assert ids.signed({at: Position(8)}) == {at: Position(8, f"{ID}|")}
-
-
-def test_nothing_is_committed_at_a_negative_offset() -> None:
-    assert to_position(TopicPartition("seeds", 0, -1001), ID) is None
 
 
 @pytest.mark.servers

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -148,13 +148,14 @@ def test_a_batch_is_bounded_in_bytes_too(case: Case) -> None:
 
 
 def test_the_folder_comes_from_the_settings(tmp_path: Path) -> None:
-    """It is made when it is missing."""
+    """It is made when it is missing; without one there is no place to write to."""
     log = LocalSeedLog.from_settings(settings(tmp_path / "new" / "folder"))
     log.check(1)
     assert log.address == str(tmp_path / "new" / "folder" / "seeds.sqlite")
     assert Path(log.address).exists()
-    with pytest.raises(ConfigError, match="SITE_DATA_DIR"):
-        LocalSeedLog.from_settings({})
+    for kind, said in ((LocalSeedLog, {}), (LocalSink, {}), (LocalSink, {"SITE_DATA_DIR": ""})):
+        with pytest.raises(ConfigError, match="SITE_DATA_DIR"):
+            kind.from_settings(said)
 
 
 @pytest.mark.parametrize("damage", ["corrupt", "not a folder"])
@@ -285,13 +286,6 @@ def no_file_larger_than(size_bytes: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def until(condition: Callable[[], object], seconds: float = 300) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def test_messages_are_kept_until_there_is_room(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A dead letter, or a seed that is produced."""
     log = LocalSeedLog(tmp_path)
@@ -299,7 +293,7 @@ def test_messages_are_kept_until_there_is_room(tmp_path: Path, caplog: pytest.Lo
     producer.send("seeds", b"k", b"first").result(300)
     with no_file_larger_than(200_000):
         late = [producer.send("seeds", b"k", b"x" * 100_000) for _ in range(20)]
-        until(lambda: "Trying again" in caplog.text)
+        wait_until(lambda: "Trying again" in caplog.text)
         time.sleep(1.2)  # some tries
         assert not any(future.done() and future.exception() for future in late)
     for future in late:
@@ -322,15 +316,15 @@ def test_a_member_waits_for_room(
     producer.close()
     consumer = log.consumer("seeds", "group", Recorder())
     got = []
-    until(lambda: got.extend(consumer.poll(0.1, 1)) or got)
+    wait_until(lambda: got.extend(consumer.poll(0.1, 1)) or got)
     with no_file_larger_than(1):
-        until(lambda: got.extend(consumer.poll(0.1, 1)) or "Trying again" in caplog.text)
+        wait_until(lambda: got.extend(consumer.poll(0.1, 1)) or "Trying again" in caplog.text)
         got.extend(consumer.poll(0.1, 1))
         with pytest.raises(LogUnavailable, match="SITE_DATA_DIR"):
             consumer.commit({got[0].partition: Position(1, "")})
-    until(lambda: got.extend(consumer.poll(0.1, 1)) or "can be written again" in caplog.text)
+    wait_until(lambda: got.extend(consumer.poll(0.1, 1)) or "can be written again" in caplog.text)
     consumer.commit({got[0].partition: Position(1, "")})
-    until(lambda: got.extend(consumer.poll(0.1, 500)) or len(got) == 1000)
+    wait_until(lambda: got.extend(consumer.poll(0.1, 500)) or len(got) == 1000)
     consumer.close()
     assert caplog.text.count("Trying again") == 1
 
@@ -431,11 +425,10 @@ def test_keys_that_were_deleted_are_forgotten_after_an_hour(tmp_path: Path, monk
 def test_what_is_young_is_kept_and_a_group_goes_on_where_it_was(tmp_path: Path) -> None:
     log = LocalSeedLog(tmp_path, 1, 3600)
     produce(log, 5)
-    member = Member(log, TOPIC, GROUP)
-    member.take(5)
-    member.consumer.commit({P: Position(5)})
-    wait(member, 1)
-    member.close()
+    with closing(Member(log, TOPIC, GROUP)) as member:
+        member.take(5)
+        member.consumer.commit({P: Position(5)})
+        wait(member, 1)
     assert offsets(log) == list(range(5))
 
 
@@ -466,15 +459,16 @@ def test_the_file_stops_growing(
     assert sizes[-1] <= sizes[1] * 1.1, sizes
 
 
-def test_statistics_are_forgotten_and_results_are_not(tmp_path: Path) -> None:
+def test_statistics_beside_results_are_forgotten_and_these_are_not(tmp_path: Path) -> None:
     old, now = "2020-01-01T00:00:00.000+00:00", datetime.now(UTC).isoformat(timespec="milliseconds")
     settings = {"SITE_DATA_DIR": str(tmp_path), "SITE_LOCAL_KEEP_SECONDS": 3600}
 
-    batches = [[Record(key, {"@timestamp": at, "fetched_at": at}, 10)] for key, at in (("old", old), ("new", now))]
+    documents = {key: {"@timestamp": at, "fetched_at": at, "process": "p"} for key, at in (("old", old), ("new", now))}
+    batches = [[Record(key, document, 10)] for key, document in documents.items()]
     for sink in (LocalSink.for_statistics(settings), LocalSink.from_settings(settings)):
         written(sink, *batches)
     with closing(sqlite3.connect(tmp_path / "results.sqlite")) as store:
-        assert store.execute("SELECT id FROM statistics").fetchall() == [("new",)]
+        assert store.execute("SELECT id, timestamp, process FROM statistics").fetchall() == [("new", now, "p")]
     assert LocalResults(tmp_path).count() == 2
 
 
@@ -490,10 +484,6 @@ from site_spider.adapters.local.log_file import own_identity
 print(own_identity(), flush=True)
 input()
 """
-
-
-def test_this_process_has_not_ended() -> None:
-    assert has_ended(own_identity()) is False
 
 
 def test_a_killed_process_has_ended_even_before_its_parent_noticed() -> None:

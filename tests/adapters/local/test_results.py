@@ -17,7 +17,7 @@ from site_spider.adapters.files import private_database
 from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.adapters.local.results import FILE_NAME, RESULTS, LocalResults, LocalSink, LocalStore, merged
 from site_spider.contracts.sink import Answer, Record
-from site_spider.errors import ConfigError, SinkUnavailable
+from site_spider.errors import SinkUnavailable
 from tests.contracts.trials import answers, written
 
 
@@ -91,29 +91,11 @@ def test_processes_share_the_file(tmp_path: Path) -> None:
     assert LocalResults(tmp_path / "new").count(status=200) == 800
 
 
-def test_statistics_go_beside_the_results(tmp_path: Path) -> None:
-    """The same file, another table; results do not show them."""
-    sink = LocalSink.for_statistics({"SITE_DATA_DIR": str(tmp_path)})
-    document = {"@timestamp": "2026-01-01T00:00:00Z", "process": "p", "total_num": 5}
-    written(sink, [Record("p-1", document, 10)], [Record("p-1", document, 10)])
-    connection = sqlite3.connect(tmp_path / FILE_NAME)
-    rows = connection.execute("SELECT id, timestamp, process FROM statistics").fetchall()
-    connection.close()
-    assert rows == [("p-1", "2026-01-01T00:00:00Z", "p")]
-    assert LocalResults(tmp_path).count() == 0
-
-
 def test_a_merge_keeps_nulls_and_goes_into_objects() -> None:
     """Unlike a JSON merge patch, which deletes what is null."""
     old = {"a": 1, "b": {"x": 1, "y": {"z": 2}}, "c": [1], "d": {"e": 1}}
     new = {"a": None, "b": {"x": None, "y": {"w": 3}}, "c": [2], "d": 5}
     assert merged(old, new) == {"a": None, "b": {"x": None, "y": {"z": 2, "w": 3}}, "c": [2], "d": 5}
-
-
-def test_an_empty_folder_setting_is_named() -> None:
-    """Without SITE_DATA_DIR there is no place to write to."""
-    with pytest.raises(ConfigError, match="SITE_DATA_DIR"):
-        LocalSink.from_settings({"SITE_DATA_DIR": ""})
 
 
 # --- what is kept on disk is this user's alone -----------------------------------------------------------

@@ -25,6 +25,7 @@ from site_spider.adapters.warc import sink as warc_sink
 from site_spider.adapters.warc.sink import WarcSink
 from site_spider.contracts.sink import Answer, Exchange, Record
 from site_spider.errors import ConfigError, SinkUnavailable
+from tests.contracts import trials
 from tests.contracts.warc_results import WarcRecord, records_of
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -46,15 +47,7 @@ def sink_in(folder: Path, **settings: Any) -> WarcSink:
 
 def write(folder: Path, *batches: Sequence[Record], **settings: Any) -> None:
     """Write the batches with a sink that is opened and closed."""
-
-    async def scenario() -> None:
-        sink = sink_in(folder, **settings)
-        await sink.open()
-        for batch in batches:
-            await sink.write(batch)
-        await sink.close()
-
-    asyncio.run(scenario())
+    trials.written(sink_in(folder, **settings), *batches)
 
 
 def files(folder: Path, ending: str = "*.warc.gz*") -> list[Path]:
@@ -207,9 +200,9 @@ def test_a_record_that_was_half_written_is_cut_off(tmp_path: Path, lost: int) ->
     assert_valid(tmp_path)
 
 
-def test_nothing_waits_for_what_a_crash_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_nothing_waits_for_what_a_crash_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A start has 30 s, and to look through a file of 1 GB takes more."""
-    write(tmp_path, [record("a")])
+    await asyncio.to_thread(write, tmp_path, [record("a")])
     (path,) = files(tmp_path)
     path.rename(path.with_name("crashed.warc.gz.open"))
     may_go, write_index = threading.Event(), warc_sink.write_index
@@ -220,32 +213,25 @@ def test_nothing_waits_for_what_a_crash_left(tmp_path: Path, monkeypatch: pytest
 
     monkeypatch.setattr(warc_sink, "write_index", slowly)
 
-    async def scenario() -> None:
-        sink = sink_in(tmp_path)
-        await sink.open()
-        assert (await sink.write([record("b")]))[0].answer is Answer.ACKNOWLEDGED
-        may_go.set()
-        await sink.close()
-
-    asyncio.run(scenario())
+    sink = sink_in(tmp_path)
+    await sink.open()
+    assert (await sink.write([record("b")]))[0].answer is Answer.ACKNOWLEDGED
+    may_go.set()
+    await sink.close()
     assert keys(tmp_path) == {"a", "b"}
     assert_valid(tmp_path)
 
 
-def test_what_was_acknowledged_is_on_the_disk_and_in_a_file_of_the_process(tmp_path: Path) -> None:
+async def test_what_was_acknowledged_is_on_the_disk_and_in_a_file_of_the_process(tmp_path: Path) -> None:
     """Before the sink is closed, so that it survives a kill -9; any number of sinks share the folder."""
-
-    async def scenario() -> None:
-        first, second = sink_in(tmp_path), sink_in(tmp_path)
-        for number, sink in enumerate((first, second, first, second), 1):
-            await sink.open()
-            assert (await sink.write([record("a", b"%d" % number)]))[0].answer is Answer.ACKNOWLEDGED
-            assert len(written(tmp_path, "response", "a")) == number
-        assert [path.suffix for path in files(tmp_path)] == [".open", ".open"]
-        await first.close()
-        await second.close()
-
-    asyncio.run(scenario())
+    first, second = sink_in(tmp_path), sink_in(tmp_path)
+    for number, sink in enumerate((first, second, first, second), 1):
+        await sink.open()
+        assert (await sink.write([record("a", b"%d" % number)]))[0].answer is Answer.ACKNOWLEDGED
+        assert len(written(tmp_path, "response", "a")) == number
+    assert [path.suffix for path in files(tmp_path)] == [".open", ".open"]
+    await first.close()
+    await second.close()
     assert sorted(found.payload for found in written(tmp_path, "response", "a")) == [b"1", b"2", b"3", b"4"]
     assert_valid(tmp_path)
 
@@ -274,7 +260,7 @@ def moved_folder(folder: Path, _patched: pytest.MonkeyPatch) -> None:
         (moved_folder, "or moved", {"b"}),
     ],
 )
-def test_a_file_that_cannot_be_written_is_an_outage_and_leaves_valid_files(
+async def test_a_file_that_cannot_be_written_is_an_outage_and_leaves_valid_files(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     trouble: Callable[[Path, pytest.MonkeyPatch], None],
@@ -283,19 +269,15 @@ def test_a_file_that_cannot_be_written_is_an_outage_and_leaves_valid_files(
     max_bytes: int,
 ) -> None:
     """The error names the setting; the batch that is tried again later is there once."""
-
-    async def scenario() -> None:
-        sink = sink_in(tmp_path, SITE_WARC_MAX_BYTES=max_bytes)
-        await sink.open()
-        await sink.write([record("a")])
-        with monkeypatch.context() as patched:
-            trouble(tmp_path, patched)
-            with pytest.raises(SinkUnavailable, match=said):
-                await sink.write([record("b")])
-        await sink.write([record("b")])
-        await sink.close()
-
-    asyncio.run(scenario())
+    sink = sink_in(tmp_path, SITE_WARC_MAX_BYTES=max_bytes)
+    await sink.open()
+    await sink.write([record("a")])
+    with monkeypatch.context() as patched:
+        trouble(tmp_path, patched)
+        with pytest.raises(SinkUnavailable, match=said):
+            await sink.write([record("b")])
+    await sink.write([record("b")])
+    await sink.close()
     assert keys(tmp_path) == kept
     assert len(written(tmp_path, "response", "b")) == len(written(tmp_path, "metadata", "b")) == 1
     assert "b" not in [
