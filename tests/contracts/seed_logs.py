@@ -117,6 +117,11 @@ class Member:
         ends = {message.partition: Position(message.offset + 1) for message in self.taken}
         return {one: end for one, end in ends.items() if not partitions or one in partitions}
 
+    def took_all_in_order(self) -> bool:
+        """Of each partition, from its beginning without gaps."""
+        places = [[message.offset for message in part] for part in by_partition(self.taken).values()]
+        return all(offsets == list(range(len(offsets))) for offsets in places)
+
     def commit_when_leaving(self) -> None:
         self.listener.answer = self.next_positions
 

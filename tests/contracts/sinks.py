@@ -24,8 +24,10 @@ from site_spider.adapters.hbase.sink import HBaseSink
 from site_spider.adapters.kafka.client import KafkaConfig
 from site_spider.adapters.kafka.sink import KafkaSink
 from site_spider.adapters.local.results import LocalResults, LocalSink
+from site_spider.adapters.warc.sink import WarcSink
 from site_spider.contracts.sink import Record, ResultReader, Sink
 from tests.contracts.kafka_results import KafkaResults
+from tests.contracts.warc_results import WarcResults
 from tests.real_servers import elasticsearch_client
 
 NOBODY = "http://127.0.0.1:9"  # the discard port: nobody listens
@@ -141,14 +143,30 @@ def kafka_case(brokers: str) -> SinkCase:
     )
 
 
-_WITH_SERVER = ("elasticsearch", "hbase", "kafka")
+def warc_case(folder: Path) -> SinkCase:
+    """It takes no items and has no fields of producers."""
+    usual = {"SITE_WARC_MAX_BYTES": 1_000_000_000, "SITE_WARC_PREFIX": "test"}
+    blocked = local_case(folder).away["SITE_DATA_DIR"]
+    return SinkCase(
+        name="warc",
+        sink=WarcSink,
+        reader=WarcResults,
+        settings={**usual, "SITE_WARC_DIR": str(folder / "warc")},
+        poison={"body_base64": "not base64"},
+        poison_reason="body_base64 is not base64",
+        away={**usual, "SITE_WARC_DIR": blocked},
+        away_words=["SITE_WARC_DIR", blocked],
+    )
 
 
-@pytest.fixture(params=["local", *(pytest.param(name, marks=pytest.mark.servers) for name in _WITH_SERVER)])
+OF_ITEMS = ["local", *(pytest.param(name, marks=pytest.mark.servers) for name in ("elasticsearch", "hbase", "kafka"))]
+
+
+@pytest.fixture(params=["warc", *OF_ITEMS])
 def case(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SinkCase]:
     """Each sink in turn, empty."""
-    if request.param == "local":
-        yield local_case(tmp_path)
+    if request.param in ("local", "warc"):
+        yield {"local": local_case, "warc": warc_case}[request.param](tmp_path)
     elif request.param == "elasticsearch":
         case = elasticsearch_case(request.getfixturevalue("elasticsearch_hosts"))
         yield case

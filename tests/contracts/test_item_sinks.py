@@ -12,10 +12,11 @@ from site_spider.contracts.sink import Answer, Record
 from site_spider.errors import ConfigError
 from site_spider.results.delivery import OnDemand
 from site_spider.results.document import SeedPage, item_record
-from tests.contracts.sinks import SinkCase, case, record
+from tests.contracts.sinks import OF_ITEMS, SinkCase, case, record
 from tests.contracts.trials import answers, written
 
 __all__ = ["case"]
+pytestmark = pytest.mark.parametrize("case", OF_ITEMS, indirect=True)
 
 
 def item(place: int, fields: dict[str, Any], url: str = "http://h.test/p", task_id: str = "t") -> Record:

@@ -30,13 +30,14 @@ def test_a_topic_that_appears_later_is_read(case: Case) -> None:
 
 
 def test_a_missing_topic_has_no_progress_or_facts_and_cannot_be_read(case: Case) -> None:
-    for _ in range(2):
+    asks = (
+        lambda: case.log.facts(case.topic, case.group, {}),
+        lambda: case.log.progress(case.topic, case.group),
+        lambda: next(case.log.read(case.topic)),
+    )
+    for ask in asks * 2:
         with pytest.raises(TopicMissing, match=case.topic):
-            case.log.facts(case.topic, case.group, {})
-        with pytest.raises(TopicMissing, match=case.topic):
-            case.log.progress(case.topic, case.group)
-        with pytest.raises(TopicMissing, match=case.topic):
-            next(case.log.read(case.topic))
+            ask()
 
 
 def test_a_topic_tells_how_many_partitions_it_has(case: Case) -> None:

@@ -20,7 +20,7 @@ from tests.contracts.trials import written
 
 __all__ = ["case"]
 
-APPENDED = ("kafka", "warc")  # a log and an archive: nothing in them is changed
+APPENDED = ("kafka", "warc")  # a log and an archive: nothing in them is changed, and their readers merge
 RICH: dict[str, Any] = {
     "url_id": "rich",
     "status": 200,
@@ -40,7 +40,7 @@ def write(case: SinkCase, *batches: Sequence[Record]) -> list[Verdict]:
     return written(case.new(), *batches)
 
 
-def read(case: SinkCase, key: str) -> dict[str, Any] | None:
+def read(case: SinkCase, key: str) -> Any:
     with closing(case.new_reader()) as reader:
         return reader.get(key)
 
@@ -98,8 +98,7 @@ def test_fields_of_others_survive(case: SinkCase) -> None:
         [record("a", {"status": 404, "meta": {"y": 3}})],
         [record("a", {"status": 200, "body": None})],
     )
-    document = read(case, "a")
-    assert document == {
+    assert read(case, "a") == {
         "url_id": "a",
         "producer": "theirs",
         "status": 200,
@@ -129,7 +128,6 @@ def test_a_later_result_leaves_nothing_of_the_earlier_one(case: SinkCase) -> Non
     )
     assert {verdict.answer for verdict in verdicts} == {Answer.ACKNOWLEDGED}
     document = read(case, "a")
-    assert document is not None
     left = {name: value for name, value in document.items() if value not in (None, False)}
     assert left == {"url_id": "a", "producer": "theirs", "description": "gone"}
 
@@ -224,12 +222,9 @@ async def test_a_server_that_is_away_is_named(case: SinkCase) -> None:
     for word in case.away_words:
         assert word in str(caught.value)
     reader = case.reader.from_settings(case.away)
-    with pytest.raises(SinkUnavailable, match=case.away_words[0]):
-        reader.get("a")
-    with pytest.raises(SinkUnavailable, match=case.away_words[0]):
-        list(reader.search())
-    with pytest.raises(SinkUnavailable, match=case.away_words[0]):
-        reader.count()
+    for ask in (lambda: reader.get("a"), lambda: list(reader.search()), reader.count):
+        with pytest.raises(SinkUnavailable, match=case.away_words[0]):
+            ask()
     reader.close()
 
 
@@ -243,34 +238,33 @@ async def test_a_sink_can_be_opened_again(case: SinkCase) -> None:
 
 def test_a_producers_value_is_not_replaced_by_null(case: SinkCase) -> None:
     """Neither by the first result, nor by later ones; also one that the producer writes after a result."""
-    if case.name == "kafka":  # a log: the message is the result, and readers merge
+    if case.name in APPENDED:
         return
     theirs = {"task_id": "theirs", "host": "theirs.test", "encoding": "theirs", "status": 7}
     none = Result("a", description="no answer").document()
     write(case, [record("a", theirs)], [record("a", none)], [record("a", none)])
     document = read(case, "a")
-    assert document is not None
     assert {name: document[name] for name in theirs} == theirs | {"status": None}
     write(case, [record("a", {"content_type": "theirs"})], [record("a", none)])
     document = read(case, "a")
-    assert document is not None
     assert (document["content_type"], document["task_id"]) == ("theirs", "theirs")
 
 
 def test_a_value_that_we_wrote_over_a_producers_is_ours(case: SinkCase) -> None:
     """The next result without one leaves null there."""
-    if case.name == "kafka":
+    if case.name in APPENDED:
         return
     none = Result("a", description="no answer").document()
     full = Result("a", 200, encoding="utf-8", task_id="ours").document()
     write(case, [record("a", {"encoding": "theirs", "host": "theirs"})], [record("a", full)], [record("a", none)])
     document = read(case, "a")
-    assert document is not None
     assert (document["encoding"], document["task_id"], document["host"]) == (None, None, "theirs")
 
 
 def test_what_is_known_of_many_documents_is_one_question(case: SinkCase) -> None:
     """Of those that there are; a store that does not exist yet knows none."""
+    if case.name == "warc":  # an archive is no store to look pages up in
+        return
     reader = case.reader.from_settings(case.settings)
     assert reader.known(["a"], ["status"]) == {}
     at = "2026-01-02T03:04:05.678+00:00"
@@ -320,11 +314,10 @@ def test_of_two_who_exchange_a_field_one_succeeds(case: SinkCase) -> None:
     assert reader.exchange("recrawl", {"b": ("one", "three"), "a": ("one", "three")}) == {"a"}
     known = reader.known(["a", "b", "c"], ["recrawl"])
     assert {url_id: document["recrawl"] for url_id, document in known.items()} == {"a": "three", "b": "two"}
-    document = reader.get("a")
-    assert document is not None
-    assert (document["status"], document["body"]) == (200, "b")
     reader.close()
     other.close()
+    document = read(case, "a")
+    assert (document["status"], document["body"]) == (200, "b")
 
 
 def test_the_document_of_a_page_that_is_gone_is_deleted(case: SinkCase) -> None:
