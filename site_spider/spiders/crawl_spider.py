@@ -233,7 +233,7 @@ class SeedSpider(Spider):
 
     async def _merged(self, result: Result, job: Job | None, anchor: str) -> Result:
         """The result as it is stored: with SITE_CANONICAL=merge under its canonical page."""
-        if self.page_texts is None or job is None or result.description is not None:
+        if self.page_texts is None or job is None:
             return result
         is_near = bool(in_scope(self._scope_of(job), anchor, [result.canonical or ""]))
         merged = await self.page_texts.merged(result, job, self._stored_urls, is_in_scope=is_near)
@@ -379,14 +379,17 @@ class SeedSpider(Spider):
     async def failure_result(self, failure: Failure) -> Result:
         """The result of a page whose errback does not give it."""
         request: Request = failure.request  # type: ignore[attr-defined]
-        result = self._result(request, job_of(request))
+        job = job_of(request)
+        result = self._result(request, job)
         assert failure.value is not None
         described = describe_exception(failure.value, request) + describe_retries(request.meta)
+        if self.page_texts is not None and job is not None:
+            self.page_texts.forget(job)
         refused = getattr(failure, "response", None)  # a spider middleware of somebody's did not want it
         response = getattr(failure.value, "response", refused)  # an HttpError carries one
         if isinstance(response, Response):
             await self._turn(response)
-            await self._describe(result, response, job_of(request))
+            await self._describe(result, response, job)
         if not isinstance(failure.value, HttpError):
             result.description = described
         return result

@@ -49,6 +49,7 @@ class _KnownPage(NamedTuple):
     canonical: str | None
     urls: list[str]  # of the pages merged into it
     job: Job  # says whether its document went to the sinks, and well
+    own: set[str]  # ids of its URLs
 
 
 class PageTexts:
@@ -136,7 +137,8 @@ class PageTexts:
         which was fetched well here before. A seed has a document under its own `url_id` always. `stored`
         knows `additional_urls`, from which those of earlier processes are taken.
         """
-        if not self._may_merge(result):
+        if result.description is not None or not self._may_merge(result):
+            self.forget(job)
             return None
         own, points_to = _ids(result, job)
         known = self._pages.get(points_to) if points_to else None
@@ -171,10 +173,17 @@ class PageTexts:
     def _may_merge(self, result: Result) -> bool:
         return self._merges and result.method == "GET" and 200 <= (result.status or 0) < 300
 
+    def forget(self, job: Job) -> None:
+        """Of a page that is fetched again: nothing is merged into what it was."""
+        known = self._pages.get(job.url_id)
+        for one in () if known is None else known.own:
+            if self._pages.get(one) is known:
+                del self._pages[one]
+
     def _remember(self, result: Result, own: set[str], points_to: str | None, job: Job) -> None:
         earlier = next((known for one in own if (known := self._pages.get(one)) is not None), None)
         urls = [] if earlier is None else earlier.urls
-        known = _KnownPage(result.url_id, result.url, result.text_hash, result.robots_meta, points_to, urls, job)
+        known = _KnownPage(result.url_id, result.url, result.text_hash, result.robots_meta, points_to, urls, job, own)
         for one in own:
             self._pages[one] = known
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 from scrapy import Request
+from scrapy.crawler import Crawler
+from scrapy.exceptions import DownloadTimeoutError
 from scrapy.http import Response
 
 from site_spider.adapters.local.results import LocalResults
@@ -16,9 +18,10 @@ from site_spider.contracts.sink import Exchange
 from site_spider.errors import ConfigError, SinkUnavailable
 from site_spider.ledger.completion import job_of
 from site_spider.results.document import PAGE_FIELDS
+from site_spider.service import config as parts
 from site_spider.sources import extractor
 from site_spider.spiders.page_text import PageTexts
-from tests.in_process.engine import ANSWERS, Crawled, crawl, page, settings_for
+from tests.in_process.engine import ANSWERS, Crawled, crawl, lag, page, produce, settings_for
 from tests.in_process.extraction import in_a_thread
 from tests.tasks.test_control import declare
 
@@ -242,6 +245,36 @@ def test_nothing_is_merged_into_a_document_that_cannot_be_read(tmp_path: Path, m
     serve("/b", CANONICAL)
     found = by_path(run(tmp_path, seed("/a"), SITE_CANONICAL="merge", CONCURRENT_REQUESTS=1))
     assert found["/b"]["page_notes"] == "canonical not merged: its stored document could not be read"
+
+
+@pytest.mark.parametrize("answer", [404, DownloadTimeoutError("too slow")], ids=repr)
+def test_nothing_is_merged_into_a_page_that_has_failed_since(tmp_path: Path, answer: Any) -> None:
+    """In the same process."""
+    later = [seed("/a"), seed("/hub")]
+    serve("/a", CANONICAL)
+    serve("/b", CANONICAL)
+    serve("/hub", "<a href=/b></a>")
+    settings = settings_for(tmp_path)
+
+    def fail(request: Request) -> Response:
+        if isinstance(answer, Exception):
+            raise answer
+        return page(request, "", status=answer)
+
+    def until(_crawler: Crawler) -> bool:
+        log = parts.seed_log(settings)
+        if lag(log, settings["SITE_SEED_TOPIC"], settings["SITE_CONSUMER_GROUP"]):
+            return False
+        if later:
+            ANSWERS["/a"] = fail
+            produce(log, settings["SITE_SEED_TOPIC"], [later.pop(0)])
+            return False
+        return True
+
+    with in_a_thread():
+        found = by_path(crawl(tmp_path, [seed("/a")], until=until, SITE_TEXT="plain", SITE_CANONICAL="merge"))
+    assert found["/a"]["description"] is not None
+    assert found["/b"]["text"] == WORDS.strip()
 
 
 def test_seeds_loops_and_what_is_not_there_stay_documents_of_their_own(tmp_path: Path) -> None:
