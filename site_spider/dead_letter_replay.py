@@ -31,6 +31,7 @@ from site_spider.contracts.seed_log import (
 )
 from site_spider.errors import LogUnavailable, SinkRejected, TopicMissing
 from site_spider.ledger.metadata import Ahead, Run, decode, encode
+from site_spider.seed.seed import FIRST_WRITTEN
 from site_spider.seed.tiers import CrawlTopics
 from site_spider.tasks.orders import PutBackTasks
 from site_spider.text import cut, shown
@@ -409,7 +410,10 @@ class Replay(Listener):
                 self._skip(message, "it holds the beginning of its message only; the whole is where it came from")
             else:
                 task_id = None if tasks is None else tasks.before(origin, message.value)
-                under_way.append((message, task_id, producer.send(origin, message.key, message.value)))
+                # what its first attempt stored is not taken for an earlier version of its page
+                first = headers.get(FIRST_WRITTEN, headers.get("origin_timestamp"))
+                moved = () if first is None else ((FIRST_WRITTEN, first),)
+                under_way.append((message, task_id, producer.send(origin, message.key, message.value, moved)))
         for message, task_id, future in under_way:
             try:
                 place = future.result()

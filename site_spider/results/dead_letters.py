@@ -16,6 +16,7 @@ from site_spider.errors import SinkRejected
 from site_spider.ledger.completion import Completion, Job
 from site_spider.ledger.ledger import Outcome, SeedInFlight
 from site_spider.outage import Outage
+from site_spider.seed.seed import FIRST_WRITTEN, first_written_ms
 from site_spider.text import escaped
 
 logger = logging.getLogger(__name__)
@@ -110,6 +111,7 @@ def _headers(message: Message, reason: str) -> list[tuple[str, bytes]]:
         "origin_partition": str(origin.number),
         "origin_offset": str(message.offset),
         "origin_timestamp": str(message.timestamp_ms),
+        FIRST_WRITTEN: str(first_written_ms(message)),
         "failed_at": runtime.now(UTC).isoformat(timespec="milliseconds"),
     }
     return [(name, value.encode("utf-8", "backslashreplace")) for name, value in values.items()]

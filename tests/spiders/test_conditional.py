@@ -14,9 +14,12 @@ from scrapy import Request
 from scrapy.exceptions import DownloadTimeoutError
 from scrapy.http import Response
 
+from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.adapters.local.results import RESULTS, LocalResults, LocalStore
-from site_spider.contracts.sink import Record
+from site_spider.contracts.sink import Answer, Record, Verdict
+from site_spider.dead_letter_replay import Replay
 from site_spider.errors import SinkUnavailable
+from site_spider.seed.tiers import CrawlTopics
 from site_spider.spiders import conditional
 from site_spider.spiders.conditional import StoredPages
 from tests.in_process.engine import ANSWERS, Crawled, crawl, page
@@ -338,6 +341,30 @@ def test_a_page_that_has_changed_counts_as_done(tmp_path: Path) -> None:
     site = Site()
     site.body = '<a href="/page">'
     assert count(run(tmp_path)) == 1
+
+
+def test_a_dead_letter_that_is_put_back_is_no_later_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its first attempt has written the new document; what was refused then is written now."""
+    site, below = Site(etag=None), f"{HOST}/below"
+    site.body = "old"
+    run(tmp_path)
+    site.body = '<a href="/below">'
+    put = LocalStore._put
+
+    def refusing(store: LocalStore, connection: Any, record: Record, now: Any) -> Verdict:
+        is_refused = record.document.get("url") == below
+        return Verdict(Answer.REJECTED, "wrong mapping") if is_refused else put(store, connection, record, now)
+
+    with monkeypatch.context() as context:
+        context.setattr(LocalStore, "_put", refusing)
+        (letter,) = run(tmp_path).dead_letters
+    topics = CrawlTopics.beside({"SITE_SEED_TOPIC": "seeds"})
+    replay = Replay(LocalSeedLog(tmp_path), letter.partition.topic, print, topics)
+    replay.run()
+    again = crawl(tmp_path, [])
+    assert replay.replayed == 1
+    assert of_url(again, below)["status"] == 200
+    assert (of_page(again)["unchanged"], of_page(again)["changed_at"] is None) == (False, False)
 
 
 # --- the next check ---
