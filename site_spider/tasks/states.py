@@ -105,8 +105,16 @@ class TaskState:
         return self._claim(max(self.claim, declaration.wanted(budget, self._claimed_by_others, begun)))
 
     def give_back(self) -> None:
-        """Nothing of it is here: others may have what was claimed."""
-        self._claim(min(self.claim, self.counts["begun"]))
+        """Nothing of it is here: others may have what was claimed.
+
+        But when all of the budget is claimed, only what is beyond it: others have parked their seeds by then,
+        all of which would come back for these few pages, again and again.
+        """
+        budget, others, begun = self.task.max_pages, self._claimed_by_others, self.counts["begun"]
+        if budget is None or self._claimed + others < budget:
+            self._claim(min(self.claim, begun))
+        else:
+            self._claim(min(self.claim, declaration.lowered(budget, others, self.claim, begun)))
 
     def _claim(self, pages: int) -> bool:
         is_other = pages != self.claim

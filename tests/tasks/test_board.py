@@ -253,6 +253,33 @@ class Process:
         return False
 
 
+def test_pages_are_given_back_until_all_of_a_budget_is_claimed() -> None:
+    """Else the seeds that others have parked come back for them, more than can begin, without end."""
+    task = Task(task_id="t", max_pages=100)
+    topic = [Message(TOPIC, 0, b"t", task.value())]
+    one, two = (Process(name, task, topic) for name in ("one", "two"))
+
+    def talk() -> None:
+        for each in (one, two, one, two):
+            each.tell()
+            each.hear(len(topic))
+
+    one.work()
+    talk()
+    one.state.give_back()
+    talk()
+    assert two.board.used("t").claimed == 0
+    one.work()
+    talk()
+    for _ in range(200):
+        two.work()
+        talk()
+    one.state.give_back()
+    talk()
+    assert two.board.used("t").claimed == 100
+    assert two.board.phase("t").reason == "page_budget"
+
+
 @pytest.mark.parametrize("number", range(30))
 def test_no_more_pages_begin_than_the_budget_says(number: int) -> None:
     """And all of them begin in the end, unless a process died with what it had claimed."""
