@@ -249,7 +249,7 @@ def _meta(request: Request, job: Job, *, is_link: bool) -> dict[str, Any]:
     seed = job.seed
     said: dict[str, Any] = {
         "task_id": seed.task_id,
-        **{name: seed.directives.get(name) for name in ("if_changed", "follow_unchanged")},
+        "if_changed": seed.directives.get("if_changed"),
         **{key: request.meta[key] for key in DIRECTIVES & request.meta.keys()},
         "NotExtract": seed.not_extract or request.meta.get(meta_keys.LEAF) or None,
         SOURCE: source_name(seed),

@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 from enum import Enum, auto
 from typing import Any, NamedTuple, Self
 
-from site_spider import options, runtime
+from site_spider import options
 from site_spider.options import SettingsView
 
 LONGEST_SECONDS = 3_000_000_000  # a century, with which times can be reckoned
@@ -214,17 +214,10 @@ def is_checked_since(known: Document, written_ms: int) -> bool:
     return checked is not None and 0 < written_ms <= checked.timestamp() * 1000
 
 
-def has_own_check(rules: CheckRules, known: Document, written_ms: int) -> bool:
-    """Whether a seed of the page itself is on its way, or found it unchanged after that time.
-
-    A check of a page for a link to it leaves `next_at` as it was.
-    """
-    claim = CheckClaim.read(known)
-    if claim is not None and claim.state == _PRODUCED:
-        return runtime.now(UTC) < claim.at + timedelta(seconds=rules.most_s)
-    checked, next_at, interval = _checked(known), _time(known, "next_at"), _whole(known.get("interval_s"))
-    is_own = checked and next_at and abs(next_at - checked - timedelta(seconds=interval)) < _NEAR
-    return bool(is_own and known.get("unchanged")) and is_checked_since(known, written_ms)
+def has_changed_since(known: Document, written_ms: int) -> bool:
+    """Whether the version that is stored was found then or later."""
+    changed = _time(known, "changed_at")
+    return changed is not None and 0 < written_ms <= changed.timestamp() * 1000
 
 
 def _is_well(status: object) -> bool:

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Self
 
 from scrapy import Request, signals
 from scrapy.crawler import Crawler
-from scrapy.exceptions import IgnoreRequest, NotConfigured
+from scrapy.exceptions import NotConfigured
 from scrapy.http import Response
 
 from site_spider import meta_keys
@@ -46,8 +46,8 @@ LOOK_UP_SECONDS = 2.0  # then a page is fetched without conditions
 _AWAY_SECONDS = 10.0  # for which a store that did not answer is not asked
 _MOST_AT_ONCE = 200
 _FACTS = (
-    *recheck.FACTS, recheck.CLAIM, "method", "final_url", "etag", "last_modified", "body_hash", "changed_at",
-    "unchanged", "robots_meta",
+    *recheck.FACTS, "method", "final_url", "etag", "last_modified", "body_hash", "changed_at",
+    "unchanged", "robots_meta", "description",
 )  # fmt: skip
 _HEADERS = {"etag": "If-None-Match", "last_modified": "If-Modified-Since"}
 
@@ -61,7 +61,7 @@ class StoredPages:
         self, reader: ResultReader, names: Fields, start: Callable[..., object], facts: Sequence[str] = _FACTS
     ) -> None:
         self._reader = reader
-        self._names = {name: names.get(name, name) for name in facts if not names or name in {*names, recheck.CLAIM}}
+        self._names = {name: names.get(name, name) for name in facts if not names or name in names}
         self._start = start
         self._asked: dict[str, asyncio.Future[Known | None]] = {}
         self._is_asking = False
@@ -121,10 +121,6 @@ class StoredPages:
             logger.warning("Stored documents are not looked up for a while: %s", reason)
 
 
-class HasOwnCheck(IgnoreRequest):
-    """The page of a link is checked by a seed of its own."""
-
-
 class Checked(NamedTuple):
     """What came of comparing an answer with the stored document; an empty time is now, None not known."""
 
@@ -182,19 +178,17 @@ class ConditionalFetch:
         return known
 
     async def _look_up_link(self, request: Request, job: Job) -> None:
-        """Raises HasOwnCheck where nothing is to be fetched: what is new is followed."""
-        if job.seed.directives.get("follow_unchanged"):
-            request.meta["follow_unchanged"] = True
-        await self._add_conditions(request, job)
-        known = request.meta[meta_keys.KNOWN_PAGE]
-        if known and recheck.has_own_check(self._rules, known, first_written_ms(job.entry.message)):
-            request.errback = self._crawler.spider.failed  # type: ignore[union-attr]
-            raise HasOwnCheck
+        """Without conditions: links of a page that has changed are followed, and so are theirs.
+
+        Also where a check of its own is on its way: that follows no links of what is unchanged, and a seed
+        whose process died may count on this one for them.
+        """
+        await self._look_up(request, job)
+        request.meta["follow_unchanged"] = True
 
     async def _add_conditions(self, request: Request, job: Job) -> None:
         known = await self._look_up(request, job)
-        own = {} if job.is_link else {**_own_conditions(job), **request.meta}
-        said = known or own  # which are not about what is stored
+        said = known or {**_own_conditions(job), **request.meta}  # a seed's own are not about what is stored
         if known and (not _is_usable(known, request) or known.get("final_url", request.url) != request.url):
             said = {}  # what is stored is a failure, which would stay, or another page's answer
         if (known is None and self._pages is not None) or (known and self._was_dropped(known)):
@@ -238,7 +232,7 @@ class ConditionalFetch:
         job = job_of(request)
         if job is not None and job.is_link and (same is not False or not 200 <= (status or 0) < 300):
             return None  # left to its own check
-        is_repeat = job is not None and recheck.is_checked_since(known, first_written_ms(job.entry.message))
+        is_repeat = job is not None and recheck.is_checked_since(known, _written_ms(job))
         return recheck.check_of(self._rules, known, status, is_same=same, is_repeat=is_repeat)
 
     def _was_dropped(self, known: Known) -> bool:
@@ -320,12 +314,22 @@ def _compared_job(request: Request) -> Job | None:
 def _is_usable(known: Known, request: Request) -> bool:
     """Whether it is a good answer to the same question: HEAD stores no body."""
     status, is_same_method = known.get("status"), known.get("method", request.method) == request.method
-    return isinstance(status, int) and 200 <= status < 300 and "body_hash" in known and is_same_method
+    is_well = isinstance(status, int) and 200 <= status < 300 and known.get("description") is None
+    return is_well and "body_hash" in known and is_same_method
 
 
 def _is_earlier_attempt(known: Known, job: Job) -> bool:
-    """Whether it was written after the seed had been produced, and says that the page has changed."""
-    return not known.get("unchanged") and recheck.is_checked_since(known, first_written_ms(job.entry.message))
+    """Whether the version that is stored was, or may have been, found after the seed had been produced.
+
+    Who found it may have died before its links were followed; a later check says only that it is the same.
+    """
+    written_ms = _written_ms(job)
+    is_new = not known.get("unchanged") and recheck.is_checked_since(known, written_ms)
+    return is_new or recheck.has_changed_since(known, written_ms)
+
+
+def _written_ms(job: Job) -> int:
+    return first_written_ms(job.entry.message)
 
 
 def _has_same_head(response: Response, known: Known) -> bool | None:

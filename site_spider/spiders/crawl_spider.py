@@ -52,7 +52,7 @@ from site_spider.sources.extraction import NEXT_PAGE, Extracted, FoundLink
 from site_spider.sources.extractor import Extractor, PageBody
 from site_spider.sources.library import SourceFolder
 from site_spider.sources.model import Source
-from site_spider.spiders.conditional import HasOwnCheck, StoredPages, describe_check, describe_next_check
+from site_spider.spiders.conditional import StoredPages, describe_check, describe_next_check
 from site_spider.spiders.known_items import KnownItems
 from site_spider.spiders.page_text import PageTexts
 from site_spider.spiders.sitemaps import (
@@ -364,11 +364,10 @@ class SeedSpider(Spider):
 
     @gives_page_result
     async def failed(self, failure: Failure) -> Any:
-        """The errback: a failure result, but of a robots.txt or a link that nobody wants as a page."""
+        """The errback: a failure result, but of a robots.txt that nobody wants as a page."""
         request: Request = failure.request  # type: ignore[attr-defined]
         job = job_of(request)
-        is_robots_alone = is_robots(listed_in(request, job)) and not self.sitemaps.keeps_robots
-        if job is not None and (is_robots_alone or isinstance(failure.value, HasOwnCheck)):
+        if job is not None and is_robots(listed_in(request, job)) and not self.sitemaps.keeps_robots:
             job.page = Job.NO_DOCUMENT
             return []
         result = await self.failure_result(failure)

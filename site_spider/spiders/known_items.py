@@ -40,7 +40,7 @@ class KnownItems:
     @classmethod
     def of(cls, crawler: Crawler) -> Self:
         """Raises ConfigError when nothing can be read back."""
-        names, facts = result_fields(crawler.settings), ("status", "fetched_at")
+        names, facts = result_fields(crawler.settings), ("status", "fetched_at", "description")
         items = StoredPages.for_crawler(crawler, {}, (PAGE,), of_items=True)
         return cls(items, StoredPages.for_crawler(crawler, names, facts))
 
@@ -77,6 +77,6 @@ def _is_before(document: Mapping[str, Any], moment_ms: int) -> bool:
     """Whether an item, or a page that was fetched well, was written then."""
     with suppress(KeyError, TypeError, ValueError):
         page = document.get(PAGE) or document
-        is_well = page is not document or 200 <= document["status"] < 300
+        is_well = page is not document or (200 <= document["status"] < 300 and document.get("description") is None)
         return is_well and datetime.fromisoformat(page["fetched_at"]).timestamp() * 1000 < moment_ms
     return False

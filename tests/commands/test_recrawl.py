@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scrapy import Request
 from scrapy.http import Response
 
 from site_spider import runtime
@@ -476,26 +475,6 @@ def test_a_page_whose_seed_is_a_dead_letter_is_not_produced_again(project: Proje
     assert recrawl(project) == "produced 1, refused 0\n"
     assert len(crawl(project.data, [], SITE_SOURCES_DIR=str(sources)).dead_letters) == 1
     assert recrawl(project) == "produced 0, refused 0\n"
-
-
-def test_a_page_that_is_checked_itself_is_not_fetched_for_the_list_that_names_it_as_well(project: Project) -> None:
-    """Whichever comes first, and though the dupefilter in memory knows neither after a restart."""
-    asked: list[str] = []
-    pages = [f"http://host.test/{number}" for number in range(20)]
-
-    def answer(request: Request) -> Response:
-        asked.append(request.url)
-        return html(request, text if request.url.endswith("list") else "same")
-
-    ANSWERS.update(dict.fromkeys([f"/{number}" for number in range(20)] + ["/list", "/new"], answer))
-    text = "".join(f'<a href="{url}">' for url in pages)
-    crawl(project.data, [{"url": "http://host.test/list"}])
-    asked.clear()
-    text += '<a href="/new">'
-    assert recrawl(project) == "produced 21, refused 0\n"
-    again = crawl(project.data, [])
-    assert sorted(asked) == sorted([*pages, "http://host.test/list", "http://host.test/new"])
-    assert sum(document["unchanged"] for document in again.documents.values()) == 20
 
 
 def test_pages_go_to_another_tier_by_choice(project: Project) -> None:

@@ -11,18 +11,21 @@ from typing import Any
 
 import pytest
 from scrapy import Request
+from scrapy.crawler import Crawler
 from scrapy.exceptions import DownloadTimeoutError
 from scrapy.http import Response
 
+from site_spider import SeedSpider
 from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.adapters.local.results import RESULTS, LocalResults, LocalStore
 from site_spider.contracts.sink import Answer, Record, Verdict
 from site_spider.dead_letter_replay import Replay
 from site_spider.errors import SinkUnavailable
 from site_spider.seed.tiers import CrawlTopics
+from site_spider.service import config as parts
 from site_spider.spiders import conditional
 from site_spider.spiders.conditional import StoredPages
-from tests.in_process.engine import ANSWERS, Crawled, crawl, page
+from tests.in_process.engine import ANSWERS, Crawled, crawl, page, produce, settings_for
 
 HOST = "http://a.test"
 ETAG = 'W/"1"'
@@ -337,6 +340,45 @@ def test_a_page_that_is_the_same_does_not_count_as_done(tmp_path: Path, other: d
     assert f"{HOST}/below" in {one["url"] for one in again.documents.values()}
 
 
+def test_a_failure_with_status_200_is_no_version_of_a_page(tmp_path: Path) -> None:
+    class Broken(SeedSpider):
+        name = "broken"
+
+        async def parse(self, response: Response) -> Any:
+            raise ValueError("a bug")
+
+    site = Site(etag=None)
+    assert of_page(crawl(tmp_path, [seed(if_changed=True)], Broken))["status"] == 200
+    mended = run(tmp_path)
+    assert (of_page(mended)["description"], of_page(mended)["unchanged"]) == (None, False)
+    assert f"{HOST}/below" in {one["url"] for one in mended.documents.values()}
+    assert site.asked
+
+
+def test_a_check_between_a_death_and_the_repeat_does_not_hide_a_change(tmp_path: Path) -> None:
+    """The second seed says that the page is what the first one found; the links of that one are lost else."""
+    site = Site(etag=None)
+    site.body = "old"
+    run(tmp_path)
+    site.body = '<a href="/new">'
+    later, settings = [seed(if_changed=True)], settings_for(tmp_path)
+
+    async def hang(request: Request) -> Response:
+        await asyncio.Event().wait()
+        return page(request)
+
+    def until(_crawler: Crawler) -> bool:
+        (document,) = LocalResults(tmp_path).search(limit=None)
+        if later and document["body"] == site.body:
+            produce(parts.seed_log(settings), settings["SITE_SEED_TOPIC"], [later.pop()])
+        return not later and document["unchanged"]
+
+    ANSWERS["/new"] = hang
+    crawl(tmp_path, [seed(if_changed=True)], until=until, SITE_STOP_GRACE_SECONDS=0.1, SITE_SINK_FLUSH_SECONDS=0.02)
+    ANSWERS["/new"] = page
+    assert f"{HOST}/new" in {one["url"] for one in crawl(tmp_path, []).documents.values()}
+
+
 def test_a_page_that_has_changed_counts_as_done(tmp_path: Path) -> None:
     site = Site()
     site.body = '<a href="/page">'
@@ -434,10 +476,8 @@ def test_a_page_that_is_gone_is_deleted_by_choice(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_spilled", [False, True])
-@pytest.mark.parametrize("is_followed", [False, True])
-def test_a_page_that_a_check_leads_to_is_checked_as_well(tmp_path: Path, is_spilled: bool, is_followed: bool) -> None:
+def test_a_page_that_a_check_leads_to_is_compared_and_its_links_are_followed(tmp_path: Path, is_spilled: bool) -> None:
     """Whichever of its own check and the link comes first: the document says when it changed, once a round."""
-    check = seed(if_changed=True, follow_unchanged=is_followed)
     spill = {"SITE_LINKS_TO": "kafka" if is_spilled else "memory"}
     linked, same = f"{HOST}/linked", f"{HOST}/same"
     ANSWERS["/same"] = lambda request: page(request, '<a href="/deep">')
@@ -445,13 +485,13 @@ def test_a_page_that_a_check_leads_to_is_checked_as_well(tmp_path: Path, is_spil
         body = f'{version}<a href="/linked"><a href="/same">'
         ANSWERS["/page"] = lambda request, body=body: page(request, body)
         ANSWERS["/linked"] = lambda request, version=version: page(request, version)
-        before = run(tmp_path, check, **spill)
+        before = run(tmp_path, **spill)
     found = {document["url"]: document for document in before.documents.values()}
     assert (found[linked]["unchanged"], found[linked]["body"]) == (False, "b")
     assert found[linked]["changed_at"] == found[linked]["checked_at"]
     assert found[same]["unchanged"] is True
     assert found[same]["changed_at"] < found[same]["checked_at"]
-    assert found[f"{HOST}/deep"]["unchanged"] is is_followed  # else it was not asked for again
+    assert found[f"{HOST}/deep"]["unchanged"] is True
     own = run(tmp_path, {"url": linked, "if_changed": True})
     assert of_url(own, linked)["unchanged"] is True
     assert of_url(own, linked)["changed_at"] == found[linked]["changed_at"]
