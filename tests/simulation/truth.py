@@ -131,7 +131,12 @@ class Truth:
 
         As its records below `upto` say.
         """
-        mine = [places for url, places in self.places.items() if self._task_of_page(url) == task_id]
+        mine = [
+            # a copy that a dead process had not told of may come later: decision 0025
+            places[:1] if self.world.deaths and self._is_answered(url) else places
+            for url, places in self.places.items()
+            if self._task_of_page(url) == task_id
+        ]
         closed = next((highs for at, highs in reversed(self.closed[task_id].items()) if at < upto), {})
         for partition, offset in chain.from_iterable(mine):
             is_later = task_id in self.cancelled and offset >= closed.get(partition, 0)
