@@ -449,19 +449,16 @@ class Replay(Listener):
     # --- Listener: called from within poll and close, when all that was polled before is durable ----------
 
     def assigned(self, positions: Mapping[Partition, Position | None]) -> None:
-        """As in Listener."""
         self._before.update({partition: PutBack.of(position) for partition, position in positions.items()})
         self._done.update({partition: self._before[partition] for partition in positions})
 
     def revoked(self, partitions: Sequence[Partition]) -> Mapping[Partition, Position]:
-        """As in Listener."""
         changed = self._changed.intersection(partitions)
         positions = {partition: self._done[partition].position() for partition in changed}
         self.lost(partitions)
         return positions
 
     def lost(self, partitions: Sequence[Partition]) -> None:
-        """As in Listener."""
         for partition in partitions:
             self._done.pop(partition, None)
         self._changed.difference_update(partitions)

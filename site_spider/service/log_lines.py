@@ -9,6 +9,7 @@ import logging
 import os
 import socket
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final, Self
 
 from scrapy import Spider
@@ -71,7 +72,7 @@ def shorten_start(settings: BaseSettings) -> None:
     number = level if isinstance(level, int) else logging.getLevelNamesMapping().get(str(level).upper(), 0)
     if number > logging.DEBUG:
         for name, beginning in _AT_START.items():
-            logging.getLogger(name).addFilter(_OfStart(beginning))
+            logging.getLogger(name).addFilter(partial(_is_wanted, beginning))
 
 
 class RateLine(LogStats):
@@ -120,15 +121,9 @@ class RateLine(LogStats):
         logger.info("Crawled %d pages (at %d pages/min), scraped %d items (at %d items/min), lag %s", *numbers, lag)
 
 
-class _OfStart(logging.Filter):
-    """Drops INFO records that begin so."""
-
-    def __init__(self, beginning: str) -> None:
-        super().__init__()
-        self._beginning = beginning
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        return record.levelno != logging.INFO or not str(record.msg).startswith(self._beginning)
+def _is_wanted(beginning: str, record: logging.LogRecord) -> bool:
+    """Whether it is no INFO record that begins so."""
+    return record.levelno != logging.INFO or not str(record.msg).startswith(beginning)
 
 
 def _with_slot(form: str, slot: str) -> str:

@@ -23,7 +23,7 @@ from scrapy.settings import BaseSettings
 from site_spider import options, runtime, webhook
 from site_spider.engine.background import Background
 from site_spider.errors import ConfigError, SeedError
-from site_spider.observe.snapshot import number, stats_of
+from site_spider.observe.snapshot import number, rss_bytes, stats_of
 from site_spider.page.url import check_url
 from site_spider.service.config import guard_of
 from site_spider.service.wiring import Parts
@@ -217,9 +217,7 @@ class Notifier:
             self._sending.cancel()
 
 
-def build_notifier(
-    send: Send | None, parts: Parts, settings: BaseSettings, background: Background, rss_bytes: Callable[[], int | None]
-) -> Notifier | None:
+def build_notifier(send: Send | None, parts: Parts, settings: BaseSettings, background: Background) -> Notifier | None:
     """None where nobody is to be told."""
     if send is None:
         return None

@@ -32,7 +32,6 @@ from site_spider.engine.scrapy_parts import takes_seeds
 from site_spider.errors import EXIT_SOFTWARE, ConfigError, LogUnavailable
 from site_spider.frontier.scheduler import SeedScheduler
 from site_spider.observe.metrics.exporter import Exporter, serve_metrics
-from site_spider.observe.snapshot import rss_bytes
 from site_spider.outage import Outage, until_there
 from site_spider.resources import form
 from site_spider.service import config as plugins
@@ -284,7 +283,7 @@ class SeedService:
         parts.tasks.start()
         parts.intake.start()
         settings = self._crawler.settings
-        self._notifier = build_notifier(self._send, parts, settings, background, rss_bytes)
+        self._notifier = build_notifier(self._send, parts, settings, background)
         looks = (
             *(() if self._notifier is None else (self._notifier.look,)),
             partial(self._close_if_idle, parts.idle()),

@@ -8,7 +8,6 @@ was not committed is repeated.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 import os
@@ -22,6 +21,7 @@ from typing import Any, Final
 from scrapy.crawler import CrawlerProcessBase
 
 from site_spider import runtime
+from site_spider.observe.metrics.readings import Pulse
 
 logger = logging.getLogger(__name__)
 
@@ -161,21 +161,16 @@ class Watchdog:
         self._limit_seconds = limit_seconds
         self._bite = bite
         self._look_at_stop = look_at_stop
-        self._beat_at = runtime.monotonic()
         self._interval_seconds = min(1.0, limit_seconds / 4)
-        self._loop = asyncio.get_running_loop()
+        self._pulse = Pulse()
+        self._pulse.start()
         self._done = runtime.Event()
         self._watched = runtime.get_ident()
-        self._beat()
         runtime.Thread(target=self._watch, name="site-watchdog", daemon=True).start()
 
     def stop(self) -> None:
         self._done.set()
-
-    def _beat(self) -> None:
-        self._beat_at = runtime.monotonic()
-        if not self._done.is_set():
-            self._loop.call_later(self._interval_seconds, self._beat)
+        self._pulse.stop()
 
     def _show(self) -> None:
         sys.stderr.write(
@@ -190,7 +185,7 @@ class Watchdog:
         while True:
             runtime.sleep(self._interval_seconds)
             self._look_at_stop()
-            if not self._done.is_set() and runtime.monotonic() - self._beat_at > self._limit_seconds:
+            if not self._done.is_set() and self._pulse.silent_seconds() > self._limit_seconds:
                 try:
                     self._show()
                 finally:  # nobody may read stderr any more
