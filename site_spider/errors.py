@@ -73,15 +73,11 @@ class TopicMissing(SiteSpiderError):
     exit_code = EXIT_UNAVAILABLE
 
 
-class SinkError(SiteSpiderError):
-    """A sink could not take results."""
-
-
-class SinkUnavailable(SinkError):
+class SinkUnavailable(SiteSpiderError):
     """The sink is away or overloaded: keep the batch and try again."""
 
     exit_code = EXIT_UNAVAILABLE
 
 
-class SinkRejected(SinkError):
+class SinkRejected(SiteSpiderError):
     """The server refuses this one record for its own sake: it becomes a dead letter."""

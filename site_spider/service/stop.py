@@ -92,13 +92,10 @@ class Stop:
         """End the process when its time is up; called on the watchdog's thread."""
         deadline = self._deadline
         if self.owns_process and deadline is not None and runtime.monotonic() > deadline + _SPARE_SECONDS:
-            self._time_is_up()
-
-    def _time_is_up(self) -> None:
-        try:
-            sys.stderr.write("The stop took longer than SITE_STOP_GRACE_SECONDS; unfinished seeds are repeated\n")
-        finally:  # nobody may read stderr any more
-            self.exit_now(self._exit_code())
+            try:
+                sys.stderr.write("The stop took longer than SITE_STOP_GRACE_SECONDS; unfinished seeds are repeated\n")
+            finally:  # nobody may read stderr any more
+                self.exit_now(self._exit_code())
 
     def exit_now(self, code: int) -> None:
         """Leave without waiting for anything: threads, buffers and connections are left as they are."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from email.utils import parsedate_to_datetime
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain, islice
 from typing import Any, NamedTuple
 
@@ -54,12 +54,8 @@ def processed(field: ItemField, values: Iterable[Any], base: LinkBase, note: Cal
     return list(_each(_TYPES[field.type], found, note))
 
 
-def usable(values: Iterable[Any], note: Callable[[str], None]) -> list[Any]:
+def _finite(note: Callable[[str], None], value: Any) -> Any:
     """Without numbers that JSON does not have; inside of lists and objects null stands for them."""
-    return list(_each(lambda value: _finite(value, note), values, note))
-
-
-def _finite(value: Any, note: Callable[[str], None]) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         raise BadValue(f"{value} is no number that can be used")
     if not isinstance(value, dict | list):
@@ -453,7 +449,7 @@ def _values(wanted: ItemField, page: SourcePage, context: Any, note: Callable[[s
         values = [_source_text(page, context)]
     is_single = not wanted.is_list and not any(step.name == "join" for step in wanted.then)
     most = 1 if is_single else MAX_VALUES
-    values = usable(values if wanted.regex is not None else values[:most], note)
+    values = [*_each(partial(_finite, note), values if wanted.regex is not None else values[:most], note)]
     if wanted.regex is not None:
         values = [match for value in values for match in found_in(wanted.regex, text_of(value), most)]
     return processed(wanted, values[:most], page.base, note)

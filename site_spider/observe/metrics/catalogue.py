@@ -119,11 +119,6 @@ def one(*path: str) -> Read:
     return computed(lambda document: number_at(document, *path))
 
 
-def nothing(_document: Document) -> Reading:
-    """Of metrics that are read in another way."""
-    return iter(())
-
-
 def own(*path: str) -> Read:
     """A number of the measurements."""
     return one(OWN, *path)
@@ -283,7 +278,7 @@ def _gauge(name: str, meaning: str, read: Read, *labels: str) -> Metric:
 
 
 def _histogram(name: str, meaning: str, bounds: tuple[float, ...], *labels: str) -> Metric:
-    return Metric("histogram", name, meaning, nothing, labels, bounds=bounds)
+    return Metric("histogram", name, meaning, lambda _: iter(()), labels, bounds=bounds)
 
 
 METRICS: Final = (
