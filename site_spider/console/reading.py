@@ -7,16 +7,15 @@ a time is refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from datetime import UTC, datetime
 from functools import cache, partial
 from itertools import islice
 from math import inf, isfinite
 from typing import Any, TypeVar
 
 from site_spider.observe.frontier_socket import OddSnapshot
-from site_spider.observe.metrics.catalogue import OUTCOMES, at
+from site_spider.observe.metrics.catalogue import OUTCOMES, at, mappings, moment
 from site_spider.page.url import host_of
 
 OTHER_TASKS = "(other tasks)"
@@ -44,10 +43,6 @@ S = TypeVar("S")
 
 def _mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
-
-
-def _objects(value: object, most: int) -> Iterator[Mapping[str, Any]]:
-    return islice(map(_mapping, value), most) if isinstance(value, list) else iter(())
 
 
 def _text(value: object, longest: int = _LONGEST_NAME) -> str:
@@ -88,17 +83,6 @@ def _seconds(value: object) -> Seconds:
     return {_text(name): _number(spent) for name, spent in islice(_mapping(value).items(), _MOST_NAMES)}
 
 
-def _moment(value: object) -> float | None:
-    """A Unix time, of ISO 8601."""
-    try:
-        found = datetime.fromisoformat(value) if isinstance(value, str) else None
-    except ValueError:
-        return None
-    if found is None or not 1970 < found.year < 9000:
-        return None
-    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
-
-
 def _outcomes(value: object) -> Counts:
     return {OUTCOMES.get(name, name): n for name, n in _counts(value).items() if name not in _NO_OUTCOMES}
 
@@ -124,7 +108,7 @@ def _read(kind: Callable[..., S], document: Mapping[str, Any], **more: Any) -> S
 
 
 def _all(kind: Callable[..., S], most: int) -> Callable[[Any], tuple[S, ...]]:
-    return lambda value: tuple(_read(kind, each) for each in _objects(value, most))
+    return lambda value: tuple(_read(kind, each) for each in islice(mappings(value), most))
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,14 +131,14 @@ class SinkState:
     backlog: int = said(_count)
     backlog_bytes: int = said(_count)
     limit_bytes: int = said(_count, "backlog_limit_bytes")
-    last_accept_at: float | None = said(_moment)
+    last_accept_at: float | None = said(moment)
 
 
 @dataclass(frozen=True, slots=True)
 class FailureState:
     """One page that failed."""
 
-    at: float = said(lambda value: _moment(value) or 0.0)
+    at: float = said(lambda value: moment(value) or 0.0)
     url: str = said(_long)
     host: str = said(lambda value: host_of(_long(value)), "url")
     task_id: str = said(_text)
@@ -174,8 +158,7 @@ class TaskFigures:
 
 
 def _tasks(value: object) -> tuple[TaskFigures, ...]:
-    found, others = _mapping(value), _mapping(_mapping(value).get("others"))
-    largest = _objects(found.get("largest"), _MOST_TASKS)
+    others, largest = _mapping(at(value, "others")), islice(mappings(value, "largest"), _MOST_TASKS)
     tasks = [_read(TaskFigures, each, task_id=_text(each.get("task_id")) or NO_TASK) for each in largest]
     if _count(others.get("tasks")):
         tasks.append(_read(TaskFigures, others, task_id=OTHER_TASKS))
@@ -234,12 +217,12 @@ def state_of(
     document: Mapping[str, Any], interval_seconds: float = _USUAL_INTERVAL_SECONDS, now: float = inf
 ) -> ProcessState:
     """The state that a snapshot tells of, which was taken up to now. Raises OddSnapshot."""
-    at = _moment(document.get("at"))
+    at = moment(document, "at")
     if not _text(document.get("process")) or at is None:
         raise OddSnapshot("a snapshot has no fields process and at")
     if at > now + _MOST_AHEAD_SECONDS:
         raise OddSnapshot("its field at is no time up to now")
-    started_at = _moment(document.get("started_at")) or at
+    started_at = moment(document, "started_at") or at
     interval_seconds = _number(document.get("interval_seconds")) or interval_seconds
     return _read(ProcessState, document, at=at, started_at=started_at, interval_seconds=interval_seconds)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from heapq import nlargest
 from itertools import accumulate, islice
 from math import isfinite
@@ -66,12 +66,15 @@ def mappings(document: object, *path: str) -> Iterator[Mapping[str, Any]]:
 
 
 def moment(document: object, *path: str) -> float | None:
-    """A moment in ISO 8601 as Unix time."""
+    """A moment in ISO 8601, of UTC where it says no zone, as Unix time."""
     value = at(document, *path)
     try:
-        return datetime.fromisoformat(value).timestamp() if isinstance(value, str) else None
-    except (ValueError, OverflowError):
+        found = datetime.fromisoformat(value) if isinstance(value, str) else None
+    except ValueError:
         return None
+    if found is None or not 1970 < found.year < 9000:
+        return None
+    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
 
 
 def label(value: object) -> str:
