@@ -230,8 +230,7 @@ def _refuse_unknown(args: list[str], most: int) -> None:
 class Trial(ScrapyCommand):
     """As Scrapy's, without touching the crawl."""
 
-    # Scrapy makes a command of every subclass that it finds in the module it was defined in.
-    __module__ = "site_spider.commands"
+    __module__ = "site_spider.commands"  # as above
 
     def process_options(self, args: list[str], opts: argparse.Namespace) -> None:
         escape_logs_and_tracebacks()

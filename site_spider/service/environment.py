@@ -257,7 +257,8 @@ def custom_settings_of_file(path: Path) -> dict[str, Any] | None:
         [value] = [
             node.value
             for node in nodes
-            if isinstance(node, ast.AnnAssign | ast.Assign) and _NAME in map(_name, _targets(node))
+            if isinstance(node, ast.AnnAssign | ast.Assign)
+            if any(ast.unparse(target).rpartition(".")[2] == _NAME for target in _targets(node))
         ]
         found = None if value is None else ast.literal_eval(value)
     except (OSError, SyntaxError, ValueError, TypeError, RecursionError):
@@ -267,10 +268,6 @@ def custom_settings_of_file(path: Path) -> dict[str, Any] | None:
 
 def _targets(node: ast.AnnAssign | ast.Assign) -> list[ast.expr]:
     return [node.target] if isinstance(node, ast.AnnAssign) else node.targets
-
-
-def _name(target: ast.expr) -> str:
-    return target.id if isinstance(target, ast.Name) else target.attr if isinstance(target, ast.Attribute) else ""
 
 
 def apply_custom_settings(settings: BaseSettings, custom: Mapping[str, Any]) -> None:

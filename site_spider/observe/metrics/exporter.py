@@ -210,21 +210,14 @@ class Exporter:
     def _metrics(self, accept: str) -> Reply:
         form = form_for(accept)
         with self._lock:
-            body = self._text(form)
-        if body is None:
+            made_at, body = self._texts.get(form, (-inf, b""))
+            is_old = runtime.monotonic() - made_at >= _FRESH_SECONDS
+            if is_old and (document := self._snapshot()) is not None:
+                body = exposition([document], form)
+                self._texts[form] = runtime.monotonic(), body
+        if not body:
             return Reply(HTTPStatus.SERVICE_UNAVAILABLE, b"the crawl is not open yet\n")
         return Reply(HTTPStatus.OK, body, form.content_type)
-
-    def _text(self, form: Form) -> bytes | None:
-        made_at, text = self._texts.get(form, (float("-inf"), b""))
-        if runtime.monotonic() - made_at < _FRESH_SECONDS:
-            return text
-        document = self._snapshot()
-        if document is None:
-            return None
-        text = exposition([document], form)
-        self._texts[form] = runtime.monotonic(), text
-        return text
 
     def _snapshot(self) -> Snapshot | None:
         """The present one; the last one, with how long the loop is silent, when there is no present one."""
