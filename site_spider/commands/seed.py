@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, NoReturn
@@ -233,15 +232,12 @@ class Command(SiteCommand):
         _say(f"{said}; {'; '.join(others)} (scrapy seed --spider NAME)." if others else f"{said}.")
 
 
-@contextlib.contextmanager
-def _opened(name: str) -> Iterator[BinaryIO]:
+def _opened(name: str) -> AbstractContextManager[BinaryIO]:
     if name != "-":
-        with Path(name).open("rb") as stream:
-            yield stream
-        return
+        return Path(name).open("rb")
     if sys.stdin.isatty():
         print("Reading seeds, a URL or a JSON object a line; Ctrl-D ends.", file=sys.stderr)
-    yield sys.stdin.buffer
+    return nullcontext(sys.stdin.buffer)
 
 
 def _bar(stream: BinaryIO) -> tqdm[NoReturn]:

@@ -33,8 +33,6 @@ _USUAL_INTERVAL_SECONDS = 10.0
 _NO_OUTCOMES = ("consumed", "completed", "in_flight", "handed_back", "deleted_unread")
 _MOST_AHEAD_SECONDS = 86_400.0  # clocks may be wrong, but not so
 
-Counts = Mapping[str, int]
-Seconds = Mapping[str, float]
 S = TypeVar("S")
 
 
@@ -52,8 +50,7 @@ def _text(value: object, longest: int = _LONGEST_NAME) -> str:
     return value[:longest].encode("utf-8", "backslashreplace").decode()
 
 
-def _long(value: object) -> str:
-    return _text(value, _LONGEST_TEXT)
+_long = partial(_text, longest=_LONGEST_TEXT)
 
 
 def _names(value: object) -> tuple[str, ...]:
@@ -75,15 +72,14 @@ def _count(value: object) -> int:
     return min(max(value, 0), _LARGEST) if type(value) is int else 0
 
 
-def _counts(value: object) -> Counts:
-    return {_text(name): _count(count) for name, count in islice(_mapping(value).items(), _MOST_NAMES)}
+def _by_name(read: Callable[[object], S]) -> Callable[[object], dict[str, S]]:
+    return lambda value: {_text(name): read(one) for name, one in islice(_mapping(value).items(), _MOST_NAMES)}
 
 
-def _seconds(value: object) -> Seconds:
-    return {_text(name): _number(spent) for name, spent in islice(_mapping(value).items(), _MOST_NAMES)}
+_counts, _seconds = _by_name(_count), _by_name(_number)
 
 
-def _outcomes(value: object) -> Counts:
+def _outcomes(value: object) -> dict[str, int]:
     return {OUTCOMES.get(name, name): n for name, n in _counts(value).items() if name not in _NO_OUTCOMES}
 
 
@@ -243,6 +239,6 @@ def tasks(states: Iterable[ProcessState]) -> list[TaskFigures]:
     return sorted(sums.values(), key=lambda task: (-sum(task.outcomes.values()), -task.pages, task.task_id))
 
 
-def _add(sums: dict[str, int], counts: Counts) -> None:
+def _add(sums: dict[str, int], counts: Mapping[str, int]) -> None:
     for name, count in counts.items():
         sums[name] = sums.get(name, 0) + count

@@ -140,9 +140,7 @@ class SeedProducer:
         self._log = config.seed_log(known)
         self._log.check(_CHECK_SECONDS)
         self._producer = self._log.producer()
-        self._task: TaskProducer | None = None
-        if task_id is not None:
-            self._task = TaskProducer(self._log, self._producer, topics, task_id)
+        self._task = None if task_id is None else TaskProducer(self._log, self._producer, topics, task_id)
         topic = topic or topics.seeds
         gates = gates_of(known, self._log, topic, self._task, max_lag, max_task_lag, lambda _line: None)
         self._stream = SeedStream(self._producer, topic, self._task, gates)

@@ -332,14 +332,14 @@ class GroupWatch:
         return lag_of(self._log, self._topics, self._group)
 
     def _ask(self) -> None:
+        found: dict[str, Any] = {}
         try:
-            self._found = self._asked()
+            found = self._asked()
         except SiteSpiderError as error:
             logger.debug("Nothing is known of the group: %s", error)
-            self._found = {}
         except Exception:  # metrics never end a crawl
             logger.exception("The group could not be asked about")
-            self._found = {}
+        self._found = found
 
     def _asked(self) -> dict[str, Any]:
         found: dict[str, Any] = {"lag_seeds": {}, "lag_age_seconds": {}}
