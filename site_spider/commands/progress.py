@@ -261,13 +261,7 @@ _CHECK_SECONDS = 10.0
 _MEASURE_SECONDS = 1.0
 _TASK_SECONDS = 5.0  # between two looks: the topics are read anew
 _NOT_DECLARED = "not declared"
-_COLUMNS = (
-    Column("PARTITION"),
-    Column("DONE", right=True),
-    Column("IN FLIGHT", right=True),
-    Column("LAG", right=True),
-    Column("END", right=True),
-)
+_COLUMNS = (Column("PARTITION"), *(Column(title, right=True) for title in ("DONE", "IN FLIGHT", "LAG", "END")))
 
 
 class Command(SiteCommand):

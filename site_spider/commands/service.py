@@ -18,7 +18,7 @@ from site_spider.commands.site_command import SiteCommand
 from site_spider.errors import ConfigError
 from site_spider.seed.tiers import Tiers
 from site_spider.service import supervisor
-from site_spider.service.check import check_crawl, examine, origins
+from site_spider.service.check import ESSENTIAL, check_crawl, examine, origins
 
 _SETTINGS = (Column("SETTING"), Column("VALUE", shrinks=True), Column("FROM"))
 _FINDINGS = (Column("OK"), Column("WHAT"), Column("STATE"))
@@ -95,7 +95,7 @@ class Command(SiteCommand):
             spider = self.spider_class.name
             print_json({"spider": spider, "settings": settings, "checks": checks, "exit_code": code})
         else:
-            shown = [one for one in known if one.is_essential or not one.is_default]
+            shown = [one for one in known if one.name in ESSENTIAL or not one.is_default]
             print_table(_SETTINGS, [[one.name, _cell(one.value), one.source] for one in shown])
             show(f"{len(known) - len(shown)} other settings have their defaults (--format json shows them)")
             print()

@@ -253,7 +253,7 @@ class Handlers:
             await self._watch.run()
         finally:
             await runner.cleanup()
-            await self._watch.close()
+            await asyncio.to_thread(self._watch.tasks.close)
 
     # --- pages ---------------------------------------------------------------------------------------
 

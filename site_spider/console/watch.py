@@ -369,9 +369,6 @@ class FleetWatch:
         for name, look, _ in self._looks:
             await self._guarded(name, look)
 
-    async def close(self) -> None:
-        await asyncio.to_thread(self.tasks.close)
-
     @property
     def _is_watched(self) -> bool:
         return runtime.monotonic() - self._looked_at < _ATTENTION_SECONDS

@@ -25,7 +25,7 @@ from site_spider.service.environment import ENVIRONMENT_PRIORITY
 from site_spider.service.notices import sender
 from site_spider.sources.url_rules import UrlRulesFile
 
-_ESSENTIAL: Final = (
+ESSENTIAL: Final = (  # what people want to see though nobody has changed it
     *("SITE_KAFKA_BROKERS", "SITE_SEED_TOPIC", "SITE_SEED_TOPICS", "SITE_CONSUMER_GROUP", "SITE_SINKS"),
     *("SITE_DATA_DIR", "CONCURRENT_REQUESTS"),
 )
@@ -41,11 +41,6 @@ class SettingSource(NamedTuple):
     value: Any
     source: str
     is_default: bool
-
-    @property
-    def is_essential(self) -> bool:
-        """Whether people want to see it though nobody has changed it."""
-        return self.name in _ESSENTIAL
 
 
 class Finding(NamedTuple):
@@ -115,7 +110,7 @@ def origins(
     for name in sorted(settings):
         priority, value = settings.getpriority(name) or 0, settings[name]
         is_component = isinstance(value, BaseSettings)
-        is_wanted = name.startswith("SITE_") or name in _ESSENTIAL or priority > usual
+        is_wanted = name.startswith("SITE_") or name in ESSENTIAL or priority > usual
         if is_component or name in _OF_COMMANDS or not is_wanted or (is_other and name == "ADDONS"):
             continue
         shown = masked(name, value)
