@@ -45,25 +45,11 @@ FILES = frozenset(f"{name}_FILE" for name in SECRETS)
 _MOST_BYTES = 1_000_000
 
 
-def take(settings: BaseSettings, environ: Mapping[str, str], priority: int) -> None:
-    """Set what stands in the files; a file that cannot be used is left to `check`."""
+def _files(settings: BaseSettings, environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Of the settings that are given so, the names and the paths."""
     for name in SECRETS:
-        if path := _path(settings, environ, name):
-            with suppress(ConfigError):
-                settings.set(name, _content(name, path), priority=priority)
-
-
-def check(settings: BaseSettings, environ: Mapping[str, str]) -> None:
-    """Raise ConfigError for a file that cannot be used, and for a setting that is given twice."""
-    for name in SECRETS:
-        if path := _path(settings, environ, name):
-            _content(name, path)
-            if environ.get(name):
-                raise ConfigError(f"{name} and {name}_FILE are both in the environment; keep one of them.")
-
-
-def _path(settings: BaseSettings, environ: Mapping[str, str], name: str) -> str:
-    return str(settings.get(f"{name}_FILE") or environ.get(f"{name}_FILE") or "").strip()
+        if path := str(settings.get(f"{name}_FILE") or environ.get(f"{name}_FILE") or "").strip():
+            yield name, path
 
 
 def _content(name: str, path: str) -> str:
@@ -94,7 +80,9 @@ def apply_environment(settings: BaseSettings, environ: Mapping[str, str] = os.en
         value = _unquoted(environ[name])
         if value or isinstance(settings[name], str):
             settings.set(name, value, priority=ENVIRONMENT_PRIORITY)
-    take(settings, environ, ENVIRONMENT_PRIORITY)
+    for name, path in _files(settings, environ):
+        with suppress(ConfigError):  # `check_names` says so
+            settings.set(name, _content(name, path), priority=ENVIRONMENT_PRIORITY)
 
 
 def _unquoted(value: str) -> str:
@@ -128,7 +116,10 @@ def check_names(settings: BaseSettings, environ: Mapping[str, str] = os.environ)
 
     Also for a value of another type than the default's, and for a file with a secret that cannot be read.
     """
-    check(settings, environ)
+    for name, path in _files(settings, environ):
+        _content(name, path)
+        if environ.get(name):
+            raise ConfigError(f"{name} and {name}_FILE are both in the environment; keep one of them.")
     given = {name for name in environ if not name.startswith(_OF_SERVERS)} | set(settings)
     unknown = {name for name in given if name.startswith(_PREFIX)} - _with_defaults() - FILES
     if unknown:

@@ -131,8 +131,7 @@ class SeedProducer:
         max_task_lag: int | None = None,
         closes_task: bool = False,
     ) -> None:
-        _check(task_id, {"closes_task": closes_task or None, "max_task_lag": max_task_lag})
-        _check_limits({"max_lag": max_lag, "max_task_lag": max_task_lag})
+        _check(task_id, closes_task=closes_task, max_lag=max_lag, max_task_lag=max_task_lag)
         known = _settings(settings)
         topics = CrawlTopics.beside(known, topic)
         self._task_id = task_id
@@ -193,18 +192,15 @@ class SeedProducer:
             self._log.close()
 
 
-def _check(task_id: str | None, given: Mapping[str, object]) -> None:
+def _check(task_id: str | None, *, closes_task: bool, max_lag: int | None, max_task_lag: int | None) -> None:
     try:
         identifier("task_id", task_id)
     except SeedError as error:
         raise ConfigError(error.reason) from None
-    for name, value in given.items():
+    for name, value in (("closes_task", closes_task or None), ("max_task_lag", max_task_lag)):
         if value is not None and not task_id:
             raise ConfigError(f"{name} is {value}, but task_id names no task. Name the task.")
-
-
-def _check_limits(limits: Mapping[str, int | None]) -> None:
-    for name, most in limits.items():
+    for name, most in (("max_lag", max_lag), ("max_task_lag", max_task_lag)):
         if most is not None and most < 1:
             raise ConfigError(f"{name} is {most}, but must be 1 or more. Leave it out for no limit.")
 
