@@ -23,7 +23,7 @@ from scrapy.settings import BaseSettings
 from site_spider import options, runtime, webhook
 from site_spider.engine.background import Background
 from site_spider.errors import ConfigError, SeedError
-from site_spider.observe.snapshot import number, rss_bytes, stats_of
+from site_spider.observe.snapshot import number, stats_of
 from site_spider.page.url import check_url
 from site_spider.service.config import guard_of
 from site_spider.service.wiring import Parts
@@ -31,7 +31,7 @@ from site_spider.service.wiring import Parts
 logger = logging.getLogger(__name__)
 
 URL: Final = "SITE_NOTIFY_URL"
-_NO_ITEMS: Final = "SITE_NOTIFY_NO_ITEMS_SECONDS"
+NO_ITEMS: Final = "SITE_NOTIFY_NO_ITEMS_SECONDS"
 _MAIL = "mailto:"
 _LOOK_SECONDS = 5.0
 _AWAY_SECONDS = _STANDS_SECONDS = 600.0
@@ -48,7 +48,7 @@ Send = Callable[[Mapping[str, Any]], str]  # blocks; returns why it was not sent
 def sender(settings: BaseSettings, keys: tuple[bytes, ...]) -> Send | None:
     """What sends a notice; None without SITE_NOTIFY_URL. Raises ConfigError."""
     url = options.text(settings, URL)
-    options.seconds(settings, _NO_ITEMS)
+    options.seconds(settings, NO_ITEMS)
     if not url:
         return None
     if url.startswith(_MAIL):
@@ -126,7 +126,7 @@ class Troubles:
         items = self._parts.watched.counted.pages.items, has_partitions
         most, seconds = self._no_items_seconds, self._lasts("items", items, now)
         if has_partitions and seconds >= most > 0:
-            yield "no items", f"no item was written for {_NO_ITEMS}={most:g}"
+            yield "no items", f"no item was written for {NO_ITEMS}={most:g}"
 
     def _memory(self) -> Iterator[tuple[str, str]]:
         limit, used = self._parts.config.memory_soft_bytes, self._rss_bytes() or 0
@@ -215,11 +215,3 @@ class Notifier:
     def close(self) -> None:
         if self._sending is not None:
             self._sending.cancel()
-
-
-def build_notifier(send: Send | None, parts: Parts, settings: BaseSettings, background: Background) -> Notifier | None:
-    """None where nobody is to be told."""
-    if send is None:
-        return None
-    troubles = Troubles(parts, options.seconds(settings, _NO_ITEMS), rss_bytes)
-    return Notifier(troubles.now, send, parts.watched.identity.document(), background)

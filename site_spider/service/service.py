@@ -32,13 +32,14 @@ from site_spider.engine.scrapy_parts import takes_seeds
 from site_spider.errors import EXIT_SOFTWARE, ConfigError, LogUnavailable
 from site_spider.frontier.scheduler import SeedScheduler
 from site_spider.observe.metrics.exporter import Exporter, serve_metrics
+from site_spider.observe.snapshot import rss_bytes
 from site_spider.outage import Outage, until_there
 from site_spider.resources import form
 from site_spider.service import config as plugins
 from site_spider.service.check import check_rights
 from site_spider.service.config import ServiceSettings, spill_keys
 from site_spider.service.log_lines import is_first_process, processes_of
-from site_spider.service.notices import Notifier, build_notifier, sender
+from site_spider.service.notices import NO_ITEMS, Notifier, Troubles, sender
 from site_spider.service.stop import IDLE, IdleClose, Stop, Watchdog, tell_supervisor
 from site_spider.service.wiring import Ending, Parts, Stores
 from site_spider.sources.library import SourceFolder
@@ -283,7 +284,10 @@ class SeedService:
         parts.tasks.start()
         parts.intake.start()
         settings = self._crawler.settings
-        self._notifier = build_notifier(self._send, parts, settings, background)
+        if self._send is not None:
+            troubles = Troubles(parts, options.seconds(settings, NO_ITEMS), rss_bytes)
+            document = parts.watched.identity.document()
+            self._notifier = Notifier(troubles.now, self._send, document, background)
         looks = (
             *(() if self._notifier is None else (self._notifier.look,)),
             partial(self._close_if_idle, parts.idle()),

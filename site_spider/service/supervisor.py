@@ -444,7 +444,9 @@ def main(arguments: Sequence[str]) -> int:
         none = f"no {options.name} runs here with this project, spider, group and topic"
         print(f"{options.name}: {none}: name those it was started with", file=sys.stderr)
         return FAILED
-    wait_for_signals()
+    # `Supervisor` asks for the signals. Those that this process was told to ignore stay ignored.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     plan = Supervision(**{one.name: getattr(options, one.name) for one in fields(Supervision)})
     if trouble := control.claim():
         print(f"{options.name}: {trouble}", file=sys.stderr, flush=True)
@@ -452,12 +454,6 @@ def main(arguments: Sequence[str]) -> int:
         return Supervisor(plan, control.wanted).run()
     finally:
         control.release()
-
-
-def wait_for_signals() -> None:
-    """Block them: `Supervisor` asks for them. Those that this process was told to ignore stay ignored."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
 
 
 def _parser() -> argparse.ArgumentParser:
