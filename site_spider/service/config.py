@@ -50,7 +50,9 @@ class ServiceSettings:
         self.host_ownership = options.boolean(settings, "SITE_HOST_OWNERSHIP")
         # pages are compared within their task
         self.by_task = options.choice(settings, "SITE_DUPEFILTER_SCOPE", ("task", "group")) == "task"
-        self.batch = _batch(settings)
+        size_bytes = options.integer(settings, "SITE_SINK_BATCH_BYTES", minimum=1)
+        age_seconds = options.seconds(settings, "SITE_SINK_FLUSH_SECONDS")
+        self.batch = BatchLimits(size_bytes, age_seconds=age_seconds, idle_age_seconds=age_seconds / _IDLE_SHARE)
         self.backlog_bytes = options.integer(settings, "SITE_SINK_BACKLOG_BYTES", minimum=1)
         self.bodies_bytes = options.integer(settings, "SITE_BODIES_MAX_BYTES", minimum=1)
         self.memory_soft_bytes = options.integer(settings, "SITE_MEMORY_SOFT_BYTES")  # 0: no limit
@@ -71,15 +73,6 @@ def check_ends_are_told(settings: SettingsView) -> None:
         raise ConfigError(
             f"The end of tasks is not told with {EXACTLY_ONCE}, so a task cannot be closed. See docs/tasks.md."
         )
-
-
-def _batch(settings: SettingsView) -> BatchLimits:
-    age_seconds = options.seconds(settings, "SITE_SINK_FLUSH_SECONDS")
-    return BatchLimits(
-        size_bytes=options.integer(settings, "SITE_SINK_BATCH_BYTES", minimum=1),
-        age_seconds=age_seconds,
-        idle_age_seconds=age_seconds / _IDLE_SHARE,
-    )
 
 
 def spill_keys(settings: SettingsView) -> tuple[bytes, ...]:

@@ -77,17 +77,14 @@ def apply_environment(settings: BaseSettings, environ: Mapping[str, str] = os.en
     An empty variable sets a text setting to nothing and leaves any other as it is.
     """
     for name in set(settings) & set(environ):
-        value = _unquoted(environ[name])
+        value = environ[name]
+        if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"":
+            value = value[1:-1]
         if value or isinstance(settings[name], str):
             settings.set(name, value, priority=ENVIRONMENT_PRIORITY)
     for name, path in _files(settings, environ):
         with suppress(ConfigError):  # `check_names` says so
             settings.set(name, _content(name, path), priority=ENVIRONMENT_PRIORITY)
-
-
-def _unquoted(value: str) -> str:
-    is_quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "'\""
-    return value[1:-1] if is_quoted else value
 
 
 # --- Refuses settings that nobody reads: a mistyped name would be without effect, silently ---------------

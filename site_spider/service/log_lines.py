@@ -46,7 +46,9 @@ def own_log_lines(settings: BaseSettings, environ: Mapping[str, str] = os.enviro
         settings.set("LOG_FILE", file.replace(_PLACE, slot), priority="cmdline")
     if processes_of(environ) > 1:
         scrapy_parts.begin_lines_with(f"[{slot}] ")
-        settings.set("LOG_FORMAT", _with_slot(str(settings.get("LOG_FORMAT")), slot), priority="cmdline")
+        form = str(settings.get("LOG_FORMAT"))  # it may make a JSON object of each line
+        own = f'{{"slot": {slot}, {form[1:]}' if form.startswith("{") else f"[{slot}] {form}"
+        settings.set("LOG_FORMAT", own, priority="cmdline")
 
 
 def processes_of(environ: Mapping[str, str] = os.environ) -> int:
@@ -124,8 +126,3 @@ class RateLine(LogStats):
 def _is_wanted(beginning: str, record: logging.LogRecord) -> bool:
     """Whether it is no INFO record that begins so."""
     return record.levelno != logging.INFO or not str(record.msg).startswith(beginning)
-
-
-def _with_slot(form: str, slot: str) -> str:
-    """Also of a format that makes a JSON object of each line."""
-    return f'{{"slot": {slot}, {form[1:]}' if form.startswith("{") else f"[{slot}] {form}"

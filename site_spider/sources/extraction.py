@@ -381,7 +381,9 @@ def extract(source: Source, page: SourcePage, *, wants_links: bool = True) -> Ex
     for rule in source.items:
         if rule.urls and not any_matches(rule.urls, page.url):
             continue
-        for context in _contexts(rule, page, notes):
+        each = rule.each
+        contexts = [None] if each is None else _selected(each, page, None, notes.of("each"))[: MAX_ITEMS + 1]
+        for context in contexts:
             item = _item(rule, page, context, notes, lost)
             chars -= 0 if item is None else len(json.dumps(item, ensure_ascii=False))
             if chars < 0 or len(result.items) >= MAX_ITEMS:
@@ -417,12 +419,6 @@ class _Notes:
         return [
             said if times == 1 else f"{said} ({times} times)" for said, times in self._counts.most_common(_MAX_NOTES)
         ]
-
-
-def _contexts(rule: ItemRule, page: SourcePage, notes: _Notes) -> list[Any]:
-    if rule.each is None:
-        return [None]
-    return _selected(rule.each, page, None, notes.of("each"))[: MAX_ITEMS + 1]
 
 
 def _item(rule: ItemRule, page: SourcePage, context: Any, notes: _Notes, lost: _Notes) -> dict[str, Any] | None:

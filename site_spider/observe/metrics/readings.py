@@ -94,6 +94,7 @@ class Measurements:
     def _document(self) -> dict[str, Any]:
         watched, said = self._watched, self._environ
         processes = said.get("CRAWL_SPIDER_PROCESSES", "")
+        proxies = watched.crawler.get_extension(ProxyService)
         seen = self._dupefilter.seen if isinstance(self._dupefilter, SeenDupeFilter) else None
         return {
             "slot": said.get("CRAWL_SPIDER_SLOT", "1"),
@@ -118,7 +119,7 @@ class Measurements:
             "log_messages": self.log.document(),
             "restarts": restarts_by_code(said.get("CRAWL_SPIDER_RESTARTS", "")),
             "process": _process(),
-            "proxy_requests": self._proxy_requests(),
+            "proxy_requests": {} if proxies is None else dict(proxies.outcomes),
             "dns_lookups": dict(LOOKUPS.outcomes),
             **self._counted_by_scrapy(),
         }
@@ -146,10 +147,6 @@ class Measurements:
             "redirects": {fate: number(stats, REDIRECTS_COUNTED + fate) for fate in _REDIRECTS},
             "robots_fetches": {"answered": answered, "unanswered": max(0, asked - answered)},
         }
-
-    def _proxy_requests(self) -> dict[str, int]:
-        proxies = self._watched.crawler.get_extension(ProxyService)
-        return {} if proxies is None else dict(proxies.outcomes)
 
 
 def histogram_document(measured: Histogram) -> dict[str, Any]:
