@@ -18,7 +18,6 @@ from site_spider.service import config as parts
 __name__ = "site_spider.commands.dead-letters"  # Scrapy names the command after it
 
 _SHOWN_CHARACTERS = 60  # of a value in the table
-_CHECK_SECONDS = 10.0
 _COLUMNS = (
     Column("ORIGIN"),
     Column("FAILED_AT", optional=True),
@@ -69,7 +68,7 @@ class Command(SiteCommand):
         vars(opts).update((name, usual) for name, usual in self._of_list.items() if getattr(opts, name) is None)
         topic = topic_of(self.options, opts.topic)
         with closing(parts.seed_log(self.options)) as log:
-            log.check(_CHECK_SECONDS)
+            log.check(parts.CHECK_SECONDS)
             if opts.topic is not None:
                 self._check_topic(log, opts.topic, topic)
             if verb == "replay":

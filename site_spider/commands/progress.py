@@ -257,7 +257,6 @@ class Watch:
         self._complain(message)
 
 
-_CHECK_SECONDS = 10.0
 _MEASURE_SECONDS = 1.0
 _TASK_SECONDS = 5.0  # between two looks: the topics are read anew
 _NOT_DECLARED = "not declared"
@@ -303,11 +302,11 @@ class Command(SiteCommand):
                     check_crawl(self.options, self.spider_class)
                 Watch(look, self.complain, _voice(opts.format), owners=owners).run()
             else:
-                log.check(_CHECK_SECONDS)
+                log.check(parts.CHECK_SECONDS)
                 self._show_once(look, owners, opts.format)
 
     def _show_task(self, log: SeedLog, topic: str, group: str, opts: argparse.Namespace) -> None:
-        log.check(_CHECK_SECONDS)
+        log.check(parts.CHECK_SECONDS)
         topics = CrawlTopics.beside(self.options, topic)
         for look in count():
             report = task_report(TaskDesk(log, topics), group, opts.task_id)

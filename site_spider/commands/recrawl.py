@@ -45,7 +45,6 @@ from site_spider.text import for_log
 
 logger = logging.getLogger(__name__)
 
-_CHECK_SECONDS = 10.0
 _MOST_AT_ONCE = 200  # pages that are claimed with one question; the first is about one
 _QUICK_SECONDS, _SLOW_SECONDS = 2.0, LEASE_SECONDS / 8  # of claiming: more at once next time, or fewer
 _LOOK_SECONDS = 1.0  # between looks at pages that another run has claimed
@@ -329,7 +328,7 @@ class Command(SiteCommand):
         return RecrawlPlan(calendar, names, topic, *filters, waits=opts.every is None and not opts.dry_run)
 
     def _round(self, plan: RecrawlPlan, reader: ResultReader, log: SeedLog, topics: CrawlTopics) -> None:
-        log.check(_CHECK_SECONDS)
+        log.check(parts.CHECK_SECONDS)
         with tqdm(desc="pages", unit="", disable=None, file=sys.stderr, leave=False) as bar:
             round_ = Recrawl(plan, reader, log, topics, _complain, bar.update)
             try:

@@ -128,7 +128,6 @@ class Seeding(SeedStream):
         self._complain(number, reason)
 
 
-_CHECK_SECONDS = 10.0
 _LAST_CHANCE_SECONDS = 1.0  # for what is under way when the log is given up
 
 
@@ -179,7 +178,7 @@ class Command(SiteCommand):
             self.refuse("--max-lag task:N needs --task-id, which names the task")
         try:
             with _opened(name) as stream, closing(parts.seed_log(self.options)) as log:
-                log.check(_CHECK_SECONDS)
+                log.check(parts.CHECK_SECONDS)
                 self._produce(stream, log, opts)
         except OSError as error:
             self.complain(f"{name} cannot be read: {error.strerror or error}")

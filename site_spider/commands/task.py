@@ -32,7 +32,6 @@ from site_spider.tasks.orders import TaskDesk, TaskFacts, TaskOrders, TaskOvervi
 
 EXIT_STOPPED = 3  # cancelled or expired
 EXIT_SPENT = 4  # its budget
-_CHECK_SECONDS = 10.0
 _SETTLE_SECONDS = 2.0  # without news, then the totals of a cancelled task are printed
 _LONGEST_SECONDS = 15.0
 _POLL_SECONDS = 0.2
@@ -142,7 +141,7 @@ class Command(SiteCommand):
                 self.refuse(error.reason)
         topics = CrawlTopics.beside(self.options)
         with closing(parts.seed_log(self.options)) as log:
-            log.check(_CHECK_SECONDS)
+            log.check(parts.CHECK_SECONDS)
             self.desk = TaskDesk(log, topics)
             verb.work(self)
 

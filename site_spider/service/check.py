@@ -30,7 +30,6 @@ ESSENTIAL: Final = (  # what people want to see though nobody has changed it
     *("SITE_DATA_DIR", "CONCURRENT_REQUESTS"),
 )
 _OF_COMMANDS: Final = frozenset({"LOG_LEVEL", "LOG_FILE", "LOG_FORMAT"})  # a command has its own
-_CHECK_SECONDS = 10.0
 _PART_SECONDS = 30.0
 
 
@@ -160,7 +159,7 @@ def examine(settings: Settings, spider: type[Spider]) -> Iterator[Finding]:
 
 def _of_kafka(log: SeedLog, config: ServiceSettings, settings: BaseSettings) -> Iterator[Finding]:
     try:
-        log.check(_CHECK_SECONDS)
+        log.check(plugins.CHECK_SECONDS)
         yield Finding("Kafka", f"{log.address} answers")
         needed = needed_rights(config, settings)
         for said in log.granted(needed):

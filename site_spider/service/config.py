@@ -28,6 +28,7 @@ KAFKA = "kafka"  # in SITE_STATS_TO: the topic of statistics, at more moments
 SEED_HEADERS = "headers"  # in SITE_SEED_META_KEYS: the seed's own, not a key of its meta
 _IDLE_SHARE = 5  # a sink with nothing to do gets its next batch so many times sooner
 _SHORTEST_KEY_BYTES = 16
+CHECK_SECONDS = 10.0  # for the seed log to answer a command
 
 
 class ServiceSettings:

@@ -28,7 +28,6 @@ from site_spider.text import refused
 
 MOST_UNDER_WAY = 5_000
 MOST_BYTES_UNDER_WAY = 32_000_000
-_CHECK_SECONDS = 10.0
 
 
 class SeedStream:
@@ -137,7 +136,7 @@ class SeedProducer:
         self._task_id = task_id
         self._closes = closes_task
         self._log = config.seed_log(known)
-        self._log.check(_CHECK_SECONDS)
+        self._log.check(config.CHECK_SECONDS)
         self._producer = self._log.producer()
         self._task = None if task_id is None else TaskProducer(self._log, self._producer, topics, task_id)
         topic = topic or topics.seeds
