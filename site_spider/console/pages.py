@@ -13,10 +13,11 @@ from typing import Any
 
 from site_spider.console import rules
 from site_spider.console.fleet import BYTES, DONE, PAGES, STEP_SECONDS, WINDOW_SECONDS, Life, View, Weight, summed
-from site_spider.console.reading import NO_TASK, OTHER_TASKS, HostState, ProcessState, SinkState, TaskFigures
+from site_spider.console.reading import OTHER_TASKS, HostState, ProcessState, SinkState, TaskFigures
 from site_spider.console.reading import tasks as tasks_of
 from site_spider.console.rules import causes, verdict
 from site_spider.dead_letter_replay import Letter, beginning
+from site_spider.observe.metrics.catalogue import NO_TASK
 from site_spider.observe.progress import Progress
 from site_spider.tasks.declaration import SETTABLE
 from site_spider.tasks.orders import TaskFacts

@@ -15,11 +15,10 @@ from math import inf, isfinite
 from typing import Any, TypeVar
 
 from site_spider.observe.frontier_socket import OddSnapshot
-from site_spider.observe.metrics.catalogue import OUTCOMES, at, mappings, moment
+from site_spider.observe.metrics.catalogue import NO_TASK, OUTCOMES, at, mappings, moment
 from site_spider.page.url import host_of
 
 OTHER_TASKS = "(other tasks)"
-NO_TASK = "(no task)"
 _MOST_NAMES = 200  # of a mapping
 _MOST_TASKS = 201
 _MOST_PARTITIONS = 1_000

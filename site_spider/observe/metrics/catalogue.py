@@ -90,7 +90,6 @@ OWN: Final = "measurements"  # of a document: what only metrics need
 MOST_SINKS: Final = 4
 _MOST_OLDEST: Final = 10
 _MOST_STATUSES: Final = 24
-_MOST_TOPICS: Final = MOST_TIERS
 _ALWAYS: Final = ("200", "403", "404", "429", "500", "503")  # so that an increase from 0 is seen
 _MOST_TASKS: Final = 50
 _MOST_LOG_MESSAGES: Final = 22
@@ -374,16 +373,16 @@ METRICS: Final = (
         (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)),
     _gauge("event_loop_silent_seconds", "Since the event loop turned last", own("loop_silent_seconds")),
     # the group
-    _gauge("group_lag_seeds", "Incomplete seeds", by_name(OWN, "group", "lag_seeds", most=_MOST_TOPICS), "topic"),
+    _gauge("group_lag_seeds", "Incomplete seeds", by_name(OWN, "group", "lag_seeds", most=MOST_TIERS), "topic"),
     _gauge("group_lag_age_seconds", "Age of the oldest incomplete seed",
-        by_name(OWN, "group", "lag_age_seconds", most=_MOST_TOPICS), "topic"),
+        by_name(OWN, "group", "lag_age_seconds", most=MOST_TIERS), "topic"),
     _gauge("group_members", "Members of the consumer group", own("group", "members")),
     _gauge("group_partitions_unowned", "Partitions that no member has",
-        by_name(OWN, "group", "partitions_unowned", most=_MOST_TOPICS), "topic"),
+        by_name(OWN, "group", "partitions_unowned", most=MOST_TIERS), "topic"),
     _gauge("topic_retention_seconds", "Age at which Kafka deletes messages",
-        by_name(OWN, "group", "retention_seconds", most=_MOST_TOPICS), "topic"),
+        by_name(OWN, "group", "retention_seconds", most=MOST_TIERS), "topic"),
     _gauge("dead_letters", "Messages in the dead-letter topic",
-        by_name(OWN, "group", "dead_letters", most=_MOST_TOPICS), "topic"),
+        by_name(OWN, "group", "dead_letters", most=MOST_TIERS), "topic"),
     # the host
     Metric("gauge", "processes_expected", "Processes that crawl_spider.sh has to run here",
         one("expected"), common=OF_A_HOST),
