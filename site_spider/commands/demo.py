@@ -94,18 +94,15 @@ def _article(name: str, articles: tuple[str, ...], number: int) -> DemoPage:
 
 
 def _special(name: str, path: str) -> DemoPage:
-    if path == "/moved":
-        return DemoPage(301, b"", location="/article/2")
-    if path == "/cafe":  # says its encoding in the header only
-        text = "<title>Café</title><p>Le café de la bibliothèque est ouvert.</p>"
-        return DemoPage(200, text.encode("latin-1"), "text/html; charset=iso-8859-1")
-    if path == "/photo.png":
-        return DemoPage(200, _PICTURE, "image/png")
-    if path == "/slow":
-        return _html(f"The tide comes in – {name}", "<p>It took its time.</p>", delay_seconds=SLOW_SECONDS)
-    if path == "/broken":
-        return _html("Internal error", "<p>The till is jammed.</p>", status=500)
-    return _html("Not found", "<p>There is no such page.</p>", status=404)
+    cafe = "<title>Café</title><p>Le café de la bibliothèque est ouvert.</p>"  # says its encoding in the header only
+    pages = {
+        "/moved": DemoPage(301, b"", location="/article/2"),
+        "/cafe": DemoPage(200, cafe.encode("latin-1"), "text/html; charset=iso-8859-1"),
+        "/photo.png": DemoPage(200, _PICTURE, "image/png"),
+        "/slow": _html(f"The tide comes in – {name}", "<p>It took its time.</p>", delay_seconds=SLOW_SECONDS),
+        "/broken": _html("Internal error", "<p>The till is jammed.</p>", status=500),
+    }
+    return pages.get(path) or _html("Not found", "<p>There is no such page.</p>", status=404)
 
 
 def _html(title: str, body: str, **more: Any) -> DemoPage:

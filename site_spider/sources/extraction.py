@@ -406,7 +406,6 @@ class _Notes:
         self._counts = Counter[str]()
 
     def add(self, said: str) -> None:
-        """One line of it."""
         if len(self._counts) < _MAX_KINDS:
             self._counts[sound(" ".join(said[: 2 * _LONGEST_NOTE].split()))[:_LONGEST_NOTE]] += 1
 

@@ -118,7 +118,6 @@ class _Worker:
         return Extracted(answer["items"], links, answer["notes"], answer["lost"])
 
     async def ask(self, head: dict[str, Any], body: bytes) -> dict[str, Any]:
-        """What the process answers to a frame."""
         self._writer.write(frame(head, body))
         self._writer.write(body)
         await self._writer.drain()
