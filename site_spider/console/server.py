@@ -162,7 +162,7 @@ logger = logging.getLogger(__name__)
 
 Document = Mapping[str, Any]
 
-_MOST_HOSTS = 1_000
+_HOSTS, _MOST_HOSTS = 100, 1_000  # that are asked for; on their page
 _LONGEST_QUERY = 300
 _LONGEST_URL = 8_000
 _LONGEST_ID = 1_000
@@ -213,7 +213,6 @@ class Handlers:
         app.add_routes(
             [
                 *(web.get(path, self._shows(document)) for path, document in _SHOWN.items()),
-                web.get("/hosts", self._shows(_hosts, _MOST_HOSTS)),
                 web.post("/tasks/order", self.order),
                 web.get("/failures", self.failures),
                 web.post("/failures/replay", self.replay),
@@ -257,10 +256,11 @@ class Handlers:
 
     # --- pages ---------------------------------------------------------------------------------------
 
-    def _shows(self, document: Callable[[View, web.Request], Document], hosts: int = 100) -> Handler:
+    def _shows(self, document: Callable[[View, web.Request], Document]) -> Handler:
         """What answers with a document of what is known."""
 
         async def answer(request: web.Request) -> web.Response:
+            hosts = _MOST_HOSTS if request.path == "/hosts" else _HOSTS
             return self._answer(request, document(self._look(hosts), request))
 
         return answer
@@ -294,7 +294,7 @@ class Handlers:
         living = self._watch.view().living
         return [state.name for state in living if partition is not None and partition in state.partitions]
 
-    def _look(self, hosts: int = 100) -> View:
+    def _look(self, hosts: int = _HOSTS) -> View:
         self._watch.attend(hosts)
         return self._watch.view()
 
@@ -409,14 +409,11 @@ def _query(request: web.Request, name: str) -> str:
     return request.query.get(name, "").strip()[:_LONGEST_QUERY]
 
 
-def _hosts(view: View, request: web.Request) -> Document:
-    return pages.hosts(view, _query(request, "wanted"), _query(request, "reason"))
-
-
 _SHOWN: Mapping[str, Callable[[View, web.Request], Document]] = {
     "/": lambda view, _: pages.overview(view),
     "/tasks": lambda view, request: pages.tasks(view, _query(request, "wanted")),
     "/task": lambda view, request: pages.task(view, request.query.get("id", "")[:_LONGEST_ID], _query(request, "said")),
     "/processes": lambda view, request: pages.processes(view, _query(request, "wanted")),
+    "/hosts": lambda view, request: pages.hosts(view, _query(request, "wanted"), _query(request, "reason")),
     "/sinks": lambda view, _: pages.sinks(view),
 }

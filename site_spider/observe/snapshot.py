@@ -58,7 +58,6 @@ from site_spider.tasks.board import BrokerClock
 
 # --- identity: who a process is, for everybody who looks at several --------------------------------------
 
-
 _NAMES: Final = ("spider", "group", "topic", "process", "slot", "host_name", "pid", "started_at", "version")
 
 
@@ -72,13 +71,9 @@ class Identity:
         self.host_name = socket.gethostname()
         self.pid = os.getpid()
         self.started_at = runtime.time()
+        self.process = f"{self.host_name}-{self.pid}-{int(self.started_at)}"  # no other has it, on any host at any time
         self.version = _version()
         self._member_name = member_name
-
-    @property
-    def process(self) -> str:
-        """A name of its own for this crawl, which no other has on any host at any time."""
-        return f"{self.host_name}-{self.pid}-{int(self.started_at)}"
 
     @property
     def slot(self) -> str:
