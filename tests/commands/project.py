@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 from scrapy.cmdline import execute
@@ -103,6 +104,11 @@ class Project:
         )
         output = (finished.stdout.decode(), finished.stderr.decode())
         return subprocess.CompletedProcess(finished.args, finished.returncode, *output)
+
+    def started(self, *arguments: str, **more: Any) -> subprocess.Popen[Any]:
+        """As `process`, while it runs; variables of the environment are in capitals, and the rest is for Popen."""
+        variables = {name: more.pop(name) for name in list(more) if name.isupper()}
+        return subprocess.Popen([*SCRAPY, *arguments], cwd=ROOT, env=environment(self.data, **variables), **more)
 
     def within(self, *arguments: str, stdin: str | bytes = b"", **variables: str) -> subprocess.CompletedProcess[str]:
         """As `scrapy`, always in this process."""

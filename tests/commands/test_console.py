@@ -11,25 +11,24 @@ import subprocess
 import urllib.request
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import urlencode
 
 import pytest
 
-from tests.commands.project import ROOT, SCRAPY, Project, environment
+from tests.commands.project import Project
 
 TOKEN = "0123456789abcdef0123"
 
 
+def of_its_own(folder: Path) -> dict[str, str]:
+    return {"XDG_RUNTIME_DIR": str(folder), "TMPDIR": str(folder)}
+
+
 def started(project: Project, folder: Path, *arguments: str, **variables: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [*SCRAPY, "console", "--port", "0", *arguments],
-        cwd=ROOT,
-        env=environment(project.data, XDG_RUNTIME_DIR=str(folder), TMPDIR=str(folder), **variables),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return project.started("console", "--port", "0", *arguments, **of_its_own(folder), **variables, **pipes)
 
 
 @pytest.mark.parametrize(("number", "token"), [(signal.SIGTERM, TOKEN), (signal.SIGINT, "")])
@@ -38,7 +37,6 @@ def test_it_says_its_address_serves_and_ends_when_it_is_asked(
 ) -> None:
     """The token is never printed, and nothing is logged of a body that is not what it says."""
     with started(project, tmp_path, SITE_CONSOLE_TOKEN=token) as process:
-        assert process.stdout is not None
         line = process.stdout.readline()
         address = line.removeprefix("The console is at ").strip()
         asked = urllib.request.Request(f"{address}?format=json", headers={"Authorization": f"Bearer {token}"})
@@ -61,7 +59,6 @@ def test_the_dead_letters_are_those_of_the_topic_that_is_named(project: Project,
     opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
     with started(project, tmp_path, "--topic", "other") as process, ExitStack() as stack:
         stack.callback(process.terminate)
-        assert process.stdout is not None
         address = process.stdout.readline().removeprefix("The console is at ").strip()
 
         def asked(path: str, **form: str) -> str:
@@ -101,8 +98,7 @@ def test_a_port_that_there_is_not_is_wrong_usage(project: Project, port: str) ->
 
 def test_top_is_shown_once_where_no_terminal_is(project: Project, tmp_path: Path) -> None:
     project.produce("seeds", (b"h.test", b'{"url": "http://h.test/"}'))
-    variables = {"XDG_RUNTIME_DIR": str(tmp_path), "TMPDIR": str(tmp_path)}
-    ran = project.scrapy("top", **variables)
+    ran = project.scrapy("top", **of_its_own(tmp_path))
     assert ran.returncode == 0
     assert "\x1b" not in ran.stdout
     assert "lag            1 seeds are left of 1" in ran.stdout
@@ -117,14 +113,8 @@ def test_top_is_not_drawn_without_a_pause(project: Project, seconds: str) -> Non
 def test_top_is_drawn_again_and_again_in_a_terminal(project: Project, tmp_path: Path) -> None:
     project.produce("seeds", (b"h.test", b'{"url": "http://h.test/"}'))
     ours, theirs = pty.openpty()
-    variables = {"XDG_RUNTIME_DIR": str(tmp_path), "TMPDIR": str(tmp_path), "TERM": "xterm"}
-    with subprocess.Popen(
-        [*SCRAPY, "top", "--seconds", "0.5"],
-        cwd=ROOT,
-        env=environment(project.data, **variables),
-        stdout=theirs,
-        stderr=subprocess.DEVNULL,
-    ) as process:
+    terminal: dict[str, Any] = {"TERM": "xterm", "stdout": theirs, "stderr": subprocess.DEVNULL}
+    with project.started("top", "--seconds", "0.5", **of_its_own(tmp_path), **terminal) as process:
         os.close(theirs)
         drawn = b""
         while drawn.count(b"\x1b[H\x1b[J") < 3:

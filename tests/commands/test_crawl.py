@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from site_spider.adapters.local.results import LocalSink
-from tests.commands.project import ROOT, SCRAPY, Project, environment
+from tests.commands.project import Project
 
 
 def test_a_wrong_setting_is_one_line_and_exit_code_78(project: Project) -> None:
@@ -105,11 +105,8 @@ def test_a_wrong_argument_is_refused(project: Project, arguments: list[str], sai
 def test_a_start_is_three_lines_and_a_signal_stops_it_with_exit_code_0(project: Project) -> None:
     """Ctrl-C, as soon as it takes seeds; what a service sends is SIGTERM."""
     project.produce("seeds", (None, b"no seed"))
-    command, lines = [*SCRAPY, "crawl", "crawl_spider"], []
-    with subprocess.Popen(
-        command, cwd=ROOT, env=environment(project.data), stderr=subprocess.PIPE, text=True
-    ) as running:
-        assert running.stderr is not None
+    lines = []
+    with project.started("crawl", "crawl_spider", stderr=subprocess.PIPE, text=True) as running:
         for line in running.stderr:
             lines.append(line)
             if "Dead letter from seeds/" in line:

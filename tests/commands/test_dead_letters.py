@@ -183,7 +183,6 @@ def test_a_replay_refuses_the_options_of_a_list(project: Project, option: tuple[
 
 
 def test_an_unknown_verb_is_refused(project: Project) -> None:
-    """Exit code 2."""
     ran = project.direct("dead_letters", "delete")
     assert (ran.returncode, ran.stdout) == (2, "")
     assert ran.stderr == "scrapy dead-letters: unknown verb 'delete': say list or replay\n"

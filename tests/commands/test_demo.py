@@ -12,7 +12,7 @@ import pytest
 from site_spider.commands.demo import BAD_MESSAGES, HOSTS, NOBODY, TROUBLE, page, seeds, serving
 from site_spider.errors import ConfigError, SeedError
 from site_spider.seed.seed import parse_seed, seed_message
-from tests.commands.project import ROOT, SCRAPY, Project, environment
+from tests.commands.project import Project
 
 
 def test_every_link_of_every_page_leads_to_a_page() -> None:
@@ -64,7 +64,6 @@ def test_the_site_is_served_on_every_host() -> None:
 
 
 def test_a_port_that_is_taken_is_named() -> None:
-    """The option and the address."""
     with (
         serving() as port,
         pytest.raises(ConfigError, match=rf"--port is {port}, but it cannot be served on 127\.0\.0\.2"),
@@ -75,14 +74,7 @@ def test_a_port_that_is_taken_is_named() -> None:
 
 def test_the_command_produces_seeds_and_serves_until_stopped(project: Project) -> None:
     """SIGTERM is its normal end."""
-    running = subprocess.Popen(
-        [*SCRAPY, "demo", "--produce"],
-        cwd=ROOT,
-        env=environment(project.data),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
-    assert running.stdout is not None
+    running = project.started("demo", "--produce", stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     try:
         lines = [running.stdout.readline(), running.stdout.readline()]
         running.terminate()

@@ -1,7 +1,12 @@
-"""What holds for every command: its help, and that a wrong setting ends it with 78 and one line."""
+"""What holds for every command: its help, a wrong setting or value, what a start imports, and Scrapy's own."""
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
@@ -13,8 +18,12 @@ from scrapy.commands import ScrapyHelpFormatter
 from scrapy.settings import Settings
 
 from site_spider import commands
-from site_spider.commands.site_command import SiteCommand
+from site_spider.commands.site_command import SiteCommand, Trial
+from site_spider.resources import module_of
+from site_spider.service.environment import custom_settings_of_file
+from tests.adapters.raw_server import answering, said
 from tests.commands.project import Project
+from tests.in_process.engine import lag
 
 PAGE = "http://127.0.0.1:1/"
 SCRAPYS = {
@@ -127,3 +136,147 @@ def test_every_command_is_here() -> None:
     """One that is added, too."""
     modules = {path.stem for path in Path(commands.__file__).parent.glob("*.py")}
     assert {name.replace("-", "_") for name in {*OURS, *SCRAPYS, *OTHERS}} == modules - SHARED
+
+
+_START = """
+import sys
+import scrapy.cmdline
+from scrapy.settings import Settings
+from scrapy.crawler import Crawler
+from scrapy.spiderloader import SpiderLoader
+settings = Settings()
+settings.setmodule("site_spider.settings")
+scrapy.cmdline._get_commands_dict(settings, inproject=True)
+from scrapy.utils.misc import load_object
+for name in ("EXTENSIONS", "DOWNLOADER_MIDDLEWARES", "SPIDER_MIDDLEWARES", "ITEM_PIPELINES"):
+    for part in settings.get_component_priority_dict_with_base(name):
+        load_object(part)
+SpiderLoader.from_settings(settings).load("crawl_spider")
+print(*sorted(sys.modules))
+"""
+_NOT_AT_THE_START = {"confluent_kafka", "elasticsearch", "happybase", "jinja2", "redis"}
+
+
+def test_a_start_imports_no_more_than_it_needs() -> None:
+    """All commands and parts are loaded; what one of them alone needs is not. A kill costs a start."""
+    done = subprocess.run([sys.executable, "-c", _START], capture_output=True, text=True, check=True)
+    assert _NOT_AT_THE_START & set(done.stdout.split()) == set()
+
+
+_COMMAND = """
+import sys
+from scrapy.cmdline import execute
+sys.argv = ["scrapy", "task", "pause", "t", "--new"]
+try:
+    execute()
+finally:
+    print(*sorted(sys.modules))
+"""
+_NOT_FOR_A_PAUSE = {
+    "site_spider.commands.seed", "site_spider.service.wiring",
+    "site_spider.spiders.crawl_spider", "scrapy.core.downloader.handlers.http11",
+}  # fmt: skip
+
+
+def test_a_pause_imports_neither_other_commands_nor_the_crawl(tmp_path: Path) -> None:
+    """It takes 0.6 s of CPU, most of it for Scrapy itself, and took 2.1 s."""
+    environment = os.environ | {"SITE_DATA_DIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", _COMMAND], capture_output=True, text=True, check=True, env=environment)
+    assert "task t is paused" in done.stdout
+    assert _NOT_FOR_A_PAUSE & set(done.stdout.split()) == set()
+
+
+@pytest.mark.parametrize(
+    ("words", "module"),
+    [
+        (["/bin/scrapy", "task", "list"], "site_spider.commands.task"),
+        (["scrapy", "crawl", "crawl_spider"], "site_spider.commands.crawl"),
+        (["/site-packages/scrapy/__main__.py", "crawl", "crawl_spider"], "site_spider.commands.crawl"),
+        (["/site_spider/__main__.py", "task"], "site_spider.commands"),
+        (["scrapy", "startproject"], "site_spider.commands"),
+        (["scrapy", "../x"], "site_spider.commands"),
+        (["scrapy"], "site_spider.commands"),
+        (["pytest", "task"], "site_spider.commands"),
+        ([], "site_spider.commands"),
+    ],
+)
+def test_scrapy_loads_the_command_that_was_asked_for(words: list[str], module: str) -> None:
+    assert module_of(words) == module
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("class A:\n    custom_settings: dict = {'A': 1}\n", {"A": 1}),
+        ("class A:\n    custom_settings = {}\n", {}),
+        ("class A:\n    custom_settings = {'A': f()}\n", None),
+        ("class A:\n    custom_settings = {}\nclass B:\n    custom_settings = {}\n", None),
+        ("class A:\n    custom_settings = {}\nA.custom_settings['B'] = 1\n", {}),
+        ("class A(:", None),
+        ("", None),
+    ],
+)
+def test_custom_settings_are_read_from_the_file_where_they_are_literals(
+    tmp_path: Path, text: str, found: object
+) -> None:
+    file = tmp_path / "spider.py"
+    file.write_text(text)
+    assert custom_settings_of_file(file) == found
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    """Of one page with a link."""
+    with answering(lambda _asked: said(b"<p>hello</p><a href=/x>x</a>", kind="text/html")) as address:
+        yield f"{address}/"
+
+
+@pytest.mark.parametrize("name", ["bench", "check", "fetch", "list", "parse", "shell", "view"])
+def test_each_is_scrapys_behind_what_keeps_it_from_the_crawl(name: str) -> None:
+    command = import_module(f"site_spider.commands.{name}").Command
+    trial, scrapys = command.__mro__[1:3]
+    assert (trial, scrapys.__module__) == (Trial, f"scrapy.commands.{name}")
+    assert command.__module__ == f"site_spider.commands.{name}"  # or Scrapy would not find it
+
+
+def test_no_seed_is_taken_and_nothing_written(project: Project, url: str) -> None:
+    """Of a topic in which a seed waits; the settings come from the environment."""
+    project.produce("mine", (None, json.dumps({"url": url}).encode()))
+    before = sorted(path for path in project.data.rglob("*") if path.is_file())
+    environment = {"SITE_SEED_TOPIC": "mine", "SITE_ALLOW_PRIVATE_HOSTS": "true"}
+    words = ["parse", "--nolog", "--spider", "crawl_spider", "--pipelines", url]
+    ran = project.scrapy(*words, **environment)
+    assert ran.returncode == 0, ran.stderr
+    assert "'status': 200" in ran.stdout + ran.stderr
+    assert lag(project.log, "mine", "site_spider") == 1
+    assert sorted(path for path in project.data.rglob("*") if path.is_file()) == before
+
+
+def test_the_guard_for_hosts_holds_here_too(project: Project, url: str) -> None:
+    """Unless the environment says otherwise, as for a crawl."""
+    ran = project.scrapy("fetch", url)
+    assert "hello" not in ran.stdout
+    assert "SITE_ALLOW_PRIVATE_HOSTS" in ran.stderr
+
+
+@pytest.mark.nightly
+def test_bench_reaches_its_own_server(project: Project) -> None:
+    """Which listens on loopback."""
+    ran = project.scrapy("bench", "-s", "CLOSESPIDER_TIMEOUT=2", "-s", "CLOSESPIDER_ITEMCOUNT=1")
+    assert ran.returncode == 0
+    assert "response_status_count/200" in ran.stderr
+    assert not (project.data / "results.sqlite").exists()
+
+
+def test_a_seed_without_a_url_is_for_spiders_that_make_requests_of_it(project: Project) -> None:
+    """`scrapy seed --spider NAME` knows which do."""
+    line = '{"meta": {"forum": 7}}\n'
+    ran = project.scrapy("seed", "-", stdin=line)
+    assert (ran.returncode, ran.stdout) == (1, "produced 0, refused 1\n")
+    assert "url: missing" in ran.stderr
+    modules = ("-s", "SPIDER_MODULES=tests.service.test_own_spiders,site_spider.spiders")
+    ran = project.scrapy("seed", "-", "--spider", "forum", *modules, stdin=line)
+    assert (ran.returncode, ran.stdout) == (0, "produced 1, refused 0\n"), ran.stderr
+    (message,) = project.log.read("seeds")
+    assert json.loads(message.value or b"") == {"meta": {"forum": 7}}
+    assert message.key

@@ -90,25 +90,21 @@ def test_a_project_with_the_add_on_has_scrapys_templates_and_one_for_seeds(packa
 
 
 @pytest.mark.parametrize(
-    ("settings", "environ", "shown"),
+    ("settings", "told", "shown"),
     [
-        (Settings({"ADDONS": {Addon: 300}}), {}, "seeds"),
-        (Settings({"ADDONS": {Addon: 300}, "SITE_SEED_TOPIC": "mine"}), {}, "mine"),
-        (Settings({"ADDONS": {Addon: 300}}), {"SITE_SEED_TOPIC": "told"}, "told"),
-        (ours(), {"SITE_SEED_TOPIC": "told"}, "told"),
-        (Settings(), {"SITE_SEED_TOPIC": "told"}, "None"),
+        (Settings({"ADDONS": {Addon: 300}}), None, "seeds"),
+        (Settings({"ADDONS": {Addon: 300}, "SITE_SEED_TOPIC": "mine"}), None, "mine"),
+        (Settings({"ADDONS": {Addon: 300}}), "told", "told"),
+        (ours(), "told", "told"),
+        (Settings(), "told", "None"),
     ],
 )
 def test_settings_are_shown_as_a_crawl_has_them(
-    settings: Settings,
-    environ: dict[str, str],
-    shown: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    settings: Settings, told: str | None, shown: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     """Those of the add-on and of the environment, too; a project of somebody else's has its own."""
     monkeypatch.delenv("SITE_SEED_TOPIC", raising=False)
-    for name, value in environ.items():
-        monkeypatch.setenv(name, value)
+    if told:
+        monkeypatch.setenv("SITE_SEED_TOPIC", told)
     run(settings_command.Command(), settings.copy(), "--get", "SITE_SEED_TOPIC")
     assert capsys.readouterr().out == f"{shown}\n"

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
 import time
 from pathlib import Path
 
 from tests.adapters.raw_server import Asked, Said, answering, said
-from tests.commands.project import ROOT, SCRAPY, Project, environment
+from tests.commands.project import Project
 from tests.in_process.engine import lag
 
 # CSI, OSC, C1, DEL, bidi override, line separator
@@ -52,11 +51,9 @@ def assert_shown(*texts: str) -> None:
 
 def crawled(project: Project, **variables: str) -> str:
     """What a real crawl of all that is on the topic writes on stderr, at the level DEBUG."""
-    command = [*SCRAPY, "crawl", "crawl_spider", "-s", "LOG_LEVEL=DEBUG", "-s", "RETRY_TIMES=0"]
+    command = ["crawl", "crawl_spider", "-s", "LOG_LEVEL=DEBUG", "-s", "RETRY_TIMES=0"]
     with (project.data / "stderr").open("wb") as stderr:
-        running = subprocess.Popen(
-            command, cwd=ROOT, env=environment(project.data, **variables), stderr=stderr, stdout=stderr
-        )
+        running = project.started(*command, stderr=stderr, stdout=stderr, **variables)
         try:
             until = time.monotonic() + 300
             while lag(project.log) and time.monotonic() < until:
@@ -95,15 +92,8 @@ def test_the_reason_why_a_crawl_cannot_start_is_escaped(project: Project, tmp_pa
     refused = {"error": {"type": MARK, "reason": MARK}, "status": 400}
     refusal = said(json.dumps(refused, ensure_ascii=False).encode(), 400)
     with answering(lambda _asked: refusal) as address:
-        ran = project.scrapy(
-            "crawl",
-            "crawl_spider",
-            "-s",
-            f"LOG_FILE={tmp_path / 'log'}",
-            SITE_SINKS="elasticsearch",
-            SITE_ELASTICSEARCH_HOSTS=address,
-            SITE_STARTUP_WAIT_SECONDS="0",
-        )
+        servers = {"SITE_SINKS": "elasticsearch", "SITE_ELASTICSEARCH_HOSTS": address, "SITE_STARTUP_WAIT_SECONDS": "0"}
+        ran = project.scrapy("crawl", "crawl_spider", "-s", f"LOG_FILE={tmp_path / 'log'}", **servers)
     assert ran.returncode != 0
     assert "Cannot start" in ran.stderr
     assert_shown(ran.stderr + (tmp_path / "log").read_text())

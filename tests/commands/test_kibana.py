@@ -6,6 +6,7 @@ import base64
 import json
 import re
 import socket
+import subprocess
 from collections.abc import Callable, Iterator
 from email.parser import BytesParser
 from itertools import count
@@ -63,27 +64,11 @@ def refused(status: int, body: Any, more: bytes = KBN) -> Callable[[Asked], byte
     return lambda asked: said(body, status, more=more)
 
 
-def test_all_objects_are_sent_as_they_are(project: Project) -> None:
-    heard: list[Asked] = []
-
-    def answer(asked: Asked) -> bytes:
-        heard.append(asked)
-        return imported(asked)
-
-    with answering(answer) as url:
-        ran = project.scrapy("kibana", "import", "--url", f"{url}/", "--api-key", "c2VjcmV0")
-    assert ran.returncode == 0, ran.stderr
-    assert ran.stderr == ""
-    (asked,) = heard
-    assert uploaded(asked) == EXPORT
-    assert asked.path == "/api/saved_objects/_import?overwrite=true"
-    assert asked.headers["authorization"] == "ApiKey c2VjcmV0"
-    assert ran.stdout.splitlines()[0] == f"imported {len(OBJECTS)} of {len(OBJECTS)} objects"
-    assert f"{url}/app/dashboards#/view/site-spider-dashboard-crawl" in ran.stdout
-    assert "c2VjcmV0" not in ran.stdout
+Ran = subprocess.CompletedProcess[str]
 
 
-def heard_by(project: Project, path: str, *arguments: str, login: str = "") -> Asked:
+def heard_by(run: Callable[..., Ran], path: str, *arguments: str, login: str = "") -> tuple[Asked, Ran, str]:
+    """What a stand-in at this URL was asked by the one run of the command."""
     heard: list[Asked] = []
 
     def answer(asked: Asked) -> bytes:
@@ -92,39 +77,45 @@ def heard_by(project: Project, path: str, *arguments: str, login: str = "") -> A
 
     with answering(answer) as url:
         address = url.replace("://", f"://{login}@") if login else url
-        ran = project.direct("kibana", "import", "--url", address + path, *arguments)
-    assert ran.returncode == 0, ran.stderr
+        ran = run("kibana", "import", "--url", address + path, *arguments)
+    assert (ran.returncode, ran.stderr) == (0, "")
     assert "wort" not in ran.stdout
-    return heard[0]
+    [asked] = heard
+    return asked, ran, url
+
+
+def test_all_objects_are_sent_as_they_are(project: Project) -> None:
+    asked, ran, url = heard_by(project.scrapy, "/", "--api-key", "c2VjcmV0")
+    assert uploaded(asked) == EXPORT
+    assert asked.path == "/api/saved_objects/_import?overwrite=true"
+    assert asked.headers["authorization"] == "ApiKey c2VjcmV0"
+    assert ran.stdout.splitlines()[0] == f"imported {len(OBJECTS)} of {len(OBJECTS)} objects"
+    assert f"{url}/app/dashboards#/view/site-spider-dashboard-crawl" in ran.stdout
+    assert "c2VjcmV0" not in ran.stdout
 
 
 def test_a_space_and_a_path_of_kibana_are_in_the_address(project: Project) -> None:
-    asked = heard_by(project, "/base", "--space", "crawl_1")
+    asked, _, _ = heard_by(project.direct, "/base", "--space", "crawl_1")
     assert asked.path == "/base/s/crawl_1/api/saved_objects/_import?overwrite=true"
+
+
+def login_of(project: Project, *arguments: str, **given: str) -> str | None:
+    asked, _, _ = heard_by(project.direct, "", *arguments, **given)
+    return asked.headers.get("authorization")
 
 
 def test_a_user_is_in_the_url_or_an_option_or_a_file(project: Project, tmp_path: Path) -> None:
     wanted = "Basic " + base64.b64encode("elästic:p@ss:wort".encode()).decode()
     file = tmp_path / "user"
     file.write_text("elästic:p@ss:wort\n")
-    assert heard_by(project, "", "--user", "elästic:p@ss:wort").headers["authorization"] == wanted
-    assert heard_by(project, "", "--user", f"@{file}").headers["authorization"] == wanted
-    asked = heard_by(project, "", login="el%C3%A4stic:p%40ss:wort")
-    assert asked.headers["authorization"] == wanted
-    assert "authorization" not in heard_by(project, "").headers
+    assert login_of(project, "--user", "elästic:p@ss:wort") == login_of(project, "--user", f"@{file}") == wanted
+    assert login_of(project, login="el%C3%A4stic:p%40ss:wort") == wanted
+    assert login_of(project) is None
 
 
 def test_data_views_have_the_indices_of_the_settings(project: Project) -> None:
-    heard: list[bytes] = []
-
-    def answer(asked: Asked) -> bytes:
-        heard.append(uploaded(asked))
-        return imported(asked)
-
-    with answering(answer) as url:
-        ran = project.scrapy("kibana", "import", "--url", url, "-s", "SITE_RESULTS_INDEX=mine")
-    assert ran.returncode == 0, ran.stderr
-    before, after = EXPORT.decode().splitlines(), heard[0].decode().splitlines()
+    asked, _, _ = heard_by(project.scrapy, "", "-s", "SITE_RESULTS_INDEX=mine")
+    before, after = EXPORT.decode().splitlines(), uploaded(asked).decode().splitlines()
     ((old, new),) = [(json.loads(old), json.loads(new)) for old, new in zip(before, after, strict=True) if old != new]
     assert new["attributes"].pop("title") == "mine*"
     assert old["attributes"].pop("title") == "site_results*"

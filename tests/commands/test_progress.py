@@ -77,22 +77,17 @@ def test_partitions_that_nobody_has_are_said_while_something_waits(monkeypatch: 
     assert [text.count("seeds/1") for text in said] == [1]
 
 
-def test_two_looks_without_lag_end_the_watch() -> None:
-    """What was shown before and how it ended."""
-    voice, said = watched(report(5), report(1), report(0), report(0))
-    assert (voice.shown, voice.ended, said) == ([5, 1, 0], [0], [])
-
-
-def test_new_seeds_between_two_looks_go_on_being_waited_for() -> None:
-    """The second look has another end although nothing lags: a link came back as a seed meanwhile."""
-    voice, _ = watched(report(0, 10, 4), report(0, 10, 5), report(0, 10, 5))
-    assert voice.ended == [0]
-
-
-def test_lag_that_comes_back_is_waited_for() -> None:
-    """One look without lag is not the end."""
-    voice, _ = watched(report(0), report(3), report(0), report(0))
-    assert voice.shown == [0, 3, 0]
+@pytest.mark.parametrize(
+    ("reports", "shown"),
+    [
+        pytest.param([report(5), report(1), report(0), report(0)], [5, 1, 0], id="two looks without lag"),
+        pytest.param([report(0, 10, 4), report(0, 10, 5), report(0, 10, 5)], [0, 0], id="a link came back as a seed"),
+        pytest.param([report(0), report(3), report(0), report(0)], [0, 3, 0], id="lag came back"),
+    ],
+)
+def test_two_looks_alike_without_lag_end_the_watch(reports: list[Report], shown: list[int]) -> None:
+    voice, said = watched(*reports)
+    assert (voice.shown, voice.ended, said) == (shown, [0], [])
 
 
 def test_an_outage_is_said_once_and_waited_out() -> None:

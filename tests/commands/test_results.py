@@ -1,16 +1,24 @@
-"""`scrapy results`: one document, many, and those that failed."""
+"""`scrapy results` and `scrapy items`: one document, many, those that failed, and those that are not ours."""
 
 from __future__ import annotations
 
+import asyncio
 import json
+import sqlite3
 import subprocess
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from site_spider.adapters.local.results import RESULTS, LocalStore
-from site_spider.contracts.sink import Record
-from tests.commands.project import ROOT, SCRAPY, Project, environment
+from site_spider.adapters.local.results import ITEMS, RESULTS, LocalSink, LocalStore
+from site_spider.contracts.seed_log import Message, Partition
+from site_spider.contracts.sink import ACKNOWLEDGED, Record
+from site_spider.dead_letter_replay import Letter
+from site_spider.results.document import SeedPage, item_record
+from tests.commands.project import Project
+from tests.real_servers import elasticsearch_client
 
 
 @pytest.fixture
@@ -48,14 +56,8 @@ def test_results_and_failures_stand_in_two_tables(stored: Project) -> None:
 def test_fields_are_filtered_and_shown_by_the_names_that_they_have(project: Project) -> None:
     store = LocalStore(project.data, RESULTS)
     for number in "12":
-        document = {
-            "url_id": number,
-            "status": 200,
-            "job": number,
-            "site": f"{number}.test",
-            "their.address": f"http://{number}.test/",
-        }
-        store.write([Record(number, document, 1)])
+        named = {"job": number, "site": f"{number}.test", "their.address": f"http://{number}.test/"}
+        store.write([Record(number, {"url_id": number, "status": 200, **named}, 1)])
     store.close()
     names = {"SITE_RESULT_FIELDS": json.dumps({"url": "their.address", "host": "site", "task_id": "job"})}
     for option, value in {"--url": "http://1.test/", "--host": "1.test", "--task-id": "1"}.items():
@@ -64,12 +66,6 @@ def test_fields_are_filtered_and_shown_by_the_names_that_they_have(project: Proj
     assert "shown are 1 of 2" in project.scrapy("results", "--limit", "1", **names).stderr
     ran = project.scrapy("results", "--spider", "crawl_spider", **names)
     assert (ran.returncode, "SITE_RESULT_FIELDS leaves out 'spider'" in ran.stderr, ran.stdout) == (78, True, "")
-
-
-def test_an_empty_store_has_no_results(project: Project) -> None:
-    """No error, no table."""
-    ran = project.direct("results")
-    assert (ran.returncode, ran.stdout) == (0, "Results: 0\n\nFailures: 0\n")
 
 
 @pytest.mark.parametrize(
@@ -109,22 +105,169 @@ def test_a_url_id_that_is_not_there_is_exit_code_1(stored: Project) -> None:
 
 
 def test_a_status_that_is_none_is_refused(project: Project) -> None:
-    """Exit code 2."""
     ran = project.direct("results", "--status", "ok")
     assert (ran.returncode, ran.stdout) == (2, "")
     assert ran.stderr == "scrapy results: --status is 'ok', but must be a number such as 404, or none\n"
 
 
-def test_a_reader_that_leaves_early_is_no_error(stored: Project) -> None:
-    """No traceback when the output goes to `head`."""
-    ran = subprocess.Popen(
-        [*SCRAPY, "results", "--format", "json"],
-        cwd=ROOT,
-        env=environment(stored.data),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    assert ran.stdout is not None
+def assert_no_error_for_who_leaves_after(lines: int, project: Project, **variables: str) -> None:
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    ran = project.started("results", "--format", "json", **variables, **pipes)
+    for _ in range(lines):
+        ran.stdout.readline()
     ran.stdout.close()
     _, complaints = ran.communicate(timeout=300)
     assert (ran.returncode, complaints) == (1, b"")
+
+
+def test_a_reader_that_leaves_early_is_no_error(stored: Project) -> None:
+    """No traceback when the output goes to `head`."""
+    assert_no_error_for_who_leaves_after(0, stored)
+
+
+@pytest.mark.parametrize(("command", "said"), [("results", "Results: 0\n\nFailures: 0\n"), ("items", "Items: 0\n")])
+def test_an_empty_store_has_none(project: Project, command: str, said: str) -> None:
+    ran = project.direct(command)
+    assert (ran.returncode, ran.stdout) == (0, said)
+
+
+@pytest.fixture
+def extracted(project: Project) -> Project:
+    """Three items of two spiders, tasks and hosts, and the results of their pages."""
+    pages = [
+        ("crawl_spider", SeedPage("http://a.test/", "1", task_id="spring")),
+        ("crawl_spider", SeedPage("https://b.test/x", "2", task_id="autumn")),
+        ("gone", SeedPage("http://a.test/y", "3")),
+    ]
+    records = [item_record({"title": f"one \x1b[31m{page.url_id}"}, page, 1, name) for name, page in pages]
+    documents: list[dict[str, Any]] = [
+        {"url_id": page.url_id, "url": page.url, "host": page.url.split("/")[2], "spider": name, "status": 200}
+        for name, page in pages
+    ]
+    for table, some in (
+        (ITEMS, records),
+        (RESULTS, [Record(d["url_id"], {"description": None, **d}, 1) for d in documents]),
+    ):
+        store = LocalStore(project.data, table)
+        store.write(some)
+        store.close()
+    return project
+
+
+def test_items_stand_in_a_table(extracted: Project) -> None:
+    """With their page, and without a character that a terminal takes for a command."""
+    ran = extracted.scrapy("items", "--task-id", "spring")
+    assert (ran.returncode, ran.stderr) == (0, "")
+    head, titles, row = ran.stdout.splitlines()
+    assert (head, titles.split()) == ("Items: 1", ["ID", "ITEM", "PAGE"])
+    assert row.split()[0] == "1-1"
+    assert row.endswith("http://a.test/")
+    assert "\x1b" not in ran.stdout
+
+
+@pytest.mark.parametrize("command", ["items", "results"])
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--host", "A.test"], {"1", "3"}),
+        (["--url", "https://b.test/x"], {"2"}),
+        (["--spider", "crawl_spider"], {"1", "2"}),
+        (["--spider", "crawl_spider", "--host", "a.test"], {"1"}),
+        (["--host", "none.test"], set()),
+    ],
+)
+def test_filters_choose(command: str, options: list[str], expected: set[str], extracted: Project) -> None:
+    ran = extracted.direct(command, *options, "--format", "json")
+    documents = [json.loads(line) for line in ran.stdout.splitlines()]
+    assert {document.get("url_id") or document["_page"]["url_id"] for document in documents} == expected
+
+
+@pytest.mark.parametrize("command", ["items", "results"])
+def test_a_limit_says_of_how_many(command: str, extracted: Project) -> None:
+    ran = extracted.direct(command, "--limit", "1", "--format", "json")
+    assert len(ran.stdout.splitlines()) == 1
+    assert ran.stderr == f"scrapy {command}: shown are 1 of 3; --limit 0 shows all\n"
+
+
+def test_one_item_is_shown_in_full(extracted: Project) -> None:
+    """Or said not to be there, with exit code 1."""
+    ran = extracted.direct("items", "--id", "2-1", "--format", "json")
+    assert json.loads(ran.stdout)["_page"]["task_id"] == "autumn"
+    ran = extracted.direct("items", "--id", "none-such")
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert "'none-such'" in ran.stderr
+
+
+def test_a_spider_that_is_not_there_is_refused(project: Project) -> None:
+    ran = project.scrapy("items", "--spider", "typo")
+    assert ran.returncode == 2
+    assert "no spider 'typo'; there is crawl_spider" in ran.stderr + ran.stdout
+
+
+@pytest.mark.servers
+def test_a_reader_of_elasticsearch_that_leaves_early_is_no_error(project: Project, elasticsearch_hosts: str) -> None:
+    """No traceback when the output goes to `head`."""
+    index = f"head-{id(project)}"
+    with elasticsearch_client(elasticsearch_hosts) as client:
+        lines: list[Any] = []
+        for number in range(300):
+            lines += [{"index": {"_id": str(number)}}, {"url": "x" * 2000, "description": None}]
+        client.bulk(index=index, operations=lines, refresh=True)
+        try:
+            store = {"SITE_SINKS": "elasticsearch", "SITE_ELASTICSEARCH_HOSTS": elasticsearch_hosts}
+            assert_no_error_for_who_leaves_after(1, project, **store, SITE_RESULTS_INDEX=index)
+        finally:
+            client.options(ignore_status=404).indices.delete(index=index)
+
+
+ODD: list[Any] = [
+    {},
+    {"status": "text", "url": 7, "description": ["list"]},
+    {"status": 1e300, "url": None, "description": "\x1b[2J\r\n"},
+    {"status": None, "url": {"a": "b"}, "body": "x" * 1_000_000},
+    {"status": True, "content_type": "\ud800", "response_size": [1]},
+    {"url_id": None, "description": {"deep": [[[]]]}},
+]
+RAW = ["null", "[1]", "7", "{", "", "[" * 100_000, None, b"\xff\x00", 3.5]
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    async def scenario() -> None:
+        sink = LocalSink(tmp_path)
+        await sink.open()
+        assert await sink.write([Record(str(n), one, 10) for n, one in enumerate(ODD)]) == [ACKNOWLEDGED] * 6
+        await sink.close()
+
+    asyncio.run(scenario())
+    with closing(sqlite3.connect(tmp_path / "results.sqlite")) as file, file:
+        for number, text in enumerate(RAW):
+            if text is not None:
+                file.execute("INSERT INTO results (url_id, document) VALUES (?, ?)", (f"raw{number}", text))
+    return tmp_path
+
+
+@pytest.mark.parametrize("arguments", [(), ("--format", "json"), ("--url-id", "raw5"), ("--status", "none")])
+def test_results_that_are_not_ours_are_shown(data: Path, arguments: tuple[str, ...]) -> None:
+    """No traceback, and nothing that a terminal obeys."""
+    shown = Project(data).scrapy("results", *arguments)
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stderr == ""
+    assert "\x1b" not in shown.stdout
+    if arguments == ("--format", "json"):
+        assert len([json.loads(line) for line in shown.stdout.splitlines()]) == len(ODD) + len(RAW) - 1
+
+
+def test_a_row_that_is_no_document_is_replaced(data: Path) -> None:
+    """It must not keep the new result from being stored."""
+    store = LocalStore(data, RESULTS)
+    records = [Record(f"raw{number}", {"status": 200}, 10) for number in range(len(RAW))]
+    assert store.write(records) == [ACKNOWLEDGED] * len(RAW)
+    store.close()
+
+
+@pytest.mark.parametrize("timestamp_ms", [-1, 0, 2**62, -(2**62), 253402300800000])
+def test_a_dead_letter_of_any_time_is_shown(timestamp_ms: int) -> None:
+    """Producers set the time of a message."""
+    message = Message(Partition("t", 0), 0, b"\xff", None, (("error", b"\xff"),), timestamp_ms)
+    json.dumps(Letter(message, {"error": "\xff"}, replayed=False).document())

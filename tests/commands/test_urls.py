@@ -6,18 +6,10 @@ import json
 import subprocess
 from pathlib import Path
 
-import pytest
-
-from site_spider.adapters.local.log import LocalSeedLog
 from tests.commands.project import Project
 from tests.tasks.test_control import declare
 
 PUBLIC = "http://8.8.8.8"
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Project:
-    return Project(tmp_path)
 
 
 def refused(said: subprocess.CompletedProcess[str]) -> tuple[dict[str, str | None], int]:
@@ -58,7 +50,7 @@ def test_the_source_of_the_page_that_a_link_stands_on_decides(project: Project, 
     assert explain(project, "http://9.9.9.9/item/1", *page, **sources)[1] == 0  # in no scope, but of the source
     assert explain(project, f"{PUBLIC}/item/old/", *page, **sources)[0] == {"seed": None, "link": "source"}
     assert explain(project, f"{PUBLIC}/item/old/", "--from", f"{PUBLIC}/other", **sources)[1] == 0
-    declare(tmp_path, source="shop")
+    declare(project.data, source="shop")
     task = ("--from", f"{PUBLIC}/other", "--task-id", "t")
     assert explain(project, f"{PUBLIC}/b", *task, **sources)[0] == {"seed": None, "link": "source"}
 
@@ -84,9 +76,9 @@ def test_a_table_says_why(project: Project, tmp_path: Path) -> None:
 
 
 def test_rules_of_a_task_count(project: Project, tmp_path: Path) -> None:
-    declare(tmp_path, deny=["/no/"], allow=["/yes/"], drop_params=["x"])
-    declare(tmp_path, "over", state="cancelled")
-    declare(tmp_path, "flat", depth=0)
+    declare(project.data, deny=["/no/"], allow=["/yes/"], drop_params=["x"])
+    declare(project.data, "over", state="cancelled")
+    declare(project.data, "flat", depth=0)
     assert explain(project, PUBLIC, "--task-id", "over")[0] == {"seed": "task", "link": "task"}
     assert explain(project, PUBLIC, "--task-id", "flat")[0] == {"seed": None, "link": "task"}
     assert explain(project, f"{PUBLIC}/no/yes/", "--task-id", "t")[0] == {"seed": "task", "link": "task"}
@@ -105,5 +97,5 @@ def test_it_changes_nothing_and_says_how_it_is_used(project: Project, tmp_path: 
     for arguments in ((), ("explain",), ("show", PUBLIC)):
         assert project.scrapy("urls", *arguments).returncode == 2
     explain(project, PUBLIC)
-    assert LocalSeedLog(tmp_path).partitions("seeds") == 0
+    assert project.log.partitions("seeds") == 0
     assert "urls explain" in project.scrapy("urls", "--help").stdout
