@@ -23,7 +23,7 @@ from site_spider.tasks.states import TaskStates
 from tests.in_process import engine
 from tests.in_process.engine import Crawled, page, settings_for
 from tests.in_process.extraction import in_a_thread
-from tests.results.exactly_once.test_crawl import PlayedConsumer, PlayedLog
+from tests.results.test_exactly_once import PlayedConsumer, PlayedLog
 from tests.tasks.test_control import declare, desk
 from tests.tasks.test_end_in_crawl import events, told
 

@@ -27,7 +27,6 @@ def accept(batcher: Batcher, *keys: str, size_bytes: int = 10, now: float = 0) -
 
 
 def keys_of(batch: Batch | None) -> list[str]:
-    assert batch is not None
     return [item.key for item in batch.records]
 
 
@@ -70,9 +69,7 @@ def test_a_sink_that_is_away_counts_as_there_when_nothing_waits_for_it_any_more(
     """Else nothing would find out that it is back."""
     batcher, is_void = Batcher(LIMITS), False
     batcher.accept(record("a"), 0, lambda: is_void)
-    batch = batcher.take(1)
-    assert batch is not None
-    batcher.fail(batch.number, 1, 0)
+    batcher.fail(batcher.take(1).number, 1, 0)
     is_void = True
     assert batcher.unavailable_since == 1
     assert batcher.take(20) is None
@@ -91,7 +88,6 @@ def test_a_retried_record_pauses_longer_each_time() -> None:
         settle(batcher, batch, *verdicts, now=now)
         assert batcher.unavailable_since is None
         wake = batcher.next_at(now)
-        assert wake is not None
         pauses.append(wake - now)
         accept(batcher, f"x{number}", now=wake - 1)
         now = wake
@@ -107,11 +103,9 @@ def test_a_failed_batch_goes_back_and_closes_the_gate_for_a_growing_while() -> N
     pauses = []
     for _ in range(9):
         batch = batcher.take(now)
-        assert batch is not None
         batcher.fail(batch.number, now, jitter=1)
         assert batcher.unavailable_since == 1.0
         resume = batcher.next_at(now)
-        assert resume is not None
         assert batcher.take(resume - 0.001) is None
         pauses.append(resume - now)
         now = resume
@@ -124,15 +118,11 @@ def test_success_resets_the_pause() -> None:
     batcher = Batcher(LIMITS)
     accept(batcher, "a")
     for now in (1, 10, 20):
-        batch = batcher.take(now)
-        assert batch is not None
-        batcher.fail(batch.number, now, 0)
+        batcher.fail(batcher.take(now).number, now, 0)
     settle(batcher, batcher.take(40), now=40)
     assert batcher.unavailable_since is None
     accept(batcher, "b", now=40)
-    batch = batcher.take(41)
-    assert batch is not None
-    batcher.fail(batch.number, 41, 0)
+    batcher.fail(batcher.take(41).number, 41, 0)
     assert batcher.next_at(41) == 41.5
 
 
@@ -140,13 +130,9 @@ def test_an_unavailable_sink_is_probed_with_one_smaller_batch() -> None:
     """A server that chokes on a batch gets half of it, and more again when it can take that."""
     batcher = Batcher(LIMITS)
     accept(batcher, *"abcdefgh")
-    first, second = batcher.take(0), batcher.take(0)
-    assert first
-    assert second
-    batcher.fail(first.number, 0, 0)
-    batcher.fail(second.number, 0, 0)
+    for batch in (batcher.take(0), batcher.take(0)):
+        batcher.fail(batch.number, 0, 0)
     probe = batcher.take(1)
-    assert probe
     assert len(keys_of(probe)) == 2
     assert batcher.take(1) is None
     batcher.fail(probe.number, 1, 0)
@@ -162,9 +148,7 @@ def test_one_record_that_never_passes_does_not_hold_up_the_others() -> None:
     accept(batcher, "bad", *"abcdefgh")
     now, passed = 0.0, set()
     while len(passed) < 8:
-        moment = batcher.next_at(now)
-        assert moment is not None
-        now = moment
+        now = batcher.next_at(now)
         batch = batcher.take(now)
         if batch is None:
             continue

@@ -38,6 +38,13 @@ async def until(condition: Callable[[], object]) -> None:
         await asyncio.sleep(0.001)
 
 
+def scripted(**how: Any) -> ScriptedSink:
+    sink = ScriptedSink()
+    for name, value in how.items():
+        setattr(sink, name, value)
+    return sink
+
+
 @asynccontextmanager
 async def opened(sink: ScriptedSink, **options: Any) -> AsyncIterator[Delivery]:
     delivery = Delivery(sink, **{"limits": QUICK, **options})
@@ -76,8 +83,7 @@ async def test_records_submitted_before_open_are_written_after_it() -> None:
 
 async def test_batches_are_due_at_moments_that_have_come_during_an_outage(caplog: pytest.LogCaptureFixture) -> None:
     """uvloop gives a handle that tells no time for a moment less than half a millisecond away."""
-    sink = ScriptedSink()
-    sink.away = True
+    sink = scripted(away=True)
     at_once = BatchLimits(size_bytes=1000, count=10, age_seconds=0.0003, under_way=2)
     async with opened(sink, limits=at_once) as delivery:
         answers: list[dict[str, Verdict]] = []
@@ -96,8 +102,7 @@ async def test_results_of_a_partition_that_has_left_are_not_written_when_the_sin
 ) -> None:
     """Its next owner may have written newer ones meanwhile."""
     caplog.set_level(logging.INFO)
-    sink, has_left = ScriptedSink(), False
-    sink.away = True
+    sink, has_left = scripted(away=True), False
     async with opened(sink) as delivery:
         answers: list[Verdict] = []
         for key in "ab":
@@ -130,8 +135,7 @@ async def test_an_outage_is_told_once_and_nothing_is_lost(caplog: pytest.LogCapt
     """One WARNING when the sink goes away, one INFO when it is back, every record answered once."""
     caplog.set_level(logging.INFO)
 
-    sink = ScriptedSink()
-    sink.away = True
+    sink = scripted(away=True)
     changes: list[bool] = []
     async with opened(sink) as delivery:
         delivery.on_change = lambda: changes.append(delivery.available)
@@ -153,8 +157,7 @@ async def test_an_outage_is_told_once_and_nothing_is_lost(caplog: pytest.LogCapt
 
 
 async def test_a_hanging_write_counts_as_unavailable(caplog: pytest.LogCaptureFixture) -> None:
-    sink = ScriptedSink()
-    sink.hanging = True
+    sink = scripted(hanging=True)
     async with opened(sink, write_timeout_seconds=0.05) as delivery:
         answers = submit(delivery, "a")
         await until(lambda: not delivery.available)
@@ -170,8 +173,7 @@ async def test_a_silent_sink_counts_as_away_long_before_its_write_is_given_up(
     monkeypatch.setattr(hearing, "SILENT_SECONDS", 0.05)
     caplog.set_level(logging.INFO)
 
-    sink = ScriptedSink()
-    sink.hold = asyncio.Event()
+    sink = scripted(hold=asyncio.Event())
     async with opened(sink, write_timeout_seconds=60) as delivery:
         answers = submit(delivery, "a")
         assert delivery.available
@@ -265,8 +267,7 @@ async def test_close_writes_everything_whatever_its_age() -> None:
 
 async def test_close_tries_an_unavailable_sink_again_at_once() -> None:
     """A long back-off does not eat the grace period."""
-    sink = ScriptedSink()
-    sink.away = True
+    sink = scripted(away=True)
     async with opened(sink) as delivery:
         answers = submit(delivery, "a")
         await until(lambda: sink.attempts == 3)
@@ -279,8 +280,7 @@ async def test_close_tries_an_unavailable_sink_again_at_once() -> None:
 
 
 async def test_close_gives_up_at_the_timeout_and_says_how_many_are_left() -> None:
-    sink = ScriptedSink()
-    sink.hanging = True
+    sink = scripted(hanging=True)
     async with opened(sink) as delivery:
         answers = submit(delivery, *(str(number) for number in range(15)))
         await until(lambda: sink.under_way)
@@ -291,8 +291,7 @@ async def test_close_gives_up_at_the_timeout_and_says_how_many_are_left() -> Non
 
 
 async def test_a_cancelled_close_leaves_no_task() -> None:
-    sink = ScriptedSink()
-    sink.hanging = True
+    sink = scripted(hanging=True)
     delivery = Delivery(sink, limits=QUICK)
     await delivery.open(300)
     submit(delivery, "a")
@@ -306,8 +305,7 @@ async def test_a_cancelled_close_leaves_no_task() -> None:
 
 
 async def test_open_waits_for_a_sink_that_is_away_with_one_line(caplog: pytest.LogCaptureFixture) -> None:
-    sink = ScriptedSink()
-    sink.opened_after = 3
+    sink = scripted(opened_after=3)
     delivery = Delivery(sink)
     await delivery.open(300)
     assert sink.open_attempts == 4
@@ -317,8 +315,7 @@ async def test_open_waits_for_a_sink_that_is_away_with_one_line(caplog: pytest.L
 
 
 async def test_open_gives_up_in_time_and_releases_the_sink() -> None:
-    sink = ScriptedSink()
-    sink.opened_after = 1000
+    sink = scripted(opened_after=1000)
     began = asyncio.get_running_loop().time()
     with pytest.raises(SinkUnavailable, match="SITE_SCRIPTED_HOSTS"):
         await Delivery(sink).open(0.5)

@@ -61,7 +61,6 @@ def begun(completion: Completion) -> tuple[SeedInFlight, Request, Job]:
     message = Message(P, 0, b"h.test", b'{"url": "http://h.test/", "meta": {"url_id": "a"}}')
     seed = parse_seed(message.value)
     entry = completion.take(message, seed)
-    assert entry is not None
     entry.reads(seed)
     request, job = seed_request(entry, Spider("any"))
     completion.begin(request, job)
@@ -189,7 +188,6 @@ class Tree(SeedListener):
         self.told.append(f"last hold, {len(self.log.taken)} dead letters")
 
     def ended(self, entry: SeedInFlight) -> None:
-        assert entry.outcome is not None
         self.told.append(entry.outcome.value)
 
 

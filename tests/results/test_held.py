@@ -67,11 +67,9 @@ def test_positions_tell_just_of_the_trees_that_go_with_them() -> None:
         crawl.keep(entry, size_bytes=900)
         crawl.end(entry)
     first = crawl.held.commit(with_trees=True)
-    assert first is not None
     assert (len(first.trees), complete_offsets(first.positions[P], 2)) == (1, {0})
     crawl.store()
     second = crawl.held.commit(with_trees=True)
-    assert second is not None
     assert complete_offsets(second.positions[P], 2) == {0, 1}
 
 
@@ -99,7 +97,6 @@ def test_what_is_kept_for_a_partition_that_left_is_forgotten() -> None:
     assert crawl.held.forget(still_open)
     assert crawl.held.not_committed() == [under_way]
     again = crawl.held.commit(with_trees=True)
-    assert again is not None
     assert keys(again.items) == ["0/0"]
     assert again.positions.keys() == {P}
     crawl.store()
@@ -122,12 +119,10 @@ def test_a_refused_item_is_dropped_and_its_tree_open_again() -> None:
     assert opened.entry is bad
     assert crawl.held.is_open(bad)
     transaction = crawl.held.commit(with_trees=True)
-    assert transaction is not None
     assert (keys(transaction.items), complete_offsets(transaction.positions[P], 2)) == (["0/0"], {0})
     crawl.store()
     crawl.held.end(bad, 1.0)
     transaction = crawl.held.commit(with_trees=True)
-    assert transaction is not None
     assert (keys(transaction.items), transaction.positions[P].offset) == (["fine"], 2)
 
 
@@ -147,14 +142,12 @@ def test_a_seed_that_the_text_of_the_commit_has_no_room_for_waits() -> None:
     crawl.keep(other)
     crawl.end(other)
     transaction = crawl.held.commit(with_trees=True)
-    assert transaction is not None
     assert keys(transaction.items) == ["1/0"]
     crawl.store()
     for entry in slow:
         crawl.ledger.decide(entry, Outcome.FILTERED)
         crawl.ledger.release(entry)
     transaction = crawl.held.commit(with_trees=True)
-    assert transaction is not None
     assert keys(transaction.items) == ["0/40000"]
 
 
@@ -233,7 +226,6 @@ def _transact(crawl: Crawl, committed: Position, stored: list[str], *, stores: b
     while crawl.held.ready_count:
         committed = transaction.positions.get(P, committed)
         transaction = crawl.held.commit(with_trees=True)
-        assert transaction is not None
         stored.extend(keys(transaction.items))
         crawl.store()
     return transaction.positions.get(P, committed)
