@@ -147,7 +147,6 @@ def test_a_task_is_closed_and_changed(console: Console) -> None:
 
     console.serve(scenario)
     facts = TaskDesk(console.log, TOPICS).overview().of("spring")
-    assert facts.declared is not None
     assert (facts.is_closed, facts.weight, facts.declared.max_pages) == (True, 2.0, 7)
 
 

@@ -19,7 +19,7 @@ from site_spider.errors import EXIT_SOFTWARE
 from site_spider.frontier.scheduler import Queues
 from site_spider.ledger.ledger import Ledger
 from tests.in_process.engine import Crawled, crawl
-from tests.intake.quarantine.test_deaths import committed
+from tests.intake.test_deaths import committed
 
 PACKAGE = Path(site_spider.__file__).parent
 STARTERS = {"create_task", "ensure_future", "Thread", "Timer", "start_new_thread", "callInThread"}

@@ -36,7 +36,7 @@ from site_spider.tasks import gate as link_rules
 from tests.in_process import engine
 from tests.in_process.engine import crawl, page, settings_for
 from tests.in_process.linked_site import HOST, Site, seed, site
-from tests.intake.quarantine.test_deaths import leave_behind
+from tests.intake.test_deaths import leave_behind
 
 __all__ = ["site"]
 

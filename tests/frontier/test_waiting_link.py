@@ -215,7 +215,6 @@ def test_an_attempt_goes_on_with_its_document_and_its_counts() -> None:
         },
     )
     message = writer().write(request, root, is_link=False)
-    assert message is not None
     seed = parse_seed(message[1])
     made, job = begun(message[1])
     gone = {"cookiejar", "download_latency", meta_keys.JOB}

@@ -26,7 +26,6 @@ from tests.in_process.engine import crawl, page
 
 def watched_of(spider: SeedSpider) -> Watched:
     service = SeedService.of(spider.crawler)
-    assert service is not None
     return service.parts.watched
 
 

@@ -60,7 +60,6 @@ class Counting(SeedSpider):
 
     async def parse(self, response: Response) -> Any:  # type: ignore[override]
         stats = self.crawler.stats
-        assert stats is not None
         stats.inc_value("my/custom")
         stats.set_value("my/last.page", response.url)
         stats.set_value("my/odd", 1 if response.url.endswith("0") else "text")

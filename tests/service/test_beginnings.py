@@ -20,7 +20,7 @@ from site_spider.results.pipeline import Callbacks
 from site_spider.service.service import SeedService
 from tests.in_process import engine
 from tests.in_process.engine import Crawled, crawl, page, settings_for
-from tests.intake.quarantine.test_deaths import committed
+from tests.intake.test_deaths import committed
 
 BAD = "http://h.test/bad"
 

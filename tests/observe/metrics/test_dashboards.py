@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from tests.debian import program, promtool
-from tests.observe.metrics.full_snapshot import exported_names
 from tests.observe.metrics.test_alerts import rules
+from tests.observe.metrics.test_exposition import exported_names
 from tools import dashboards as grafana
 
 ROOT = Path(__file__).resolve().parents[3]

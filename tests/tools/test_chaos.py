@@ -1,20 +1,170 @@
-"""What chaos.sh compares can fail: a planted loss, double, early end, wrong count."""
+"""What chaos.sh is told, feeds and compares: each check fails for a planted loss, double, early end or wrong count."""
 
 from __future__ import annotations
 
 import json
+from argparse import Namespace
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from site_spider.errors import TopicMissing
+from site_spider.seed.tiers import CrawlTopics
+from site_spider.tasks.control_log import read_endings
+from tools.chaos.acts import ACTS
 from tools.chaos.check import Check, Stored
-from tools.chaos.feed import ChaosTask, Page, ToldEnd, Workload
+from tools.chaos.feed import ChaosTask, Feed, Page, TaskCommands, ToldEnd, Workload
 from tools.chaos.pages import item_text
-from tools.chaos.plan import read_options
+from tools.chaos.plan import FIRST_SHARE, LAST_SHARE, plan, read_options
+from tools.deployment.deployment import Deployment, opened, wait_until
 from tools.site.expected import expected
+
+
+def options(folder: Path, line: str) -> Namespace:
+    return read_options(["--folder", str(folder), *line.split()])
+
+
+@pytest.mark.parametrize(
+    ("line", "remedy"),
+    [
+        ("--exactly-once", "--sink kafka"),
+        ("--elasticsearch-restarts 1 --sink kafka", "--sink elasticsearch"),
+        ("--tasks 3 --topics", "leave --tasks or it out"),
+        ("--tasks 3 --sink kafka --exactly-once", "leave --tasks or it out"),
+        ("--pauses 1", "--tasks N"),
+        ("--cancels 2 --tasks 2", "a larger --tasks"),
+        ("--tasks 3 --seeds 2", "each task needs a seed"),
+        ("--embedded --sink kafka", "leave one out"),
+        ("--embedded --proxies 1", "leave one out"),
+        ("--embedded --broker-restarts 2", "leave one out"),
+        ("--embedded --brokers 3", "leave one out"),
+        ("--soak 1 --topics --pauses 1", "--tasks N"),
+        ("--brokers 2", "--brokers"),
+        ("--soak 0", "--soak"),
+    ],
+)
+def test_what_does_not_go_together_ends_with_two_and_a_remedy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], line: str, remedy: str
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        options(tmp_path, line)
+    assert ended.value.code == 2
+    assert remedy in capsys.readouterr().err
+
+
+def counts(folder: Path, line: str) -> Counter[str]:
+    return Counter(event.name for event in plan(options(folder, line)))
+
+
+def test_what_nobody_said_follows_from_the_sink(tmp_path: Path) -> None:
+    found = counts(tmp_path, "")
+    assert found == {"kills": 5, "terms": 1, "broker_restarts": 1, "elasticsearch_restarts": 1}
+    assert counts(tmp_path, "--sink kafka --exactly-once") == {"kills": 5, "terms": 1, "broker_restarts": 1}
+    assert counts(tmp_path, "--embedded") == {"kills": 5, "terms": 1}
+
+
+def test_the_plan_has_what_was_asked_for_within_the_crawl(tmp_path: Path) -> None:
+    line = "--tasks 7 --pauses 3 --cancels 2 --proxies 4"
+    assert counts(tmp_path, line) == {
+        "kills": 5, "terms": 1, "broker_restarts": 1, "elasticsearch_restarts": 1,
+        "proxies": 4, "pauses": 3, "cancels": 2, "closes": 3,
+    }  # fmt: skip
+    events = plan(options(tmp_path, f"{line} --kills 50"))
+    assert all(FIRST_SHARE <= event.share <= LAST_SHARE for event in events)
+
+
+def test_a_soak_has_all_that_fits_its_sink(tmp_path: Path) -> None:
+    every, line = set(ACTS) - {"closes"}, "--soak 120 --random-seed 1"
+    assert set(counts(tmp_path, line)) == every
+    assert set(counts(tmp_path, f"{line} --tasks 0")) == every - {"pauses", "cancels"}
+    kafka = "--soak 120 --sink kafka --exactly-once --kills 3"
+    assert counts(tmp_path, kafka)["kills"] == 3
+    assert not {"pauses", "cancels", "elasticsearch_restarts"} & set(counts(tmp_path, kafka))
+    assert options(tmp_path, kafka).items
+    embedded = {"kills", "terms", "stops", "joins", "pauses", "cancels"}
+    assert set(counts(tmp_path, f"{line} --embedded")) == embedded
+
+
+SEEDS = 40
+
+
+@pytest.fixture
+def deployment(tmp_path: Path) -> Iterator[Deployment]:
+    yield from opened(tmp_path, {"SITE_KAFKA_BROKERS": ""})
+
+
+@pytest.fixture
+def tasks() -> dict[str, ChaosTask]:
+    return {}
+
+
+@pytest.fixture
+def feed(deployment: Deployment, tasks: dict[str, ChaosTask], request: pytest.FixtureRequest) -> Iterator[Feed]:
+    line = f"--folder {deployment.folder} --seeds {SEEDS} {request.param}"
+    feed = Feed(Workload(read_options(line.split()), 80, [deployment.topic]), deployment, tasks)
+    yield feed
+    feed.close()
+
+
+def produced(deployment: Deployment) -> list[str]:
+    try:
+        messages = list(deployment.log.read(deployment.topic))
+    except TopicMissing:
+        return []
+    return sorted(json.loads(message.value or b"")["meta"]["url_id"] for message in messages)
+
+
+@pytest.mark.parametrize("feed", ["--tasks 4"], indirect=True)
+def test_every_second_task_is_closed_behind_its_last_seed(
+    deployment: Deployment, feed: Feed, tasks: dict[str, ChaosTask]
+) -> None:
+    feed.produce(range(SEEDS))
+    to_close = feed.end()
+    assert produced(deployment) == [f"seed-{seed:06d}" for seed in range(SEEDS)]
+    assert [task.seeds for task in tasks.values()] == [list(range(n, n + 10)) for n in range(0, SEEDS, 10)]
+    assert all(task.is_complete for task in tasks.values())
+    endings = read_endings(deployment.log, CrawlTopics.beside(deployment.scrapy_settings))
+    closed = [name for name in tasks if (ending := endings.get(name)) is not None and ending.is_closed]
+    assert closed == ["chaos-000", "chaos-002"]
+    assert [task.name for task in to_close] == ["chaos-001", "chaos-003"]  # scrapy task close
+
+
+@pytest.mark.parametrize("feed", ["--soak 1"], indirect=True)
+def test_a_soak_keeps_seeds_waiting_until_its_time_is_over(
+    deployment: Deployment, feed: Feed, tasks: dict[str, ChaosTask]
+) -> None:
+    to_close: list[ChaosTask] = []
+    feed.soak(1.5, lambda: 0, to_close.append)
+    wait_until(lambda: not feed.waits_for, 600, "the end of the time")
+    assert len(produced(deployment)) == len(set(produced(deployment))) == feed.count >= 50
+    assert all(task.is_complete for task in tasks.values())
+    assert to_close == [task for task in tasks.values() if not task.is_closed]
+
+
+@pytest.mark.parametrize("feed", ["--soak 1"], indirect=True)
+def test_a_feed_that_fails_ends_the_run(feed: Feed) -> None:
+    feed.soak(60, lambda: 1 // 0, lambda _task: None)
+    with pytest.raises(RuntimeError, match="seeds could not be produced"):
+        wait_until(lambda: not feed.waits_for, 600, "the thread to end")
+
+
+def test_a_command_that_fails_is_run_again_and_told_when_it_never_succeeds(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TaskCommands, "TRIES", 2)
+    monkeypatch.setattr(TaskCommands, "PAUSE_SECONDS", 0.0)
+    commands = TaskCommands(deployment)
+    commands.ask("no-such-verb", ChaosTask("chaos-000"))
+    commands.ask("close", task := ChaosTask("chaos-001"))
+    wait_until(lambda: not commands.waits_for, 600, "the commands")
+    commands.close()
+    assert commands.failures >= 1
+    assert commands.wrong[0].startswith("scrapy task no-such-verb chaos-000 failed 2 times")
+    assert task.is_closed
+
 
 SEEDS, TASKS, TOLD_AT = 6, 2, 1000.0
 

@@ -161,7 +161,6 @@ def test_after_two_deaths_few_are_under_way_and_each_is_committed_before(tmp_pat
 
     def fast_ones_are_through(crawler: Crawler) -> bool:
         service = SeedService.of(crawler)
-        assert service is not None
         ended = sum(service.parts.completion.ledger.outcomes.values())
         if ended == SEEDS and len(under_way) == 4:  # else it is waited for
             slow_may_answer.set()
@@ -190,12 +189,10 @@ def test_a_topic_that_is_made_anew_ends_the_care_for_what_was_on_it(tmp_path: Pa
     def a_new_one_is_through(crawler: Crawler) -> bool:
         nonlocal is_new
         service = SeedService.of(crawler)
-        assert service is not None
         ledger = service.parts.completion.ledger
         if service.parts.completion.begun() and not is_new and ledger.in_flight == SEEDS:
             (old,) = (entry.message for entry in service.parts.completion.begun()[:1])
             new = Message(old.partition, 0, None, json.dumps(seed(1_000)).encode())
-            assert service.parts.seeds is not None
             service.parts.seeds.arrived([(new, parse_seed(new.value, frozenset()))])
             is_new = True
             may_answer.set()
@@ -219,7 +216,6 @@ def test_seeds_that_were_not_there_do_not_wait_for_those_that_were(tmp_path: Pat
 
     def the_last_are_through(crawler: Crawler) -> bool:
         service = SeedService.of(crawler)
-        assert service is not None
         ended = sum(service.parts.completion.ledger.outcomes.values())
         if ended >= 200:  # beyond those that care is taken with
             may_answer.set()
@@ -244,7 +240,6 @@ def test_seeds_of_other_hosts_are_polled_though_a_slow_one_has_a_thousand_before
     def fast_ones_are_through(crawler: Crawler) -> bool:
         nonlocal most
         service = SeedService.of(crawler)
-        assert service is not None
         most = max(most, service.parts.completion.ledger.in_flight)
         ended = sum(service.parts.completion.ledger.outcomes.values())
         if ended == 30:
