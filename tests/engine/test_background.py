@@ -1,24 +1,27 @@
-"""What runs beside the requests of a crawl is owned: its failure is seen, and ends the crawl with 70."""
+"""What runs beside the requests of a crawl is owned: its failure is seen, and ends the crawl with 70; and its turns."""
 
 from __future__ import annotations
 
 import ast
 import asyncio
 import logging
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
+from hypothesis import given
+from hypothesis import strategies as st
 
 import site_spider
+from site_spider import runtime
 from site_spider.adapters.local.log_file import LocalProducer
 from site_spider.download.proxies import service as proxy_service
-from site_spider.engine.background import THREAD_PREFIX, Background
+from site_spider.engine.background import THREAD_PREFIX, Background, Turns
 from site_spider.errors import EXIT_SOFTWARE
-from site_spider.frontier.scheduler import Queues
-from site_spider.ledger.ledger import Ledger
-from tests.in_process.engine import Crawled, crawl
+from tests.in_process.engine import crawl
 from tests.intake.test_deaths import committed
 
 PACKAGE = Path(site_spider.__file__).parent
@@ -85,38 +88,42 @@ def fail(*_arguments: Any, **_keywords: Any) -> None:
     raise Bug("in the background")
 
 
-def crawl_until_it_ends(folder: Path, **settings: Any) -> tuple[Crawled, int]:
-    """A crawl that nobody stops, and its exit code."""
-    seeds = [{"url": f"http://h.test/{n}", "meta": {"url_id": str(n)}} for n in range(3)]
-    found = crawl(folder, [*seeds, b"no seed"], until=lambda _crawler: False, SITE_STOP_GRACE_SECONDS=2, **settings)
-    return found, found.exit_code
+@pytest.fixture
+def assert_crawl_fails(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Callable[..., None]:
+    """A crawl that nobody stops ends because of the bug."""
+
+    def check(**settings: Any) -> None:
+        seeds = [*({"url": f"http://h.test/{n}", "meta": {"url_id": str(n)}} for n in range(3)), b"no seed"]
+        found = crawl(tmp_path, seeds, until=lambda _crawler: False, SITE_STOP_GRACE_SECONDS=2, **settings)
+        assert (found.exit_code, found.stats["finish_reason"]) == (EXIT_SOFTWARE, "failed")
+        told = [item for item in caplog.records if item.getMessage().startswith("The crawl cannot go on")]
+        assert told[0].levelno == logging.ERROR
+        assert told[0].getMessage() == "The crawl cannot go on: Bug('in the background')"
+        assert told[0].exc_info is not None
+        assert told[0].exc_info[0] is Bug
+
+    return check
 
 
-def assert_failed(ended: tuple[Crawled, int], caplog: pytest.LogCaptureFixture) -> None:
-    found, code = ended
-    assert code == EXIT_SOFTWARE
-    assert found.stats["finish_reason"] == "failed"
-    told = [item for item in caplog.records if item.getMessage().startswith("The crawl cannot go on")]
-    assert told[0].levelno == logging.ERROR
-    assert told[0].getMessage() == "The crawl cannot go on: Bug('in the background')"
-    assert told[0].exc_info is not None
-    assert told[0].exc_info[0] is Bug
-
-
-def test_the_ticker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """Without it nothing more would be committed. The next owner takes it for a death."""
-    monkeypatch.setattr(Queues, "look", fail)
-    assert_failed(crawl_until_it_ends(tmp_path), caplog)
+@pytest.mark.parametrize(
+    "part",
+    [
+        pytest.param("site_spider.frontier.scheduler.Queues.look", id="the ticker: no more would be committed"),
+        pytest.param("site_spider.observe.statistics.snapshot", id="the statistics"),
+        pytest.param("site_spider.ledger.ledger.Ledger.release", id="the way of a request: its seed would be held"),
+    ],
+)
+def test_a_part_that_fails_ends_the_crawl(
+    part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, assert_crawl_fails: Callable[..., None]
+) -> None:
+    """The next owner takes it for a death."""
+    monkeypatch.setattr(part, fail)
+    assert_crawl_fails()
     assert committed(tmp_path).owner
 
 
-def test_the_statistics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr("site_spider.observe.statistics.snapshot", fail)
-    assert_failed(crawl_until_it_ends(tmp_path), caplog)
-
-
 def test_what_fails_while_the_crawl_opens(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, assert_crawl_fails: Callable[..., None]
 ) -> None:
     """What the start then does not find is no reason of its own."""
 
@@ -125,31 +132,21 @@ def test_what_fails_while_the_crawl_opens(
         raise AttributeError("the engine is gone")
 
     monkeypatch.setattr("site_spider.service.service.Parts", build)
-    assert_failed(crawl_until_it_ends(tmp_path), caplog)
+    assert_crawl_fails()
 
 
 def test_what_follows_the_file_of_proxies(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, assert_crawl_fails: Callable[..., None]
 ) -> None:
     monkeypatch.setattr(proxy_service, "LOOK_SECONDS", 0.01)
     proxies = tmp_path / "proxies"
     proxies.write_text("http://127.0.0.1:1\n")
     looks = iter([1])
     monkeypatch.setattr(proxy_service, "_signature", lambda _path: next(looks, None) or fail())
-    assert_failed(crawl_until_it_ends(tmp_path, SITE_PROXIES=str(proxies)), caplog)
+    assert_crawl_fails(SITE_PROXIES=str(proxies))
 
 
-def test_the_way_of_a_request(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Else its seed would be held for ever."""
-    monkeypatch.setattr(Ledger, "release", fail)
-    assert_failed(crawl_until_it_ends(tmp_path), caplog)
-
-
-def test_a_thread_of_an_adapter(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_thread_of_an_adapter(monkeypatch: pytest.MonkeyPatch, assert_crawl_fails: Callable[..., None]) -> None:
     """Else no dead letter would ever be durable."""
     finish = LocalProducer._finish
 
@@ -159,19 +156,167 @@ def test_a_thread_of_an_adapter(
         finish(producer, batch, error)
 
     monkeypatch.setattr(LocalProducer, "_finish", fail_at_dead_letters)
-    assert_failed(crawl_until_it_ends(tmp_path), caplog)
+    assert_crawl_fails()
 
 
-def test_a_task_that_is_cancelled_has_not_failed() -> None:
-    async def wait() -> None:
-        await asyncio.Event().wait()
+async def test_a_task_that_is_cancelled_has_not_failed() -> None:
+    failures: list[BaseException] = []
+    task = Background(failures.append).start(asyncio.Event().wait(), "waiting")
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait([task])
+    assert failures == []
 
+
+# --- Work on the event loop that shares its turns
+
+BUDGET_MS = 20
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def turns(clock: Clock) -> Turns:
+    return Turns(0.02, clock)
+
+
+async def turn() -> None:
+    await asyncio.sleep(0)
+
+
+async def test_nothing_waits_while_a_turn_has_time(turns: Turns, clock: Clock) -> None:
+    for _ in range(1_000):
+        clock.now += 0.00001
+        waiting = turns.time()
+        try:
+            waiting.send(None)
+        except StopIteration:
+            continue
+        raise AssertionError("it waited")
+
+
+async def test_a_turn_whose_time_is_spent_makes_work_wait_for_the_next(turns: Turns, clock: Clock) -> None:
+    assert turns.has_time()
+    clock.now += 0.03
+    assert not turns.has_time()
+    await turn()
+    await turn()
+    assert turns.has_time()
+
+
+async def test_those_who_wait_go_on_in_their_order_one_a_turn(turns: Turns, clock: Clock) -> None:
+    order: list[tuple[int, int]] = []
+    turns.has_time()
+    clock.now += 1
+    of_turn = 0
+
+    async def work(name: int) -> None:
+        for _ in range(3):
+            await turns.time()
+            clock.now += 1
+            order.append((of_turn, name))
+
+    working = [asyncio.ensure_future(work(name)) for name in range(5)]
+    while not all(task.done() for task in working):
+        of_turn += 1
+        await turn()
+    assert [name for _, name in order] == [0, *[0, 1, 2, 3, 4], *[0, 1, 2, 3, 4], *[1, 2, 3, 4]]
+    turns_used = [number for number, _ in order]
+    assert len(set(turns_used)) == len(turns_used), "two pieces of work in one turn"
+
+
+def in_turns(costs_ms: list[int]) -> list[list[int]]:
+    """By brute force: a turn takes pieces of work until its budget is spent."""
+    turns: list[list[int]] = []
+    left = 0
+    for number, cost in enumerate(costs_ms):
+        if left <= 0:
+            turns.append([])
+            left = BUDGET_MS
+        turns[-1].append(number)
+        left -= cost
+    return turns
+
+
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=80))
+def test_a_turn_takes_as_many_as_it_has_time_for(costs_ms: list[int]) -> None:
     async def scenario() -> None:
-        failures: list[BaseException] = []
-        task = Background(failures.append).start(wait(), "waiting")
-        await asyncio.sleep(0)
-        task.cancel()
-        await asyncio.wait([task])
-        assert failures == []
+        clock = Clock()
+        turns = Turns(BUDGET_MS, clock)
+        done: dict[int, list[int]] = {}
+        turns.has_time()
+        clock.now += 1
+        of_turn = 0
+
+        async def work(number: int) -> None:
+            await turns.time()
+            clock.now += costs_ms[number]
+            done.setdefault(of_turn, []).append(number)
+
+        working = [asyncio.ensure_future(work(number)) for number in range(len(costs_ms))]
+        while not all(task.done() for task in working):
+            of_turn += 1
+            await turn()
+        assert list(done.values()) == in_turns(costs_ms)
 
     asyncio.run(scenario())
+
+
+async def test_whose_turn_it_is_does_not_wait_again_behind_others(turns: Turns, clock: Clock) -> None:
+    turns.has_time()
+    clock.now += 1
+    order: list[str] = []
+
+    def steps(name: str) -> Iterator[None]:
+        order.append(name)
+        yield
+
+    async def work(name: str) -> None:
+        await turns.time()
+        await turns.run(steps(name))  # type: ignore[arg-type]
+        order.append(name)
+
+    await asyncio.gather(*(work(name) for name in "abc"))
+    assert order == list("aabbcc")
+
+
+async def test_one_who_is_cancelled_holds_up_nobody(turns: Turns, clock: Clock) -> None:
+    turns.has_time()
+    clock.now += 1
+    first, second = (asyncio.ensure_future(turns.time()) for _ in range(2))
+    await turn()
+    first.cancel()
+    await asyncio.wait_for(second, 300)
+
+
+def test_each_process_of_a_simulation_has_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = Clock(), Clock()
+    processes = iter([first, second, first])
+    monkeypatch.setattr(runtime, "this_process", lambda: next(processes))
+    found = [Turns.of_running_loop() for _ in range(3)]
+    assert found[0] is found[2] is not found[1]
+
+
+def test_each_loop_has_its_own() -> None:
+    async def found() -> Turns:
+        turns = Turns.of_running_loop()
+        assert turns is Turns.of_running_loop()
+        turns.has_time()  # its callback is never called
+        return turns
+
+    loops = [uvloop.new_event_loop() for _ in range(2)]
+    first, second = (loop.run_until_complete(found()) for loop in loops)
+    assert first is not second
+    for loop in loops:
+        loop.close()

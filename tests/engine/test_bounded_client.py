@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-import uvloop
 from twisted.internet.error import ConnectionDone
 from twisted.python.failure import Failure
 from twisted.web._newclient import Request
@@ -44,56 +42,42 @@ class Asked:
                 await asyncio.sleep(0)
 
 
-def run(scenario: Callable[[], Awaitable[None]]) -> None:
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(scenario())  # type: ignore[arg-type]
+async def test_reading_that_is_put_off_pauses_the_connection_until_it_has_caught_up() -> None:
+    asked = Asked()
+    asked.client.dataReceived(CHUNKED + b"1\r\nA\r\n" * 3_000)
+    assert asked.transport.producerState == "paused"
+    asked.client.dataReceived(b"1\r\nA\r\n" * 3_000 + b"0\r\n\r\n")
+    assert asked.body.data == b""
+    await asked.ended()
+    assert asked.body.data == b"A" * 6_000
+    await asyncio.sleep(0)
+    assert asked.transport.producerState == "producing"
+    assert asked.kept
 
 
-def test_reading_that_is_put_off_pauses_the_connection_until_it_has_caught_up() -> None:
-    async def scenario() -> None:
-        asked = Asked()
-        asked.client.dataReceived(CHUNKED + b"1\r\nA\r\n" * 3_000)
-        assert asked.transport.producerState == "paused"
-        asked.client.dataReceived(b"1\r\nA\r\n" * 3_000 + b"0\r\n\r\n")
-        assert asked.body.data == b""
-        await asked.ended()
-        assert asked.body.data == b"A" * 6_000
-        await asyncio.sleep(0)
-        assert asked.transport.producerState == "producing"
-        assert asked.kept
-
-    run(scenario)
-
-
-def test_the_end_of_the_connection_waits_for_what_came_before_it() -> None:
-    async def scenario() -> None:
-        asked = Asked()
-        asked.client.dataReceived(OK + b"\r\n" + b"x" * 50_000)
-        asked.client.connectionLost(Failure(ConnectionDone()))
-        await asked.ended()
-        assert len(asked.body.data) == 50_000
-
-    run(scenario)
+async def test_the_end_of_the_connection_waits_for_what_came_before_it() -> None:
+    asked = Asked()
+    asked.client.dataReceived(OK + b"\r\n" + b"x" * 50_000)
+    asked.client.connectionLost(Failure(ConnectionDone()))
+    await asked.ended()
+    assert len(asked.body.data) == 50_000
 
 
 @pytest.mark.parametrize("surplus", [b"HTTP/1.1 200 OK\r\n\r\n", b"x", b"\r\n"])
-def test_a_connection_on_which_more_came_than_the_answer_is_given_up(surplus: bytes) -> None:
-    async def scenario() -> None:
-        for whole in (
-            OK + b"Content-Length: 1\r\n\r\nA",
-            CHUNKED + b"1\r\nA\r\n0\r\n\r\n",
-            OK + b"Content-Length: 0\r\n\r\n",
-        ):
-            for pieces in ([whole + surplus], [whole, surplus]):
-                found = scrapys(pieces, "GET", ends=False)
-                assert (found.kind, found.is_reusable) == ("whole", False)
-            assert scrapys([whole], "GET", ends=False).is_reusable
-
-    run(scenario)
+async def test_a_connection_on_which_more_came_than_the_answer_is_given_up(surplus: bytes) -> None:
+    for whole in (
+        OK + b"Content-Length: 1\r\n\r\nA",
+        CHUNKED + b"1\r\nA\r\n0\r\n\r\n",
+        OK + b"Content-Length: 0\r\n\r\n",
+    ):
+        for pieces in ([whole + surplus], [whole, surplus]):
+            found = scrapys(pieces, "GET", ends=False)
+            assert (found.kind, found.is_reusable) == ("whole", False)
+        assert scrapys([whole], "GET", ends=False).is_reusable
 
 
 @pytest.mark.parametrize("size", [13, 100, 4_096, 1_000_000])
-def test_bounds_do_not_depend_on_how_the_bytes_come(size: int) -> None:
+async def test_bounds_do_not_depend_on_how_the_bytes_come(size: int) -> None:
     answers = {
         "a head": (OK + b"X: y\r\n" * 3_998 + b"Content-Length: 0\r\n\r\n", "refused"),
         "a head at the bound": (OK + b"X: y\r\n" * 3_997 + b"Content-Length: 0\r\n\r\n", "whole"),
@@ -101,23 +85,17 @@ def test_bounds_do_not_depend_on_how_the_bytes_come(size: int) -> None:
         "chunks within the bound": (CHUNKED + b"1\r\nA\r\n" * 9_000 + b"0\r\n\r\n", "whole"),
     }
 
-    async def scenario() -> None:
-        for name, (data, kind) in answers.items():
-            found: Outcome = scrapys([data[n : n + size] for n in range(0, len(data), size)], "GET", ends=False)
-            assert found.kind == kind, name
-
-    run(scenario)
+    for name, (data, kind) in answers.items():
+        found: Outcome = scrapys([data[n : n + size] for n in range(0, len(data), size)], "GET", ends=False)
+        assert found.kind == kind, name
 
 
-def test_what_was_too_large_is_found_in_the_error() -> None:
-    async def scenario() -> None:
-        asked = Asked()
-        asked.client.dataReceived(OK + b"X: " + b"x" * 70_000)
-        await asked.ended()
-        assert asked.failure is not None
-        error = RuntimeError()
-        error.__cause__ = asked.failure.value
-        assert str(oversized(error)) == "the head is longer than 65536 bytes"
-        assert oversized(RuntimeError()) is None
-
-    run(scenario)
+async def test_what_was_too_large_is_found_in_the_error() -> None:
+    asked = Asked()
+    asked.client.dataReceived(OK + b"X: " + b"x" * 70_000)
+    await asked.ended()
+    assert asked.failure is not None
+    error = RuntimeError()
+    error.__cause__ = asked.failure.value
+    assert str(oversized(error)) == "the head is longer than 65536 bytes"
+    assert oversized(RuntimeError()) is None

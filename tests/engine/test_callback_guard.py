@@ -7,21 +7,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
-import uvloop
 
 from site_spider import runtime
 from site_spider.engine.callback_guard import CallbackBroken, CallbackCancelled, CallbackTimeout, guarded
 from tests.in_process import virtual_time
 
 Answer = Callable[[], Awaitable[Any]]
-
-
-def run(work: Awaitable[Any]) -> Any:
-    async def main() -> Any:
-        return await work
-
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(main())
 
 
 async def at_once() -> list[int]:
@@ -75,35 +66,35 @@ async def failing_later() -> None:
     raise ValueError("mine")
 
 
-def test_what_answers_at_once_sets_no_timer(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_answers_at_once_sets_no_timer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nearly every page does."""
 
     def refused(*_: Any) -> None:
         raise AssertionError("a timer")
 
     monkeypatch.setattr(asyncio, "timeout", refused)
-    assert run(guarded(at_once, 120)()) == [1]
+    assert await guarded(at_once, 120)() == [1]
     with pytest.raises(AssertionError, match="a timer"):
-        run(guarded(after_three_waits, 120)())
+        await guarded(after_three_waits, 120)()
 
 
 @pytest.mark.parametrize(("callback", "answer"), [(after_three_waits, "ab"), (own_timeout, "own"), (at_once, [1])])
-def test_what_waits_answers_as_without_a_guard(callback: Answer, answer: object) -> None:
+async def test_what_waits_answers_as_without_a_guard(callback: Answer, answer: object) -> None:
     """Whatever it waits for, and with timeouts of its own."""
-    assert run(guarded(callback, 120)()) == answer
+    assert await guarded(callback, 120)() == answer
 
 
 @pytest.mark.parametrize("callback", [for_ever, swallowing])
-def test_what_waits_too_long_is_ended(callback: Answer) -> None:
+async def test_what_waits_too_long_is_ended(callback: Answer) -> None:
     """It is told by CancelledError; who does away with that has answered, but too late."""
     if callback is swallowing:
-        assert run(guarded(callback, 0.01)()) == "cleaned up"
+        assert await guarded(callback, 0.01)() == "cleaned up"
         return
     with pytest.raises(CallbackTimeout, match=r"SITE_CALLBACK_TIMEOUT_SECONDS=0.01"):
-        run(guarded(callback, 0.01)())
+        await guarded(callback, 0.01)()
 
 
-def test_time_before_the_first_wait_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_time_before_the_first_wait_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """A callback that has computed for all of its time is ended where it waits."""
     clock = [0.0]
     monkeypatch.setattr(runtime, "monotonic", lambda: clock[0])
@@ -113,38 +104,34 @@ def test_time_before_the_first_wait_counts(monkeypatch: pytest.MonkeyPatch) -> N
         await asyncio.Event().wait()
 
     with pytest.raises(CallbackTimeout):
-        run(guarded(slow, 120)())
+        await guarded(slow, 120)()
 
 
 @pytest.mark.parametrize("callback", [stray, stray_later])
-def test_a_stray_cancelled_error_is_an_ordinary_one(callback: Answer) -> None:
+async def test_a_stray_cancelled_error_is_an_ordinary_one(callback: Answer) -> None:
     """At once or later."""
     with pytest.raises(CallbackCancelled):
-        run(guarded(callback, 120)())
+        await guarded(callback, 120)()
 
 
-def test_an_error_comes_as_it_was_raised() -> None:
+async def test_an_error_comes_as_it_was_raised() -> None:
     """Nothing stands as its context."""
     with pytest.raises(ValueError, match="mine") as caught:
-        run(guarded(failing_later, 120)())
+        await guarded(failing_later, 120)()
     assert caught.value.__context__ is None
 
 
 @pytest.mark.parametrize("callback", [for_ever, swallowing])
-def test_a_task_that_is_cancelled_tells_its_callback(callback: Answer) -> None:
+async def test_a_task_that_is_cancelled_tells_its_callback(callback: Answer) -> None:
     """As at the end of the process."""
-
-    async def cancelled() -> bool | Any:
-        task = asyncio.ensure_future(guarded(callback, 120)())
-        await asyncio.sleep(0)
-        task.cancel()
-        await asyncio.wait([task])
-        return task.cancelled() or task.result()
-
-    assert run(cancelled()) == (True if callback is for_ever else "cleaned up")
+    task = asyncio.ensure_future(guarded(callback, 120)())
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait([task])
+    assert (task.cancelled() or task.result()) == (True if callback is for_ever else "cleaned up")
 
 
-def test_a_coroutine_that_is_closed_closes_its_callback() -> None:
+async def test_a_coroutine_that_is_closed_closes_its_callback() -> None:
     """So its `finally` runs."""
     said: list[str] = []
 
@@ -154,12 +141,9 @@ def test_a_coroutine_that_is_closed_closes_its_callback() -> None:
         finally:
             said.append("closed")
 
-    async def main() -> None:
-        work = guarded(tidy, 120)()
-        work.send(None)
-        work.close()
-
-    run(main())
+    work = guarded(tidy, 120)()
+    work.send(None)
+    work.close()
     assert said == ["closed"]
 
 
@@ -197,13 +181,13 @@ async def panicking_later() -> None:
 
 
 @pytest.mark.parametrize("callback", [panicking, panicking_later])
-def test_what_is_no_exception_is_an_ordinary_error(callback: Answer) -> None:
+async def test_what_is_no_exception_is_an_ordinary_error(callback: Answer) -> None:
     """Else the request would never end."""
     with pytest.raises(CallbackBroken, match="Panic: x"):
-        run(guarded(callback, 10)())
+        await guarded(callback, 10)()
 
 
-def test_a_function_and_a_generator_that_panic_are_ordinary_errors() -> None:
+async def test_a_function_and_a_generator_that_panic_are_ordinary_errors() -> None:
     def function() -> None:
         raise Panic("x")
 
@@ -211,21 +195,15 @@ def test_a_function_and_a_generator_that_panic_are_ordinary_errors() -> None:
         yield 1
         raise Panic("x")
 
-    async def crawl() -> None:
-        with pytest.raises(CallbackBroken, match="Panic: x"):
-            guarded(function, 10)()
-        with pytest.raises(CallbackBroken, match="Panic: x"):
-            list(guarded(generator, 10)())
-
-    run(crawl())
+    with pytest.raises(CallbackBroken, match="Panic: x"):
+        guarded(function, 10)()
+    with pytest.raises(CallbackBroken, match="Panic: x"):
+        list(guarded(generator, 10)())
 
 
-def test_what_ends_the_process_ends_it() -> None:
+async def test_what_ends_the_process_ends_it() -> None:
     def leaving() -> None:
         raise SystemExit(3)
 
-    async def crawl() -> None:
-        with pytest.raises(SystemExit):
-            guarded(leaving, 10)()
-
-    run(crawl())
+    with pytest.raises(SystemExit):
+        guarded(leaving, 10)()

@@ -14,9 +14,10 @@ from scrapy import Request, signals
 from scrapy.crawler import Crawler
 from scrapy.exceptions import IgnoreRequest
 from scrapy.http import Response
+from scrapy.utils.reactor import CallLaterOnce
 
 from site_spider.engine.callback_guard import SafeDownloader
-from site_spider.engine.flow import EngineFlow
+from site_spider.engine.flow import EngineFlow, schedule_without_timer
 from site_spider.spiders.crawl_spider import SeedSpider
 from tests.engine.test_endings import LONG_WAY
 from tests.in_process import engine
@@ -217,3 +218,27 @@ def test_an_answer_that_comes_when_the_engine_has_ended_is_given_up(caplog: pyte
     assert caplog.text == ""
     assert broken_off == ended == [request]
     assert not of_flow.downloader.active
+
+
+async def test_the_next_call_of_the_engine_needs_no_timer() -> None:
+    """It is made once however often it is asked for, later when a delay is wanted, and can be cancelled."""
+    calls: list[float] = []
+    loop = asyncio.get_running_loop()
+    next_call = CallLaterOnce(lambda: calls.append(loop.time()))
+    schedule_without_timer(next_call)
+    next_call.schedule()
+    next_call.schedule()
+    await asyncio.sleep(0)
+    assert len(calls) == 1
+    next_call.schedule()
+    next_call.cancel()
+    next_call.cancel()
+    await asyncio.sleep(0)
+    assert len(calls) == 1
+    began = loop.time()
+    later = CallLaterOnce(lambda: calls.append(loop.time()))
+    schedule_without_timer(later)
+    later.schedule(0.01)
+    while len(calls) < 2:
+        await asyncio.sleep(0.001)
+    assert calls[1] >= began + 0.009

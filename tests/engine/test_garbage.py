@@ -1,15 +1,20 @@
-"""What pages leave behind, as JSON by sort of page; in a process that has done nothing else."""
+"""What pages leave behind is freed at once.
+
+python -m tests.engine.test_garbage    # says so, as JSON by sort of page
+"""
 
 from __future__ import annotations
 
 import asyncio
 import gc
 import json
+import subprocess
 import sys
 import tempfile
 from collections import Counter
 from pathlib import Path
 
+import pytest
 import uvloop
 from scrapy import Request
 from scrapy.crawler import Crawler
@@ -42,6 +47,9 @@ def failing(request: Request) -> Response:
 
 def unanswered(request: Request) -> Response:
     raise OSError(f"{request.url} does not answer")
+
+
+SORTS = (page, linking, moved, absent, failing, unanswered)
 
 
 def alive() -> int:
@@ -85,14 +93,28 @@ def left_by_pages(folder: Path, sort: str) -> Counter[str]:
 
 def main(folder: Path) -> None:
     """Each sort twice: what the first crawl of a process leaves is not there again."""
-    sorts = (page, linking, moved, absent, failing, unanswered)
-    engine.ANSWERS.update({f"/{sort.__name__}/{n}": sort for sort in sorts for n in range(EACH)})
+    engine.ANSWERS.update({f"/{sort.__name__}/{n}": sort for sort in SORTS for n in range(EACH)})
     found: dict[str, Counter[str]] = {}
-    for sort in [one.__name__ for one in sorts]:
+    for sort in [one.__name__ for one in SORTS]:
         found[sort] = left_by_pages(folder / sort / "first", sort)
         if found[sort]:
             found[sort] &= left_by_pages(folder / sort / "second", sort)
     json.dump(found, sys.stdout)
+
+
+@pytest.fixture(scope="module")
+def left() -> dict[str, dict[str, int]]:
+    """Of a process that has done nothing else."""
+    command = [sys.executable, "-m", __name__]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    found: dict[str, dict[str, int]] = json.loads(ran.stdout)
+    return found
+
+
+@pytest.mark.parametrize("sort", [one.__name__ for one in SORTS])
+def test_no_page_waits_for_the_collector(left: dict[str, dict[str, int]], sort: str) -> None:
+    assert left[sort] == {}
 
 
 if __name__ == "__main__":
