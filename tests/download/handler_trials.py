@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import logging
 import ssl
@@ -11,14 +10,9 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Coroutine
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 from scrapy import Request, Spider, signals
 from scrapy.exceptions import StopDownload
 from scrapy.http import Response
@@ -26,7 +20,8 @@ from scrapy.utils.defer import deferred_from_coro
 from scrapy.utils.reactor import install_reactor
 from scrapy.utils.test import get_crawler
 
-from tests.download.raw_answers import CASES, Case, RawServer
+from tests.download.raw_answers import CASES, Case, RawServer, listening
+from tools.site.certificate import server_context, signed
 
 ROOT = Path(__file__).resolve().parents[2]
 HANDLERS = {
@@ -50,24 +45,20 @@ def handler_of(name: str, settings: dict[str, Any]) -> Any:
 
 async def trial(name: str, case: Case, tls: ssl.SSLContext) -> dict[str, Any]:
     """What came of one case."""
-    server = RawServer(case)
-    listening = await asyncio.start_server(server.serve, "127.0.0.1", 0, ssl=tls if case.tls else None)
-    port = listening.sockets[0].getsockname()[1]
-    handler = handler_of(name, dict(case.settings))
-    outcomes = []
-    for _ in range(case.times):
-        url = f"{'https' if case.tls else 'http'}://127.0.0.1:{port}{case.path}"
-        url = case.url.replace("PORT", str(port)) or url
-        meta = {k: v.replace("PORT", str(port)) if isinstance(v, str) else v for k, v in case.meta.items()}
-        request = Request(url, method=case.method, headers=dict(case.headers), body=case.body, meta=meta)
-        outcome = await download(handler, request)
-        outcomes.append({key: value.replace(str(port), "PORT") if isinstance(value, str) else value
-                         for key, value in outcome.items()})  # fmt: skip
-        await asyncio.sleep(0.01)
-    await handler.close()
-    listening.close()
-    with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(listening.wait_closed(), 1)
+    server, outcomes = RawServer(case), []
+    async with listening(server.serve, tls if case.tls else None) as port:
+        handler = handler_of(name, dict(case.settings))
+        for _ in range(case.times):
+            url = f"{'https' if case.tls else 'http'}://127.0.0.1:{port}{case.path}"
+            url = case.url.replace("PORT", str(port)) or url
+            meta = {k: v.replace("PORT", str(port)) if isinstance(v, str) else v for k, v in case.meta.items()}
+            request = Request(url, method=case.method, headers=dict(case.headers), body=case.body, meta=meta)
+            outcome = await download(handler, request)
+            outcomes.append({key: value.replace(str(port), "PORT") if isinstance(value, str) else value
+                             for key, value in outcome.items()})  # fmt: skip
+            await asyncio.sleep(0.01)
+        await handler.close()
+    await asyncio.sleep(0.01)
     sent = [message.replace(str(port).encode(), b"PORT").decode("latin-1") for message in server.received]
     return {"outcomes": outcomes, "connections": server.connections, "sent": sent, "peers": sorted(server.peers)}
 
@@ -93,17 +84,14 @@ async def download(handler: Any, request: Request) -> dict[str, Any]:
 
 async def private_hosts(name: str) -> dict[str, Any]:
     """With and without the resolver that knows private addresses."""
-    server = RawServer(Case())
-    listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
-    port = listening.sockets[0].getsockname()[1]
+    server, outcomes = RawServer(Case()), {}
     handler = handler_of(name, {"SITE_ALLOW_PRIVATE_HOSTS": False, "DOWNLOAD_TIMEOUT": 3})
-    outcomes = {}
-    for host in PRIVATE:
-        request = Request(f"http://{host}:{port}/", meta={"download_timeout": 3})
-        outcomes[host] = await download(handler, request)
-    outcomes["nobody"] = await download(handler, Request("http://nobody.invalid/"))
-    await handler.close()
-    listening.close()
+    async with listening(server.serve) as port:
+        for host in PRIVATE:
+            request = Request(f"http://{host}:{port}/", meta={"download_timeout": 3})
+            outcomes[host] = await download(handler, request)
+        outcomes["nobody"] = await download(handler, Request("http://nobody.invalid/"))
+        await handler.close()
     return {"outcomes": outcomes, "connections": server.connections}
 
 
@@ -111,15 +99,12 @@ async def stopped() -> dict[str, Any]:
     """A listener to `headers_received` ends each download."""
     found = {}
     for name in HANDLERS:
-        server = RawServer(Case())
-        listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
-        port = listening.sockets[0].getsockname()[1]
         handler = handler_of(name, {})
         handler.crawler.signals.connect(stop, signals.headers_received)
-        outcome = await download(handler, Request(f"http://127.0.0.1:{port}/"))
-        found[name] = {"flags": outcome["flags"], "body": outcome["body"]}
-        await handler.close()
-        listening.close()
+        async with listening(RawServer(Case()).serve) as port:
+            outcome = await download(handler, Request(f"http://127.0.0.1:{port}/"))
+            found[name] = {"flags": outcome["flags"], "body": outcome["body"]}
+            await handler.close()
     return found
 
 
@@ -128,10 +113,8 @@ def stop() -> None:
 
 
 async def refused() -> dict[str, Any]:
-    unused = await asyncio.start_server(lambda r, w: None, "127.0.0.1", 0)
-    port = unused.sockets[0].getsockname()[1]
-    unused.close()
-    await unused.wait_closed()
+    async with listening(lambda r, w: None) as port:
+        pass
     found = {}
     for name in HANDLERS:
         handler = handler_of(name, {})
@@ -162,33 +145,20 @@ class LateServer:
 
 async def late(name: str) -> dict[str, Any]:
     """Two requests, one after the other, of which the first has two answers."""
-    server = LateServer()
-    listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
-    request = Request(f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/")
-    handler = handler_of(name, {})
-    first = await handler.download_request(request)
-    server.writers[0].write(server.answer_of(b"evil"))  # in the socket at once; the loop has not turned since
-    second = await handler.download_request(request.copy())
-    await handler.close()
-    listening.close()
+    server, handler = LateServer(), handler_of(name, {})
+    async with listening(server.serve) as port:
+        request = Request(f"http://127.0.0.1:{port}/")
+        first = await handler.download_request(request)
+        server.writers[0].write(server.answer_of(b"evil"))  # in the socket at once; the loop has not turned since
+        second = await handler.download_request(request.copy())
+        await handler.close()
     return {"bodies": [first.text, second.text], "connections": len(server.writers)}
 
 
 def certificate(folder: Path) -> ssl.SSLContext:
     """A server's, signed by itself."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "trial")])
-    now = datetime.now(UTC)
-    builder = x509.CertificateBuilder(name, name, key.public_key(), 1, now - timedelta(1), now + timedelta(1))
-    signed = builder.sign(key, hashes.SHA256())
-    pem = folder / "pem"
-    pem.write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-        + signed.public_bytes(serialization.Encoding.PEM)
-    )
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context = server_context(folder, signed())
     context.maximum_version = ssl.TLSVersion.TLSv1_2
-    context.load_cert_chain(pem)
     return context
 
 

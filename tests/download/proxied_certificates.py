@@ -15,7 +15,7 @@ from cryptography import x509
 from scrapy import Request
 
 from tests.download.handler_trials import download, handler_of, run_with_reactor
-from tests.download.raw_answers import WHOLE
+from tests.download.raw_answers import WHOLE, listening
 from tools.site.certificate import Signed, authority, server_context, signed
 
 ROOT = authority()
@@ -74,15 +74,12 @@ async def trial(folder: Path, chain: list[Signed], proxy: str, settings: dict[st
     site = Site()
     context = server_context(folder, *chain)
     context.maximum_version = ssl.TLSVersion.TLSv1_2
-    listening = await asyncio.start_server(site.serve, "127.0.0.1", 0, ssl=context)
-    url = f"https://localhost:{listening.sockets[0].getsockname()[1]}/"
-    handler = handler_of("plain", settings)
-    outcomes = []
-    for meta in ({}, {}, {"proxy": proxy}, {}):
-        outcome = await download(handler, Request(url, meta=meta))
-        outcomes.append(outcome.get("body") or f"{outcome['error']}: {outcome['message']}")
-    await handler.close()
-    listening.close()
+    handler, outcomes = handler_of("plain", settings), []
+    async with listening(site.serve, context) as port:
+        for meta in ({}, {}, {"proxy": proxy}, {}):
+            outcome = await download(handler, Request(f"https://localhost:{port}/", meta=meta))
+            outcomes.append(outcome.get("body") or f"{outcome['error']}: {outcome['message']}")
+        await handler.close()
     await asyncio.sleep(0.05)
     return {"outcomes": outcomes, "resumed": site.resumed}
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -172,6 +174,16 @@ OTHER_WAYS = {
 }
 
 CASES = PLAIN | ODD | OVERSIZED | OTHER_WAYS
+
+
+@asynccontextmanager
+async def listening(serve: Any, tls: ssl.SSLContext | None = None, at: str = "127.0.0.1") -> AsyncIterator[int]:
+    """The port of a server while the block runs."""
+    server = await asyncio.start_server(serve, at, 0, ssl=tls)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
 
 
 class RawServer:

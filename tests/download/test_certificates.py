@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import ssl
 from collections.abc import Callable, Sequence
 from ipaddress import ip_address
@@ -16,8 +15,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from scrapy import Request
 
 from site_spider.download import names
-from tests.download.handler_trials import handler_of, said_by
-from tests.download.raw_answers import Case, RawServer
+from tests.download.handler_trials import download, handler_of, said_by
+from tests.download.raw_answers import Case, RawServer, listening
 from tools.site.certificate import Signed, authority, server_context, signed
 
 REFUSED = (
@@ -43,24 +42,13 @@ def resolve(patch: pytest.MonkeyPatch, address: str = "127.0.0.1") -> None:
     patch.setattr(names, "addresses_of", found)
 
 
-def outcome(tls: ssl.SSLContext, host: str, **settings: Any) -> str:
+async def outcome(tls: ssl.SSLContext, host: str, **settings: Any) -> str:
     """The body of the page, or the error as it is stored."""
-    return asyncio.run(_outcome(tls, host, settings))
-
-
-async def _outcome(tls: ssl.SSLContext, host: str, settings: dict[str, Any]) -> str:
-    at = "::1" if host == "[::1]" else "127.0.0.1"
-    listening = await asyncio.start_server(RawServer(Case()).serve, at, 0, ssl=tls)
-    port = listening.sockets[0].getsockname()[1]
     handler = handler_of("plain", {"DOWNLOAD_VERIFY_CERTIFICATES": True} | settings)
-    try:
-        response = await handler.download_request(Request(f"https://{host}:{port}/"))
-    except Exception as error:  # noqa: BLE001 - its words are the outcome
-        return f"{type(error).__name__}: {error}"
-    finally:
+    async with listening(RawServer(Case()).serve, tls, "::1" if host == "[::1]" else "127.0.0.1") as port:
+        found = await download(handler, Request(f"https://{host}:{port}/"))
         await handler.close()
-        listening.close()
-    return str(response.text)
+    return found.get("body") or f"{found['error']}: {found['message']}"
 
 
 @pytest.fixture
@@ -70,7 +58,7 @@ def trusted(trust: Callable[[Signed], None], monkeypatch: pytest.MonkeyPatch) ->
     resolve(monkeypatch)
 
 
-NAMES = {
+NAMES = {  # the host of the URL, the names of the certificate, whether it is taken, and its common name
     "its name": ("h.test", dns("h.test"), True),
     "another name": ("h.test", dns("g.test"), False),
     "a trailing dot in the URL": ("h.test.", dns("h.test"), True),
@@ -84,30 +72,18 @@ NAMES = {
     "an address as a name": ("127.0.0.1", dns("127.0.0.1"), False),
     "an address for a name": ("h.test", ip("127.0.0.1"), False),
     "a NUL in a name": ("h.test", dns("h.test\0.evil.test"), False),
+    "a common name and no other": ("h.test", [], True, "h.test"),
+    "a common name beside another name": ("h.test", dns("g.test"), False, "h.test"),
+    "a common name that is an address": ("127.0.0.1", [], False, "127.0.0.1"),
 }
 
 
 @pytest.mark.parametrize("case", NAMES)
-def test_a_certificate_is_for_the_host_of_the_url(case: str, trusted: None, tmp_path: Path) -> None:
-    host, names, is_good = NAMES[case]
-    leaf = signed(ROOT, names=names, common_name="of a test")
-    found = outcome(server_context(tmp_path, leaf), host)
+async def test_a_certificate_is_for_the_host_of_the_url(case: str, trusted: None, tmp_path: Path) -> None:
+    host, names, is_good, *common_name = NAMES[case]
+    leaf = signed(ROOT, names=names, common_name=common_name[0] if common_name else "of a test")
+    found = await outcome(server_context(tmp_path, leaf), host)
     assert found == ("<p>page" if is_good else REFUSED.format(host.strip("[]")))
-
-
-COMMON_NAMES = {
-    "no other name": ("h.test", "h.test", [], True),
-    "beside another name": ("h.test", "h.test", dns("g.test"), False),
-    "an address": ("127.0.0.1", "127.0.0.1", [], False),
-}
-
-
-@pytest.mark.parametrize("case", COMMON_NAMES)
-def test_the_common_name_counts_where_there_is_no_other(case: str, trusted: None, tmp_path: Path) -> None:
-    host, common_name, names, is_good = COMMON_NAMES[case]
-    leaf = signed(ROOT, names=names, common_name=common_name)
-    found = outcome(server_context(tmp_path, leaf), host)
-    assert found == ("<p>page" if is_good else REFUSED.format(host))
 
 
 def _leaf(by: Signed | None = ROOT, **wish: Any) -> Signed:
@@ -140,24 +116,24 @@ CHAINS: dict[str, tuple[Callable[[], Sequence[Signed]], bool]] = {
 
 
 @pytest.mark.parametrize("case", CHAINS)
-def test_a_chain_leads_to_an_authority(case: str, trusted: None, tmp_path: Path) -> None:
+async def test_a_chain_leads_to_an_authority(case: str, trusted: None, tmp_path: Path) -> None:
     make, is_good = CHAINS[case]
-    found = outcome(server_context(tmp_path, *make()), "h.test")
+    found = await outcome(server_context(tmp_path, *make()), "h.test")
     assert found == ("<p>page" if is_good else REFUSED.format("h.test"))
 
 
 @pytest.mark.parametrize(
     "make", [lambda: _leaf(ends=-0.5), lambda: _leaf(OTHER_ROOT), lambda: signed(names=dns("g.test"))]
 )
-def test_any_certificate_will_do_without_verification(
+async def test_any_certificate_will_do_without_verification(
     make: Callable[[], Signed], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     resolve(monkeypatch)
-    found = outcome(server_context(tmp_path, make()), "h.test", DOWNLOAD_VERIFY_CERTIFICATES=False)
+    found = await outcome(server_context(tmp_path, make()), "h.test", DOWNLOAD_VERIFY_CERTIFICATES=False)
     assert found == "<p>page"
 
 
-def test_authorities_of_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_authorities_of_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """SSL_CERT_DIR, which OpenSSL looks into by hashes of names."""
     resolve(monkeypatch)
     folder = tmp_path / "roots"
@@ -165,12 +141,12 @@ def test_authorities_of_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "none"))
     monkeypatch.setenv("SSL_CERT_DIR", str(folder))
     context = server_context(tmp_path, _leaf())
-    assert outcome(context, "h.test") == REFUSED.format("h.test")
+    assert await outcome(context, "h.test") == REFUSED.format("h.test")
     from OpenSSL import crypto
 
     number = crypto.X509.from_cryptography(ROOT.certificate).subject_name_hash()
     (folder / f"{number:08x}.0").write_bytes(ROOT.pem)
-    assert outcome(context, "h.test") == "<p>page"
+    assert await outcome(context, "h.test") == "<p>page"
 
 
 # --- Sites behind a proxy: certificates count as they do without one, and sessions stay apart

@@ -30,7 +30,7 @@ from site_spider.download.tls import TlsClient, tls_context
 from site_spider.download.wire import Wire
 from site_spider.errors import ConfigError
 from tests.download.handler_trials import certificate, said_by
-from tests.download.raw_answers import Case, RawServer
+from tests.download.raw_answers import Case, RawServer, listening
 
 
 async def wire_to(made: Wires, server: Server) -> Wire:
@@ -49,15 +49,14 @@ async def wires(
     at: str = "0.0.0.0", look_up: Any = addresses_of, *, allow_private: bool = True
 ) -> AsyncIterator[tuple[Wires, int]]:
     """Beside a server that keeps its connections open; its port."""
-    listener = await asyncio.start_server(_until_the_end, at, 0)
     tls = TlsClient(tls_context(Settings()), 1)
     made = Wires(tls, HostNames(look_up), allow_private=allow_private, most_idle_of_server=1)
-    try:
-        yield made, listener.sockets[0].getsockname()[1]
-    finally:
-        made.close()
-        listener.close()
-        await asyncio.sleep(0.05)
+    async with listening(_until_the_end, at=at) as port:
+        try:
+            yield made, port
+        finally:
+            made.close()
+    await asyncio.sleep(0.05)
 
 
 async def opened(host: str, *addresses: str, allow_private: bool = True) -> str:
@@ -290,24 +289,18 @@ def test_scrapys_handler_keeps_few_connections_of_all_servers(trials: tuple[Any,
 async def test_http_and_https_share_the_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Scrapy asks for a handler for each scheme; connections that are kept count for both."""
     monkeypatch.setattr(connections, "for_connections", lambda: 6)
-
     crawler = get_crawler(Spider, {"SITE_ALLOW_PRIVATE_HOSTS": True, "DOWNLOAD_VERIFY_CERTIFICATES": False})
     handlers = {scheme: PlainDownloadHandler.from_crawler(crawler) for scheme in ("http", "https")}
     server = RawServer(Case(closes=False))
-    sites = {
-        scheme: await asyncio.start_server(server.serve, "0.0.0.0", 0, ssl=tls)
-        for scheme, tls in (("http", None), ("https", certificate(tmp_path)))
-    }
-    for number in range(1, 7):
-        for scheme, site in sites.items():
-            port = site.sockets[0].getsockname()[1]
-            await handlers[scheme].download_request(Request(f"{scheme}://127.0.0.{number}:{port}/"))
-    assert server.connections == 12
-    assert sum(len(made) for made in {id(one): one._wires._open for one in handlers.values()}.values()) == 6
-    for handler in handlers.values():
-        await handler.close()
-    for site in sites.values():
-        site.close()
+    tls = certificate(tmp_path)
+    async with listening(server.serve, at="0.0.0.0") as http, listening(server.serve, tls, "0.0.0.0") as https:
+        for number in range(1, 7):
+            for scheme, port in (("http", http), ("https", https)):
+                await handlers[scheme].download_request(Request(f"{scheme}://127.0.0.{number}:{port}/"))
+        assert server.connections == 12
+        assert sum(len(made) for made in {id(one): one._wires._open for one in handlers.values()}.values()) == 6
+        for handler in handlers.values():
+            await handler.close()
     await asyncio.sleep(0.01)
 
 
