@@ -1,6 +1,7 @@
 """The links of a page, also of pages that were made to hurt."""
 
 from functools import partial
+from itertools import chain
 from urllib.parse import urlsplit
 
 import pytest
@@ -10,7 +11,13 @@ from hypothesis import strategies as st
 from site_spider.page.links import MAX_LINKS, SLICE_CHARS, SLICE_LINKS, LinkBase, link_slices, trimmed
 from site_spider.page.url import MAX_URL_BYTES, check_url
 from tests.growth import assert_grows
-from tests.page.found_links import BASE, urls
+
+BASE = "http://example.com/dir/page?q=1"
+
+
+def urls(markup: str, base: str = BASE, **options: object) -> list[str]:
+    """The links that are found on a page."""
+    return [*chain.from_iterable(link_slices(markup, base, **options))]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

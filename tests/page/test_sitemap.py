@@ -40,9 +40,7 @@ def urls(body: bytes, media_type: str = "", url: str = SOURCE) -> list[str]:
 
 
 def urlset(*entries: str) -> bytes:
-    return f'<?xml version="1.0"?><!-- a -- ><urlset {NAMESPACES}>{"".join(entries)}</urlset>'.replace(
-        "-- >", "-->"
-    ).encode()
+    return f'<?xml version="1.0"?><!-- a --><urlset {NAMESPACES}>{"".join(entries)}</urlset>'.encode()
 
 
 KINDS = {
@@ -187,8 +185,7 @@ def test_a_fault_ends_the_entries_with_a_note() -> None:
 
 
 def test_entities_are_never_expanded() -> None:
-    body = b'<?xml version="1.0"?><urlset/>'
-    laughs = body.replace(b"<urlset/>", b'<urlset><!DOCTYPE x [<!ENTITY a "b">]><url><loc>&a;</loc></url></urlset>')
+    laughs = b'<?xml version="1.0"?><urlset><!DOCTYPE x [<!ENTITY a "b">]><url><loc>&a;</loc></url></urlset>'
     assert read(laughs).entries == []
     assert kind_of(b'<!DOCTYPE urlset [<!ENTITY a "b">]><urlset/>') is None
 

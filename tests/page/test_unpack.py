@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import random
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 
 import brotli
@@ -17,17 +17,6 @@ from hypothesis import strategies as st
 from site_spider.page.unpack import MAX_CODINGS, MAX_MEMBERS, CodingCut, CodingError, CodingTooLarge, unpacked
 
 MAX = 32_000_000
-
-
-class Taken:
-    """What came before an error."""
-
-    def __init__(self) -> None:
-        self.body = bytearray()
-
-    def all_of(self, pieces: Iterator[bytes]) -> None:
-        for piece in pieces:
-            self.body += piece
 
 
 def raw_deflate(data: bytes) -> bytes:
@@ -61,6 +50,7 @@ def test_a_body_comes_out_as_it_went_in(name: str, data: bytes) -> None:
     pieces = list(unpacked(pack(data), [coding], MAX))
     assert b"".join(pieces) == data
     assert max(map(len, pieces), default=0) <= 131_072
+    assert b"".join(unpacked(b"", [coding], MAX)) == b""  # an empty body is so in any coding
 
 
 @given(st.lists(st.sampled_from(["gzip", "zlib", "br", "zstd"]), max_size=MAX_CODINGS), st.binary())
@@ -72,20 +62,15 @@ def test_several_codings_are_undone_from_the_last_to_the_first(names: list[str],
     assert b"".join(unpacked(body, codings, MAX)) == data
 
 
-@pytest.mark.parametrize("coding", ["gzip", "deflate", "br", "zstd"])
-def test_an_empty_body_is_empty_in_any_coding(coding: str) -> None:
-    assert b"".join(unpacked(b"", [coding], MAX)) == b""
-
-
 @pytest.mark.parametrize("name", ["gzip", "zlib", "br", "zstd"])
 def test_a_bomb_ends_at_the_limit_and_so_does_one_in_another(name: str) -> None:
     coding, pack = PACKERS[name]
     bomb = pack(bytes(50_000_000))
     for body, codings in ((bomb, [coding]), (pack(bomb), [coding, coding])):
-        taken = Taken()
+        taken: list[bytes] = []
         with pytest.raises(CodingTooLarge):
-            taken.all_of(unpacked(body, codings, MAX))
-        assert len(taken.body) <= MAX
+            taken.extend(unpacked(body, codings, MAX))
+        assert sum(map(len, taken)) <= MAX
 
 
 @pytest.mark.parametrize("name", ["gzip", "zlib", "br", "zstd"])
@@ -93,10 +78,10 @@ def test_a_bomb_ends_at_the_limit_and_so_does_one_in_another(name: str) -> None:
 def test_a_stream_that_was_cut_gives_what_it_has_and_says_so(name: str, kept: float) -> None:
     coding, pack = PACKERS[name]
     packed = pack(SOUND)
-    taken = Taken()
+    taken: list[bytes] = []
     with pytest.raises(CodingCut):
-        taken.all_of(unpacked(packed[: int(len(packed) * kept)], [coding], MAX))
-    assert SOUND.startswith(taken.body)
+        taken.extend(unpacked(packed[: int(len(packed) * kept)], [coding], MAX))
+    assert SOUND.startswith(b"".join(taken))
 
 
 @pytest.mark.parametrize("coding", ["gzip", "br", "zstd"])
