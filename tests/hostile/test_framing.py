@@ -18,11 +18,12 @@ from tests.hostile.raw_site import Answer, RawSite, raw_site, sends, sends_for_e
 from tests.in_process import engine
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n"
+ODD = OK + b"no colon\r\n"  # goes to Scrapy's handler
 HINTS = b"HTTP/1.1 103 Early Hints\r\n\r\n"
 ENDLESS = {
     "lines": sends_for_ever(OK, b"X: y\r\n"),
-    "lines, one without a colon": sends_for_ever(OK + b"no colon\r\n", b"X: y\r\n"),
-    "long lines, one without a colon": sends_for_ever(OK + b"no colon\r\n", b"X: " + b"y" * 9_000 + b"\r\n"),
+    "lines, one without a colon": sends_for_ever(ODD, b"X: y\r\n"),
+    "long lines, one without a colon": sends_for_ever(ODD, b"X: " + b"y" * 9_000 + b"\r\n"),
     "lines without a colon": sends_for_ever(OK, b"X\r\n"),
     "lines that end in LF": sends_for_ever(OK, b"X: y\n"),
     "one line": sends_for_ever(OK + b"X: ", b"y"),
@@ -51,11 +52,11 @@ def dripped(begin: bytes, again: bytes, seconds: float = 4) -> Answer:
 CHUNKS = b"Transfer-Encoding: chunked\r\n\r\n"
 DRIPPED = {
     "a head": dripped(OK + b"X: ", b"y"),
-    "a head for Scrapy's handler": dripped(OK + b"no colon\r\nX: ", b"y"),
+    "a head for Scrapy's handler": dripped(ODD + b"X: ", b"y"),
     "a chunk line": dripped(OK + CHUNKS + b"1;", b"x"),
-    "a chunk line for Scrapy's handler": dripped(OK + b"no colon\r\n" + CHUNKS + b"1;", b"x"),
+    "a chunk line for Scrapy's handler": dripped(ODD + CHUNKS + b"1;", b"x"),
     "a trailer": dripped(OK + CHUNKS + b"0\r\nX: ", b"y"),
-    "a trailer for Scrapy's handler": dripped(OK + b"no colon\r\n" + CHUNKS + b"0\r\nX: ", b"y"),
+    "a trailer for Scrapy's handler": dripped(ODD + CHUNKS + b"0\r\nX: ", b"y"),
 }
 
 
@@ -98,36 +99,28 @@ def test_heads_of_16_connections_hold_up_nothing(name: str, tmp_path: Path) -> N
 PLAIN = "site_spider.download.handler.PlainDownloadHandler"
 
 
-@pytest.mark.parametrize(
-    ("late_seconds", "takes_seconds", "waits", "is_tls"),
-    [(0.0, 0.03, False, False), (0.02, 0.03, True, False), (0.02, 0.0, False, True)],
-)
-def test_surplus_is_no_page(
-    late_seconds: float, takes_seconds: float, waits: bool, is_tls: bool, tmp_path: Path
-) -> None:
-    """At once, or later, when the next request is under way; a server is known by its first answers."""
-    server = SurplusServer(lambda _: True, late_seconds, lambda: takes_seconds, waits)
-    found = uvloop.run(crawled(server, 60, tls=certificate(tmp_path) if is_tls else None))
-    assert (found.wrong, found.pages) == (0, 60)
+def later(behind: str, late_seconds: float = 0.02) -> SurplusServer:
+    """Behind an answer without a body, which is not the first of its connection."""
+    return SurplusServer(lambda number: number > 2, late_seconds, lambda: 0.03, behind=behind)
 
 
 @pytest.mark.parametrize(
-    ("late_seconds", "behind", "is_tls"), [(0.0, "204", False), (0.02, "304", True), (0.02, "HEAD", False)]
+    ("server", "at_a_time", "is_tls"),
+    [
+        pytest.param(SurplusServer(lambda _: True, 0.0, lambda: 0.03), 8, False, id="at once"),
+        pytest.param(SurplusServer(lambda _: True, 0.02, lambda: 0.03, True), 8, False, id="with the next request"),
+        pytest.param(SurplusServer(lambda _: True, 0.02, lambda: 0.0), 8, True, id="later, over TLS"),
+        pytest.param(later("204", 0.0), 8, False, id="behind 204"),
+        pytest.param(later("304"), 8, True, id="behind 304, over TLS"),
+        pytest.param(later("HEAD"), 8, False, id="behind HEAD"),
+        pytest.param(SurplusServer(lambda n: n == 9, takes_seconds=lambda: 0.06), 4, False, id="late in a good one"),
+    ],
 )
-def test_a_body_behind_an_answer_that_has_none_is_no_page(
-    late_seconds: float, behind: str, is_tls: bool, tmp_path: Path
-) -> None:
-    """Also when it is not the first answer of its connection."""
-    server = SurplusServer(lambda number: number > 2, late_seconds, lambda: 0.03, behind=behind)
-    found = uvloop.run(crawled(server, 60, tls=certificate(tmp_path) if is_tls else None))
-    assert (found.wrong, found.pages) == (0, 60)
-
-
-def test_an_answer_that_comes_too_soon_is_no_page() -> None:
-    """On a connection that was fine so far, and whose usual time is known."""
-    server = SurplusServer(lambda number: number == 9, takes_seconds=lambda: 0.06)
-    found = uvloop.run(crawled(server, 120, 4))
-    assert (found.wrong, found.pages) == (0, 120)
+def test_surplus_is_no_page(server: SurplusServer, at_a_time: int, is_tls: bool, tmp_path: Path) -> None:
+    """A server is known by its first answers, or its usual time; what comes too soon is no page."""
+    pages = 480 // at_a_time
+    found = uvloop.run(crawled(server, pages, at_a_time, certificate(tmp_path) if is_tls else None))
+    assert (found.wrong, found.pages) == (0, pages)
 
 
 def test_each_document_has_the_body_of_its_own_page(tmp_path: Path) -> None:
@@ -150,10 +143,7 @@ def test_each_document_has_the_body_of_its_own_page(tmp_path: Path) -> None:
 
 # --- how long a message is -------------------------------------------------------------------------------
 
-PLAIN_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n"
-ODD = PLAIN_HEAD + b"no colon\r\n"  # goes to Scrapy's handler
-CODING = b"Transfer-Encoding: chunked\r\n\r\n"
-BEGINNINGS = {"ours": PLAIN_HEAD + CODING, "Scrapy's": ODD + CODING}
+BEGINNINGS = {"ours": OK + CHUNKS, "Scrapy's": ODD + CHUNKS}
 COSTLY = {
     "one-byte chunks": (b"", b"1\r\nA\r\n"),
     "chunk extensions": (b"", b"1;" + b"x=y;" * 200 + b"x\r\nA\r\n"),

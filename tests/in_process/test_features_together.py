@@ -130,13 +130,11 @@ def killed_after_the_page(folder: Path, site: Site, **settings: Any) -> None:
     """The page is written, and a link of it was never answered."""
     site.pages["/below"] = never
 
-    def is_written(_crawler: Crawler) -> bool:
-        return bool(document(folder)) and site.paths["/below"] > 0 and is_new(document(folder))
-
     before = document(folder)
 
-    def is_new(found: dict[str, Any]) -> bool:
-        return found.get("checked_at") != before.get("checked_at")
+    def is_written(_crawler: Crawler) -> bool:
+        found = document(folder)
+        return bool(found) and site.paths["/below"] > 0 and found.get("checked_at") != before.get("checked_at")
 
     crawled = crawl(folder, CHECKED, until=is_written, SITE_STOP_GRACE_SECONDS=0.1, **settings)
     assert crawled.lag == 1
@@ -285,13 +283,12 @@ def test_a_trap_is_found_anew_after_a_kill_and_what_was_counted_stays(tmp_path: 
         return await never() if not counted and shown(tmp_path) else day(path)
 
     site.pages["*"] = dying
-
-    def is_told(_crawler: Crawler) -> bool:
-        return bool(shown(tmp_path))
-
     with SeedProducer(settings_for(tmp_path), task_id="t", closes_task=True) as producer:
         producer.send(DAY)
-    assert engine.crawl(tmp_path, [], until=is_told, SITE_STOP_GRACE_SECONDS=0.1, **OF_TRAPS).lag == 1
+    assert (
+        engine.crawl(tmp_path, [], until=lambda _: bool(shown(tmp_path)), SITE_STOP_GRACE_SECONDS=0.1, **OF_TRAPS).lag
+        == 1
+    )
     counted.append(shown(tmp_path)[TRAP])
     again = engine.crawl(tmp_path, [], until=told(tmp_path), **OF_TRAPS)
     assert (again.lag, trapped(again) > 0) == (0, True)
