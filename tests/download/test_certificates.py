@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import os
 import ssl
+import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from ipaddress import ip_address
 from pathlib import Path
@@ -15,8 +20,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from scrapy import Request
 
 from site_spider.download import names
-from tests.download.handler_trials import download, handler_of, said_by
-from tests.download.raw_answers import Case, RawServer, listening
+from tests.download.handler_trials import download, handler_of, run_with_reactor, said_by
+from tests.download.raw_answers import WHOLE, Case, RawServer, listening
 from tools.site.certificate import Signed, authority, server_context, signed
 
 REFUSED = (
@@ -152,14 +157,93 @@ async def test_authorities_of_a_directory(tmp_path: Path, monkeypatch: pytest.Mo
 # --- Sites behind a proxy: certificates count as they do without one, and sessions stay apart
 
 
+HERE = dns("localhost")
+
+
+def chains() -> dict[str, list[Signed]]:
+    """Of the site, by case."""
+    return {
+        "good": [signed(ROOT, names=HERE)],
+        "with a middle": [signed(MIDDLE, names=HERE), MIDDLE],
+        "expired": [signed(ROOT, names=HERE, ends=-0.5)],
+        "another name": [signed(ROOT, names=dns("g.test"))],
+        "an unknown authority": [signed(OTHER_ROOT, names=HERE)],
+    }
+
+
+class Site:
+    """Answers over TLS, and notes whether a session was taken up."""
+
+    def __init__(self) -> None:
+        self.resumed: list[bool] = []
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.resumed.append(writer.get_extra_info("ssl_object").session_reused)
+        try:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(WHOLE)
+        except (OSError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
+
+
+async def tunnel(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """To whichever port of loopback is asked for."""
+    line = await reader.readuntil(b"\r\n\r\n")
+    port = int(line.split(b" ")[1].rpartition(b":")[2])
+    site_reader, site_writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+    await asyncio.gather(pipe(reader, site_writer), pipe(site_reader, writer))
+
+
+async def pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    try:
+        while data := await reader.read(65_536):
+            writer.write(data)
+    except OSError:
+        pass
+    finally:
+        writer.close()
+
+
+async def trial(folder: Path, chain: list[Signed], proxy: str, settings: dict[str, Any]) -> dict[str, Any]:
+    site = Site()
+    context = server_context(folder, *chain)
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    handler, outcomes = handler_of("plain", settings), []
+    async with listening(site.serve, context) as port:
+        for meta in ({}, {}, {"proxy": proxy}, {}):
+            outcome = await download(handler, Request(f"https://localhost:{port}/", meta=meta))
+            outcomes.append(outcome.get("body") or f"{outcome['error']}: {outcome['message']}")
+        await handler.close()
+    await asyncio.sleep(0.05)
+    return {"outcomes": outcomes, "resumed": site.resumed}
+
+
+async def main() -> None:
+    """In a process of its own, because a reactor cannot be started twice."""
+    proxy = await asyncio.start_server(tunnel, "127.0.0.1", 0)
+    address = f"http://127.0.0.1:{proxy.sockets[0].getsockname()[1]}"
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "trusted.pem").write_bytes(ROOT.pem)
+        os.environ["SSL_CERT_FILE"], os.environ["SSL_CERT_DIR"] = str(folder / "trusted.pem"), str(folder)
+        verified: dict[str, Any] = {"DOWNLOAD_VERIFY_CERTIFICATES": True}
+        found = {case: await trial(folder, chain, address, verified) for case, chain in chains().items()}
+        unverified = {"DOWNLOAD_VERIFY_CERTIFICATES": False}
+        found["expired, unverified"] = await trial(folder, chains()["expired"], address, unverified)
+    proxy.close()
+    json.dump(found, sys.stdout)
+
+
 GOOD = ("good", "with a middle", "expired, unverified")
-BAD = ("expired", "another name", "an unknown authority")  # the others: test_certificates.py
+BAD = ("expired", "another name", "an unknown authority")
 
 
 @pytest.fixture(scope="module")
 def found() -> dict[str, Any]:
-    """A process of its own, because a reactor cannot be started twice."""
-    return dict(said_by("proxied_certificates")[0])
+    return dict(said_by("test_certificates")[0])
 
 
 @pytest.mark.parametrize("case", GOOD)
@@ -172,3 +256,7 @@ def test_a_good_certificate_is_taken_and_sessions_stay_apart(case: str, found: d
 @pytest.mark.parametrize("case", BAD)
 def test_a_bad_certificate_is_refused_with_and_without_a_proxy(case: str, found: dict[str, Any]) -> None:
     assert found[case]["outcomes"] == [REFUSED.format("localhost")] * 4
+
+
+if __name__ == "__main__":
+    run_with_reactor(lambda _: main())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import json
 import logging
 import os
 import resource
@@ -25,11 +26,19 @@ from site_spider.download import bodies, connections, names
 from site_spider.download.bodies import Bodies
 from site_spider.download.connections import Places, Server, Wires
 from site_spider.download.handler import PlainDownloadHandler
-from site_spider.download.names import HostNames, PrivateHostError, addresses_of, check_limit, is_shortage, raise_limit
+from site_spider.download.names import (
+    HostNames,
+    PrivateHostError,
+    PublicHostResolver,
+    addresses_of,
+    check_limit,
+    is_shortage,
+    raise_limit,
+)
 from site_spider.download.tls import TlsClient, tls_context
 from site_spider.download.wire import Wire
 from site_spider.errors import ConfigError
-from tests.download.handler_trials import certificate, said_by
+from tests.download.handler_trials import certificate, handler_of, run_with_reactor, said_by
 from tests.download.raw_answers import Case, RawServer, listening
 
 
@@ -266,9 +275,78 @@ def test_the_soft_limit_is_raised_towards_the_hard_one(monkeypatch: pytest.Monke
     assert asked == [(4096, 4096), (65_536, 10**9), (65_536, resource.RLIM_INFINITY)]
 
 
+# --- A process of its own keeps many connections, downloads without a descriptor left, and prints what came of it
+
+
+SHORTAGE_SECONDS = 1.5
+TIMEOUT_SECONDS = 1.0  # of a download: the wait for a descriptor does not count
+_OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+
+
+async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while await reader.read(10_000):
+        writer.write(_OK)
+    writer.close()
+
+
+def take_all() -> list[int]:
+    taken = []
+    try:
+        while True:
+            taken.append(os.open("/dev/null", os.O_RDONLY))
+    except OSError:
+        return taken
+
+
+async def fetch(handler: Any, url: str, method: str) -> str:
+    meta = {"download_timeout": TIMEOUT_SECONDS}
+    try:
+        async with asyncio.timeout(300):
+            response = await handler.download_request(Request(url, method=method, meta=meta))
+    except Exception as error:  # noqa: BLE001 - its kind is the outcome
+        return f"{type(error).__name__}: {error}"
+    return str(response.status)
+
+
+async def pooled() -> dict[str, Any]:
+    """How many servers and connections the pool of Scrapy's handler has after each download."""
+    handler, kept = handler_of("stock", {}), []
+    handler._pool.most_kept = 5
+    async with listening(serve, at="0.0.0.0") as port:
+        for number in range(1, 31):
+            await handler.download_request(Request(f"http://127.0.0.{number}:{port}/"))
+            await asyncio.sleep(0)
+            kept.append([len(handler._pool._timeouts), len(handler._pool._connections)])
+        peers = sorted(key[1].decode() for key, one in handler._pool._connections.items() if one)
+        await handler.close()
+    return {"kept": kept, "last": peers}
+
+
+async def main(reactor: Any) -> None:
+    pool = await pooled()
+    PublicHostResolver(reactor, allow_private=True).install_on_reactor()
+    listener = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = listener.sockets[0].getsockname()[1]
+    handler = handler_of("plain", {})
+    urls = {"address": f"http://127.0.0.1:{port}/", "name": f"http://localhost:{port}/"}
+    for method in ("GET", "POST"):  # what is imported at the first time is imported now
+        await asyncio.gather(*(fetch(handler, url, method) for url in urls.values()))
+    while handler._wires._close_longest_idle():
+        pass
+    resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
+    await asyncio.sleep(0.1)
+    taken = take_all()
+    asyncio.get_running_loop().call_later(SHORTAGE_SECONDS, lambda: [os.close(one) for one in taken])
+    reactor.nameResolver._known.clear()
+    found = await asyncio.gather(*(fetch(handler, url, method) for method in ("GET", "POST") for url in urls.values()))
+    json.dump({"pool": pool, "short": found}, sys.stdout)
+    await handler.close()
+    listener.close()
+
+
 @pytest.fixture(scope="module")
 def trials() -> tuple[Any, str]:
-    return said_by("shortage_trials")
+    return said_by("test_connections")
 
 
 def test_downloads_wait_while_no_descriptor_is_left(trials: tuple[Any, str]) -> None:
@@ -347,3 +425,7 @@ def test_many_large_bodies_have_memory_given_back_sooner(monkeypatch: pytest.Mon
         large.weigh(Request(f"http://h.test/{number}"), 1_000_000)
         assert len(told) == count
     assert told == [True]
+
+
+if __name__ == "__main__":
+    run_with_reactor(main, logging.WARNING)

@@ -285,10 +285,8 @@ def test_a_trap_is_found_anew_after_a_kill_and_what_was_counted_stays(tmp_path: 
     site.pages["*"] = dying
     with SeedProducer(settings_for(tmp_path), task_id="t", closes_task=True) as producer:
         producer.send(DAY)
-    assert (
-        engine.crawl(tmp_path, [], until=lambda _: bool(shown(tmp_path)), SITE_STOP_GRACE_SECONDS=0.1, **OF_TRAPS).lag
-        == 1
-    )
+    brief = {**OF_TRAPS, "SITE_STOP_GRACE_SECONDS": 0.1}
+    assert engine.crawl(tmp_path, [], until=lambda _crawler: bool(shown(tmp_path)), **brief).lag == 1
     counted.append(shown(tmp_path)[TRAP])
     again = engine.crawl(tmp_path, [], until=told(tmp_path), **OF_TRAPS)
     assert (again.lag, trapped(again) > 0) == (0, True)
