@@ -22,7 +22,7 @@ from site_spider.errors import ConfigError
 from site_spider.ledger.completion import Job, id_of_page
 from site_spider.page.decode import is_html, media_type
 from site_spider.page.directives import canonical_of_header, directives, forbids
-from site_spider.results.document import Result, content_type_of
+from site_spider.results.document import Result, content_type_of, result_fields
 from site_spider.sources.extractor import Extractor, NotExtracted, PageBody
 from site_spider.spiders.conditional import StoredPages
 from site_spider.spiders.sitemaps import is_page_of_seed
@@ -71,6 +71,8 @@ class PageTexts:
         merges = options.choice(settings, "SITE_CANONICAL", ("note", "merge")) == "merge"
         if merges and mode == "off":
             raise ConfigError("SITE_CANONICAL is 'merge', which compares texts: set SITE_TEXT as well.")
+        if merges and (fields := result_fields(settings)) and "additional_urls" not in fields:
+            raise ConfigError("SITE_CANONICAL is 'merge': add additional_urls to SITE_RESULT_FIELDS.")
         if mode != "off" and importlib.util.find_spec("resiliparse") is None:
             raise ConfigError(f"SITE_TEXT is {mode!r}: install its extra 'text': pip install '.[text]' in a checkout")
         if mode == "off" and not drops:
@@ -144,9 +146,12 @@ class PageTexts:
         known = self._pages.get(points_to) if points_to else None
         reason = _why_not(result, known, own, job) if is_in_scope else "it is outside of the link scope"
         if known is not None and not reason:
-            if await _has_earlier_urls(known, stored):
+            if not await _has_earlier_urls(known, stored):
+                reason = "its stored document could not be read"
+            elif result.url not in known.urls and len(known.urls) >= _MOST_URLS:
+                reason = f"{_MOST_URLS} pages are merged into it already"
+            else:
                 return _as_canonical(result, known)
-            reason = "its stored document could not be read"
         self._remember(result, own, points_to, job)
         if points_to:
             result.add_note(f"canonical not merged: {reason}")
@@ -218,7 +223,7 @@ async def _has_earlier_urls(known: _KnownPage, stored: StoredPages | None) -> bo
 
 
 def _as_canonical(result: Result, known: _KnownPage) -> Result:
-    if result.url and result.url not in known.urls and len(known.urls) < _MOST_URLS:
+    if result.url and result.url not in known.urls:
         known.urls.append(result.url)
     return replace(result, url_id=known.url_id, url=known.url, additional_urls=list(known.urls))
 

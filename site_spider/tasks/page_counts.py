@@ -58,7 +58,8 @@ class CountedPage(NamedTuple):
     def of(cls, job: Job, document: Mapping[str, Any]) -> Self:
         """From the document of a job."""
         url_id, description = str(document["url_id"]), document.get("description")
-        is_its_page = url_id == job.url_id and job.method in _WITHOUT_BODY
+        is_merged = bool(document.get("additional_urls"))  # into its canonical page
+        is_its_page = job.method in _WITHOUT_BODY and (url_id == job.url_id or is_merged)
         named = id_of_page(job.url, job.seed.page_scope) if is_its_page else url_id
         reason = None if description is None else _reason(str(description))
         size_bytes = document.get("response_size") or 0

@@ -221,7 +221,8 @@ class Tracker(SeedListener):
         """As in SeedListener."""
         tracked = self._left.get((job.entry.partition, job.entry.offset))
         if tracked is not None and url_id is not None:
-            tracked.pages.pop(CountedPage.of(job, {"url_id": url_id}).page, None)
+            for name in (url_id, job.url_id):  # it may be merged into another one
+                tracked.pages.pop(CountedPage.of(job, {"url_id": name}).page, None)
 
     def trapped(self, job: Job, pattern: str) -> None:
         """A link of a job is not followed, as it leads into a trap."""

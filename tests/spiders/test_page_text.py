@@ -19,11 +19,13 @@ from site_spider.errors import ConfigError, SinkUnavailable
 from site_spider.ledger.completion import job_of
 from site_spider.results.document import PAGE_FIELDS
 from site_spider.service import config as parts
+from site_spider.service.seed_producer import SeedProducer
 from site_spider.sources import extractor
 from site_spider.spiders.page_text import PageTexts
 from tests.in_process.engine import ANSWERS, Crawled, crawl, lag, page, produce, settings_for
 from tests.in_process.extraction import in_a_thread
 from tests.tasks.test_control import declare
+from tests.tasks.test_end_in_crawl import events, told
 
 HOST = "http://a.test"
 WORDS = "The harbour of the town lies behind a long wall, and ships come in every morning with fish. "
@@ -306,7 +308,25 @@ def test_a_link_that_was_spilled_is_merged_and_its_seed_is_complete(tmp_path: Pa
     assert crawled.dead_letters == []
 
 
-def test_merging_without_texts_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="SITE_TEXT"):
-        PageTexts.read(settings_for(tmp_path, SITE_CANONICAL="merge"))
+def test_merged_pages_are_pages_of_their_task_and_not_more_of_them_than_a_document_may_name(tmp_path: Path) -> None:
+    serve("/a", CANONICAL + "".join(f"<a href=/b/{number}></a>" for number in range(103)))
+    ANSWERS.update({f"/b/{number}": ANSWERS["/a"] for number in range(103)})
+    settings = {"SITE_TEXT": "plain", "SITE_CANONICAL": "merge"}
+    with SeedProducer(settings_for(tmp_path), task_id="t", closes_task=True) as producer:
+        producer.send(seed("/a"))
+    with in_a_thread():
+        found = by_path(crawl(tmp_path, [], until=told(tmp_path), **settings))
+    assert len(found.pop("/a")["additional_urls"]) == 100
+    assert [one["page_notes"] for one in found.values()] == [
+        "canonical not merged: 100 pages are merged into it already"
+    ] * 3
+    (end,) = events(tmp_path)
+    size = found["/b/102"]["response_size"]
+    assert (end["pages"], end["bytes"], end["failures"]) == (104, 104 * size, 0)
+
+
+@pytest.mark.parametrize("fields", [{}, {"SITE_TEXT": "plain", "SITE_RESULT_FIELDS": "url,text"}])
+def test_merging_needs_texts_and_a_place_for_urls(tmp_path: Path, fields: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match=[*fields, "SITE_TEXT"][bool(fields)]):
+        PageTexts.read(settings_for(tmp_path, SITE_CANONICAL="merge", **fields))
     assert PageTexts.read(settings_for(tmp_path)) is None
