@@ -104,14 +104,14 @@ class TaskState:
             return False
         return self._claim(max(self.claim, declaration.wanted(budget, self._claimed_by_others, begun)))
 
-    def give_back(self) -> None:
+    def give_back(self, *, at_the_end: bool = False) -> None:
         """Nothing of it is here: others may have what was claimed.
 
-        But when all of the budget is claimed, only what is beyond it: others have parked their seeds by then,
-        all of which would come back for these few pages, again and again.
+        But when all of the budget is claimed, only what is beyond it, before the process ends: others have
+        parked their seeds by then, all of which would come back for these few pages, again and again.
         """
         budget, others, begun = self.task.max_pages, self._claimed_by_others, self.counts["begun"]
-        if budget is None or self._claimed + others < budget:
+        if at_the_end or budget is None or self._claimed + others < budget:
             self._claim(min(self.claim, begun))
         else:
             self._claim(min(self.claim, declaration.lowered(budget, others, self.claim, begun)))
@@ -258,7 +258,7 @@ class TaskStates(SeedListener):
         """Tell the rest."""
         if self._soon is not None:
             self._soon.cancel()
-        self._give_back_claims(idle_seconds=0)
+        self._give_back_claims(at_the_end=True)
         self._tell()
 
     def _tell(self) -> None:
@@ -270,11 +270,11 @@ class TaskStates(SeedListener):
         if len(news) > _MOST_TOLD:
             self.tell_soon()
 
-    def _give_back_claims(self, idle_seconds: float = _IDLE_SECONDS) -> None:
-        now = self._loop.time()
+    def _give_back_claims(self, *, at_the_end: bool = False) -> None:
+        before = self._loop.time() - _IDLE_SECONDS
         for state in self.by_id.values():
-            if state.open_seeds == 0 and now - state.idle_since >= idle_seconds:
-                state.give_back()
+            if state.open_seeds == 0 and (at_the_end or state.idle_since <= before):
+                state.give_back(at_the_end=at_the_end)
 
     def _forget_idle(self) -> None:
         """What was told of it stays; if its seeds come again, they are told under another name."""

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from site_spider.adapters.local.log import LocalSeedLog
-from site_spider.contracts.seed_log import Message
+from site_spider.contracts.seed_log import Headers, Message
 from site_spider.dead_letter_replay import Replay, letters, put_back
 from tests.commands.project import Project
 
@@ -130,11 +130,11 @@ class QuickCrawl:
         producer = self._log.producer()
         send = producer.send
 
-        def send_and_set_aside(topic: str, key: bytes | None, value: bytes | None) -> Any:
+        def send_and_set_aside(topic: str, key: bytes | None, value: bytes | None, said: Headers) -> Any:
             if self._left:
                 self._left -= 1
                 send(LETTERS, key, value, headers(origin_offset=str(self._left))).result(300)
-            return send(topic, key, value)
+            return send(topic, key, value, said)
 
         producer.send = send_and_set_aside  # type: ignore[method-assign,assignment]
         return producer

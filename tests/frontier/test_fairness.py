@@ -237,7 +237,6 @@ def test_when_all_rest_the_next_moment_is_told() -> None:
     assert 0.4 < frontier.next_at() < 0.6
 
 
-SLOTS = 8
 WEIGHTS = {"one": 1.0, "three": 3.0, "nine": 9.0}
 
 

@@ -88,7 +88,7 @@ def test_a_soak_has_all_that_fits_its_sink(tmp_path: Path) -> None:
     assert set(counts(tmp_path, f"{line} --embedded")) == embedded
 
 
-SEEDS = 40
+FED = 40
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def tasks() -> dict[str, ChaosTask]:
 
 @pytest.fixture
 def feed(deployment: Deployment, tasks: dict[str, ChaosTask], request: pytest.FixtureRequest) -> Iterator[Feed]:
-    line = f"--folder {deployment.folder} --seeds {SEEDS} {request.param}"
+    line = f"--folder {deployment.folder} --seeds {FED} {request.param}"
     feed = Feed(Workload(read_options(line.split()), 80, [deployment.topic]), deployment, tasks)
     yield feed
     feed.close()
@@ -121,10 +121,10 @@ def produced(deployment: Deployment) -> list[str]:
 def test_every_second_task_is_closed_behind_its_last_seed(
     deployment: Deployment, feed: Feed, tasks: dict[str, ChaosTask]
 ) -> None:
-    feed.produce(range(SEEDS))
+    feed.produce(range(FED))
     to_close = feed.end()
-    assert produced(deployment) == [f"seed-{seed:06d}" for seed in range(SEEDS)]
-    assert [task.seeds for task in tasks.values()] == [list(range(n, n + 10)) for n in range(0, SEEDS, 10)]
+    assert produced(deployment) == [f"seed-{seed:06d}" for seed in range(FED)]
+    assert [task.seeds for task in tasks.values()] == [list(range(n, n + 10)) for n in range(0, FED, 10)]
     assert all(task.is_complete for task in tasks.values())
     endings = read_endings(deployment.log, CrawlTopics.beside(deployment.scrapy_settings))
     closed = [name for name in tasks if (ending := endings.get(name)) is not None and ending.is_closed]
