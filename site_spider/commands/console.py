@@ -73,8 +73,8 @@ class Command(SiteCommand):
             reader=lambda: config.reader(self.options),
             by_task=options.choice(self.options, "SITE_DUPEFILTER_SCOPE", ("task", "group")) == "task",
         )
-        check_close = partial(check_ends_are_told, self.options)
-        console = Handlers(listening, watch, dead_letters, search, self._redaction, check_close)
+        check_ends = partial(check_ends_are_told, self.options)
+        console = Handlers(listening, watch, dead_letters, search, self._redaction, check_ends)
         task = asyncio.current_task()
         assert task is not None
         for ending in (signal.SIGTERM, signal.SIGINT):

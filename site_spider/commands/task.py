@@ -12,7 +12,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from site_spider import runtime, webhook
+from site_spider import options, runtime, webhook
 from site_spider.commands.output import Column, print_counted, print_json, print_table, show
 from site_spider.commands.site_command import EXIT_FAILED, SiteCommand, checked
 from site_spider.errors import SeedError
@@ -21,7 +21,7 @@ from site_spider.seed.fields import identifier
 from site_spider.seed.seed import Seed
 from site_spider.seed.tiers import CrawlTopics
 from site_spider.service import config as parts
-from site_spider.service.config import check_ends_are_told, guard_of, spill_keys
+from site_spider.service.config import EXACTLY_ONCE, check_ends_are_told, guard_of, spill_keys
 from site_spider.sources.library import parse, read_with
 from site_spider.tasks.control_log import Endings, read_endings, send
 from site_spider.tasks.declaration import BadTask, Task, TaskRules, anew, declared, moment_or_span, span
@@ -149,6 +149,10 @@ class Command(SiteCommand):
         return self.desk.overview().of(self.task_id)
 
     @property
+    def _tells_ends(self) -> bool:
+        return not options.boolean(self.options, EXACTLY_ONCE)
+
+    @property
     def _orders(self) -> TaskOrders:
         """What can be ordered of the task; with --new of any."""
         return TaskOrders(self.desk, self.task_id, may_be_new=self.opts.new)
@@ -207,7 +211,7 @@ class Command(SiteCommand):
 
         task = self.desk.order(self.task_id, change)
         self.desk.make_known(self.task_id)
-        self._say_unsigned(task)
+        self._say_of_webhook(task)
         self._answer(f"task {self.task_id} is declared", state=task.state)
 
     def _made(self, make: Callable[[], Task]) -> Task:
@@ -234,7 +238,7 @@ class Command(SiteCommand):
             return
         ordered = self._orders.change(words)
         if ordered.task is not None:
-            self._say_unsigned(ordered.task)
+            self._say_of_webhook(ordered.task)
         self._answer(ordered.said, returned=ordered.returned)
 
     def _preview(self, task: Task) -> None:
@@ -252,8 +256,10 @@ class Command(SiteCommand):
         for url in [] if self.opts.json else examples:
             show(f"  {url}")
 
-    def _say_unsigned(self, task: Task) -> None:
-        if task.webhook is not None and not spill_keys(self.options):
+    def _say_of_webhook(self, task: Task) -> None:
+        if task.webhook is not None and not self._tells_ends:
+            self.complain(f"the webhook of {self.task_id} is not sent, because {EXACTLY_ONCE} is true")
+        elif task.webhook is not None and not spill_keys(self.options):
             self.complain(
                 f"the webhook of {self.task_id} is not signed, because SITE_SPILL_KEY is empty: its receiver "
                 "cannot know that it comes from this crawl"
@@ -299,13 +305,13 @@ class Command(SiteCommand):
         facts = self._orders.known(may_be_new=False)
         if facts.parked:
             raise BadTask(f"{facts.parked} messages of {self.task_id!r} are parked; resume or cancel it first")
-        if not facts.is_ended and (facts.is_closed or facts.is_over):
+        if self._tells_ends and not facts.is_ended and (facts.is_closed or facts.is_over):
             raise BadTask(_ABOUT_TO_END.format(self.task_id))
         if self._has_seeds():
             end = f"close {self.task_id} --again" if facts.is_ended else f"cancel {self.task_id}"
             raise BadTask(
                 f"seeds of {self.task_id!r} wait or are under way, or somebody is producing them; say first: "
-                f"scrapy task {end}; scrapy task wait {self.task_id}"
+                f"scrapy task {end}{f'; scrapy task wait {self.task_id}' if self._tells_ends else ''}"
             )
         self.desk.forget(self.task_id)
         if facts.pages_begun or facts.seeds:  # a process may have told more before it heard of that
@@ -315,7 +321,7 @@ class Command(SiteCommand):
 
     def _has_seeds(self) -> bool:
         """Whether somebody produces seeds of it, or not all of them are complete and committed."""
-        ending = read_endings(self.desk.log, self.desk.topics).get(self.task_id)
+        ending = read_endings(self.desk.log, self.desk.topics).get(self.task_id) if self._tells_ends else None
         return (ending is not None and ending.has_seeds) or next(self._waiting(), None) is not None
 
     def _waiting(self) -> Iterator[Seed]:
@@ -335,6 +341,7 @@ class Command(SiteCommand):
 
     def wait(self) -> None:
         """End with it. Exit code 0; 3 when cancelled or expired; 4 when a budget was spent."""
+        check_ends_are_told(self.options)
         desk, endings = self.desk, Endings(self.task_id)
         with closing(TopicView(desk.log, desk.topics.control, endings.take)) as view:
             view.read_on()

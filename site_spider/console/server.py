@@ -193,9 +193,9 @@ class Handlers:
         dead_letters: LettersAtHand,
         search: UrlSearch,
         redact: Callable[[str], str],
-        check_close: Callable[[], None] = lambda: None,
+        check_ends: Callable[[], None] = lambda: None,
     ) -> None:
-        """`check_close` raises ConfigError where the settings do not allow to close tasks."""
+        """`check_ends` raises ConfigError where nobody would hear of the end of a task."""
         self._listening = listening
         self._watch = watch
         self._rendering = Rendering(redact)
@@ -203,7 +203,7 @@ class Handlers:
         self._guard = Guard(listening, self._sessions)
         self._dead_letters = dead_letters
         self._search = search
-        self._check_close = check_close
+        self._check_ends = check_ends
         self._one_search = asyncio.Lock()  # each reads megabytes
         self._one_order = asyncio.Lock()
         self._orders: set[asyncio.Task[str]] = set()  # under way
@@ -339,8 +339,8 @@ class Handlers:
         if form.get("confirmed") != "yes":
             return self._answer(request, pages.order(self._look(), verb, task_id, words))
         try:
-            if verb == "close":
-                self._check_close()
+            if verb == "close" or any(word.removeprefix("webhook=") not in ("", word) for word in words):
+                self._check_ends()
             identifier("the task's id", task_id)
             said = await self._ordered(verb, task_id, words)
         except SiteSpiderError as error:

@@ -72,7 +72,8 @@ def check_ends_are_told(settings: SettingsView) -> None:
     """Raise ConfigError where nobody would hear of the end of a task: see `ServiceSettings.tells_ends`."""
     if options.boolean(settings, EXACTLY_ONCE):
         raise ConfigError(
-            f"The end of tasks is not told with {EXACTLY_ONCE}, so a task cannot be closed. See docs/tasks.md."
+            f"The end of tasks is not told with {EXACTLY_ONCE}: a task cannot be closed or waited for, and no "
+            "webhook is sent. See docs/tasks.md."
         )
 
 

@@ -19,6 +19,7 @@ from site_spider.tasks.declaration import Task
 from site_spider.tasks.orders import TaskDesk
 from tests.commands.project import Project
 from tests.in_process.engine import ANSWERS, crawl, page
+from tests.results.test_exactly_once import crawl_trees
 from tests.tasks.test_control import TOPICS, declare
 from tests.tasks.test_end_in_crawl import Receiver, attempts, events, told
 
@@ -309,12 +310,35 @@ def test_close_needs_a_task(project: Project) -> None:
     assert (refused.returncode, "--task-id" in refused.stderr) == (2, True)
 
 
-def test_close_is_refused_where_nobody_would_hear_of_the_end(project: Project) -> None:
+ONCE = ("-s", "SITE_KAFKA_EXACTLY_ONCE=true")
+
+
+def test_close_and_wait_are_refused_where_nobody_would_hear_of_the_end(project: Project) -> None:
     """Links leave in the transaction of their tree, before their offsets are known."""
-    once = ("-s", "SITE_KAFKA_EXACTLY_ONCE=true")
-    for command in (("task", "close", "t"), ("seed", "-", "--task-id", "t", "--close")):
-        ran = project.scrapy(*command, *once, stdin="http://host.test/1\n")
+    project.scrapy("task", "start", "t")
+    for command in (("task", "close", "t"), ("task", "wait", "t"), ("seed", "-", "--task-id", "t", "--close")):
+        ran = project.scrapy(*command, *ONCE, stdin="http://host.test/1\n")
         assert (ran.returncode, "SITE_KAFKA_EXACTLY_ONCE" in ran.stderr) == (78, True), ran.stderr
+
+
+def test_a_task_whose_end_is_not_told_is_deleted_when_none_of_its_seeds_is_left(
+    project: Project, tmp_path: Path
+) -> None:
+    """The control log knows neither that they are complete nor that the task has ended."""
+    declare(tmp_path)
+    project.scrapy("seed", "-", "--task-id", "t", *ONCE, stdin="http://host.test/1\n")
+    refused = project.scrapy("task", "delete", "t", *ONCE)
+    assert (refused.returncode, refused.stderr.endswith("scrapy task cancel t\n")) == (1, True), refused.stderr
+    crawl_trees(tmp_path, 0)
+    declare(tmp_path, state="cancelled")
+    assert project.scrapy("task", "delete", "t", *ONCE).stdout == "task t is deleted\n"
+
+
+def test_a_webhook_is_said_not_to_be_sent_where_the_end_is_not_told(project: Project) -> None:
+    hook = "http://receiver.test/"
+    for words in (("start", "t", "--webhook", hook), ("set", "t", f"webhook={hook}")):
+        said = project.scrapy("task", *words, *ONCE)
+        assert (said.returncode, "is not sent" in said.stderr) == (0, True), said.stderr
 
 
 def test_notify_sends_the_webhook_once_more(project: Project) -> None:

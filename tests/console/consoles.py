@@ -31,7 +31,13 @@ class Console:
     """In a folder; `now` is the time at which its snapshots were taken."""
 
     def __init__(
-        self, folder: Path, now: float, log: SeedLog | None = None, secrets: tuple[str, ...] = (), **listening: Any
+        self,
+        folder: Path,
+        now: float,
+        log: SeedLog | None = None,
+        secrets: tuple[str, ...] = (),
+        check_ends: Callable[[], None] = lambda: None,
+        **listening: Any,
     ) -> None:
         self.log = log or LocalSeedLog(folder)
         self.now = now
@@ -41,7 +47,7 @@ class Console:
         )
         where = Listening(**({"host": "127.0.0.1", "port": 0} | listening))
         letters = LettersAtHand(self.log, "seeds.dead-letters")
-        self.app = Handlers(where, self.watch, letters, search, Redaction(secrets)).application()
+        self.app = Handlers(where, self.watch, letters, search, Redaction(secrets), check_ends).application()
 
     def hear(self, *snapshots: dict[str, Any]) -> None:
         """Of processes anywhere."""

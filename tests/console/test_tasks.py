@@ -6,6 +6,7 @@ import asyncio
 import re
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from site_spider.console.fleet import LogView
 from site_spider.console.pages import overview
 from site_spider.console.rules import causes, verdict
 from site_spider.seed.tiers import CrawlTopics
+from site_spider.service.config import check_ends_are_told
 from site_spider.tasks.board import note_key
 from site_spider.tasks.control_log import TaskProducer
 from site_spider.tasks.declaration import Usage, usual_task
@@ -148,6 +150,17 @@ def test_a_task_is_closed_and_changed(console: Console) -> None:
     console.serve(scenario)
     facts = TaskDesk(console.log, TOPICS).overview().of("spring")
     assert (facts.is_closed, facts.weight, facts.declared.max_pages) == (True, 2.0, 7)
+
+
+def test_where_ends_are_not_told_no_task_is_closed_and_no_webhook_is_set(console: Console, tmp_path: Path) -> None:
+    check = partial(check_ends_are_told, {"SITE_KAFKA_EXACTLY_ONCE": "true"})
+
+    async def scenario(client: Client) -> None:
+        assert "Nothing was changed" in await ordered(client, "close", "spring")
+        assert "no webhook is sent" in await ordered(client, "set", "spring", words="webhook=http://h.test/")
+        assert "is changed" in await ordered(client, "set", "spring", words="webhook=")
+
+    Console(tmp_path, time.time(), console.log, check_ends=check).serve(scenario)
 
 
 def test_a_task_that_processes_tell_of_can_be_paused_although_nobody_declared_it(console: Console) -> None:
