@@ -308,6 +308,13 @@ class SeedLog(Protocol):
     def partitions(self, topic: str) -> int:
         """How many the topic has, 0 while it does not exist. Raises LogUnavailable."""
 
+    def fault_of(self, topic: str) -> str:  # noqa: ARG002 - a log without rights makes each topic
+        """Why nothing can be sent to a topic, with the remedy; empty if something can, or nobody answers.
+
+        Servers that make topics by themselves make it.
+        """
+        return ""
+
     def read(self, topic: str, start: Mapping[Partition, int] | None = None, since_ms: int = 0) -> Iterator[Message]:
         """All messages up to the present end, without a group; of a partition in order.
 

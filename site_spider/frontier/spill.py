@@ -322,6 +322,7 @@ def _hops(job: Job) -> int:
 # refuses, is crawled here. A page that left is neither in flight nor done in this process
 # (dupefilter.filters): it is compared where it arrives.
 
+_NO_WORDS = "a seed has no words for its callback, cb_kwargs, flags, cookies or meta"
 _MOST_AT_ONCE = 500  # of what waits: the event loop goes on in between
 
 
@@ -353,7 +354,7 @@ class Spill:
         self._room = room
         self._pages = pages
         self._hosts = hosts  # None: all are this process's
-        self._unsayable: set[str] = set()  # topics to which a request could not go, which is said
+        self._said: set[tuple[str, str]] = set()  # topics to which a request could not go, and why
         self._is_sweeping = False  # something that waits may have to leave
 
     @property
@@ -464,7 +465,7 @@ class Spill:
         message = self._writer.write(request, job, is_link=is_link)
         topic = request.meta.get(meta_keys.TO_TOPIC)
         if message is None:
-            self._say_it_stays(request, topic)
+            self._say_it_stays(request, topic, _NO_WORDS)
             return False
         key, value = message
         weight_bytes = size_bytes(request) + len(value)
@@ -475,15 +476,12 @@ class Spill:
         self._background.when_done(future, self._sent, request, job, weight_bytes)
         return True
 
-    def _say_it_stays(self, request: Request, topic: str | None) -> None:
-        if topic is None or topic == self._parked.topic or topic in self._unsayable:
+    def _say_it_stays(self, request: Request, topic: str | None, why: str) -> None:
+        if topic is None or topic == self._parked.topic or (topic, why) in self._said:
             return
-        self._unsayable.add(topic)
+        self._said.add((topic, why))
         logger.warning(
-            "A request to topic %s is crawled here, and so are others like it: a seed has no words for its "
-            "callback, cb_kwargs, flags, cookies or meta: %s",
-            topic,
-            request.url,
+            "A request to topic %s is crawled here, and so are others like it: %s: %s", topic, why, request.url
         )
 
     def _begin_to_send(self, topic: str | None, job: Job, key: bytes | None, value: bytes) -> Future[Any]:
@@ -497,7 +495,11 @@ class Spill:
         self._load.count_sending(-1, weight_bytes)
         error = future.exception()
         if error is not None:
-            logger.warning("A link could not be spilled and is crawled here: %s (%s)", request.url, error)
+            topic = request.meta.get(meta_keys.TO_TOPIC)
+            if topic is None or topic == self._parked.topic:
+                logger.warning("A link could not be spilled and is crawled here: %s (%s)", request.url, error)
+            source = source_name(job.seed)
+            self._say_it_stays(request, topic, f"{error}{f' Source {source}' if source else ''}")
             if self._pages is not None:
                 self._pages.not_spilled(request, job)
             if job.entry.live:

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 from site_spider import runtime
 from site_spider.contracts.seed_log import Consumer, Listener, Partition, Position, SeedLog, TransactionalConsumer
 from site_spider.contracts.sink import Record
-from site_spider.errors import CommitInDoubt, LogUnavailable
+from site_spider.engine.background import Background
+from site_spider.errors import CommitInDoubt, LogUnavailable, SinkRejected
 from site_spider.ledger.completion import Completion, Job, SeedListener
 from site_spider.ledger.ledger import SeedInFlight
 from site_spider.outage import Outage
@@ -60,11 +61,13 @@ class TransactionCommits:
         tell: Tell,
         settled: Callable[[TransactionOutcome], None],
         left: Callable[[Sequence[Partition]], None],
+        fault_of: Callable[[str], str],
     ) -> None:
         self._member = member
         self._to_loop = tell
         self._settled = settled
         self._left = left
+        self._fault_of = fault_of
         self._queue: SimpleQueue[Transaction | None] = SimpleQueue()  # None: the mark
         self._marks_to_come = 0
         self._doubtful: Transaction | None = None
@@ -119,11 +122,21 @@ class TransactionCommits:
             logger.warning("It is not known whether a transaction was committed, asking: %s", error)
             self._doubtful, self._left_since = transaction, set()
         except LogUnavailable as error:
-            self._tell(TransactionOutcome(committed=False, trouble=str(error)))
+            refused = self._without_topic(transaction)
+            self._tell(TransactionOutcome(committed=False, refused=refused, trouble="" if refused else str(error)))
         else:
             self._tell(TransactionOutcome(committed=not refused, refused=refused))
         finally:
             self.silence.over()  # when it failed, the keeper waits
+
+    def _without_topic(self, transaction: Transaction) -> Mapping[int, str]:
+        """Links to one topic that is gone, or may not be written: no server says so of a transaction."""
+        own = {tree.entry.partition.topic for tree in transaction.trees if tree.entry is not None}
+        links = {number: one.topic for number, one in enumerate(transaction.items) if isinstance(one, Link)}
+        for topic in {*links.values()} - own - {None}:
+            if fault := self._fault_of(str(topic)):
+                return {number: fault for number, its_topic in links.items() if its_topic == topic}
+        return Nothing
 
     def _clear_up(self, consumer: TransactionalConsumer, transaction: Transaction) -> None:
         # for those that have left others may have committed since, and nothing here depends on it
@@ -159,7 +172,7 @@ class ExactlyOnce(SeedListener, Commits):
 
     stores_records = True
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - it stands between all of them
         self,
         completion: Completion,
         dead_letters: DeadLetters,
@@ -169,8 +182,14 @@ class ExactlyOnce(SeedListener, Commits):
         tell: Tell,
         is_urgent: Callable[[], bool],
         on_change: Callable[[], None],
+        fault_of: Callable[[str], str],
+        background: Background,
     ) -> None:
-        self._commits = TransactionCommits(member, tell, self._settled, self._left)
+        """`fault_of` a topic says why nothing can be sent to it; it may block."""
+        self._commits = TransactionCommits(member, tell, self._settled, self._left, fault_of)
+        self._fault_of, self._background = fault_of, background
+        self._sound: set[str] = set()  # topics that links may go to
+        self._asked: dict[str, list[tuple[Job, Link, Future[Any]]]] = {}  # by topics of which that is not known
         self._dead_letters = dead_letters
         self._is_urgent = is_urgent
         self._on_change = on_change
@@ -218,11 +237,31 @@ class ExactlyOnce(SeedListener, Commits):
             self._keep(job, record)
 
     def spill(self, job: Job, key: bytes | None, value: bytes, topic: str | None = None) -> Future[Any]:
-        """Keep a link that becomes a seed when the tree it leaves is complete; the future is done."""
+        """Keep a link that becomes a seed when the tree it leaves is complete; the future fails if it cannot."""
         kept: Future[Any] = Future()
-        self._keep(job, Link(key, value, topic or job.entry.partition.topic))
-        kept.set_result(None)
+        own = job.entry.partition.topic
+        link = Link(key, value, topic or own)
+        if topic is None or topic == own or topic in self._sound:
+            self._keep(job, link)
+            kept.set_result(None)
+        elif topic in self._asked:
+            self._asked[topic].append((job, link, kept))
+        else:
+            self._asked[topic] = [(job, link, kept)]
+            self._background.start(self._ask(topic), "topic of links")
         return kept
+
+    async def _ask(self, topic: str) -> None:
+        """One transaction holds the results of many seeds, so what would make it fail is not kept."""
+        fault = await asyncio.to_thread(self._fault_of, topic)
+        if not fault:
+            self._sound.add(topic)
+        for job, link, kept in self._asked.pop(topic):
+            if fault:
+                kept.set_exception(SinkRejected(fault))
+            else:
+                self._keep(job, link)
+                kept.set_result(None)
 
     def _keep(self, job: Job, item: Item) -> None:
         if not job.entry.live:
@@ -330,6 +369,7 @@ class ExactlyOnce(SeedListener, Commits):
             then()
 
     def _not_committed(self, outcome: TransactionOutcome) -> None:
+        self._sound.clear()
         self._firsts = [*self._running, *self._firsts]
         self._running = []
         if outcome.refused:

@@ -132,7 +132,8 @@ class Parts:
         commits: Commits
         if config.exactly_once:
             limits = config.batch, config.backlog_bytes
-            commits = keeper = ExactlyOnce(completion, dead_letters, *limits, member, tell, urgency, wake)
+            links = stores.log.fault_of, background
+            commits = keeper = ExactlyOnce(completion, dead_letters, *limits, member, tell, urgency, wake, *links)
             completion.add(keeper)
         else:
             commits = OffsetCommits(completion, producer, member, tell)

@@ -321,16 +321,14 @@ def test_close_and_wait_are_refused_where_nobody_would_hear_of_the_end(project: 
         assert (ran.returncode, "SITE_KAFKA_EXACTLY_ONCE" in ran.stderr) == (78, True), ran.stderr
 
 
-def test_a_task_whose_end_is_not_told_is_deleted_when_none_of_its_seeds_is_left(
-    project: Project, tmp_path: Path
-) -> None:
+def test_a_task_whose_end_is_not_told_is_deleted_when_none_of_its_seeds_is_left(project: Project) -> None:
     """The control log knows neither that they are complete nor that the task has ended."""
-    declare(tmp_path)
+    declare(project.data)
     project.scrapy("seed", "-", "--task-id", "t", *ONCE, stdin="http://host.test/1\n")
     refused = project.scrapy("task", "delete", "t", *ONCE)
     assert (refused.returncode, refused.stderr.endswith("scrapy task cancel t\n")) == (1, True), refused.stderr
-    crawl_trees(tmp_path, 0)
-    declare(tmp_path, state="cancelled")
+    crawl_trees(project.data, 0)
+    declare(project.data, state="cancelled")
     assert project.scrapy("task", "delete", "t", *ONCE).stdout == "task t is deleted\n"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,7 +16,8 @@ from site_spider import settings as defaults
 from site_spider.adapters.local.log import LocalConsumer, LocalSeedLog
 from site_spider.contracts.seed_log import Listener, Message, Partition, Position
 from site_spider.contracts.sink import Exchange, Record
-from site_spider.errors import CommitInDoubt, ConfigError, LogUnavailable
+from site_spider.engine.background import Background
+from site_spider.errors import CommitInDoubt, ConfigError, LogUnavailable, SinkRejected
 from site_spider.frontier.spill import Spill
 from site_spider.ledger import metadata as commit_metadata
 from site_spider.ledger.completion import Completion, Job, SeedListener, job_of
@@ -27,7 +28,7 @@ from site_spider.results.exactly_once import ExactlyOnce, TransactionCommits, Tr
 from site_spider.results.held import Item, Link, Transaction
 from site_spider.seed.seed import parse_seed
 from site_spider.service.config import ServiceSettings
-from site_spider.spiders.crawl_spider import SeedSpider
+from site_spider.spiders.crawl_spider import SeedSpider, to_topic
 from tests.adapters.warc.test_sink import files
 from tests.contracts.warc_results import records_of
 from tests.in_process import engine
@@ -103,7 +104,8 @@ MEMBER = Member("seeds", "group")
 def commits_and_outcomes() -> tuple[TransactionCommits, Told, list[TransactionOutcome]]:
     outcomes: list[TransactionOutcome] = []
     told = Told()
-    return TransactionCommits(MEMBER, told, outcomes.append, lambda _partitions: None), told, outcomes
+    made = TransactionCommits(MEMBER, told, outcomes.append, lambda _partitions: None, lambda _topic: "")
+    return made, told, outcomes
 
 
 # --- The thread's half ---
@@ -166,6 +168,8 @@ class Crawl:
     def __init__(self, *answers: Exception | Mapping[int, str] | bool, backlog_bytes: int = 10_000) -> None:
         self.completion = Completion(Ledger())
         self.given_up: list[str] = []
+        self.faults: dict[str, str] = {}
+        self.failed: list[BaseException] = []
         told = Told()
         self.together = ExactlyOnce(
             self.completion,
@@ -176,6 +180,8 @@ class Crawl:
             told,
             is_urgent=lambda: False,
             on_change=lambda: None,
+            fault_of=lambda topic: self.faults.get(topic, ""),
+            background=Background(self.failed.append),
         )
         self.completion.add(self.together)
         self.thread = Thread(self.together.thread, told, ScriptedConsumer(*answers), P)
@@ -336,6 +342,44 @@ async def test_a_result_that_kafka_refuses_makes_its_seed_a_dead_letter_and_no_o
     assert crawl.committed[-1] == 2
 
 
+async def test_a_link_to_a_topic_that_is_missing_is_not_kept() -> None:
+    """And when the topic is there, it is."""
+    crawl = Crawl()
+    crawl.faults["details"] = "it does not exist"
+    root = crawl.begin(0)
+    for _ in range(2):
+        with pytest.raises(SinkRejected, match="it does not exist"):
+            await asyncio.wrap_future(crawl.together.spill(root, b"link", b"{}", "details"))
+    crawl.faults.clear()
+    await asyncio.wrap_future(crawl.together.spill(root, b"link", b"{}", "details"))
+    assert crawl.failed == []
+    crawl.end(root.entry)
+    crawl.run()
+    assert crawl.thread.consumer.stored[-1] == [b"link"]
+
+
+@pytest.mark.parametrize("fault", ["it was deleted", ""])
+async def test_a_topic_that_went_while_its_link_was_kept_costs_that_seed_alone(
+    monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    """An outage is none of that, and is waited for."""
+    monkeypatch.setattr("site_spider.results.exactly_once._RETRY_SECONDS", 0.0)
+    crawl = Crawl(LogUnavailable("no answer"))
+    good, bad = crawl.begin(0), crawl.begin(1)
+    await asyncio.wrap_future(crawl.together.spill(bad, b"link", b"{}", "details"))
+    crawl.faults["details"] = fault
+    crawl.together.commit_first(crawl.completion.ledger.positions(), lambda: None)  # occupies the thread
+    crawl.thread.consumer.answers.insert(0, {})
+    for root in (good, bad):
+        crawl.together.keep(root, record(str(root.entry.offset)))
+        crawl.end(root.entry)
+    crawl.run()
+    crawl.run()
+    assert (crawl.given_up, crawl.together.available) == (["it was deleted"] if fault else [], bool(fault))
+    crawl.run()
+    assert crawl.thread.consumer.stored[-1] == (["0"] if fault else ["0", b"link", "1"])
+
+
 async def test_a_seed_whose_kept_results_are_dropped_is_done_anew_when_its_partition_comes_back() -> None:
     """Whether they were waiting for their tree, for a transaction, or in one that was not stored."""
     crawl = Crawl()
@@ -440,6 +484,9 @@ class PlayedLog(LocalSeedLog):
     def __init__(self, folder: Path, partitions: int = 1, keep_seconds: float = 0.0) -> None:
         super().__init__(folder, partitions, keep_seconds)
         type(self).log = self
+
+    def fault_of(self, topic: str) -> str:
+        return f"Topic {topic} does not exist."
 
     def transactional_consumer(self, topic: str, group: str, listener: Listener) -> PlayedConsumer:  # type: ignore[override]
         return PlayedConsumer(self._folder, topic, group, listener)
@@ -574,6 +621,24 @@ def test_a_refused_record_is_one_dead_letter(tmp_path: Path, refused: str, error
     assert crawled.seeds["dead_lettered"] == 1
     assert crawled.lag == 0
     assert stored_keys() == dict.fromkeys((crawled.documents | crawled.items).keys() - {refused}, 1)
+
+
+class SendsAway(SeedSpider):
+    def parse(self, response: Response) -> Iterator[Any]:  # type: ignore[override]
+        if "tree" in response.url:
+            yield from (to_topic(Request(f"{HOST}/{number}"), "details") for number in range(3))
+
+
+def test_links_to_a_topic_that_does_not_exist_are_crawled_here(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As without transactions; it is said once."""
+    crawled = crawl_trees(tmp_path, 1, spider=SendsAway)
+    assert crawled.lag == 0
+    assert stored_keys() == dict.fromkeys(crawled.documents, 1)
+    assert len(crawled.documents) == 4
+    [said] = [line for line in caplog.messages if "is crawled here" in line]
+    assert "Topic details does not exist." in said
 
 
 def test_trees_that_keep_too_much_hand_their_links_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from contextlib import closing, suppress
 from typing import Any, NamedTuple, Self, TypeVar
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
 from confluent_kafka import Message as RawMessage
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec  # type: ignore[attr-defined] # not in its stubs
 
@@ -261,6 +261,7 @@ def _not_creatable(admin: AdminClient, names: Iterable[str], seconds: float) -> 
 
 _REFUSALS = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})
 _ANSWER_SECONDS = 10.0
+_FAULT_SECONDS = 5.0  # for what a topic lacks, and then for servers to make it
 _SILENCE_SECONDS = 30.0  # without a message, before reading a topic is given up
 _READ_POLL_SECONDS = 0.1
 _COORDINATOR_PAUSE_SECONDS = 0.2
@@ -368,6 +369,32 @@ class KafkaSeedLog(SeedLog):
 
     def granted(self, rights: Sequence[Right]) -> list[Granted]:
         return granted(self._admin, self._config, rights, _ANSWER_SECONDS)
+
+    def fault_of(self, topic: str) -> str:
+        right = Right("topic", topic, ("Describe", "Write"))
+        [said] = granted(self._admin, self._config, [right], _FAULT_SECONDS)
+        if said.exists and said.missing:
+            return (
+                f"Topic {topic} may not be written: grant the user of SITE_KAFKA_OPTIONS "
+                f"{' and '.join(said.missing)} on it; see docs/security.md"
+            )
+        if said.exists or self._is_made(topic):
+            return ""
+        return f"Topic {topic} does not exist in Kafka at {self.address}: create it"
+
+    def _is_made(self, topic: str) -> bool:
+        """Whether servers make it when a producer asks for it, or do not answer."""
+        client = Producer(self._config.producer(self._words))
+        deadline = runtime.monotonic() + _FAULT_SECONDS
+        while runtime.monotonic() < deadline:
+            try:
+                found = client.list_topics(topic, timeout=_FAULT_SECONDS).topics[topic]
+            except KafkaException:
+                return True
+            if found.error is None:
+                return True
+            runtime.sleep(_COORDINATOR_PAUSE_SECONDS)
+        return False
 
     def topic_id(self, topic: str) -> str:
         with suppress(KafkaException):  # servers that do not tell

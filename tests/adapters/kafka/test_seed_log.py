@@ -327,6 +327,34 @@ def test_servers_that_do_not_say_refuse_nothing() -> None:
     assert [(one.missing, one.is_known) for one in said] == [((), False)] * 3
 
 
+@pytest.mark.parametrize(
+    ("answer", "is_made", "said"),
+    [
+        (Described(AclOperation.WRITE, AclOperation.DESCRIBE), False, ""),
+        (Described(AclOperation.DESCRIBE), False, "grant the user of SITE_KAFKA_OPTIONS Write on it"),
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, False, "Describe and Write"),
+        (KafkaError.UNKNOWN_TOPIC_OR_PART, False, "Topic details does not exist"),
+        (KafkaError.UNKNOWN_TOPIC_OR_PART, True, ""),
+        (KafkaError._TIMED_OUT, False, ""),
+    ],
+)
+def test_only_what_the_servers_say_of_a_topic_is_its_fault(answer: Any, said: str, *, is_made: bool) -> None:
+    """An outage is none."""
+    log = of("127.0.0.1:1")
+    admin = Admin(details=answer, create_details=None)
+    with patch.object(log, "_admin", admin), patch.object(log, "_is_made", lambda _topic: is_made):
+        found = log.fault_of("details")
+    assert (said in found, bool(found)) == (True, bool(said))
+
+
+@pytest.mark.servers
+def test_a_topic_that_servers_make_by_themselves_has_no_fault(kafka_brokers: str) -> None:
+    name = f"made-{uuid4().hex[:8]}"
+    log = of(kafka_brokers)
+    assert log.fault_of(name) == ""
+    assert log.partitions(name)
+
+
 @pytest.mark.servers
 def test_servers_without_users_refuse_nothing_and_nothing_is_created(kafka_brokers: str) -> None:
     name = f"rights-{uuid4().hex[:8]}"
