@@ -146,7 +146,7 @@ class SeenDupeFilter(DupeFilterBase):
         """
         known = self._known(first_request(request, job), job)
         for mark in known.marks:
-            self.seen.arrive(mark)
+            self.seen.arrive(mark, _task_of(job))
         if not _is_check(job):
             self._is_met(known, job)
 
@@ -156,37 +156,37 @@ class SeenDupeFilter(DupeFilterBase):
 
     def _is_met(self, known: _Known, job: Job) -> bool:
         if len(known.asks) == 1:
-            return not self.seen.begin(known.asks[0], job.entry)
+            return not self.seen.begin(known.asks[0], job.entry, _task_of(job))
         if self._is_known(known, job):
             return True
         for mark in known.marks:
-            self.seen.begin(mark, job.entry)
+            self.seen.begin(mark, job.entry, _task_of(job))
         return False
 
     def _is_known(self, known: _Known, job: Job) -> bool:
         is_seed = job.parent is None and job.seed.spilled is None
-        return any(map(self.seen.knows, known.marks[:1] if is_seed else known.asks))
+        return any(self.seen.knows(mark, _task_of(job)) for mark in (known.marks[:1] if is_seed else known.asks))
 
     def spilled(self, request: Request, job: Job) -> None:
         """The page of this job goes to the seed topic: see dupefilter.filters."""
         for mark in self._marks(request, job):
-            self.seen.spill(mark, job.entry)
+            self.seen.spill(mark, job.entry, _task_of(job))
 
     def not_fetched(self, request: Request, job: Job) -> None:
         """The page of this job is given up, and is not done with its seed."""
         for mark in self._marks(request, job):
-            self.seen.drop(mark, job.entry)
+            self.seen.drop(mark, job.entry, _task_of(job))
 
     def not_spilled(self, request: Request, job: Job) -> None:
         """It stays after all."""
         self.arrived(request, job)
         for mark in self._marks(request, job) if job.entry.live else ():
-            self.seen.begin(mark, job.entry)
+            self.seen.begin(mark, job.entry, _task_of(job))
 
     def arrived(self, request: Request, job: Job) -> None:
         """The page of this job has come from the seed topic."""
         for mark in self._marks(request, job):
-            self.seen.arrive(mark)
+            self.seen.arrive(mark, _task_of(job))
 
     def new_pages(self, urls: Iterable[str], job: Job) -> list[str]:
         """The links of a page that are worth a request: the others would be filtered, and count as such.
@@ -197,12 +197,12 @@ class SeenDupeFilter(DupeFilterBase):
         if not self._is_plain or self.debug:
             return list(urls)
         found = list(urls)
-        knows = self.seen.knows
+        knows, task = self.seen.knows, _task_of(job)
         scope, form = job.seed.page_scope, self._form_for(job)
         if self._filters_seeds and form is not None:
-            new = [url for url in found if not any(map(knows, self._compared(url, scope, form).asks))]
+            new = [url for url in found if not any(knows(ask, task) for ask in self._compared(url, scope, form).asks)]
         else:
-            new = [url for url in found if not knows(page_fingerprint(url, scope, form))]
+            new = [url for url in found if not knows(page_fingerprint(url, scope, form), task)]
         if len(new) < len(found):
             self._count("dupefilter/filtered", len(found) - len(new))
         return new
@@ -248,6 +248,11 @@ class SeenDupeFilter(DupeFilterBase):
         assert self._crawler is not None
         assert self._crawler.stats is not None
         self._crawler.stats.inc_value(key, by)
+
+
+def _task_of(job: Job) -> str | None:
+    """Within what a page in flight is compared; None where the fingerprint says so itself."""
+    return job.seed.task_id if job.seed.page_scope is None else None
 
 
 def _is_check(job: Job) -> bool:

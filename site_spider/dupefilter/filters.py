@@ -11,6 +11,9 @@ be, that some process will do. So it is neither in flight nor done here, and yet
 as long as there is room to remember it. When that seed arrives, here or anywhere, it is
 compared with what is in flight and done, and not with what was spilled: it would be a duplicate
 of itself.
+
+Where tasks share what is done, each says its name: what is in flight, or spilled, for one of them may
+never be fetched (it is cancelled, say), and counts as met for that task alone.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ from site_spider.contracts.done_store import bloom_limits
 from site_spider.errors import ConfigError
 from site_spider.options import SettingsView
 
+_Page = bytes | tuple[str, bytes]  # its fingerprint, with its task where that shares what is done
 _FINGERPRINT_BYTES = 97  # in a set, as measured
 SPILLED_LIMIT = 200_000  # pages that were spilled; what is forgotten may be spilled, and compared, once more
 
@@ -46,10 +50,10 @@ class Seen:
 
     def __init__(self, done: Done | None = None) -> None:
         self.done: Done = set() if done is None else done
-        self._seeds: dict[bytes, Hashable] = {}
-        self._met_for: dict[Hashable, list[bytes]] = {}
+        self._seeds: dict[_Page, Hashable] = {}
+        self._met_for: dict[Hashable, list[_Page]] = {}
         # the oldest first; with the seed while that is not complete, and may have to spill it again
-        self._spilled: BoundedDict[bytes, Hashable | None] = BoundedDict(SPILLED_LIMIT)
+        self._spilled: BoundedDict[_Page, Hashable | None] = BoundedDict(SPILLED_LIMIT)
 
     @property
     def known(self) -> int | None:
@@ -65,56 +69,60 @@ class Seen:
         known = len(self._seeds) + len(self._spilled) + kept
         return known * _FINGERPRINT_BYTES + int(getattr(self.done, "size_bytes", 0))
 
-    def knows(self, fingerprint: bytes) -> bool:
+    def knows(self, fingerprint: bytes, task: str | None = None) -> bool:
         """Whether `begin` would be False; it counts as met, but nothing is remembered."""
-        return fingerprint in self._seeds or fingerprint in self._spilled or fingerprint in self.done
+        page = fingerprint if task is None else (task, fingerprint)
+        return page in self._seeds or page in self._spilled or fingerprint in self.done
 
-    def begin(self, fingerprint: bytes, seed: Hashable | None) -> bool:
+    def begin(self, fingerprint: bytes, seed: Hashable | None, task: str | None = None) -> bool:
         """True when it is met for the first time; it is then in flight for `seed`.
 
         Without a seed (a request that belongs to no seed) it is done at once.
         """
-        if fingerprint in self._seeds or fingerprint in self._spilled or fingerprint in self.done:
+        page = fingerprint if task is None else (task, fingerprint)
+        if page in self._seeds or page in self._spilled or fingerprint in self.done:
             return False
         if seed is None:
             self.done.add(fingerprint)
         else:
-            self._seeds[fingerprint] = seed
-            self._met_for.setdefault(seed, []).append(fingerprint)
+            self._seeds[page] = seed
+            self._met_for.setdefault(seed, []).append(page)
         return True
 
-    def spill(self, fingerprint: bytes, seed: Hashable) -> None:
+    def spill(self, fingerprint: bytes, seed: Hashable, task: str | None = None) -> None:
         """What is in flight for `seed` goes to the seed topic; nothing happens to what is not."""
-        if self._seeds.get(fingerprint) == seed:
-            del self._seeds[fingerprint]
-            self._spilled[fingerprint] = seed
+        page = fingerprint if task is None else (task, fingerprint)
+        if self._seeds.get(page) == seed:
+            del self._seeds[page]
+            self._spilled[page] = seed
 
-    def drop(self, fingerprint: bytes, seed: Hashable) -> None:
+    def drop(self, fingerprint: bytes, seed: Hashable, task: str | None = None) -> None:
         """What is in flight for `seed` ends without being fetched: it counts as never met."""
-        if self._seeds.get(fingerprint) == seed:
-            del self._seeds[fingerprint]
+        page = fingerprint if task is None else (task, fingerprint)
+        if self._seeds.get(page) == seed:
+            del self._seeds[page]
 
-    def arrive(self, fingerprint: bytes) -> None:
+    def arrive(self, fingerprint: bytes, task: str | None = None) -> None:
         """It comes from the seed topic, or could not be sent there: it does not count as spilled any more."""
         if self._spilled:
-            self._spilled.pop(fingerprint, None)
+            self._spilled.pop(fingerprint if task is None else (task, fingerprint), None)
 
     def complete(self, seed: Hashable) -> None:
         """It has ended well: what was met for it, and was not spilled, is done for good."""
-        for fingerprint in self._met_for.pop(seed, ()):
-            if self._seeds.get(fingerprint) == seed:
-                del self._seeds[fingerprint]
-                self.done.add(fingerprint)
-            elif self._spilled.get(fingerprint) == seed:
-                self._spilled[fingerprint] = None
+        for page in self._met_for.pop(seed, ()):
+            if self._seeds.get(page) == seed:
+                del self._seeds[page]
+                self.done.add(page if isinstance(page, bytes) else page[1])
+            elif self._spilled.get(page) == seed:
+                self._spilled[page] = None
 
     def forget(self, seed: Hashable) -> None:
         """It goes to another process: its pages count as never met, and as never spilled."""
-        for fingerprint in self._met_for.pop(seed, ()):
-            if self._seeds.get(fingerprint) == seed:
-                del self._seeds[fingerprint]
-            elif self._spilled.get(fingerprint) == seed:
-                del self._spilled[fingerprint]
+        for page in self._met_for.pop(seed, ()):
+            if self._seeds.get(page) == seed:
+                del self._seeds[page]
+            elif self._spilled.get(page) == seed:
+                del self._spilled[page]
 
 
 # --- Marks in a Bloom filter: few bytes each, with rare mistakes -----------------------------------------

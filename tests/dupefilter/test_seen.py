@@ -91,6 +91,20 @@ def test_what_a_seed_met_is_done_when_that_ends_with_a_result(outcome: Outcome) 
     assert seen.knows(b"page") is (outcome is Outcome.RESULT)
 
 
+def test_tasks_that_share_what_is_done_share_nothing_in_flight() -> None:
+    """What one of them waits for, or has spilled, may never be fetched: its task is cancelled, say."""
+    seen = Seen()
+    assert [seen.begin(b"page", task, task) for task in ("a", "b", "a")] == [True, True, False]
+    seen.spill(b"page", "a", "a")
+    seen.drop(b"page", "b", "b")
+    assert [seen.knows(b"page", task) for task in ("a", "b")] == [True, False]
+    seen.arrive(b"page", "a")
+    assert not seen.knows(b"page", "a")
+    assert seen.begin(b"page", "b", "b")
+    seen.complete("b")
+    assert (seen.knows(b"page", "a"), seen.done) == (True, {b"page"})
+
+
 def test_a_request_without_a_seed_is_done_at_once() -> None:
     """Requests of other spiders are remembered as Scrapy does."""
     seen = Seen()

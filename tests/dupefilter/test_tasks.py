@@ -47,12 +47,30 @@ def test_two_tasks_on_one_site_both_get_all_of_it(tmp_path: Path, site: Site, se
         assert ids == {url_id(f"{HOST}/{name}", task_id) for name in PAGES}
 
 
-def test_with_the_scope_group_they_share_pages_and_ids(tmp_path: Path, site: Site) -> None:
-    """As before there was a scope."""
+def test_with_the_scope_group_they_share_what_is_done_and_ids(tmp_path: Path, site: Site) -> None:
     of_nine_pages(site)
-    found = crawl(tmp_path, [of_task("a"), of_task("b")], SITE_DUPEFILTER_SCOPE="group")
+    group: dict[str, Any] = {"SITE_DUPEFILTER_SCOPE": "group", "SITE_DUPEFILTER": "local"}
+    assert documents_by_task(crawl(tmp_path, [of_task("a")], **group)) == {"a": 9}
+    found = crawl(tmp_path, [of_task("b")], **group)
     assert found.documents.keys() == {url_id(f"{HOST}/{name}") for name in PAGES}
     assert site.visits == {name: 2 if name == "root" else 1 for name in PAGES}
+
+
+@pytest.mark.parametrize("where", ["memory", "kafka"])
+def test_with_the_scope_group_nothing_waits_for_another_task(tmp_path: Path, site: Site, where: str) -> None:
+    """That may be cancelled, paused or expire before it comes to these pages."""
+    of_nine_pages(site)
+    crawl(tmp_path, [of_task("a"), of_task("b")], SITE_DUPEFILTER_SCOPE="group", SITE_LINKS_TO=where)
+    assert set(site.visits.values()) == {2}
+
+
+def test_with_the_scope_group_a_seed_is_filtered_for_what_is_done_alone(tmp_path: Path, site: Site) -> None:
+    """Or for a seed of its own task."""
+    site.has("x")
+    group: dict[str, Any] = {"SITE_DUPEFILTER_SCOPE": "group", "SITE_DUPEFILTER": "local", "SITE_FILTER_SEEDS": True}
+    both = [of_task(task, "x") for task in ("a", "b", "a")]
+    assert outcomes(crawl(tmp_path, both, **group)) == {"completed_with_result": 2, "filtered": 1}
+    assert outcomes(crawl(tmp_path, [of_task("c", "x")], **group)) == {"filtered": 1}
 
 
 def test_links_that_go_to_the_topic_stay_within_their_task(tmp_path: Path, site: Site) -> None:

@@ -129,9 +129,9 @@ MUTANTS: dict[str, tuple[Any, str, str]] = {
         "checked.changed_at or result.fetched_at", "checked.known.get('fetched_at') or result.fetched_at"),
     # the dupefilter
     "a seed that did not end well marks its pages": (SeenMarks.ended, "entry.outcome is Outcome.RESULT", "True"),
-    "a page is marked when it is met": (Seen.begin, "self._seeds[fingerprint] = seed", "self.done.add(fingerprint)"),
-    "a link that left is marked with its seed": (Seen.spill, "del self._seeds[fingerprint]", "return"),
-    "a page that arrives counts as left": (Seen.arrive, "self._spilled.pop(fingerprint, None)", "pass"),
+    "a page is marked when it is met": (Seen.begin, "self._seeds[page] = seed", "self.done.add(fingerprint)"),
+    "a link that left is marked with its seed": (Seen.spill, "del self._seeds[page]", "return"),
+    "a page that arrives counts as left": (Seen.arrive, "self._spilled.pop(", "("),
     # exactly-once
     "a transaction in doubt counts as committed": (TransactionCommits._clear_up,
         "TransactionOutcome(committed)", "TransactionOutcome(True)"),
