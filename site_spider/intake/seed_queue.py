@@ -29,17 +29,21 @@ from site_spider.text import refused, shown
 class SeedQueue:
     """Seeds in the order in which they were polled. `wake` has the engine ask for the next request."""
 
-    def __init__(self, wake: Callable[[], None], make: OwnRequest | None = None) -> None:
+    def __init__(
+        self, wake: Callable[[], None], make: OwnRequest | None = None, check: Callable[[Seed], Seed] | None = None
+    ) -> None:
         self.wake = wake
         self.is_due = False  # something came since it was emptied
         self._make = make  # of the spider, for seeds without a URL
+        self._check = check  # of what is in order, but cannot be done here; raises SeedError
         self._waiting: deque[SeedInFlight] = deque()
 
     def __len__(self) -> int:
         return 1
 
     def read(self, entry: SeedInFlight, seed: Seed) -> None:
-        """It is valid. Raises SeedError when the spider can make no request of it."""
+        """It is in order. Raises SeedError when nothing can be requested for it."""
+        seed = seed if self._check is None else self._check(seed)
         if self._make is None or seed.url:
             entry.reads(seed)
         else:

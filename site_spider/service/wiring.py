@@ -177,7 +177,7 @@ class Parts:
             ledger, load, config.limits, back_pressure.may_poll, config.tiers.weights, lambda: tasks.shares(frontier)
         )
         own_request = getattr(spider, METHOD, None)
-        seed_queue = SeedQueue(wake, own_request)
+        seed_queue = SeedQueue(wake, own_request, lambda seed: checked(seed, stores.sources.library))
         self.quarantine = quarantine = Quarantine(completion, seed_queue, dead_letters, commits.commit_first, wake)
 
         # frontier
@@ -266,7 +266,7 @@ class Parts:
         self.intake = intake = Intake(
             stores.log,
             seeds,
-            lambda value: checked(with_source(read_seed(value), tasks.board), stores.sources.library),
+            lambda value: with_source(read_seed(value), tasks.board),
             config.revoke_grace_seconds + SINK_SECONDS + _ANSWER_SECONDS,
             commits.thread,
             tell,

@@ -31,6 +31,7 @@ from site_spider.tasks.follower import ORIGIN_HEADER, TASK_HEADER, Follower
 from site_spider.tasks.orders import TaskDesk
 from tests.adapters.raw_server import Asked, Said, answering, said
 from tests.in_process.engine import ANSWERS, crawl, page, settings_for
+from tests.in_process.extraction import in_a_thread
 from tests.tasks.test_control import _BrokenLog, declare
 
 TOPICS = CrawlTopics.beside({"SITE_SEED_TOPIC": "seeds"})
@@ -67,6 +68,18 @@ def close(folder: Path) -> None:
     log = LocalSeedLog(folder)
     with closing(log.producer()) as producer:
         TaskProducer(log, producer, TOPICS, "t").close_for_all(lambda: False)
+
+
+def test_a_seed_with_an_unknown_source_is_a_dead_letter_of_its_task(tmp_path: Path) -> None:
+    (tmp_path / "shop.yaml").write_text("match: {hosts: [shop.test]}")
+    with SeedProducer(settings_for(tmp_path), task_id="t", closes_task=True) as producer:
+        producer.send(seeds(1)[0])
+        producer.send({"url": "http://host.test/t/x", "meta": {"source": "unknown"}})
+    with in_a_thread():
+        found = crawl(tmp_path, [], until=told(tmp_path), SITE_SOURCES_DIR=str(tmp_path))
+    assert len(found.dead_letters) == 1
+    (event,) = events(tmp_path)
+    assert (event["seeds"], event["partial"]) == ({"result": 1, "dead_letter": 1, "total": 2}, False)
 
 
 @pytest.mark.parametrize("is_cut_short", [False, True])
