@@ -232,6 +232,6 @@ class NameCounts:
     def add(self, name: str) -> None:
         """Count one; names beyond the bound count as `other`."""
         name = name.strip()[:_LONGEST_NAME].replace(".", "_") or _NAME_COUNTS_OTHER
-        if name not in self.counts and len(self.counts) >= _MOST_NAMES:
+        if name not in self.counts and len(self.counts) >= _MOST_NAMES - (_NAME_COUNTS_OTHER not in self.counts):
             name = _NAME_COUNTS_OTHER
         self.counts[name] += 1

@@ -447,6 +447,17 @@ class IndexTemplate:
             template["settings"]["index"]["query"] = {"default_field": _SEARCHED}
         return content
 
+    def without_limit(self) -> dict[str, Any]:
+        """For a server before 8.14, which refuses documents with more fields than an index may have."""
+        content = copy.deepcopy(self.content)
+        del content["template"]["settings"]["index"]["mapping"]["total_fields"]
+        return content
+
+
+def lacks_limit(error: ApiError) -> bool:
+    """Whether a template was refused because the server does not know how to ignore fields."""
+    return error.status_code == 400 and "ignore_dynamic_beyond_limit" in explained(error)
+
 
 def lacks_filters(error: ApiError) -> bool:
     """Whether a template was refused because the server does not know its filters."""

@@ -38,6 +38,7 @@ from site_spider.adapters.elasticsearch.client import (
     has_text,
     index_name,
     lacks_filters,
+    lacks_limit,
     newest,
     not_mapped,
     refuses_content,
@@ -173,6 +174,10 @@ class IndexPreparation:
         try:
             await client.indices.put_index_template(name=name, **content)
         except ApiError as error:
+            if lacks_limit(error):
+                content = self._template.without_limit()
+                await client.indices.put_index_template(name=name, **content)
+                return content
             if not lacks_filters(error):
                 raise
             content = self._template.without_analysis()

@@ -13,10 +13,12 @@ from typing import Any
 import pytest
 
 from site_spider.adapters.elasticsearch.results import ElasticsearchResults
+from site_spider.adapters.elasticsearch.sink import ElasticsearchSink
 from site_spider.contracts.sink import Answer, Verdict
 from site_spider.errors import SinkUnavailable
-from tests.adapters.elasticsearch.played import KEYS, bulk, good, item, settings_for, to, write_to
+from tests.adapters.elasticsearch.played import KEYS, RECORDS, bulk, good, item, settings_for, to, write_to
 from tests.adapters.raw_server import PRODUCT, Asked, Said, answering, said
+from tests.contracts.trials import written
 
 
 def everywhere(status: int = 200) -> Iterator[bytes]:
@@ -158,6 +160,23 @@ def test_an_odd_template_is_replaced_by_ours(templates: Any) -> None:
 
     write_to(answer)
     assert len(put) == 1
+
+
+def test_a_server_before_8_14_gets_a_template_without_what_it_does_not_know() -> None:
+    """Such an index refuses documents with names beyond its limit of fields."""
+    put = []
+
+    def answer(asked: Asked) -> Said:
+        if asked.method == "PUT" and "_index_template" in asked.path:
+            put.append(b"ignore_dynamic_beyond_limit" in asked.body)
+            if put[-1]:
+                reason = "unknown setting [index.mapping.total_fields.ignore_dynamic_beyond_limit]"
+                return said({"error": {"type": "illegal_argument_exception", "reason": reason}}, status=400)
+        return good(asked)
+
+    with answering(answer) as address:
+        written(ElasticsearchSink.for_statistics(settings_for(address)), RECORDS)
+    assert put == [True, False]
 
 
 @pytest.mark.parametrize("error", ["because", ["because"], 7, {"type": ["because"]}, {"caused_by": "because"}])

@@ -132,23 +132,34 @@ def test_an_index_that_was_there_keeps_its_mappings(settings: dict[str, Any], cl
     reader.close()
 
 
+def test_names_of_producers_and_spiders_fill_no_index_of_statistics() -> None:
+    """An index of items neither."""
+    templates = [IndexTemplate(TEMPLATES / f"{name}-template.json", "x") for name in ("stats", "items")]
+    for template in templates:
+        settings = template.content["template"]["settings"]["index"]
+        assert settings["mapping"]["total_fields"] == {"ignore_dynamic_beyond_limit": True}
+        assert "total_fields" not in json.dumps(template.without_limit())
+    assert templates[0].properties["unknown_fields"]["dynamic"] is False
+
+
 @pytest.mark.servers
+@pytest.mark.parametrize("ignores", [True, False], ids=["ignores", "refuses"])
 def test_an_index_with_too_many_fields_takes_statistics_all_the_same(
-    settings: dict[str, Any], client: Any, tmp_path: Path
+    settings: dict[str, Any], client: Any, tmp_path: Path, ignores: bool
 ) -> None:
-    """Without counters by name; and a counter whose type changes costs nothing at all."""
+    """Without counters by name where a server refuses them; and one whose type changes costs nothing at all."""
     index = settings["SITE_STATS_INDEX"]
     asyncio.run(opened(ElasticsearchSink.for_statistics(settings)))
     client.indices.create(index=index)
     fields = len(fields_of(client.indices.get_mapping(index=index)[index]["mappings"]))
-    limit = {"index.mapping.total_fields.limit": fields + 20}
-    client.indices.put_settings(index=index, settings=limit)
+    limit = {"limit": fields + 20} | ({} if ignores else {"ignore_dynamic_beyond_limit": False})
+    client.indices.put_settings(index=index, settings={"index.mapping.total_fields": limit})
     crawl(tmp_path, [{"url": "http://h.test/"}], **settings, SITE_STATS_TO="elasticsearch")
     client.indices.refresh(index=index)
     hits = client.search(index=index, size=100)["hits"]["hits"]
     [last] = [hit["_source"] for hit in hits if hit["_source"]["moment"] == "close"]
     assert last["seeds"]["completed"] == 1
-    assert "counters" not in last
+    assert ("counters" in last) is ignores
 
 
 @pytest.mark.servers
