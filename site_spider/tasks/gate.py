@@ -68,7 +68,7 @@ class TaskGate:
         if isinstance(waiter, Request) and meta_keys.STAYS in waiter.meta:
             return False
         if state.phase.name == "running":
-            if state.left > 0 or not _is_first_attempt(waiter):
+            if state.left > 0 or not _is_counted(waiter):
                 return False
             self._claim(state)
         if state.phase.name == "running":
@@ -82,7 +82,7 @@ class TaskGate:
         """A request is given out."""
         if not self._states_by_id or (state := self.states.of(job.seed.task_id)) is None:
             return
-        if not _is_first_attempt(request):
+        if not _is_counted(request):
             return
         state.count("begun")
         if job.parent is None and job.seed.spilled is None:
@@ -184,6 +184,24 @@ def _is_first_attempt(waiter: Waiter) -> bool:
     if isinstance(waiter, WaitingLink):
         return True
     return not any(map(waiter.meta.get, ATTEMPTS))
+
+
+def _is_counted(waiter: Waiter) -> bool:
+    """Whether it spends the budget of pages."""
+    return _is_first_attempt(waiter) and not _asks_robots(waiter)
+
+
+def _asks_robots(waiter: Waiter) -> bool:
+    """Whether it fetches a robots.txt for its sitemaps, for the first time or as it was spilled."""
+    if isinstance(waiter, WaitingLink):
+        return False
+    listed = None if isinstance(waiter, SeedInFlight) else waiter.meta.get(meta_keys.SITEMAP)
+    if listed is None:
+        job = job_of(waiter) if isinstance(waiter, Request) else None
+        seed = waiter.seed if isinstance(waiter, SeedInFlight) else job.seed if job and job.parent is None else None
+        is_spilled = seed is not None and seed.spilled is not None and b'"robots"' in seed.extra_json
+        listed = seed.extra.get("sitemap") if seed is not None and is_spilled else None
+    return isinstance(listed, dict) and listed.get("robots") is True
 
 
 def _is_allowed(state: TaskState, waiter: Waiter) -> bool:
@@ -348,7 +366,8 @@ class WantedPages:
         if self._pages.request_seen(request):
             return True
         if state is not None:
-            state.count_host(host_of(request.url))
+            if not _asks_robots(request):
+                state.count_host(host_of(request.url))
             if state.phase.name == "paused":
                 request.meta.setdefault(meta_keys.TO_TOPIC, self._parked_topic)
         return False

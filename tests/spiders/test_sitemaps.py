@@ -268,16 +268,19 @@ def test_a_robots_txt_that_is_a_page_as_well_leads_to_its_sitemaps(tmp_path: Pat
 
 
 @pytest.mark.parametrize("settings", [{}, {"SITE_LINKS_TO": "kafka"}])
-def test_rules_of_a_task_are_about_pages_and_its_budgets_about_all(tmp_path: Path, settings: dict[str, Any]) -> None:
+def test_rules_of_a_task_are_about_pages_and_its_budgets_about_files_too(
+    tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    """A robots.txt spends none."""
     serve("/robots.txt", b"Sitemap: /index", "text/plain")
     serve("/index", b"<sitemapindex><sitemap><loc>/map</loc></sitemap></sitemapindex>")
     serve("/map", urlset(*(f"/good/{n}" for n in range(5)), "/other"))
     serve("/good/0", b'<a href="/good/below">', "text/html")
     settings["SITE_SITEMAPS"] = "robots"
     declare(tmp_path, allow=["/good/"], depth=1, max_pages=6)
-    assert len(crawl(tmp_path, [seed("/x")], **settings).documents) == 5  # the sixth is the robots.txt
+    assert len(crawl(tmp_path, [seed("/x")], **settings).documents) == 6
     declare(tmp_path, allow=["/good/"], depth=1, max_pages=100)
-    assert desk(tmp_path).put_back("t") == 3
+    assert desk(tmp_path).put_back("t") == 2
     found = by_path(crawl(tmp_path, [], **settings))
     assert found.keys() == {"/x", "/index", "/map", *(f"/good/{n}" for n in range(5))}
     assert {found[f"/good/{n}"]["meta"]["sitemap"]["source"] for n in range(5)} == {f"{HOST}/map"}

@@ -105,6 +105,19 @@ def linked(count: int, path: str = "/link") -> Callable[[Request], Response]:
     return lambda request: page(request, body)
 
 
+@pytest.mark.parametrize("where", ["memory", "kafka"])
+def test_a_robots_txt_that_names_sitemaps_spends_no_budget(
+    tmp_path: Path, fetched: Counter[str], monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """Also where another process asks for it."""
+    declare(tmp_path, max_pages=5, max_pages_host=5)
+    monkeypatch.setitem(engine.ANSWERS, "http://h.test/", linked(9))
+    seed = {"url": "http://h.test/", "meta": {"task_id": "t"}}
+    crawl(tmp_path, [seed], SITE_SITEMAPS="robots", SITE_LINKS_TO=where)
+    assert fetched.pop("http://h.test/robots.txt") == 1
+    assert (fetched.total(), desk(tmp_path).board.used("t").begun) == (5, 5)
+
+
 def test_budgets_of_hosts_rules_and_depth_hold_for_links(
     tmp_path: Path, fetched: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
