@@ -267,6 +267,12 @@ def describe_check(result: Result, response: Response) -> None:
         result.changed_at = checked.changed_at or result.fetched_at
 
 
+def renews(request: Request) -> bool:
+    """Whether a check found a stored document, which would say what the page was before, a failure, say."""
+    checked: Checked | None = request.meta.get(meta_keys.CHECKED)
+    return checked is not None and bool(checked.known)
+
+
 def describe_next_check(result: Result, checked: Checked) -> None:
     """Fill in what a check of a page, with or without an answer, says of the next one."""
     if (check := checked.check) is None or result.fetched_at is None:

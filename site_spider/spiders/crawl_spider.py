@@ -52,7 +52,7 @@ from site_spider.sources.extraction import NEXT_PAGE, Extracted, FoundLink
 from site_spider.sources.extractor import Extractor, PageBody
 from site_spider.sources.library import SourceFolder
 from site_spider.sources.model import Source
-from site_spider.spiders.conditional import StoredPages, describe_check, describe_next_check
+from site_spider.spiders.conditional import StoredPages, describe_check, describe_next_check, renews
 from site_spider.spiders.known_items import KnownItems
 from site_spider.spiders.page_text import PageTexts
 from site_spider.spiders.sitemaps import (
@@ -212,8 +212,8 @@ class SeedSpider(Spider):
         found_links = await self._follow_found(page.links, anchor, job) if page.links else []
         if in_hand is not None:
             in_hand.found(response.request, len(requests) + len(found_links))
-        is_file = is_robots(listed_in(response.request, job))
-        is_wanted = self.sitemaps.keeps_robots if is_file else self.page_results or result.description is not None
+        is_page = self.page_results or result.description is not None or renews(response.request)
+        is_wanted = self.sitemaps.keeps_robots if is_robots(listed_in(response.request, job)) else is_page
         if is_wanted or job is None:
             items.insert(0, await self._merged(result, job, anchor))
         else:
@@ -328,7 +328,7 @@ class SeedSpider(Spider):
         assert response.request is not None
         job = job_of(response.request)
         is_well = describe_status(response.status) is None and (job is None or job.error is None)
-        if is_well and not self.page_results:
+        if is_well and not self.page_results and not renews(response.request):
             return None
         await self._turn(response)
         result = self._result(response.request, job)

@@ -169,6 +169,21 @@ def test_the_result_of_the_page_is_written_besides(tmp_path: Path) -> None:
     assert found.seeds["completed_with_result"] == len(kinds)
 
 
+@pytest.mark.parametrize("is_usual", [False, True])
+def test_a_check_renews_a_stored_failure_though_page_results_are_turned_off(tmp_path: Path, is_usual: bool) -> None:
+    """Else a page that answers again is gone for ever, and due for ever."""
+    own = type("Off", (SeedSpider,), {"page_results": False}) if is_usual else spider({"a": 1}, page_results=False)
+    check = {"url": "http://h.test/a", "meta": {"url_id": "a", "if_changed": True}}
+    status, bodies = iter([404, 200, 200]), iter(["none", "one", "two"])
+    engine.ANSWERS["/a"] = lambda request: page(request, f"<p>{next(bodies)}", next(status))
+    found = [crawl(tmp_path, [check], own, SITE_GONE_AFTER=1) for _ in range(3)]
+    stored = [each.documents["a"] for each in found]
+    assert [each["status"] for each in stored] == [404, 200, 200]
+    assert [bool(each.get("gone_at")) for each in stored] == [True, False, False]
+    assert [each["description"] is None for each in stored] == [False, True, True]
+    assert stored[1]["body"] != stored[2]["body"]
+
+
 def test_page_results_can_be_turned_off_but_for_failures(tmp_path: Path) -> None:
     """Each seed ends as something that can be found."""
     engine.ANSWERS["/gone"] = lambda request: page(request, "gone", 404)
