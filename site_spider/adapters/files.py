@@ -89,7 +89,6 @@ class FileSink:
         return await asyncio.to_thread(self._files.check)
 
     async def open(self) -> None:
-        """Create what is missing. Raises SinkUnavailable, ConfigError."""
         try:
             await self._run(self._files.open)
         except SinkUnavailable as error:
@@ -98,11 +97,9 @@ class FileSink:
             raise
 
     async def write(self, records: Sequence[Record]) -> Sequence[Verdict]:
-        """The records are on the disk when this returns. Raises SinkUnavailable."""
         return await self._run(lambda: self._files.write(records))
 
     async def close(self) -> None:
-        """Never raises."""
         thread, self._thread = self._thread, None  # closed twice at once, by an opening that is cancelled
         if thread is None:
             return
@@ -189,12 +186,10 @@ class DatabaseFile:
         self._inode: int | None = None
 
     def open(self) -> None:
-        """Create what is missing."""
         with self._guarded():
             self._connected()
 
     def query(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
-        """The rows that a SELECT or PRAGMA yields."""
         with self._guarded():
             return self._connected().execute(statement, values).fetchall()
 

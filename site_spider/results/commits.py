@@ -131,7 +131,6 @@ class Silence:
         self._is_said = False
 
     def joined(self, session_seconds: float) -> None:
-        """The process is a member from now on."""
         self._limit_seconds = session_seconds * _SHARE
 
     @property
@@ -186,12 +185,10 @@ class CommitTally:
         self.last_at: float | None = None  # Unix time of the last one that succeeded
 
     def succeeded(self) -> None:
-        """Offsets are committed."""
         self.outcomes["succeeded"] += 1
         self.last_at = runtime.time()
 
     def failed(self) -> None:
-        """They are not, for now."""
         self.outcomes["failed"] += 1
 
 
@@ -262,7 +259,6 @@ class OffsetCommits(Commits):
         self._firsts.put(_First(frozenset(positions), then))
 
     def spill(self, job: Job, key: bytes | None, value: bytes, topic: str | None = None) -> Future[Any]:
-        """As in Commits: sent at once."""
         headers = moved_headers(job.seed, job.entry.message) if job.parent is None else ()
         return self._producer.send(topic or job.entry.partition.topic, key, value, headers)
 

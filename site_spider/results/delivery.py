@@ -83,7 +83,6 @@ class DeliveryLog:
             logger.info("Sink %s is back after %.1f s; %d records are waiting.", self._name, now - before, waiting)
 
     def rejected(self, record: Record, verdict: Verdict, now: float) -> None:
-        """The server refuses a record for good."""
         if self._rejections.admit(now):
             more = self._rejections.take_held_back()
             note = f" ({more} more since the last such line)" if more else ""
@@ -91,12 +90,10 @@ class DeliveryLog:
             logger.warning("Sink %s rejected %r: %s%s", self._name, record.key, reason, note)
 
     def retried(self, count: int, reason: str, now: float) -> None:
-        """The server wants some records again later."""
         if self._retries.admit(now):
             logger.warning("Sink %s wants %d records again later: %s", self._name, count, _shortened(reason))
 
     def withdrawn(self, count: int) -> None:
-        """Some records will not be written."""
         if count:
             what = "results of partitions that have left; their next owner repeats the seeds"
             logger.info("Sink %s does not get %d %s.", self._name, count, what)
@@ -121,7 +118,6 @@ class Hearing:
         self._timer: asyncio.TimerHandle | None = None
 
     def asked(self) -> None:
-        """A write has begun."""
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(SILENT_SECONDS, self._is_silent)
 
@@ -132,7 +128,6 @@ class Hearing:
             self.asked()
 
     def close(self) -> None:
-        """Nothing is waited for."""
         self.silent_since = None
         if self._timer is not None:
             self._timer.cancel()
@@ -478,7 +473,6 @@ class OnDemand:
         raise NotImplementedError
 
     async def check(self) -> str:
-        """As the sink does, where it can say."""
         check = getattr(self._sink, "check", None)
         return str(await check()) if check is not None else ""
 
@@ -494,7 +488,6 @@ class OnDemand:
         return await self._sink.write(records)
 
     async def close(self) -> None:
-        """Close it if it is open. Never raises."""
         if self._is_open:
             self._is_open = False
             await self._sink.close()

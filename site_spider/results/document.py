@@ -351,7 +351,6 @@ class SeedPage(NamedTuple):
 
     @property
     def parent(self) -> str | None:
-        """The same as `parent_url_id`."""
         return self.parent_url_id
 
 

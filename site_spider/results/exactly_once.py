@@ -76,7 +76,6 @@ class TransactionCommits:
         self.silence = Silence()
 
     def put(self, transaction: Transaction) -> None:
-        """Have it committed. On the loop's thread."""
         self._queue.put(transaction)
 
     def join(self, log: SeedLog, listener: Listener) -> Consumer:
@@ -214,7 +213,6 @@ class ExactlyOnce(SeedListener, Commits):
 
     @property
     def available(self) -> bool:
-        """False while Kafka takes no transactions."""
         return not self._outage.is_on
 
     def is_taking(self) -> bool:
@@ -230,7 +228,6 @@ class ExactlyOnce(SeedListener, Commits):
         return self._held.size_bytes - self._held.ready_bytes >= self._backlog_bytes
 
     def keep(self, job: Job | None, record: Record) -> None:
-        """Keep a result until its seed is complete."""
         if job is None:
             self._held.keep_alone(record, self._loop.time())
         else:
@@ -303,7 +300,6 @@ class ExactlyOnce(SeedListener, Commits):
     # --- commits (see results.commits) ------------------------------------------------------------
 
     def tick(self) -> None:
-        """Look whether something is to be committed; to be called now and then."""
         self._look()
 
     def commit_first(self, positions: Mapping[Partition, Position], then: Callable[[], None]) -> None:

@@ -46,7 +46,6 @@ class Link(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """What it weighs."""
         return len(self.value) + 100
 
 
@@ -83,7 +82,6 @@ class Transaction(NamedTuple):
 
     @property
     def items(self) -> list[Item]:
-        """All that is to be written, tree by tree."""
         return [item for tree in self.trees for item in tree.items]
 
 
@@ -102,7 +100,6 @@ class HeldResults:
 
     @property
     def ready_count(self) -> int:
-        """Trees that wait for a transaction."""
         return len(self._ready)
 
     def is_open(self, entry: SeedInFlight) -> bool:

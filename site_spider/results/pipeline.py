@@ -315,7 +315,6 @@ class Sinks:
         return True
 
     def flush(self) -> None:
-        """Send the results that wait for their batch to fill."""
         for delivery in self._deliveries:
             delivery.flush()
 
@@ -371,7 +370,6 @@ class ResultPipeline:
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
-        """As Scrapy asks; only for spiders that take seeds."""
         if not takes_seeds(crawler):
             raise NotConfigured
         return cls(crawler)

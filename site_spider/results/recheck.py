@@ -120,7 +120,6 @@ class CheckClaim(NamedTuple):
 
     @property
     def text(self) -> str:
-        """As it stands in the document."""
         return f"{self.state} {self.at.isoformat(timespec='milliseconds')} {self.batch} {self.check}"
 
     @property
@@ -155,7 +154,6 @@ class Calendar(NamedTuple):
         return {name: moment.isoformat(timespec="milliseconds") for name, moment in bounds.items()}
 
     def standing(self, document: Document, now: datetime) -> Standing:
-        """At this moment."""
         rules, checked = self.rules, _checked(document)
         if _in_a_row(rules, document, "failed_checks") >= rules.max_errors:
             return Standing.ENDED

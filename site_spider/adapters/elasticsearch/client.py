@@ -64,7 +64,6 @@ class PiecewiseNode(AiohttpHttpNode):
         super().__init__(config)
 
     async def perform_request(self, *arguments: Any, **options: Any) -> Any:  # type: ignore[override] # of any
-        """As the client's own."""
         if self._files.is_due() and await asyncio.to_thread(self._files.look):
             await self._renew()
         return await super().perform_request(*arguments, **options)
@@ -99,7 +98,6 @@ class _Session:
         self.close = session.close
 
     async def retire(self) -> None:
-        """Close it when nothing is under way any more."""
         self._is_retired = True
         if not self._under_way:
             await self.close()
@@ -177,7 +175,6 @@ class ElasticsearchOptions:
 
     @classmethod
     def from_settings(cls, settings: SettingsView) -> Self:
-        """Read and check them. Raises ConfigError."""
         hosts = names(settings, HOSTS)
         if not hosts:
             raise ConfigError(f"{HOSTS} is empty, but must be set: http://host:9200, or several with commas.")
@@ -211,7 +208,6 @@ class ElasticsearchOptions:
             raise self.not_taken(error) from None
 
     def not_taken(self, error: Exception) -> ConfigError:
-        """The error to raise when the client does not take the options."""
         reason = without_secrets(str(error), OPTIONS, self.options)
         return ConfigError(f"{OPTIONS} is not what the client takes: {reason}")
 
@@ -226,7 +222,6 @@ class ElasticsearchOptions:
             raise self.unavailable(explained(error)) from error
 
     def unavailable(self, reason: str) -> SinkUnavailable:
-        """The error to raise when the server does not do its work."""
         return SinkUnavailable(f"{HOSTS} is {self.address!r}, which does not answer as it should: {reason}")
 
     def refused(self, reason: str, remedy: str) -> ConfigError:
@@ -432,7 +427,6 @@ class IndexTemplate:
 
     @property
     def properties(self) -> Mapping[str, Any]:
-        """The mapping of each field."""
         found: Mapping[str, Any] = self.content["template"]["mappings"]["properties"]
         return found
 

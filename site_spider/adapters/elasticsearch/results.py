@@ -85,7 +85,6 @@ class ElasticsearchResults:
 
     @classmethod
     def for_items(cls, settings: SettingsView) -> Self:
-        """The same for the index SITE_ITEMS_INDEX. Raises ConfigError."""
         index = index_name(settings, "SITE_ITEMS_INDEX")
         return cls(ElasticsearchOptions.from_settings(settings), index, of_items=True)
 

@@ -232,7 +232,6 @@ class Sizes:
         self._last_at = float("-inf")
 
     def passed(self, size_bytes: int, now: float) -> None:
-        """A request of this size was taken."""
         while self._passed and self._passed[-1][1] <= size_bytes:
             self._passed.pop()
         self._passed.append((now, size_bytes))
@@ -245,7 +244,6 @@ class Sizes:
         return not self._passed or size_bytes > self._passed[0][1]
 
     def has_passed_since(self, moment: float) -> bool:
-        """Whether the server has taken anything since then."""
         return self._last_at > moment
 
 
@@ -357,26 +355,22 @@ class ElasticsearchSink:
 
     @classmethod
     def from_settings(cls, settings: SettingsView) -> Self:
-        """The sink of results, SITE_RESULTS_INDEX. Raises ConfigError."""
         index = index_name(settings, "SITE_RESULTS_INDEX")
         return cls(ElasticsearchOptions.from_settings(settings), index, TEMPLATES / "results-template.json")
 
     @classmethod
     def for_items(cls, settings: SettingsView) -> Self:
-        """The sink of items, SITE_ITEMS_INDEX. Raises ConfigError."""
         index = index_name(settings, "SITE_ITEMS_INDEX")
         options = ElasticsearchOptions.from_settings(settings)
         return cls(options, index, TEMPLATES / "items-template.json", "index", is_shared=False)
 
     @classmethod
     def for_statistics(cls, settings: SettingsView) -> Self:
-        """The sink of statistics, SITE_STATS_INDEX. Raises ConfigError."""
         index = index_name(settings, "SITE_STATS_INDEX")
         options = ElasticsearchOptions.from_settings(settings)
         return cls(options, index, TEMPLATES / "stats-template.json", is_shared=False)
 
     async def open(self) -> None:
-        """Wait until the server is ready and install the template. Raises SinkUnavailable, ConfigError."""
         await self.close()
         self._client = self._new_client()
         try:
@@ -394,7 +388,6 @@ class ElasticsearchSink:
             await client.close()
 
     async def write(self, records: Sequence[Record]) -> Sequence[Verdict]:
-        """Write the records in as few requests as the server takes. Raises SinkUnavailable."""
         verdicts = await self._write(records)
         for _ in self._fields:  # a refusal names one
             fields = {n: not_mapped(one.reason) for n, one in enumerate(verdicts)}

@@ -50,7 +50,6 @@ class HBaseConnection(happybase.Connection):  # type: ignore[misc] # the client 
         self.client = TClient(Hbase_thrift.Hbase, protocol)
 
     def set_timeout(self, seconds: float) -> None:
-        """How long calls may take from now on."""
         self._socket.set_timeout(int(seconds * 1000))  # type: ignore[no-untyped-call]
 
     def put(self, table: bytes, rows: list[tuple[bytes, dict[bytes, bytes]]]) -> None:
@@ -70,7 +69,6 @@ class HBaseConnection(happybase.Connection):  # type: ignore[misc] # the client 
         return bool(self.client.checkAndPut(table.encode(), key, name, old and old.encode(), change, {}))
 
     def has_family(self, table: bytes, family: str) -> bool:
-        """Whether the table has this column family. Raises one of CLIENT_ERRORS."""
         return f"{family}:".encode() in self.client.getColumnDescriptors(table)
 
 
@@ -152,7 +150,6 @@ class HBaseOptions:
 
     @classmethod
     def from_settings(cls, settings: SettingsView) -> Self:
-        """Read and check them. Raises ConfigError."""
         checked = cls(
             host=text(settings, HOST, required=True),
             port=integer(settings, PORT, 1, 65_535),
@@ -187,7 +184,6 @@ class HBaseOptions:
         return connection
 
     def unavailable(self, reason: str) -> SinkUnavailable:
-        """The error to raise when the server does not do its work."""
         return SinkUnavailable(
             f"{HOST} and {PORT} are {self.host}:{self.port}, where HBase's Thrift server does not answer"
             f" as it should: {reason}"

@@ -41,7 +41,6 @@ class HBaseResults:
 
     @classmethod
     def for_items(cls, settings: SettingsView) -> Self:
-        """The same for the table SITE_HBASE_ITEMS_TABLE. Raises ConfigError."""
         return cls(HBaseOptions.for_items(settings), of_items=True)
 
     def get(self, url_id: str) -> dict[str, Any] | None:

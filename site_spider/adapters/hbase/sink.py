@@ -65,7 +65,6 @@ class Row(NamedTuple):
 
     @property
     def content_bytes(self) -> int:
-        """How much there is to cut."""
         return len(self.cells[self.content]) if self.content else 0
 
     def shortened(self, limit_bytes: int) -> Row:
@@ -312,7 +311,6 @@ class HBaseTable:
         return verdicts
 
     def close(self) -> None:
-        """Give the connection back. Never raises."""
         connection, self._connection = self._connection, None
         if connection is not None:
             _close(connection)
@@ -451,12 +449,10 @@ class HBaseSink:
 
     @classmethod
     def from_settings(cls, settings: SettingsView) -> Self:
-        """The sink of results, SITE_HBASE_TABLE. Raises ConfigError."""
         return cls(HBaseOptions.from_settings(settings))
 
     @classmethod
     def for_items(cls, settings: SettingsView) -> Self:
-        """The sink of items, SITE_HBASE_ITEMS_TABLE. Raises ConfigError."""
         return cls(HBaseOptions.for_items(settings))
 
     async def open(self) -> None:
@@ -470,12 +466,10 @@ class HBaseSink:
         return await asyncio.to_thread(HBaseTable(self._options).check)
 
     async def write(self, records: Sequence[Record]) -> Sequence[Verdict]:
-        """Write the records in as few calls as the server takes. Raises SinkUnavailable."""
         deadline = runtime.monotonic() + WRITE_SECONDS
         return await self._run(lambda table: table.write(records, deadline))
 
     async def close(self) -> None:
-        """Close the connection, in whatever it is. Never raises."""
         thread, self._thread = self._thread, None
         table, self._table = self._table, None
         if thread is None or table is None:

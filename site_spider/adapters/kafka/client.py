@@ -75,7 +75,6 @@ class KafkaConfig:
 
     @classmethod
     def from_settings(cls, settings: SettingsView) -> Self:
-        """Read the SITE_KAFKA_ settings. Raises ConfigError."""
         return cls(
             brokers=_checked_brokers(options.text(settings, "SITE_KAFKA_BROKERS", required=True)),
             options=_checked_options(options.mapping(settings, "SITE_KAFKA_OPTIONS")),
@@ -83,7 +82,6 @@ class KafkaConfig:
         )
 
     def refused(self, error: Exception) -> ConfigError:
-        """The error to raise when the client does not take the options."""
         reason = without_secrets(str(error), "SITE_KAFKA_OPTIONS", self.options)
         return ConfigError(f"SITE_KAFKA_OPTIONS cannot be used: {reason}.")
 
@@ -94,7 +92,6 @@ class KafkaConfig:
         return float(given) / 1000
 
     def common(self, on_error: Callable[[Any], None]) -> dict[str, Any]:
-        """What every client gets."""
         return {
             "bootstrap.servers": self.brokers,
             "client.id": f"site_spider-{socket.gethostname()}",
@@ -252,7 +249,6 @@ class LastWords:
             self.said, self.code = error.str(), error.code()
 
     def unavailable(self, error: KafkaException) -> LogUnavailable:
-        """What to raise when the servers did not answer."""
         why = self.said or error.args[0].str()
         return LogUnavailable(f"Kafka at {self._brokers} (SITE_KAFKA_BROKERS) did not answer: {why}.")
 
@@ -286,7 +282,6 @@ class BrokerHealth:
         return self._outage.is_on
 
     def on_error(self, error: KafkaError) -> None:
-        """The client's `error_cb`."""
         if error.code() in _DETAILED:
             if error.code() != KafkaError._ALL_BROKERS_DOWN or not self.detail:
                 self.detail = error.str()

@@ -51,7 +51,6 @@ class Complaints:
         self._last: int | None = None
 
     def over(self) -> None:
-        """Messages come."""
         self._last = None
 
     def hear(self, error: KafkaError) -> None:
@@ -68,7 +67,6 @@ class Complaints:
             logger.info("A topic of %s does not exist yet; waiting for it: %s", self._topics, error.str())
 
     def _check_right(self, error: KafkaError) -> None:
-        """Raise ConfigError where trying again is of no use until somebody grants a right."""
         right = _RIGHTS.get(error.code())
         if right is not None:
             raise ConfigError(
@@ -164,7 +162,6 @@ class KafkaPrefetch:
         self._stopped: dict[Partition, int] = {}
 
     def __contains__(self, partition: object) -> bool:
-        """Whether messages of this partition wait here."""
         return partition in self._held
 
     def pause(self, partitions: Iterable[Partition]) -> None:
@@ -174,7 +171,6 @@ class KafkaPrefetch:
                 self._paused[partition] = number
 
     def resume(self, partitions: Iterable[Partition]) -> None:
-        """Hand them out again."""
         for partition in partitions:
             self._paused.pop(partition, None)
 
@@ -407,11 +403,9 @@ class KafkaConsumer(seed_log.TransactionalConsumer):
             raise LogUnavailable(f"Group {self._group} cannot commit {listed(foreign)} here: not assigned (any more).")
 
     def pause(self, partitions: Sequence[Partition]) -> None:
-        """Partitions that were revoked meanwhile are ignored."""
         self._prefetch.pause(partitions)
 
     def resume(self, partitions: Sequence[Partition]) -> None:
-        """Partitions that were revoked meanwhile are ignored."""
         self._prefetch.resume(partitions)
 
     def close(self, *, for_good: bool = False) -> None:

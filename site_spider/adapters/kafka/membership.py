@@ -77,7 +77,6 @@ class GroupAssignment:
         return self.partitions.difference(*self.owned.values())
 
     def knows(self, name: str) -> bool:
-        """Whether there is a static member of this name."""
         return any(member.startswith(f"{name}-") for member in self.owned)
 
 
@@ -470,7 +469,6 @@ class MemberSlot:
 
     @classmethod
     def try_claim(cls, group: str, place: str = "") -> Self | None:
-        """Take one, or say that there is none."""
         try:
             return cls.claim(group, place=place)
         except OSError as error:

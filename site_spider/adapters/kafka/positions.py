@@ -46,18 +46,15 @@ class KafkaCommits:
 
     @property
     def is_late(self) -> bool:
-        """Whether a commit has waited long for its answer."""
         return self._pending is not None and runtime.monotonic() - self._pending.begun_at > LATE_SECONDS
 
     def wait(self, client: Consumer, positions: Mapping[Partition, Position]) -> None:
-        """Commit and wait for the answer. Raises LogUnavailable."""
         try:
             self._check(client.commit(offsets=_raw(positions), asynchronous=False) or [])
         except KafkaException as error:
             raise self._refused(error.args[0]) from error
 
     def begin(self, client: Consumer, positions: Mapping[Partition, Position], answered: Answered) -> None:
-        """As `begin_commit` of a consumer."""
         self._pending = _Unanswered(positions, answered, runtime.monotonic())
         try:
             client.commit(offsets=_raw(positions), asynchronous=True)
@@ -195,14 +192,12 @@ class TopicIds:
         return positions
 
     def signed(self, positions: Mapping[Partition, Position]) -> dict[Partition, Position]:
-        """The same with the ids of their topics."""
         return {
             one: Position(at.offset, f"{self._ids[one.topic]}|{at.metadata}") if self._ids.get(one.topic) else at
             for one, at in positions.items()
         }
 
     def forget(self) -> None:
-        """The membership has ended."""
         self._ids.clear()
         self.former.clear()
         self._is_mixed = False

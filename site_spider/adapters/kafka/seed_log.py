@@ -294,7 +294,6 @@ class KafkaSeedLog(SeedLog):
 
     @classmethod
     def from_settings(cls, settings: Any) -> Self:
-        """Read SITE_KAFKA_BROKERS and SITE_KAFKA_OPTIONS. Raises ConfigError."""
         topics = (options.text(settings, name) for name in ("SITE_RESULTS_TOPIC", "SITE_ITEMS_TOPIC"))
         return cls(KafkaConfig.from_settings(settings), *topics)
 
@@ -314,7 +313,6 @@ class KafkaSeedLog(SeedLog):
             ) from error
 
     def identity(self) -> str:
-        """The cluster's id."""
         found = self._asked(lambda: self._admin.list_topics(timeout=_ANSWER_SECONDS))
         return str(found.cluster_id or self.address)
 
@@ -322,7 +320,6 @@ class KafkaSeedLog(SeedLog):
         return KafkaConsumer(self._config, each_topic(topics), group, listener)
 
     def transactional_consumer(self, topics: Topics, group: str, listener: Listener) -> KafkaConsumer:
-        """For results and items SITE_*_TOPIC."""
         names = each_topic(topics)
         items = ItemTopics(self._results_topic, names[0], self._items_topic)
 
@@ -344,7 +341,6 @@ class KafkaSeedLog(SeedLog):
             self._kept.add(topic)
 
     def progress(self, topic: str, group: str) -> list[PartitionProgress]:
-        """Asks the servers three questions."""
         partitions = self._partitions(topic)
         starts, ends = self._offsets(partitions, _EARLIEST), self._offsets(partitions, _LATEST)
         committed = self._committed(partitions, group)
@@ -413,7 +409,6 @@ class KafkaSeedLog(SeedLog):
         self._create(NewTopic(topic, partitions or -1, -1, config=kept))
 
     def _create(self, wanted: NewTopic) -> None:
-        """Unless it is there."""
         topic = wanted.topic
         if self.partitions(topic):
             return

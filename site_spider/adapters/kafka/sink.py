@@ -89,18 +89,15 @@ class KafkaSink:
 
     @classmethod
     def from_settings(cls, settings: SettingsView) -> Self:
-        """The sink of results, SITE_RESULTS_TOPIC at SITE_KAFKA_BROKERS. Raises ConfigError."""
         if not text(settings, BROKERS):
             raise ConfigError(f"{BROKERS} is empty, but the Kafka sink needs it: host:port,...")
         return cls(KafkaConfig.from_settings(settings), _topic(settings))
 
     @classmethod
     def for_items(cls, settings: SettingsView) -> Self:
-        """The sink of items, SITE_ITEMS_TOPIC at SITE_KAFKA_BROKERS. Raises ConfigError."""
         return cls(KafkaConfig.from_settings(settings), items_topic(settings))
 
     async def open(self) -> None:
-        """Wait until the brokers answer. Raises SinkUnavailable, ConfigError."""
         await self.close()
         self._thread = runtime.ThreadPoolExecutor(max_workers=1, thread_name_prefix="kafka-sink")
         await self._run(self._connect)

@@ -46,7 +46,6 @@ class Topics(NamedTuple):
     items: str = ""
 
     def of(self, item: Item) -> str:
-        """Where this one goes."""
         if isinstance(item, Link):
             return self.seeds
         return self.results if item.kind == "result" else self.items
@@ -88,7 +87,6 @@ class CutBodies:
         self._limit = LogLimit(_LINES, _LINES_SECONDS)
 
     def say(self, topic: str, key: str) -> None:
-        """One was cut."""
         if self._limit.admit(runtime.monotonic()):
             logger.warning(
                 "The body of %s is cut, and has body_truncated: topic %s takes no larger message "
@@ -136,7 +134,6 @@ class KafkaTransactions:
             logger.warning("No transactions for now, trying again: %s", error)
 
     def run(self, items: Sequence[Item], positions: Mapping[Partition, Position]) -> dict[int, str]:
-        """See `TransactionalConsumer.commit_with`."""
         if self._in_doubt:
             raise LogUnavailable("The end of an earlier transaction is not known yet.")
         values, refused = values_of(items)
@@ -152,7 +149,6 @@ class KafkaTransactions:
         return refused
 
     def was_committed(self, positions: Mapping[Partition, Position]) -> bool:
-        """See `TransactionalConsumer.was_committed`."""
         self._ready()
         wanted = [TopicPartition(*partition) for partition in positions]
         try:

@@ -41,12 +41,10 @@ class LocalDone(DoneStore):
 
     @classmethod
     def from_settings(cls, settings: SettingsView) -> Self:
-        """The file in SITE_DATA_DIR, for SITE_CONSUMER_GROUP. Raises ConfigError."""
         folder = options.text(settings, "SITE_DATA_DIR", required=True)
         return cls(Path(folder), options.text(settings, "SITE_CONSUMER_GROUP", required=True))
 
     def open(self) -> None:
-        """Create the file and its tables if they are missing."""
         self._writer.open()
 
     def known(self, fingerprints: Sequence[bytes]) -> set[bytes]:
@@ -59,7 +57,6 @@ class LocalDone(DoneStore):
         return found
 
     def add(self, fingerprints: Sequence[bytes]) -> None:
-        """Keep them, in one transaction."""
         # in the order of the index, in which neighbours share pages
         rows = [(self._group, fingerprint) for fingerprint in sorted(fingerprints)]
         with self._writer.transaction() as connection:

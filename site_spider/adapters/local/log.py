@@ -85,7 +85,6 @@ class LocalConsumer(Consumer):
 
     @property
     def member_name(self) -> str:
-        """Members of this log have no lasting names."""
         return ""
 
     @property
@@ -111,7 +110,6 @@ class LocalConsumer(Consumer):
     def begin_commit(
         self, positions: Mapping[Partition, Position], answered: Callable[[LogUnavailable | None], None]
     ) -> None:
-        """Answered at once."""
         try:
             self.commit(positions)
         except LogUnavailable as error:
@@ -365,7 +363,6 @@ class LocalSeedLog(SeedLog):
 
     @classmethod
     def from_settings(cls, settings: Any) -> Self:
-        """Read SITE_DATA_DIR and SITE_LOCAL_KEEP_SECONDS. Raises ConfigError."""
         folder = Path(options.text(settings, "SITE_DATA_DIR", required=True))
         return cls(folder, keep_seconds=keep_seconds(settings))
 
@@ -383,14 +380,12 @@ class LocalSeedLog(SeedLog):
             raise
 
     def identity(self) -> str:
-        """The folder."""
         return str(self._folder.resolve())
 
     def consumer(self, topics: Topics, group: str, listener: Listener) -> LocalConsumer:
         return LocalConsumer(self._folder, each_topic(topics), group, listener, self._keep_seconds)
 
     def transactional_consumer(self, *_of_what: object) -> NoReturn:
-        """There are no transactions here."""
         raise ConfigError("SITE_KAFKA_EXACTLY_ONCE needs SITE_KAFKA_BROKERS; this log has no transactions.")
 
     def producer(self, purpose: str = "") -> LocalProducer:  # noqa: ARG002

@@ -490,7 +490,6 @@ class Membership:
             self._owned.pop(partition, None)
 
     def leave(self) -> None:
-        """Remove this member and its claims. Raises LogUnavailable."""
         with self._file.transaction() as connection:
             _bury(connection, self._member)
         self._member = 0

@@ -42,7 +42,6 @@ class Table:
 
     @property
     def schema(self) -> Sequence[str]:
-        """The statements that create it."""
         columns = "".join(f", {column}" for column in self.columns)
         table = f"{self.name} ({self.key} TEXT PRIMARY KEY, document TEXT NOT NULL{columns}, updated_at REAL)"
         indices = [
@@ -91,7 +90,6 @@ class LocalStore(DatabaseFile):
         return f"{self.path} {'is there' if exists else 'will be created'}"
 
     def write(self, records: Sequence[Record]) -> list[Verdict]:
-        """Write the records in one transaction; one verdict for each. Raises SinkUnavailable."""
         with self.transaction() as connection:
             now, name, key = runtime.time(), self._table.name, self._table.key
             verdicts = [self._put(connection, record, now) for record in records]
@@ -216,17 +214,14 @@ class LocalSink(FileSink):
 
     @classmethod
     def from_settings(cls, settings: SettingsView) -> Self:
-        """The sink of results in SITE_DATA_DIR. Raises ConfigError."""
         return cls(_folder(settings), RESULTS)
 
     @classmethod
     def for_items(cls, settings: SettingsView) -> Self:
-        """The sink of items in the same file. Raises ConfigError."""
         return cls(_folder(settings), ITEMS)
 
     @classmethod
     def for_statistics(cls, settings: SettingsView) -> Self:
-        """The sink of statistics in the same file, which forgets. Raises ConfigError."""
         return cls(_folder(settings), STATISTICS, keep_seconds=keep_seconds(settings))
 
 

@@ -129,7 +129,6 @@ class Filters(NamedTuple):
     now: Callable[[], float]
 
     def known(self, client: Redis, fingerprints: Sequence[bytes]) -> list[bool]:
-        """Whether each is kept, or seems so."""
         with client.pipeline(transaction=False) as pipeline:
             for key in self._keys():
                 pipeline.execute_command("BF.MEXISTS", key, *fingerprints)  # type: ignore[no-untyped-call]
@@ -170,7 +169,6 @@ class RedisDone(DoneStore):
 
     @classmethod
     def from_settings(cls, settings: SettingsView) -> Self:
-        """As SITE_REDIS_URL and the settings of SITE_REDIS_DUPEFILTER_* say. Raises ConfigError."""
         url = options.text(settings, "SITE_REDIS_URL")
         if not url:
             raise ConfigError("SITE_REDIS_URL is empty, but SITE_DUPEFILTER=redis needs redis://host:port/0.")
@@ -182,7 +180,6 @@ class RedisDone(DoneStore):
         return cls(url, Exact(prefix, ttl_seconds), filters)
 
     def open(self) -> None:
-        """See whether the server answers, and what it can do."""
         with _explaining(self._client, self.address, DoneUnavailable):
             self._settled()
 
@@ -271,7 +268,6 @@ class RedisStatistics:
 
     @classmethod
     def for_statistics(cls, settings: SettingsView) -> Self:
-        """At SITE_REDIS_URL, under the name of the consumer group. Raises ConfigError."""
         url = options.text(settings, "SITE_REDIS_URL")
         if not url:
             raise ConfigError("SITE_REDIS_URL is empty, but SITE_STATS_TO=redis needs redis://host:port/0.")
@@ -279,7 +275,6 @@ class RedisStatistics:
         return cls(url, f"site_spider:{group}:statistics:")
 
     async def open(self) -> None:
-        """See whether the server answers. Raises SinkUnavailable."""
         with _explaining(self._client, self._address, SinkUnavailable):
             await asyncio.to_thread(self._client.ping)
 
@@ -296,7 +291,6 @@ class RedisStatistics:
         return f"{self._address} answers"
 
     async def write(self, records: Sequence[Record]) -> Sequence[Verdict]:
-        """Write the records in one round trip. Raises SinkUnavailable."""
         with _explaining(self._client, self._address, SinkUnavailable):
             return await asyncio.to_thread(self._write, records)
 

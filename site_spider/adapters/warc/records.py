@@ -68,7 +68,6 @@ class WarcRecord(NamedTuple):
 
     @property
     def head(self) -> bytes:
-        """With the length, and the empty line."""
         lines = "".join(f"{name}: {_CONTROLS.sub(' ', value)}\r\n" for name, value in self.headers.items())
         length = sum(map(len, self.block))
         return f"WARC/1.1\r\n{lines}Content-Length: {length}\r\n\r\n".encode("utf-8", "replace")
@@ -79,7 +78,6 @@ class WarcRecord(NamedTuple):
         return self.head + self.block[0][:LOOKED_AT_BYTES]
 
     def packed(self) -> bytes:
-        """As it stands in the file."""
         packer = zlib.compressobj(wbits=31)
         pieces = [packer.compress(piece) for piece in (self.head, *self.block, b"\r\n\r\n")]
         return b"".join((*pieces, packer.flush()))

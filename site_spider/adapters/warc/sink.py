@@ -109,14 +109,12 @@ class WarcFiles:
             raise self._unavailable(error) from error
 
     def check(self) -> str:
-        """What `open` would find. Raises SinkUnavailable."""
         folder = next(one for one in (self._folder, *self._folder.absolute().parents) if one.exists())
         if not folder.is_dir() or not os.access(folder, os.W_OK):
             raise self._unavailable(PermissionError(f"nothing can be written in {folder}"))
         return f"{self._folder} {'is there' if self._folder.exists() else 'will be created'}"
 
     def write(self, records: Sequence[Record]) -> list[Verdict]:
-        """Append the records and wait for the disk; one verdict for each. Raises SinkUnavailable."""
         try:
             verdicts = [self._put(record) for record in records]
             self._sync()
@@ -294,7 +292,6 @@ class IndexLines:
         self._sorted: list[BinaryIO] = []
 
     def add(self, lines: Iterable[bytes]) -> None:
-        """Some more. Raises OSError."""
         self._lines += [line + b"\n" for line in lines]
         if len(self._lines) >= _LINES:
             part = tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115 - until `clear`
@@ -339,7 +336,6 @@ class KnownPayloads(DatabaseFile):
         return None
 
     def keep(self, pages: Sequence[Page]) -> None:
-        """These responses are on the disk."""
         if not pages:
             return
         fill = "INSERT OR REPLACE INTO written (page, digest, record_id, date) VALUES (?, ?, ?, ?)"
