@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import Message as RawMessage
@@ -21,6 +21,8 @@ from site_spider.errors import ConfigError, LogUnavailable
 from site_spider.options import SettingsView
 from site_spider.outage import Outage
 from site_spider.secrets import without_secrets
+
+R = TypeVar("R")
 
 # The client reports every failed attempt to connect, several a second; BrokerHealth says it once instead.
 # CONFWARN: consumer options given to a producer and the reverse, since SITE_KAFKA_OPTIONS serves all.
@@ -84,6 +86,13 @@ class KafkaConfig:
     def refused(self, error: Exception) -> ConfigError:
         reason = without_secrets(str(error), "SITE_KAFKA_OPTIONS", self.options)
         return ConfigError(f"SITE_KAFKA_OPTIONS cannot be used: {reason}.")
+
+    def made(self, kind: Callable[[dict[str, Any]], R], config: dict[str, Any]) -> R:
+        """A client. Raises ConfigError when it does not take the options."""
+        try:
+            return kind(config)
+        except (KafkaException, ValueError, TypeError) as error:
+            raise self.refused(error) from None
 
     @property
     def session_seconds(self) -> float:
@@ -234,6 +243,21 @@ MISSING = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC
 def is_fatal(error: KafkaError) -> bool:
     """Whether the client that reports this is of no more use."""
     return error.fatal() or error.code() == KafkaError._FATAL  # as a message, it comes without the flag
+
+
+_RETRY_SECONDS = 0.1
+
+
+def insisted(question: Callable[[], R], may_pass: Callable[[KafkaError], bool], seconds: float) -> R:
+    """Ask again for so long while the answer is an error that may pass. Raises KafkaException."""
+    deadline = runtime.monotonic() + seconds
+    while True:
+        try:
+            return question()
+        except KafkaException as error:
+            if not may_pass(error.args[0]) or runtime.monotonic() > deadline:
+                raise
+        runtime.sleep(_RETRY_SECONDS)
 
 
 class LastWords:

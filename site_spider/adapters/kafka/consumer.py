@@ -55,7 +55,11 @@ class Complaints:
 
     def hear(self, error: KafkaError) -> None:
         """Say it, unless the client repeats itself. Raises ConfigError for a right that is missing."""
-        self._check_right(error)
+        if right := _RIGHTS.get(error.code()):
+            raise ConfigError(
+                f"Kafka refuses this process: {error.str()}. Grant the user of SITE_KAFKA_OPTIONS "
+                f"{right.format(topics=self._topics, group=self._group)}; docs/security.md has the commands."
+            )
         if error.code() == self._last:
             return
         self._last = error.code()
@@ -65,14 +69,6 @@ class Complaints:
             logger.info("Topic %s does not exist yet; waiting for it.", self._topics)
         else:
             logger.info("A topic of %s does not exist yet; waiting for it: %s", self._topics, error.str())
-
-    def _check_right(self, error: KafkaError) -> None:
-        right = _RIGHTS.get(error.code())
-        if right is not None:
-            raise ConfigError(
-                f"Kafka refuses this process: {error.str()}. Grant the user of SITE_KAFKA_OPTIONS "
-                f"{right.format(topics=self._topics, group=self._group)}; docs/security.md has the commands."
-            )
 
 
 # --- gaps: finds messages that the servers deleted before the group read them ----------------------------
@@ -284,25 +280,14 @@ class KafkaConsumer(seed_log.TransactionalConsumer):
         owes_join = instance is not None and self._owners.owes_join(instance)
         try:
             config = self._config.member(self._group, instance, self._health.on_error)
-            self._client = Consumer({**config, "on_commit": self._commits.on_commit})
-        except (KafkaException, ValueError, TypeError) as error:
+            self._client = self._config.made(Consumer, {**config, "on_commit": self._commits.on_commit})
+        except ConfigError:
             self._release_slot()
-            raise self._config.refused(error) from None
+            raise
         if self._begin_transactions is not None:
             identity = f"{self._group}-{instance or runtime.uuid4().hex}"
             self._transactions = self._begin_transactions(identity, self._client)
         self._assignment.subscribe(self._client, self._topics, owes_join=owes_join)
-
-    def _join_again(self, ended: _Ended) -> None:
-        """Raises what ended it when that has happened too often."""
-        if not self._rejoins.admit(runtime.monotonic()):
-            raise ended
-        logger.warning("%s Joining again.", ended)
-        self._replace_client(self._assignment.lose_all)
-
-    def _renew(self) -> None:
-        self._assignment.announce_ends(self._prefetch)
-        self._replace_client(self._assignment.give_up_all)
 
     def _replace_client(self, let_go: Callable[[], None]) -> None:
         let_go()
@@ -327,10 +312,13 @@ class KafkaConsumer(seed_log.TransactionalConsumer):
     def poll(self, timeout_seconds: float, limit: int) -> list[Message]:
         try:
             if self._certificates.are_renewed() or self._ids.have_changed():
-                self._renew()
+                self._replace_client(lambda: self._assignment.give_up_all(self._prefetch))
             return self._polled(timeout_seconds, limit)
         except _Ended as ended:
-            self._join_again(ended)
+            if not self._rejoins.admit(runtime.monotonic()):
+                raise
+            logger.warning("%s Joining again.", ended)
+            self._replace_client(self._assignment.lose_all)
             return []
 
     def _polled(self, timeout_seconds: float, limit: int) -> list[Message]:
@@ -356,8 +344,7 @@ class KafkaConsumer(seed_log.TransactionalConsumer):
         if self._assignment.is_to_rejoin:
             self._assignment.rejoin()
         elif not self._health.suspected and self._owners.is_to_rejoin(self._client.memberid, runtime.monotonic()):
-            self._assignment.announce_ends(self._prefetch)
-            self._assignment.give_up_all()
+            self._assignment.give_up_all(self._prefetch)
             self._assignment.rejoin()
             self._assignment.raise_failure()
 
@@ -413,8 +400,7 @@ class KafkaConsumer(seed_log.TransactionalConsumer):
         for the session timeout (10 s), and then go to others. It leaves by unsubscribing.
         """
         try:
-            self._assignment.announce_ends(self._prefetch)
-            self._assignment.give_up_all()
+            self._assignment.give_up_all(self._prefetch)
             if for_good:
                 self._assignment.unsubscribe()
         finally:

@@ -37,7 +37,7 @@ from confluent_kafka.admin import AdminClient
 from site_spider import runtime
 from site_spider.adapters.files import check_own_folder
 from site_spider.adapters.kafka.client import ClientClosing
-from site_spider.adapters.kafka.positions import TopicIds
+from site_spider.adapters.kafka.positions import TopicIds, committed_by
 from site_spider.contracts.seed_log import Listener, Partition, Position
 from site_spider.errors import GroupRebalances, LogUnavailable
 
@@ -314,8 +314,9 @@ class KafkaAssignment:
             if gone:
                 self._listener.lost(gone)
 
-    def give_up_all(self) -> None:
-        """Before the client is closed; `raise_failure` as in a rebalance."""
+    def give_up_all(self, waiting: Container[Partition]) -> None:
+        """Before the client is closed; `announce_ends`, and `raise_failure` as in a rebalance."""
+        self.announce_ends(waiting)
         leaving = sorted(self._owned)
         with self._failing_later():
             if leaving:
@@ -362,11 +363,7 @@ class KafkaAssignment:
     def _committed(
         self, client: Consumer, raw: list[TopicPartition], timeout_seconds: float
     ) -> dict[Partition, Position | None]:
-        answers = client.committed(raw, timeout=timeout_seconds)
-        for answer in answers:
-            if answer.error:
-                raise KafkaException(answer.error)
-        return self._ids.positions(answers, self._owned)
+        return self._ids.positions(committed_by(client, raw, timeout_seconds), self._owned)
 
     def _announce(self, positions: Mapping[Partition, Position | None]) -> None:
         if positions:

@@ -134,6 +134,15 @@ def ask_ids(admin: AdminClient, topics: Iterable[str], timeout_seconds: float) -
     return {name: _id_of(answer) for name, answer in _asked(admin, topics, timeout_seconds).items()}
 
 
+def committed_by(client: Consumer, wanted: list[TopicPartition], timeout_seconds: float) -> list[TopicPartition]:
+    """What the group of a client has committed. Raises KafkaException, for one of them, too."""
+    answers = client.committed(wanted, timeout=timeout_seconds)
+    for answer in answers:
+        if answer.error:
+            raise KafkaException(answer.error)
+    return answers
+
+
 def to_position(committed: TopicPartition, topic_id: str) -> Position | None:
     """What a group has committed in this topic, from the client's answer."""
     if committed.offset < 0 or _differ(_signer(committed), topic_id):

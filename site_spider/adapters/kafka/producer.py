@@ -320,10 +320,7 @@ class KafkaProducer(seed_log.Producer):
     # --- the client --------------------------------------------------------------------------
 
     def _new_client(self) -> Producer:
-        try:
-            return Producer(self._config.producer(self._on_error))
-        except (KafkaException, ValueError, TypeError) as error:
-            raise self._config.refused(error) from None
+        return self._config.made(Producer, self._config.producer(self._on_error))
 
     def _on_error(self, error: KafkaError) -> None:
         if is_fatal(error):

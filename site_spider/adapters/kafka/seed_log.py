@@ -12,7 +12,7 @@ from confluent_kafka import Message as RawMessage
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec  # type: ignore[attr-defined] # not in its stubs
 
 from site_spider import options, runtime
-from site_spider.adapters.kafka.client import MISSING, Certificates, KafkaConfig, LastWords, to_message
+from site_spider.adapters.kafka.client import MISSING, Certificates, KafkaConfig, LastWords, insisted, to_message
 from site_spider.adapters.kafka.consumer import KafkaConsumer
 from site_spider.adapters.kafka.membership import assignment_of, described
 from site_spider.adapters.kafka.positions import ask_ids, to_position
@@ -269,6 +269,12 @@ _UNCOORDINATED = frozenset(
     {KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.COORDINATOR_LOAD_IN_PROGRESS}
 )
 
+
+def _is_uncoordinated(error: KafkaError) -> bool:
+    """Whether the servers are finding out which of them coordinates the group."""
+    return error.code() in _UNCOORDINATED
+
+
 # a reader that is behind, but not so far, sees every record (see tasks.ending)
 _COMPACTED = {"cleanup.policy": "compact", "min.compaction.lag.ms": "3600000"}
 
@@ -290,7 +296,7 @@ class KafkaSeedLog(SeedLog):
         self._config = config
         self._words = LastWords(config.brokers)
         self._kept: set[str] = set()  # topics that are there, with a retention
-        self._admin = self._new_admin()
+        self._admin = self._config.made(AdminClient, self._config.admin(self._words))
 
     @classmethod
     def from_settings(cls, settings: Any) -> Self:
@@ -413,7 +419,7 @@ class KafkaSeedLog(SeedLog):
         if self.partitions(topic):
             return
         try:
-            self._answer(self._admin.create_topics([wanted], operation_timeout=_ANSWER_SECONDS)[topic])
+            self._asked(self._admin.create_topics([wanted], operation_timeout=_ANSWER_SECONDS)[topic].result)
         except LogUnavailable:
             if not self.partitions(topic):  # another process may have been quicker
                 raise
@@ -439,12 +445,6 @@ class KafkaSeedLog(SeedLog):
     def close(self) -> None:
         """The client ends by itself when nothing refers to it."""
 
-    def _new_admin(self) -> AdminClient:
-        try:
-            return AdminClient(self._config.admin(self._words))
-        except (KafkaException, ValueError, TypeError) as error:
-            raise self._config.refused(error) from None
-
     # --- questions -----------------------------------------------------------------------
 
     def _partitions(self, topic: str) -> list[Partition]:
@@ -461,15 +461,21 @@ class KafkaSeedLog(SeedLog):
     def _offsets(self, partitions: Sequence[Partition], which: Any) -> dict[Partition, int]:
         asked = {TopicPartition(*partition): which for partition in partitions}
         answers = self._asked(lambda: self._admin.list_offsets(asked, request_timeout=_ANSWER_SECONDS))
-        return {Partition(raw.topic, raw.partition): self._answer(answer).offset for raw, answer in answers.items()}
+        return {
+            Partition(raw.topic, raw.partition): self._asked(answer.result).offset for raw, answer in answers.items()
+        }
 
     def _committed(self, partitions: Sequence[Partition], group: str) -> dict[Partition, Position | None]:
         # not by the admin client's list_consumer_group_offsets: it crashes the process (measured with
         # confluent-kafka 2.16) while the servers have no coordinator yet, as on their first day
         wanted = [TopicPartition(*partition) for partition in partitions]
         client = Consumer(self._config.reader(group, self._words))
+
+        def ask() -> list[TopicPartition]:
+            return client.committed(wanted, timeout=_ANSWER_SECONDS)
+
         try:
-            found = self._asked(lambda: _when_coordinated(lambda: client.committed(wanted, timeout=_ANSWER_SECONDS)))
+            found = self._asked(lambda: insisted(ask, _is_uncoordinated, _ANSWER_SECONDS))
         finally:
             client.close()
         ids: dict[str, str] = {}
@@ -477,15 +483,9 @@ class KafkaSeedLog(SeedLog):
             ids = ask_ids(self._admin, {partition.topic for partition in partitions}, _ANSWER_SECONDS / 5)
         return {Partition(raw.topic, raw.partition): to_position(raw, ids.get(raw.topic, "")) for raw in found}
 
-    def _asked(self, question: Any) -> Any:
+    def _asked(self, question: Callable[[], R]) -> R:
         try:
             return question()
-        except KafkaException as error:
-            raise self._unavailable(error) from error
-
-    def _answer(self, future: Future[R]) -> R:
-        try:
-            return future.result()
         except KafkaException as error:
             raise self._unavailable(error) from error
 
@@ -494,7 +494,7 @@ class KafkaSeedLog(SeedLog):
         unavailable = self._words.unavailable(error)
         # measured: after an outage this client goes on failing at once, though the servers are back
         self._words = LastWords(self.address)
-        self._admin = self._new_admin()
+        self._admin = self._config.made(AdminClient, self._config.admin(self._words))
         return unavailable
 
     # --- reading without a group -----------------------------------------------------------
@@ -510,15 +510,3 @@ class KafkaSeedLog(SeedLog):
                 heard = runtime.monotonic() if batch else heard
                 if runtime.monotonic() - heard > _SILENCE_SECONDS:
                     raise LogUnavailable(f"Kafka at {self.address} stopped sending: {reader.words.said}")
-
-
-def _when_coordinated(question: Callable[[], R]) -> R:
-    """Ask again while the servers are finding out which of them coordinates the group."""
-    deadline = runtime.monotonic() + _ANSWER_SECONDS
-    while True:
-        try:
-            return question()
-        except KafkaException as error:
-            if error.args[0].code() not in _UNCOORDINATED or runtime.monotonic() > deadline:
-                raise
-        runtime.sleep(_COORDINATOR_PAUSE_SECONDS)

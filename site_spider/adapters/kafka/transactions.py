@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from site_spider import runtime
-from site_spider.adapters.kafka.client import REFUSED, KafkaConfig, LastWords
-from site_spider.adapters.kafka.positions import to_position
+from site_spider.adapters.kafka.client import REFUSED, KafkaConfig, LastWords, insisted
+from site_spider.adapters.kafka.positions import committed_by, to_position
 from site_spider.contracts.seed_log import Partition, Position
 from site_spider.errors import CommitInDoubt, ConfigError, LogUnavailable, SinkRejected
 from site_spider.results.delivery import LogLimit
@@ -47,7 +47,7 @@ class Topics(NamedTuple):
 
     def of(self, item: Item) -> str:
         if isinstance(item, Link):
-            return self.seeds
+            return item.topic or self.seeds
         return self.results if item.kind == "result" else self.items
 
 
@@ -108,7 +108,6 @@ SEND_SECONDS = 25.0  # for all messages of a transaction, which may be one tree 
 SILENCE_SECONDS = 10.0  # without the broker taking any of them
 ANSWER_SECONDS = 10.0  # for one answer of the coordinator
 _STEP_SECONDS = 0.02
-_RETRY_SECONDS = 0.1
 _METADATA_HEAD = 11  # of the client's form: its name, and the generation
 
 
@@ -152,11 +151,9 @@ class KafkaTransactions:
         self._ready()
         wanted = [TopicPartition(*partition) for partition in positions]
         try:
-            found = self._member.committed(wanted, timeout=ANSWER_SECONDS) if wanted else []
+            found = committed_by(self._member, wanted, ANSWER_SECONDS) if wanted else []
         except KafkaException as error:
             raise LogUnavailable(f"Kafka did not say what is committed: {error}") from error
-        if errors := [answer.error for answer in found if answer.error]:
-            raise LogUnavailable(f"Kafka did not say what is committed: {errors[0]}")
         self._in_doubt = False
         committed = {Partition(one.topic, one.partition): to_position(one, "") for one in found}
         return bool(positions) and committed == positions
@@ -193,10 +190,7 @@ class KafkaTransactions:
 
     def _produce(self, client: Producer, attempt: TransactionAttempt, number: int, what: tuple[Item, bytes]) -> None:
         item, value = what
-        if isinstance(item, Link):
-            topic, key = item.topic or self._topics.of(item), item.key
-        else:
-            topic, key = self._topics.of(item), item.key.encode("utf-8", "replace")
+        topic, key = self._topics.of(item), item.key if isinstance(item, Link) else item.key.encode("utf-8", "replace")
         report = partial(attempt.report, number)
         attempt.unanswered.add(number)
         is_queued = False
@@ -248,9 +242,13 @@ class KafkaTransactions:
 
     def _finish(self, client: Producer, items: Sequence[Item], positions: Mapping[Partition, Position]) -> None:
         offsets = [TopicPartition(*partition, *position) for partition, position in positions.items()]
+
+        def send() -> None:
+            client.send_offsets_to_transaction(offsets, self._membership(), ANSWER_SECONDS)
+
         try:
             if offsets:
-                self._send_offsets(client, offsets)
+                insisted(send, KafkaError.retriable, ANSWER_SECONDS)
         except KafkaException as error:
             self._abort(client)
             raise self._unavailable("commit", error) from error
@@ -263,16 +261,6 @@ class KafkaTransactions:
             self._in_doubt = bool(items)  # else nobody asks: what comes next ends it, and says more
             self._throw_away()
             raise CommitInDoubt(self._unavailable("commit", error)) from error
-
-    def _send_offsets(self, client: Producer, offsets: list[TopicPartition]) -> None:
-        deadline = runtime.monotonic() + ANSWER_SECONDS
-        while True:
-            try:
-                return client.send_offsets_to_transaction(offsets, self._membership(), ANSWER_SECONDS)
-            except KafkaException as error:
-                if not error.args[0].retriable() or runtime.monotonic() > deadline:
-                    raise
-            runtime.sleep(_RETRY_SECONDS)
 
     def _membership(self) -> Any:
         """The member's generation. Without one the coordinator would let anything pass."""
@@ -302,10 +290,7 @@ class KafkaTransactions:
     def _ready(self) -> Producer:
         """A client without a transaction. Raises LogUnavailable, ConfigError."""
         if self._client is None:
-            try:
-                client = Producer(self._options())
-            except (KafkaException, ValueError, TypeError) as error:
-                raise self._config.refused(error) from None
+            client = self._config.made(Producer, self._options())
             try:
                 client.init_transactions(ANSWER_SECONDS)
             except KafkaException as error:
