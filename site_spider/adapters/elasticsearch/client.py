@@ -307,6 +307,13 @@ def part(answer: object, name: str, kind: type[K]) -> K:
     return value
 
 
+def within(answer: object, *names: str) -> Mapping[str, Any] | None:
+    """The object that stands there in an answer, or else nothing."""
+    for name in names:
+        answer = answer.get(name) if isinstance(answer, Mapping) else None
+    return answer if isinstance(answer, Mapping) else None
+
+
 def verdicts_of(answer: object, keys: Sequence[str], action: Action = "update") -> list[Verdict]:
     """One verdict for each key, in order. Raises UnexpectedResponse."""
     has_errors, items = part(answer, "errors", bool), part(answer, "items", list)
@@ -373,8 +380,7 @@ def _said_of(item: object, key: str, action: Action) -> Mapping[str, Any]:
 
 def _words(error: ApiError) -> Mapping[str, Any]:
     """Elasticsearch's own description of the error; empty if somebody else answered."""
-    words = error.body.get("error") if isinstance(error.body, Mapping) else None
-    return words if isinstance(words, Mapping) else {}
+    return within(error.body, "error") or {}
 
 
 def _is_own_fault(status: int, error: object) -> bool:
@@ -395,17 +401,7 @@ _BODY: Final = "body"
 _ANALYZERS: Final = ("page_text", "plain_text")
 _REFUSALS: Final = ("char_filter", "failed to find filter")
 # by a query that names no field
-_SEARCHED: Final = [
-    TEXT,
-    "title",
-    "text",
-    "description",
-    "url",
-    "url_id",
-    "host",
-    "task_id",
-    "reason",
-]  # unless fields are named
+_SEARCHED: Final = [TEXT, "title", "text", "description", "url", "url_id", "host", "task_id", "reason"]
 
 
 class IndexTemplate:
@@ -464,19 +460,15 @@ def newest(answer: object, version: int) -> Mapping[str, Any] | None:
         raise UnexpectedResponse("the answer about an index template is no object", answer)
     templates = answer.get("index_templates")
     for template in templates if isinstance(templates, list) else []:
-        found = template.get("index_template") if isinstance(template, Mapping) else None
-        its_version = found.get("version") if isinstance(found, Mapping) else None
-        if isinstance(found, Mapping) and isinstance(its_version, int) and its_version >= version:
+        found = within(template, "index_template") or {}
+        if isinstance(its_version := found.get("version"), int) and its_version >= version:
             return found
     return None
 
 
 def has_text(template: Mapping[str, Any]) -> bool:
     """Whether indices of a template have the field for texts."""
-    inner: Any = template
-    for name in ("template", "mappings", "properties"):
-        inner = inner.get(name) if isinstance(inner, Mapping) else None
-    return isinstance(inner, Mapping) and TEXT in inner
+    return TEXT in (within(template, "template", "mappings", "properties") or ())
 
 
 def _forget_analyzer(mapping: Any) -> None:
@@ -509,8 +501,7 @@ def added_fields(answer: object, wanted: Mapping[str, Any]) -> Iterator[tuple[st
     mapping ignores unknown fields stays as it is.
     """
     for index, mappings in _mappings(answer):
-        properties = mappings.get("properties")
-        known = properties if isinstance(properties, Mapping) else {}
+        known = within(mappings, "properties") or {}
         added = {name: copy.deepcopy(one) for name, one in wanted.items() if name not in known}
         _forget_analyzer(added)
         if added and str(mappings.get("dynamic")).lower() != "false":
@@ -519,7 +510,7 @@ def added_fields(answer: object, wanted: Mapping[str, Any]) -> Iterator[tuple[st
 
 def has_field(answer: object, field: str) -> bool:
     """Whether an index, in an answer about mappings, has this field."""
-    return any(field in (mappings.get("properties") or ()) for _, mappings in _mappings(answer))
+    return any(field in (within(mappings, "properties") or ()) for _, mappings in _mappings(answer))
 
 
 def not_mapped(reason: str) -> str:
@@ -530,8 +521,7 @@ def not_mapped(reason: str) -> str:
 
 def _mappings(answer: object) -> Iterator[tuple[str, Mapping[str, Any]]]:
     for index, found in answer.items() if isinstance(answer, Mapping) else ():
-        mappings = found.get("mappings") if isinstance(found, Mapping) else None
-        if isinstance(mappings, Mapping):
+        if (mappings := within(found, "mappings")) is not None:
             yield str(index), mappings
 
 
@@ -541,8 +531,7 @@ def closing_changes(answer: object, field: str, wanted: Mapping[str, Any]) -> It
     `wanted` is the mapping of one that is not there yet. What is mapped already stays.
     """
     for index, mappings in _mappings(answer):
-        properties = mappings.get("properties")
-        now = properties.get(field) if isinstance(properties, Mapping) else None
+        now = (within(mappings, "properties") or {}).get(field)
         # an object that says nothing does as those above it
         said = now if isinstance(now, Mapping) and "dynamic" in now else mappings
         if str(said.get("dynamic", "true")).lower() in _CLOSED:

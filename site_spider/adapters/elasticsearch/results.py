@@ -17,6 +17,7 @@ from site_spider.adapters.elasticsearch.client import (
     index_name,
     part,
     reason_of,
+    within,
 )
 from site_spider.contracts.sink import ANY, Fields, StatusFilter
 from site_spider.errors import ConfigError, SinkUnavailable
@@ -47,17 +48,6 @@ def query(status: StatusFilter, fields: Fields, *, of_items: bool) -> Query:
 def _is(name: str, value: str) -> Query:
     """The second is for an index that was there before us, with mappings that were guessed."""
     return {"bool": {"should": [{"term": {field: value}} for field in (name, f"{name}.keyword")]}}
-
-
-def _conditional(found: list[Any], name: str, changes: Mapping[str, tuple[str | None, str]]) -> list[Any]:
-    """Lines of a bulk request: a field of documents, while they are what was found."""
-    lines: list[Any] = []
-    for hit in found:
-        old, new = changes[hit["_id"]]
-        if hit["_source"].get(name) == old:
-            place = {"if_seq_no": hit["_seq_no"], "if_primary_term": hit["_primary_term"]}
-            lines += [{"update": {"_id": hit["_id"], **place}}, {"doc": {name: new}}]
-    return lines
 
 
 def _of_host(host: str) -> Query:
@@ -132,8 +122,13 @@ class ElasticsearchResults:
             return part(answer.body, "count", int)
 
     def exchange(self, name: str, changes: Mapping[str, tuple[str | None, str]]) -> set[str]:
+        lines: list[Any] = []
         with self._by_id():
-            lines = _conditional(self._found(list(changes), [name]), name, changes)
+            for hit in self._found(list(changes), [name]):
+                old, new = changes[hit["_id"]]
+                if hit["_source"].get(name) == old:  # and while it is what was found
+                    place = {"if_seq_no": hit["_seq_no"], "if_primary_term": hit["_primary_term"]}
+                    lines += [{"update": {"_id": hit["_id"], **place}}, {"doc": {name: new}}]
             if not lines:
                 return set()
             answer = self._client.bulk(index=self._index, operations=lines)
@@ -215,9 +210,8 @@ class ElasticsearchResults:
 
     def _document(self, hit: Any) -> dict[str, Any]:
         """Raises UnexpectedResponse. Somebody else's document may have no source."""
-        source = hit.get("_source") if isinstance(hit, Mapping) else None
         key = "_id" if self._of_items else "url_id"
-        document = without_mark(source) if isinstance(source, dict) else {}
+        document = without_mark(within(hit, "_source") or {})
         if not self._of_items:
             document.pop(TEXT, None)  # body says the same
         return {key: part(hit, "_id", str), **document}

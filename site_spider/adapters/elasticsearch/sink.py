@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from html import unescape
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
@@ -44,6 +45,7 @@ from site_spider.adapters.elasticsearch.client import (
     refuses_content,
     shown,
     verdicts_of,
+    within,
 )
 from site_spider.contracts.sink import Answer, Record, Verdict
 from site_spider.errors import ConfigError, SinkRejected, SinkUnavailable
@@ -76,13 +78,6 @@ REMEDY_CREDENTIALS = 'as {"basic_auth": ["name", "password"]} or {"api_key": "..
 REMEDY_TLS = 'ca_certs, as {"ca_certs": "/path/ca.pem"}, to the CA that signed its certificate'
 
 _RIGHTS = ("create_index", "read", "write")
-
-
-def _rights_of(answer: Any, index: str) -> Mapping[str, Any]:
-    """What the server says of one index; nothing where its answer is odd."""
-    indices = answer.get("index") if isinstance(answer, Mapping) else None
-    found = indices.get(index) if isinstance(indices, Mapping) else None
-    return found if isinstance(found, Mapping) else {}
 
 
 class IndexPreparation:
@@ -145,7 +140,7 @@ class IndexPreparation:
             raise
         except ApiError:
             return  # a server without users, or one that does not say
-        held = _rights_of(answer.body, self._index)
+        held = within(answer.body, "index", self._index) or {}
         if missing := [right for right in _RIGHTS if held.get(right) is False]:
             reason = f"the login has no right to {' and '.join(missing)} in the index {self._index}"
             raise self._options.refused(reason, "a login that has it, or grant it (docs/security.md)")
@@ -261,13 +256,9 @@ async def over_stored(client: AsyncElasticsearch, index: str, records: Sequence[
 
 
 async def _ask(client: AsyncElasticsearch, index: str, keys: Sequence[str], names: Iterable[str]) -> _Stored:
+    ids, fields = list(dict.fromkeys(keys)), looked_at(sorted(names))
     try:
-        answer = await client.mget(
-            index=index,
-            ids=list(dict.fromkeys(keys)),
-            source_includes=looked_at(sorted(names)),
-            filter_path="docs._id,docs._source",
-        )
+        answer = await client.mget(index=index, ids=ids, source_includes=fields, filter_path="docs._id,docs._source")
     except ApiError as error:
         if error.status_code in (403, 404):  # it may not be read, or is not there yet
             return {}
@@ -351,6 +342,7 @@ class ElasticsearchSink:
         self._left_out: frozenset[str] = frozenset()  # fields that the mapping does not take
         self._sizes = Sizes()
         self._client: AsyncElasticsearch | None = None
+        self._new_client = partial(options.client, AsyncElasticsearch, node_class=PiecewiseNode)
         self._new_client()  # shows at once whether the options are right
 
     @classmethod
@@ -407,15 +399,13 @@ class ElasticsearchSink:
             except Exception:  # nobody could do anything about it
                 logger.exception("The connections to %s could not be closed.", self._options.address)
 
-    # --- Opening ---
-
-    def _new_client(self) -> AsyncElasticsearch:
-        return self._options.client(AsyncElasticsearch, node_class=PiecewiseNode)
-
     # --- Writing ---
 
     async def _write(self, records: Sequence[Record]) -> list[Verdict]:
-        encoded = await self._encoded(await self._over_stored(records))
+        if self._is_shared and self._client is not None:
+            with self._options.explaining():
+                records = await over_stored(self._client, self._index, records)
+        encoded = await self._encoded(records)
         updates = [one for one in encoded if isinstance(one, Update)]
         answers = await self._bulk(updates) if updates else []
         verdicts = iter([await self._judged(one) if isinstance(one, TooLarge) else one for one in answers])
@@ -433,12 +423,6 @@ class ElasticsearchSink:
             self._index,
             ", ".join(sorted(new)),
         )
-
-    async def _over_stored(self, records: Sequence[Record]) -> Sequence[Record]:
-        if not self._is_shared or self._client is None:
-            return records
-        with self._options.explaining():
-            return await over_stored(self._client, self._index, records)
 
     async def _encoded(self, records: Sequence[Record]) -> list[Update | Verdict]:
         encoded: list[Update | Verdict] = []
