@@ -172,7 +172,8 @@ class DatabaseFile:
     """One connection to a file; one thread at a time uses it. All its methods but `close` raise `_away`.
 
     It opens the file when it is first needed, and again after an error or when somebody removed
-    the file. A write waits `busy_seconds` for those of other processes.
+    the file. A write waits `busy_seconds` for those of other processes. A commit survives the death of the
+    process, and if `is_durable`, at the cost of an fsync, a power failure.
     """
 
     _away: ClassVar[type[SiteSpiderError]]
@@ -235,14 +236,30 @@ class DatabaseFile:
             logger.warning("%s was removed; beginning a new one.", self.path)
             self.close()
         if self._connection is None:
-            self._connection = open_database(self.path, self._busy_seconds, is_durable=self._is_durable)
+            self._connection = self._opened()
             self._connection.execute(f"PRAGMA journal_size_limit = {_WAL_LIMIT_BYTES}")
             self._prepare(self._connection)
             self._inode = inode_of(self.path)
         return self._connection
 
+    def _opened(self) -> sqlite3.Connection:
+        private_database(self.path)
+        connection = sqlite3.connect(
+            self.path, timeout=self._busy_seconds, isolation_level=None, check_same_thread=False
+        )
+        try:
+            _switch_to_wal(connection)
+            connection.execute(f"PRAGMA synchronous = {'FULL' if self._is_durable else 'NORMAL'}")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
     def _prepare(self, connection: sqlite3.Connection) -> None:
-        create(connection, self._schema)
+        connection.execute("BEGIN IMMEDIATE")
+        for statement in self._schema:
+            connection.execute(statement)
+        connection.execute("COMMIT")
 
 
 def unusable(path: Path, error: Exception) -> str:
@@ -251,23 +268,6 @@ def unusable(path: Path, error: Exception) -> str:
         f"SITE_DATA_DIR is {str(path.parent)!r}, but {path} cannot be used: {error}."
         " Check its disk and permissions, or set another folder."
     )
-
-
-def open_database(path: Path, busy_seconds: float, *, is_durable: bool) -> sqlite3.Connection:
-    """A new connection; a write waits `busy_seconds` for those of other processes.
-
-    A commit survives the death of the process, and if `is_durable`, at the cost of an fsync, a power failure.
-    One thread at a time may use it. Raises sqlite3.Error and OSError.
-    """
-    private_database(path)
-    connection = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None, check_same_thread=False)
-    try:
-        _switch_to_wal(connection)
-        connection.execute(f"PRAGMA synchronous = {'FULL' if is_durable else 'NORMAL'}")
-    except BaseException:
-        connection.close()
-        raise
-    return connection
 
 
 def inode_of(path: Path) -> int | None:
@@ -279,14 +279,6 @@ def inode_of(path: Path) -> int | None:
         return path.stat().st_ino
     except FileNotFoundError:
         return None
-
-
-def create(connection: sqlite3.Connection, schema: Iterable[str]) -> None:
-    """Run these statements in one transaction."""
-    connection.execute("BEGIN IMMEDIATE")
-    for statement in schema:
-        connection.execute(statement)
-    connection.execute("COMMIT")
 
 
 def error_code(error: sqlite3.Error) -> int:

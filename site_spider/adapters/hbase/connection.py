@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -182,6 +184,16 @@ class HBaseOptions:
         except CLIENT_ERRORS as error:
             raise self.unavailable(explained(error)) from error
         return connection
+
+    @contextmanager
+    def asking(self, timeout_seconds: float, *, ends_without_table: bool = False) -> Iterator[HBaseConnection]:
+        """A connection for some calls; a table that is missing may only end them. Raises SinkUnavailable."""
+        with closing(self.connect(timeout_seconds)) as connection:
+            try:
+                yield connection
+            except CLIENT_ERRORS as error:
+                if not (ends_without_table and is_table_missing(error)):
+                    raise self.unavailable(explained(error)) from error
 
     def unavailable(self, reason: str) -> SinkUnavailable:
         return SinkUnavailable(

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
 from functools import partial
 from itertools import islice
 from typing import Any, Self
 
-from site_spider.adapters.hbase.connection import CLIENT_ERRORS, HBaseOptions, explained, is_table_missing
+from site_spider.adapters.hbase.connection import HBaseOptions
 from site_spider.adapters.hbase.sink import FAMILY, RowLayout
 from site_spider.contracts.sink import ANY, Fields, StatusFilter
 from site_spider.errors import ConfigError
@@ -50,21 +49,16 @@ class HBaseResults:
             return None
         if key is None:
             return next(self._documents([_equals("url_id", url_id)], 1), None)
-        end = key + b"\0"
-        rows = self._page(key, [], 1, row_stop=end)
+        rows = self._page(key, [], 1, row_stop=key + b"\0")
         return self._document(*rows[0]) if rows else None
 
     def known(self, url_ids: Sequence[str], fields: Sequence[str]) -> dict[str, Mapping[str, Any]]:
         """These fields of documents. Raises SinkUnavailable, and ConfigError with reversed_host keys."""
         keys = {key: url_id for url_id in url_ids if (key := self._key_of(url_id))}
         columns = [f"{FAMILY}:{name}".encode() for name in fields]
-        with closing(self._options.connect(SCAN_SECONDS)) as connection:
-            try:
-                rows = connection.table(self._options.table).rows(list(keys), columns) if keys else []
-            except CLIENT_ERRORS as error:
-                if is_table_missing(error):
-                    return {}
-                raise self._options.unavailable(explained(error)) from error
+        rows: Rows = []
+        with self._options.asking(SCAN_SECONDS, ends_without_table=True) as connection:
+            rows = connection.table(self._options.table).rows(list(keys), columns) if keys else []
         return {keys[key]: self._layout.document(key, cells) for key, cells in rows}
 
     def search(
@@ -87,12 +81,9 @@ class HBaseResults:
         """Set a cell where it still is what was read. Raises as `known`."""
         there = self.known(list(changes), ["url_id"]).keys()  # a row that is not would be made
         rows = {url_id: (self._key_of(url_id), *changes[url_id]) for url_id in there}
-        with closing(self._options.connect(SCAN_SECONDS)) as connection:
-            try:
-                put = partial(connection.check_and_put, self._options.table, f"{FAMILY}:{name}")
-                return {url_id for url_id, row in rows.items() if put(*row)}
-            except CLIENT_ERRORS as error:
-                raise self._options.unavailable(explained(error)) from error
+        with self._options.asking(SCAN_SECONDS) as connection:
+            put = partial(connection.check_and_put, self._options.table, f"{FAMILY}:{name}")
+            return {url_id for url_id, row in rows.items() if put(*row)}
 
     def _key_of(self, url_id: str) -> bytes:
         if (key := self._layout.key_of(url_id)) is None:
@@ -135,20 +126,11 @@ class HBaseResults:
             start = rows[-1][0] + b"\0"
 
     def _page(self, start: bytes, filters: Sequence[str], rows: int, **more: Any) -> Rows:
-        with closing(self._options.connect(SCAN_SECONDS)) as connection:
-            try:
-                scan = connection.table(self._options.table).scan(
-                    row_start=start,
-                    filter=" AND ".join(filters).encode("utf-8", "replace") or None,
-                    batch_size=rows,
-                    limit=rows,
-                    **more,
-                )
-                return list(scan)
-            except CLIENT_ERRORS as error:
-                if is_table_missing(error):
-                    return []
-                raise self._options.unavailable(explained(error)) from error
+        said = " AND ".join(filters).encode("utf-8", "replace") or None
+        with self._options.asking(SCAN_SECONDS, ends_without_table=True) as connection:
+            table = connection.table(self._options.table)
+            return list(table.scan(row_start=start, filter=said, batch_size=rows, limit=rows, **more))
+        return []  # there is no table
 
 
 def _filters(status: StatusFilter, fields: Fields, before: Fields = ANY) -> list[str]:
@@ -157,15 +139,11 @@ def _filters(status: StatusFilter, fields: Fields, before: Fields = ANY) -> list
         filters.append(_equals("status", str(status)))
     elif status is not None:
         filters.append(_equals("status", "", needs_column=False))
-    filters += [_compared(name, "<=", value, needs_column=False) for name, value in before.items()]
+    filters += [_equals(name, value, "<=", needs_column=False) for name, value in before.items()]
     return [*filters, *(_equals(name, value) for name, value in fields.items())]
 
 
-def _equals(name: str, value: str, *, needs_column: bool = True) -> str:
-    return _compared(name, "=", value, needs_column=needs_column)
-
-
-def _compared(name: str, operator: str, value: str, *, needs_column: bool) -> str:
+def _equals(name: str, value: str, operator: str = "=", *, needs_column: bool = True) -> str:
     """A filter in HBase's filter language; a quote is doubled there."""
     quoted = value.replace("'", "''")
     required = str(needs_column).lower()

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
 import json
 import logging
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import fields
 from typing import Any, NamedTuple, NoReturn, Self, TypeVar
 from urllib.parse import urlsplit
@@ -200,12 +199,6 @@ def _host(document: Mapping[str, Any]) -> str:
 # results.document.
 
 
-def columns_to_ask(rows: Sequence[Row]) -> list[bytes]:
-    """What `settled` needs to know of the stored rows; empty if nothing."""
-    names = {name for row in rows if _is_result(row) for name in _empty(row)}
-    return [_column(name) for name in looked_at(sorted(names))] if names else []
-
-
 def settled(row: Row, stored: Mapping[bytes, bytes]) -> Row:
     """The row as it is put over what is stored of it."""
     if not _is_result(row):
@@ -282,11 +275,8 @@ class HBaseTable:
 
     def check(self) -> str:
         options = self._options
-        try:
-            with closing(options.connect(OPEN_TIMEOUT_SECONDS)) as connection:
-                exists = self._name in connection.tables()
-        except CLIENT_ERRORS as error:
-            raise options.unavailable(explained(error)) from error
+        with options.asking(OPEN_TIMEOUT_SECONDS) as connection:
+            exists = self._name in connection.tables()
         there = "is there" if exists else "will be created"
         return f"{options.host}:{options.port} answers; table {options.table} {there}"
 
@@ -397,7 +387,8 @@ class HBaseTable:
 
     def _put_settled(self, connection: HBaseConnection, rows: Sequence[Row]) -> None:
         stored: dict[bytes, Mapping[bytes, bytes]] = {}
-        if columns := columns_to_ask(rows):
+        if names := {name for row in rows if _is_result(row) for name in _empty(row)}:
+            columns = [_column(name) for name in looked_at(sorted(names))]
             stored = dict(connection.table(self._options.table).rows([row.key for row in rows], columns))
         over = [settled(row, stored.get(row.key, {})) for row in rows]
         connection.put(self._name, [(row.key, row.cells) for row in over])
@@ -427,7 +418,7 @@ def _calls(rows: Sequence[_NumberedRow]) -> Iterator[list[_NumberedRow]]:
 
 def _close(connection: HBaseConnection) -> None:
     # it is broken already, or another thread closes it at this moment, on which thriftpy2 trips
-    with contextlib.suppress(*CLIENT_ERRORS, AttributeError):
+    with suppress(*CLIENT_ERRORS, AttributeError):
         connection.close()
 
 

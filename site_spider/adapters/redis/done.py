@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, NamedTuple, Protocol, Self
+from typing import Any, Final, NamedTuple, Self
 from urllib.parse import urlsplit
 
 from redis import Redis, RedisError, ResponseError
@@ -89,16 +89,6 @@ _BATCH = 1000  # fingerprints in one command or pipeline: keeps the server from 
 _CACHE_SECONDS = 60.0  # so much longer than its time to live a fingerprint may count as done
 
 
-class Way(Protocol):
-    """How fingerprints are kept in the server."""
-
-    def known(self, client: Redis, fingerprints: Sequence[bytes]) -> list[bool]:
-        """Whether each is kept."""
-
-    def add(self, client: Redis, fingerprints: Sequence[bytes]) -> None:
-        """Keep them."""
-
-
 class Exact(NamedTuple):
     """A key for each."""
 
@@ -165,7 +155,7 @@ class RedisDone(DoneStore):
         self._client = client_of(url, self.address)
         self._exact = exact
         self._filters = filters
-        self._way: Way | None = None  # settled when the server first answers
+        self._way: Exact | Filters | None = None  # settled when the server first answers
 
     @classmethod
     def from_settings(cls, settings: SettingsView) -> Self:
@@ -185,12 +175,11 @@ class RedisDone(DoneStore):
 
     async def check(self) -> str:
         """What `open` would find; the write that is asked for changes nothing. Raises DoneUnavailable."""
-        key = self._exact.prefix + b"check"
 
         def ask() -> None:
-            self.open()
             with _explaining(self._client, self.address, DoneUnavailable):
-                self._client.set(key, b"", ex=1, xx=True)
+                self._settled()
+                self._client.set(self._exact.prefix + b"check", b"", ex=1, xx=True)
 
         await asyncio.to_thread(ask)
         return f"{self.address} answers"
@@ -213,13 +202,13 @@ class RedisDone(DoneStore):
     def close(self) -> None:
         self._client.close()
 
-    def _settled(self) -> Way:
+    def _settled(self) -> Exact | Filters:
         if self._way is None:
             self._client.ping()
             self._way = self._exact if self._filters is None else self._bloom_if_there(self._filters)
         return self._way
 
-    def _bloom_if_there(self, filters: Filters) -> Way:
+    def _bloom_if_there(self, filters: Filters) -> Exact | Filters:
         try:
             filters.known(self._client, [b"?"])
         except ResponseError as error:
