@@ -147,9 +147,7 @@ class Batcher:
         if now < self._resume_at or self._is_full():
             return None
         self._wake(now)
-        if not self._is_due(now):
-            return None
-        if not (entries := self._gather()):
+        if not self._is_due(now) or not (entries := self._gather()):
             return None
         self._numbers += 1
         self._under_way[self._numbers] = entries

@@ -184,12 +184,10 @@ class CommitTally:
         self.outcomes = dict.fromkeys(("succeeded", "failed"), 0)
         self.last_at: float | None = None  # Unix time of the last one that succeeded
 
-    def succeeded(self) -> None:
-        self.outcomes["succeeded"] += 1
-        self.last_at = runtime.time()
-
-    def failed(self) -> None:
-        self.outcomes["failed"] += 1
+    def count(self, *, succeeded: bool) -> None:
+        """One has its answer."""
+        self.outcomes["succeeded" if succeeded else "failed"] += 1
+        self.last_at = runtime.time() if succeeded else self.last_at
 
 
 # --- at least once: commits an offset after every sink has acknowledged the results of its seed ----------
@@ -341,7 +339,7 @@ class OffsetCommits(Commits):
     def _note_committed(self, positions: Mapping[Partition, Position]) -> None:
         self._committed.update(positions)
         self._refused_since = 0.0
-        self.tally.succeeded()
+        self.tally.count(succeeded=True)
         self._tell(self._completion.committed, positions)
         if self._outage.is_on:
             self._outage.is_over()
@@ -352,7 +350,7 @@ class OffsetCommits(Commits):
         # a rebalance is no trouble, unless it does not end
         if isinstance(error, GroupRebalances) and now - self._refused_since < _REBALANCE_SECONDS:
             return
-        self.tally.failed()
+        self.tally.count(succeeded=False)
         self._outage.goes_on(error)
 
 

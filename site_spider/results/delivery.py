@@ -20,11 +20,10 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from math import inf
-from typing import Any, Self
 
 from site_spider import runtime
 from site_spider.bounded import Histogram
-from site_spider.contracts.sink import ACKNOWLEDGED, Answer, Record, Sink, Verdict
+from site_spider.contracts.sink import ACKNOWLEDGED, Answer, DocumentStore, Record, Verdict
 from site_spider.errors import BatchError, ConfigError, SinkUnavailable
 from site_spider.outage import Outage, until_there
 from site_spider.results.batch import Batch, Batcher, BatchLimits
@@ -179,7 +178,7 @@ class Delivery:
 
     def __init__(
         self,
-        sink: Sink,
+        sink: DocumentStore,
         *,
         limits: BatchLimits | None = None,
         write_timeout_seconds: float = 60.0,
@@ -458,19 +457,14 @@ class Delivery:
 
 
 class OnDemand:
-    """Fulfils Sink with another one, whose settings have been checked."""
+    """Of a store whose settings have been checked."""
 
-    def __init__(self, sink: Sink) -> None:
+    def __init__(self, sink: DocumentStore) -> None:
         self.name = f"{sink.name} (items)"
         self._sink = sink
         self.is_used = False  # whether there was a first batch
         self._is_open = False
         self._opening = asyncio.Lock()
-
-    @classmethod
-    def from_settings(cls, settings: Any) -> Self:
-        """It is made of a sink, not of settings."""
-        raise NotImplementedError
 
     async def check(self) -> str:
         check = getattr(self._sink, "check", None)
@@ -484,15 +478,12 @@ class OnDemand:
         self.is_used = True
         if not self._is_open:
             async with self._opening:
-                await self._open_once()
+                if not self._is_open:
+                    await self._sink.open()
+                    self._is_open = True
         return await self._sink.write(records)
 
     async def close(self) -> None:
         if self._is_open:
             self._is_open = False
             await self._sink.close()
-
-    async def _open_once(self) -> None:
-        if not self._is_open:
-            await self._sink.open()
-            self._is_open = True

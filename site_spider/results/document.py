@@ -264,11 +264,6 @@ def kept(stored: Mapping[str, Any], names: Collection[str]) -> set[str]:
     return {name for name in names if stored.get(name) is not None}
 
 
-def marked(document: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """The document of a result as it is stored where there is none yet."""
-    return {**document, MARK: ",".join(names)}
-
-
 def settled(stored: Mapping[str, Any], document: Mapping[str, Any]) -> Mapping[str, Any]:
     """What is written over a stored document: without nulls for what is a producer's, and with the mark."""
     if not is_marked(document):
@@ -276,7 +271,7 @@ def settled(stored: Mapping[str, Any], document: Mapping[str, Any]) -> Mapping[s
     names = absent(document)
     theirs = kept(stored, names) if stored else ()
     over = {name: value for name, value in document.items() if name not in theirs} if theirs else document
-    return marked(over, names)
+    return {**over, MARK: ",".join(names)}
 
 
 def without_mark(document: Mapping[str, Any]) -> dict[str, Any]:

@@ -185,7 +185,8 @@ class ExactlyOnce(SeedListener, Commits):
         background: Background,
     ) -> None:
         """`fault_of` a topic says why nothing can be sent to it; it may block."""
-        self._commits = TransactionCommits(member, tell, self._settled, self._left, fault_of)
+        self._held = HeldResults(completion.ledger, limits)
+        self._commits = TransactionCommits(member, tell, self._settled, self._held.forget_positions, fault_of)
         self._fault_of, self._background = fault_of, background
         self._sound: set[str] = set()  # topics that links may go to
         self._asked: dict[str, list[tuple[Job, Link, Future[Any]]]] = {}  # by topics of which that is not known
@@ -195,7 +196,6 @@ class ExactlyOnce(SeedListener, Commits):
         self._outage = Outage(logger, "Sink kafka is away; transactions wait", "Sink kafka is back")
         self._completion = completion
         self._backlog_bytes = backlog_bytes  # may wait for it
-        self._held = HeldResults(completion.ledger, limits)
         self._firsts: list[_First] = []
         self._running: list[_First] = []  # those that the transaction under way is for
         self._loop = asyncio.get_running_loop()
@@ -266,24 +266,20 @@ class ExactlyOnce(SeedListener, Commits):
         elif self._held.keep(job.entry, item, job):
             self._completion.hold_to_close(job.entry)
 
-    def _forget(self, entry: SeedInFlight) -> None:
-        """The partition of a seed has left, or it is complete and nothing is kept of it."""
-        if self._held.forget(entry):
-            self._drop([entry])
-
     # --- SeedListener ---------------------------------------------------------------------------
 
     def last_hold(self, entry: SeedInFlight) -> None:
         """The results of its tree are all that is left: they can go."""
-        self._ended(entry)
+        if entry.live and self._held.is_open(entry):
+            self._held.end(entry, self._loop.time())
+            self.tick()
 
     def ended(self, entry: SeedInFlight) -> None:
         """It was set aside, or nothing was kept of it."""
-        self._forget(entry)
+        if self._held.forget(entry):
+            self._drop([entry])
 
-    def fenced(self, entry: SeedInFlight) -> None:
-        """Its next owner stores its results."""
-        self._forget(entry)
+    fenced = ended  # its next owner stores its results
 
     # --- what becomes of trees --------------------------------------------------------------------
 
@@ -292,15 +288,7 @@ class ExactlyOnce(SeedListener, Commits):
             self._completion.repeats.broken(entry)  # should it come back, it has to be done anew
             self._completion.release(entry)
 
-    def _ended(self, entry: SeedInFlight) -> None:
-        if entry.live and self._held.is_open(entry):
-            self._held.end(entry, self._loop.time())
-            self._look()
-
     # --- commits (see results.commits) ------------------------------------------------------------
-
-    def tick(self) -> None:
-        self._look()
 
     def commit_first(self, positions: Mapping[Partition, Position], then: Callable[[], None]) -> None:
         """Commit now, and call `then` when that is done.
@@ -309,9 +297,9 @@ class ExactlyOnce(SeedListener, Commits):
         what a transaction under way commits.
         """
         self._firsts.append((frozenset(positions), then))
-        self._look()
+        self.tick()
 
-    def _look(self) -> None:
+    def tick(self) -> None:
         now = self._loop.time()
         if self._is_settling or self._held.under_way is not None or now < self._not_before:
             return
@@ -342,16 +330,18 @@ class ExactlyOnce(SeedListener, Commits):
         # some of a transaction's seeds only, or the next position would undo the others
         self._is_settling = True
         try:
+            self.tally.count(succeeded=outcome.committed)
             if outcome.committed:
-                self.tally.succeeded()
                 self._committed()
             else:
-                self.tally.failed()
                 self._not_committed(outcome)
         finally:
             self._is_settling = False
-        self._tell_availability(outcome)
-        self._look()
+        if outcome.trouble:
+            self._outage.goes_on(outcome.trouble)
+        else:
+            self._outage.is_over()
+        self.tick()
         self._on_change()
 
     def _committed(self) -> None:
@@ -389,17 +379,7 @@ class ExactlyOnce(SeedListener, Commits):
             return
         self._dead_letters.give_up(tree.origin, reason)
         if entry.holds == 1:  # it was set aside before
-            self._ended(entry)
-
-    def _left(self, partitions: Sequence[Partition]) -> None:
-        for partition in partitions:
-            self._held.forget_position(partition)
-
-    def _tell_availability(self, outcome: TransactionOutcome) -> None:
-        if outcome.trouble:
-            self._outage.goes_on(outcome.trouble)
-        else:
-            self._outage.is_over()
+            self.last_hold(entry)
 
     # --- the end --------------------------------------------------------------------------------
 
@@ -410,6 +390,6 @@ class ExactlyOnce(SeedListener, Commits):
         while self._held.ready_count or self._held.under_way is not None:
             if self._loop.time() >= deadline:
                 break
-            self._look()
+            self.tick()
             await asyncio.sleep(_CLOSE_STEP_SECONDS)
         return self._held.ready_count

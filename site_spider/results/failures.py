@@ -58,15 +58,11 @@ def describe_exception(error: BaseException, request: Request) -> str:
         seconds = request.meta.get("download_timeout")
         return f"TimeoutError: no complete answer within {seconds:g} s" if seconds else f"TimeoutError: {error}"
     if isinstance(error, IgnoreRequest):
-        return _said_of_ignored(error, request)
+        if "max redirections" in str(error):
+            times = request.meta.get("redirect_times", 0)
+            return f"TooManyRedirects: still redirected after {times} redirects"
+        return _one_line(str(error) or "the request was dropped by a middleware")
     return _one_line(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
-
-
-def _said_of_ignored(error: IgnoreRequest, request: Request) -> str:
-    if "max redirections" in str(error):
-        times = request.meta.get("redirect_times", 0)
-        return f"TooManyRedirects: still redirected after {times} redirects"
-    return _one_line(str(error) or "the request was dropped by a middleware")
 
 
 def _one_line(text: str) -> str:
@@ -184,25 +180,22 @@ class Mishaps:
         manager.connect(self._item_dropped, signal=signals.item_dropped)
 
     def _spider_error(self, failure: Failure, response: object) -> None:
-        _note(f"{_exception_name(failure)} in the spider: {_said(failure)}", response)
+        _note(_raised(failure, "the spider"), response)
 
     def _item_error(self, item: object, failure: Failure, response: object) -> None:
-        _note(f"{_exception_name(failure)} in an item pipeline: {_said(failure)}", response, item)
+        _note(_raised(failure, "an item pipeline"), response, item)
 
     def _item_dropped(self, item: object, exception: BaseException, response: object) -> None:
         if isinstance(item, Result):  # what else a pipeline drops is not wanted, and that is all
             _note(f"the item was dropped: {exception}", response, item)
 
 
-def _exception_name(failure: Failure) -> str:
-    return type(failure.value).__name__
-
-
-def _said(failure: Failure) -> str:
+def _raised(failure: Failure, where: str) -> str:
     try:
-        return str(failure.value)
+        said = str(failure.value)
     except Exception as error:  # noqa: BLE001 - a class of the spider's
-        return f"its text cannot be had: {type(error).__name__}"
+        said = f"its text cannot be had: {type(error).__name__}"
+    return f"{type(failure.value).__name__} in {where}: {said}"
 
 
 def _note(error: str, response: object, item: object = None) -> None:

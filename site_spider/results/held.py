@@ -24,7 +24,7 @@ The rules that must hold:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from site_spider.contracts.seed_log import Partition, Position
@@ -217,9 +217,10 @@ class HeldResults:
         self._drop(tree)
         return True
 
-    def forget_position(self, partition: Partition) -> None:
-        """The partition has left: what was committed for it says nothing about a later assignment."""
-        self._committed.pop(partition, None)
+    def forget_positions(self, partitions: Iterable[Partition]) -> None:
+        """They have left: what was committed for them says nothing about a later assignment."""
+        for partition in partitions:
+            self._committed.pop(partition, None)
 
     def _make_ready(self, tree: Tree, now: float) -> None:
         tree.is_ready, tree.ready_since = True, now

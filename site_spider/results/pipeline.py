@@ -41,6 +41,7 @@ from site_spider.results.document import (
     item_record,
     of_page,
     page_of,
+    page_of_job,
     refusal_of,
     written,
 )
@@ -247,18 +248,11 @@ def _document_in(page: Any) -> Mapping[str, Any]:
 
 def describe_job(result: Result, job: Job) -> None:
     """Fill in what is known of a result before anything was downloaded."""
-    result.url = job.url
+    page = page_of_job(job)
+    result.url, result.method, result.depth = job.url, job.method, page.depth
     describe_host(result, host_of(job.url))
-    result.depth = job.depth
-    result.method = job.method
-    seed = job.seed
-    result.task_id, result.meta = seed.task_id, seed.extra
-    if job.parent is None:
-        result.parent_url_id = seed.parent_url_id
-        result.seed_url_id = seed.seed_url_id
-    else:
-        result.parent_url_id = job.parent.url_id
-        result.seed_url_id = seed.seed_url_id or seed.url_id
+    result.task_id, result.meta = page.task_id, dict(page.meta)
+    result.parent_url_id, result.seed_url_id = page.parent_url_id, page.seed_url_id
 
 
 def describe_host(result: Result, host: str) -> None:

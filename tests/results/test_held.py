@@ -175,7 +175,7 @@ def test_an_unchanged_position_is_not_committed_again_unless_asked_for() -> None
     assert crawl.held.commit(with_trees=False) is None
     assert crawl.held.commit(with_trees=False, anyway={P}) is not None
     crawl.store()
-    crawl.held.forget_position(P)
+    crawl.held.forget_positions([P])
     assert crawl.held.commit(with_trees=False) is not None
 
 
