@@ -40,14 +40,12 @@ class SeenMarks(SeedListener):
         self._seen = seen
 
     def ended(self, entry: SeedInFlight) -> None:
-        """As in SeedListener."""
         if entry.outcome is Outcome.RESULT:
             self._seen.complete(entry)
         else:
             self._seen.forget(entry)  # what did not end well may be sent, or put back, and is wanted then
 
     def fenced(self, entry: SeedInFlight) -> None:
-        """As in SeedListener."""
         self._seen.forget(entry)
 
     leaves = fenced  # what comes back is no duplicate of it
@@ -178,13 +176,11 @@ class SeenDupeFilter(DupeFilterBase):
             self.seen.drop(mark, job.entry, _task_of(job))
 
     def not_spilled(self, request: Request, job: Job) -> None:
-        """It stays after all."""
         self.arrived(request, job)
         for mark in self._marks(request, job) if job.entry.live else ():
             self.seen.begin(mark, job.entry, _task_of(job))
 
     def arrived(self, request: Request, job: Job) -> None:
-        """The page of this job has come from the seed topic."""
         for mark in self._marks(request, job):
             self.seen.arrive(mark, _task_of(job))
 
@@ -240,7 +236,6 @@ class SeenDupeFilter(DupeFilterBase):
         return None if self._crawler is None else part_of(self._crawler, TaskForms)
 
     def close(self, reason: str) -> Deferred[None] | None:  # type: ignore[override]  # as BaseDupeFilter's
-        """Called when nothing else happens any more: the last marks are written."""
         super().close(reason)
         return None if self._courier is None else deferred_from_coro(self._courier.close())
 
@@ -313,7 +308,6 @@ class ForeignPages:
         return self._pages.request_seen(request)
 
     def log(self, request: Request, spider: Spider) -> None:
-        """A request was filtered."""
         self._pages.log(request, spider)
 
     def begins(self, request: Request, job: Job) -> None:
@@ -457,7 +451,6 @@ class SeenLookup:
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
-        """As Scrapy asks. Raises ConfigError."""
         if not takes_seeds(crawler) or not is_elsewhere(crawler.settings):
             raise NotConfigured
         return cls(crawler)

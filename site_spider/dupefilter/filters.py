@@ -145,15 +145,12 @@ class BloomDone:
 
     @classmethod
     def from_settings(cls, settings: SettingsView, _now: Callable[[], float]) -> Self:
-        """As SITE_BLOOM_CAPACITY and SITE_BLOOM_ERROR_RATE say. Raises ConfigError."""
         return cls(*bloom_limits(settings))
 
     def __contains__(self, fingerprint: bytes, /) -> bool:
-        """Whether it was added, or seems so."""
         return fingerprint in self._young or (self._old is not None and fingerprint in self._old)
 
     def add(self, fingerprint: bytes, /) -> None:
-        """Keep it."""
         if fingerprint in self._young:
             return
         if self._count == self._capacity:
@@ -163,7 +160,6 @@ class BloomDone:
 
     @property
     def size_bytes(self) -> int:
-        """The memory of both filters."""
         return sum(filter_.size_in_bits for filter_ in (self._young, self._old) if filter_) // 8
 
     def _empty(self) -> Bloom:
@@ -189,7 +185,6 @@ class RollingDone:
 
     @classmethod
     def from_settings(cls, settings: SettingsView, now: Callable[[], float]) -> Self:
-        """As SITE_ROLLING_SECONDS, SITE_ROLLING_COUNT and SITE_ROLLING_HITS say. Raises ConfigError."""
         seconds = options.seconds(settings, "SITE_ROLLING_SECONDS")
         count = options.integer(settings, "SITE_ROLLING_COUNT")
         if not seconds and not count:
@@ -213,7 +208,6 @@ class RollingDone:
         return True
 
     def add(self, fingerprint: bytes, /) -> None:
-        """Keep it from now on."""
         self._forget_old()
         self._forget(fingerprint)  # its time begins anew
         self._done[fingerprint] = self._now() if self._seconds else 0.0

@@ -45,7 +45,6 @@ class RemoteDone:
 
     @property
     def waiting(self) -> int:
-        """How many marks the store does not have yet."""
         return len(self._pending) + len(self._under_way)
 
     def __contains__(self, fingerprint: bytes, /) -> bool:
@@ -67,13 +66,11 @@ class RemoteDone:
         return [fingerprint for fingerprint in dict.fromkeys(fingerprints) if fingerprint not in self]
 
     def learn(self, fingerprints: Iterable[bytes]) -> None:
-        """The store has these."""
         until = self._now() + self._known_seconds
         for fingerprint in fingerprints:
             self._known[fingerprint] = until
 
     def take_dropped(self) -> int:
-        """How many marks found no room since this was asked the last time."""
         dropped, self._dropped = self._dropped, 0
         return dropped
 

@@ -57,15 +57,10 @@ def unpacked(body: bytes, codings: Sequence[str], max_bytes: int) -> Pieces:
     """The body without these codings, the last applied first; 0: no limit. Raises CodingError."""
     if len(codings) > MAX_CODINGS:
         raise CodingError(f"Content-Encoding names {len(codings)} codings; {MAX_CODINGS} at most are undone")
-    pieces = _slices(body)
+    pieces: Pieces = (body[begin : begin + _SLICE_BYTES] for begin in range(0, len(body), _SLICE_BYTES))
     for coding in codings:
         pieces = _bounded(_named(coding, pieces), max_bytes)
     return pieces
-
-
-def _slices(body: bytes) -> Pieces:
-    for begin in range(0, len(body), _SLICE_BYTES):
-        yield body[begin : begin + _SLICE_BYTES]
 
 
 def _bounded(pieces: Pieces, max_bytes: int) -> Pieces:
@@ -222,4 +217,3 @@ def _zstd(pieces: Pieces) -> Pieces:
 
 
 _CODINGS = {"gzip": _gzip, "x-gzip": _gzip, "deflate": _deflate, "br": _br, "zstd": _zstd}
-CODINGS = frozenset(_CODINGS)

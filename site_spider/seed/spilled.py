@@ -86,6 +86,7 @@ class Spilled:
         given = check.mapping(f"meta.{KEY}", value)
         if unknown := given.keys() - _USUAL.keys():
             raise refused(f"meta.{KEY}", f"key {shown(min(unknown))} is not known")
+        unraised = given.get("unraised_priority")
         return cls(
             url=check_url(given["url"]) if given.get("url") else "",
             method=check.method(given.get("method")),
@@ -96,7 +97,7 @@ class Spilled:
             redirect_ttl=None if given.get("redirect_ttl") is None else _count("redirect_ttl", given),
             redirect_urls=_words("redirect_urls", given, _url),
             redirect_reasons=_words("redirect_reasons", given, _status_or_reason),
-            unraised_priority=_unraised(given.get("unraised_priority")),
+            unraised_priority=None if unraised is None else check.priority(f"meta.{KEY}.unraised_priority", unraised),
             hops=max(
                 check.integer(HOPS, hops, 0, MOST_HOPS),
                 check.integer(f"meta.{KEY}.hops", given.get("hops"), 0, MOST_HOPS),
@@ -110,10 +111,6 @@ _USUAL: Final = {field.name: field.default for field in fields(Spilled) if field
 
 def _count(name: str, given: dict[str, Any]) -> int:
     return check.integer(f"meta.{KEY}.{name}", given.get(name), 0, _MOST)
-
-
-def _unraised(value: object) -> int | None:
-    return None if value is None else check.priority(f"meta.{KEY}.unraised_priority", value)
 
 
 def _host(value: object) -> str:

@@ -141,7 +141,6 @@ class SeedSpider(Spider):
 
     @classmethod
     def from_crawler(cls, crawler: Crawler, *args: Any, **kwargs: Any) -> Self:
-        """As Scrapy asks. Raises ConfigError."""
         check_names(crawler.settings)
         check_scrapy_settings(crawler.settings)
         spider = super().from_crawler(crawler, *args, **kwargs)
@@ -168,7 +167,6 @@ class SeedSpider(Spider):
     page_texts: PageTexts | None = None  # with SITE_TEXT or SITE_NOINDEX
 
     async def start(self) -> AsyncIterator[Any]:
-        """Nothing of its own: requests come from the seed log."""
         return
         yield
 

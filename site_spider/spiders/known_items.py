@@ -39,7 +39,6 @@ class KnownItems:
 
     @classmethod
     def of(cls, crawler: Crawler) -> Self:
-        """Raises ConfigError when nothing can be read back."""
         names, facts = result_fields(crawler.settings), ("status", "fetched_at", "description")
         items = StoredPages.for_crawler(crawler, {}, (PAGE,), of_items=True)
         return cls(items, StoredPages.for_crawler(crawler, names, facts))

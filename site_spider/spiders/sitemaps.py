@@ -56,7 +56,6 @@ class SitemapRules(NamedTuple):
 
     @classmethod
     def read(cls, settings: BaseSettings) -> Self:
-        """Raises ConfigError."""
         text = options.text(settings, "SITE_SITEMAP_SINCE")
         since: datetime | timedelta | None = None
         if text and (age := _AGE.fullmatch(text)):
@@ -75,7 +74,6 @@ class SitemapRules(NamedTuple):
 
     @property
     def are_read(self) -> bool:
-        """Whether there is anything to do for a page."""
         return self.mode != "off" or self.keeps_robots
 
     def since_when(self) -> datetime | None:

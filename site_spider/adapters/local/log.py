@@ -487,14 +487,10 @@ def _extents(file: LogFile, topic: str) -> list[_Extent]:
     if not rows:
         raise TopicMissing(f"Topic {topic} does not exist in the seed log {file.path}.")
     return [
-        _Extent(Partition(topic, number), identifier, _start(file, identifier, end), end)
-        for identifier, number, end in rows
+        _Extent(Partition(topic, number), one, offset_of(found[0][0]) if found else end, end)
+        for one, number, end in rows
+        for found in [file.query(SELECT_FIRST, (message_id(one, 0), message_id(one, end)))]
     ]
-
-
-def _start(file: LogFile, partition_id: int, end: int) -> int:
-    found = file.query(SELECT_FIRST, (message_id(partition_id, 0), message_id(partition_id, end)))
-    return offset_of(found[0][0]) if found else end
 
 
 def _written_since(file: LogFile, extent: _Extent, since_ms: int) -> int:

@@ -71,7 +71,7 @@ class LocalStore(DatabaseFile):
 
     _away = SinkUnavailable
 
-    def __init__(self, folder: Path, table: Table, row_limit_bytes: int | None = None, keep_seconds: float = 0) -> None:
+    def __init__(self, folder: Path, table: Table, keep_seconds: float = 0) -> None:
         # durable, since acknowledged means that it survives a power failure
         super().__init__(folder / FILE_NAME, table.schema, BUSY_SECONDS, is_durable=True)
         self._keep_seconds = keep_seconds if table.aged_by else 0  # of rows; 0: for ever
@@ -79,7 +79,6 @@ class LocalStore(DatabaseFile):
         self._select = f"SELECT document FROM {table.name} WHERE {table.key} = ?"  # noqa: S608 - as above
         self._delete = f"DELETE FROM {table.name} WHERE {table.key} = ?"  # noqa: S608 - as above
         self._upsert = table.upsert
-        self._row_limit_bytes = row_limit_bytes
 
     def check(self) -> str:
         exists = self.path.exists()
@@ -99,11 +98,6 @@ class LocalStore(DatabaseFile):
                 forget = f"DELETE FROM {name} WHERE {key} IN ({old})"  # noqa: S608 - as above
                 connection.execute(forget, [before.isoformat(timespec="milliseconds")])
         return verdicts
-
-    def _prepare(self, connection: sqlite3.Connection) -> None:
-        if self._row_limit_bytes is not None:
-            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, self._row_limit_bytes)
-        super()._prepare(connection)
 
     def _put(self, connection: sqlite3.Connection, record: Record, now: float) -> Verdict:
         if record.is_gone:
@@ -207,10 +201,8 @@ class LocalSink(FileSink):
 
     name = "local"
 
-    def __init__(
-        self, folder: Path, table: Table = RESULTS, row_limit_bytes: int | None = None, keep_seconds: float = 0
-    ) -> None:
-        super().__init__(LocalStore(folder, table, row_limit_bytes, keep_seconds))
+    def __init__(self, folder: Path, table: Table = RESULTS, keep_seconds: float = 0) -> None:
+        super().__init__(LocalStore(folder, table, keep_seconds))
 
     @classmethod
     def from_settings(cls, settings: SettingsView) -> Self:
