@@ -27,7 +27,7 @@ from site_spider.contracts.sink import ACKNOWLEDGED, Answer, DocumentStore, Reco
 from site_spider.errors import BatchError, ConfigError, SinkUnavailable
 from site_spider.outage import Outage, until_there
 from site_spider.results.batch import Batch, Batcher, BatchLimits
-from site_spider.text import up_to
+from site_spider.text import cut, up_to
 
 # --- log limit: bounds how many similar lines are logged in a minute -------------------------------------
 
@@ -99,8 +99,7 @@ class DeliveryLog:
 
 
 def _shortened(reason: str) -> str:
-    line = " ".join(reason.split())
-    return line if len(line) <= LONGEST_REASON else line[: LONGEST_REASON - 1] + "…"
+    return cut(" ".join(reason.split()), LONGEST_REASON)
 
 
 # --- When a sink was heard of last: one with writes under way and no answer to any of them is silent -----

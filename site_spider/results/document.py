@@ -38,6 +38,7 @@ from site_spider.options import SettingsView
 from site_spider.page.decode import media_type
 from site_spider.page.links import Page
 from site_spider.page.url import url_id
+from site_spider.text import cut
 
 # --- The result of one URL -------------------------------------------------------------------------------
 
@@ -376,7 +377,7 @@ def page_of_job(job: Job) -> SeedPage:
 
 # --- What a result says of the answer, and of the attempts before it -------------------------------------
 
-_LONGEST_SAID = 500  # characters of a description
+LONGEST_SAID = 500  # characters of a description
 _TYPE_BYTES = 1_024  # of a Content-Type; no type is longer
 
 
@@ -435,7 +436,7 @@ def describe_retries(meta: dict[str, Any]) -> str:
     if not retries:
         return ""
     said = ": " + ", ".join(_counted(reasons)) if reasons else ""
-    return cut_to_line(f" (after {retries} {'retry' if retries == 1 else 'retries'}{said}") + ")"
+    return cut(f" (after {retries} {'retry' if retries == 1 else 'retries'}{said}", LONGEST_SAID) + ")"
 
 
 def _counted(reasons: Sequence[str]) -> list[str]:
@@ -451,11 +452,6 @@ def describe_status(status: int) -> str | None:
         return f"HTTP {status} {HTTPStatus(status).phrase}"
     except ValueError:
         return f"HTTP {status}"
-
-
-def cut_to_line(line: str) -> str:
-    """At most as long as a description may be."""
-    return line if len(line) <= _LONGEST_SAID else line[: _LONGEST_SAID - 1] + "…"
 
 
 # --- json values: what spiders put into items as values that JSON has words for --------------------------

@@ -25,7 +25,8 @@ from scrapy.utils.httpobj import urlparse_cached
 from twisted.python.failure import Failure
 
 from site_spider.ledger import completion
-from site_spider.results.document import Result, cut_to_line
+from site_spider.results.document import LONGEST_SAID, Result
+from site_spider.text import cut
 
 # --- Describes why a download failed: the `description` of a failure result ------------------------------
 
@@ -66,7 +67,7 @@ def describe_exception(error: BaseException, request: Request) -> str:
 
 
 def _one_line(text: str) -> str:
-    return cut_to_line(" ".join(text.split()))
+    return cut(" ".join(text.split()), LONGEST_SAID)
 
 
 # --- reasons: the class of a description ------------------------------------------------------------------

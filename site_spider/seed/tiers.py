@@ -122,39 +122,26 @@ class CrawlTopics(NamedTuple):
     statistics: str
     tasks: str
     events: str
-
-    @property
-    def parked(self) -> str:
-        """Of seeds that wait until their task goes on."""
-        return f"{self.seeds}.parked"
-
-    @property
-    def control(self) -> str:
-        """Of the log that tells the end of tasks."""
-        return f"{self.tasks}.control"
-
-    @property
-    def clock(self) -> str:
-        """Of records that tell the broker's time."""
-        return f"{self.tasks}.clock"
-
-    @property
-    def pages(self) -> str:
-        """Of the pages that the end of a task counts."""
-        return f"{self.tasks}.pages"
+    parked: str  # of seeds that wait until their task goes on
+    control: str  # of the log that tells the end of tasks
+    clock: str  # of records that tell the broker's time
+    pages: str  # that the end of a task counts
 
     @classmethod
     def of(cls, settings: SettingsView) -> Self:
         """Raises ConfigError, also when two settings name one topic."""
         tiers = Tiers.of(settings)
         seeds = tiers.main
+        tasks = options.topic(settings, TASKS, f"{seeds}.tasks")
         found = cls(
             seeds,
             tiers.topics,
             options.topic(settings, DEAD_LETTERS, f"{seeds}.dead-letters"),
             options.topic(settings, STATISTICS, f"{seeds}.stats"),
-            options.topic(settings, TASKS, f"{seeds}.tasks"),
+            tasks,
             options.topic(settings, EVENTS, f"{seeds}.task-events"),
+            f"{seeds}.parked",
+            *(f"{tasks}.{name}" for name in ("control", "clock", "pages")),
         )
         found._check(settings)
         return found

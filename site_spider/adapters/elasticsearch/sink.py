@@ -91,35 +91,35 @@ class IndexPreparation:
 
     async def run(self, client: AsyncElasticsearch) -> bool:
         """Whether results get a field for the text of pages. Raises SinkUnavailable, ConfigError."""
-        with self._options.explaining(), self._refusing():
-            await self._check_health(client)
-            await self._check_rights(client)
+        with self._refusing():
+            await self._check_server(client)
             self._has_text = await self._install_template(client)
             await self._adjust_index(client)
         return self._has_text
 
     async def check(self, client: AsyncElasticsearch) -> str:
         """What `run` would find; nothing is changed. Raises SinkUnavailable, ConfigError."""
-        with self._options.explaining(), self._refusing():
-            await self._check_health(client)
-            await self._check_rights(client)
+        with self._refusing():
+            await self._check_server(client)
             exists = bool(await client.indices.exists(index=self._index))
         there = "is there" if exists else "will be created"
         return f"{self._options.address} answers; index {self._index} {there}"
 
     @contextmanager
     def _refusing(self) -> Iterator[None]:
-        """Raises ConfigError where waiting would not help."""
-        try:
-            yield
-        except UnsupportedProductError as error:
-            raise ConfigError(f"{HOSTS} is {self._options.address!r}: that is not Elasticsearch.") from error
-        except TlsError as error:
-            raise self._options.refused(explained(error), REMEDY_TLS) from error
-        except AuthenticationException as error:
-            raise self._options.refused(explained(error), REMEDY_CREDENTIALS) from error
+        """As `explaining`. Raises ConfigError where waiting would not help."""
+        with self._options.explaining():
+            try:
+                yield
+            except UnsupportedProductError as error:
+                raise ConfigError(f"{HOSTS} is {self._options.address!r}: that is not Elasticsearch.") from error
+            except TlsError as error:
+                raise self._options.refused(explained(error), REMEDY_TLS) from error
+            except AuthenticationException as error:
+                raise self._options.refused(explained(error), REMEDY_CREDENTIALS) from error
 
-    async def _check_health(self, client: AsyncElasticsearch) -> None:
+    async def _check_server(self, client: AsyncElasticsearch) -> None:
+        """Its health, and rights without which no result could ever be written. Raises ConfigError."""
         # GET / and HEAD / are refused by slim distributions and by some proxies.
         try:
             await client.cluster.health(wait_for_status="yellow", timeout=HEALTH_WAIT)
@@ -130,9 +130,6 @@ class IndexPreparation:
                 logger.warning("%s refuses the request for its health: %s", HOSTS, explained(error))
         except (TypeError, AttributeError) as error:  # the client looks at some options at its first request only
             raise self._options.not_taken(error) from None
-
-    async def _check_rights(self, client: AsyncElasticsearch) -> None:
-        """Raise ConfigError for rights without which no result could ever be written."""
         wanted = [{"names": [self._index], "privileges": list(_RIGHTS)}]
         try:
             answer = await client.security.has_privileges(index=wanted)
