@@ -39,9 +39,10 @@ def read_page(text: str, url: str | None, *, main_only: bool = False, now: datet
     tree = HTMLTree.parse(text)
     document = tree.document
     assert document is not None  # of a tree that was parsed
+    root = document.query_selector("html")
     return {
         "title": _cut(tree.title or "", _MAX_TITLE_CHARS),
-        **_of_text(_plain(tree, main_only=main_only), _declared_language(document)),
+        **_of_text(_plain(tree, main_only=main_only), None if root is None else root.getattr("lang")),
         "canonical": _canonical(document, url),
         "meta_description": _meta_description(document),
         "published_at": _published(document, now),
@@ -66,11 +67,6 @@ def _of_text(text: str, declared: str | None) -> dict[str, Any]:
         "text_hash": text_hash(text),
         "notes": notes,
     }
-
-
-def _declared_language(document: DocumentNode) -> str | None:
-    root = document.query_selector("html")
-    return None if root is None else root.getattr("lang")
 
 
 def _language(text: str, declared: str | None) -> str | None:

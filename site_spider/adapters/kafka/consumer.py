@@ -206,13 +206,12 @@ class KafkaPrefetch:
         for partition, number in list(self._stopped.items()):
             if self._number(partition) != number:
                 del self._stopped[partition]  # a new assignment begins with a client that goes on
-            elif self._is_little(len(self._held.get(partition, ()))):
+                continue
+            # one of which nothing is held goes on whatever the others hold: they may be paused for long
+            few = len(self._held.get(partition, ()))
+            if not few or (few < FEW_MESSAGES and self._bytes < MOST_BYTES):
                 del self._stopped[partition]
                 self._go_on([partition])
-
-    def _is_little(self, held: int) -> bool:
-        """One of which nothing is held goes on whatever the others hold: they may be paused for long."""
-        return not held or (held < FEW_MESSAGES and self._bytes < MOST_BYTES)
 
 
 def _size(message: Message) -> int:
