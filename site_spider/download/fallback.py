@@ -6,11 +6,18 @@ the first such request comes, because Twisted's client takes a tenth of a start.
 
 from __future__ import annotations
 
+import asyncio
 from urllib.parse import urlsplit
 
 from scrapy import Request
 from scrapy.crawler import Crawler
-from scrapy.exceptions import CannotResolveHostError, DownloadCancelledError, DownloadFailedError, ResponseDataLossError
+from scrapy.exceptions import (
+    CannotResolveHostError,
+    DownloadCancelledError,
+    DownloadFailedError,
+    DownloadTimeoutError,
+    ResponseDataLossError,
+)
 from scrapy.http import Response
 from scrapy.utils.httpobj import urlparse_cached
 
@@ -26,6 +33,8 @@ from site_spider.download.names import (
 from site_spider.download.tls import CertificateError
 from site_spider.engine.bounded_client import BoundedHttp11Handler, oversized
 
+_CONNECT_SECONDS = 10.0  # as Scrapy has it, where no middleware sets download_timeout
+_LATE_SECONDS = 1.0  # behind Twisted's own clock, which stops nothing where uvloop has closed its poll on a reset
 _WRONG_CERTIFICATE = ("certificate verify failed", "service_identity.exceptions.")  # of OpenSSL and Twisted
 
 
@@ -38,10 +47,14 @@ class PublicHTTP11DownloadHandler(BoundedHttp11Handler):
     async def download_request(self, request: Request) -> Response:
         """Download. Raises PrivateHostError and CertificateError besides what Scrapy's own handler raises."""
         proxy = request.meta.get(meta_keys.PROXY)
+        seconds = request.meta.get("download_timeout") or _CONNECT_SECONDS
         try:
-            if proxy:
-                return await self._download_through(proxy, request)
-            return await super().download_request(request)
+            async with asyncio.timeout(seconds + _LATE_SECONDS):
+                if proxy:
+                    return await self._download_through(proxy, request)
+                return await super().download_request(request)
+        except TimeoutError as error:
+            raise DownloadTimeoutError(f"Getting {request.url} took longer than {seconds} seconds.") from error
         except CannotResolveHostError as error:
             host = urlparse_cached(request).hostname or ""
             if not proxy and is_refused(host):

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import socket
 import ssl
+import struct
 import subprocess
 import sys
 import tempfile
@@ -21,9 +23,11 @@ from scrapy.utils.reactor import install_reactor
 from scrapy.utils.test import get_crawler
 
 from tests.download.raw_answers import CASES, Case, RawServer, listening
+from tests.hostile.raw_site import raw_site
 from tools.site.certificate import server_context, signed
 
 ROOT = Path(__file__).resolve().parents[2]
+FILES = Path("/proc/self/fd")
 HANDLERS = {
     "stock": "site_spider.download.fallback.PublicHTTP11DownloadHandler",
     "plain": "site_spider.download.handler.PlainDownloadHandler",
@@ -155,6 +159,24 @@ async def late(name: str) -> dict[str, Any]:
     return {"bodies": [first.text, second.text], "connections": len(server.writers)}
 
 
+def reset(connection: socket.socket) -> None:
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.close()
+
+
+async def resets(tls: ssl.SSLContext) -> dict[str, Any]:
+    """Of TLS 1.3: uvloop tells nobody of some, and what waits for an event waits for ever."""
+    handler = handler_of("stock", {"DOWNLOAD_VERIFY_CERTIFICATES": False})
+    with raw_site({"/": reset}, tls=tls) as site:
+        request = Request(site.url("/"), method="POST", meta={"download_timeout": 0.5})
+        outcomes = await asyncio.gather(*(download(handler, request.copy()) for _ in range(8)))
+        files = len(list(FILES.iterdir()))
+        outcomes += await asyncio.gather(*(download(handler, request.copy()) for _ in range(8)))
+    found = {"errors": [outcome["error"] for outcome in outcomes], "left": len(list(FILES.iterdir())) - files}
+    await handler.close()
+    return found
+
+
 def certificate(folder: Path) -> ssl.SSLContext:
     """A server's, signed by itself."""
     context = server_context(folder, signed())
@@ -165,7 +187,9 @@ def certificate(folder: Path) -> ssl.SSLContext:
 async def main(reactor: Any) -> None:
     with tempfile.TemporaryDirectory() as folder:
         tls = certificate(Path(folder))
+        newest = server_context(Path(folder), signed())
         found: dict[str, Any] = {"cases": {}, "refused": await refused(), "stopped": await stopped()}
+        found["resets"] = await resets(newest)
         found["late"] = {name: await late(name) for name in HANDLERS}
         for title, case in CASES.items():
             found["cases"][title] = {name: await trial(name, case, tls) for name in HANDLERS}

@@ -35,6 +35,11 @@ def test_what_came_late_is_no_answer_to_the_next_request(handler: str, found: di
     assert found["late"][handler] == {"bodies": ["first", "second"], "connections": 2}
 
 
+def test_a_connection_that_is_reset_ends_its_request(found: dict[str, Any]) -> None:
+    assert set(found["resets"]["errors"]) <= {"DownloadTimeoutError", "DownloadFailedError"}
+    assert found["resets"]["left"] <= 1
+
+
 @pytest.mark.parametrize("title", CASES)
 def test_the_outcome_is_that_of_the_other_handler(title: str, found: dict[str, Any]) -> None:
     """Status, headers, body, flags, or the kind of error that RETRY_EXCEPTIONS goes by."""
