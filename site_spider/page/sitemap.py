@@ -1,9 +1,9 @@
 """Sitemaps, indexes of sitemaps, and feeds (RSS, Atom, JSON Feed): the entries of a response that is one.
 
 What a response is, its root element or its keys say, never its URL. It is read as a stream, by an expat that
-refuses a DOCTYPE and so has no entities, in steps that leave the event loop to others. What is small when it
-is packed cannot take long: tags, elements and URLs have bounds of their own. Formats: sitemaps.org, RSS 2.0
-and 1.0, RFC 4287, jsonfeed.org.
+sees no entities, in steps that leave the event loop to others. Broken XML is mended where readers of feeds do so,
+and read on from the next entry where not. What is small when it is packed cannot take long: tags, elements,
+faults and URLs have bounds of their own. Formats: sitemaps.org, RSS 2.0 and 1.0, RFC 4287, jsonfeed.org.
 """
 
 from __future__ import annotations
@@ -14,11 +14,14 @@ from collections.abc import Generator, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
+from html import unescape
+from html.entities import html5
 from itertools import chain, islice
 from sys import getsizeof
 from typing import Any, Final, NamedTuple
 from urllib.parse import urljoin
-from xml.parsers.expat import ExpatError, ParserCreate
+from xml.parsers.expat import ExpatError, ParserCreate, XMLParserType, errors
+from xml.sax.saxutils import escape
 
 import orjson
 
@@ -49,6 +52,16 @@ _SITEMAP_LINE: Final = re.compile(
     rb"(?:\A\xef\xbb\xbf|^|\r)[ \t]*sitemap[ \t]*:[ \t]*((?:https?:/)?/[^\s#]{1,8192})", re.MULTILINE | re.IGNORECASE
 )
 _MOST_NAMED: Final = 1_000  # sitemaps in one robots.txt
+_GAP_PARTS: Final = 20  # as long as so many of these it takes to read on behind a fault
+_CDATA, _CDATA_END = b"<![CDATA[", b"]]>"
+_LOOSE: Final = re.compile(  # that begins neither a tag nor one of the five names of XML
+    rb"&(?!(?:amp|lt|gt|quot|apos);)(#[0-9]{1,7};|#[xX][0-9A-Fa-f]{1,6};|[A-Za-z][A-Za-z0-9]{1,31};)?"
+)
+_LOOSE_SIGN: Final = re.compile(rb"<(?![A-Za-z_:/!?\x80-\xff])")
+_CUT: Final = re.compile(rb"(?:&[#A-Za-z0-9]{0,33}|<(?:!(?:\[[CDAT]{0,5})?)?|\]{1,2})\Z")  # may go on in the next piece
+_LONGEST_CUT: Final = 100
+_CONTROL: Final = bytes([*range(0x09), 0x0B, 0x0C, *range(0x0E, 0x20)])
+_MISMATCH: Final = errors.codes[errors.XML_ERROR_TAG_MISMATCH]
 _MONTH: Final = re.compile(r"\d{4}(-\d\d)?")
 _SLASHED: Final = re.compile(r"(\d{4})/(\d\d?)/(\d\d?)(?!\d)")
 _PERIODS: Final = {4: timedelta(366), 7: timedelta(31)}  # that a date of this length names
@@ -96,6 +109,10 @@ class _Fault(Exception):
     """The rest cannot be read: the entries before it count."""
 
 
+class _Gap(Exception):
+    """What comes next cannot be read; the entries behind it can."""
+
+
 class _Refused(Exception):
     """Nothing of it counts."""
 
@@ -129,7 +146,7 @@ def read_sitemap(
         return Sitemap(found.pages, f"sitemap read up to {len(found.pages)} entries: {fault}")
     except _Refused as refused:
         return Sitemap([], refusal=f"sitemap not read: {refused}")
-    return Sitemap(found.pages)
+    return Sitemap(found.pages, found.gap)
 
 
 def parse_lastmod(text: str | None) -> datetime | None:
@@ -170,6 +187,7 @@ class _Entries:
 
     def __init__(self, since: datetime | None) -> None:
         self.pages: list[ListedPage] = []
+        self.gap: str | None = None  # the note on the first one
         self._words: dict[str, str] = {}  # most entries have the same
         self._parts_left = _MOST_PARTS
         self._since = since
@@ -318,26 +336,67 @@ def _read_xml(
     body: bytes, kind: str, url: str, found: _Entries, content_type: str | None
 ) -> Generator[None, None, None]:
     reader = _XmlReader(kind, url, found)
+    mender = _Mender()
     declared = declared_encoding(beginning_of(body)) or declared_encoding(b"", content_type)
-    try:
-        for piece in _in_utf_8(body, declared.encoding if declared else "utf-8"):
-            found.looked_at(reader.feed(piece))
+    for piece in chain(_in_utf_8(body, declared.encoding if declared else "utf-8"), [b""]):
+        rest = mender.mended(piece)
+        found.looked_at(mender.parts)
+        yield
+        while rest:
+            rest = reader.feed(rest)
+            found.looked_at(reader.parts)
             yield
-        reader.feed(b"", is_last=True)
-    except ExpatError as error:
-        raise _Fault(f"its XML is broken: {error}") from None
+    reader.end()
 
 
 def _in_utf_8(body: bytes, encoding: str = "utf-8") -> Iterator[bytes]:
-    """In pieces, from this encoding, or UTF-16 as the first bytes say; what is in UTF-8 keeps its faults."""
+    """In pieces of whole characters, from this encoding, or UTF-16 as the first bytes say."""
     name = UTF_16.get(beginning_of(body)[:2], encoding)
-    if name == "utf-8":
-        yield from _pieces(body)
-        return
     decoder = getincrementaldecoder(name if name.startswith("utf-16") else python_codec(name))("replace")
     for piece in _pieces(body):
         yield decoder.decode(piece).encode("utf-8", "replace")
     yield decoder.decode(b"", final=True).encode("utf-8", "replace")
+
+
+class _Mender:
+    """Makes XML of what nearly is: without control characters, with a loose `&` or `<` as text, and with the
+    characters that the names of HTML mean. So no name of an entity reaches expat.
+    """
+
+    def __init__(self) -> None:
+        self.parts = 0  # of the last piece: what was mended, and the sections of CDATA
+        self._rest = b""
+        self._is_in_cdata = False
+
+    def mended(self, piece: bytes) -> bytes:
+        """Nothing means the end. Of the end of a piece it may keep back what goes on in the next one."""
+        data = self._rest + piece.translate(None, _CONTROL).replace(b"\xef\xbf\xbe", b"").replace(b"\xef\xbf\xbf", b"")
+        cut = _CUT.search(data, max(0, len(data) - 40)) if piece else None
+        end = cut.start() if cut else len(data)
+        self._rest, self.parts = data[end:], 0
+        mended, at = [], 0
+        while at < end:
+            mark = _CDATA_END if self._is_in_cdata else _CDATA
+            found = data.find(mark, at, end)
+            begin, at = at, end if found < 0 else found + len(mark)
+            mended.append(data[begin:at] if self._is_in_cdata else self._as_text(data[begin:at]))
+            self._is_in_cdata ^= found >= 0
+            self.parts += 1
+        return b"".join(mended)
+
+    def _as_text(self, data: bytes) -> bytes:
+        data, signs = _LOOSE_SIGN.subn(b"&lt;", data)
+        data, names = _LOOSE.subn(_meant, data) if b"&" in data else (data, 0)
+        self.parts += signs + names
+        return data
+
+
+def _meant(found: re.Match[bytes]) -> bytes:
+    if found[1] is None:
+        return b"&amp;"
+    name = found[1].decode()
+    meant = unescape(f"&{name}") if name.startswith("#") else html5.get(name, f"&{name}")
+    return escape(meant).encode()
 
 
 class _XmlReader:
@@ -348,6 +407,7 @@ class _XmlReader:
 
     def __init__(self, kind: str, url: str, found: _Entries) -> None:
         self._entry = _ENTRIES[kind]
+        self._begins = re.compile(rb"<(?:[\w.-]{1,64}+:)?%b[\s>/]" % self._entry.encode())
         self._prefixes: tuple[str, ...] = ()  # of what an entry says of itself
         self._found = found
         self._bases = [url]  # of the elements that are open
@@ -358,33 +418,86 @@ class _XmlReader:
         self._text: list[str] = []
         self._length = 0
         self._fed = 0  # bytes
-        self._parts = 0  # of the last piece
-        self._parser = parser = ParserCreate("utf-8")  # whatever it declares
+        self.parts = 0  # elements and attributes of the last piece
+        self._before_gap, self._fault = 0, ""  # entries, and what the first gap is
+        self._lost: bytes | None = None  # behind a gap: what may be the beginning of the next entry
+        self._parser = self._new_parser()
+
+    def _new_parser(self) -> XMLParserType:
+        parser = ParserCreate("utf-8")  # whatever it declares
         parser.buffer_text = True
         parser.StartDoctypeDeclHandler = self._doctype
         parser.StartElementHandler = self._start
         parser.EndElementHandler = self._end
         parser.CharacterDataHandler = self._characters
+        return parser
 
-    def feed(self, piece: bytes, *, is_last: bool = False) -> int:
-        """Returns how many elements and attributes it has. Raises ExpatError and _Fault."""
-        self._parts = 0
-        if not self._fed:
+    def feed(self, piece: bytes) -> bytes:
+        """Returns what is to be fed next, behind a gap. Raises _Fault."""
+        self.parts = least = 0  # least: bytes that are passed over
+        if self._lost is not None:
+            least, piece = 1, self._lost + piece
+            begin = self._begins.search(piece)
+            if begin is None:
+                self._lost = piece[max(0, piece.rfind(b"<", -_LONGEST_CUT)) :][-_LONGEST_CUT:]
+                return b""
+            piece = piece[begin.start() :]
+            self._begin_anew()
+        elif not self._fed:
             piece = _LEAD.sub(b"", piece, count=1)
-        self._fed += len(piece)
-        self._parser.Parse(piece, is_last)
+        before, self._fed = self._fed, self._fed + len(piece)
+        try:
+            self._parser.Parse(piece, False)
+        except (ExpatError, _Gap) as error:
+            self._lose(error)
+            return piece[max(least, self._parser.CurrentByteIndex - before) :]
         if self._fed - self._parser.CurrentByteIndex > _LONGEST_TAG:
             raise _Fault(f"it has a tag of more than {_LONGEST_TAG} bytes")
         if len(self._parser.intern) > _MOST_NAMES:
             raise _Fault(f"it has more than {_MOST_NAMES} names")
-        return self._parts
+        return b""
 
-    def _doctype(self, *_said: object) -> None:
-        raise _Fault("it has a DOCTYPE, which is not read")
+    def end(self) -> None:
+        """Raises _Fault."""
+        if self._found.gap is None:
+            try:
+                self._parser.Parse(b"", True)
+            except ExpatError as error:
+                raise _Fault(_said_of(error)) from None
+        elif len(self._found.pages) == self._before_gap:
+            raise _Fault(self._fault)
+
+    def _lose(self, error: ExpatError | _Gap) -> None:
+        """Of the entry at hand what was read counts, when its URL was."""
+        self.parts += _GAP_PARTS
+        self._lost, depth = b"", self._entry_depth
+        if depth:
+            self._parser.buffer_text = False  # gives the text before the fault
+            if isinstance(error, ExpatError) and error.code == _MISMATCH and self._name:  # for want of its end
+                self._end_field()
+            if "loc" in self._fields:
+                self._end_entry(self._bases[depth])
+        if self._found.gap is None:
+            self._before_gap, self._fault = len(self._found.pages), _said_of(error)
+            self._found.gap = f"sitemap read with gaps, the first behind {self._before_gap} entries: {self._fault}"
+        del self._bases[(depth or self._depth + 1) :]
+
+    def _begin_anew(self) -> None:
+        """Within an element of ours, since those around the entry have begun before."""
+        self._lost, self._name = None, ""
+        self._bases = self._bases[-1:]
+        self._depth = self._entry_depth = self._fed = 0
+        self._parser = self._new_parser()
+        self._parser.Parse(b"<a>", False)
+        self._fed = len(b"<a>")
+
+    def _doctype(self, _name: str, _system: str | None, _public: str | None, has_subset: int) -> None:
+        if has_subset:
+            raise _Gap("it has a DOCTYPE with entities of its own, which are not read")
 
     def _start(self, tag: str, attributes: dict[str, str]) -> None:
         self._depth += 1
-        self._parts += 1 + len(attributes)
+        self.parts += 1 + len(attributes)
         if self._depth > _DEEPEST:
             raise _Fault(f"its elements are nested deeper than {_DEEPEST}")
         self._bases.append(_joined(self._bases[-1], attributes.get("xml:base", "")))
@@ -410,7 +523,7 @@ class _XmlReader:
             self._name, self._text, self._length = known, [], 0
 
     def _characters(self, text: str) -> None:
-        if self._name and self._length <= _LONGEST:
+        if self._name and self._depth == self._entry_depth + 1 and self._length <= _LONGEST:
             self._length += len(text)
             self._text.append(text)
 
@@ -418,22 +531,29 @@ class _XmlReader:
         self._depth -= 1
         base = self._bases.pop()
         if self._name and self._depth == self._entry_depth:
-            text = "".join(self._text).strip()
-            if text and len(text) <= (_LONGEST if self._name in ("loc", "guid") else _LONGEST_WORD):
-                earlier = self._fields.setdefault(self._name, text)
-                if self._name == "lastmod" and earlier != text:
-                    self._parts += _DATE_PARTS
-                    self._fields["lastmod"] = max(earlier, text, key=lambda date: parse_lastmod(date) or _NEVER)
-            self._name = ""
+            self._end_field()
         elif self._entry_depth and self._depth < self._entry_depth:
             self._entry_depth = 0
             self._end_entry(base)
+
+    def _end_field(self) -> None:
+        text = "".join(self._text).strip()
+        if text and len(text) <= (_LONGEST if self._name in ("loc", "guid") else _LONGEST_WORD):
+            earlier = self._fields.setdefault(self._name, text)
+            if self._name == "lastmod" and earlier != text:
+                self.parts += _DATE_PARTS
+                self._fields["lastmod"] = max(earlier, text, key=lambda date: parse_lastmod(date) or _NEVER)
+        self._name = ""
 
     def _end_entry(self, base: str) -> None:
         said = self._fields
         loc = said.get("loc") or said.get("guid")
         if loc:
             self._found.add(ListedPage(loc, *(said.get(name) for name in LISTED[:3])), base)
+
+
+def _said_of(error: ExpatError | _Gap) -> str:
+    return f"its XML is broken: {error}" if isinstance(error, ExpatError) else str(error)
 
 
 def _joined(base: str, url: str) -> str:

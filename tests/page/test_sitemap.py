@@ -114,7 +114,15 @@ def test_a_list_of_urls_is_one_when_it_says_to_be_text() -> None:
 
 @pytest.mark.parametrize(
     "body",
-    [b"", b"<html><urlset></html>", b"<!DOCTYPE rss><rss>", b'{"version": "1"}', b"\x1f\x8b\x08broken", b"<feeding/>"],
+    [
+        b"",
+        b"<html><urlset></html>",
+        b"<!DOCTYPE html><rss>",
+        b"<!DOCTYPE rss[<rss>",
+        b'{"version": "1"}',
+        b"\x1f\x8b\x08broken",
+        b"<feeding/>",
+    ],
 )
 def test_other_pages_are_none(body: bytes) -> None:
     assert kind_of(body, "text/html") is None
@@ -168,7 +176,7 @@ def test_sitemaps_of_a_robots_txt_are_read_as_others_read_them() -> None:
 
 def test_a_fault_ends_the_entries_with_a_note() -> None:
     good = b"<urlset><url><loc>/1</loc></url>"
-    for bad in (b"<url></loc>", b"<url><loc>&x;</loc></url></urlset>", b"\xff", b"", b"<a>" * 100):
+    for bad in (b"<url></loc>", b"<url><loc></a></loc></url></urlset>", b"\xff", b"", b"<a>" * 100):
         for packed in (good + bad, gzip.compress(good + bad)):
             found = read(packed)
             assert [entry.url for entry in found.entries] == ["https://a.test/1"], bad
@@ -184,10 +192,76 @@ def test_a_fault_ends_the_entries_with_a_note() -> None:
         assert found.note.startswith("sitemap read up to 1 entries: its JSON ")
 
 
-def test_entities_are_never_expanded() -> None:
-    laughs = b'<?xml version="1.0"?><urlset><!DOCTYPE x [<!ENTITY a "b">]><url><loc>&a;</loc></url></urlset>'
-    assert read(laughs).entries == []
-    assert kind_of(b'<!DOCTYPE urlset [<!ENTITY a "b">]><urlset/>') is None
+MANY = "".join(f"<url><loc>/{n}</loc></url>" for n in range(1_000))
+MENDED = {  # a fault in the second of 1,002 entries, and what its URL is then
+    "ampersand": (b"/?a=1&b=2", "/?a=1&b=2"),
+    "ampersand at the end": (b"/?a&", "/?a&"),
+    "name without an end": (b"/?a=1&copy=2", "/?a=1&copy=2"),
+    "name of HTML": (b"/&eacute;", "/é"),
+    "name of nothing": (b"/&nothing;x", "/&nothing;x"),
+    "number": (b"/&#233;&#xE9;&#0;&#8;", "/éé\ufffd"),
+    "names of XML": (b"/&amp;&lt;&gt;&quot;&apos;&amp;nbsp;x", "/&<>\"'&nbsp;x"),
+    "not UTF-8": (b"/\xe9", "/\ufffd"),
+    "control character": (b"/\x08\x00a\xef\xbf\xbf", "/a"),
+    "less than": (b"/a< b", "/a< b"),
+    "section of text": (b"<![CDATA[/?a=1&b=2&amp;x]]>", "/?a=1&b=2&amp;x"),
+}
+
+
+@pytest.mark.parametrize("at", [0, 3_990, *range(4_040, 4_100, 3)])
+def test_a_small_fault_is_mended_wherever_pieces_end(at: int) -> None:
+    for name, (written, meant) in MENDED.items():
+        body = urlset("<url><loc>/0</loc></url>", " " * at, "<url><loc>@</loc></url>", MANY).replace(b"@", written)
+        found = urls(body)
+        assert (found[1], len(found)) == (f"https://a.test{meant}", 1_002), name
+
+
+GAPS = {  # the URL of the second of 1,002 entries, if it has one
+    b"<url><loc>/b<c</loc></url>": None,
+    b"<url><loc>/b</url>": "/b",
+    b"<url><loc>/b<lastmod>2026</lastmod></url>": "/b",
+    b"<url><loc>/b</loc><lastmod>2026</lastmo></url>": "/b",
+    b"<url><loc>/b</loc><x y=1></url>": "/b",
+    b"<url><loc>/b</loc></url></br>": "/b",
+    b"<url <url": None,
+}
+
+
+@pytest.mark.parametrize("at", [0, 4_000, 4_080, 4_090])
+def test_behind_any_other_fault_it_is_read_on_with_a_note(at: int) -> None:
+    for written, meant in GAPS.items():
+        parts = ("<base href='/d/'/>", "<url><loc>/0</loc></url>", " " * at, "@", MANY)
+        found = read(urlset(*parts, "<url><loc>9</loc></url>").replace(b"@", written))
+        assert len(found.entries) == 1_002 + (meant is not None), written
+        assert found.entries[-1].url == "https://a.test/d/9"
+        assert meant is None or found.entries[1].url == f"https://a.test{meant}"
+        assert found.note
+        assert found.note.startswith("sitemap read with gaps, the first behind ")
+
+
+RSS_091 = b'<!DOCTYPE rss PUBLIC "-//Netscape Communications//DTD RSS 0.91//EN" "http://h.test/rss-0.91.dtd">'
+
+
+@pytest.mark.parametrize("doctype", [b"<!DOCTYPE rss>", RSS_091, b"<!DOCTYPE\nrss >"])
+@pytest.mark.parametrize("before", [b"", b"<?xml version='1.0'?>\n"])
+def test_a_doctype_is_passed_over(doctype: bytes, before: bytes) -> None:
+    found = read(before + doctype + b"<rss><item><link>/1&eacute;</link></item></rss>")
+    assert [entry.url for entry in found.entries] == ["https://a.test/1é"]
+
+
+ENTITY = b'<!DOCTYPE urlset [<!ENTITY a "/b"><!ENTITY x SYSTEM "file:///etc/hostname">\n]>'
+
+
+@pytest.mark.parametrize("hidden", [b"", b"<!-- <![CDATA[ -->"])
+def test_entities_are_never_expanded(hidden: bytes) -> None:
+    """Also where a section of text only seems to begin, in which ampersands stand for themselves."""
+    body = ENTITY + b"<urlset>" + hidden + b"<url><loc>/1&a;&x;z</loc></url><url><loc>/2</loc></url></urlset>"
+    found = read(body)
+    assert {entry.url for entry in found.entries} <= {"https://a.test/1&a;&x;z", "https://a.test/2"}
+    assert found.note
+    assert found.note.endswith("it has a DOCTYPE with entities of its own, which are not read")
+    late = b"<urlset>" + ENTITY + b"<url><loc>&a;</loc></url></urlset>"
+    assert "/b" not in str(read(late).entries)
 
 
 def test_a_file_that_unpacks_without_end_is_refused() -> None:
@@ -221,6 +295,10 @@ WORDS = b"<url><loc>/</loc><lastmod>N</lastmod><priority>N</priority></url>"
         (JSON_FEED + b"[]," * 10_500, "it has more than 30000 parts"),
         (b"https://a.test/1\n" * 300 + b"no URL\n" * 30_001, "it has more than 30000 parts"),
         (b"<urlset><a b='" + b"x" * 100_000, "it has a tag of more than 65536 bytes"),
+        (tags(b"&", 30_001), "it has more than 30000 parts"),
+        (tags(b"< ", 30_001), "it has more than 30000 parts"),
+        (tags(b"<![CDATA[]]>", 30_001), "it has more than 30000 parts"),
+        (tags(b"<url </", 2_000), "it has more than 30000 parts"),
         (tags(b"<aN/>", 12_000), "it has more than 10000 names"),
         (tags(b"<a bN=''/>", 12_000), "it has more than 10000 names"),
     ],
@@ -237,7 +315,8 @@ def test_a_small_file_cannot_take_long_or_much_memory(monkeypatch: pytest.Monkey
 
 def test_no_step_takes_more_than_a_piece() -> None:
     """An attack on a parser that reads all at once is a long turn of the event loop."""
-    for body in (JSON_FEED + b"[]," * 50_000, b"<urlset>" + b"<a/>" * 40_000):
+    many = (b"<urlset>" + some * 40_000 for some in (b"<a/>", b"&", b"<url </", b"\0" * 4))
+    for body in (JSON_FEED + b"[]," * 50_000, *many):
         kind = kind_of(body)
         assert kind
         assert sum(1 for _ in read_sitemap(body, kind, SOURCE)) >= len(body) // 4_096
