@@ -61,6 +61,8 @@ def tls_context(settings: BaseSettings) -> SSL.Context:
         context.set_verify(SSL.VERIFY_PEER)
         refuse_partial_wildcards(context)
         _trust(context)
+    else:
+        context.set_options(SSL.OP_LEGACY_SERVER_CONNECT)  # without RFC 5746, as Scrapy's: nothing is secured here
     context.set_min_proto_version(_version(settings, "DOWNLOAD_TLS_MIN_VERSION", SSL.TLS1_2_VERSION))
     context.set_max_proto_version(_version(settings, "DOWNLOAD_TLS_MAX_VERSION", 0))
     ciphers = settings.get("DOWNLOADER_CLIENT_TLS_CIPHERS") or _CIPHERS

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from cryptography import x509
+from OpenSSL import SSL
 from scrapy.settings import Settings
 
 from site_spider import runtime
@@ -88,6 +89,13 @@ def visit(made: TlsClient, context: ssl.SSLContext, host: str = "h.test", port: 
     assert certificate.to_cryptography() == LEAF.certificate
     stream.end()
     return server.tls.session_reused
+
+
+@pytest.mark.parametrize("verifies", [True, False])
+def test_a_server_without_secure_renegotiation_will_do_without_verification(verifies: bool) -> None:
+    """Where nothing is secured, as for Scrapy's client."""
+    context = tls_context(Settings({"DOWNLOAD_VERIFY_CERTIFICATES": verifies}))
+    assert bool(context.set_options(0) & SSL.OP_LEGACY_SERVER_CONNECT) is not verifies
 
 
 def test_a_session_is_taken_up(context: ssl.SSLContext) -> None:
