@@ -234,6 +234,17 @@ def test_no_more_than_500_kib_in_whole_lines_are_kept() -> None:
     assert kept.endswith(b"# some words")
 
 
+def test_plain_rules_behind_too_many_wildcards_are_kept() -> None:
+    """A group whose only rule is left out stays one of its own."""
+    body = b"user-agent: a\n" + b"allow: /*y\n" * 2_500 + b"disallow: /x\n"
+    body += b"user-agent: b\ndisallow: /*z\nuser-agent: c\ndisallow: /z\n"
+    kept = bounded(body)
+    assert kept.count(b"/*y") == 2_000
+    rules = Protego.parse(kept.decode())
+    asked = [("/x", "a"), ("/ay", "a"), ("/z", "b"), ("/z", "c")]
+    assert [rules.can_fetch(f"http://h{path}", agent) for path, agent in asked] == [False, True, True, False]
+
+
 def agents(part: int) -> list[bytes]:
     return AGENTS[: part * len(AGENTS) // 16]
 
