@@ -33,7 +33,7 @@ from site_spider.download.wire import give_back_large_blocks
 from site_spider.engine.background import Turns
 from site_spider.engine.scrapy_parts import CompressionBase, part_of
 from site_spider.ledger.completion import job_of
-from site_spider.page.unpack import CodingCut, CodingTooLarge, Pieces, unpacked
+from site_spider.page.unpack import CodingCut, CodingError, CodingTooLarge, Pieces, unpacked
 
 LARGE_BYTES = 200_000  # of a body, from which on it counts
 _WEIGHT = 4
@@ -193,6 +193,10 @@ class SteppedHttpCompression(CompressionBase):
             )
             logger.warning(message)
             raise IgnoreRequest(message) from error
+        except CodingError:
+            if response.status < 400:
+                raise
+            body = b""  # of an error the status counts: it is retried, and its host left alone
         self._tell(request, response, body, unknown)
         if unknown:
             headers["Content-Encoding"] = unknown

@@ -534,8 +534,9 @@ class CompressionBase(HttpCompressionMiddleware):
         return self._warn_size
 
     def split_codings(self, lines: Sequence[bytes]) -> tuple[list[bytes], list[bytes]]:
-        """The codings that can be undone, and those that are left."""
-        known, unknown = self._split_encodings(list(lines))
+        """The codings that can be undone, and those that are left. Empty ones and `identity` are none."""
+        listed = [coding for line in lines for coding in line.split(b",")]
+        known, unknown = self._split_encodings([c for c in listed if c.strip().lower() not in (b"", b"identity")])
         return known, unknown
 
     def warn_of_unknown(self, response: Response, codings: list[bytes]) -> None:

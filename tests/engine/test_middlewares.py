@@ -30,6 +30,7 @@ from twisted.internet.defer import Deferred, succeed
 
 from site_spider import meta_keys
 from site_spider.download.answer import class_of
+from site_spider.download.bodies import SteppedHttpCompression
 from site_spider.engine.callback_guard import CallbackCancelled, SafeItemProcessor
 from site_spider.engine.flow import unchecked
 from site_spider.engine.scrapy_parts import (
@@ -74,6 +75,20 @@ def test_the_same_class_of_response(content_type: str | None, more: dict[str, st
     """By type, name and content."""
     headers = Headers(more if content_type is None else {"Content-Type": content_type, **more})
     assert class_of(headers, url, body) is responsetypes.from_args(headers=headers, url=url, body=body)
+
+
+@pytest.mark.parametrize(
+    ("lines", "codings"),
+    [
+        ([b"gzip,"], ([b"gzip"], [])),
+        ([b"gzip, Identity"], ([b"gzip"], [])),
+        ([b"", b" br , ,x-gzip"], ([b"x-gzip", b"br"], [])),
+        ([b"gzip, x"], ([], [b"gzip", b"x"])),
+    ],
+)
+def test_content_codings_are_a_list(lines: list[bytes], codings: tuple[list[bytes], list[bytes]]) -> None:
+    """As RFC 9110 has it: empty members are passed over."""
+    assert SteppedHttpCompression.from_crawler(crawler()).split_codings(lines) == codings
 
 
 def test_only_scrapys_own_check_is_left_out() -> None:

@@ -325,6 +325,17 @@ def test_the_description_has_the_reason_of_every_retry(tmp_path: Path, script: S
     assert found.documents["/gone"]["retries"] == 0
 
 
+def test_an_error_whose_body_cannot_be_unpacked_is_one_by_its_status(tmp_path: Path, script: Script) -> None:
+    """It is retried, and its host left alone."""
+    packed = {"Content-Encoding": "gzip"}
+    script.has("/recovers", 503, 200, **packed)
+    script.has("/away", 503, **packed)
+    script.has("/gone", 404, **packed)
+    found = crawl(tmp_path, [seed(path) for path in ("/recovers", "/away", "/gone")], RETRY_TIMES=1)
+    said = [found.documents[path]["description"] for path in ("/recovers", "/away", "/gone")]
+    assert said == [None, "HTTP 503 Service Unavailable (after 1 retry: HTTP 503)", "HTTP 404 Not Found"]
+
+
 def test_how_often_is_set_by_reason(tmp_path: Path, script: Script) -> None:
     """A status that is named is retried; a seed's own max_retry_times comes before all."""
     for path in ("/404", "/500", "/503", "/own"):
