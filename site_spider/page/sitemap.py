@@ -193,6 +193,10 @@ class _Entries:
         self._since = since
         self._room_bytes = _MOST_URL_BYTES
 
+    def goes_on_behind(self, fault: str) -> None:
+        """To be called at the first gap."""
+        self.gap = f"sitemap read with gaps, the first behind {len(self.pages)} entries: {fault}"
+
     def looked_at(self, parts: int) -> None:
         """Raises _Fault when that was too much."""
         self._parts_left -= parts
@@ -479,7 +483,7 @@ class _XmlReader:
                 self._end_entry(self._bases[depth])
         if self._found.gap is None:
             self._before_gap, self._fault = len(self._found.pages), _said_of(error)
-            self._found.gap = f"sitemap read with gaps, the first behind {self._before_gap} entries: {self._fault}"
+            self._found.goes_on_behind(self._fault)
         del self._bases[(depth or self._depth + 1) :]
 
     def _begin_anew(self) -> None:
