@@ -139,7 +139,7 @@ MUTANTS: dict[str, tuple[Any, str, str]] = {
         "self._completion.hold_to_close(job.entry)", "pass"),
     "the last tree of a transaction is left out": (HeldResults.commit,
         "tuple(trees)", "tuple(trees if len(trees) < 2 else trees[:-1])"),
-    "a commit is put together while another is settled": (ExactlyOnce._look, "self._is_settling or ", ""),
+    "a commit is put together while another is settled": (ExactlyOnce.tick, "self._is_settling or ", ""),
     # tasks
     "a partition is passed one too early": (Counting.passed, "position)", "position) + 1"),
     "the end comes one partition early": (TaskEnding.is_passed,
