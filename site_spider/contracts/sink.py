@@ -27,7 +27,6 @@ class Exchange:
     began: float  # seconds since 1970
     address: str | None = None  # of the server
     is_cut: bool = False  # the connection ended before the body did
-    is_rebuilt: bool = False  # the heads are made of what the client tells: names may be spelled otherwise
 
     @property
     def is_same(self) -> bool:

@@ -1,11 +1,13 @@
-"""Reads one well-formed HTTP/1 answer from bytes, and refuses every other.
+"""Reads one HTTP/1 answer from bytes.
 
 Theory of operation. Bytes go in through `feed` as they come, `ended` says that no more will. Each
 head is collected until its empty line and goes to llhttp in one piece, and so do the chunks of a
-body, step by step (download/answer.py). Whatever llhttp refuses raises OddAnswer, and so does what it
-takes although readers differ on it (a transfer coding other than chunked, chunks in HTTP/1.0, a
-body where the status allows none). So nothing is guessed here, and no two readers can differ on
-where a body ends.
+body, step by step. Whatever llhttp refuses is odd, and so is what it takes although readers differ on
+it (a transfer coding other than chunked, chunks in HTTP/1.0, a body where the status allows none). So
+no two readers can differ on where the body of any other answer ends.
+
+What is odd raises OddAnswer, unless the answer `takes_odd`: then it is read as Scrapy's client reads it,
+and the connection carries no other one, for nobody can be sure of what is behind it.
 
 - The outcome follows from the bytes alone, however they are cut: each rule looks at a whole head,
   or at a fixed place of the stream.
@@ -21,14 +23,11 @@ from __future__ import annotations
 import re
 from enum import Enum
 from functools import lru_cache
-from http.client import responses
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
-from scrapy import Request
 from scrapy.http import Headers, Response
 from scrapy.responsetypes import responsetypes
 
-from site_spider.contracts.sink import Exchange
 from site_spider.engine.callback_guard import (
     MAX_FRAMING_BYTES,
     MAX_HEAD_BYTES,
@@ -143,7 +142,11 @@ _OF_CONNECTION = frozenset(
 
 _STATUS = re.compile(rb"(HTTP/1\.[01]) ([1-9][0-9]{2})(?: [^\x00-\x08\x0a-\x1f]*+)?\r\n")
 _END = b"\r\n\r\n"
-_LONE_ENDS = (b"\n\n", b"\n\r\n")
+_ODD_STATUS = re.compile(rb"([!-.0-~]*/[0-9]+\.[0-9]+) 0*([1-9][0-9]{0,8})(?: .*)?", re.DOTALL)
+_ODD_END = re.compile(rb"\n\r?\n")
+_FOLD = re.compile(rb"\r?\n(?=[ \t])")
+_TOKEN = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_LENGTH = re.compile(rb"[0-9]{1,30}")
 
 HeaderLines = list[tuple[bytes, bytes]]
 
@@ -159,7 +162,7 @@ class BodyEnd(Enum):
 class HttpAnswer:
     """One answer, being read. What `feed` raised once, it is not to be called after."""
 
-    def __init__(self, *, to_head: bool = False) -> None:
+    def __init__(self, *, to_head: bool = False, takes_odd: bool = False) -> None:
         self.status = 0  # 0 until the head is there
         self.version = b""
         self.head = b""  # as it came, for archives
@@ -171,6 +174,7 @@ class HttpAnswer:
         self.has_surplus = False  # whether more than the answer came
         self.is_bodiless = to_head  # there is no body whatever the server thinks: some send one all the same
         self._to_head = to_head
+        self._takes_odd, self._is_odd = takes_odd, False
         self._head = bytearray()  # what has come of the head at hand
         self._bytes_left = MAX_HEAD_BYTES
         self._lines_left = MAX_HEAD_LINES
@@ -191,7 +195,9 @@ class HttpAnswer:
         if self.status:
             return self._read_body(data)
         head, taken = self._next_head(data)
-        if head and self._read_head(head):
+        if head:
+            taken -= len(head) - self._read_head(head)
+        if self.status:
             rest = data[taken:]
             if self.ending is not None:
                 self._finish(has_surplus=bool(rest))
@@ -219,25 +225,39 @@ class HttpAnswer:
         start = max(0, before - len(_END) + 1)
         end = seen.find(_END, start, self._bytes_left) + len(_END)
         if end < len(_END):
-            self._wait_for_head(seen, start)
-            if not before:
-                self._head += data
-            return b"", len(data)
+            end = self._odd_end(seen, start)
+            if not end:
+                if not before:
+                    self._head += data
+                return b"", len(data)
         self._head = bytearray()
         return bytes(seen[:end]), end - before
 
-    def _wait_for_head(self, seen: bytes | bytearray, start: int) -> None:
-        if any(seen.find(end, start, self._bytes_left) >= 0 for end in _LONE_ENDS):
-            raise OddAnswer("the head has lines that do not end in CR LF")
+    def _odd_end(self, seen: bytes | bytearray, start: int) -> int:
+        """Of a head whose lines end in LF; 0 when it is still to come."""
+        found = _ODD_END.search(seen, start, self._bytes_left)
+        if found is not None:
+            if not self._takes_odd:
+                raise OddAnswer("the head has lines that do not end in CR LF")
+            return found.end()
         if len(seen) >= self._bytes_left:
             raise OversizedAnswer(f"the head is longer than {MAX_HEAD_BYTES} bytes")
+        return 0
 
-    def _read_head(self, head: bytes) -> bool:
-        """False when the proper answer is still to come."""
-        self._bytes_left -= len(head)
-        self._lines_left -= head.count(b"\n")
-        if self._lines_left < 0:
-            raise OversizedAnswer(f"the head has more than {MAX_HEAD_LINES} lines")
+    def _read_head(self, head: bytes) -> int:
+        """How many bytes it has. The status stays 0 when the proper answer is still to come."""
+        try:
+            self._read_proper_head(head)
+        except OddAnswer:
+            if not self._takes_odd:
+                raise
+            found = _ODD_END.search(head)
+            assert found is not None
+            head = head[: found.end()]
+            self._read_odd_head(head)
+        return len(head)
+
+    def _read_proper_head(self, head: bytes) -> None:
         status = _STATUS.match(head)
         if status is None:
             raise OddAnswer("the status line is not well-formed")
@@ -246,11 +266,28 @@ class HttpAnswer:
             raise OddAnswer("the server wants to speak another protocol")
         self.version = status[1]
         self._take_lines(_lines_of(head), code)
-        if code < 200:
+        self._take_head(head, code)
+
+    def _read_odd_head(self, head: bytes) -> None:
+        self._is_odd, self.headers = True, []
+        first, _, lines = head.partition(b"\n")
+        status = _ODD_STATUS.fullmatch(first.removesuffix(b"\r"))
+        if status is None or lines.startswith((b" ", b"\t")):
+            raise NoAnswer("the status line is not well-formed")
+        self.version, code = status[1], int(status[2])
+        if not 100 <= code < 200:
+            self._take_lines(_odd_lines_of(lines), code)
+        self._take_head(head, code)
+
+    def _take_head(self, head: bytes, code: int) -> None:
+        self._bytes_left -= len(head)
+        self._lines_left -= head.count(b"\n")
+        if self._lines_left < 0:
+            raise OversizedAnswer(f"the head has more than {MAX_HEAD_LINES} lines")
+        if 100 <= code < 200:
             self._pass_over()
-            return False
-        self.status, self.head = code, head
-        return True
+        else:
+            self.status, self.head = code, head
 
     def _pass_over(self) -> None:
         """An interim answer (1xx) says only that another one will come."""
@@ -274,9 +311,13 @@ class HttpAnswer:
                 codings.append(value)
             elif lower == b"connection":
                 connection.append(value.lower())
-        self._check_framing(lengths, codings, code)
+        if self._is_odd:
+            lengths, codings = self._settled(lengths, codings, code)
+        else:
+            self._check_framing(lengths, codings, code)
         self._frame(lengths, codings, code)
-        self.is_reusable = self.version == b"HTTP/1.1" and b"close" not in b",".join(connection)
+        is_proper = self.version == b"HTTP/1.1" and not self._is_odd
+        self.is_reusable = is_proper and b"close" not in b",".join(connection)
 
     def _check_framing(self, lengths: list[bytes], codings: list[bytes], code: int) -> None:
         """Whatever the status says of a body."""
@@ -286,6 +327,21 @@ class HttpAnswer:
             raise OddAnswer("the transfer coding is not chunked")
         if (code < 200 or code == 204) and (codings or (lengths and int(lengths[0]))):
             raise OddAnswer(f"an answer of status {code} says that it has a body")
+
+    def _settled(self, lengths: list[bytes], codings: list[bytes], code: int) -> tuple[list[bytes], list[bytes]]:
+        """Of several answers to how long the body is, the one that Scrapy's client takes."""
+        if self._to_head or code in _NO_BODY:
+            return [length for length in lengths[:1] if length.isdigit()], []
+        if codings:
+            if codings[0].lower() != b"chunked":
+                raise NoAnswer("the transfer coding is not chunked")
+            return [], codings
+        if not lengths:
+            return [], []
+        given = [length.strip(b" \t") for length in b",".join(lengths).split(b",")]
+        if not all(map(_LENGTH.fullmatch, given)) or len(set(map(int, given))) != 1:
+            raise NoAnswer("the length of the body is not clear")
+        return given[:1], []
 
     def _frame(self, lengths: list[bytes], codings: list[bytes], code: int) -> None:
         """How the body will end."""
@@ -303,7 +359,13 @@ class HttpAnswer:
 
     def _read_body(self, data: bytes) -> int:
         if self._chunks is not None:
-            taken = self._chunks.feed(data)
+            try:
+                taken = self._chunks.feed(data)
+            except OddAnswer:
+                if not self._takes_odd:
+                    raise
+                self.ended()  # as if it were cut here
+                taken = len(data)
             self.received = len(self._chunks.body)
             if self._chunks.is_whole:
                 self._finish(has_surplus=self._chunks.has_surplus)
@@ -346,6 +408,18 @@ def _lines_of(head: bytes) -> HeaderLines:
     return lines.found
 
 
+def _odd_lines_of(lines: bytes) -> HeaderLines:
+    """Without those that have no colon; a line that begins with a blank goes on with the one before."""
+    found: HeaderLines = []
+    for line in _FOLD.sub(b"", lines).split(b"\n"):
+        name, colon, value = line.partition(b":")
+        if colon and not _TOKEN.fullmatch(name):
+            raise NoAnswer("a header line is not well-formed")
+        if colon:
+            found.append((name, b" ".join(value.strip().splitlines())))
+    return found
+
+
 class _HeaderLines:
     def __init__(self) -> None:
         self.found: HeaderLines = []
@@ -379,37 +453,3 @@ def class_of(headers: Headers, url: str, body: bytes) -> type[Response]:
 @lru_cache(maxsize=256)
 def _class_of_type(content_type: bytes) -> type[Response]:
     return responsetypes.from_content_type(content_type)
-
-
-_LINE_ENDS = re.compile(rb"[\x00\r\n]+")
-
-
-def rebuilt(request: Request, response: Response, began: float) -> Exchange:
-    """The exchange of a client that tells no bytes, as far as it is known."""
-    path = request.url.partition("#")[0].partition("://")[2].partition("/")[2]
-    host = request.url.partition("://")[2].partition("/")[0].partition("?")[0].rpartition("@")[2]
-    asked = b"%b /%b HTTP/1.1\r\n" % (request.method.encode(), path.encode("utf-8", "replace"))
-    if b"Host" not in request.headers:
-        asked += b"Host: %b\r\n" % host.encode("utf-8", "replace")
-    reason = responses.get(response.status, "")
-    said = f"{response.protocol or 'HTTP/1.1'} {response.status} {reason}\r\n".encode()
-    return Exchange(
-        url=request.url.partition("#")[0],
-        request=asked + _lines_in(request.headers) + b"\r\n" + request.body,
-        head=said + _lines_in(response.headers) + b"\r\n",
-        body=response.body,
-        began=began,
-        address=None if "proxy" in request.meta else str(response.ip_address or "") or None,
-        is_cut="dataloss" in response.flags,
-        is_rebuilt=True,
-    )
-
-
-def _lines_in(headers: Headers | None) -> bytes:
-    found = [] if headers is None else dict.items(headers)
-    return b"".join(
-        b"%b: %b\r\n" % (_LINE_ENDS.sub(b" ", name), _LINE_ENDS.sub(b" ", value))
-        for name, values in found
-        if name != b"Proxy-Authorization"
-        for value in values
-    )

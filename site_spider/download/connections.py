@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import socket
 import ssl
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextvars import Context
-from typing import Any, NamedTuple, TypeVar
+from functools import partial
+from typing import Any, NamedTuple
 
 from aiohappyeyeballs import AddrInfoType, start_connection
 from scrapy.exceptions import CannotResolveHostError
@@ -27,9 +29,10 @@ from scrapy.exceptions import CannotResolveHostError
 from site_spider import runtime
 from site_spider.bounded import BoundedDict
 from site_spider.download.address import is_address, is_metadata_name, is_public
-from site_spider.download.names import HostNames, PrivateHostError, for_connections, is_refused, is_shortage
+from site_spider.download.names import HostNames, PrivateHostError, addresses_of, for_connections, is_refused
 from site_spider.download.tls import TlsClient
 from site_spider.download.wire import Wire
+from site_spider.engine.callback_guard import MAX_HEAD_BYTES
 
 # --- Bounds the connections to sites that are open at a time; a download without a place waits for one ---
 # A connection has its place from before it is made until it is lost, so those that are kept for later have
@@ -42,7 +45,6 @@ logger = logging.getLogger(__name__)
 _FEWEST = 4
 _PAUSE_SECONDS = 0.2  # after a shortage, before the next attempt; doubled up to the longest
 _LONGEST_PAUSE_SECONDS = 2.0
-_Result = TypeVar("_Result")
 
 
 class Places:
@@ -102,22 +104,6 @@ class Places:
         self._closed_until = asyncio.get_running_loop().time() + self._pause
         self._pause = min(_LONGEST_PAUSE_SECONDS, 2 * self._pause)
 
-    async def lend(self, download: Callable[[], Awaitable[_Result]]) -> _Result:
-        """What `download` returns; it is called again for as long as descriptors run out."""
-        while True:
-            await self.take()
-            try:
-                result = await download()
-            except Exception as error:
-                if not is_shortage(error):
-                    raise
-                self.ran_out()
-            else:
-                self.succeeded()
-                return result
-            finally:
-                self.give_back()
-
     async def _changed(self, pause_seconds: float) -> None:
         if pause_seconds > 0:
             await asyncio.sleep(pause_seconds)
@@ -142,18 +128,35 @@ class Places:
 
 _IDLE_SECONDS = 75.0  # a connection is kept; servers close theirs after 5 to 75
 _MOST_IDLE = 2_000  # of all servers; with TLS one takes 44 KB
+_MOST_IDLE_OF_PROXIES = 64  # which have bounds of their own
 _NEXT_ADDRESS_SECONDS = 0.25  # before the next address of a server is tried as well
 _SWEEP_SECONDS = 5.0
 _MOST_REMEMBERED = 10_000  # servers or hosts, the oldest forgotten first
 _SURPLUS_SECONDS = 3_600.0
+_TUNNEL_STATUS = re.compile(rb"HTTP/1\.. ([0-9]{3})(.{,1000})")
+_SHOWN_BYTES = 1_000  # of what a proxy said
+
+
+class ProxyPlace(NamedTuple):
+    """The way to a server. The operator chose it, so it may have a private address."""
+
+    host: str
+    port: int
+    authorization: bytes  # a line of the head of CONNECT
 
 
 class Server(NamedTuple):
-    """What a connection leads to."""
+    """What a connection leads to. Through a proxy that is the proxy itself, but with https."""
 
     scheme: str
     host: str
     port: int
+    proxy: ProxyPlace | None = None
+    bound: tuple[str, int] | None = None  # the address of ours
+
+
+class TunnelRefused(Exception):
+    """A proxy opens no tunnel; in the words of Scrapy's TunnelError."""
 
 
 class _SessionRefused(Exception):
@@ -166,6 +169,7 @@ class Wires:
     def __init__(self, tls: TlsClient, names: HostNames, *, allow_private: bool, most_idle_of_server: int) -> None:
         self._tls = tls
         self._names = names
+        self._names_of_proxies = HostNames(partial(addresses_of, unfiltered=True))
         self._allow_private = allow_private
         self._most_idle_of_server = max(1, most_idle_of_server)
         self._idle: dict[Server, list[Wire]] = {}
@@ -193,6 +197,10 @@ class Wires:
                 return wire
         return None
 
+    def keep_none(self, server: Server) -> None:
+        """For an hour."""
+        self._surplus_of[server.host] = runtime.monotonic()
+
     def keep(self, server: Server, wire: Wire) -> None:
         """A connection that may be used again."""
         if not wire.is_open:
@@ -208,6 +216,10 @@ class Wires:
             kept[-1 if wire.rests_until else 0].abort()
         if len(self._idle_order) > _MOST_IDLE:
             self._close_longest_idle()
+        if server.proxy is not None:
+            proxied = [other for other in self._idle_order if self._open[other].proxy is not None]
+            if len(proxied) > _MOST_IDLE_OF_PROXIES:
+                proxied[0].abort()
         if self._sweeper is None:
             self._sweeper = loop.call_later(_SWEEP_SECONDS, self._sweep, context=Context())
 
@@ -235,10 +247,12 @@ class Wires:
         return wire
 
     async def _wire_to_one(self, server: Server, addresses: list[str], *, resumes: bool) -> Wire:
+        port, bound = (server.proxy or server).port, server.bound
         if len(addresses) == 1:  # the loop's own way costs half of that by a socket
-            return await self._wire_to(server, resumes, host=addresses[0], port=server.port)
+            return await self._wire_to(server, resumes, host=addresses[0], port=port, local_addr=bound)
         sock = await start_connection(
-            [_address_info(address, server.port) for address in addresses],
+            [_address_info(address, port) for address in addresses],
+            local_addr_infos=None if bound is None else [_address_info(*bound)],
             happy_eyeballs_delay=_NEXT_ADDRESS_SECONDS,
             interleave=1,
             loop=asyncio.get_running_loop(),
@@ -250,14 +264,20 @@ class Wires:
             raise
 
     async def _wire_to(self, server: Server, resumes: bool, **place: Any) -> Wire:
-        is_tls = server.scheme == "https"
-        tls = self._tls.stream(server.host, server.port, resumes=resumes) if is_tls else None
+        is_tls, proxy = server.scheme == "https", server.proxy
+        # a session would show the site that two ways to it are of one client
+        tls = self._tls.stream(server.host, server.port, resumes=resumes and proxy is None) if is_tls else None
         wire = Wire(self._lost, tls)
+        tunnel = _Tunnel(wire, server, proxy) if is_tls and proxy is not None else None
         try:
-            await asyncio.get_running_loop().create_connection(lambda: wire, **place)
+            await asyncio.get_running_loop().create_connection(lambda: tunnel or wire, **place)
+            if tunnel is not None:
+                await tunnel.opened
             await wire.ready()
         except BaseException as error:
             wire.abort()  # it may have been made at the moment of the timeout
+            if tunnel is not None:
+                tunnel.abort()
             may_be_for_it = isinstance(error, OSError) and not isinstance(error, ssl.SSLCertVerificationError)
             if tls is not None and tls.is_resuming and may_be_for_it:
                 raise _SessionRefused from error
@@ -265,6 +285,13 @@ class Wires:
         return wire
 
     async def _addresses(self, server: Server) -> list[str]:
+        if server.proxy is not None:
+            host = server.proxy.host
+            if is_address(host):
+                return [host]
+            if not (unfiltered := await self._names_of_proxies.addresses(host)):
+                raise CannotResolveHostError(f"no address for the proxy {host}")
+            return unfiltered
         if not self._allow_private and is_metadata_name(server.host):
             raise PrivateHostError.of(server.host)
         found = [server.host] if is_address(server.host) else await self._names.addresses(server.host)
@@ -283,6 +310,7 @@ class Wires:
             self._sweeper.cancel()
             self._sweeper = None
         self._names.close()
+        self._names_of_proxies.close()
         for wire in list(self._open):
             wire.abort()
 
@@ -332,6 +360,50 @@ class Wires:
         for wire in [wire for wire, since in self._idle_order.items() if since <= before]:
             wire.abort()
         self._sweeper = loop.call_later(_SWEEP_SECONDS, self._sweep) if self._idle_order else None
+
+
+class _Tunnel(asyncio.Protocol):
+    """Asks a proxy for a way to a server, and hands the connection over to the wire."""
+
+    def __init__(self, wire: Wire, server: Server, proxy: ProxyPlace) -> None:
+        self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._wire, self._proxy = wire, proxy
+        host = f"[{server.host}]" if ":" in server.host else server.host
+        place = f"{host}:{server.port}".encode()
+        self._request = b"CONNECT %b HTTP/1.1\r\nHost: %b\r\n%b\r\n" % (place, place, proxy.authorization)
+        self._said = bytearray()
+        self._transport: Any = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+        self._transport.write(self._request)
+
+    def data_received(self, data: bytes) -> None:
+        self._said += data
+        status = _TUNNEL_STATUS.match(self._said)
+        if b"\r\n\r\n" not in self._said and len(self._said) < MAX_HEAD_BYTES:
+            return
+        if status is None or status[1] != b"200" or len(self._said) >= MAX_HEAD_BYTES:
+            self._refuse({"status": int(status[1]), "reason": status[2].strip()} if status else None)
+        elif not self.opened.done():
+            self._transport.set_protocol(self._wire)
+            self._wire.connection_made(self._transport)
+            self.opened.set_result(None)
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's name
+        self._refuse(None)
+
+    def abort(self) -> None:
+        """Nobody waits for it any more."""
+        self.opened.cancel()
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _refuse(self, said: dict[str, Any] | None) -> None:
+        if not self.opened.done():
+            shown = bytes(self._said[:_SHOWN_BYTES]) if said is None else said
+            where = f"{self._proxy.host}:{self._proxy.port} [{shown!r}]"
+            self.opened.set_exception(TunnelRefused(f"Could not open CONNECT tunnel with proxy {where}"))
 
 
 def _address_info(address: str, port: int) -> AddrInfoType:

@@ -1,14 +1,9 @@
-"""The download handler for plain requests and well-formed answers, on the event loop.
+"""The download handler for http and https, on the event loop.
 
-What is plain is done here at a fraction of the cost: GET and HEAD without a body, straight to
-the server, answered by well-formed HTTP/1 (download/answer.py). All else is left to Scrapy's own
-handler, with the same guard and its own pool: proxies, bound addresses, other methods, and
-listeners to `headers_received` and `bytes_received`, who may stop a download. A server whose
-answer turns out to be odd is asked once more through that handler, which is patient with
-odd answers, and directly through it from then on. So an odd answer costs one request more,
-once a server, and has the outcome that it has with Scrapy. An answer beyond the bounds that both
-handlers have is not asked for again. Only our connections are watched for surplus, so Scrapy's handler
-keeps none, but for those to proxies.
+A request goes straight to the server, or through a proxy. One that may be repeated (idempotent, and without a
+body) takes a connection that is kept, when there is one; any other one gets a new connection, on which nothing
+can be lost. The first answer of a connection is read with patience (download/answer.py); an odd one on a
+connection that was kept may be surplus of the one before, and is asked for again.
 """
 
 from __future__ import annotations
@@ -19,7 +14,8 @@ import re
 import ssl
 from functools import lru_cache
 from importlib import import_module
-from typing import NamedTuple, NoReturn, Self
+from typing import Any, NamedTuple, NoReturn, Self
+from urllib.parse import urlsplit
 
 from scrapy import Request, signals
 from scrapy.core.downloader.handlers.base import BaseDownloadHandler
@@ -30,16 +26,18 @@ from scrapy.exceptions import (
     DownloadFailedError,
     DownloadTimeoutError,
     ResponseDataLossError,
+    StopDownload,
+    UnsupportedURLSchemeError,
 )
 from scrapy.http import Headers, Response
+from twisted.python.failure import Failure
 
 from site_spider import options, runtime
-from site_spider.bounded import BoundedDict
 from site_spider.contracts.sink import Exchange
 from site_spider.download import names
-from site_spider.download.answer import BodyEnd, HttpAnswer, NoAnswer, OddAnswer, class_of, headers_of, rebuilt
+from site_spider.download.answer import BodyEnd, HttpAnswer, NoAnswer, OddAnswer, class_of, headers_of
 from site_spider.download.bodies import LARGE_BYTES, Bodies
-from site_spider.download.connections import Server, Wires
+from site_spider.download.connections import ProxyPlace, Server, TunnelRefused, Wires
 from site_spider.download.names import HostNames, is_shortage
 from site_spider.download.tls import CertificateError, TlsClient, tls_context
 from site_spider.download.wire import NothingCame, Wire
@@ -77,6 +75,8 @@ class DownloadWatch:
         self._bodies = bodies
         self._wire: Wire
         self._timer: asyncio.TimerHandle
+        self.heard_by: Crawler | None = None  # whose listeners may stop the download
+        self.told = 0  # bytes of the body that they were told of
         self._paused_at: float | None = None
 
     def begin(self, wire: Wire) -> None:
@@ -122,15 +122,28 @@ class DownloadWatch:
     def head_came(self, answer: HttpAnswer) -> None:
         """Raises DownloadCancelledError for a body that is said to be too large."""
         self._meta["download_latency"] = runtime.monotonic() - self._began
+        if self.heard_by is not None:
+            size = -1 if answer.length is None else answer.length
+            self._tell(self.heard_by, signals.headers_received, headers=headers_of(answer.headers), body_length=size)
         if answer.length is not None and self._request.method != "HEAD":
             self._look_at(answer.length)
 
     def more_came(self, answer: HttpAnswer) -> None:
         """Likewise for one that is."""
+        if self.heard_by is not None and answer.received > self.told:
+            data, self.told = answer.body[self.told :], answer.received
+            self._tell(self.heard_by, signals.bytes_received, data=data)
         if answer.length is None:
             self._look_at(answer.received)
         if answer.received >= LARGE_BYTES and self._bodies is not None:
             self._bodies.arriving(self._request, answer.received, self._pause)
+
+    def _tell(self, crawler: Crawler, signal: object, **said: Any) -> None:
+        """Raises StopDownload."""
+        found = crawler.signals.send_catch_log(signal, request=self._request, spider=crawler.spider, **said)
+        for _, result in found:
+            if isinstance(result, Failure) and isinstance(result.value, StopDownload):
+                raise result.value
 
     def _look_at(self, size: int) -> None:
         if self._most_bytes and size > self._most_bytes:
@@ -147,25 +160,29 @@ class DownloadWatch:
         raise DownloadCancelledError(said)
 
 
-_FALLBACK = "site_spider.download.fallback"
-_MOST_ODD = 10_000  # servers that are remembered, the oldest forgotten first
 _CONNECT_SECONDS = 10.0  # as Scrapy's handler has it, where no middleware sets download_timeout
-_CLOSE = b"Connection: close\r\n\r\n"
+_CLOSE = b"Connection: close\r\n"
 _PORTS = {"http": 80, "https": 443}
 _URL = re.compile(
-    r"(https?)://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::([1-9][0-9]{0,4}))?((?:[/?][!-\"$-~]*)?)(?:#[!-~]*)?"
+    r"(https?)://([!$-.0-9;=A-Z_a-z~]+|\[[0-9A-Fa-f:.]+\])(?::([1-9][0-9]{0,4}))?((?:[/?][!-\"$-~]*)?)(?:#[!-~]*)?"
 )
-_VALUE = re.compile(rb"[^\x00\r\n]*")
-_NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_OURS = frozenset((b"Host", b"Connection", b"Proxy-Connection", b"Content-Length", b"Transfer-Encoding"))
+_METHOD = _NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_VALUE_END = re.compile(rb"[\x00\r\n]+")
+_HTTP11 = "scrapy.core.downloader.handlers.http11"  # of 0.2 s of CPU
+_NOT_COPIED = frozenset((b"Content-Length", b"Transfer-Encoding", b"Proxy-Authorization"))
+_REPEATABLE = frozenset(("GET", "HEAD", "OPTIONS", "DELETE", "TRACE"))
+_WITH_LENGTH = frozenset(("POST", "PUT"))  # also without a body
 _CACHED_BYTES = 200  # of a header: most requests have the same few
 
 
 class Plan(NamedTuple):
-    """A plain request: where it goes and what is sent."""
+    """Where a request goes and what is sent."""
 
     server: Server
-    message: bytes
+    head: bytes
+    body: bytes
+    for_proxy: bytes  # a line of the head that the site is not to see
+    may_repeat: bool
 
 
 class PlainDownloadHandler(BaseDownloadHandler):
@@ -187,11 +204,8 @@ class PlainDownloadHandler(BaseDownloadHandler):
             options.integer(settings, "DOWNLOAD_WARNSIZE"),
         )
         self._fails_on_loss = options.boolean(settings, "DOWNLOAD_FAIL_ON_DATALOSS")
-        self._leaves_all = bool(settings.get("DOWNLOAD_BIND_ADDRESS")) or options.boolean(
-            settings, "DOWNLOADER_CLIENT_TLS_VERBOSE_LOGGING"
-        )
-        self._odd: BoundedDict[Server, None] = BoundedDict(_MOST_ODD)
-        self._patient: dict[bool, BaseDownloadHandler] = {}  # by whether they keep connections
+        self._bind_address = settings.get("DOWNLOAD_BIND_ADDRESS")
+        self._logs_tls = options.boolean(settings, "DOWNLOADER_CLIENT_TLS_VERBOSE_LOGGING")
         self._warned_of_loss = False
         self._archives = "warc" in options.names(settings, "SITE_SINKS")
 
@@ -205,52 +219,31 @@ class PlainDownloadHandler(BaseDownloadHandler):
         return made
 
     async def download_request(self, request: Request) -> Response:
-        """Download. Raises Scrapy's errors of downloads, and PrivateHostError."""
+        """Download. Raises Scrapy's errors of downloads, PrivateHostError, and ValueError for what cannot be sent."""
         if self._archives and (job := job_of(request)) is not None:
             job.asks_anew()
-        is_left = self._leaves_all or is_heard(self.crawler, signals.headers_received, signals.bytes_received)
-        plan = None if is_left else plan_of(request)
-        if plan is None or plan.server in self._odd:
-            return await self._download_patiently(request)
-        try:
-            return await self._download(request, plan)
-        except OddAnswer as error:
-            logger.debug("%s is left to Scrapy's handler: %s", plan.server, error)
-            self._odd[plan.server] = None
-        return await self._download_patiently(request)
-
-    async def close(self) -> None:
-        """End all connections."""
-        self._wires.close()
-        while self._patient:
-            await self._patient.popitem()[1].close()
-
-    async def _download_patiently(self, request: Request) -> Response:
-        keeps = bool(request.meta.get("proxy"))
-        if keeps not in self._patient:
-            fallback = await asyncio.to_thread(import_module, _FALLBACK)
-            if keeps not in self._patient:  # another request may have been sooner
-                self._patient[keeps] = fallback.PublicHTTP11DownloadHandler(self.crawler, keeps=keeps)
-        patient = self._patient[keeps]
-        began = runtime.time()
-        response = await self._wires.places.lend(lambda: patient.download_request(request))
-        if self._archives and (job := job_of(request)) is not None:
-            job.exchanged(rebuilt(request, response, began))
-        return response
-
-    async def _download(self, request: Request, plan: Plan) -> Response:
+        plan = plan_of(request, self._bind_address)
         watch = DownloadWatch(request, self._limits, part_of(self.crawler, Bodies))
-        wire = self._wires.take_idle(plan.server)
+        if is_heard(self.crawler, signals.headers_received, signals.bytes_received):
+            watch.heard_by = self.crawler
+        wire = self._wires.take_idle(plan.server) if plan.may_repeat else None
         if wire is not None:
             try:
                 return await self._exchange(wire, request, plan, watch)
             except NothingCame:  # the server has closed what was kept, or it may be the answer to another
                 pass
+            except OddAnswer as error:
+                logger.debug("%s answers oddly: %s", plan.server.host, error)
+                self._wires.keep_none(plan.server)
         wire = await self._open(plan.server, watch)
         try:
             return await self._exchange(wire, request, plan, watch)
         except NothingCame as error:
             raise DownloadFailedError(f"no answer: {error}") from error
+
+    async def close(self) -> None:
+        """End all connections."""
+        self._wires.close()
 
     async def _open(self, server: Server, watch: DownloadWatch) -> Wire:
         while True:
@@ -268,21 +261,26 @@ class PlainDownloadHandler(BaseDownloadHandler):
         try:
             async with asyncio.timeout(watch.seconds_left()):
                 with Unattributed():  # an idle connection outlives the request
-                    return await self._wires.open(server)
+                    wire = await self._wires.open(server)
         except TimeoutError as error:
             raise watch.timed_out() from error
         except ssl.SSLCertVerificationError as error:
             raise CertificateError.of(server.host) from error
         except ConnectionRefusedError as error:
             raise DownloadConnectionRefusedError(str(error)) from error
-        except (OSError, RuntimeError) as error:
+        except TunnelRefused as error:
+            raise (await asyncio.to_thread(import_module, _HTTP11)).TunnelError(str(error)) from None
+        except (OSError, RuntimeError, ValueError) as error:  # ValueError: of a host that TLS has no name for
             raise DownloadFailedError(f"{type(error).__name__}: {error}") from error
-        except (ValueError, UnicodeError) as error:  # a host that TLS has no name for
-            raise OddAnswer(str(error)) from error
+        if self._logs_tls and wire.tls is not None:
+            wire.tls.log(server.host)
+        return wire
 
     async def _exchange(self, wire: Wire, request: Request, plan: Plan, watch: DownloadWatch) -> Response:
-        answer = HttpAnswer(to_head=request.method == "HEAD")
-        message = plan.message if self._wires.keeps(plan.server) else plan.message[:-2] + _CLOSE
+        answer = HttpAnswer(to_head=request.method == "HEAD", takes_odd=wire.is_new)
+        head = plan.head if self._wires.keeps(plan.server) else plan.head[:-2] + _CLOSE + b"\r\n"
+        message = (head[:-2] + plan.for_proxy + b"\r\n" if plan.for_proxy else head) + plan.body
+        stop: StopDownload | None = None
         watch.begin(wire)
         began = runtime.time() if self._archives else 0.0
         try:
@@ -292,6 +290,8 @@ class PlainDownloadHandler(BaseDownloadHandler):
             raise DownloadFailedError(str(error)) from error
         except OversizedAnswer as error:
             raise DownloadCancelledError(str(error)) from error
+        except StopDownload as error:
+            stop = error
         except BaseException:
             wire.abort()  # also when the task is cancelled
             raise
@@ -300,19 +300,29 @@ class PlainDownloadHandler(BaseDownloadHandler):
         if answer.is_reusable:
             self._wires.keep(plan.server, wire)
         url, body = request.url.partition("#")[0], answer.body
+        if stop is not None:
+            body = body[: watch.told]
         if self._archives and (job := job_of(request)) is not None:
-            is_cut, place = answer.ending is BodyEnd.CUT, str(wire.address)
-            job.exchanged(Exchange(url, message, answer.head, body, began, place, is_cut))
-        return self._response(request, answer, wire, url, body)
+            is_cut = stop is not None or answer.ending is BodyEnd.CUT
+            place = None if plan.server.proxy else str(wire.address)
+            job.exchanged(Exchange(url, head + plan.body, answer.head, body, began, place, is_cut))
+        if stop is None:
+            return self._response(answer, wire, url, body, self._flags(request, answer))
+        stop.response = self._response(answer, wire, url, body, ["download_stopped"])
+        if stop.fail:
+            raise stop
+        return stop.response
 
-    def _response(self, request: Request, answer: HttpAnswer, wire: Wire, url: str, body: bytes) -> Response:
-        flags = []
-        if answer.ending is not BodyEnd.WHOLE:
-            assert answer.ending is not None
-            flags = [answer.ending.value]
-            if answer.ending is BodyEnd.CUT and request.meta.get("download_fail_on_dataloss", self._fails_on_loss):
-                self._warn_of_loss(request)
-                raise ResponseDataLossError
+    def _flags(self, request: Request, answer: HttpAnswer) -> list[str]:
+        if answer.ending is None or answer.ending is BodyEnd.WHOLE:
+            return []
+        if answer.ending is BodyEnd.CUT and request.meta.get("download_fail_on_dataloss", self._fails_on_loss):
+            self._warn_of_loss(request)
+            raise ResponseDataLossError
+        return [answer.ending.value]
+
+    @staticmethod
+    def _response(answer: HttpAnswer, wire: Wire, url: str, body: bytes, flags: list[str]) -> Response:
         headers = headers_of(answer.headers)
         response = class_of(headers, url, body)(
             url,
@@ -336,44 +346,59 @@ class PlainDownloadHandler(BaseDownloadHandler):
             )
 
 
-def plan_of(request: Request) -> Plan | None:
-    """None for a request that is not plain."""
-    meta = request.meta
-    if request.method not in ("GET", "HEAD") or request.body or meta.get("proxy") or meta.get("bindaddress"):
-        return None
-    headers = request.headers
+def plan_of(request: Request, bind_address: Any = None) -> Plan:
+    """Raises ValueError for what cannot be sent, UnsupportedURLSchemeError for a proxy of another kind."""
+    meta, method, body = request.meta, request.method, request.body
     found = _URL.fullmatch(request.url)
     if found is None:
-        return None
+        raise ValueError(f"{request.url!r} cannot be asked for")
     scheme, host, port = found[1], found[2], int(found[3] or _PORTS[found[1]])
     if port > 65535:
-        return None
-    lines = _request_lines(headers)
-    if lines is None:
-        return None
+        raise ValueError(f"{port} is no port")
     target = found[4] if found[4].startswith("/") else f"/{found[4]}"
     place = host if port == _PORTS[scheme] else f"{host}:{port}"
+    bound = meta.get("bindaddress") or bind_address
+    bound = (bound, 0) if isinstance(bound, str) else bound
+    server, for_proxy = Server(scheme, host.strip("[]"), port, None, bound), b""
+    if proxy := meta.get("proxy"):
+        server, for_proxy = _through(proxy, request, server)
+        target = target if scheme == "https" else f"http://{place}{target}"
+    headers = request.headers
     host_line = b"" if dict.__contains__(headers, b"Host") else b"Host: %s\r\n" % place.encode()
-    message = b"%s %s HTTP/1.1\r\n%s%s\r\n" % (request.method.encode(), target.encode(), host_line, lines)
-    return Plan(Server(scheme, host.strip("[]"), port), message)
+    length = b"Content-Length: %d\r\n" % len(body) if body or method in _WITH_LENGTH else b""
+    is_usual = method in _REPEATABLE
+    if not is_usual and not _METHOD.fullmatch(method.encode()):
+        raise ValueError(f"{method!r} is no method")
+    lines = _request_lines(headers)
+    head = b"%s %s HTTP/1.1\r\n%s%s%s\r\n" % (method.encode(), target.encode(), host_line, length, lines)
+    return Plan(server, head, body, for_proxy, is_usual and not body)
 
 
-def _request_lines(headers: Headers) -> bytes | None:
-    """The header as it is sent; None when it has what this handler decides itself, or what cannot be sent."""
+def _through(proxy: str, request: Request, server: Server) -> tuple[Server, bytes]:
+    """The server to connect to, and what only the proxy is told."""
+    parts = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+    if parts.scheme != "http" or not parts.hostname:
+        raise UnsupportedURLSchemeError(f"a proxy is spoken to by http, not by {parts.scheme}")
+    host, port = parts.hostname, parts.port or 80
+    secret = request.headers.get(b"Proxy-Authorization")
+    line = b"Proxy-Authorization: %s\r\n" % _VALUE_END.sub(b" ", secret) if secret else b""
+    if server.scheme == "https":
+        return server._replace(proxy=ProxyPlace(host, port, line)), b""
+    return Server("http", host, port, ProxyPlace(host, port, b""), server.bound), line
+
+
+def _request_lines(headers: Headers) -> bytes:
+    """The header as it is sent, without what this handler decides itself. Raises ValueError."""
     lines = []
     for name, values in dict.items(headers):  # as they are kept: in their spelling, as lists
-        if name == b"Proxy-Authorization":
-            continue
-        if name in _OURS and name != b"Host":
-            return None
-        for value in values:
-            line = _line(name, value) if len(value) <= _CACHED_BYTES else _line.__wrapped__(name, value)
-            if line is None:
-                return None
-            lines.append(line)
+        if name not in _NOT_COPIED:
+            for value in values:
+                lines.append(_line(name, value) if len(value) <= _CACHED_BYTES else _line.__wrapped__(name, value))
     return b"".join(lines)
 
 
 @lru_cache(maxsize=1_000)
-def _line(name: bytes, value: bytes) -> bytes | None:
-    return b"%s: %s\r\n" % (name, value) if _VALUE.fullmatch(value) and _NAME.fullmatch(name) else None
+def _line(name: bytes, value: bytes) -> bytes:
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"{name!r} is no name of a header line")
+    return b"%s: %s\r\n" % (name, _VALUE_END.sub(b" ", value))

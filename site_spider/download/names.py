@@ -10,7 +10,6 @@ import os
 import resource
 import socket
 from collections.abc import Callable, Coroutine, Sequence
-from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Final, Self, cast
 
@@ -60,12 +59,7 @@ def raise_limit() -> int:
 def for_connections() -> int:
     """How many connections to sites may be open: what others have, and some to spare, is left out."""
     limit = raise_limit()
-    return limit - _in_use() - _spare(limit) - most_kept_by_twisted()
-
-
-def most_kept_by_twisted() -> int:
-    """How many connections Scrapy's own handler may keep for later."""
-    return min(64, max(1, raise_limit() // 32))
+    return limit - _in_use() - _spare(limit)
 
 
 def check_limit(settings: BaseSettings) -> None:
@@ -89,22 +83,15 @@ def check_limit(settings: BaseSettings) -> None:
 
 
 def is_shortage(error: BaseException | None) -> bool:
-    """Whether an error, of the system or as Twisted and Scrapy wrap it, says that descriptors ran out."""
+    """Whether an error of the system, or its cause, says that descriptors ran out."""
     for _ in range(_LONGEST_CHAIN):
         if error is None:
             return False
-        if _says_shortage(error):
-            return True
+        if isinstance(error, OSError):  # the text of any other may be a server's
+            of_several = error.errno is None and os.strerror(errno.EMFILE) in str(error)  # addresses
+            return of_several or error.errno in _SHORTAGE
         error = error.__cause__
     return False
-
-
-def _says_shortage(error: BaseException) -> bool:
-    if not isinstance(error, OSError):
-        return getattr(error, "osError", None) in _SHORTAGE  # Twisted's; its text may be a server's
-    if error.errno is None:  # of several addresses, which failed in several ways
-        return os.strerror(errno.EMFILE) in str(error)
-    return error.errno in _SHORTAGE
 
 
 def are_short() -> bool:
@@ -162,9 +149,6 @@ _MOST_HOSTS = 10_000
 _MOST_ADDRESSES = 8  # of a host and of each family; an answer may have thousands
 _FAMILIES = (socket.AF_INET6, socket.AF_INET)
 _LONGEST_NAME = 253  # characters; longer ones cannot be asked for
-# The proxy that a download connects to: it is the operator's choice and may have a private address.
-# Only for that one connection, or a seed could ask for what else listens there.
-proxy_address: ContextVar[str | None] = ContextVar("proxy_address", default=None)
 _refused: BoundedDict[str, None] = BoundedDict(_MOST_HOSTS)  # hosts that have private addresses only
 _short: BoundedDict[str, None] = BoundedDict(_MOST_HOSTS)  # hosts whose last look-up failed for want of descriptors
 
@@ -181,12 +165,6 @@ class PrivateHostError(SiteSpiderError):
 def is_refused(host: str) -> bool:
     """Whether this host was found to have private addresses only."""
     return host in _refused
-
-
-def check_shortage(host: str) -> None:
-    """Raises DescriptorShortage when that is why the last look-up of this host found nothing."""
-    if host in _short:
-        raise DescriptorShortage
 
 
 def look_up(host: str, *arguments: Any) -> list[Any]:
@@ -247,10 +225,9 @@ class PublicHostResolver:
         """Addresses of a host, private ones left out."""
         resolution = _Resolution(hostName)
         resolutionReceiver.resolutionBegan(resolution)
-        may_be_private = self._allow_private or hostName == proxy_address.get()
 
         def pass_on(found: list[IAddress]) -> None:
-            public: list[Any] = [each for each in found if may_be_private or is_public(each.host)]
+            public: list[Any] = [each for each in found if self._allow_private or is_public(each.host)]
             _refused.pop(hostName, None)
             if found and not public:
                 _refused[hostName] = None
@@ -264,7 +241,7 @@ class PublicHostResolver:
             pass_on(found)
 
         until, known = self._known.get(hostName, (0.0, []))
-        if not may_be_private and is_metadata_name(hostName):
+        if not self._allow_private and is_metadata_name(hostName):
             LOOKUPS.count("refused")
             _refused[hostName] = None
             resolutionReceiver.resolutionComplete()
@@ -339,7 +316,8 @@ async def addresses_of(host: str, *, unfiltered: bool = False) -> list[str]:
 
 
 def _none_of(host: str) -> list[str]:
-    check_shortage(host)
+    if host in _short:
+        raise DescriptorShortage
     return []
 
 

@@ -19,6 +19,7 @@ from site_spider.engine.openssl import (
     expect_address,
     expect_name,
     has_unread,
+    log_connection,
     outgoing,
     put,
     read,
@@ -246,6 +247,10 @@ class TlsStream:
         """Of the server."""
         return self._connection.get_peer_certificate()
 
+    def log(self, host: str) -> None:
+        """What was agreed on, as DOWNLOADER_CLIENT_TLS_VERBOSE_LOGGING wants it."""
+        log_connection(host, self._connection)
+
     def begin(self, address: str) -> bytes:
         """The first bytes to send to this address."""
         self._peer = TlsPeer(self._identity.name, self._port, address)
@@ -292,7 +297,7 @@ class TlsStream:
         self._connection.set_shutdown(_ENDED)
         session = self._connection.get_session()
         most_bytes = _MOST_KEPT_BYTES + _RECORD_EXTRA_BYTES * self._records.count
-        if session is not None and self._extra_bytes <= most_bytes:
+        if session is not None and self._resumes and self._extra_bytes <= most_bytes:
             self._client.sessions.keep(peer, KeptSession(session, self._verified_at))
 
     def _expect(self, identity: _CertificateName) -> None:

@@ -126,6 +126,11 @@ class Wire(asyncio.Protocol):
         self._error: Exception | None = None  # that ended the connection
 
     @property
+    def is_new(self) -> bool:
+        """Whether it has carried no request."""
+        return not self._asked
+
+    @property
     def certificate(self) -> Certificate | None:
         """Of the server; None without TLS."""
         if self._certificate is None and self.tls is not None and (found := self.tls.certificate):

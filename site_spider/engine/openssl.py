@@ -7,10 +7,16 @@ from __future__ import annotations
 
 from OpenSSL import SSL
 from OpenSSL._util import ffi, lib
+from scrapy.utils.ssl import _log_ssl_conn_debug_info
 
 _PARTIAL_WILDCARDS = 0x4  # X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS, as in Python's ssl
 _BUFFER_BYTES = 16_384  # as much of a page as a record has
 _buffer = ffi.new("char[]", _BUFFER_BYTES)  # of whichever connection reads
+
+
+def log_connection(host: str, connection: SSL.Connection) -> None:
+    """As Scrapy's own client logs it."""
+    _log_ssl_conn_debug_info(host, connection)
 
 
 def set_groups(context: SSL.Context, groups: bytes) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import h11
+from scrapy.core.downloader.handlers.http11 import _LenientHTTP11ClientProtocol
 from twisted.internet.error import ConnectionDone
 from twisted.internet.protocol import Protocol
 from twisted.internet.testing import StringTransport
@@ -14,7 +15,6 @@ from twisted.web._newclient import Request
 from twisted.web.http_headers import Headers
 
 from site_spider.download.answer import HttpAnswer, NoAnswer, OddAnswer
-from site_spider.engine import bounded_client
 from site_spider.engine.callback_guard import OversizedAnswer
 
 _CONNECTION = frozenset(
@@ -36,8 +36,8 @@ class Outcome(NamedTuple):
         return self[1:4]
 
 
-def ours(pieces: Iterable[bytes], method: str, *, ends: bool) -> Outcome:
-    answer = HttpAnswer(to_head=method == "HEAD")
+def ours(pieces: Iterable[bytes], method: str, *, ends: bool, takes_odd: bool = False) -> Outcome:
+    answer = HttpAnswer(to_head=method == "HEAD", takes_odd=takes_odd)
     try:
         for piece in pieces:
             rest = piece
@@ -60,11 +60,6 @@ def _sorted(lines: Iterable[tuple[bytes, bytes]]) -> tuple[tuple[bytes, bytes], 
     return tuple(sorted(line for line in shown if line[0] not in _CONNECTION))
 
 
-class _AlwaysTime:
-    def has_time(self) -> bool:
-        return True
-
-
 class _Body(Protocol):
     def __init__(self) -> None:
         self.data = b""
@@ -85,8 +80,7 @@ class _Transport(StringTransport):
 def scrapys(pieces: Iterable[bytes], method: str, *, ends: bool) -> Outcome:
     """On a running event loop only."""
     kept: list[Any] = []
-    client = bounded_client.BoundedClient(kept.append)
-    client._turns = _AlwaysTime()  # type: ignore[assignment]
+    client: Any = _LenientHTTP11ClientProtocol(kept.append)
     transport = _Transport()
     client.makeConnection(transport)
     answered: list[Any] = []

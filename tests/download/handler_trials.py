@@ -1,8 +1,9 @@
-"""Runs every case over both download handlers, in a process with a reactor, and prints what came of it."""
+"""Runs every case over Scrapy's download handler and ours, in a process with a reactor, and prints what came of it."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import socket
@@ -12,9 +13,15 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime, timedelta
+from itertools import product
 from pathlib import Path
 from typing import Any
 
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 from scrapy import Request, Spider, signals
 from scrapy.exceptions import StopDownload
 from scrapy.http import Response
@@ -22,14 +29,14 @@ from scrapy.utils.defer import deferred_from_coro
 from scrapy.utils.reactor import install_reactor
 from scrapy.utils.test import get_crawler
 
-from tests.download.raw_answers import CASES, Case, RawServer, listening
+from tests.download.raw_answers import CASES, OK, PAGE, Case, RawServer
 from tests.hostile.raw_site import raw_site
 from tools.site.certificate import server_context, signed
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = Path("/proc/self/fd")
 HANDLERS = {
-    "stock": "site_spider.download.fallback.PublicHTTP11DownloadHandler",
+    "stock": "scrapy.core.downloader.handlers.http11.HTTP11DownloadHandler",
     "plain": "site_spider.download.handler.PlainDownloadHandler",
 }
 PRIVATE = (
@@ -49,20 +56,24 @@ def handler_of(name: str, settings: dict[str, Any]) -> Any:
 
 async def trial(name: str, case: Case, tls: ssl.SSLContext) -> dict[str, Any]:
     """What came of one case."""
-    server, outcomes = RawServer(case), []
-    async with listening(server.serve, tls if case.tls else None) as port:
-        handler = handler_of(name, dict(case.settings))
-        for _ in range(case.times):
-            url = f"{'https' if case.tls else 'http'}://127.0.0.1:{port}{case.path}"
-            url = case.url.replace("PORT", str(port)) or url
-            meta = {k: v.replace("PORT", str(port)) if isinstance(v, str) else v for k, v in case.meta.items()}
-            request = Request(url, method=case.method, headers=dict(case.headers), body=case.body, meta=meta)
-            outcome = await download(handler, request)
-            outcomes.append({key: value.replace(str(port), "PORT") if isinstance(value, str) else value
-                             for key, value in outcome.items()})  # fmt: skip
-            await asyncio.sleep(0.01)
-        await handler.close()
-    await asyncio.sleep(0.01)
+    server = RawServer(case)
+    listening = await asyncio.start_server(server.serve, "127.0.0.1", 0, ssl=tls if case.tls else None)
+    port = listening.sockets[0].getsockname()[1]
+    handler = handler_of(name, dict(case.settings))
+    outcomes = []
+    for _ in range(case.times):
+        url = f"{'https' if case.tls else 'http'}://127.0.0.1:{port}{case.path}"
+        url = case.url.replace("PORT", str(port)) or url
+        meta = {k: v.replace("PORT", str(port)) if isinstance(v, str) else v for k, v in case.meta.items()}
+        request = Request(url, method=case.method, headers=dict(case.headers), body=case.body, meta=meta)
+        outcome = await download(handler, request)
+        outcomes.append({key: value.replace(str(port), "PORT") if isinstance(value, str) else value
+                         for key, value in outcome.items()})  # fmt: skip
+        await asyncio.sleep(0.01)
+    await handler.close()
+    listening.close()
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(listening.wait_closed(), 1)
     sent = [message.replace(str(port).encode(), b"PORT").decode("latin-1") for message in server.received]
     return {"outcomes": outcomes, "connections": server.connections, "sent": sent, "peers": sorted(server.peers)}
 
@@ -88,37 +99,50 @@ async def download(handler: Any, request: Request) -> dict[str, Any]:
 
 async def private_hosts(name: str) -> dict[str, Any]:
     """With and without the resolver that knows private addresses."""
-    server, outcomes = RawServer(Case()), {}
+    server = RawServer(Case())
+    listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
+    port = listening.sockets[0].getsockname()[1]
     handler = handler_of(name, {"SITE_ALLOW_PRIVATE_HOSTS": False, "DOWNLOAD_TIMEOUT": 3})
-    async with listening(server.serve) as port:
-        for host in PRIVATE:
-            request = Request(f"http://{host}:{port}/", meta={"download_timeout": 3})
-            outcomes[host] = await download(handler, request)
-        outcomes["nobody"] = await download(handler, Request("http://nobody.invalid/"))
-        await handler.close()
+    outcomes = {}
+    for host in PRIVATE:
+        request = Request(f"http://{host}:{port}/", meta={"download_timeout": 3})
+        outcomes[host] = await download(handler, request)
+    outcomes["nobody"] = await download(handler, Request("http://nobody.invalid/"))
+    await handler.close()
+    listening.close()
     return {"outcomes": outcomes, "connections": server.connections}
 
 
-async def stopped() -> dict[str, Any]:
-    """A listener to `headers_received` ends each download."""
-    found = {}
-    for name in HANDLERS:
-        handler = handler_of(name, {})
-        handler.crawler.signals.connect(stop, signals.headers_received)
-        async with listening(RawServer(Case()).serve) as port:
-            outcome = await download(handler, Request(f"http://127.0.0.1:{port}/"))
-            found[name] = {"flags": outcome["flags"], "body": outcome["body"]}
-            await handler.close()
+async def stopped(fails: bool) -> dict[str, Any]:
+    """A listener ends each download, as soon as it hears of it."""
+    found: dict[str, Any] = {name: [] for name in HANDLERS}
+    for name, signal in product(HANDLERS, (signals.headers_received, signals.bytes_received)):
+        server = RawServer(Case(answer=OK + b"Content-Length: 70\r\n\r\n" + PAGE, stays_silent=True))
+        listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
+        port = listening.sockets[0].getsockname()[1]
+        handler, heard = handler_of(name, {}), []
+
+        def stop(heard: list[Any] = heard, **said: Any) -> None:
+            heard.append([said.get("data", b"").decode(), said.get("body_length"), str(said.get("headers"))])
+            raise StopDownload(fail=fails)
+
+        handler.crawler.signals.connect(stop, signal)
+        try:
+            response = await handler.download_request(Request(f"http://127.0.0.1:{port}/"))
+        except StopDownload as error:
+            response = error.response
+            heard.append("raised")
+        found[name].append([heard, response.flags, response.status, response.text])
+        await handler.close()
+        listening.close()
     return found
 
 
-def stop() -> None:
-    raise StopDownload(fail=False)
-
-
 async def refused() -> dict[str, Any]:
-    async with listening(lambda r, w: None) as port:
-        pass
+    unused = await asyncio.start_server(lambda r, w: None, "127.0.0.1", 0)
+    port = unused.sockets[0].getsockname()[1]
+    unused.close()
+    await unused.wait_closed()
     found = {}
     for name in HANDLERS:
         handler = handler_of(name, {})
@@ -149,13 +173,15 @@ class LateServer:
 
 async def late(name: str) -> dict[str, Any]:
     """Two requests, one after the other, of which the first has two answers."""
-    server, handler = LateServer(), handler_of(name, {})
-    async with listening(server.serve) as port:
-        request = Request(f"http://127.0.0.1:{port}/")
-        first = await handler.download_request(request)
-        server.writers[0].write(server.answer_of(b"evil"))  # in the socket at once; the loop has not turned since
-        second = await handler.download_request(request.copy())
-        await handler.close()
+    server = LateServer()
+    listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
+    request = Request(f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/")
+    handler = handler_of(name, {})
+    first = await handler.download_request(request)
+    server.writers[0].write(server.answer_of(b"evil"))  # in the socket at once; the loop has not turned since
+    second = await handler.download_request(request.copy())
+    await handler.close()
+    listening.close()
     return {"bodies": [first.text, second.text], "connections": len(server.writers)}
 
 
@@ -166,7 +192,7 @@ def reset(connection: socket.socket) -> None:
 
 async def resets(tls: ssl.SSLContext) -> dict[str, Any]:
     """Of TLS 1.3: uvloop tells nobody of some, and what waits for an event waits for ever."""
-    handler = handler_of("stock", {"DOWNLOAD_VERIFY_CERTIFICATES": False})
+    handler = handler_of("plain", {"DOWNLOAD_VERIFY_CERTIFICATES": False})
     with raw_site({"/": reset}, tls=tls) as site:
         request = Request(site.url("/"), method="POST", meta={"download_timeout": 0.5})
         outcomes = await asyncio.gather(*(download(handler, request.copy()) for _ in range(8)))
@@ -179,8 +205,19 @@ async def resets(tls: ssl.SSLContext) -> dict[str, Any]:
 
 def certificate(folder: Path) -> ssl.SSLContext:
     """A server's, signed by itself."""
-    context = server_context(folder, signed())
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "trial")])
+    now = datetime.now(UTC)
+    builder = x509.CertificateBuilder(name, name, key.public_key(), 1, now - timedelta(1), now + timedelta(1))
+    signed = builder.sign(key, hashes.SHA256())
+    pem = folder / "pem"
+    pem.write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+        + signed.public_bytes(serialization.Encoding.PEM)
+    )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.maximum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(pem)
     return context
 
 
@@ -188,8 +225,8 @@ async def main(reactor: Any) -> None:
     with tempfile.TemporaryDirectory() as folder:
         tls = certificate(Path(folder))
         newest = server_context(Path(folder), signed())
-        found: dict[str, Any] = {"cases": {}, "refused": await refused(), "stopped": await stopped()}
-        found["resets"] = await resets(newest)
+        found: dict[str, Any] = {"cases": {}, "refused": await refused(), "resets": await resets(newest)}
+        found["stopped"] = [await stopped(fails) for fails in (False, True)]
         found["late"] = {name: await late(name) for name in HANDLERS}
         for title, case in CASES.items():
             found["cases"][title] = {name: await trial(name, case, tls) for name in HANDLERS}

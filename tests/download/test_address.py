@@ -1,17 +1,14 @@
-"""Which addresses are public, and how names are looked up."""
+"""Which addresses are public."""
 
 from __future__ import annotations
 
-import asyncio
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from site_spider.download import names
 from site_spider.download.address import is_address, is_metadata_name, is_public
-from site_spider.download.names import HostNames
 
 # Of the registries, in the order of their lines: what is not globally reachable, or not said to be.
 REFUSED_IPV4 = [
@@ -162,66 +159,3 @@ def test_names_of_metadata_are_known(name: str) -> None:
     """In any spelling that resolvers take."""
     assert is_metadata_name(name)
     assert not is_metadata_name(f"www.{name.lower().rstrip('.')}.example")
-
-
-# --- names are looked up once at a time
-
-
-class Resolver:
-    """Answers when it is let, with the host's name for an address."""
-
-    def __init__(self) -> None:
-        self.asked: list[str] = []
-        self.go = asyncio.Event()
-
-    async def look_up(self, host: str) -> list[str]:
-        self.asked.append(host)
-        await self.go.wait()
-        if host == "bad.test":
-            raise OSError("no descriptor")
-        return [host]
-
-
-@pytest.fixture
-def resolver() -> Resolver:
-    return Resolver()
-
-
-async def test_downloads_of_one_host_share_its_lookup(resolver: Resolver) -> None:
-    """Also its failure; and who gives up takes nothing from the others."""
-    made = HostNames(resolver.look_up)
-    waiting = [asyncio.create_task(made.addresses(host)) for host in ["a.test"] * 3 + ["bad.test"] * 2]
-    await asyncio.sleep(0)
-    waiting[0].cancel()
-    resolver.go.set()
-    found = await asyncio.gather(*waiting, return_exceptions=True)
-    assert isinstance(found[0], asyncio.CancelledError)
-    assert found[1:3] == [["a.test"]] * 2
-    assert [str(each) for each in found[3:]] == ["no descriptor"] * 2
-    assert await made.addresses("a.test") == ["a.test"]  # asked anew: the resolver has the cache
-    assert resolver.asked == ["a.test", "bad.test", "a.test"]
-
-
-async def test_a_lookup_that_never_ends_is_not_waited_for_for_ever(
-    monkeypatch: pytest.MonkeyPatch, resolver: Resolver
-) -> None:
-    """A resolver that gets no thread says nothing; the next download asks anew."""
-    monkeypatch.setattr(names, "_LOOKUP_SECONDS", 0.02)
-    made = HostNames(resolver.look_up)
-    with pytest.raises(TimeoutError):
-        await made.addresses("a.test")
-    resolver.go.set()
-    assert await made.addresses("a.test") == ["a.test"]
-    assert resolver.asked == ["a.test", "a.test"]
-
-
-async def test_an_end_leaves_no_lookup_behind(resolver: Resolver) -> None:
-    made = HostNames(resolver.look_up)
-    waiting = asyncio.create_task(made.addresses("a.test"))
-    while not resolver.asked:
-        await asyncio.sleep(0)
-    made.close()
-    with pytest.raises(asyncio.CancelledError):
-        await waiting
-    assert asyncio.all_tasks() == {asyncio.current_task()}
-    assert resolver.asked == ["a.test"]

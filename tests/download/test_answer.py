@@ -30,16 +30,12 @@ ANSWERS = {
 }
 
 
-def feed(answer: HttpAnswer, *pieces: bytes) -> None:
+def read(*pieces: bytes) -> HttpAnswer:
+    answer = HttpAnswer()
     for piece in pieces:
         rest = piece
         while rest and answer.ending is None:
             rest = rest[answer.feed(rest) :]
-
-
-def read(*pieces: bytes) -> HttpAnswer:
-    answer = HttpAnswer()
-    feed(answer, *pieces)
     return answer
 
 
@@ -69,7 +65,10 @@ def test_whatever_comes_is_an_answer_or_odd_or_none(pieces: list[bytes]) -> None
     """No other error, and nothing is read beyond the length that was said."""
     answer = HttpAnswer()
     with contextlib.suppress(OddAnswer, NoAnswer):
-        feed(answer, *pieces)
+        for piece in pieces:
+            rest = piece
+            while rest and answer.ending is None:
+                rest = rest[answer.feed(rest) :]
         answer.ended()
         assert answer.ending is not None
         assert answer.length is None or len(answer.body) <= answer.length
@@ -79,10 +78,20 @@ def test_whatever_comes_is_an_answer_or_odd_or_none(pieces: list[bytes]) -> None
 @pytest.mark.parametrize(
     "lines",
     [
-        *(b"no colon\r\n", b"A: b\n", b"A: b\r\n c\r\n", b"A : b\r\n", b": b\r\n", b"A: \0\r\n", b"A: b\rc\r\n"),
-        *(b"Content-Length: 1\r\nContent-Length: 1\r\n", b"Content-Length: 1, 1\r\n", b"Content-Length: +1\r\n"),
-        *(b"Content-Length:\r\n", b"Content-Length: 1\r\nTransfer-Encoding: chunked\r\n"),
-        *(b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n", b"Transfer-Encoding: x\r\n"),
+        b"no colon\r\n",
+        b"A: b\n",
+        b"A: b\r\n c\r\n",
+        b"A : b\r\n",
+        b": b\r\n",
+        b"A: \0\r\n",
+        b"A: b\rc\r\n",
+        b"Content-Length: 1\r\nContent-Length: 1\r\n",
+        b"Content-Length: 1, 1\r\n",
+        b"Content-Length: +1\r\n",
+        b"Content-Length:\r\n",
+        b"Content-Length: 1\r\nTransfer-Encoding: chunked\r\n",
+        b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
+        b"Transfer-Encoding: x\r\n",
         b"Transfer-Encoding : chunked\r\n",
     ],
 )
@@ -138,27 +147,32 @@ def test_a_connection_is_used_again_only_when_nothing_speaks_against_it(data: by
 # --- Reading the chunks of a body out of bytes
 
 
-CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
+OK = b"HTTP/1.1 200 OK\r\n"
+CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
 
 
 def outcome(data: bytes, size: int) -> object:
     """What comes of an answer that arrives in pieces of this size."""
+    answer = HttpAnswer()
     try:
-        answer = read(*(data[start : start + size] for start in range(0, len(data), size)))
+        for start in range(0, len(data), size):
+            rest = data[start : start + size]
+            while rest and answer.ending is None:
+                rest = rest[answer.feed(rest) :]
     except (OddAnswer, OversizedAnswer, NoAnswer) as error:
         return type(error)
     return answer.status, answer.body, answer.ending
 
 
 BOUNDS = {
-    "the whole head": HEAD + b"X: " + b"x" * (MAX_HEAD_BYTES - len(HEAD) - 7) + b"\r\n\r\n",
-    "one byte more": HEAD + b"X: " + b"x" * (MAX_HEAD_BYTES - len(HEAD) - 6) + b"\r\n\r\n",
-    "all lines": HEAD + b"X: y\r\n" * (MAX_HEAD_LINES - 2) + b"\r\n",
-    "one line more": HEAD + b"X: y\r\n" * (MAX_HEAD_LINES - 1) + b"\r\n",
-    "interim answers": b"HTTP/1.1 103 E\r\n\r\n" * MAX_INTERIM_ANSWERS + HEAD + b"\r\n",
-    "one interim answer more": b"HTTP/1.1 103 E\r\n\r\n" * (MAX_INTERIM_ANSWERS + 1) + HEAD + b"\r\n",
-    "large interim answers": (b"HTTP/1.1 103 E\r\nX: " + b"x" * 9_000 + b"\r\n\r\n") * 8 + HEAD + b"\r\n",
-    "an end in LF near the bound": HEAD + b"X: " + b"x" * (MAX_HEAD_BYTES - len(HEAD) - 5) + b"\n\n" + b"x" * 99,
+    "the whole head": OK + b"X: " + b"x" * (MAX_HEAD_BYTES - len(OK) - 7) + b"\r\n\r\n",
+    "one byte more": OK + b"X: " + b"x" * (MAX_HEAD_BYTES - len(OK) - 6) + b"\r\n\r\n",
+    "all lines": OK + b"X: y\r\n" * (MAX_HEAD_LINES - 2) + b"\r\n",
+    "one line more": OK + b"X: y\r\n" * (MAX_HEAD_LINES - 1) + b"\r\n",
+    "interim answers": b"HTTP/1.1 103 E\r\n\r\n" * MAX_INTERIM_ANSWERS + OK + b"\r\n",
+    "one interim answer more": b"HTTP/1.1 103 E\r\n\r\n" * (MAX_INTERIM_ANSWERS + 1) + OK + b"\r\n",
+    "large interim answers": (b"HTTP/1.1 103 E\r\nX: " + b"x" * 9_000 + b"\r\n\r\n") * 8 + OK + b"\r\n",
+    "an end in LF near the bound": OK + b"X: " + b"x" * (MAX_HEAD_BYTES - len(OK) - 5) + b"\n\n" + b"x" * 99,
     "no slash in 64 bytes": b"x" * 63 + b"y" + b"/1.1 200 OK\r\n\r\n",
     "a late slash": b"x" * 63 + b"/1.1 200 OK\r\n\r\n",
     "chunks of a byte": CHUNKED + b"1\r\nA\r\n" * 9_000 + b"0\r\n\r\n",
@@ -203,7 +217,7 @@ def test_what_follows_is_never_content_of_this_body() -> None:
     """Not even where a trailer says that the connection goes on."""
     for trailer in (b"", b"Connection: keep-alive\r\n", b"Connection: upgrade\r\nUpgrade: x\r\n"):
         chunks = Chunks()
-        chunks.feed(b"1\r\nA\r\n0\r\n" + trailer + b"\r\n" + HEAD + b"Content-Length: 4\r\n\r\nevil")
+        chunks.feed(b"1\r\nA\r\n0\r\n" + trailer + b"\r\n" + OK + b"Content-Length: 4\r\n\r\nevil")
         assert (bytes(chunks.body), chunks.is_whole, chunks.has_surplus) == (b"A", True, True)
 
 

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import os
 import ssl
-import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from ipaddress import ip_address
 from pathlib import Path
@@ -20,8 +16,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from scrapy import Request
 
 from site_spider.download import names
-from tests.download.handler_trials import download, handler_of, run_with_reactor, said_by
-from tests.download.raw_answers import WHOLE, Case, RawServer, listening
+from tests.download.handler_trials import handler_of
+from tests.download.raw_answers import Case, RawServer
 from tools.site.certificate import Signed, authority, server_context, signed
 
 REFUSED = (
@@ -47,13 +43,24 @@ def resolve(patch: pytest.MonkeyPatch, address: str = "127.0.0.1") -> None:
     patch.setattr(names, "addresses_of", found)
 
 
-async def outcome(tls: ssl.SSLContext, host: str, **settings: Any) -> str:
+def outcome(tls: ssl.SSLContext, host: str, **settings: Any) -> str:
     """The body of the page, or the error as it is stored."""
+    return asyncio.run(_outcome(tls, host, settings))
+
+
+async def _outcome(tls: ssl.SSLContext, host: str, settings: dict[str, Any]) -> str:
+    at = "::1" if host == "[::1]" else "127.0.0.1"
+    listening = await asyncio.start_server(RawServer(Case()).serve, at, 0, ssl=tls)
+    port = listening.sockets[0].getsockname()[1]
     handler = handler_of("plain", {"DOWNLOAD_VERIFY_CERTIFICATES": True} | settings)
-    async with listening(RawServer(Case()).serve, tls, "::1" if host == "[::1]" else "127.0.0.1") as port:
-        found = await download(handler, Request(f"https://{host}:{port}/"))
+    try:
+        response = await handler.download_request(Request(f"https://{host}:{port}/"))
+    except Exception as error:  # noqa: BLE001 - its words are the outcome
+        return f"{type(error).__name__}: {error}"
+    finally:
         await handler.close()
-    return found.get("body") or f"{found['error']}: {found['message']}"
+        listening.close()
+    return str(response.text)
 
 
 @pytest.fixture
@@ -63,7 +70,7 @@ def trusted(trust: Callable[[Signed], None], monkeypatch: pytest.MonkeyPatch) ->
     resolve(monkeypatch)
 
 
-NAMES = {  # the host of the URL, the names of the certificate, whether it is taken, and its common name
+NAMES = {
     "its name": ("h.test", dns("h.test"), True),
     "another name": ("h.test", dns("g.test"), False),
     "a trailing dot in the URL": ("h.test.", dns("h.test"), True),
@@ -77,18 +84,30 @@ NAMES = {  # the host of the URL, the names of the certificate, whether it is ta
     "an address as a name": ("127.0.0.1", dns("127.0.0.1"), False),
     "an address for a name": ("h.test", ip("127.0.0.1"), False),
     "a NUL in a name": ("h.test", dns("h.test\0.evil.test"), False),
-    "a common name and no other": ("h.test", [], True, "h.test"),
-    "a common name beside another name": ("h.test", dns("g.test"), False, "h.test"),
-    "a common name that is an address": ("127.0.0.1", [], False, "127.0.0.1"),
 }
 
 
 @pytest.mark.parametrize("case", NAMES)
-async def test_a_certificate_is_for_the_host_of_the_url(case: str, trusted: None, tmp_path: Path) -> None:
-    host, names, is_good, *common_name = NAMES[case]
-    leaf = signed(ROOT, names=names, common_name=common_name[0] if common_name else "of a test")
-    found = await outcome(server_context(tmp_path, leaf), host)
+def test_a_certificate_is_for_the_host_of_the_url(case: str, trusted: None, tmp_path: Path) -> None:
+    host, names, is_good = NAMES[case]
+    leaf = signed(ROOT, names=names, common_name="of a test")
+    found = outcome(server_context(tmp_path, leaf), host)
     assert found == ("<p>page" if is_good else REFUSED.format(host.strip("[]")))
+
+
+COMMON_NAMES = {
+    "no other name": ("h.test", "h.test", [], True),
+    "beside another name": ("h.test", "h.test", dns("g.test"), False),
+    "an address": ("127.0.0.1", "127.0.0.1", [], False),
+}
+
+
+@pytest.mark.parametrize("case", COMMON_NAMES)
+def test_the_common_name_counts_where_there_is_no_other(case: str, trusted: None, tmp_path: Path) -> None:
+    host, common_name, names, is_good = COMMON_NAMES[case]
+    leaf = signed(ROOT, names=names, common_name=common_name)
+    found = outcome(server_context(tmp_path, leaf), host)
+    assert found == ("<p>page" if is_good else REFUSED.format(host))
 
 
 def _leaf(by: Signed | None = ROOT, **wish: Any) -> Signed:
@@ -121,24 +140,24 @@ CHAINS: dict[str, tuple[Callable[[], Sequence[Signed]], bool]] = {
 
 
 @pytest.mark.parametrize("case", CHAINS)
-async def test_a_chain_leads_to_an_authority(case: str, trusted: None, tmp_path: Path) -> None:
+def test_a_chain_leads_to_an_authority(case: str, trusted: None, tmp_path: Path) -> None:
     make, is_good = CHAINS[case]
-    found = await outcome(server_context(tmp_path, *make()), "h.test")
+    found = outcome(server_context(tmp_path, *make()), "h.test")
     assert found == ("<p>page" if is_good else REFUSED.format("h.test"))
 
 
 @pytest.mark.parametrize(
     "make", [lambda: _leaf(ends=-0.5), lambda: _leaf(OTHER_ROOT), lambda: signed(names=dns("g.test"))]
 )
-async def test_any_certificate_will_do_without_verification(
+def test_any_certificate_will_do_without_verification(
     make: Callable[[], Signed], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     resolve(monkeypatch)
-    found = await outcome(server_context(tmp_path, make()), "h.test", DOWNLOAD_VERIFY_CERTIFICATES=False)
+    found = outcome(server_context(tmp_path, make()), "h.test", DOWNLOAD_VERIFY_CERTIFICATES=False)
     assert found == "<p>page"
 
 
-async def test_authorities_of_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_authorities_of_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """SSL_CERT_DIR, which OpenSSL looks into by hashes of names."""
     resolve(monkeypatch)
     folder = tmp_path / "roots"
@@ -146,117 +165,9 @@ async def test_authorities_of_a_directory(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "none"))
     monkeypatch.setenv("SSL_CERT_DIR", str(folder))
     context = server_context(tmp_path, _leaf())
-    assert await outcome(context, "h.test") == REFUSED.format("h.test")
+    assert outcome(context, "h.test") == REFUSED.format("h.test")
     from OpenSSL import crypto
 
     number = crypto.X509.from_cryptography(ROOT.certificate).subject_name_hash()
     (folder / f"{number:08x}.0").write_bytes(ROOT.pem)
-    assert await outcome(context, "h.test") == "<p>page"
-
-
-# --- Sites behind a proxy: certificates count as they do without one, and sessions stay apart
-
-
-HERE = dns("localhost")
-
-
-def chains() -> dict[str, list[Signed]]:
-    """Of the site, by case."""
-    return {
-        "good": [signed(ROOT, names=HERE)],
-        "with a middle": [signed(MIDDLE, names=HERE), MIDDLE],
-        "expired": [signed(ROOT, names=HERE, ends=-0.5)],
-        "another name": [signed(ROOT, names=dns("g.test"))],
-        "an unknown authority": [signed(OTHER_ROOT, names=HERE)],
-    }
-
-
-class Site:
-    """Answers over TLS, and notes whether a session was taken up."""
-
-    def __init__(self) -> None:
-        self.resumed: list[bool] = []
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.resumed.append(writer.get_extra_info("ssl_object").session_reused)
-        try:
-            await reader.readuntil(b"\r\n\r\n")
-            writer.write(WHOLE)
-        except (OSError, asyncio.IncompleteReadError):
-            pass
-        finally:
-            writer.close()
-
-
-async def tunnel(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """To whichever port of loopback is asked for."""
-    line = await reader.readuntil(b"\r\n\r\n")
-    port = int(line.split(b" ")[1].rpartition(b":")[2])
-    site_reader, site_writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
-    await asyncio.gather(pipe(reader, site_writer), pipe(site_reader, writer))
-
-
-async def pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    try:
-        while data := await reader.read(65_536):
-            writer.write(data)
-    except OSError:
-        pass
-    finally:
-        writer.close()
-
-
-async def trial(folder: Path, chain: list[Signed], proxy: str, settings: dict[str, Any]) -> dict[str, Any]:
-    site = Site()
-    context = server_context(folder, *chain)
-    context.maximum_version = ssl.TLSVersion.TLSv1_2
-    handler, outcomes = handler_of("plain", settings), []
-    async with listening(site.serve, context) as port:
-        for meta in ({}, {}, {"proxy": proxy}, {}):
-            outcome = await download(handler, Request(f"https://localhost:{port}/", meta=meta))
-            outcomes.append(outcome.get("body") or f"{outcome['error']}: {outcome['message']}")
-        await handler.close()
-    await asyncio.sleep(0.05)
-    return {"outcomes": outcomes, "resumed": site.resumed}
-
-
-async def main() -> None:
-    """In a process of its own, because a reactor cannot be started twice."""
-    proxy = await asyncio.start_server(tunnel, "127.0.0.1", 0)
-    address = f"http://127.0.0.1:{proxy.sockets[0].getsockname()[1]}"
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        (folder / "trusted.pem").write_bytes(ROOT.pem)
-        os.environ["SSL_CERT_FILE"], os.environ["SSL_CERT_DIR"] = str(folder / "trusted.pem"), str(folder)
-        verified: dict[str, Any] = {"DOWNLOAD_VERIFY_CERTIFICATES": True}
-        found = {case: await trial(folder, chain, address, verified) for case, chain in chains().items()}
-        unverified = {"DOWNLOAD_VERIFY_CERTIFICATES": False}
-        found["expired, unverified"] = await trial(folder, chains()["expired"], address, unverified)
-    proxy.close()
-    json.dump(found, sys.stdout)
-
-
-GOOD = ("good", "with a middle", "expired, unverified")
-BAD = ("expired", "another name", "an unknown authority")
-
-
-@pytest.fixture(scope="module")
-def found() -> dict[str, Any]:
-    return dict(said_by("test_certificates")[0])
-
-
-@pytest.mark.parametrize("case", GOOD)
-def test_a_good_certificate_is_taken_and_sessions_stay_apart(case: str, found: dict[str, Any]) -> None:
-    """Directly, directly, through the proxy, directly: each way takes up its own."""
-    assert found[case]["outcomes"] == ["<p>page"] * 4
-    assert found[case]["resumed"] == [False, True, False, True]
-
-
-@pytest.mark.parametrize("case", BAD)
-def test_a_bad_certificate_is_refused_with_and_without_a_proxy(case: str, found: dict[str, Any]) -> None:
-    assert found[case]["outcomes"] == [REFUSED.format("localhost")] * 4
-
-
-if __name__ == "__main__":
-    run_with_reactor(lambda _: main())
+    assert outcome(context, "h.test") == "<p>page"

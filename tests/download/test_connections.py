@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import json
 import logging
 import os
 import resource
@@ -20,26 +19,17 @@ from scrapy import Request, Spider
 from scrapy.exceptions import CannotResolveHostError, DownloadFailedError
 from scrapy.settings import Settings
 from scrapy.utils.test import get_crawler
-from twisted.internet.error import ConnectBindError
 
 from site_spider.download import bodies, connections, names
 from site_spider.download.bodies import Bodies
 from site_spider.download.connections import Places, Server, Wires
 from site_spider.download.handler import PlainDownloadHandler
-from site_spider.download.names import (
-    HostNames,
-    PrivateHostError,
-    PublicHostResolver,
-    addresses_of,
-    check_limit,
-    is_shortage,
-    raise_limit,
-)
+from site_spider.download.names import HostNames, PrivateHostError, addresses_of, check_limit, is_shortage, raise_limit
 from site_spider.download.tls import TlsClient, tls_context
 from site_spider.download.wire import Wire
 from site_spider.errors import ConfigError
-from tests.download.handler_trials import certificate, handler_of, run_with_reactor, said_by
-from tests.download.raw_answers import Case, RawServer, listening
+from tests.download.handler_trials import certificate, said_by
+from tests.download.raw_answers import Case, RawServer
 
 
 async def wire_to(made: Wires, server: Server) -> Wire:
@@ -58,14 +48,15 @@ async def wires(
     at: str = "0.0.0.0", look_up: Any = addresses_of, *, allow_private: bool = True
 ) -> AsyncIterator[tuple[Wires, int]]:
     """Beside a server that keeps its connections open; its port."""
+    listener = await asyncio.start_server(_until_the_end, at, 0)
     tls = TlsClient(tls_context(Settings()), 1)
     made = Wires(tls, HostNames(look_up), allow_private=allow_private, most_idle_of_server=1)
-    async with listening(_until_the_end, at=at) as port:
-        try:
-            yield made, port
-        finally:
-            made.close()
-    await asyncio.sleep(0.05)
+    try:
+        yield made, listener.sockets[0].getsockname()[1]
+    finally:
+        made.close()
+        listener.close()
+        await asyncio.sleep(0.05)
 
 
 async def opened(host: str, *addresses: str, allow_private: bool = True) -> str:
@@ -199,34 +190,14 @@ async def test_a_turn_that_is_not_taken_goes_on() -> None:
 
 
 async def test_a_shortage_closes_what_is_kept_and_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
-    """The download is made again until it succeeds."""
     with caplog.at_level(logging.WARNING):
         kept = Kept(50)
         await kept.keep(40)
-        outcomes = [EMFILE, ConnectBindError(errno.EMFILE, "no more"), None]
-
-        async def download() -> str:
-            outcome = outcomes.pop(0)
-            if outcome is not None:
-                raise outcome
-            return "done"
-
-        assert await kept.places.lend(download) == "done"
+        kept.places.ran_out()
+        kept.places.ran_out()
         assert kept.count == 0
-        assert outcomes == []
     assert len(caplog.records) == 1
     assert "ulimit -n" in caplog.text
-
-
-async def test_another_failure_gives_the_place_back() -> None:
-    places = Places(lambda: 4, lambda: False)
-
-    async def download() -> None:
-        raise DownloadFailedError("Too many open files")
-
-    for _ in range(6):
-        with pytest.raises(DownloadFailedError):
-            await places.lend(download)
 
 
 @pytest.mark.parametrize(
@@ -234,11 +205,10 @@ async def test_another_failure_gives_the_place_back() -> None:
     [
         (EMFILE, True),
         (OSError(errno.ENFILE, "in the system"), True),
-        (ConnectBindError(errno.EMFILE, "no more"), True),
         (OSError(f"Multiple exceptions: {EMFILE}, [Errno 111] refused"), True),
         (ConnectionRefusedError(errno.ECONNREFUSED, "Too many open files"), False),
         (DownloadFailedError("HTTP/1.1 500 Too many open files"), False),  # a server's own words
-        (ConnectBindError(errno.EADDRINUSE, "in use"), False),
+        (OSError(errno.EADDRINUSE, "in use"), False),
         (None, False),
     ],
 )
@@ -275,110 +245,34 @@ def test_the_soft_limit_is_raised_towards_the_hard_one(monkeypatch: pytest.Monke
     assert asked == [(4096, 4096), (65_536, 10**9), (65_536, resource.RLIM_INFINITY)]
 
 
-# --- A process of its own keeps many connections, downloads without a descriptor left, and prints what came of it
-
-
-SHORTAGE_SECONDS = 1.5
-TIMEOUT_SECONDS = 1.0  # of a download: the wait for a descriptor does not count
-_OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
-
-
-async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    while await reader.read(10_000):
-        writer.write(_OK)
-    writer.close()
-
-
-def take_all() -> list[int]:
-    taken = []
-    try:
-        while True:
-            taken.append(os.open("/dev/null", os.O_RDONLY))
-    except OSError:
-        return taken
-
-
-async def fetch(handler: Any, url: str, method: str) -> str:
-    meta = {"download_timeout": TIMEOUT_SECONDS}
-    try:
-        async with asyncio.timeout(300):
-            response = await handler.download_request(Request(url, method=method, meta=meta))
-    except Exception as error:  # noqa: BLE001 - its kind is the outcome
-        return f"{type(error).__name__}: {error}"
-    return str(response.status)
-
-
-async def pooled() -> dict[str, Any]:
-    """How many servers and connections the pool of Scrapy's handler has after each download."""
-    handler, kept = handler_of("stock", {}), []
-    handler._pool.most_kept = 5
-    async with listening(serve, at="0.0.0.0") as port:
-        for number in range(1, 31):
-            await handler.download_request(Request(f"http://127.0.0.{number}:{port}/"))
-            await asyncio.sleep(0)
-            kept.append([len(handler._pool._timeouts), len(handler._pool._connections)])
-        peers = sorted(key[1].decode() for key, one in handler._pool._connections.items() if one)
-        await handler.close()
-    return {"kept": kept, "last": peers}
-
-
-async def main(reactor: Any) -> None:
-    pool = await pooled()
-    PublicHostResolver(reactor, allow_private=True).install_on_reactor()
-    listener = await asyncio.start_server(serve, "127.0.0.1", 0)
-    port = listener.sockets[0].getsockname()[1]
-    handler = handler_of("plain", {})
-    urls = {"address": f"http://127.0.0.1:{port}/", "name": f"http://localhost:{port}/"}
-    for method in ("GET", "POST"):  # what is imported at the first time is imported now
-        await asyncio.gather(*(fetch(handler, url, method) for url in urls.values()))
-    while handler._wires._close_longest_idle():
-        pass
-    resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
-    await asyncio.sleep(0.1)
-    taken = take_all()
-    asyncio.get_running_loop().call_later(SHORTAGE_SECONDS, lambda: [os.close(one) for one in taken])
-    reactor.nameResolver._known.clear()
-    found = await asyncio.gather(*(fetch(handler, url, method) for method in ("GET", "POST") for url in urls.values()))
-    json.dump({"pool": pool, "short": found}, sys.stdout)
-    await handler.close()
-    listener.close()
-
-
-@pytest.fixture(scope="module")
-def trials() -> tuple[Any, str]:
-    return said_by("test_connections")
-
-
-def test_downloads_wait_while_no_descriptor_is_left(trials: tuple[Any, str]) -> None:
-    """By both handlers, to an address and to a name, and the wait is no part of DOWNLOAD_TIMEOUT."""
-    found, stderr = trials
-    assert found["short"] == ["200"] * 4
+def test_downloads_wait_while_no_descriptor_is_left() -> None:
+    """To an address and to a name, and the wait is no part of DOWNLOAD_TIMEOUT."""
+    found, stderr = said_by("shortage_trials")
+    assert found == ["200"] * 4
     assert stderr.count("No file descriptor is left") == 1
-
-
-def test_scrapys_handler_keeps_few_connections_of_all_servers(trials: tuple[Any, str]) -> None:
-    """The last ones used; and it remembers no server that has none."""
-    pool = trials[0]["pool"]
-    assert max(connections for connections, _ in pool["kept"]) == 5
-    assert max(servers for _, servers in pool["kept"]) <= 11
-    assert pool["last"] == [f"127.0.0.{number}" for number in range(26, 31)]
 
 
 async def test_http_and_https_share_the_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Scrapy asks for a handler for each scheme; connections that are kept count for both."""
     monkeypatch.setattr(connections, "for_connections", lambda: 6)
+
     crawler = get_crawler(Spider, {"SITE_ALLOW_PRIVATE_HOSTS": True, "DOWNLOAD_VERIFY_CERTIFICATES": False})
     handlers = {scheme: PlainDownloadHandler.from_crawler(crawler) for scheme in ("http", "https")}
     server = RawServer(Case(closes=False))
-    tls = certificate(tmp_path)
-    async with listening(server.serve, at="0.0.0.0") as http, listening(server.serve, tls, "0.0.0.0") as https:
-        for number in range(1, 7):
-            for scheme, port in (("http", http), ("https", https)):
-                await handlers[scheme].download_request(Request(f"{scheme}://127.0.0.{number}:{port}/"))
-        assert server.connections == 12
-        assert sum(len(made) for made in {id(one): one._wires._open for one in handlers.values()}.values()) == 6
-        for handler in handlers.values():
-            await handler.close()
+    sites = {
+        scheme: await asyncio.start_server(server.serve, "0.0.0.0", 0, ssl=tls)
+        for scheme, tls in (("http", None), ("https", certificate(tmp_path)))
+    }
+    for number in range(1, 7):
+        for scheme, site in sites.items():
+            port = site.sockets[0].getsockname()[1]
+            await handlers[scheme].download_request(Request(f"{scheme}://127.0.0.{number}:{port}/"))
+    assert server.connections == 12
+    assert sum(len(made) for made in {id(one): one._wires._open for one in handlers.values()}.values()) == 6
+    for handler in handlers.values():
+        await handler.close()
+    for site in sites.values():
+        site.close()
     await asyncio.sleep(0.01)
 
 
@@ -425,7 +319,3 @@ def test_many_large_bodies_have_memory_given_back_sooner(monkeypatch: pytest.Mon
         large.weigh(Request(f"http://h.test/{number}"), 1_000_000)
         assert len(told) == count
     assert told == [True]
-
-
-if __name__ == "__main__":
-    run_with_reactor(main, logging.WARNING)

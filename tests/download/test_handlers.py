@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
+from pathlib import Path
 from typing import Any
 
 import pytest
 from scrapy import Request
 
 from site_spider.download.handler import plan_of
-from tests.download.handler_trials import said_by
-from tests.download.raw_answers import CASES, ODD, OTHER_WAYS, OVERSIZED, PLAIN
+from tests.download.handler_trials import certificate, download, handler_of, said_by
+from tests.download.raw_answers import CASES, OVERSIZED, WHOLE, Case, RawServer
 
-# Where ours does better: nothing is taken back that Scrapy's handler does.
-BETTER = {"HEAD without a length": "Scrapy's handler makes up a Content-Length of 0", "HEAD of chunks": "likewise"}
+# Scrapy's handler makes up a Content-Length of 0.
+HEADS = {"HEAD without a length", "HEAD of chunks"}
+NOT_VOUCHED_FOR = "TLS whose certificate nobody vouches for"  # a CertificateError, which is not retried
 
-# Answers without a body, behind which a connection rests, and requests that Scrapy's handler sends for ours.
-ONE_EACH = {"204", "304", "HEAD", "PUT"}
+# Answers without a body, behind which a connection rests; odd ones; requests that cannot be repeated.
+ONE_EACH = {"204", "304", "HEAD", "PUT", "204 with a coding"}
 # Answers behind which more comes: the host gets no kept connections any more, and is told so.
-SURPLUS = {"304 with a body", "HEAD with a body", "more than its length"}
+SURPLUS = {"304 with a body", "HEAD with a body", "more than its length", "204 with a length and a body"}
 
 
 @pytest.fixture(scope="module")
@@ -29,10 +33,9 @@ def found() -> dict[str, Any]:
     return dict(found)
 
 
-@pytest.mark.parametrize("handler", ["plain", "stock"])
-def test_what_came_late_is_no_answer_to_the_next_request(handler: str, found: dict[str, Any]) -> None:
+def test_what_came_late_is_no_answer_to_the_next_request(found: dict[str, Any]) -> None:
     """A server sends an answer more, late, on a connection that is kept."""
-    assert found["late"][handler] == {"bodies": ["first", "second"], "connections": 2}
+    assert found["late"]["plain"] == {"bodies": ["first", "second"], "connections": 2}
 
 
 def test_a_connection_that_is_reset_ends_its_request(found: dict[str, Any]) -> None:
@@ -40,37 +43,39 @@ def test_a_connection_that_is_reset_ends_its_request(found: dict[str, Any]) -> N
     assert found["resets"]["left"] <= 1
 
 
-@pytest.mark.parametrize("title", CASES)
+@pytest.mark.parametrize("title", [title for title in CASES if title not in {*OVERSIZED, NOT_VOUCHED_FOR}])
 def test_the_outcome_is_that_of_the_other_handler(title: str, found: dict[str, Any]) -> None:
     """Status, headers, body, flags, or the kind of error that RETRY_EXCEPTIONS goes by."""
     stock, plain = (
         [{k: v for k, v in outcome.items() if k != "message"} for outcome in found["cases"][title][name]["outcomes"]]
         for name in ("stock", "plain")
     )
-    if title in BETTER:
+    if title in HEADS:
         for outcome in stock:
             outcome["headers"] = [line for line in outcome["headers"] if "Content-Length" not in line[0]]
     assert plain == stock
 
 
 @pytest.mark.parametrize("title", OVERSIZED)
-def test_what_no_reader_should_take_is_refused_by_both(title: str, found: dict[str, Any]) -> None:
-    """And by each in the same words."""
-    (stock,), (plain,) = (found["cases"][title][name]["outcomes"] for name in ("stock", "plain"))
-    assert plain["error"] == "DownloadCancelledError"
-    if "chunk" not in title:
-        assert plain["message"] == stock["message"]
+def test_what_no_reader_should_take_is_refused(title: str, found: dict[str, Any]) -> None:
+    (outcome,) = found["cases"][title]["plain"]["outcomes"]
+    assert outcome["error"] == "DownloadCancelledError"
+    assert "more than" in outcome["message"] or "longer than" in outcome["message"]
+
+
+def test_a_certificate_that_nobody_vouches_for_is_refused(found: dict[str, Any]) -> None:
+    assert found["cases"][NOT_VOUCHED_FOR]["plain"]["outcomes"][0]["error"] == "CertificateError"
 
 
 @pytest.mark.parametrize("title", CASES)
 def test_the_same_is_sent(title: str, found: dict[str, Any]) -> None:
-    """But the secret of a proxy, which Scrapy's handler sends to the site when there is no proxy."""
+    """But the secret of a proxy, which Scrapy's handler sends to the site when there is no proxy, and lengths."""
     stock, plain = ([lines_of(m) for m in found["cases"][title][name]["sent"]] for name in ("stock", "plain"))
     if title == "a Proxy-Authorization header":
         assert "secret" not in str(plain)
         stock = [[line for line in lines if "secret" not in line] for lines in stock]
-    if title in ODD:
-        stock.append(stock[0])  # once through each handler, and only once
+    if title == "a length of the request's own":
+        stock = [[line for line in lines if "Content-Length" not in line] for lines in stock]
     if title == "a kept connection that is closed at the next request":
         assert len(plain) <= len(stock)
         stock = stock[: len(plain)]
@@ -84,11 +89,11 @@ def lines_of(message: str) -> list[str]:
     return [first, *sorted(lines)]
 
 
-@pytest.mark.parametrize("title", [*PLAIN, *OTHER_WAYS])
+@pytest.mark.parametrize("title", CASES)
 def test_connections_are_kept_as_long(title: str, found: dict[str, Any]) -> None:
     """Where one can carry several requests, it does, unless what comes next may be surplus."""
     stock, plain = (found["cases"][title][name] for name in ("stock", "plain"))
-    kept = CASES[title].times if title in ONE_EACH else stock["connections"]
+    kept = CASES[title].times if title in ONE_EACH | SURPLUS else stock["connections"]
     assert plain["connections"] == kept
     assert plain["peers"] == stock["peers"]
 
@@ -97,10 +102,12 @@ def test_a_server_that_refuses_is_told(found: dict[str, Any]) -> None:
     assert {outcome["error"] for outcome in found["refused"].values()} == {"DownloadConnectionRefusedError"}
 
 
-def test_listeners_may_stop_a_download(found: dict[str, Any]) -> None:
-    """Whoever listens gets Scrapy's handler."""
-    assert found["stopped"]["plain"] == found["stopped"]["stock"]
-    assert found["stopped"]["plain"]["flags"] == ["download_stopped"]
+@pytest.mark.parametrize("fails", [False, True])
+def test_listeners_may_stop_a_download(fails: bool, found: dict[str, Any]) -> None:
+    """When the head is there, or a piece of the body."""
+    assert found["stopped"][fails]["plain"] == found["stopped"][fails]["stock"]
+    assert [heard[1:] == ["raised"] for heard, *_ in found["stopped"][fails]["plain"]] == [fails] * 2
+    assert [body for *_, body in found["stopped"][fails]["plain"]] == ["", "<p>page"]
 
 
 @pytest.mark.parametrize("where", ["private by address", "private by name"])
@@ -115,13 +122,6 @@ def test_no_spelling_of_a_private_address_is_reached(where: str, found: dict[str
     assert all("SITE_ALLOW_PRIVATE_HOSTS" in results["outcomes"][host]["message"] for host in errors)
 
 
-def test_what_is_plain_does_not_take_the_long_way(found: dict[str, Any]) -> None:
-    """The connection is of our own: Scrapy's handler says it in Twisted's words."""
-    said = {name: found["cases"]["nothing"][name]["outcomes"][0]["message"] for name in ("stock", "plain")}
-    assert said["plain"].startswith("no answer: ")
-    assert "twisted" in said["stock"]
-
-
 @pytest.mark.parametrize(
     ("url", "place", "first_line"),
     [
@@ -133,31 +133,82 @@ def test_what_is_plain_does_not_take_the_long_way(found: dict[str, Any]) -> None
 def test_what_is_sent_follows_from_the_url(url: str, place: tuple[str, str, int], first_line: bytes) -> None:
     """No fragment, and a path in any case."""
     plan = plan_of(Request(url))
-    assert plan is not None
-    assert plan.server == place
-    assert plan.message.split(b"\r\n")[0] == first_line
+    assert plan.server[:3] == place
+    assert plan.head.split(b"\r\n")[0] == first_line
 
 
 @pytest.mark.parametrize(
     "request_",
     [
-        Request("http://a/", method="POST"),
         Request("http://a/", method="GET\r\nX: y"),
-        Request("http://a/", body=b"x"),
-        Request("http://a/", headers={"X": "a\r\nY: b"}),
+        Request("http://a/", method="GÉT"),
         Request("http://a/", headers={"X Y": "a"}),
         Request("http://a/", headers={"X\r\nY": "a"}),
-        Request("http://a/", headers={"Transfer-Encoding": "chunked"}),
         Request("http://a:99999/", meta={"verbatim_url": True}),
         Request("http://u:p@a/"),
-        Request("http://a/", meta={"proxy": "http://b"}),
-        Request("http://a/", meta={"bindaddress": "127.0.0.1"}),
+        Request("http://a@b/"),
         Request("http://a/x y", meta={"verbatim_url": True}),
         Request("http://a/x\r\ny", meta={"verbatim_url": True}),
         Request("http://a/é", meta={"verbatim_url": True}),
         Request("http://a\r\n/", meta={"verbatim_url": True}),
     ],
 )
-def test_what_is_not_plain_is_left_to_scrapys_handler(request_: Request) -> None:
-    """Above all what could pass for more than one request."""
-    assert plan_of(request_) is None
+def test_what_could_pass_for_another_request_is_not_sent(request_: Request) -> None:
+    with pytest.raises(ValueError, match=r"cannot be asked for|is no "):
+        plan_of(request_)
+
+
+def test_no_header_of_a_request_says_where_it_ends() -> None:
+    headers = {"X": "a\r\nY: b\0", "Content-Length": "9", "Transfer-Encoding": "chunked"}
+    plan = plan_of(Request("http://a/", method="PATCH", headers=headers, body=b"ab"))
+    assert plan.head == b"PATCH / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\nX: a Y: b \r\n\r\n"
+    assert (plan.body, plan.may_repeat) == (b"ab", False)
+
+
+async def outcomes_of(server: RawServer, *requests: Request) -> list[Any]:
+    """One after the other, by one handler."""
+    listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
+    port = listening.sockets[0].getsockname()[1]
+    handler = handler_of("plain", {})
+    outcomes = [
+        await download(handler, one.replace(url=one.url.replace("http://a/", f"http://127.0.0.1:{port}/")))
+        for one in requests
+    ]
+    await handler.close()
+    listening.close()
+    return outcomes
+
+
+async def test_what_cannot_be_repeated_is_sent_once_and_on_a_new_connection() -> None:
+    """Though the server closes it without an answer; the others are sent again."""
+    get, post = Request("http://a/"), Request("http://a/", method="POST")
+    server = RawServer(Case(closes=False, answers=1))
+    outcomes = await outcomes_of(server, get, get, post)
+    assert [outcome.get("status") for outcome in outcomes] == [200, 200, 200]
+    assert server.connections == 3
+    server = RawServer(Case(b"", answers=0))
+    assert [outcome["error"] for outcome in await outcomes_of(server, post)] == ["DownloadFailedError"]
+    assert len(server.received) == 1
+
+
+async def test_an_odd_answer_on_a_kept_connection_is_asked_for_again() -> None:
+    """It might be surplus of the one before; and the host gets a connection for each request from then on."""
+    server = RawServer(Case(closes=False))
+    server.says = iter([WHOLE, *[WHOLE.replace(b"\r\n\r\n", b"\r\nno colon\r\n\r\n")] * 2, WHOLE])
+    outcomes = await outcomes_of(server, *[Request("http://a/")] * 3)
+    assert [outcome["body"] for outcome in outcomes] == ["<p>page"] * 3
+    assert server.connections == 3
+    assert [b"Connection: close" in sent for sent in server.received] == [False, False, True, True]
+
+
+async def test_what_tls_agreed_on_is_logged_where_it_is_wanted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    listening = await asyncio.start_server(RawServer(Case()).serve, "127.0.0.1", 0, ssl=certificate(tmp_path))
+    settings = {"DOWNLOADER_CLIENT_TLS_VERBOSE_LOGGING": True, "DOWNLOAD_VERIFY_CERTIFICATES": False}
+    handler = handler_of("plain", settings)
+    with caplog.at_level(logging.DEBUG, "scrapy.utils.ssl"):
+        await handler.download_request(Request(f"https://127.0.0.1:{listening.sockets[0].getsockname()[1]}/"))
+    assert "SSL connection to 127.0.0.1 using protocol TLSv1.2" in caplog.text
+    await handler.close()
+    listening.close()

@@ -16,7 +16,6 @@ from cryptography import x509
 from scrapy import Request
 
 from tests.download.handler_trials import handler_of
-from tests.download.raw_answers import listening
 from tests.download.test_certificates import resolve
 from tools.site.certificate import Signed, authority, server_context, signed
 
@@ -133,13 +132,16 @@ async def _outcomes(serve: Serve, times: int, seconds: float, settings: dict[str
 
     errors: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
-    handler, found = handler_of("plain", {"DOWNLOAD_VERIFY_CERTIFICATES": True} | settings), []
-    async with listening(closing) as port:
-        request = Request(f"https://h.test:{port}/", meta={"download_timeout": seconds})
-        for _ in range(times):
-            found.append(await _outcome(handler, request))
-            await asyncio.sleep(0.02)  # what the server sends behind it has come
-        await handler.close()
+    listening = await asyncio.start_server(closing, "127.0.0.1", 0)
+    port = listening.sockets[0].getsockname()[1]
+    handler = handler_of("plain", {"DOWNLOAD_VERIFY_CERTIFICATES": True} | settings)
+    request = Request(f"https://h.test:{port}/", meta={"download_timeout": seconds})
+    found = []
+    for _ in range(times):
+        found.append(await _outcome(handler, request))
+        await asyncio.sleep(0.02)  # what the server sends behind it has come
+    await handler.close()
+    listening.close()
     await asyncio.sleep(0.01)
     assert not errors
     return found
@@ -155,27 +157,49 @@ async def _outcome(handler: Any, request: Request) -> str:
 
 FAILED = "DownloadFailedError: "
 LATE = "DownloadTimeoutError: Getting URL took longer than 0.3 seconds."
-SSL = FAILED + "SSLError: [SSL: "
-HELLO = bytes.fromhex("160303007a020000760303")
 HANDSHAKES = {
     "it closes": (b"", "closes", FAILED + "ConnectionResetError: "),
     "it resets": (b"", "reset", FAILED + "ConnectionResetError: [Errno 104] Connection reset by peer"),
     "it is silent": (b"", "stays", LATE),
-    "half a hello": (HELLO + b"x" * 40, "stays", LATE),
-    "half a hello and the end": (HELLO, "closes", FAILED + "ConnectionResetError: "),
-    "HTTP": (b"HTTP/1.1 400 Bad Request\r\n\r\n", "stays", SSL + "WRONG_VERSION_NUMBER] wrong version number"),
-    "SSH": (b"SSH-2.0-x\r\n", "stays", SSL + "WRONG_VERSION_NUMBER] wrong version number"),
-    "it refuses": (ALERT + b"\x28", "stays", SSL + "SSLV3_ALERT_HANDSHAKE_FAILURE] sslv3 alert handshake failure"),
-    "it does not know the name": (ALERT + b"\x70", "stays", SSL + "TLSV1_UNRECOGNIZED_NAME] tlsv1 unrecognized name"),
+    "half a hello": (bytes.fromhex("160303007a020000760303") + b"x" * 40, "stays", LATE),
+    "half a hello and the end": (
+        bytes.fromhex("160303007a020000760303"), "closes", FAILED + "ConnectionResetError: ",
+    ),
+    "HTTP": (
+        b"HTTP/1.1 400 Bad Request\r\n\r\n",
+        "stays",
+        FAILED + "SSLError: [SSL: WRONG_VERSION_NUMBER] wrong version number",
+    ),
+    "SSH": (b"SSH-2.0-x\r\n", "stays", FAILED + "SSLError: [SSL: WRONG_VERSION_NUMBER] wrong version number"),
+    "it refuses": (
+        ALERT + b"\x28",
+        "stays",
+        FAILED + "SSLError: [SSL: SSLV3_ALERT_HANDSHAKE_FAILURE] sslv3 alert handshake failure",
+    ),
+    "it does not know the name": (
+        ALERT + b"\x70",
+        "stays",
+        FAILED + "SSLError: [SSL: TLSV1_UNRECOGNIZED_NAME] tlsv1 unrecognized name",
+    ),
     "it wants another version": (
-        ALERT + b"\x46", "stays", SSL + "TLSV1_ALERT_PROTOCOL_VERSION] tlsv1 alert protocol version",
+        ALERT + b"\x46",
+        "stays",
+        FAILED + "SSLError: [SSL: TLSV1_ALERT_PROTOCOL_VERSION] tlsv1 alert protocol version",
     ),
     "it ends TLS": (
-        ALERT[:-1] + b"\x01\x00", "stays", FAILED + "SSLZeroReturnError: TLS/SSL connection has been closed (EOF)",
+        b"\x15\x03\x03\x00\x02\x01\x00",
+        "stays",
+        FAILED + "SSLZeroReturnError: TLS/SSL connection has been closed (EOF)",
     ),
-    "a page first": (b"\x17\x03\x03\x00\x04page", "stays", SSL + "UNEXPECTED_MESSAGE] unexpected message"),
+    "a page first": (
+        b"\x17\x03\x03\x00\x04page",
+        "stays",
+        FAILED + "SSLError: [SSL: UNEXPECTED_MESSAGE] unexpected message",
+    ),
     "a record that is too long": (
-        b"\x16\x03\x03\xff\xff" + b"x" * 70_000, "stays", SSL + "DATA_LENGTH_TOO_LONG] data length too long",
+        b"\x16\x03\x03\xff\xff" + b"x" * 70_000,
+        "stays",
+        FAILED + "SSLError: [SSL: DATA_LENGTH_TOO_LONG] data length too long",
     ),
 }  # fmt: skip
 
@@ -222,7 +246,9 @@ ENDS = {
     "less than its length, announced": (LONG, "announced", LOST),
     "less than its length, reset": (LONG, "reset", LOST),
     "nothing": (b"", "closes", FAILED + "no answer: the connection was closed without an answer"),
-    "nothing, announced": (b"", "announced", FAILED + "no answer: the connection was closed without an answer"),
+    "nothing, announced": (
+        b"", "announced", FAILED + "no answer: the connection was closed without an answer",
+    ),
     "nothing, reset": (b"", "reset", FAILED + "no answer: [Errno 104] Connection reset by peer"),
 }  # fmt: skip
 

@@ -22,14 +22,13 @@ from site_spider.download.tls import TlsClient, tls_context
 from site_spider.download.wire import AnswerDoubt, NothingCame, Wire
 from site_spider.ledger import completion
 from tests.download.handler_trials import certificate, handler_of
-from tests.download.raw_answers import Case, RawServer, listening
+from tests.download.raw_answers import Case, RawServer
 
 OK = b"HTTP/1.1 200 OK\r\n"
 CHUNKS = OK + b"Transfer-Encoding: chunked\r\n\r\n" + b"1\r\nA\r\n" * 10_000
 WHOLE = OK + b"Content-Length: 4\r\n\r\npage"
 REQUEST = b"GET / HTTP/1.1\r\n\r\n"
 Peer = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-Tls = ssl.SSLContext | None
 
 
 class NeverTime:
@@ -46,29 +45,25 @@ class NeverTime:
         await asyncio.sleep(0)
 
 
-@pytest.fixture(params=[False, True], ids=["plain", "TLS"])
-def tls(request: pytest.FixtureRequest, tmp_path: Path) -> Tls:
-    return certificate(tmp_path) if request.param else None
-
-
 def insecure() -> TlsClient:
     return TlsClient(tls_context(Settings({"DOWNLOAD_VERIFY_CERTIFICATES": False})), 1)
 
 
 @asynccontextmanager
-async def connected(tls: Tls = None) -> AsyncIterator[tuple[Wire, Peer]]:
+async def connected(tls: ssl.SSLContext | None = None) -> AsyncIterator[tuple[Wire, Peer]]:
     peers: asyncio.Queue[Peer] = asyncio.Queue()
+    listener = await asyncio.start_server(lambda r, w: peers.put_nowait((r, w)), "127.0.0.1", 0, ssl=tls)
     wire = Wire(lambda _: None, insecure().stream("x", 443) if tls else None)
-    async with listening(lambda r, w: peers.put_nowait((r, w)), tls) as port:
-        await asyncio.get_running_loop().create_connection(lambda: wire, "127.0.0.1", port)
-        await wire.ready()
-        peer = await peers.get()
-        try:
-            yield wire, peer
-        finally:
-            wire.abort()
-            peer[1].transport.abort()
-    await asyncio.sleep(0.01)
+    await asyncio.get_running_loop().create_connection(lambda: wire, *listener.sockets[0].getsockname())
+    await wire.ready()
+    peer = await peers.get()
+    try:
+        yield wire, peer
+    finally:
+        wire.abort()
+        peer[1].transport.abort()
+        listener.close()
+        await asyncio.sleep(0.01)
 
 
 def _end_at_once(writer: asyncio.StreamWriter) -> None:
@@ -92,8 +87,9 @@ def ask(wire: Wire, *, waits: bool = True) -> tuple[HttpAnswer, asyncio.Future[N
     return answer, wire.ask(REQUEST, answer, lambda _: None, lambda _: None), turns
 
 
-async def test_reading_goes_on_in_later_turns(tls: Tls) -> None:
-    async with connected(tls) as (wire, (_, writer)):
+@pytest.mark.parametrize("is_tls", [False, True])
+async def test_reading_goes_on_in_later_turns(is_tls: bool, tmp_path: Path) -> None:
+    async with connected(certificate(tmp_path) if is_tls else None) as (wire, (_, writer)):
         for _ in range(2):
             answer, asked, turns = ask(wire)
             writer.write(CHUNKS + b"0\r\n\r\n")
@@ -103,8 +99,9 @@ async def test_reading_goes_on_in_later_turns(tls: Tls) -> None:
             assert answer.is_reusable
 
 
-async def test_the_end_of_the_connection_waits_for_what_came_before_it(tls: Tls) -> None:
-    async with connected(tls) as (wire, (_, writer)):
+@pytest.mark.parametrize("is_tls", [False, True])
+async def test_the_end_of_the_connection_waits_for_what_came_before_it(is_tls: bool, tmp_path: Path) -> None:
+    async with connected(certificate(tmp_path) if is_tls else None) as (wire, (_, writer)):
         answer, asked, _ = ask(wire)
         writer.write(OK + b"\r\n" + b"x" * 100_000)
         writer.close()
@@ -113,9 +110,10 @@ async def test_the_end_of_the_connection_waits_for_what_came_before_it(tls: Tls)
         assert not wire.is_open
 
 
-async def test_what_waits_is_read_although_the_connection_is_lost(tls: Tls) -> None:
+@pytest.mark.parametrize("is_tls", [False, True])
+async def test_what_waits_is_read_although_the_connection_is_lost(is_tls: bool, tmp_path: Path) -> None:
     """As when a write fails: the end is heard of before reading has come to it."""
-    async with connected(tls) as (wire, (_, writer)):
+    async with connected(certificate(tmp_path) if is_tls else None) as (wire, (_, writer)):
         answer, asked, turns = ask(wire)
         writer.write(CHUNKS)
         while not turns.waited:
@@ -126,11 +124,14 @@ async def test_what_waits_is_read_although_the_connection_is_lost(tls: Tls) -> N
         assert answer.received > 4000
 
 
+@pytest.mark.parametrize("is_tls", [False, True])
 @pytest.mark.parametrize("how", ["fail", "abort", "cancel"])
-async def test_an_answer_that_is_given_up_is_not_read_on(how: str, tls: Tls) -> None:
-    async with connected(tls) as (wire, (_, writer)):
-        heard, answer = asyncio.Event(), HttpAnswer()
-        wire._turns = NeverTime()  # type: ignore[assignment]
+async def test_an_answer_that_is_given_up_is_not_read_on(how: str, is_tls: bool, tmp_path: Path) -> None:
+    async with connected(certificate(tmp_path) if is_tls else None) as (wire, (_, writer)):
+        heard = asyncio.Event()
+        answer = HttpAnswer()
+        turns = NeverTime()
+        wire._turns = turns  # type: ignore[assignment]
         asked = wire.ask(REQUEST, answer, lambda _: heard.set(), lambda _: None)
         writer.write(CHUNKS)
         await heard.wait()
@@ -147,8 +148,9 @@ async def test_an_answer_that_is_given_up_is_not_read_on(how: str, tls: Tls) -> 
         assert answer.received == received < 10_000
 
 
-async def test_what_comes_behind_an_answer_that_waits_ends_the_connection(tls: Tls) -> None:
-    async with connected(tls) as (wire, (_, writer)):
+@pytest.mark.parametrize("is_tls", [False, True])
+async def test_what_comes_behind_an_answer_that_waits_ends_the_connection(is_tls: bool, tmp_path: Path) -> None:
+    async with connected(certificate(tmp_path) if is_tls else None) as (wire, (_, writer)):
         answer, asked, _ = ask(wire)
         writer.write(CHUNKS + b"0\r\n\r\n")
         writer.write(WHOLE)
@@ -158,9 +160,12 @@ async def test_what_comes_behind_an_answer_that_waits_ends_the_connection(tls: T
 
 
 @pytest.mark.parametrize("late", [WHOLE, b"", b"\r\n"])
-async def test_nothing_is_asked_on_a_connection_that_has_bytes_nobody_asked_for(late: bytes, tls: Tls) -> None:
+@pytest.mark.parametrize("is_tls", [False, True])
+async def test_nothing_is_asked_on_a_connection_that_has_bytes_nobody_asked_for(
+    late: bytes, is_tls: bool, tmp_path: Path
+) -> None:
     """They, or the end of it, are in the socket, and the event loop has not seen them yet."""
-    async with connected(tls) as (wire, (reader, writer)):
+    async with connected(certificate(tmp_path) if is_tls else None) as (wire, (reader, writer)):
         answer, asked, _ = ask(wire, waits=False)
         writer.write(WHOLE)
         await asked
@@ -177,8 +182,9 @@ async def test_nothing_is_asked_on_a_connection_that_has_bytes_nobody_asked_for(
             assert await reader.read() == b""
 
 
-async def test_a_connection_that_is_held_reads_no_more(tls: Tls) -> None:
-    async with connected(tls) as (wire, (_, writer)):
+@pytest.mark.parametrize("is_tls", [False, True])
+async def test_a_connection_that_is_held_reads_no_more(is_tls: bool, tmp_path: Path) -> None:
+    async with connected(certificate(tmp_path) if is_tls else None) as (wire, (_, writer)):
         answer, asked, _ = ask(wire, waits=False)
         wire.hold()
         wire.hold()
@@ -336,6 +342,7 @@ async def test_an_answer_under_way_is_withheld_when_its_server_sent_surplus_else
 ) -> None:
     """It is asked for again only if more comes."""
     monkeypatch.setattr("site_spider.download.wire._LONGEST_DOUBT_SECONDS", 0.2)
+
     async with connected() as (wire, (_, writer)):
         _, asked, _ = ask(wire, waits=False)
         writer.write(WHOLE)
@@ -364,14 +371,20 @@ async def download(handler: Any, url: str) -> weakref.ref[Request]:
     return weakref.ref(request)
 
 
-async def test_an_idle_connection_keeps_no_request_alive(tls: Tls, no_collector: None) -> None:
+@pytest.mark.parametrize("scheme", ["http", "https"])
+async def test_an_idle_connection_keeps_no_request_alive(scheme: str, tmp_path: Path, no_collector: None) -> None:
     """Requests have seeds with them, of up to 1 MB each, and there are 2,000 idle connections."""
-    server, handler = RawServer(Case(closes=False)), handler_of("plain", {})
-    async with listening(server.serve, tls) as port:
+    server = RawServer(Case(closes=False))
+    tls = certificate(tmp_path) if scheme == "https" else None
+    listening = await asyncio.start_server(server.serve, "127.0.0.1", 0, ssl=tls)
+    handler = handler_of("plain", {})
+    url = f"{scheme}://127.0.0.1:{listening.sockets[0].getsockname()[1]}/"
+    try:
         for _ in range(2):  # the first opens the connection, the second finds it
-            url = f"http{'s' if tls else ''}://127.0.0.1:{port}/"
             left = await asyncio.create_task(download(handler, url))
             await asyncio.sleep(0)
             assert left() is None
         assert server.connections == 1
+    finally:
         await handler.close()
+        listening.close()

@@ -52,11 +52,11 @@ def dripped(begin: bytes, again: bytes, seconds: float = 4) -> Answer:
 CHUNKS = b"Transfer-Encoding: chunked\r\n\r\n"
 DRIPPED = {
     "a head": dripped(OK + b"X: ", b"y"),
-    "a head for Scrapy's handler": dripped(ODD + b"X: ", b"y"),
+    "an odd head": dripped(ODD + b"X: ", b"y"),
     "a chunk line": dripped(OK + CHUNKS + b"1;", b"x"),
-    "a chunk line for Scrapy's handler": dripped(ODD + CHUNKS + b"1;", b"x"),
+    "a chunk line behind an odd head": dripped(ODD + CHUNKS + b"1;", b"x"),
     "a trailer": dripped(OK + CHUNKS + b"0\r\nX: ", b"y"),
-    "a trailer for Scrapy's handler": dripped(ODD + CHUNKS + b"0\r\nX: ", b"y"),
+    "a trailer behind an odd head": dripped(ODD + CHUNKS + b"0\r\nX: ", b"y"),
 }
 
 
@@ -143,7 +143,7 @@ def test_each_document_has_the_body_of_its_own_page(tmp_path: Path) -> None:
 
 # --- how long a message is -------------------------------------------------------------------------------
 
-BEGINNINGS = {"ours": OK + CHUNKS, "Scrapy's": ODD + CHUNKS}
+BEGINNINGS = {"plain": OK + CHUNKS, "odd": ODD + CHUNKS}
 COSTLY = {
     "one-byte chunks": (b"", b"1\r\nA\r\n"),
     "chunk extensions": (b"", b"1;" + b"x=y;" * 200 + b"x\r\nA\r\n"),
@@ -156,13 +156,13 @@ COSTLY = {
 }
 
 
-SMALL_CHUNKS = BEGINNINGS["ours"] + b"14\r\n%s\r\n" % (b"A" * 20) * 10_000 + b"0\r\n\r\n"
-CASES = [(handler, name) for handler in BEGINNINGS for name in COSTLY]
+SMALL_CHUNKS = BEGINNINGS["plain"] + b"14\r\n%s\r\n" % (b"A" * 20) * 10_000 + b"0\r\n\r\n"
+CASES = [(head, name) for head in BEGINNINGS for name in COSTLY]
 
 
-def endless(handler: str, name: str) -> Answer:
+def endless(head: str, name: str) -> Answer:
     begin, again = COSTLY[name]
-    return sends_for_ever(BEGINNINGS[handler] + begin, again)
+    return sends_for_ever(BEGINNINGS[head] + begin, again)
 
 
 def attacked(site: RawSite, folder: Path, paths: Iterable[str], connections: int, **settings: str) -> Report:
@@ -182,16 +182,16 @@ def test_endless_framing_holds_up_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize(("handler", "name"), CASES)
-def test_endless_framing_of_64_connections_holds_up_nothing(handler: str, name: str, tmp_path: Path) -> None:
-    with raw_site({"/endless": endless(handler, name)}) as site:
+@pytest.mark.parametrize(("head", "name"), CASES)
+def test_endless_framing_of_64_connections_holds_up_nothing(head: str, name: str, tmp_path: Path) -> None:
+    with raw_site({"/endless": endless(head, name)}) as site:
         report = attacked(site, tmp_path, ["/endless"], 64)
     assert all(report.descriptions().values())
 
 
 def test_framing_over_tls_holds_up_nothing(tmp_path: Path) -> None:
     """Also well-formed: pages of 200 KB in chunks of 20 bytes, all of them sent at once."""
-    answers = {"/endless": endless("ours", "one-byte chunks"), "/small": sends(SMALL_CHUNKS, closes=False)}
+    answers = {"/endless": endless("plain", "one-byte chunks"), "/small": sends(SMALL_CHUNKS, closes=False)}
     with raw_site(answers, tls=certificate(tmp_path)) as site:
         report = attacked(site, tmp_path, answers, 16, DOWNLOAD_VERIFY_CERTIFICATES="false")
     pages = [doc for url, doc in report.documents.items() if "/small" in url]

@@ -151,7 +151,6 @@ def _of_exchange(exchange: Exchange, about: dict[str, str], new_id: NewId, earli
 def _response(exchange: Exchange, headers: dict[str, str], before: Earlier | None, new_id: NewId) -> WarcRecord:
     headers["Content-Type"] = "application/http;msgtype=response"
     headers |= {"WARC-Truncated": "disconnect"} if exchange.is_cut else {}
-    headers |= {"Site-Head": "rebuilt"} if exchange.is_rebuilt else {}
     head = _CHUNKED.sub(b"X-Orig-Transfer-Encoding", exchange.head)
     if before is not None:
         headers |= {"WARC-Refers-To": before.record_id, "WARC-Refers-To-Date": before.date}

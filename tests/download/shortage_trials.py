@@ -1,0 +1,70 @@
+"""Downloads while not one file descriptor is left, and prints what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import resource
+import sys
+from typing import Any
+
+from scrapy import Request
+
+from site_spider.download.names import PublicHostResolver
+from tests.download.handler_trials import handler_of, run_with_reactor
+
+SHORTAGE_SECONDS = 1.5
+TIMEOUT_SECONDS = 1.0  # of a download: the wait for a descriptor does not count
+_OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+
+
+async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while await reader.read(10_000):
+        writer.write(_OK)
+    writer.close()
+
+
+def take_all() -> list[int]:
+    taken = []
+    try:
+        while True:
+            taken.append(os.open("/dev/null", os.O_RDONLY))
+    except OSError:
+        return taken
+
+
+async def fetch(handler: Any, url: str, method: str) -> str:
+    meta = {"download_timeout": TIMEOUT_SECONDS}
+    try:
+        async with asyncio.timeout(300):
+            response = await handler.download_request(Request(url, method=method, meta=meta))
+    except Exception as error:  # noqa: BLE001 - its kind is the outcome
+        return f"{type(error).__name__}: {error}"
+    return str(response.status)
+
+
+async def main(reactor: Any) -> None:
+    PublicHostResolver(reactor, allow_private=True).install_on_reactor()
+    listening = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = listening.sockets[0].getsockname()[1]
+    handler = handler_of("plain", {})
+    urls = {"address": f"http://127.0.0.1:{port}/", "name": f"http://localhost:{port}/"}
+    for method in ("GET", "POST"):  # what is imported at the first time is imported now
+        await asyncio.gather(*(fetch(handler, url, method) for url in urls.values()))
+    while handler._wires._close_longest_idle():
+        pass
+    resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
+    await asyncio.sleep(0.1)
+    taken = take_all()
+    asyncio.get_running_loop().call_later(SHORTAGE_SECONDS, lambda: [os.close(one) for one in taken])
+    reactor.nameResolver._known.clear()
+    found = await asyncio.gather(*(fetch(handler, url, method) for method in ("GET", "POST") for url in urls.values()))
+    json.dump(found, sys.stdout)
+    await handler.close()
+    listening.close()
+
+
+if __name__ == "__main__":
+    run_with_reactor(main, logging.WARNING)
