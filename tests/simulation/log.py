@@ -589,6 +589,10 @@ class SimSeedLog:
         self.broker.ask()
         return self.broker.group(group).unowned(each_topic(topics))
 
+    @staticmethod
+    def fault_of(_topic: str) -> str:
+        return ""
+
     def partitions(self, topic: str) -> int:
         self.broker.ask()
         return len(self.broker.topics.get(topic, ()))
