@@ -345,7 +345,7 @@ class Command(SiteCommand):
         desk, endings = self.desk, Endings(self.task_id)
         with closing(TopicView(desk.log, desk.topics.control, endings.take)) as view:
             view.read_on()
-            self._orders.known()
+            self._orders.known(may_be_new=False)
             look_at = 0.0
             while not _is_told(ending := endings.get(self.task_id)):
                 if runtime.monotonic() >= look_at:

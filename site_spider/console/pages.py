@@ -267,7 +267,8 @@ def _progress(view: View) -> Document | None:
     if view.log is None:
         return None
     whole, until = view.log.total, view.until
-    left = rules.time_left(view.fleet.curves, until, whole.lag)
+    is_held_up = any(cause.weight <= Weight.STOP for cause in rules.causes(view))
+    left = None if is_held_up else rules.time_left(view.fleet.curves, until, whole.lag)
     return {
         "at": moment(view.log.at),
         **_counts(whole),

@@ -24,7 +24,6 @@ from site_spider import options, resources
 from site_spider import settings as ours
 from site_spider.engine.scrapy_parts import takes_seeds
 from site_spider.errors import ConfigError
-from site_spider.options import SettingsView
 from site_spider.secrets import Redaction, secrets_of
 
 # --- Takes settings that can hold a secret from files, as Docker and Kubernetes hand secrets out ---------
@@ -214,11 +213,12 @@ def check_scrapy_settings(settings: BaseSettings) -> None:
         options.integer({"RETRY_HTTP_CODES": code}, "RETRY_HTTP_CODES", 100, 599)
 
 
-def _check(settings: SettingsView, name: str, default: float) -> None:
-    if isinstance(default, bool):
-        options.boolean(settings, name)
-        return
-    if name == "TELNETCONSOLE_ENABLED":  # true or false, but 1 by default
+def _check(settings: BaseSettings, name: str, default: float) -> None:
+    if isinstance(default, bool) or name == "TELNETCONSOLE_ENABLED":  # which is 1 by default
+        try:
+            settings.getbool(name)
+        except ValueError:
+            raise ConfigError(f"{name} is {settings.get(name)!r}, but Scrapy takes only true and false.") from None
         return
     lowest = _LOWEST if name in _MAY_BE_NEGATIVE else 0
     if isinstance(default, int) and not name.endswith(("_TIMEOUT", "_DELAY", "_INTERVAL", "_SECONDS")):

@@ -184,6 +184,7 @@ def test_every_error_of_ours_has_its_exit_code() -> None:
         ({"CONCURRENT_REQUESTS": "abc"}, ("CONCURRENT_REQUESTS", "abc")),
         ({"RETRY_HTTP_CODES": "a,b"}, ("RETRY_HTTP_CODES", "'a'")),
         ({"ROBOTSTXT_OBEY": "maybe"}, ("ROBOTSTXT_OBEY", "maybe")),
+        ({"COOKIES_ENABLED": "off"}, ("COOKIES_ENABLED", "true and false")),
         ({"SITE_DEAD_LETTER_TOPIC": "non:sense !"}, ("SITE_DEAD_LETTER_TOPIC", "non:sense !")),
     ],
 )
