@@ -272,7 +272,7 @@ class Command(SiteCommand):
     summary = "Produce seeds for stored pages that are to be checked again"
     description = (
         "Produces a seed with if_changed, keyed by host, for each page of the first store of SITE_SINKS that "
-        "can be read (local, Elasticsearch, HBase but with SITE_HBASE_ROW_KEY=reversed_host) and is due. No "
+        "can be read (local, Elasticsearch, HBase unless SITE_HBASE_ROW_KEY=reversed_host) and is due. No "
         "page is produced twice within its interval, also by two runs at once or after a kill. The exit code "
         "is 1 if a page was refused, or the store or the seed log is away."
     )
