@@ -358,6 +358,14 @@ async def test_a_link_to_a_topic_that_is_missing_is_not_kept() -> None:
     assert crawl.thread.consumer.stored[-1] == [b"link"]
 
 
+async def test_a_link_is_kept_when_its_topic_cannot_be_asked_for(caplog: pytest.LogCaptureFixture) -> None:
+    """Else its seed would never end."""
+    crawl = Crawl()
+    crawl.faults = None  # type: ignore[assignment] # which raises
+    await asyncio.wrap_future(crawl.together.spill(crawl.begin(0), b"link", b"{}", "details"))
+    assert "Topic details could not be asked for" in caplog.text
+
+
 @pytest.mark.parametrize("fault", ["it was deleted", ""])
 async def test_a_topic_that_went_while_its_link_was_kept_costs_that_seed_alone(
     monkeypatch: pytest.MonkeyPatch, fault: str
