@@ -182,6 +182,8 @@ class SteppedHttpCompression(CompressionBase):
         headers = response.headers
         assert headers is not None
         codings, unknown = self.split_codings(headers.getlist("Content-Encoding"))
+        if not codings and not unknown:
+            return response  # as it came, with its header
         most = request.meta.get("download_maxsize", self.max_size)
         try:
             body = await self._body(request, response, [coding.decode("latin-1") for coding in codings], most)

@@ -91,6 +91,14 @@ def test_content_codings_are_a_list(lines: list[bytes], codings: tuple[list[byte
     assert SteppedHttpCompression.from_crawler(crawler()).split_codings(lines) == codings
 
 
+@pytest.mark.parametrize("line", ["identity", ""])
+def test_an_answer_without_a_coding_stays_as_it_came(line: str) -> None:
+    response = Response("http://a.test/", headers={"Content-Encoding": line}, body=b"x")
+    answer = SteppedHttpCompression.from_crawler(crawler()).process_response(Request(response.url), response)
+    assert asyncio.run(answer) is response  # type: ignore[arg-type]
+    assert response.headers["Content-Encoding"] == line.encode()
+
+
 def test_only_scrapys_own_check_is_left_out() -> None:
     """A wrapper of somebody else's may do something."""
     scrapys = CookiesMiddleware.from_crawler(crawler())
