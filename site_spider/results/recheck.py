@@ -208,14 +208,16 @@ def _utc(text: str) -> datetime:
 
 def is_checked_since(known: Document, written_ms: int) -> bool:
     """Whether a seed that was written then has been counted before."""
-    checked = _checked(known)
-    return checked is not None and 0 < written_ms <= checked.timestamp() * 1000
+    return _is_since(_checked(known), written_ms)
 
 
 def has_changed_since(known: Document, written_ms: int) -> bool:
     """Whether the version that is stored was found then or later."""
-    changed = _time(known, "changed_at")
-    return changed is not None and 0 < written_ms <= changed.timestamp() * 1000
+    return _is_since(_time(known, "changed_at"), written_ms)
+
+
+def _is_since(moment: datetime | None, written_ms: int) -> bool:
+    return moment is not None and 0 < written_ms <= moment.timestamp() * 1000
 
 
 def _is_well(status: object) -> bool:

@@ -321,17 +321,22 @@ async def test_an_outage_ends_also_when_the_partition_that_met_it_has_left(
     assert crawl.together.available
 
 
-async def test_a_result_that_kafka_refuses_makes_its_seed_a_dead_letter_and_no_other() -> None:
-    """The dead letter's hold keeps the seed open; the rest of its tree is stored with it."""
-    crawl = Crawl({1: "too large"})
-    good, bad = crawl.begin(0), crawl.begin(1)
-    crawl.together.commit_first(crawl.completion.ledger.positions(), lambda: None)  # occupies the thread
+def store_together(crawl: Crawl, *roots: Job) -> None:
+    """Their results are of one transaction, because the thread is occupied before."""
+    crawl.together.commit_first(crawl.completion.ledger.positions(), lambda: None)
     crawl.thread.consumer.answers.insert(0, {})
-    for root in (good, bad):
+    for root in roots:
         crawl.together.keep(root, record(str(root.entry.offset)))
         crawl.end(root.entry)
     crawl.run()
     crawl.run()
+
+
+async def test_a_result_that_kafka_refuses_makes_its_seed_a_dead_letter_and_no_other() -> None:
+    """The dead letter's hold keeps the seed open; the rest of its tree is stored with it."""
+    crawl = Crawl({1: "too large"})
+    good, bad = crawl.begin(0), crawl.begin(1)
+    store_together(crawl, good, bad)
     assert crawl.given_up == ["too large"]
     crawl.run()
     assert crawl.thread.consumer.stored[-1] == ["0"]
@@ -376,13 +381,7 @@ async def test_a_topic_that_went_while_its_link_was_kept_costs_that_seed_alone(
     good, bad = crawl.begin(0), crawl.begin(1)
     await asyncio.wrap_future(crawl.together.spill(bad, b"link", b"{}", "details"))
     crawl.faults["details"] = fault
-    crawl.together.commit_first(crawl.completion.ledger.positions(), lambda: None)  # occupies the thread
-    crawl.thread.consumer.answers.insert(0, {})
-    for root in (good, bad):
-        crawl.together.keep(root, record(str(root.entry.offset)))
-        crawl.end(root.entry)
-    crawl.run()
-    crawl.run()
+    store_together(crawl, good, bad)
     assert (crawl.given_up, crawl.together.available) == (["it was deleted"] if fault else [], bool(fault))
     crawl.run()
     assert crawl.thread.consumer.stored[-1] == (["0"] if fault else ["0", b"link", "1"])
