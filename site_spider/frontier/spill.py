@@ -19,6 +19,7 @@ from typing import Any, Protocol, runtime_checkable
 from scrapy import Request, Spider
 
 from site_spider import meta_keys, runtime
+from site_spider.bounded import BoundedDict
 from site_spider.contracts.seed_log import Headers, MessagePlace, Partition
 from site_spider.engine.background import Background, Turns
 from site_spider.engine.callback_guard import unguarded
@@ -354,7 +355,7 @@ class Spill:
         self._room = room
         self._pages = pages
         self._hosts = hosts  # None: all are this process's
-        self._said: set[tuple[str, str]] = set()  # topics to which a request could not go, and why
+        self._said: BoundedDict[tuple[str, str], bool] = BoundedDict(1000)  # where a request could not go, and why
         self._is_sweeping = False  # something that waits may have to leave
 
     @property
@@ -479,7 +480,7 @@ class Spill:
     def _say_it_stays(self, request: Request, topic: str | None, why: str) -> None:
         if topic is None or topic == self._parked.topic or (topic, why) in self._said:
             return
-        self._said.add((topic, why))
+        self._said[topic, why] = True
         logger.warning(
             "A request to topic %s is crawled here, and so are others like it: %s: %s", topic, why, request.url
         )
