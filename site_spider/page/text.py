@@ -46,7 +46,8 @@ def read_page(text: str, url: str | None, *, main_only: bool = False, now: datet
         "canonical": _canonical(document, url),
         "meta_description": _meta_description(document),
         "published_at": _published(document, now),
-        "links_out": len({node.getattr("href") for node in document.query_selector_all("a[href]")}),
+        # Of a list: from one node to the next such a result counts from its beginning.
+        "links_out": len({node.getattr("href") for node in document.query_selector_all("a[href]")[:]}),
     }
 
 

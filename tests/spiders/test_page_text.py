@@ -95,6 +95,7 @@ HOSTILE = {
     + b"[" * 100_000
     + b"</script>",
     "canonical": b"<link rel=canonical href='http://[::1'><base href='//'>x",
+    "links": b"".join(b"<a href=#%d>x</a>" % n for n in range(5_000)),
 }
 
 
@@ -116,6 +117,7 @@ def test_pages_that_are_made_to_be_slow_or_odd_have_a_result(tmp_path: Path) -> 
     assert found["/controls"]["text"].split() == ["x", "y"]  # each of them takes six bytes in JSON
     assert len(found["/title"]["title"]) == 1_000
     assert found["/good"]["title"] == "good"
+    assert found["/links"]["links_out"] == 5_000
 
 
 @pytest.mark.parametrize("text", ["off", "plain"])
