@@ -280,7 +280,7 @@ class Traps(SeedListener):
             return
         is_link = job.parent is not None or job.seed.spilled is not None
         self._pages[place] = pages = self._pages.get(place) or OrderedDict()  # it was met last
-        pages[hash(job.url)] = hash(_content(document.get("text_hash"), document.get("body"), is_link=is_link) or said)
+        pages[hash(job.url)] = hash(_content(document, is_link=is_link) or said)
         if len(pages) > _PAGES:
             pages.popitem(last=False)
         elif len(pages) < _PAGES:
@@ -309,21 +309,31 @@ class Traps(SeedListener):
         return None if found_at is None else pattern
 
 
-def _content(text: str | None, body: object, *, is_link: bool) -> Hashable:
+def _content(document: Mapping[str, Any], *, is_link: bool) -> Hashable:
     """A page's text and the forms of its links and images; without a text, its body without dates, and those of links.
 
-    None when that cannot be told, or costs too much: of a body that is long, or has no date, any difference counts.
+    The text of a link has no dates either. None when that cannot be told, or costs too much: of a body that is long, or
+    has no date, any difference counts.
     """
-    if not isinstance(body, str) or not (text or (is_link and len(body) <= _LONGEST_BODY)):
+    text_hash, text, body = map(document.get, ("text_hash", "text", "body"))
+    if not isinstance(body, str) or not (text_hash or (is_link and len(body) <= _LONGEST_BODY)):
         return None
-    images = _IMAGE.findall(body, 0, _MOST_SEARCHED) if text else []
-    if not text:
-        text, named = _NAMED.subn("\0", _LINK.sub("", body))
-        text, numbers = _NUMBERS.subn("", text)
-        if not (named or numbers):
+    images = _IMAGE.findall(body, 0, _MOST_SEARCHED) if text_hash else []
+    if not text_hash:
+        text, dates = _undated(_LINK.sub("", body))
+        if not dates:
             return None
+    else:
+        text = _undated(text)[0] if is_link and text and len(text) <= _LONGEST_BODY else text_hash
     found = _LINK.findall(body, 0, _MOST_SEARCHED) + images
     return text, frozenset(without_numbers("\n".join(found)[:_LONGEST_BODY]).split("\n"))
+
+
+def _undated(text: str) -> tuple[str, int]:
+    """And how many dates it had."""
+    text, named = _NAMED.subn("\0", text)
+    text, numbers = _NUMBERS.subn("", text)
+    return text, named + numbers
 
 
 class WantedPages:

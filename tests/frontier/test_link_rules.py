@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from datetime import date, timedelta
 from inspect import isawaitable
@@ -169,18 +170,20 @@ def calendar(number: int, more: str = "") -> str:
     return f"<title>{at}</title><h1>{at:%A}, {at.day} {at:%B %Y}</h1><p>No events.{more}{links}"
 
 
+@pytest.mark.parametrize("text", [True, False])
 @pytest.mark.parametrize("is_link", [True, False])
-def test_a_calendar_without_events_is_a_trap_without_site_text_too(is_link: bool) -> None:
+def test_a_calendar_without_events_is_a_trap_with_and_without_site_text(is_link: bool, text: bool) -> None:
     """What has no dates differs with any link: galleries and lists are none. Pages of seeds are not looked at so."""
     traps, page = Traps(), Page("", parent=object() if is_link else None)
     for n in range(60):
         for kind, body in (
             ("calendar", calendar(n)),
             ("events", calendar(n, f"event {n // 2}")),
-            ("gallery", f'<img src="{n}.jpg"><a href="/gallery/{n + 1}">next</a>'),
+            ("gallery", f'<img src="{chr(256 + n)}.jpg"><a href="/gallery/{n + 1}">next</a>'),
             ("list", f'<a href="/{chr(256 + n)}">Open</a><p>Updated 27 Nov 2026'),
         ):
             said = {"status": 200, "body_hash": body, "body": body}
+            said |= dict.fromkeys(("text", "text_hash"), re.sub("<.*?>", " ", body)) if text else {}
             traps.written(cast(Job, page._replace(url=f"{HOST}/{kind}/{n}")), said)
     found = [traps.of(f"{HOST}/{kind}/99", None) for kind in ("calendar", "events", "gallery", "list")]
     assert found == ["h.test/calendar/N" if is_link else None, None, None, None]
