@@ -14,11 +14,12 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from errno import EACCES, EEXIST, EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR, EPERM, EROFS
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from site_spider import runtime
 from site_spider.contracts.sink import Record, Verdict
-from site_spider.errors import ConfigError, SinkUnavailable, SiteSpiderError
+from site_spider.errors import ConfigError, SiteSpiderError
 
 T = TypeVar("T")
 
@@ -59,9 +60,24 @@ def check_own_folder(folder: Path) -> None:
         )
 
 
-def can_never_be(error: BaseException | None) -> bool:
-    """Whether a file could not be made where it was to be, and will not be later."""
-    return isinstance(error, OSError) and error.errno in _NEVER
+@contextmanager
+def settings_to_blame() -> Iterator[None]:
+    """Raise ConfigError where a file could not be made where it was to be, and will not be later."""
+    try:
+        yield
+    except SiteSpiderError as error:
+        if isinstance(cause := error.__cause__, OSError) and cause.errno in _NEVER:
+            raise ConfigError(str(error)) from error
+        raise
+
+
+def check_writable(folder: Path, path: Path) -> str:
+    """Whether `path` is there, or will be made. Leaves nothing. Raises OSError where nothing can be written."""
+    exists = path.exists()
+    with TemporaryFile(dir=next(one for one in (folder, *folder.absolute().parents) if one.exists())):
+        if exists and not os.access(path, os.W_OK):
+            raise PermissionError(EACCES, "nothing can be written there")
+    return f"{path} {'is there' if exists else 'will be created'}"
 
 
 # --- A sink that writes files ----------------------------------------------------------------------------
@@ -86,15 +102,12 @@ class FileSink:
         self._thread: runtime.ThreadPoolExecutor | None = None
 
     async def check(self) -> str:
-        return await asyncio.to_thread(self._files.check)
+        with settings_to_blame():
+            return await asyncio.to_thread(self._files.check)
 
     async def open(self) -> None:
-        try:
+        with settings_to_blame():
             await self._run(self._files.open)
-        except SinkUnavailable as error:
-            if can_never_be(error.__cause__):
-                raise ConfigError(str(error)) from error
-            raise
 
     async def write(self, records: Sequence[Record]) -> Sequence[Verdict]:
         return await self._run(lambda: self._files.write(records))
@@ -189,6 +202,10 @@ class DatabaseFile:
     def open(self) -> None:
         with self._guarded():
             self._connected()
+
+    def check(self) -> str:
+        with self._guarded():
+            return check_writable(self.path.parent, self.path)
 
     def query(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
         with self._guarded():

@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import gc
 import logging
+import sys
 from collections.abc import Iterator
 
 from scrapy import Spider, signals
@@ -19,7 +20,7 @@ from site_spider.errors import EXIT_CONFIG, EXIT_SETUP, EXIT_SOFTWARE, EXIT_UNAV
 from site_spider.secrets import Redaction
 from site_spider.service import environment
 from site_spider.service.check import check_takes_seeds
-from site_spider.service.environment import apply_environment, redact_logs
+from site_spider.service.environment import apply_environment, check_log_settings, redact_logs
 from site_spider.service.log_lines import own_log_lines, processes_of, shorten_start
 
 logger = logging.getLogger(__name__)
@@ -68,6 +69,11 @@ class Command(CrawlCommand):
         if spider is not None:
             spider.update_settings(self.settings)
         apply_environment(self.settings)
+        try:
+            check_log_settings(self.settings)
+        except ConfigError as error:
+            self._refuse(error)
+            sys.exit(EXIT_CONFIG)
         own_log_lines(self.settings)
         shorten_start(self.settings)
 

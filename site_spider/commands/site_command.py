@@ -148,12 +148,12 @@ class SiteCommand(ScrapyCommand):
 
     def run(self, args: list[str], opts: argparse.Namespace) -> None:
         """Work, and say an error in one line on stderr (exit code 1; 78 for a wrong setting)."""
-        configure_logging(self.options)
         self._redaction = redact_logs(self.options)
         if isinstance(sys.stdout, io.TextIOWrapper):  # whatever the locale, and half a surrogate pair
             sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
         try:
             check_names(self.options)
+            configure_logging(self.options)
             opts.args = args
             self.work(opts)
             sys.stdout.flush()

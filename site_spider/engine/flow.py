@@ -37,7 +37,7 @@ from typing import Any
 
 from pydispatch import dispatcher
 from scrapy import Request, Spider, signals
-from scrapy.core.engine import ExecutionEngine
+from scrapy.core.engine import ExecutionEngine, _Slot
 from scrapy.crawler import Crawler
 from scrapy.exceptions import DownloadFailedError, _InvalidOutput
 from scrapy.http import Response
@@ -50,6 +50,7 @@ from scrapy.utils.asyncgen import as_async_generator
 from scrapy.utils.decorators import _warn_spider_arg
 from scrapy.utils.defer import ensure_awaitable
 from scrapy.utils.log import logformatter_adapter
+from scrapy.utils.misc import build_from_crawler
 from scrapy.utils.python import global_object_name
 from scrapy.utils.reactor import CallLaterOnce
 from scrapy.utils.spider import iterate_spider_output
@@ -434,6 +435,16 @@ class EngineFlow:
 # `_Slot.remove_request` fires exactly once for each request given out, after all its children were enqueued
 # and all its items left the pipelines. It is private: requirements.txt pins Scrapy, and
 # tests/engine/test_endings.py tests the contract.
+
+
+def construct(crawler: Crawler) -> None:
+    """Have Scrapy build what it builds at a start; nothing is opened, and no signal sent. Needs asyncio's loop."""
+    crawler.settings.set("TWISTED_REACTOR_ENABLED", False, priority="cmdline")
+    crawler.spider = crawler._create_spider()
+    crawler._apply_settings()
+    crawler.engine = engine = crawler._create_engine()
+    scheduler = build_from_crawler(engine.scheduler_cls, crawler)
+    engine._slot = _Slot(True, CallLaterOnce(lambda: None), scheduler)
 
 
 def on_request_ended(engine: ExecutionEngine, *calls: Callable[[Request], None]) -> None:

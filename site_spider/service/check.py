@@ -23,6 +23,7 @@ from site_spider.service import environment
 from site_spider.service.config import ServiceSettings
 from site_spider.service.environment import ENVIRONMENT_PRIORITY
 from site_spider.service.notices import sender
+from site_spider.service.service import SeedService
 from site_spider.sources.url_rules import UrlRulesFile
 
 ESSENTIAL: Final = (  # what people want to see though nobody has changed it
@@ -73,32 +74,6 @@ def check_crawl(settings: Settings, spider: type[Spider]) -> None:
     StatisticsPlan(crawler.settings, statistics_id(crawler.settings, identity))
 
 
-def needed_rights(config: ServiceSettings, settings: BaseSettings) -> list[Right]:
-    """Without these no seed could be crawled, or none could end."""
-    topics: dict[str, tuple[str, ...]] = dict.fromkeys(config.tiers.topics, ("Read", "Write"))
-    topics[config.dead_letter_topic] = ("Write",)
-    if "kafka" in options.names(settings, "SITE_SINKS"):
-        for name in ("SITE_RESULTS_TOPIC", "SITE_ITEMS_TOPIC"):
-            topics[options.text(settings, name, required=True)] = ("Write",)
-    rights = [Right("topic", topic, operations) for topic, operations in topics.items()]
-    return [*rights, Right("group", config.consumer_group, ("Read",))]
-
-
-def check_rights(log: SeedLog, config: ServiceSettings, settings: BaseSettings) -> None:
-    """Raise ConfigError for those that are missing, as far as the servers say."""
-    answers = log.granted(needed_rights(config, settings))
-    missing = [
-        f"{' and '.join(said.missing)} on the {said.right.kind} {said.right.name}"
-        for said in answers
-        if said.missing and said.exists  # one that does not exist may be made by somebody else
-    ]
-    if missing:
-        raise ConfigError(
-            f"Kafka at {log.address} refuses this process. Grant the user of SITE_KAFKA_OPTIONS "
-            f"{'; '.join(missing)}; docs/security.md has the commands."
-        )
-
-
 def origins(
     settings: BaseSettings, spider: type[Spider], environ: Mapping[str, str] = os.environ
 ) -> Iterator[SettingSource]:
@@ -133,25 +108,29 @@ def _source(settings: BaseSettings, name: str, priority: int, spider: type[Spide
 def examine(settings: Settings, spider: type[Spider]) -> Iterator[Finding]:
     """What a crawl would find. No group is joined, and nothing is written or created."""
     try:
-        check_crawl(settings, spider)
+        check_takes_seeds(spider)
         config = ServiceSettings(settings)
+        stores = asyncio.run(SeedService.rehearse(Crawler(spider, settings)))
         store = store_class(settings)
         done = store.from_settings(settings) if store is not None and hasattr(store, "from_settings") else None
         parts = [
-            *((f"sink {sink.name}", sink) for sink in plugins.sinks(settings)),
-            *((f"sink {sink.name}", sink) for sink in plugins.sinks(settings, of_items=True)),
-            *((f"statistics {store.name}", store) for store in plugins.statistics_stores(settings)),
+            *((f"sink {sink.name}", sink) for sink in (*stores.sinks, *stores.item_sinks)),
+            *((f"statistics {store.name}", store) for store in stores.statistics),
             *([] if done is None else [(f"dupefilter {settings['SITE_DUPEFILTER']}", done)]),
         ]
-        log = plugins.seed_log(settings)
-    except ConfigError as error:
-        yield Finding("settings", str(error), EXIT_CONFIG)
+    except Exception as error:  # noqa: BLE001 - of somebody's own class, say
+        code = exit_code_of(error, EXIT_SETUP)
+        yield Finding("settings", repr(error) if code == EXIT_SETUP else str(error), code)
         return
     yield Finding("settings", "can be used")
     if options.text(settings, "SITE_KAFKA_BROKERS"):
-        yield from _of_kafka(log, config, settings)
+        yield from _of_kafka(stores.log, config, settings)
     else:
-        yield Finding("seed log", f"embedded, in {settings['SITE_DATA_DIR']}")
+        try:
+            stores.log.granted(())
+            yield Finding("seed log", f"embedded, in {settings['SITE_DATA_DIR']}")
+        except SiteSpiderError as error:
+            yield Finding("seed log", str(error), exit_code_of(error, EXIT_SETUP))
     for what, part in parts:
         if not what.startswith("sink kafka"):  # the topics are those above
             yield _of_part(what, part)
@@ -161,7 +140,7 @@ def _of_kafka(log: SeedLog, config: ServiceSettings, settings: BaseSettings) -> 
     try:
         log.check(plugins.CHECK_SECONDS)
         yield Finding("Kafka", f"{log.address} answers")
-        needed = needed_rights(config, settings)
+        needed = plugins.needed_rights(config, settings)
         for said in log.granted(needed):
             yield Finding(*_of_right(log, said), code=EXIT_CONFIG if said.missing and said.exists else 0)
         for said in log.granted(_useful_rights(config)):

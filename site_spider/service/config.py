@@ -7,7 +7,7 @@ from typing import Any, cast
 from scrapy.settings import BaseSettings
 
 from site_spider import meta_keys, options
-from site_spider.contracts.seed_log import SeedLog
+from site_spider.contracts.seed_log import Right, SeedLog
 from site_spider.contracts.sink import ResultReader, Sink, StatisticsStore
 from site_spider.download.address import is_metadata_name, is_public
 from site_spider.engine.scrapy_parts import load_class
@@ -192,6 +192,35 @@ def _class_named(settings: BaseSettings, setting: str, classes_setting: str, nam
             f"{setting} names {name!r}, but must name {', '.join([*classes, *besides])}, or the dotted path of a class."
         )
     return load_class(setting, classes.get(name, name))
+
+
+# --- The rights that a crawl has to have -----------------------------------------------------------------
+
+
+def needed_rights(config: ServiceSettings, settings: BaseSettings) -> list[Right]:
+    """Without these no seed could be crawled, or none could end."""
+    topics: dict[str, tuple[str, ...]] = dict.fromkeys(config.tiers.topics, ("Read", "Write"))
+    topics[config.dead_letter_topic] = ("Write",)
+    if "kafka" in options.names(settings, "SITE_SINKS"):
+        for name in ("SITE_RESULTS_TOPIC", "SITE_ITEMS_TOPIC"):
+            topics[options.text(settings, name, required=True)] = ("Write",)
+    rights = [Right("topic", topic, operations) for topic, operations in topics.items()]
+    return [*rights, Right("group", config.consumer_group, ("Read",))]
+
+
+def check_rights(log: SeedLog, config: ServiceSettings, settings: BaseSettings) -> None:
+    """Raise ConfigError for those that are missing, as far as the servers say."""
+    answers = log.granted(needed_rights(config, settings))
+    missing = [
+        f"{' and '.join(said.missing)} on the {said.right.kind} {said.right.name}"
+        for said in answers
+        if said.missing and said.exists  # one that does not exist may be made by somebody else
+    ]
+    if missing:
+        raise ConfigError(
+            f"Kafka at {log.address} refuses this process. Grant the user of SITE_KAFKA_OPTIONS "
+            f"{'; '.join(missing)}; docs/security.md has the commands."
+        )
 
 
 # --- Which addresses a webhook may reach: those that a crawl may -----------------------------------------

@@ -112,6 +112,7 @@ def check_names(settings: BaseSettings, environ: Mapping[str, str] = os.environ)
 
     Also for a value of another type than the default's, and for a file with a secret that cannot be read.
     """
+    check_log_settings(settings)
     for name, path in _files(settings, environ):
         _content(name, path)
         if environ.get(name):
@@ -211,6 +212,14 @@ def check_scrapy_settings(settings: BaseSettings) -> None:
             _check(settings, name, default)
     for code in options.names(settings, "RETRY_HTTP_CODES"):
         options.integer({"RETRY_HTTP_CODES": code}, "RETRY_HTTP_CODES", 100, 599)
+
+
+def check_log_settings(settings: BaseSettings) -> None:
+    """Raise ConfigError for what Scrapy could not begin a log with."""
+    _check(settings, "LOG_ENABLED", default=True)
+    level, levels = settings.get("LOG_LEVEL"), logging.getLevelNamesMapping()
+    if isinstance(level, str) and level not in levels:
+        raise ConfigError(f"LOG_LEVEL is {level!r}, but must be one of: {', '.join(levels)}.")
 
 
 def _check(settings: BaseSettings, name: str, default: float) -> None:

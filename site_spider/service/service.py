@@ -11,6 +11,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final, Self
@@ -22,7 +23,7 @@ from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings
 from scrapy.utils.defer import maybe_deferred_to_future
 
 from site_spider import options, runtime
-from site_spider.contracts.seed_log import name_of
+from site_spider.contracts.seed_log import LogName, name_of
 from site_spider.download import names
 from site_spider.download.names import guard_reactor
 from site_spider.download.wire import give_back_large_blocks
@@ -36,8 +37,7 @@ from site_spider.observe.snapshot import rss_bytes
 from site_spider.outage import Outage, until_there
 from site_spider.resources import form
 from site_spider.service import config as plugins
-from site_spider.service.check import check_rights
-from site_spider.service.config import ServiceSettings, spill_keys
+from site_spider.service.config import ServiceSettings, check_rights, spill_keys
 from site_spider.service.log_lines import is_first_process, processes_of
 from site_spider.service.notices import NO_ITEMS, Notifier, Troubles, sender
 from site_spider.service.stop import IDLE, IdleClose, Stop, Watchdog, tell_supervisor
@@ -269,14 +269,33 @@ class SeedService:
 
     async def _stores(self, config: ServiceSettings) -> Stores:
         """What the settings name, when the seed log is there and lets us use it."""
-        settings, wait_seconds = self._crawler.settings, config.startup_wait_seconds
-        sinks, item_sinks = plugins.sinks(settings), plugins.sinks(settings, of_items=True)
-        statistics, log = plugins.statistics_stores(settings), plugins.seed_log(settings)
+        wait_seconds, stores = config.startup_wait_seconds, self._named()
+        log = stores.log
         away = Outage(logger, f"Waiting{up_to(wait_seconds)}", "The seed log is there")
         await until_there(lambda: asyncio.to_thread(log.check, 5.0), LogUnavailable, wait_seconds, away)
-        await asyncio.to_thread(check_rights, log, config, settings)
-        name = await asyncio.to_thread(name_of, log)
+        await asyncio.to_thread(check_rights, log, config, self._crawler.settings)
+        return replace(stores, log_name=await asyncio.to_thread(name_of, log))
+
+    def _named(self) -> Stores:
+        settings = self._crawler.settings
+        sinks, item_sinks = plugins.sinks(settings), plugins.sinks(settings, of_items=True)
+        statistics, log = plugins.statistics_stores(settings), plugins.seed_log(settings)
+        name = LogName("", log.address)
         return Stores(log, name, sinks, item_sinks, statistics, self._sources, self._url_rules, self._obeys_robots)
+
+    @classmethod
+    async def rehearse(cls, crawler: Crawler) -> Stores:
+        """Build what a start builds, and open nothing but the port of the metrics. Raises ConfigError."""
+        engine_hooks.construct(crawler)
+        service, config = cls.of(crawler), ServiceSettings(crawler.settings)
+        assert service is not None
+        if (metrics := await serve_metrics(crawler.settings)) is not None:
+            await metrics.close()
+        _scheduler_of(crawler)
+        stop = Stop(config.stop_grace_seconds, lambda: 0)
+        parts = Parts(crawler, config, stores := service._named(), stop, service._ending)
+        await asyncio.to_thread(parts.producer.close)
+        return stores
 
     async def _start(self, parts: Parts) -> None:
         await parts.show()

@@ -20,11 +20,18 @@ def test_a_wrong_setting_is_one_line_and_exit_code_78(project: Project) -> None:
     assert ran.stderr == ("scrapy crawl: SITE_LINK_SCOPE is 'universe', but must be one of: host, domain, any.\n")
 
 
-def test_a_setting_that_nobody_knows_ends_the_start(project: Project) -> None:
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("SITE_SINK=local", "SITE_SINK is not a setting: did you mean SITE_SINKS?"),
+        ("LOG_LEVEL=LOUD", "LOG_LEVEL is 'LOUD', but must be one of: "),
+    ],
+)
+def test_a_setting_that_nobody_knows_ends_the_start(project: Project, wrong: str, said: str) -> None:
     """In one line that names the nearest known one, as for other commands."""
-    ran = project.scrapy("crawl", "crawl_spider", "-s", "SITE_SINK=local")
+    ran = project.scrapy("crawl", "crawl_spider", "-s", wrong)
     assert ran.returncode == 78
-    assert "SITE_SINK is not a setting: did you mean SITE_SINKS?" in ran.stderr.splitlines()[-1]
+    assert said in ran.stderr.splitlines()[-1]
 
 
 @pytest.mark.parametrize("closes", ["0", "0.01"])

@@ -87,7 +87,7 @@ def test_scrapy_knows_every_command_by_its_name(project: Project) -> None:
     assert not {name for name in names if "_" in name}
 
 
-@pytest.mark.parametrize("wrong", ["SITE_KAFKA_BROKER=x:1", "SITE_MAX_SPAN_OFFSETS=many"])
+@pytest.mark.parametrize("wrong", ["SITE_KAFKA_BROKER=x:1", "SITE_MAX_SPAN_OFFSETS=many", "LOG_LEVEL=LOUD"])
 @pytest.mark.parametrize("name", [*OURS, *SCRAPYS])
 def test_an_unknown_name_and_a_wrong_type_end_each_command(project: Project, name: str, wrong: str) -> None:
     """Before anything is done, also where the command does not use the setting."""

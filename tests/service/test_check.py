@@ -13,6 +13,7 @@ from scrapy.settings import Settings
 
 import site_spider
 from site_spider import Addon, SeedSpider
+from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.contracts.seed_log import Granted, Right
 from site_spider.errors import (
     EXIT_CONFIG,
@@ -25,7 +26,7 @@ from site_spider.errors import (
 from site_spider.secrets import masked
 from site_spider.service import config, environment
 from site_spider.service.check import examine, origins
-from tests.in_process.engine import crawl
+from tests.in_process.engine import crawl, settings_for
 
 
 class Shop(SeedSpider):
@@ -91,12 +92,12 @@ def test_secrets_are_masked(name: str, value: Any, shown: Any) -> None:
     assert masked(name, value) == shown
 
 
-class Log:
+class Log(LocalSeedLog):
     """A Kafka that says what it is told to."""
 
-    address = "kafka:9092"
-
     def __init__(self, missing: dict[str, Granted | None] | None) -> None:
+        super().__init__(Path("unused"))
+        self.address = "kafka:9092"
         self._missing = missing  # None: it does not answer
 
     def check(self, _seconds: float) -> None:
@@ -143,8 +144,8 @@ def test_a_server_that_is_away_and_a_wrong_setting_are_findings(
     assert found["Kafka"] == ("no answer from Kafka at kafka:9092", 69)
     (tmp_path / "file").touch()
     found = examined(monkeypatch, Log({}), tmp_path / "file" / "data")
-    assert "nothing can be written" in found["sink local"][0]
-    assert found["sink local"][1] == 69
+    assert "Not a directory" in found["sink local"][0]
+    assert found["sink local"][1] == 78
     (wrong,) = examine(settings(SITE_SINKS="nowhere"), SeedSpider)
     assert (wrong.what, wrong.code) == ("settings", 78)
 
@@ -186,12 +187,21 @@ def test_every_error_of_ours_has_its_exit_code() -> None:
         ({"ROBOTSTXT_OBEY": "maybe"}, ("ROBOTSTXT_OBEY", "maybe")),
         ({"COOKIES_ENABLED": "off"}, ("COOKIES_ENABLED", "true and false")),
         ({"SITE_DEAD_LETTER_TOPIC": "non:sense !"}, ("SITE_DEAD_LETTER_TOPIC", "non:sense !")),
+        ({"SITE_RETRY_TIMES_BY_REASON": {"Timeout": 1}}, ("SITE_RETRY_TIMES_BY_REASON", "Timeout")),
+        ({"SITE_PROXIES": "proxy:80"}, ("SITE_PROXIES",)),
+        ({"SITE_METRICS_ADDRESS": "9410"}, ("SITE_METRICS_ADDRESS",)),
+        ({"SITE_SOURCES_DIR": "/nodir"}, ("SITE_SOURCES_DIR",)),
+        ({"DOWNLOAD_SLOTS": {"a": 1}}, ("DOWNLOAD_SLOTS",)),
     ],
 )
 def test_a_wrong_setting_is_named_before_a_crawl_begins(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, settings: dict[str, str], said: tuple[str, ...]
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, settings: dict[str, Any], said: tuple[str, ...]
 ) -> None:
-    """Some are read when the crawler is made, the others when the service starts."""
+    """Some are read when the crawler is made, the others when the service starts. A check finds them all."""
+    (found,) = examine(settings_for(tmp_path, **settings), SeedSpider)
+    assert found.code == EXIT_CONFIG
+    assert all(word in found.says for word in said)
+    assert not [*tmp_path.iterdir()]
     with pytest.raises(SiteSpiderError) as ended:
         crawl(tmp_path, [], **settings)
     logged = [record.getMessage() for record in caplog.records if "Cannot start: " in record.getMessage()]

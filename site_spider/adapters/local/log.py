@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, Self
 
 from site_spider import options, runtime
-from site_spider.adapters.files import can_never_be
+from site_spider.adapters.files import settings_to_blame
 from site_spider.adapters.local.log_file import (
     FILE_NAME,
     SELECT_FIRST,
@@ -371,13 +371,9 @@ class LocalSeedLog(SeedLog):
 
         Raises ConfigError where there can be none.
         """
-        try:
-            with closing(LogFile(self._folder, busy_seconds=timeout_seconds)) as file, file.transaction():
-                pass
-        except LogUnavailable as error:
-            if can_never_be(error.__cause__):
-                raise ConfigError(str(error)) from error
-            raise
+        file = LogFile(self._folder, busy_seconds=timeout_seconds)
+        with settings_to_blame(), closing(file), file.transaction():
+            pass
 
     def identity(self) -> str:
         return str(self._folder.resolve())
@@ -433,7 +429,9 @@ class LocalSeedLog(SeedLog):
             return frozenset(one for topic in each_topic(topics) for one in without_owner(file, group, topic))
 
     def granted(self, rights: Sequence[Right]) -> list[Granted]:
-        """Whoever may write the folder may do all."""
+        """Whoever may write the folder may do all. Raises ConfigError, LogUnavailable for who may not."""
+        with settings_to_blame():
+            LogFile(self._folder).check()
         return [Granted(right, (), right.kind == "group" or bool(self.partitions(right.name))) for right in rights]
 
     def topic_id(self, topic: str) -> str:  # noqa: ARG002

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
@@ -79,14 +78,6 @@ class LocalStore(DatabaseFile):
         self._select = f"SELECT document FROM {table.name} WHERE {table.key} = ?"  # noqa: S608 - as above
         self._delete = f"DELETE FROM {table.name} WHERE {table.key} = ?"  # noqa: S608 - as above
         self._upsert = table.upsert
-
-    def check(self) -> str:
-        exists = self.path.exists()
-        folder = next(parent for parent in self.path.absolute().parents if parent.exists())
-        if not folder.is_dir() or not os.access(self.path if exists else folder, os.W_OK):
-            error = PermissionError(f"nothing can be written in {folder}")
-            raise SinkUnavailable(unusable(self.path, error)) from error
-        return f"{self.path} {'is there' if exists else 'will be created'}"
 
     def write(self, records: Sequence[Record]) -> list[Verdict]:
         with self.transaction() as connection:

@@ -27,7 +27,7 @@ from socket import gethostname
 from typing import Any, BinaryIO, Final, Self
 
 from site_spider import runtime
-from site_spider.adapters.files import DatabaseFile, FileSink, inode_of, private_folder
+from site_spider.adapters.files import DatabaseFile, FileSink, check_writable, inode_of, private_folder
 from site_spider.adapters.warc.records import (
     Earlier,
     PackedRecord,
@@ -109,10 +109,10 @@ class WarcFiles:
             raise self._unavailable(error) from error
 
     def check(self) -> str:
-        folder = next(one for one in (self._folder, *self._folder.absolute().parents) if one.exists())
-        if not folder.is_dir() or not os.access(folder, os.W_OK):
-            raise self._unavailable(PermissionError(f"nothing can be written in {folder}"))
-        return f"{self._folder} {'is there' if self._folder.exists() else 'will be created'}"
+        try:
+            return check_writable(self._folder, self._folder)
+        except OSError as error:
+            raise self._unavailable(error) from error
 
     def write(self, records: Sequence[Record]) -> list[Verdict]:
         try:
