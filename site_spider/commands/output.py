@@ -128,9 +128,9 @@ def print_table(columns: Sequence[Column], rows: Sequence[Sequence[object]]) -> 
         print(line)
 
 
-def print_counted(title: str, columns: Sequence[Column], rows: Sequence[Sequence[object]]) -> None:
+def print_counted(title: str, columns: Sequence[Column], rows: Sequence[Sequence[object]], among: str = "") -> None:
     """How many there are, and a table of them."""
-    show(f"{title}: {len(rows)}")
+    show(f"{title}: {len(rows)}{among}")
     if rows:
         print_table(columns, rows)
 

@@ -49,8 +49,8 @@ class DocumentsCommand(SiteCommand):
         """Among them the one for a single document, whose value is `key`."""
 
     @abstractmethod
-    def print_tables(self, found: Documents) -> None:
-        """Those that were found, for people."""
+    def print_tables(self, found: Documents, among: str) -> None:
+        """Those that were found, for people; `among` stands behind each number of them."""
 
     def status(self, opts: argparse.Namespace) -> StatusFilter:  # noqa: ARG002 - for those that have one
         return None
@@ -87,16 +87,22 @@ class DocumentsCommand(SiteCommand):
         # closed before the reader is, also when whoever reads the output leaves early
         search = reader.search(status, fields, limit=limit and limit + 1)
         with closing(cast("Generator[dict[str, Any]]", search)) as found:
-            some = islice(found, limit)
+            some: Documents = islice(found, limit)
+            number = 0
             if opts.format == "json":
-                for document in some:
+                for number, document in enumerate(some, 1):  # noqa: B007 - counted
                     print_json(document)
             else:
-                self.print_tables(some)
+                some = [*some]
+                number = len(some)
             is_more = next(found, None) is not None
+        whole = reader.count(status, fields) if is_more else number
+        if opts.format == "table":
+            self.print_tables(some, f" among {limit} of {whole:,} documents" if is_more else "")
         if is_more:
-            whole = reader.count(status, fields)
             self.complain(f"shown are {limit} of {whole}; --limit 0 shows all")
+        elif not number:
+            self.complain(f"nothing was found in {reader.address}")
 
 
 def _show_one(document: Mapping[str, Any], form: str) -> None:
@@ -152,15 +158,15 @@ class Command(DocumentsCommand):
             self.refuse(f"--status is {opts.status!r}, but must be a number such as 404, or none")
         return int(opts.status)
 
-    def print_tables(self, found: Documents) -> None:
+    def print_tables(self, found: Documents, among: str) -> None:
         """What failed has no answer, or one that says no. Bodies are not kept."""
         fields = {field: self.names.get(field, field) for field in (*_RESULT_FIELDS, *_FAILURE_FIELDS)}
         documents = [{field: each.get(name) for field, name in fields.items()} for each in found]
         failures = [document for document in documents if document["description"] is not None]
         results = [document for document in documents if document["description"] is None]
-        print_counted("Results", _RESULTS, _rows(results, _RESULT_FIELDS))
+        print_counted("Results", _RESULTS, _rows(results, _RESULT_FIELDS), among)
         print()
-        print_counted("Failures", _FAILURES, _rows(failures, _FAILURE_FIELDS))
+        print_counted("Failures", _FAILURES, _rows(failures, _FAILURE_FIELDS), among)
 
 
 def _rows(documents: Sequence[dict[str, Any]], fields: Sequence[str]) -> list[list[object]]:

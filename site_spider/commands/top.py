@@ -11,7 +11,7 @@ from contextlib import closing
 from typing import Any
 
 from site_spider.commands.output import add_format_option, add_group_options, print_json, show
-from site_spider.commands.site_command import SiteCommand
+from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
 from site_spider.console.pages import overview
 from site_spider.console.watch import FleetWatch
 from site_spider.service import config
@@ -30,7 +30,7 @@ class Command(SiteCommand):
     description = (
         "Shows the overview of `scrapy console` in the terminal, again and again until Ctrl-C: whether every "
         "seed is accounted for, lag, rates, time left, and why the crawl is slow. When the output is no "
-        "terminal it is shown once."
+        "terminal it is shown once, and the exit code is 1 if nothing could be read."
     )
     examples = """
         scrapy top
@@ -55,7 +55,9 @@ class Command(SiteCommand):
                     asyncio.run(_draw(watch, opts.seconds))
                     return
                 asyncio.run(watch.look_once())
-                document = overview(watch.view())
+                view = watch.view()
+        document = overview(view)
+        self.exitcode = EXIT_FAILED if view.is_unknown else 0
         if opts.format == "json":
             print_json(document)
             return
@@ -98,7 +100,8 @@ def _conservation(found: dict[str, Any]) -> Iterator[str]:
     parts.append(f"{found['in_flight']:,} in flight")
     if found["missing"]:
         parts.append(f"{found['missing']:,} MISSING")
-    yield "Every seed is accounted for" if found["conserved"] else "SEEDS ARE MISSING, which is a bug"
+    known = "Every seed is accounted for" if found["processes"] else "No process was heard of"
+    yield known if found["conserved"] else "SEEDS ARE MISSING, which is a bug"
     yield f"consumed       {found['consumed']:,} = {' + '.join(parts)}"
 
 

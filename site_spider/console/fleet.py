@@ -286,6 +286,11 @@ class View:
         return None if self.log is None else self.log.total.lag
 
     @property
+    def is_unknown(self) -> bool:
+        """Neither the log nor a process has answered."""
+        return self.log is None and not self.fleet.seen
+
+    @property
     def parked(self) -> int:
         """Seeds that wait until their task goes on."""
         return sum(task.parked for task in self.tasks)

@@ -125,8 +125,8 @@ def _lost(view: View) -> Iterator[str]:
 
 def _nobody(view: View) -> Iterator[str]:
     if not view.living and view.lag != 0:
-        waiting = "" if view.lag is None else f"; lag {view.lag:,}"
-        yield f"No process of the group runs{waiting}."
+        known = "was heard of" if view.lag is None else f"runs; lag {view.lag:,}"
+        yield f"No process of the group {known}."
 
 
 def _silent(view: View) -> Iterator[str]:
@@ -337,6 +337,8 @@ def causes(view: View) -> list[Cause]:
 
 def verdict(view: View, found: Sequence[Cause]) -> str:
     """The whole in one sentence."""
+    if view.is_unknown:
+        return "Nothing is known of the crawl."
     if any(cause.weight <= Weight.STOP for cause in found):
         return "The crawl is held up."
     if view.lag == 0:

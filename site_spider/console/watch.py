@@ -366,8 +366,7 @@ class FleetWatch:
 
     async def look_once(self) -> None:
         """All sources, once."""
-        for name, look, _ in self._looks:
-            await self._guarded(name, look)
+        await asyncio.gather(*(self._guarded(name, look) for name, look, _ in self._looks))
 
     @property
     def _is_watched(self) -> bool:

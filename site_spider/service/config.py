@@ -179,6 +179,7 @@ def reader(settings: BaseSettings, *, of_items: bool = False) -> ResultReader:
         if name in readable:
             kind = load_class("SITE_READER_CLASSES", readable[name])
             return cast(ResultReader, (kind.for_items if of_items else kind.from_settings)(settings))
+        _class_named(settings, "SITE_SINKS", "SITE_SINK_CLASSES", name)
     raise ConfigError(
         f"SITE_SINKS is {settings.get('SITE_SINKS')!r}, but results can be read back from "
         f"{' or '.join(readable)} only; add one of them."

@@ -97,6 +97,7 @@ def test_a_port_that_there_is_not_is_wrong_usage(project: Project, port: str) ->
 
 
 def test_top_is_shown_once_where_no_terminal_is(project: Project, tmp_path: Path) -> None:
+    assert project.within("top", TMPDIR=str(tmp_path)).returncode == 1  # nothing is there to be read
     project.produce("seeds", (b"h.test", b'{"url": "http://h.test/"}'))
     ran = project.scrapy("top", **of_its_own(tmp_path))
     assert ran.returncode == 0

@@ -106,6 +106,7 @@ def test_an_unknown_name_and_a_wrong_type_end_each_command(project: Project, nam
             {"SITE_SINKS": "elasticsearch", "SITE_ELASTICSEARCH_HOSTS": "nowhere:x"},
             "SITE_ELASTICSEARCH_HOSTS cannot be used: ",
         ),
+        ({"SITE_SINKS": "loacl"}, "SITE_SINKS names 'loacl', but must name local, "),
         ({"SITE_SINKS": "kafka"}, "SITE_SINKS is 'kafka', but results can be read back from "),
     ],
 )

@@ -129,6 +129,7 @@ def test_a_reader_that_leaves_early_is_no_error(stored: Project) -> None:
 def test_an_empty_store_has_none(project: Project, command: str, said: str) -> None:
     ran = project.direct(command)
     assert (ran.returncode, ran.stdout) == (0, said)
+    assert f"nothing was found in {project.data}" in ran.stderr  # the folder may be mistyped
 
 
 @pytest.fixture
@@ -187,6 +188,7 @@ def test_a_limit_says_of_how_many(command: str, extracted: Project) -> None:
     ran = extracted.direct(command, "--limit", "1", "--format", "json")
     assert len(ran.stdout.splitlines()) == 1
     assert ran.stderr == f"scrapy {command}: shown are 1 of 3; --limit 0 shows all\n"
+    assert f"{command.title()}: 2 among 2 of 3 documents\n" in extracted.direct(command, "--limit", "2").stdout
 
 
 def test_one_item_is_shown_in_full(extracted: Project) -> None:

@@ -77,6 +77,7 @@ def test_sources_that_are_missing_are_said_and_may_come_later(tmp_path: Path) ->
     watch = watch_of(log)
     asyncio.run(watch.look_once())
     assert ["history" in trouble or "progress" in trouble for trouble in watch.view().troubles] == [True, True]
+    assert {"No process was heard of", "Nothing is known of the crawl."} <= {*lines(overview(watch.view()))}
     tell(log, snapshot(1, at=time.time()))
     producer = log.producer()
     producer.send("seeds", b"k", b"{}").result(300)
