@@ -292,6 +292,8 @@ def seed_message(
     text = line.strip(_BLANKS)
     if not text:
         raise refused("line", "empty")
+    if text[0] in '["]}':
+        raise refused("line", "a part of JSON; a seed in JSON is one object in one line")
     document: dict[str, Any] = read_object(_utf8(text)) if text.startswith("{") else {"url": text}
     if method is not None and document.get("method") is None:
         document["method"] = method

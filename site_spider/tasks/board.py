@@ -428,7 +428,7 @@ class BrokerClock:
         try:
             self._ask()
         except (SiteSpiderError, FutureTimeoutError) as error:
-            self._away.goes_on(error)
+            self._away.goes_on(str(error) or f"no answer within {_ANSWER_SECONDS:g} s")
             return
         self._away.is_over()
         if abs(self.ahead_seconds) > MOST_SECONDS:

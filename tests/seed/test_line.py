@@ -70,6 +70,8 @@ def test_the_key_of_a_message_is_the_host_in_its_one_spelling():
         (" \n", {}, "line: empty"),
         ("example.com", {}, "url: 'example.com' has no scheme"),
         ("http://a/b c", {}, "space"),
+        ('"meta": {', {}, "one object in one line"),
+        ('[{"url": "http://a/"}]', {}, "one object in one line"),
         ("http://a/\udcff", {}, "line: not UTF-8"),
         ('{"url": "http://a/\udcff"}', {}, "line: not UTF-8"),
         ('{"url": "http://a/"', {}, "message: not JSON"),

@@ -9,6 +9,7 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from scrapy.crawler import Crawler
@@ -97,8 +98,9 @@ def measured(log: SeedLog, topic: str = "seeds.tasks.clock") -> BrokerClock:
 
 
 def test_a_clock_that_differs_is_said_each_time_it_is_measured(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """And once that nobody says the time."""
     found = measured(AheadLog(tmp_path))
     assert abs(found.ahead_seconds - 1_800) < 10
     assert [record.getMessage()[:50] for record in caplog.records] == [
@@ -108,6 +110,9 @@ def test_a_clock_that_differs_is_said_each_time_it_is_measured(
     AheadLog.behind_seconds = 5.0
     measured(AheadLog(tmp_path))
     assert not caplog.records
+    monkeypatch.setattr(AheadLog, "make_topic", Mock(side_effect=TimeoutError))
+    measured(AheadLog(tmp_path))
+    assert [message.rpartition(": ")[2] for message in caplog.messages] == ["no answer within 5 s"]
 
 
 def test_a_crawl_whose_clock_is_ahead_cancels_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
