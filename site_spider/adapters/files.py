@@ -66,7 +66,8 @@ def settings_to_blame() -> Iterator[None]:
     try:
         yield
     except SiteSpiderError as error:
-        if isinstance(cause := error.__cause__, OSError) and cause.errno in _NEVER:
+        cause = error.__cause__
+        if _is_foreign(cause) or (isinstance(cause, OSError) and cause.errno in _NEVER):
             raise ConfigError(str(error)) from error
         raise
 
@@ -281,10 +282,14 @@ class DatabaseFile:
 
 def unusable(path: Path, error: Exception) -> str:
     """What to say when a file cannot be used."""
-    return (
-        f"SITE_DATA_DIR is {str(path.parent)!r}, but {path} cannot be used: {error}."
-        " Check its disk and permissions, or set another folder."
-    )
+    do = "Restore it" if _is_foreign(error) else "Check its disk and permissions"
+    return f"SITE_DATA_DIR is {str(path.parent)!r}, but {path} cannot be used: {error}. {do}, or set another folder."
+
+
+def _is_foreign(error: BaseException | None) -> bool:
+    """Whether SQLite has found something else than a file of ours."""
+    codes = sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_ERROR
+    return isinstance(error, sqlite3.Error) and error_code(error) in codes
 
 
 def inode_of(path: Path) -> int | None:

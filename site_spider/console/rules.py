@@ -159,7 +159,7 @@ def _pauses(view: View, *, harmless: bool = False) -> Iterator[str]:
         is_said = cause == "sink" and is_away
         if share < _LEAST_PAUSE_SHARE or is_said or (cause in _HARMLESS) != harmless:
             continue
-        still = f"; {plural(pausing[cause], 'process')} now" if pausing[cause] else ""
+        still = f"; {plural(pausing[cause], 'process')} now" if pausing[cause] else "; none now"
         yield f"{_paused_words(view, cause)}: {PAUSES.get(cause, cause)}{still}."
 
 
@@ -174,7 +174,8 @@ def _paused_words(view: View, cause: str) -> str:
     if not steps or not share:
         return ""
     covered = view.until - steps[0].number * STEP_SECONDS
-    return f"Paused {share * covered:.0f} of the last {covered:.0f} s"
+    mean = f" on average of {len(view.living)} processes" if len(view.living) > 1 else ""
+    return f"Paused {share * covered:.0f} of the last {covered:.0f} s{mean}"
 
 
 def _hosts(view: View) -> Iterator[str]:

@@ -226,7 +226,7 @@ PAUSES_SAID: Final = {
     "sink": "too many results wait for a sink (SITE_SINK_BACKLOG_BYTES)",
     "kafka": "the seed topic does not take what is sent to it",
     "memory": "memory is short (SITE_BODIES_MAX_BYTES, SITE_MEMORY_SOFT_BYTES)",
-    "stop": "the crawl stops, or partitions leave",
+    "stop": "partitions are handed over, or the crawl stops",
     "frontier": (
         "as many seeds are in flight as may be (SITE_MAX_SEEDS_IN_FLIGHT), or memory is full "
         "(SITE_FRONTIER_MAX_REQUESTS, SITE_FRONTIER_MAX_BYTES)"

@@ -267,7 +267,8 @@ def test_a_sink_that_is_away_is_named_with_the_time_it_cost() -> None:
     }
     found = scene(away, away, lag=1000)
     assert first(found).text == (
-        "Paused 340 of the last 600 s: sink elasticsearch away, as 2 of 2 processes say; 642 results wait for it."
+        "Paused 340 of the last 600 s on average of 2 processes: sink elasticsearch away, as 2 of 2 processes say; "
+        "642 results wait for it."
     )
     assert first(found).page == "sinks"
     assert verdict(found, causes(found)) == "The crawl is held up."
@@ -304,6 +305,7 @@ def test_other_pauses_are_said_with_what_to_set() -> None:
     assert "Paused 300 of the last 600 s" in said(found)
     assert "SITE_MAX_SPAN_OFFSETS" in said(found)
     full = scene({"paused_seconds": {"frontier": 300.0}})
+    assert "; none now." in said(full)
     assert [cause.weight for cause in causes(full)] == [Weight.NOTE], "enough to do is no trouble"
 
 

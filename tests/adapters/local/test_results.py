@@ -17,7 +17,7 @@ from site_spider.adapters.files import private_database
 from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.adapters.local.results import FILE_NAME, RESULTS, LocalResults, LocalSink, LocalStore, merged
 from site_spider.contracts.sink import Answer, Record
-from site_spider.errors import SinkUnavailable
+from site_spider.errors import ConfigError, SinkUnavailable
 from tests.contracts.trials import answers, written
 
 
@@ -35,11 +35,11 @@ def test_what_no_row_or_column_takes_is_refused_alone(document: dict[str, Any], 
     assert LocalResults(tmp_path).count() == 2
 
 
-def test_a_file_that_is_no_database_is_an_outage_and_left_alone(tmp_path: Path) -> None:
+def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path) -> None:
     """The error names the setting and the file, nothing is overwritten."""
     path = tmp_path / FILE_NAME
     path.write_bytes(b"not a database, but somebody's " * 100)
-    with pytest.raises(SinkUnavailable, match=r"SITE_DATA_DIR.*results\.sqlite"):
+    with pytest.raises(ConfigError, match=r"SITE_DATA_DIR.*results\.sqlite.*Restore it"):
         written(LocalSink(tmp_path), [])
     with pytest.raises(SinkUnavailable, match="SITE_DATA_DIR"):
         LocalResults(tmp_path).count()
