@@ -226,9 +226,12 @@ class Command(SiteCommand):
         if len(set(topics.values())) < 2:
             return
         readers = [name for name, read in topics.items() if topic in read]
-        others = [f"{name} reads {', '.join(read)}" for name, read in topics.items() if topic not in read]
-        said = f"Topic {topic} is read by {', '.join(readers) or 'no spider'}"
-        _say(f"{said}; {'; '.join(others)} (scrapy seed --spider NAME)." if others else f"{said}.")
+        others = [
+            f"; spider {name} reads topic {', '.join(read)} (--spider {name})"
+            for name, read in topics.items()
+            if topic not in read
+        ]
+        _say(f"Topic {topic} is read by {'spider ' if readers else 'no spider'}{', '.join(readers)}{''.join(others)}.")
 
 
 def _opened(name: str) -> AbstractContextManager[BinaryIO]:

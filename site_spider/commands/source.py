@@ -15,7 +15,7 @@ from scrapy.http import Response
 from twisted.python.failure import Failure
 
 from site_spider import options
-from site_spider.commands.output import Column, add_format_option, print_json, print_table, show
+from site_spider.commands.output import Column, add_format_option, print_counted, print_json, print_table, show
 from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
 from site_spider.errors import SeedError, SiteSpiderError
 from site_spider.page.url import check_url, host_of
@@ -25,6 +25,7 @@ from site_spider.sources.extraction import NEXT_PAGE, Extracted, FoundLink
 from site_spider.sources.extractor import Extractor, PageBody
 from site_spider.sources.library import BadSource, Library, read_source, source_files
 from site_spider.sources.model import Source
+from site_spider.text import plural
 
 _SHOWN = 50  # links in a table
 _LARGEST_PAGE_BYTES = 20_000_000
@@ -79,7 +80,7 @@ class Command(SiteCommand):
             for path, source in found:
                 _print_source(path, source)
         else:
-            print_table(_LIST, [_row(path, source) for path, source in found])
+            print_counted(f"Sources in {folder}", _LIST, [_row(path, source) for path, source in found])
 
     def _read(self, folder: Path) -> Iterator[tuple[Path, Source]]:
         try:
@@ -210,7 +211,7 @@ def _print(source: Source, found: Extracted) -> None:
     rows = [(link.url, _rule(link), _topic(source, link)) for link in found.links]
     if rows:
         print_table(_LINKS, rows[:_SHOWN])
-    show(f"{len(rows)} links" + (f", {_SHOWN} of them shown" if len(rows) > _SHOWN else ""))
+    show(plural(len(rows), "link") + (f", {_SHOWN} of them shown" if len(rows) > _SHOWN else ""))
     print()
     fields = [
         (number, name, json.dumps(value, ensure_ascii=False))
@@ -220,7 +221,7 @@ def _print(source: Source, found: Extracted) -> None:
     if fields:
         print_table(_FIELDS, fields)
     shown = f", {_SHOWN} of them shown" if len(found.items) > _SHOWN else ""
-    show(f"{len(found.items)} items{shown}")
+    show(plural(len(found.items), "item") + shown)
     for said in found.notes:
         show(f"note: {said}")
 

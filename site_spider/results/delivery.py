@@ -183,6 +183,7 @@ class Delivery:
         write_timeout_seconds: float = 60.0,
         on_change: Callable[[], None] | None = None,
         on_failure: Callable[[BaseException], None] | None = None,
+        name: str = "",
     ) -> None:
         self.sink = sink
         self._on_failure = on_failure or self._log_failure
@@ -198,7 +199,7 @@ class Delivery:
         self._writing = False  # between open and close
         self._closed = False
         self._hearing = Hearing(self._is_silent)
-        self._said = DeliveryLog(sink.name)
+        self._said = DeliveryLog(name or sink.name)
         self.last_accept_at: float | None = None  # Unix time
         self.tally = SinkTally()
 

@@ -291,7 +291,7 @@ class Parts:
         )
         self.measurements = measurements = Measurements(watched, commits, quarantine, dupefilter)
         # made as a sink is, but by another class method: nothing else differs
-        deliveries = [Delivery(cast(Sink, store)) for store in stores.statistics]
+        deliveries = [Delivery(cast(Sink, store), name=f"statistics {store.name}") for store in stores.statistics]
         topic = StatsTopic(stores.log, config.stats_topic)
         plan = StatisticsPlan(settings, statistics_id(settings, identity))
         self.statistics = Statistics(watched, deliveries, topic, plan, background)

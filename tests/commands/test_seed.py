@@ -60,8 +60,8 @@ def test_who_reads_the_topic_is_said_where_spiders_have_topics_of_their_own(
         assert ran.stdout == "produced 1, refused 0\n"
         return ran.stderr
 
-    theirs = "news reads news (scrapy seed --spider NAME).\n"
-    assert seed() == f"Topic seeds is read by crawl_spider, same; {theirs}"
+    theirs = "spider news reads topic news (--spider news).\n"
+    assert seed() == f"Topic seeds is read by spider crawl_spider, same; {theirs}"
     assert seed("--topic", "nobodys").startswith("Topic nobodys is read by no spider; ")
     assert seed("--spider", "news") == ""
     assert seed(SITE_SEED_TOPIC="all") == ""

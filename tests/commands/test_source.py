@@ -42,6 +42,7 @@ def test_check_shows_what_a_page_gives(project: Project, folder: Path) -> None:
         "http://shop.test/book/1    follow.0    details",
         "http://shop.test/list?p=2  pagination  -",
     ]
+    assert "1 item" in ran.stdout.splitlines()
     document = json.loads(project.direct("source", *arguments, "--format", "json").stdout)
     assert document["items"] == [{"title": "A\x1b[31m"}]
     assert [link["to"] for link in document["links"]] == ["details", None]
@@ -90,7 +91,8 @@ def test_list(project: Project, folder: Path) -> None:
     """Those that can be used; of the others every mistake, and exit code 1."""
     ran = project.scrapy("source", "list", SITE_SOURCES_DIR=str(folder))
     assert ran.returncode == 0, ran.stderr
-    assert ran.stdout.splitlines()[1].split()[:4] == ["shop", "yes", "shop.test", "1"]
+    assert ran.stdout.splitlines()[0] == f"Sources in {folder}: 1"
+    assert ran.stdout.splitlines()[2].split()[:4] == ["shop", "yes", "shop.test", "1"]
     (folder / "bad.yaml").write_text("[")
     ran = project.scrapy("source", "list", "--format", "json", SITE_SOURCES_DIR=str(folder))
     assert ran.returncode == 1

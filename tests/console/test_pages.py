@@ -209,6 +209,7 @@ def test_a_url_is_found_where_it_waits(console: Console) -> None:
         assert document["found"]["state"].startswith("unknown")
         document = await (await client.get("/url", params={"url": "ftp://h.test/", "format": "json"})).json()
         assert "ftp" in document["refused"]
+        assert "url_id without a task" in await (await client.get("/url", params={"url": "http://h.test/"})).text()
 
     console.serve(scenario)
 

@@ -137,7 +137,7 @@ async def test_an_outage_is_told_once_and_nothing_is_lost(caplog: pytest.LogCapt
 
     sink = scripted(away=True)
     changes: list[bool] = []
-    async with opened(sink) as delivery:
+    async with opened(sink, name="statistics here") as delivery:
         delivery.on_change = lambda: changes.append(delivery.available)
         answers = submit(delivery, *(str(number) for number in range(25)))
         assert delivery.available
@@ -151,7 +151,7 @@ async def test_an_outage_is_told_once_and_nothing_is_lost(caplog: pytest.LogCapt
     assert changes[-1] is True
     [warning] = lines(caplog, logging.WARNING)
     assert "connection refused" in warning
-    assert "25 records wait" in warning
+    assert "Sink statistics here is away; 25 records wait" in warning
     [info] = lines(caplog, logging.INFO)
     assert "is back after" in info
 

@@ -353,7 +353,8 @@ def explained(error: Exception) -> str:
     # the client drops the error of the network that its own stands for
     cause = error.__context__ if isinstance(error, TransportError) else None
     behind = f" ({shown(str(cause)) if str(cause) else type(cause).__name__})" if cause else ""
-    return f"{type(error).__name__}: {shown(str(error))}{behind}"
+    hint = "; is it http://?" if "WRONG_VERSION_NUMBER" in f"{error}{behind}" else ""
+    return f"{type(error).__name__}: {shown(str(error))}{behind}{hint}"
 
 
 def refuses_content(error: ApiError) -> bool:

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from site_spider.adapters import files as replaced_files
+from site_spider.adapters.elasticsearch.client import explained
 from site_spider.adapters.elasticsearch.sink import ElasticsearchSink
 from site_spider.contracts.sink import Answer
 from site_spider.errors import ConfigError, SinkUnavailable
@@ -103,6 +104,7 @@ async def test_a_certificate_of_an_unknown_ca_ends_the_start_at_once(authority: 
             told = await complaint(sink(address, files))
             for words in (address, "certificate", "SITE_ELASTICSEARCH_OPTIONS", "ca_certs"):
                 assert words in told
+    assert explained(OSError("[SSL: WRONG_VERSION_NUMBER]")).endswith("; is it http://?")
 
 
 async def test_a_right_without_which_nothing_can_be_written_ends_the_start() -> None:
