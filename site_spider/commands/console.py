@@ -60,11 +60,11 @@ class Command(SiteCommand):
 
     async def _serve(self, log: SeedLog, listening: Listening, opts: argparse.Namespace) -> None:
         # aiohttp and Jinja2 for this command alone: Scrapy imports all commands at the start of each
-        from site_spider.console.server import Handlers, LettersAtHand  # noqa: PLC0415
+        from site_spider.console.server import DeadLetterCache, Handlers  # noqa: PLC0415
 
         watch = FleetWatch.read(self.options, log, opts.group, opts.topic)
         topics = CrawlTopics.beside(self.options, opts.topic)
-        dead_letters = LettersAtHand(log, topics.dead_letters, topics)
+        dead_letters = DeadLetterCache(log, topics.dead_letters, topics)
         search = UrlSearch(
             log,
             topics=watch.topics,

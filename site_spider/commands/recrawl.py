@@ -26,7 +26,7 @@ from site_spider.errors import ConfigError, LogUnavailable, SeedError, SinkRejec
 from site_spider.outage import Outage
 from site_spider.page.sitemap import is_listing
 from site_spider.results.document import result_fields
-from site_spider.results.recheck import (
+from site_spider.results.recrawl import (
     CLAIM,
     FACTS,
     LEASE_SECONDS,
@@ -71,7 +71,7 @@ class RecrawlPlan(NamedTuple):
 
 
 class Recrawl:
-    """One round: all that is due, once. See results/recheck.py for how that holds.
+    """One round: all that is due, once. See results/recrawl.py for how that holds.
 
     Raises SinkUnavailable and LogUnavailable; what has been claimed until then is left to the next round.
     """

@@ -37,7 +37,7 @@ _MOST = 200
 _FRESH_SECONDS = 5.0
 
 
-class LettersAtHand:
+class DeadLetterCache:
     """Of one topic."""
 
     def __init__(self, log: SeedLog, topic: str, topics: CrawlTopics | None = None) -> None:
@@ -190,7 +190,7 @@ class Handlers:
         self,
         listening: Listening,
         watch: FleetWatch,
-        dead_letters: LettersAtHand,
+        dead_letters: DeadLetterCache,
         search: UrlSearch,
         redact: Callable[[str], str],
         check_ends: Callable[[], None] = lambda: None,
@@ -391,14 +391,14 @@ class Handlers:
 
     async def metrics(self, request: web.Request) -> web.Response:
         """Of all processes of this host, for Prometheus."""
-        answers = await self._watch.neighbours.ask_all(METRICS_QUESTION)
+        answers = await self._watch.local_processes.ask_all(METRICS_QUESTION)
         form = form_for(request.headers.get("Accept", ""))
         body = await asyncio.to_thread(exposition, list(answers.snapshots.values()), form, of_host=True)
         return web.Response(body=body, headers={"Content-Type": form.content_type})
 
     async def healthz(self, _request: web.Request) -> web.Response:
         """Whether all processes of this host answer."""
-        running, silent, _ = await self._watch.neighbours.ask_all(b"0")
+        running, silent, _ = await self._watch.local_processes.ask_all(b"0")
         document = {"healthy": bool(running) and not silent, "processes": len(running) + len(silent), "silent": silent}
         response = self._rendering.json(document)
         response.set_status(200 if document["healthy"] else 503)

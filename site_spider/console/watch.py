@@ -177,7 +177,7 @@ class Answers(NamedTuple):
     others: list[str]
 
 
-class Neighbours:
+class LocalProcesses:
     """Those of this user."""
 
     def __init__(self, log: SeedLog) -> None:
@@ -309,7 +309,7 @@ class FleetWatch:
         self._history = History(log, statistics_topic, interval_seconds)
         self._interval_seconds = interval_seconds
         self.tasks = TaskWatch(log, tasks or CrawlTopics.beside({TOPIC: self.topics[0]}))
-        self.neighbours = Neighbours(log)
+        self.local_processes = LocalProcesses(log)
         self._names: dict[Path, str] = {}
         self._log_view: LogView | None = None
         self._troubles: dict[str, str] = {}
@@ -400,7 +400,7 @@ class FleetWatch:
     # --- this host -----------------------------------------------------------------------------------
 
     async def look_at_this_host(self) -> None:
-        answers = await self.neighbours.ask_all(b"%d" % self._hosts)
+        answers = await self.local_processes.ask_all(b"%d" % self._hosts)
         now = runtime.time()
         others = answers.others
         for path, document in answers.snapshots.items():

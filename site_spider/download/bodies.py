@@ -29,7 +29,7 @@ from scrapy.http import Response, TextResponse
 from scrapy.responsetypes import responsetypes
 
 from site_spider import runtime
-from site_spider.download.wire import give_back_large_blocks
+from site_spider.download.connection import give_back_large_blocks
 from site_spider.engine.background import Turns
 from site_spider.engine.scrapy_parts import CompressionBase, part_of
 from site_spider.ledger.completion import job_of

@@ -37,10 +37,10 @@ from site_spider.contracts.sink import Exchange
 from site_spider.download import names
 from site_spider.download.answer import BodyEnd, HttpAnswer, NoAnswer, OddAnswer, class_of, headers_of
 from site_spider.download.bodies import LARGE_BYTES, Bodies
-from site_spider.download.connections import ProxyPlace, Server, TunnelRefused, Wires
+from site_spider.download.connection import Connection, NothingCame
+from site_spider.download.connection_pool import ConnectionPool, ProxyPlace, Server, TunnelRefused
 from site_spider.download.names import HostNames, is_shortage
 from site_spider.download.tls import CertificateError, TlsClient, tls_context
-from site_spider.download.wire import NothingCame, Wire
 from site_spider.engine.callback_guard import OversizedAnswer
 from site_spider.engine.flow import is_heard
 from site_spider.engine.scrapy_parts import part_of, provide
@@ -73,13 +73,13 @@ class DownloadWatch:
         self._began = runtime.monotonic()
         self._is_warned = False
         self._bodies = bodies
-        self._wire: Wire
+        self._wire: Connection
         self._timer: asyncio.TimerHandle
         self.heard_by: Crawler | None = None  # whose listeners may stop the download
         self.told = 0  # bytes of the body that they were told of
         self._paused_at: float | None = None
 
-    def begin(self, wire: Wire) -> None:
+    def begin(self, wire: Connection) -> None:
         """The request is sent on this wire."""
         self._wire = wire
         self._timer = asyncio.get_running_loop().call_later(self.seconds_left(), self._look_at_clock)
@@ -192,7 +192,7 @@ class PlainDownloadHandler(BaseDownloadHandler):
         super().__init__(crawler)
         settings = crawler.settings
         most_of_server = options.integer(settings, "CONCURRENT_REQUESTS_PER_DOMAIN")
-        self._wires = Wires(
+        self._wires = ConnectionPool(
             TlsClient(tls_context(settings), most_of_server),
             HostNames(names.addresses_of),
             allow_private=options.boolean(settings, "SITE_ALLOW_PRIVATE_HOSTS"),
@@ -245,7 +245,7 @@ class PlainDownloadHandler(BaseDownloadHandler):
         """End all connections."""
         self._wires.close()
 
-    async def _open(self, server: Server, watch: DownloadWatch) -> Wire:
+    async def _open(self, server: Server, watch: DownloadWatch) -> Connection:
         while True:
             watch.has_waited(await self._wires.places.take())
             try:
@@ -257,7 +257,7 @@ class PlainDownloadHandler(BaseDownloadHandler):
             else:
                 return wire
 
-    async def _open_once(self, server: Server, watch: DownloadWatch) -> Wire:
+    async def _open_once(self, server: Server, watch: DownloadWatch) -> Connection:
         try:
             async with asyncio.timeout(watch.seconds_left()):
                 with Unattributed():  # an idle connection outlives the request
@@ -276,7 +276,7 @@ class PlainDownloadHandler(BaseDownloadHandler):
             wire.tls.log(server.host)
         return wire
 
-    async def _exchange(self, wire: Wire, request: Request, plan: Plan, watch: DownloadWatch) -> Response:
+    async def _exchange(self, wire: Connection, request: Request, plan: Plan, watch: DownloadWatch) -> Response:
         answer = HttpAnswer(to_head=request.method == "HEAD", takes_odd=wire.is_new)
         head = plan.head if self._wires.keeps(plan.server) else plan.head[:-2] + _CLOSE + b"\r\n"
         message = (head[:-2] + plan.for_proxy + b"\r\n" if plan.for_proxy else head) + plan.body
@@ -322,7 +322,7 @@ class PlainDownloadHandler(BaseDownloadHandler):
         return [answer.ending.value]
 
     @staticmethod
-    def _response(answer: HttpAnswer, wire: Wire, url: str, body: bytes, flags: list[str]) -> Response:
+    def _response(answer: HttpAnswer, wire: Connection, url: str, body: bytes, flags: list[str]) -> Response:
         headers = headers_of(answer.headers)
         response = class_of(headers, url, body)(
             url,

@@ -20,9 +20,9 @@ from site_spider.engine import flow as engine_hooks
 from site_spider.engine.background import Turns
 from site_spider.engine.scrapy_parts import takes_seeds
 from site_spider.frontier.host_queue import bounded, queue_lengths
+from site_spider.frontier.politeness import PoliteFrontier
 from site_spider.frontier.spill import Spill
 from site_spider.frontier.waiter import Preparation, Waiter, WaitingLink, as_request
-from site_spider.frontier.waiting_room import WaitingRoom
 from site_spider.intake.room import BackPressure
 from site_spider.intake.seed_queue import SeedQueue, seed_request
 from site_spider.intake.suspects import Quarantine
@@ -43,7 +43,7 @@ class Queues:
     def __init__(
         self,
         seeds: SeedQueue,  # level 0: never reclaimed
-        room: WaitingRoom,
+        room: PoliteFrontier,
         spill: Spill,
         completion: Completion,
         dead_letters: DeadLetters,

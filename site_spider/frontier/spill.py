@@ -24,9 +24,9 @@ from site_spider.contracts.seed_log import Headers, MessagePlace, Partition
 from site_spider.engine.background import Background, Turns
 from site_spider.engine.callback_guard import unguarded
 from site_spider.errors import SeedError, SiteSpiderError
+from site_spider.frontier.politeness import PoliteFrontier
 from site_spider.frontier.waiter import KEY as SOURCE
 from site_spider.frontier.waiter import Waiter, WaitingLink, as_request, is_fenced, seed_entry, size_bytes, source_name
-from site_spider.frontier.waiting_room import WaitingRoom
 from site_spider.intake.room import Load
 from site_spider.ledger import completion as lineage
 from site_spider.ledger.completion import Completion, Job, is_first_attempt
@@ -336,7 +336,7 @@ class Spill:
         commits: Commits,
         writer: SeedWriter,
         completion: Completion,
-        room: WaitingRoom,
+        room: PoliteFrontier,
         pages: SpilledPages | None,
         hosts: TopicPartitions | None,
         count: Callable[[str], None],
@@ -450,7 +450,7 @@ class Spill:
             return True
         if self._commits.stores_records:
             return False  # stored as a whole; pages that are seeds might be stored again after a kill
-        deaths = self._completion.ledger.books(entry.partition).suspicion.deaths(entry.offset)
+        deaths = self._completion.ledger.of_partition(entry.partition).suspicion.deaths(entry.offset)
         return deaths > 0 or entry.pages >= self._rules.tree_pages
 
     def _is_ours(self, url: str, entry: SeedInFlight) -> bool:

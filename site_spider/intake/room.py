@@ -246,16 +246,16 @@ class PollRoom:
         self._limit = max(self._least_limit, min(self._limit, ledger.in_flight + STEP))
         if ledger.in_flight > self._limit - _NEARLY_FULL and self._has_tasks():
             self.starved()
-        wide = frozenset(partition for partition in mine if ledger.books(partition).span() >= limit)
+        wide = frozenset(partition for partition in mine if ledger.of_partition(partition).span() >= limit)
         for partition in wide - self._too_wide:
             logger.warning(
                 "%s/%d: %d offsets are not committed behind a seed that takes long; no more are polled there "
                 "until it ends (SITE_MAX_SPAN_OFFSETS)",
                 *partition,
-                ledger.books(partition).span(),
+                ledger.of_partition(partition).span(),
             )
         self._too_wide = wide
-        in_flight = {partition: len(ledger.books(partition).open) for partition in mine}
+        in_flight = {partition: len(ledger.of_partition(partition).open) for partition in mine}
         self._greedy = self._over_share(in_flight)
         self._closed = wide | self._greedy | self._over_tiers(in_flight)
 

@@ -1,7 +1,7 @@
 """Decides which seeds may not begin at once after a death of the process.
 
 In this order: a culprit (see ledger.metadata) is set aside; a suspect is done alone; a seed that was in
-flight at a death begins with few others (Care); and what is polled first of a partition begins when a commit
+flight at a death begins with few others (SuspectQueue); and what is polled first of a partition begins when a commit
 has said that this process has it, so that the next owner knows of a death.
 """
 
@@ -34,7 +34,7 @@ _SHARES = 4  # hosts that together may have all
 CommitFirst = Callable[[Mapping[Partition, Position], Callable[[], None]], None]
 
 
-class Care(SeedListener):
+class SuspectQueue(SeedListener):
     """Those that wait, and who of them is under way. On the event loop's thread."""
 
     def __init__(self, ledger: Ledger, begin: Callable[[SeedInFlight], None], commit_first: CommitFirst) -> None:
@@ -51,7 +51,7 @@ class Care(SeedListener):
 
     def takes(self, waiting: SeedInFlight) -> bool:
         """Whether care is taken with this seed, and it is kept here until its turn."""
-        if not self._ledger.books(waiting.partition).suspicion.is_careful(waiting.offset):
+        if not self._ledger.of_partition(waiting.partition).suspicion.is_careful(waiting.offset):
             return False
         self._waiting.setdefault(host_of(waiting.seed.url), deque()).append(waiting)
         return True
@@ -66,7 +66,7 @@ class Care(SeedListener):
             self._commit_first(positions, lambda: self._committed(chosen))
 
     def _chosen(self) -> list[SeedInFlight]:
-        suspicions = [self._ledger.books(each).suspicion for each in self._ledger.partitions()]
+        suspicions = [self._ledger.of_partition(each).suspicion for each in self._ledger.partitions()]
         most = _FEWEST if any(each.twice or each.thrice for each in suspicions) else _MOST
         of_host, chosen = Counter(self._under_way.values()), list[SeedInFlight]()
         while len(self._under_way) < most:
@@ -133,7 +133,7 @@ class Quarantine:
         wake: Callable[[], None],
     ) -> None:
         self._ledger = completion.ledger
-        self.care = Care(self._ledger, queue.let_begin, commit_first)
+        self.suspect_queue = SuspectQueue(self._ledger, queue.let_begin, commit_first)
         self._completion = completion
         self._queue = queue
         self._dead_letters = dead_letters
@@ -149,11 +149,11 @@ class Quarantine:
     @property
     def suspects(self) -> int:
         """How many seeds in flight were under way at a death, and are begun with care."""
-        return len(self.care) + len(self._suspects) + len(self._awaited)
+        return len(self.suspect_queue) + len(self._suspects) + len(self._awaited)
 
     def is_cautious(self) -> bool:
         """Whether seeds should be through soon: others wait for them, or the next death may not be far."""
-        return self.is_closed or len(self.care) > 0
+        return self.is_closed or len(self.suspect_queue) > 0
 
     def may_begin(self, entry: SeedInFlight) -> bool:
         """Whether a seed is not in the way of the one that is done alone; else it is asked about again."""
@@ -161,20 +161,20 @@ class Quarantine:
 
     def takes_culprit(self, message: Message, entry: SeedInFlight) -> bool:
         """Whether a seed has killed its process often enough, and is set aside."""
-        if not self._ledger.books(entry.partition).suspicion.is_culprit(entry.offset):
+        if not self._ledger.of_partition(entry.partition).suspicion.is_culprit(entry.offset):
             return False
         self._awaited.append(entry)  # nothing begins before that is committed
         self.is_closed = True
         self._dead_letters.set_aside(message, CULPRIT, entry)
-        self._ledger.books(entry.partition).acquit()
-        self.care.look_again()
+        self._ledger.of_partition(entry.partition).acquit()
+        self.suspect_queue.look_again()
         return True
 
     def let_begin(self, taken: Sequence[SeedInFlight]) -> None:
         """Let these begin, each at its time."""
         fresh: list[SeedInFlight] = []
         for waiting in taken:
-            if waiting.is_suspected and (self._takes_suspect(waiting) or self.care.takes(waiting)):
+            if waiting.is_suspected and (self._takes_suspect(waiting) or self.suspect_queue.takes(waiting)):
                 continue
             if waiting.partition in self._fresh:
                 fresh.append(waiting)
@@ -182,11 +182,11 @@ class Quarantine:
                 self._queue.push(waiting)
         if fresh:
             self._commit_first(self._positions(fresh), lambda: self._committed(fresh))
-        self.care.proceed()
+        self.suspect_queue.proceed()
 
     def proceed(self) -> None:
         """Let begin what may; to be called now and then."""
-        self.care.proceed()
+        self.suspect_queue.proceed()
         if self.is_closed:
             self._wake()  # the next one may begin when the last is complete, which wakes nobody
 
@@ -199,7 +199,7 @@ class Quarantine:
         self._suspects = deque(waiting for waiting in self._suspects if waiting.live)
         self.is_closed = bool(self._suspects or self._awaited)
         self._is_committing = False  # nobody says so when the partition has left meanwhile
-        self.care.look_again()
+        self.suspect_queue.look_again()
         self._fresh -= set(partitions)
 
     def _committed(self, fresh: list[SeedInFlight]) -> None:
@@ -208,7 +208,7 @@ class Quarantine:
             self._queue.let_begin(waiting)
 
     def _takes_suspect(self, waiting: SeedInFlight) -> bool:
-        if not self._ledger.books(waiting.partition).suspicion.is_suspect(waiting.offset):
+        if not self._ledger.of_partition(waiting.partition).suspicion.is_suspect(waiting.offset):
             return False
         if not self.is_closed:
             logger.warning(

@@ -135,7 +135,7 @@ class SeedInFlight:
 NOTHING: frozenset[int] = frozenset()
 
 
-class Books:
+class PartitionLedger:
     """One partition during one epoch.
 
     `besides` names offsets that are open and are to be counted as complete: those whose completion
@@ -234,7 +234,7 @@ class Ledger:
 
     def __init__(self, owner: str = "owner") -> None:
         self._owner = owner  # a token of this process, without ";" and ":"
-        self._assigned: dict[Partition, Books] = {}
+        self._assigned: dict[Partition, PartitionLedger] = {}
         self._epochs = 0
         self.in_flight = 0
         self.consumed = 0  # seeds taken, less those handed back
@@ -253,7 +253,7 @@ class Ledger:
         if partition in self._assigned:
             raise LedgerError(f"{partition} is assigned already")
         self._epochs += 1
-        self._assigned[partition] = Books(self._epochs, committed, self._owner)
+        self._assigned[partition] = PartitionLedger(self._epochs, committed, self._owner)
         return self._epochs
 
     def epoch(self, partition: Partition) -> int | None:
@@ -265,7 +265,7 @@ class Ledger:
 
         Raises LedgerError when the partition is not assigned.
         """
-        books = self.books(partition)
+        books = self.of_partition(partition)
         del self._assigned[partition]
         for entry in (fenced := list(books.open.values())):
             entry.live = False
@@ -280,7 +280,7 @@ class Ledger:
         Raises LedgerError when the partition is not assigned, or the offset lies below one that
         was handed out already.
         """
-        books = self.books(partition)
+        books = self.of_partition(partition)
         if books.next is not None and offset < books.next:
             raise LedgerError(f"{partition} offset {offset} lies below the position {books.next}")
         done = bool(books.done_ahead) and books.is_done(offset)
@@ -299,7 +299,7 @@ class Ledger:
 
         Raises LedgerError when not assigned.
         """
-        books = self.books(partition)
+        books = self.of_partition(partition)
         if books.next is None or offset > books.next:
             books.next = offset
 
@@ -354,7 +354,7 @@ class Ledger:
         With `leaving`, the next owner takes the partition as left in good order. `besides` names
         offsets that are complete together with the commit. Raises LedgerError when not assigned.
         """
-        return self.books(partition).position("" if leaving else self._owner, besides)
+        return self.of_partition(partition).position("" if leaving else self._owner, besides)
 
     def positions(
         self, partitions: Collection[Partition] | None = None, *, leaving: bool = False
@@ -386,12 +386,12 @@ class Ledger:
         books.suspicion = books.suspicion.isolating(entry.offset)
         books.admitted.add(entry.offset)
 
-    def _in_flight(self, entry: SeedInFlight) -> Books:
+    def _in_flight(self, entry: SeedInFlight) -> PartitionLedger:
         if not entry.live or entry.holds == 0:
             raise LedgerError(f"{entry!r} is not in flight, it cannot begin")
         return self._assigned[entry.partition]
 
-    def books(self, partition: Partition) -> Books:
+    def of_partition(self, partition: Partition) -> PartitionLedger:
         """Of one partition, to be read. Raises LedgerError when it is not assigned."""
         try:
             return self._assigned[partition]

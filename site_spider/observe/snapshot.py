@@ -431,9 +431,9 @@ def _seeds(watched: Watched) -> Snapshot:
         "seeds": counts | {"deleted_unread": watched.seeds.deleted_unread},
         "conserved": is_conserved(counts),
         "seconds_since_completion": None if since is None else round(since, 3),
-        "seeds_in_flight": {str(each): len(watched.ledger.books(each).open) for each in _mine(watched)},
+        "seeds_in_flight": {str(each): len(watched.ledger.of_partition(each).open) for each in _mine(watched)},
         "oldest_in_flight_seconds": {
-            str(each): round(times.seconds_open(watched.ledger.books(each).oldest), 3) for each in _mine(watched)
+            str(each): round(times.seconds_open(watched.ledger.of_partition(each).oldest), 3) for each in _mine(watched)
         },
         "unknown_fields": dict(watched.seeds.unknown_fields.counts),
     }

@@ -9,7 +9,7 @@ The end of a write is seen by the task's done callback rather than inside the ta
 because a task that is cancelled before its first step never runs at all, and its
 records have to come back all the same.
 
-A sink that is silent (`Hearing`) counts as away until its next answer. The write goes on: the server
+A sink that is silent (`AnswerWatch`) counts as away until its next answer. The write goes on: the server
 may be slow, and a second one would not help it.
 """
 
@@ -107,7 +107,7 @@ def _shortened(reason: str) -> str:
 SILENT_SECONDS = 10.0
 
 
-class Hearing:
+class AnswerWatch:
     """On the event loop's thread only; `on_silence` is called once in each silence."""
 
     def __init__(self, on_silence: Callable[[], None]) -> None:
@@ -198,7 +198,7 @@ class Delivery:
         self._drained: asyncio.Event = asyncio.Event()
         self._writing = False  # between open and close
         self._closed = False
-        self._hearing = Hearing(self._is_silent)
+        self._hearing = AnswerWatch(self._is_silent)
         self._said = DeliveryLog(name or sink.name)
         self.last_accept_at: float | None = None  # Unix time
         self.tally = SinkTally()

@@ -100,7 +100,7 @@ class Result:
     duplicate_of: str | None = None  # url_id of the first page of the host with this text
     additional_urls: list[str] | None = None  # pages that this one is the canonical of
     page_notes: str | None = None  # what could not be read, or is not as the page says
-    # Of pages that are fetched if they have changed (see results/recheck.py); without a value not written.
+    # Of pages that are fetched if they have changed (see results/recrawl.py); without a value not written.
     next_at: str | None = None  # when the next check is due
     interval_s: int | None = None  # between checks that succeed
     failed_checks: int | None = None  # in a row

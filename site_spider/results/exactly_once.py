@@ -25,7 +25,7 @@ from site_spider.results.batch import BatchLimits
 from site_spider.results.commits import Commits, CommitTally, Member, Silence, Tell
 from site_spider.results.dead_letters import DeadLetters
 from site_spider.results.document import refusal_of
-from site_spider.results.held import HeldResults, Item, Link, Transaction, Tree
+from site_spider.results.held_results import HeldResults, Item, Link, Transaction, Tree
 
 # --- commits: passes transactions to the intake's thread, and their outcome back -------------------------
 # Theory. Transactions run on the thread that polls, so none runs while partitions come or go. One that was

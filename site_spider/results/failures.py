@@ -172,7 +172,7 @@ def _name(description: str) -> str:
 # --- mishaps: remembers what went wrong after a download, for the failure result -------------------------
 
 
-class Mishaps:
+class ErrorSignals:
     """Listens to Scrapy's signals of errors."""
 
     def __init__(self, manager: SignalManager) -> None:

@@ -25,8 +25,8 @@ from scrapy.utils.defer import maybe_deferred_to_future
 from site_spider import options, runtime
 from site_spider.contracts.seed_log import LogName, name_of
 from site_spider.download import names
+from site_spider.download.connection import give_back_large_blocks
 from site_spider.download.names import guard_reactor
-from site_spider.download.wire import give_back_large_blocks
 from site_spider.dupefilter.dupefilter import SeenDupeFilter
 from site_spider.engine import flow as engine_hooks
 from site_spider.engine.scrapy_parts import takes_seeds

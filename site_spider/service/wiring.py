@@ -33,6 +33,7 @@ from site_spider.engine.background import Background
 from site_spider.engine.scrapy_parts import SeedCookies
 from site_spider.errors import EXIT_SETUP, EXIT_SOFTWARE, exit_code_of
 from site_spider.frontier.frontier import Frontier
+from site_spider.frontier.politeness import PoliteFrontier, Times, build_frontier, build_load, build_politeness
 from site_spider.frontier.scheduler import CrawlParts, Dispatcher, Queues
 from site_spider.frontier.spill import SeedWriter, Spill, SpilledPages, TopicPartitions
 from site_spider.frontier.waiter import (
@@ -46,7 +47,6 @@ from site_spider.frontier.waiter import (
     checked,
     robots_free,
 )
-from site_spider.frontier.waiting_room import Times, WaitingRoom, build_frontier, build_load, build_politeness
 from site_spider.intake.intake import SINK_SECONDS, Handover, Intake, LoopCalls, Seeds
 from site_spider.intake.room import BackPressure, PollRoom, SoftLimit
 from site_spider.intake.seed_queue import METHOD, SeedQueue
@@ -64,7 +64,7 @@ from site_spider.results.dead_letters import DeadLetters
 from site_spider.results.delivery import Delivery
 from site_spider.results.document import PAGE_FIELDS, result_fields
 from site_spider.results.exactly_once import ExactlyOnce
-from site_spider.results.failures import Mishaps
+from site_spider.results.failures import ErrorSignals
 from site_spider.results.pipeline import Callbacks, DocumentForm, Results, Sinks
 from site_spider.secrets import Redaction, secrets_of
 from site_spider.seed.seed import parse_seed
@@ -76,10 +76,10 @@ from site_spider.sources.library import SourceFolder
 from site_spider.sources.url_rules import UrlRulesFile
 from site_spider.tasks.board import Board, BrokerClock, PastUsage, TimeLimits
 from site_spider.tasks.control_log import Endings
-from site_spider.tasks.end_events import Group, OverTasks, ReturnWatch, Teller, Webhooks
+from site_spider.tasks.end_events import EndAnnouncer, Group, ParkedWatch, TaskCloser, Webhooks
 from site_spider.tasks.follower import BadRecords, Follower, TopicView
-from site_spider.tasks.gate import TaskGate, Traps, WantedPages, with_source
-from site_spider.tasks.page_counts import PageLog
+from site_spider.tasks.gate import TaskAdmission, Traps, WantedPages, with_source
+from site_spider.tasks.page_log import PageLog
 from site_spider.tasks.parking import Leaving, Parking
 from site_spider.tasks.rates import TELL_SECONDS, GroupRates, Overtaking
 from site_spider.tasks.states import TaskStates
@@ -193,7 +193,7 @@ class Parts:
         def takes(waiter: Waiter) -> bool:
             return gate.takes(waiter)
 
-        self.room = room = WaitingRoom(
+        self.room = room = PoliteFrontier(
             frontier,
             politeness,
             load,
@@ -237,7 +237,7 @@ class Parts:
             control=tasks.highs,
             writes_cancelled=config.cancelled_results,
         )
-        gate = TaskGate(tasks.states, queues, leaving, background)
+        gate = TaskAdmission(tasks.states, queues, leaving, background)
         tasks.complete(settings, gate, rates, queues, poll_room.is_full, back_pressure.may_poll)
         callbacks = Callbacks(spider, config.callback_timeout_seconds)
         self.dispatcher = Dispatcher(
@@ -278,7 +278,7 @@ class Parts:
         completion.add(tasks.states, of_tasks=True)
         if isinstance(dupefilter, SeenDupeFilter):
             completion.add(SeenMarks(dupefilter.seen))
-        completion.add(quarantine.care, counted.seed_times, traps)
+        completion.add(quarantine.suspect_queue, counted.seed_times, traps)
         if config.tells_ends:
             completion.add(tasks.tracker, of_tasks=True)
 
@@ -308,7 +308,7 @@ class Parts:
         registry.provide(crawler, TaskForms(tasks.states.form_of))
         engine_hooks.on_request_ended(engine, links_in_hand.ended, completion.ended, bodies.ended)
         engine_hooks.shorten(engine, room.came_back, completion.broken_off, background.start)
-        self.mishaps = Mishaps(crawler.signals)  # kept: Scrapy refers to its listeners weakly
+        self.error_signals = ErrorSignals(crawler.signals)  # kept: Scrapy refers to its listeners weakly
 
     async def show(self) -> None:
         """Show the crawl to others from now on. None of these parts holds it up."""
@@ -467,7 +467,7 @@ class TaskParts:
         self.parking = Parking(producer, topics, self.states, background, self.highs)
         self._has_first = lambda: Partition(topics.seeds, 0) in completion.ledger.partitions()
         group = Group(log, producer, topics, self.board, self.control, self._has_first, background)
-        self._group, self._over = group, OverTasks(group)
+        self._group, self._over = group, TaskCloser(group)
         pages = PageLog(log, producer, topics.pages, background)
         self.tracker = Tracker(completion, self.control, pages, self._over.is_declared)
         self.clock = BrokerClock(log, producer, topics.clock)
@@ -475,7 +475,7 @@ class TaskParts:
     def complete(
         self,
         settings: BaseSettings,
-        gate: TaskGate,
+        gate: TaskAdmission,
         rates: TaskRates,
         queues: Queues,
         is_full: Callable[[], bool],
@@ -484,10 +484,10 @@ class TaskParts:
         """Build what needs the frontier. Raises ConfigError."""
         board, group, config = self.board, self._group, self._config
         told = board, self.topics.tasks, self._producer, self._has_first
-        self._gate, self._watch = gate, ReturnWatch(group)
+        self._gate, self._watch = gate, ParkedWatch(group)
         self._limits, past = TimeLimits(self.clock, *told), PastUsage(*told)
         self._webhooks = Webhooks(group, webhook.secret_of(config.spill_keys), guard_of(settings))
-        self._teller = Teller(group, BadRecords(self.topics.pages, self._count_in_stats))
+        self._announcer = EndAnnouncer(group, BadRecords(self.topics.pages, self._count_in_stats))
         self._is_telling = False  # once a task was closed
         self._rates = GroupRates(board, rates, self.states.process, self._send)
         view = TopicView(self._log, self.topics.tasks, board.take, self._count_in_stats)
@@ -535,7 +535,7 @@ class TaskParts:
         if self._is_telling or self._completion.has_tasks or self._endings.deleted:
             self.tracker.look()
         if self._is_telling:
-            self._teller.look()
+            self._announcer.look()
 
     def is_counting(self) -> bool:
         """Whether seeds that are done wait to be counted."""
@@ -557,7 +557,7 @@ class TaskParts:
     def close(self) -> None:
         self._follower.close()
         if self._config.tells_ends:
-            self._teller.close()
+            self._announcer.close()
             self.control.close()
 
     def _hear(self, task_ids: Collection[str]) -> None:

@@ -34,7 +34,7 @@ from site_spider.errors import ConfigError, SiteSpiderError
 from site_spider.ledger.completion import Job, job_of
 from site_spider.page.directives import directives, forbids
 from site_spider.page.links import hash_of
-from site_spider.results import recheck
+from site_spider.results import recrawl
 from site_spider.results.document import Fields, Result, result_fields
 from site_spider.seed.fields import VALIDATOR
 from site_spider.seed.seed import first_written_ms
@@ -46,7 +46,7 @@ LOOK_UP_SECONDS = 2.0  # then a page is fetched without conditions
 _AWAY_SECONDS = 10.0  # for which a store that did not answer is not asked
 _MOST_AT_ONCE = 200
 _FACTS = (
-    *recheck.FACTS, "method", "final_url", "etag", "last_modified", "body_hash", "changed_at",
+    *recrawl.FACTS, "method", "final_url", "etag", "last_modified", "body_hash", "changed_at",
     "unchanged", "robots_meta", "description",
 )  # fmt: skip
 _HEADERS = {"etag": "If-None-Match", "last_modified": "If-Modified-Since"}
@@ -127,7 +127,7 @@ class Checked(NamedTuple):
     unchanged: bool
     changed_at: str | None
     known: Known
-    check: recheck.Check | None = None  # None: nothing is known of the checks before
+    check: recrawl.Check | None = None  # None: nothing is known of the checks before
 
 
 class ConditionalFetch:
@@ -135,7 +135,7 @@ class ConditionalFetch:
 
     def __init__(self, crawler: Crawler) -> None:
         self._crawler = crawler
-        self._rules = recheck.CheckRules.read(crawler.settings)
+        self._rules = recrawl.CheckRules.read(crawler.settings)
         self._drops_noindex = crawler.settings.get("SITE_NOINDEX") == "drop_body"
 
     @classmethod
@@ -226,14 +226,14 @@ class ConditionalFetch:
 
     def _check(
         self, request: Request, known: Known | None, status: int | None, *, same: bool | None
-    ) -> recheck.Check | None:
+    ) -> recrawl.Check | None:
         if known is None:
             return None
         job = job_of(request)
         if job is not None and job.is_link and (same is not False or not 200 <= (status or 0) < 300):
             return None  # left to its own check
-        is_repeat = job is not None and recheck.is_checked_since(known, _written_ms(job))
-        return recheck.check_of(self._rules, known, status, is_same=same, is_repeat=is_repeat)
+        is_repeat = job is not None and recrawl.is_checked_since(known, _written_ms(job))
+        return recrawl.check_of(self._rules, known, status, is_same=same, is_repeat=is_repeat)
 
     def _was_dropped(self, known: Known) -> bool:
         """Whether the page said noindex, so that a body is stored as soon as it does not any more."""
@@ -278,7 +278,7 @@ def describe_next_check(result: Result, checked: Checked) -> None:
     if (check := checked.check) is None or result.fetched_at is None:
         return
     result.interval_s = check.interval_s
-    result.next_at = recheck.later(result.fetched_at, check.wait_s)
+    result.next_at = recrawl.later(result.fetched_at, check.wait_s)
     if check.failed_checks or checked.known.get("failed_checks"):
         result.failed_checks, result.gone_checks = check.failed_checks, check.gone_checks
     if check.is_gone:
@@ -330,8 +330,8 @@ def _is_earlier_attempt(known: Known, job: Job) -> bool:
     Who found it may have died before its links were followed; a later check says only that it is the same.
     """
     written_ms = _written_ms(job)
-    is_new = not known.get("unchanged") and recheck.is_checked_since(known, written_ms)
-    return is_new or recheck.has_changed_since(known, written_ms)
+    is_new = not known.get("unchanged") and recrawl.is_checked_since(known, written_ms)
+    return is_new or recrawl.has_changed_since(known, written_ms)
 
 
 def _written_ms(job: Job) -> int:

@@ -55,7 +55,7 @@ from site_spider.sources.model import Source
 from site_spider.spiders.conditional import StoredPages, describe_check, describe_next_check, renews
 from site_spider.spiders.known_items import KnownItems
 from site_spider.spiders.page_text import PageTexts
-from site_spider.spiders.sitemaps import (
+from site_spider.spiders.sitemap_rules import (
     AT_ONCE,
     ROBOTS,
     SitemapRules,

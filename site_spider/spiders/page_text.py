@@ -25,7 +25,7 @@ from site_spider.page.directives import canonical_of_header, directives, forbids
 from site_spider.results.document import Result, content_type_of, result_fields
 from site_spider.sources.extractor import Extractor, NotExtracted, PageBody
 from site_spider.spiders.conditional import StoredPages
-from site_spider.spiders.sitemaps import is_page_of_seed
+from site_spider.spiders.sitemap_rules import is_page_of_seed
 
 _MOST_TEXTS = 50_000  # that a duplicate is told by, of all hosts: about 15 MB
 _MOST_PAGES = 10_000  # that canonical URLs are compared with: about 20 MB

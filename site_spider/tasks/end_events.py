@@ -23,7 +23,7 @@ from site_spider.tasks.control_log import close_for_all, make_control_log
 from site_spider.tasks.ending import Attempts, EndTold, Noticed, SeedCounts, TaskEnding, WebhookAttempt
 from site_spider.tasks.follower import BadRecords, read_board
 from site_spider.tasks.orders import forget_tasks
-from site_spider.tasks.page_counts import PageCounts, PageReading, PageTable
+from site_spider.tasks.page_log import PageCounts, PageReading, PageTable
 from site_spider.tasks.parking import put_back
 from site_spider.tasks.tracker import Control
 
@@ -72,7 +72,7 @@ _PAUSE_SECONDS = 0.5  # while pages cannot be counted
 _TRAP = "trap "  # begins what the reasons say of links that were not followed
 
 
-class Teller(GroupWork):
+class EndAnnouncer(GroupWork):
     """Tells the end of each generation, once."""
 
     def __init__(self, group: Group, bad: BadRecords) -> None:
@@ -237,7 +237,7 @@ _MOST_KEPT = 50_000  # tasks that are declared: half of what the board takes
 _MOST_FORGOTTEN = 5_000
 
 
-class OverTasks(GroupWork):
+class TaskCloser(GroupWork):
     """Closes tasks that were cancelled or have expired: nobody sends seeds of them any more.
 
     It also has the topics forget tasks that have ended, the first one first, when there are very many.
@@ -341,7 +341,7 @@ _QUIET_SECONDS = 10.0  # without news of a task: a command that puts back tells 
 _MOST_PUT_BACK = 1_000  # tasks at once
 
 
-class ReturnWatch(GroupWork):
+class ParkedWatch(GroupWork):
     """Puts back what waits although its task goes on."""
 
     every_seconds = 0.2

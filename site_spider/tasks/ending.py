@@ -90,7 +90,7 @@ Offsets = Annotated[
 # prefix before it: `link:` for a link that another process found, `again:` for a seed that was put back
 # after a pause, or went on in another process; `moved:` where a release before did not say which seed it
 # was. A message whose outcome is `spilled` has left, and comes again with a prefix, perhaps more than once.
-# So how a seed that has left ended is told apart: see tasks.page_counts.
+# So how a seed that has left ended is told apart: see tasks.page_log.
 
 
 _LINK, _AGAIN, _MOVED = "link:", "again:", "moved:"

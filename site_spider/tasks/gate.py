@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 # which a task of the event loop works off; what a change finds in the frontier is older and goes first.
 
 
-class TaskGate:
+class TaskAdmission:
     """On the event loop's thread only."""
 
     def __init__(self, states: TaskStates, queues: Queues, leaving: Leaving, background: Background) -> None:
@@ -344,7 +344,7 @@ class WantedPages:
         pages: Pages,
         rules: Callable[[], UrlRules],
         traps: Traps,
-        gate: TaskGate,
+        gate: TaskAdmission,
         trapped: Callable[[Job, str], None],
         parked_topic: str,
         count: Callable[[str], None],

@@ -16,9 +16,9 @@ from site_spider import meta_keys, runtime
 from site_spider.contracts.seed_log import Headers, Message, MessagePlace, Partition, Producer, SeedLog
 from site_spider.engine.background import Background
 from site_spider.errors import SinkRejected, SiteSpiderError
+from site_spider.frontier.politeness import PoliteFrontier
 from site_spider.frontier.spill import Highs, Spill
 from site_spider.frontier.waiter import Waiter, WaitingLink, as_request, is_fenced, seed_entry
-from site_spider.frontier.waiting_room import WaitingRoom
 from site_spider.intake.seed_queue import seed_request
 from site_spider.ledger import completion as lineage
 from site_spider.ledger.completion import Completion
@@ -62,7 +62,7 @@ def _stays(state: TaskState, parked: _Parked) -> bool:
     """Whether a message waits in the parked topic.
 
     A budget may have room again because others gave back what they had claimed. Nobody has looked there
-    then: it is put back by and by (`ReturnWatch`), and not crawled twice.
+    then: it is put back by and by (`ParkedWatch`), and not crawled twice.
     """
     is_same = parked.task is not None and state.task == parked.task
     return state.phase.name == "paused" or (is_same and not state.phase.is_over)
@@ -159,7 +159,7 @@ class Leaving:
         self,
         spider: Spider,
         completion: Completion,
-        room: WaitingRoom,
+        room: PoliteFrontier,
         spill: Spill,
         parking: Parking,
         results: Results,

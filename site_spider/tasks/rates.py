@@ -326,7 +326,7 @@ class Overtaking:
 
     def _may_leave(self, waiting: SeedInFlight) -> bool:
         """A seed that was under way when a process died stays: elsewhere nobody would know of that."""
-        return waiting.live and not self._ledger.books(waiting.partition).suspicion.deaths(waiting.offset)
+        return waiting.live and not self._ledger.of_partition(waiting.partition).suspicion.deaths(waiting.offset)
 
     # --- one seed -------------------------------------------------------------------------------------
 

@@ -28,7 +28,7 @@ from site_spider.tasks import declaration
 from site_spider.tasks.board import REFRESH_SECONDS, Board, note_key
 from site_spider.tasks.declaration import MOST, NOTHING, RUNNING, Phase, Task, TaskRules, Usage, phase_of
 from site_spider.tasks.ending import prefix_of
-from site_spider.tasks.page_counts import is_answered
+from site_spider.tasks.page_log import is_answered
 
 # --- state -----------------------------------------------------------------------------------------------
 # One declared task in this process: its rules, its phase, and what was counted for it here.

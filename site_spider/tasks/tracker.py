@@ -25,7 +25,7 @@ from site_spider.tasks.control_log import Endings, headers_of, read, send, writt
 from site_spider.tasks.declaration import bounded
 from site_spider.tasks.ending import SPILLED, Counting, Counts, Fact, TakenBack, TaskEnding, Uncounted, prefix_of
 from site_spider.tasks.follower import Follower, Tell, TopicView
-from site_spider.tasks.page_counts import CountedPage, CountedSeed, PageLog
+from site_spider.tasks.page_log import CountedPage, CountedSeed, PageLog
 
 logger = logging.getLogger(__name__)
 
@@ -126,7 +126,7 @@ class Control(Follower):
 # Counts the seeds of tasks, and says how far each task is complete and committed in each partition.
 #
 # Each seed of a task has one hold of the tracker. When it is the last one, the seed's pages go to the page
-# log (tasks.page_counts), then the seed is counted in the control log (tasks.ending), and then released. A
+# log (tasks.page_log), then the seed is counted in the control log (tasks.ending), and then released. A
 # seed of a task that the log does not name is released when the log was read up to its present end, and is
 # not counted.
 #

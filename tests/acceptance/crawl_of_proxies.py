@@ -9,13 +9,13 @@ import sys
 
 from scrapy.cmdline import execute
 
-from site_spider.download import connections, names
+from site_spider.download import connection_pool, names
 from site_spider.download.proxies import pool as proxy_target
 
 
 def main(address: str, arguments: list[str]) -> None:
     """Run until scrapy ends."""
-    for module in (names, proxy_target, connections):
+    for module in (names, proxy_target, connection_pool):
         module.is_public = lambda found: found == address  # type: ignore[attr-defined]
     sys.argv = ["scrapy", *arguments]  # the settings look there for the command
     execute()

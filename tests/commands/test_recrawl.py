@@ -21,7 +21,7 @@ from site_spider.commands.recrawl import Recrawl, RecrawlPlan
 from site_spider.contracts.seed_log import Message, SeedLog
 from site_spider.contracts.sink import Record
 from site_spider.errors import LogUnavailable, SinkUnavailable, TopicMissing
-from site_spider.results.recheck import LEASE_SECONDS, Calendar, CheckRules
+from site_spider.results.recrawl import LEASE_SECONDS, Calendar, CheckRules
 from site_spider.seed.seed import parse_seed
 from site_spider.seed.tiers import CrawlTopics
 from tests.commands.project import Project

@@ -15,7 +15,7 @@ from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.adapters.local.results import LocalResults
 from site_spider.console.access import Listening
 from site_spider.console.reading import state_of
-from site_spider.console.server import Handlers, LettersAtHand
+from site_spider.console.server import DeadLetterCache, Handlers
 from site_spider.console.url_search import UrlSearch
 from site_spider.console.watch import FleetWatch
 from site_spider.contracts.seed_log import SeedLog
@@ -46,7 +46,7 @@ class Console:
             self.log, "seeds", "site_spider", "seeds.dead-letters", lambda: LocalResults(folder), by_task=True
         )
         where = Listening(**({"host": "127.0.0.1", "port": 0} | listening))
-        letters = LettersAtHand(self.log, "seeds.dead-letters")
+        letters = DeadLetterCache(self.log, "seeds.dead-letters")
         self.app = Handlers(where, self.watch, letters, search, Redaction(secrets), check_ends).application()
 
     def hear(self, *snapshots: dict[str, Any]) -> None:

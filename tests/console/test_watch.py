@@ -136,7 +136,7 @@ def test_processes_of_another_seed_log_are_asked_once_and_not_shown(tmp_path: Pa
         ]
         await watch.look_at_this_host()
         await watch.look_at_this_host()
-        found = await watch.neighbours.ask_all(METRICS_QUESTION)
+        found = await watch.local_processes.ask_all(METRICS_QUESTION)
         for server in servers:
             server.close()
         assert (len(found.snapshots), found.silent) == (2, [])

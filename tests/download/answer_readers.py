@@ -44,7 +44,7 @@ def ours(pieces: Iterable[bytes], method: str, *, ends: bool, takes_odd: bool = 
             while rest and answer.ending is None:
                 rest = rest[answer.feed(rest) :]
             if rest:
-                answer.is_reusable = False  # as Wire has it: nobody asked
+                answer.is_reusable = False  # as Connection has it: nobody asked
         if ends and answer.ending is None:
             answer.ended()
     except (OddAnswer, OversizedAnswer, NoAnswer) as error:

@@ -19,7 +19,7 @@ from random import Random
 import uvloop
 
 from site_spider.download.answer import HttpAnswer
-from site_spider.download.wire import NothingCame, Wire
+from site_spider.download.connection import Connection, NothingCame
 from tests.download.answer_grammar import MARK, generated
 from tests.download.answer_readers import h11s, ours, scrapys
 
@@ -80,7 +80,7 @@ class Pairs:
         )
         place = random.choice((len(first), len(first), len(stream), random.randrange(len(stream) + 1)))
         loop = asyncio.get_running_loop()
-        _, wire = await loop.create_connection(lambda: Wire(lambda _: None), *self._listener.getsockname()[:2])
+        _, wire = await loop.create_connection(lambda: Connection(lambda _: None), *self._listener.getsockname()[:2])
         server, _ = self._listener.accept()
         server.setblocking(False)
         try:
@@ -94,7 +94,7 @@ class Pairs:
             server.close()
             await asyncio.sleep(0)
 
-    async def _first(self, wire: Wire, server: socket.socket, now: bytes, late: bytes) -> HttpAnswer:
+    async def _first(self, wire: Connection, server: socket.socket, now: bytes, late: bytes) -> HttpAnswer:
         """What is late comes when the answer is not whole without it, or else before the next request."""
         answer = HttpAnswer()
         asked = wire.ask(b"GET /1 HTTP/1.1\r\n\r\n", answer, _ignore, _ignore)
@@ -110,7 +110,7 @@ class Pairs:
         asked.exception()
         return answer
 
-    async def _second(self, wire: Wire, server: socket.socket, said: object) -> None:
+    async def _second(self, wire: Connection, server: socket.socket, said: object) -> None:
         answer = HttpAnswer()
         try:
             asked = wire.ask(b"GET /2 HTTP/1.1\r\n\r\n", answer, _ignore, _ignore)

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import uvloop
 from scrapy import Request
 
-from site_spider.download.wire import AnswerDoubt
+from site_spider.download.connection import AnswerDoubt
 from tests.download.handler_trials import handler_of
 
 STATUS = {"204": b"204 No Content", "304": b"304 Not Modified", "HEAD": b"200 OK", "200": b"200 OK"}

@@ -12,7 +12,7 @@ import pytest
 from cryptography import x509
 from scrapy import Request
 
-from site_spider.download import connections
+from site_spider.download import connection_pool
 from tests.download.handler_trials import download, handler_of
 from tests.download.raw_answers import Case, RawServer
 from tests.download.test_certificates import REFUSED
@@ -187,7 +187,7 @@ async def test_a_proxy_that_says_nothing_has_the_time_of_the_download() -> None:
 
 async def test_few_connections_to_proxies_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Proxies have bounds of their own; those to sites are not counted with them."""
-    monkeypatch.setattr(connections, "_MOST_IDLE_OF_PROXIES", 2)
+    monkeypatch.setattr(connection_pool, "_MOST_IDLE_OF_PROXIES", 2)
     site = RawServer(Case(closes=False))
     listening, port = await listen(site)
     handler = handler_of("plain", {})
@@ -209,7 +209,7 @@ async def test_a_proxy_may_have_a_private_address_and_a_name(scheme: str, monkey
     async def addresses_of(host: str, *, unfiltered: bool = False) -> list[str]:
         return ["127.0.0.1"] if host == "proxy.test" and unfiltered else []
 
-    monkeypatch.setattr(connections, "addresses_of", addresses_of)
+    monkeypatch.setattr(connection_pool, "addresses_of", addresses_of)
     monkeypatch.setattr("site_spider.download.names.addresses_of", addresses_of)
     proxy = RawServer(Case(b"HTTP/1.1 403 No\r\nContent-Length: 0\r\n\r\n"))
     listening, port = await listen(proxy)

@@ -30,7 +30,7 @@ STARTERS = {"create_task", "ensure_future", "Thread", "Timer", "start_new_thread
 # Where something is started without Background, and who sees its failure.
 OWNED = {
     ("engine/background.py", "create_task"): "this is Background",
-    ("download/wire.py", "create_task"): "reads on; a failure ends the request that is answered",
+    ("download/connection.py", "create_task"): "reads on; a failure ends the request that is answered",
     ("download/names.py", "create_task"): "a lookup; its failure is that of who connects",
     ("results/delivery.py", "create_task"): "a write, whose outcome the delivery looks at",
     ("intake/intake.py", "ensure_future"): "an answer, which is raised on the thread that asked",

@@ -24,6 +24,7 @@ from scrapy.http import Response
 from site_spider.download.tls import CertificateError
 from site_spider.errors import ConfigError
 from site_spider.frontier import retry_and_redirect
+from site_spider.frontier.politeness import PoliteFrontier
 from site_spider.frontier.retry_and_redirect import (
     HostBackoff,
     PatientRetryMiddleware,
@@ -32,7 +33,6 @@ from site_spider.frontier.retry_and_redirect import (
     retry_after_seconds,
 )
 from site_spider.frontier.waiter import Waiter
-from site_spider.frontier.waiting_room import WaitingRoom
 from site_spider.ledger.ledger import SeedInFlight
 from site_spider.service.service import SeedService
 from site_spider.spiders.crawl_spider import SeedSpider
@@ -427,14 +427,14 @@ def test_retries_wait_behind_the_seeds_redirected_ones_too(
 ) -> None:
     """Links above the seeds, redirects above the links, retries of all of them below; own priorities stay."""
     levels: dict[str, list[int]] = defaultdict(list)
-    put = WaitingRoom._put
+    put = PoliteFrontier._put
 
-    def noted(room: WaitingRoom, waiter: Waiter, not_before: float) -> None:
+    def noted(room: PoliteFrontier, waiter: Waiter, not_before: float) -> None:
         if not isinstance(waiter, SeedInFlight):
             levels[urlsplit(waiter.url).path].append(-waiter.priority)
         put(room, waiter, not_before)
 
-    monkeypatch.setattr(WaitingRoom, "_put", noted)
+    monkeypatch.setattr(PoliteFrontier, "_put", noted)
     script.has("/target", 503, 503, 200)
     script.has("/own-target", 503, 200)
     script.has("/link", 503, 503, 200)
@@ -483,7 +483,7 @@ def test_a_retry_is_served_though_seeds_keep_coming(tmp_path: Path, script: Scri
 def test_the_room_knows_the_host_of_a_request_that_is_out(tmp_path: Path, script: Script) -> None:
     """Afterwards nothing is out, and no host is remembered."""
     script.has("/a", 503, 200)
-    rooms: list[WaitingRoom] = []
+    rooms: list[PoliteFrontier] = []
 
     def until(crawler: Crawler) -> bool:
         service = SeedService.of(crawler)

@@ -23,8 +23,8 @@ from site_spider.contracts.seed_log import Partition
 from site_spider.engine.background import Background
 from site_spider.errors import ConfigError, LogUnavailable, SinkRejected
 from site_spider.frontier import spill
+from site_spider.frontier.politeness import build_frontier, build_load, build_politeness
 from site_spider.frontier.spill import SeedWriter, TopicPartitions
-from site_spider.frontier.waiting_room import build_frontier, build_load, build_politeness
 from site_spider.intake import room
 from site_spider.ledger.ledger import Ledger
 from site_spider.ledger.metadata import Suspicion

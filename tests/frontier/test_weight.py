@@ -16,9 +16,9 @@ from scrapy import Request
 from site_spider.contracts.seed_log import Message, Partition
 from site_spider.errors import SeedError
 from site_spider.frontier.frontier import Frontier
+from site_spider.frontier.politeness import PoliteFrontier, Politeness, Times
 from site_spider.frontier.retry_and_redirect import HostBackoff
 from site_spider.frontier.waiter import size_bytes
-from site_spider.frontier.waiting_room import Politeness, Times, WaitingRoom
 from site_spider.intake.room import MAX_SEED_BYTES, Load
 from site_spider.ledger.completion import Completion, SeedListener
 from site_spider.ledger.ledger import Ledger, SeedInFlight
@@ -69,9 +69,9 @@ def assert_near(estimated: float, taken: float) -> None:
     assert 0.5 < estimated / taken < 2, f"{estimated:,.0f} estimated, {taken:,.0f} taken"
 
 
-async def room() -> WaitingRoom:
+async def room() -> PoliteFrontier:
     """Without limits, politeness and robots.txt."""
-    return WaitingRoom(
+    return PoliteFrontier(
         Frontier(),
         Politeness(HostBackoff(1, 1), inf, None, None),
         Load(10**9, 10**12),

@@ -34,9 +34,9 @@ from site_spider.tasks.ending import (
 )
 from site_spider.tasks.follower import ORIGIN_HEADER, TASK_HEADER
 from site_spider.tasks.orders import TaskDesk, TaskOverview
-from site_spider.tasks.page_counts import BadPages, CountedPage, key_of, task_of
-from site_spider.tasks.page_counts import read as read_pages
-from site_spider.tasks.page_counts import written as written_pages
+from site_spider.tasks.page_log import BadPages, CountedPage, key_of, task_of
+from site_spider.tasks.page_log import read as read_pages
+from site_spider.tasks.page_log import written as written_pages
 from tests.in_process.engine import crawl
 
 EACH = 200  # mutated records of each kind

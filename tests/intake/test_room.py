@@ -34,7 +34,7 @@ class Polling:
 
     def has(self, partition: Partition, count: int) -> None:
         """So many are in flight."""
-        entries = list(self.ledger.books(partition).open.values())
+        entries = list(self.ledger.of_partition(partition).open.values())
         for entry in entries[count:]:
             self.ledger.decide(entry, Outcome.RESULT)
             self.ledger.release(entry)
@@ -56,8 +56,8 @@ class Polling:
             self.room.look()
             if partition in self.room.closed() or self.room.now() <= 0:
                 break
-            self.has(partition, len(self.ledger.books(partition).open) + min(200, self.room.now()))
-        return len(self.ledger.books(partition).open)
+            self.has(partition, len(self.ledger.of_partition(partition).open) + min(200, self.room.now()))
+        return len(self.ledger.of_partition(partition).open)
 
 
 def of_one_topic(partitions: int, seeds: int = 100) -> Polling:

@@ -122,7 +122,7 @@ class Model(RuleBasedStateMachine):
         """Entries of a process that died are nobody's any more."""
         if not entry.live:
             return entry in self.fenced
-        return entry.partition in self.read and entry in self.ledger.books(entry.partition).open.values()
+        return entry.partition in self.read and entry in self.ledger.of_partition(entry.partition).open.values()
 
     @invariant()
     def nothing_incomplete_is_ever_committed(self) -> None:
@@ -137,20 +137,20 @@ class Model(RuleBasedStateMachine):
         for partition in self.read:
             position = self.ledger.position(partition)
             if position is not None:
-                open_offsets = [entry.offset for entry in self.ledger.books(partition).open.values()]
+                open_offsets = [entry.offset for entry in self.ledger.of_partition(partition).open.values()]
                 ahead = commit_metadata.decode(*position)
                 assert position.offset == min(open_offsets, default=ahead.position)
                 assert not any(start <= o < end for o in open_offsets for start, end in ahead.complete)
                 said = set(range(position.offset)).union(*(range(*run) for run in ahead.complete))
                 assert all(said.issuperset(range(*run)) for run in self.told[partition])
-                assert self.ledger.books(partition).span() == ahead.position - position.offset
+                assert self.ledger.of_partition(partition).span() == ahead.position - position.offset
 
     @invariant()
     def seeds_are_conserved(self) -> None:
         ledger = self.ledger
         assert ledger.outcomes == self.completions
         assert ledger.consumed == sum(ledger.outcomes.values()) + ledger.in_flight
-        assert ledger.in_flight == sum(len(ledger.books(p).open) for p in self.read)
+        assert ledger.in_flight == sum(len(ledger.of_partition(p).open) for p in self.read)
 
     @precondition(lambda self: self.fenced)
     @rule(outcome=outcomes)
@@ -199,7 +199,7 @@ def books(ledger: Ledger) -> Any:
         lambda ledger, _entry: ledger.take(P0, 3),
         lambda ledger, _entry: ledger.reached(PARTITIONS[1], 3),
         lambda ledger, _entry: ledger.position(PARTITIONS[1]),
-        lambda ledger, _entry: ledger.books(PARTITIONS[1]),
+        lambda ledger, _entry: ledger.of_partition(PARTITIONS[1]),
         lambda ledger, entry: ledger.release(entry),  # without an outcome
     ],
 )

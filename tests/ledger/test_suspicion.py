@@ -114,17 +114,17 @@ def test_a_partition_left_in_good_order_tells_of_no_death() -> None:
     """A stop or a rebalance is not a death, whatever was in flight."""
     ledger = a_life(None, range(10))
     left = ledger.position(P, leaving=True)
-    assert a_life(left, range(0)).books(P).suspicion == NO_SUSPICION
+    assert a_life(left, range(0)).of_partition(P).suspicion == NO_SUSPICION
 
 
 def test_after_a_death_care_is_taken_and_only_those_admitted_take_part_in_the_next() -> None:
     """What completes or comes later is not counted."""
-    assert not any(map(a_life(None, range(8)).books(P).suspicion.is_careful, range(10)))
-    twice = a_life(after_deaths(2, range(8), range(2, 4)), range(8)).books(P).suspicion
+    assert not any(map(a_life(None, range(8)).of_partition(P).suspicion.is_careful, range(10)))
+    twice = a_life(after_deaths(2, range(8), range(2, 4)), range(8)).of_partition(P).suspicion
     assert [twice.deaths(offset) for offset in range(10)] == [1, 1, 2, 2, 1, 1, 1, 1, 0, 0]
     assert all(map(twice.is_careful, range(8 + CAREFUL_OFFSETS)))
     assert not twice.is_careful(8 + CAREFUL_OFFSETS)
-    thrice = a_life(after_deaths(3, range(8), range(2, 4)), range(8)).books(P).suspicion
+    thrice = a_life(after_deaths(3, range(8), range(2, 4)), range(8)).of_partition(P).suspicion
     assert [thrice.is_suspect(offset) for offset in range(10)] == [offset in (2, 3) for offset in range(10)]
 
 
@@ -165,19 +165,19 @@ def test_a_seed_that_dies_alone_twice_is_the_culprit_and_its_neighbours_are_not(
         ledger = a_process()
         ledger.assign(P, position)
         first = taken(ledger, 0)
-        assert not ledger.books(P).suspicion.is_culprit(0)
+        assert not ledger.of_partition(P).suspicion.is_culprit(0)
         ledger.isolate(first)
         position = committed(ledger)
     ledger = a_process()
     ledger.assign(P, position)
     culprit, neighbour = taken(ledger, 0), taken(ledger, 1)
-    assert ledger.books(P).suspicion.is_culprit(0)
-    assert not ledger.books(P).suspicion.is_culprit(1)
+    assert ledger.of_partition(P).suspicion.is_culprit(0)
+    assert not ledger.of_partition(P).suspicion.is_culprit(1)
     ledger.decide(culprit, Outcome.DEAD_LETTER)
     ledger.release(culprit)
     ledger.isolate(neighbour)
     complete(ledger, neighbour)
-    assert not ledger.books(P).suspicion.is_culprit(1)
+    assert not ledger.of_partition(P).suspicion.is_culprit(1)
 
 
 def test_a_death_before_it_is_alone_again_is_none_of_its_own() -> None:
@@ -191,18 +191,18 @@ def test_a_death_before_it_is_alone_again_is_none_of_its_own() -> None:
         ledger = a_process()
         ledger.assign(P, position)
         taken(ledger, 0)
-    assert ledger.books(P).suspicion.alone_deaths == 1
-    assert not ledger.books(P).suspicion.is_culprit(0)
+    assert ledger.of_partition(P).suspicion.alone_deaths == 1
+    assert not ledger.of_partition(P).suspicion.is_culprit(0)
 
 
 def test_suspects_stay_suspects_when_a_culprit_is_found() -> None:
     """There may be two, and each would take its five deaths otherwise."""
     ledger = a_life(Position(0, encode_ahead(0, Ahead(9, (), "", Suspicion(9, (1, 2), (3, 5), 3, 2)))), range(9))
-    ledger.books(P).acquit()
-    assert ledger.books(P).suspicion.is_suspect(5)
-    assert not any(map(ledger.books(P).suspicion.is_careful, range(9)))
-    assert ledger.books(P).suspicion.is_culprit(3)  # until it has ended
-    (culprit,) = (entry for entry in ledger.books(P).open.values() if entry.offset == 3)
+    ledger.of_partition(P).acquit()
+    assert ledger.of_partition(P).suspicion.is_suspect(5)
+    assert not any(map(ledger.of_partition(P).suspicion.is_careful, range(9)))
+    assert ledger.of_partition(P).suspicion.is_culprit(3)  # until it has ended
+    (culprit,) = (entry for entry in ledger.of_partition(P).open.values() if entry.offset == 3)
     ledger.decide(culprit, Outcome.DEAD_LETTER)
     ledger.release(culprit)
     ahead = decode_ahead(*committed(ledger))
@@ -216,10 +216,10 @@ def test_dying_alone_is_no_death_of_the_others() -> None:
     ledger.assign(P, position)
     ledger.isolate(taken(ledger, 0))
     taken(ledger, 1)
-    before = ledger.books(P).suspicion[:3]
+    before = ledger.of_partition(P).suspicion[:3]
     after = a_process()
     after.assign(P, committed(ledger))
-    assert after.books(P).suspicion[:3] == before
+    assert after.of_partition(P).suspicion[:3] == before
 
 
 @pytest.mark.parametrize("text", ["1", "1,2,3", "a,b,c,,", "1,-2,0,,", "1,2,3,!!,", "1,2,3,,,", "1,2,3,gA==,"])
@@ -235,5 +235,5 @@ def test_a_process_that_finds_its_own_name_has_not_died() -> None:
     position = committed(ledger)
     ledger.revoke(P)
     ledger.assign(P, position)
-    assert ledger.books(P).suspicion == NO_SUSPICION
-    assert not ledger.books(P).suspicion.is_careful(10)
+    assert ledger.of_partition(P).suspicion == NO_SUSPICION
+    assert not ledger.of_partition(P).suspicion.is_careful(10)

@@ -13,8 +13,8 @@ from scrapy.utils.request import RequestFingerprinter
 from site_spider.errors import EXIT_SOFTWARE, ConfigError
 from site_spider.frontier import scheduler
 from site_spider.frontier.frontier import Frontier
+from site_spider.frontier.politeness import build_frontier
 from site_spider.frontier.waiter import WaitingLink
-from site_spider.frontier.waiting_room import build_frontier
 from site_spider.ledger.ledger import SeedInFlight
 from site_spider.results.pipeline import Callbacks
 from site_spider.service.service import SeedService

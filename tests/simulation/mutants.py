@@ -13,15 +13,15 @@ from site_spider.dupefilter.dupefilter import SeenMarks
 from site_spider.dupefilter.filters import Seen
 from site_spider.frontier.scheduler import Queues
 from site_spider.frontier.spill import Spill
-from site_spider.frontier.waiting_room import WaitingRoom, build_frontier
+from site_spider.frontier.politeness import PoliteFrontier, build_frontier
 from site_spider.intake.intake import Intake
 from site_spider.ledger.completion import Completion
-from site_spider.ledger.ledger import Books, Ledger
+from site_spider.ledger.ledger import PartitionLedger, Ledger
 from site_spider.results.batch import Batcher
 from site_spider.results.commits import OffsetCommits
 from site_spider.results.delivery import Delivery
 from site_spider.results.exactly_once import ExactlyOnce, TransactionCommits
-from site_spider.results.held import HeldResults
+from site_spider.results.held_results import HeldResults
 from site_spider.results.dead_letters import DeadLetters
 from site_spider.results.pipeline import Results, _Pending
 from site_spider.spiders import conditional
@@ -37,14 +37,14 @@ YES = "Verdict(Answer.ACKNOWLEDGED)"
 # fmt: off
 MUTANTS: dict[str, tuple[Any, str, str]] = {
     # the ledger
-    "the watermark is one too far": (Books.watermark, "return offset", "return offset + 1"),
-    "runs that are complete ahead are one too long": (Books._restore,
+    "the watermark is one too far": (PartitionLedger.watermark, "return offset", "return offset + 1"),
+    "runs that are complete ahead are one too long": (PartitionLedger._restore,
         "(ahead.complete)", "((first, end + 1) for first, end in ahead.complete)"),
-    "runs that a commit tells are one too long": (Books._complete_runs,
+    "runs that a commit tells are one too long": (PartitionLedger._complete_runs,
         "yield after, offset", "yield after, offset + 1"),
-    "a seed behind a complete run counts as complete": (Books.is_done,
+    "a seed behind a complete run counts as complete": (PartitionLedger.is_done,
         "self.done_ahead[0][1] <= offset", "self.done_ahead[0][1] < offset"),
-    "the oldest incomplete seed is overlooked": (Books.watermark, "in self.order:", "in [*self.order][1:]:"),
+    "the oldest incomplete seed is overlooked": (PartitionLedger.watermark, "in self.order:", "in [*self.order][1:]:"),
     "the end of a partition is one too far": (Ledger.reached, "= offset", "= offset + 1"),
     "seeds of a partition that left are not fenced": (Ledger.revoke, "return fenced", "return []"),
     "the last hold but one completes a seed": (Ledger.release,
@@ -74,9 +74,9 @@ MUTANTS: dict[str, tuple[Any, str, str]] = {
     "a join that is owed is not paid": (SimConsumer._take_assignment, "if self._owes_join:", "if False:"),
     "sessions do not end": (Group.lost_sight, "list(self.members.values())", "()"),
     # the frontier and the spill
-    "a retry is dropped": (WaitingRoom.put_request,
+    "a retry is dropped": (PoliteFrontier.put_request,
         "self._put(", "request.meta.get('retry_times') or self._put("),
-    "a host's place is not given back": (WaitingRoom.came_back, "self.frontier.release(", "dict("),
+    "a host's place is not given back": (PoliteFrontier.came_back, "self.frontier.release(", "dict("),
     "the limit of a host is one too high": (build_frontier, "(concurrency", "(concurrency + 1"),
     "a spilled link is done before it is durable": (Spill.send,
         "self._background.when_done(future,",

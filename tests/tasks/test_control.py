@@ -304,7 +304,7 @@ def test_tasks_that_have_ended_are_forgotten_where_there_are_very_many(
     """The first ones first, in all topics; those that have not ended stay."""
     monkeypatch.setattr(end_events, "_MOST_KEPT", 3)
     monkeypatch.setattr(end_events, "_MOST_FORGOTTEN", 0)
-    monkeypatch.setattr(end_events.OverTasks, "every_seconds", 0.05)
+    monkeypatch.setattr(end_events.TaskCloser, "every_seconds", 0.05)
     declare(tmp_path, "open")
     for number in range(6):
         declare(tmp_path, f"t{number}", state="cancelled")

@@ -25,7 +25,7 @@ from site_spider.seed.tiers import CrawlTopics
 from site_spider.service.seed_producer import SeedProducer
 from site_spider.tasks import end_events, parking
 from site_spider.tasks.control_log import TaskProducer, make_control_log, read_endings
-from site_spider.tasks.end_events import OverTasks
+from site_spider.tasks.end_events import TaskCloser
 from site_spider.tasks.ending import TaskEnding
 from site_spider.tasks.follower import ORIGIN_HEADER, TASK_HEADER, Follower
 from site_spider.tasks.orders import TaskDesk
@@ -392,13 +392,13 @@ def test_a_cancelled_task_is_not_closed_again_by_who_has_not_read_that(
     declare(tmp_path, state="cancelled")
     crawl(tmp_path, [], until=told(tmp_path))
     may_read, looks = threading.Event(), 0
-    poll, look = Follower._poll, OverTasks.look
+    poll, look = Follower._poll, TaskCloser.look
 
     def poll_late(follower: Follower) -> list[Message]:
         is_control = follower._view.topic == TOPICS.control
         return poll(follower) if not is_control or may_read.wait(0.05) else []
 
-    def counted_look(over: OverTasks) -> None:
+    def counted_look(over: TaskCloser) -> None:
         nonlocal looks
         look(over)
         looks += 1
@@ -406,7 +406,7 @@ def test_a_cancelled_task_is_not_closed_again_by_who_has_not_read_that(
             may_read.set()
 
     monkeypatch.setattr(Follower, "_poll", poll_late)
-    monkeypatch.setattr(OverTasks, "look", counted_look)
+    monkeypatch.setattr(TaskCloser, "look", counted_look)
     crawl(tmp_path, seeds(1, None), until=lambda _: looks > 2)
     ending = read_endings(LocalSeedLog(tmp_path), TOPICS).get("t")
     assert ending is not None

@@ -30,7 +30,7 @@ def test_each_way_names_the_files_that_it_must_pass() -> None:
         assert len(re.findall(r"^ {9}\S", text, re.MULTILINE)) == functions >= files
     for name, passed in {
         "plain": ("ledger/ledger.py", "results/delivery.py", "intake/intake.py", "Ledger.take"),
-        "link": ("frontier/scheduler.py", "WaitingRoom.put_link"),
+        "link": ("frontier/scheduler.py", "PoliteFrontier.put_link"),
         "retry": ("frontier/retry_and_redirect.py",),
         "pause": ("tasks/parking.py",),
         "resume": ("tasks/",),

@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from site_spider.results.recheck import CheckRules, check_of
+from site_spider.results.recrawl import CheckRules, check_of
 
 DAY = 86_400
 _YEAR = 365 * DAY

@@ -260,7 +260,7 @@ def insisted(question: Callable[[], R], may_pass: Callable[[KafkaError], bool], 
         runtime.sleep(_RETRY_SECONDS)
 
 
-class LastWords:
+class LastErrors:
     """Of one client: what it said last of its connections, as its `error_cb`."""
 
     def __init__(self, brokers: str) -> None:

@@ -26,7 +26,7 @@ from site_spider.contracts import seed_log
 from site_spider.contracts.seed_log import Listener, Message, Partition, Position
 from site_spider.errors import ConfigError, LogSilent, LogUnavailable
 from site_spider.results.delivery import LogLimit
-from site_spider.results.held import Item
+from site_spider.results.held_results import Item
 
 # --- What the client reports about a member's topics: said once, or the end of the crawl -----------------
 
@@ -41,7 +41,7 @@ _RIGHTS = {
 }
 
 
-class Complaints:
+class ConsumerErrors:
     """Of one member."""
 
     def __init__(self, group: str, topics: Sequence[str]) -> None:
@@ -248,7 +248,7 @@ class KafkaConsumer(seed_log.TransactionalConsumer):
     ) -> None:
         self._topics = topics
         self._group = group
-        self._complaints = Complaints(group, topics)
+        self._errors = ConsumerErrors(group, topics)
         self.session_seconds = config.session_seconds
         self._commits = KafkaCommits(group)
         self._ids = TopicIds(config)
@@ -435,19 +435,19 @@ class KafkaConsumer(seed_log.TransactionalConsumer):
     def _handed_out(self, raw: RawMessage) -> Message | None:
         error = raw.error()
         if error is None:
-            self._complaints.over()
+            self._errors.over()
             message = to_message(raw)
             self._note_gap(message.partition, message.offset, message.offset + 1)
             return message
         if error.code() == KafkaError._PARTITION_EOF:
-            self._complaints.over()
+            self._errors.over()
             partition, end = Partition(str(raw.topic()), raw.partition() or 0), raw.offset() or 0
             self._note_gap(partition, end, end)
             self._assignment.note_end(partition, end)
         elif is_fatal(error):
             raise _Ended(f"Kafka ended this membership in group {self._group} for good: {error.str()}.")
         else:
-            self._complaints.hear(error)
+            self._errors.hear(error)
         return None
 
     def _note_gap(self, partition: Partition, offset: int, following: int) -> None:

@@ -12,7 +12,7 @@ from confluent_kafka import Message as RawMessage
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec  # type: ignore[attr-defined] # not in its stubs
 
 from site_spider import options, runtime
-from site_spider.adapters.kafka.client import MISSING, Certificates, KafkaConfig, LastWords, insisted, to_message
+from site_spider.adapters.kafka.client import MISSING, Certificates, KafkaConfig, LastErrors, insisted, to_message
 from site_spider.adapters.kafka.consumer import KafkaConsumer
 from site_spider.adapters.kafka.membership import assignment_of, described
 from site_spider.adapters.kafka.positions import ask_ids, to_position
@@ -52,7 +52,7 @@ class KafkaTopicReader(TopicReader):
 
     def __init__(self, config: KafkaConfig, topic: str, bounds: Bounds | None = None) -> None:
         self._topic = topic
-        self.words = LastWords(config.brokers)
+        self.words = LastErrors(config.brokers)
         self._config = config
         self._certificates = Certificates(config, f"the reader of {topic}")
         self._client = self._new_client()
@@ -294,7 +294,7 @@ class KafkaSeedLog(SeedLog):
         self._results_topic = results_topic
         self._items_topic = items_topic
         self._config = config
-        self._words = LastWords(config.brokers)
+        self._words = LastErrors(config.brokers)
         self._kept: set[str] = set()  # topics that are there, with a retention
         self._admin = self._config.made(AdminClient, self._config.admin(self._words))
 
@@ -493,7 +493,7 @@ class KafkaSeedLog(SeedLog):
         self._admin.poll(0)  # lets the client say why
         unavailable = self._words.unavailable(error)
         # measured: after an outage this client goes on failing at once, though the servers are back
-        self._words = LastWords(self.address)
+        self._words = LastErrors(self.address)
         self._admin = self._config.made(AdminClient, self._config.admin(self._words))
         return unavailable
 

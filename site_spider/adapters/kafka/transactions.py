@@ -23,13 +23,13 @@ from typing import Any, NamedTuple
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from site_spider import runtime
-from site_spider.adapters.kafka.client import REFUSED, KafkaConfig, LastWords, insisted
+from site_spider.adapters.kafka.client import REFUSED, KafkaConfig, LastErrors, insisted
 from site_spider.adapters.kafka.positions import committed_by, to_position
 from site_spider.contracts.seed_log import Partition, Position
 from site_spider.errors import CommitInDoubt, ConfigError, LogUnavailable, SinkRejected
 from site_spider.results.delivery import LogLimit
 from site_spider.results.document import encode, shortened
-from site_spider.results.held import Item, Link
+from site_spider.results.held_results import Item, Link
 
 # --- Items of transactions as Kafka messages, and their delivery reports ---------------------------------
 
@@ -126,7 +126,7 @@ class KafkaTransactions:
         self._client: Producer | None = None
         self._in_doubt = False
         self._cut = CutBodies()
-        self._words = LastWords(config.brokers)
+        self._words = LastErrors(config.brokers)
         try:
             self._ready()
         except LogUnavailable as error:

@@ -21,9 +21,9 @@ from site_spider.adapters.local.log_file import (
     SELECT_FIRST,
     SELECT_MESSAGES,
     STALLED_SECONDS,
-    Forgetting,
     LocalProducer,
     LogFile,
+    LogRetention,
     Membership,
     make_topic,
     may_pass,
@@ -70,7 +70,7 @@ class LocalConsumer(Consumer):
         self, folder: Path, topics: Sequence[str], group: str, listener: Listener, keep_seconds: float = 0
     ) -> None:
         self._file = LogFile(folder, busy_seconds=_BUSY_SECONDS)
-        self._forgetting = Forgetting(self._file, keep_seconds)
+        self._retention = LogRetention(self._file, keep_seconds)
         self._memberships = {topic: Membership(self._file, group, topic) for topic in topics}
         self._listener = listener
         self._offsets: dict[Partition, int] = {}  # the next one to hand out, of what we own
@@ -141,7 +141,7 @@ class LocalConsumer(Consumer):
                 self._balance_at = runtime.monotonic() + _BALANCE_SECONDS  # also if it fails: reading may not
                 for membership in self._memberships.values():
                     self._move(membership)
-                self._forgetting.look(self._ids.values())
+                self._retention.look(self._ids.values())
                 if self._outage.is_on:
                     self._outage.is_over()
             # asked before the messages are, so that nothing written in between is waited for

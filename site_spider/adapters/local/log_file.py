@@ -126,7 +126,7 @@ _DELETE = (
 )
 
 
-class Forgetting:
+class LogRetention:
     """Of one consumer, whose thread uses it. With 0 seconds nothing is ever forgotten."""
 
     def __init__(self, file: LogFile, keep_seconds: float) -> None:

@@ -20,19 +20,19 @@ from scrapy.exceptions import CannotResolveHostError, DownloadFailedError
 from scrapy.settings import Settings
 from scrapy.utils.test import get_crawler
 
-from site_spider.download import bodies, connections, names
+from site_spider.download import bodies, connection_pool, names
 from site_spider.download.bodies import Bodies
-from site_spider.download.connections import Places, Server, Wires
+from site_spider.download.connection import Connection
+from site_spider.download.connection_pool import ConnectionPool, ConnectionSlots, Server
 from site_spider.download.handler import PlainDownloadHandler
 from site_spider.download.names import HostNames, PrivateHostError, addresses_of, check_limit, is_shortage, raise_limit
 from site_spider.download.tls import TlsClient, tls_context
-from site_spider.download.wire import Wire
 from site_spider.errors import ConfigError
 from tests.download.handler_trials import certificate, said_by
 from tests.download.raw_answers import Case, RawServer
 
 
-async def wire_to(made: Wires, server: Server) -> Wire:
+async def wire_to(made: ConnectionPool, server: Server) -> Connection:
     await made.places.take()
     return await made.open(server)
 
@@ -46,11 +46,11 @@ async def _until_the_end(reader: asyncio.StreamReader, writer: asyncio.StreamWri
 @asynccontextmanager
 async def wires(
     at: str = "0.0.0.0", look_up: Any = addresses_of, *, allow_private: bool = True
-) -> AsyncIterator[tuple[Wires, int]]:
+) -> AsyncIterator[tuple[ConnectionPool, int]]:
     """Beside a server that keeps its connections open; its port."""
     listener = await asyncio.start_server(_until_the_end, at, 0)
     tls = TlsClient(tls_context(Settings()), 1)
-    made = Wires(tls, HostNames(look_up), allow_private=allow_private, most_idle_of_server=1)
+    made = ConnectionPool(tls, HostNames(look_up), allow_private=allow_private, most_idle_of_server=1)
     try:
         yield made, listener.sockets[0].getsockname()[1]
     finally:
@@ -94,7 +94,7 @@ async def test_an_address_is_not_looked_up() -> None:
 
 async def test_idle_connections_of_all_servers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the process may open: of many servers that keep theirs open, the longest idle go."""
-    monkeypatch.setattr(connections, "_MOST_IDLE", 3)
+    monkeypatch.setattr(connection_pool, "_MOST_IDLE", 3)
     async with wires() as (made, port):
         servers = [Server("http", f"127.0.0.{number}", port) for number in range(1, 8)]
         opened = [await wire_to(made, server) for server in servers]
@@ -118,7 +118,7 @@ async def test_a_host_that_sent_surplus_gets_a_connection_for_each_request_for_a
         wire.abort()
         found = [made.keeps(server), made.keeps(other)]
         found += [made.take_idle(one) is not None for one in (server, other)]
-        monkeypatch.setattr(connections, "_SURPLUS_SECONDS", -1.0)
+        monkeypatch.setattr(connection_pool, "_SURPLUS_SECONDS", -1.0)
         found.append(made.keeps(server))
     assert found == [False, True, False, True, True]
     assert caplog.text.count("127.0.0.1 sent bytes that nobody asked for") == 1
@@ -134,7 +134,7 @@ class Kept:
     """Connections that are kept; each has a place until it is closed."""
 
     def __init__(self, most: int) -> None:
-        self.places = Places(lambda: most, self.close_one)
+        self.places = ConnectionSlots(lambda: most, self.close_one)
         self.count = 0
 
     async def keep(self, count: int) -> None:
@@ -161,7 +161,7 @@ async def test_a_connection_that_is_kept_is_closed_for_the_next() -> None:
 
 async def test_a_download_without_a_place_waits_for_one() -> None:
     """In the order of arrival; who is cancelled meanwhile takes none."""
-    places = Places(lambda: 4, lambda: False)
+    places = ConnectionSlots(lambda: 4, lambda: False)
     for _ in range(4):
         assert await places.take() < 0.01
     waiting = [asyncio.create_task(places.take()) for _ in range(3)]
@@ -179,7 +179,7 @@ async def test_a_download_without_a_place_waits_for_one() -> None:
 
 async def test_a_turn_that_is_not_taken_goes_on() -> None:
     """A task that is cancelled just as a place becomes free does not keep it from others."""
-    places = Places(lambda: 4, lambda: False)
+    places = ConnectionSlots(lambda: 4, lambda: False)
     for _ in range(4):
         await places.take()
     first, second = (asyncio.create_task(places.take()) for _ in range(2))
@@ -254,7 +254,7 @@ def test_downloads_wait_while_no_descriptor_is_left() -> None:
 
 async def test_http_and_https_share_the_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Scrapy asks for a handler for each scheme; connections that are kept count for both."""
-    monkeypatch.setattr(connections, "for_connections", lambda: 6)
+    monkeypatch.setattr(connection_pool, "for_connections", lambda: 6)
 
     crawler = get_crawler(Spider, {"SITE_ALLOW_PRIVATE_HOSTS": True, "DOWNLOAD_VERIFY_CERTIFICATES": False})
     handlers = {scheme: PlainDownloadHandler.from_crawler(crawler) for scheme in ("http", "https")}
@@ -280,7 +280,7 @@ async def test_http_and_https_share_the_places(tmp_path: Path, monkeypatch: pyte
 
 TAKEN_AGAIN = """
 import ctypes, resource, sys
-from site_spider.download.wire import give_back_large_blocks
+from site_spider.download.connection import give_back_large_blocks
 give_back_large_blocks(beside_large_bodies=sys.argv[1] == "True")
 libc = ctypes.CDLL(None)
 libc.malloc.restype = ctypes.c_void_p

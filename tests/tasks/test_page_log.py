@@ -22,9 +22,9 @@ from site_spider.errors import LogUnavailable
 from site_spider.ledger.completion import Completion, Job
 from site_spider.ledger.ledger import Ledger, Outcome, SeedInFlight
 from site_spider.seed.seed import parse_seed
-from site_spider.tasks import page_counts
+from site_spider.tasks import page_log
 from site_spider.tasks.declaration import bounded
-from site_spider.tasks.page_counts import (
+from site_spider.tasks.page_log import (
     BadPages,
     CountedPage,
     CountedSeed,
@@ -211,8 +211,8 @@ class Away:
 def test_nothing_is_counted_before_its_pages_are_durable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failures: int
 ) -> None:
-    monkeypatch.setattr(page_counts, "_PAUSE_SECONDS", 0.01)
-    monkeypatch.setattr(page_counts, "_MOST_PAGES", 2)
+    monkeypatch.setattr(page_log, "_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(page_log, "_MOST_PAGES", 2)
     log = LocalSeedLog(tmp_path)
     told: list[int] = []
 

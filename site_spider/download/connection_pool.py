@@ -4,9 +4,9 @@ The guard against private addresses stands where sockets are made: every address
 or a literal in whatever spelling, resolves to passes it, for each new connection. A
 connection that is kept was let through before.
 
-Every connection has a place (download/connections.py), whether it carries a request or is kept for the next.
+Every connection has a place (download/connection_pool.py), whether it carries a request or is kept for the next.
 
-A host that has sent bytes nobody asked for (download/wire.py) gets a connection for each request, for an
+A host that has sent bytes nobody asked for (download/connection.py) gets a connection for each request, for an
 hour.
 """
 
@@ -29,9 +29,9 @@ from scrapy.exceptions import CannotResolveHostError
 from site_spider import runtime
 from site_spider.bounded import BoundedDict
 from site_spider.download.address import is_address, is_metadata_name, is_public
+from site_spider.download.connection import Connection
 from site_spider.download.names import HostNames, PrivateHostError, addresses_of, for_connections, is_refused
 from site_spider.download.tls import TlsClient
-from site_spider.download.wire import Wire
 from site_spider.engine.callback_guard import MAX_HEAD_BYTES
 
 # --- Bounds the connections to sites that are open at a time; a download without a place waits for one ---
@@ -47,7 +47,7 @@ _PAUSE_SECONDS = 0.2  # after a shortage, before the next attempt; doubled up to
 _LONGEST_PAUSE_SECONDS = 2.0
 
 
-class Places:
+class ConnectionSlots:
     """On the event loop's thread only."""
 
     def __init__(self, count: Callable[[], int], close_idle: Callable[[], bool]) -> None:
@@ -163,7 +163,7 @@ class _SessionRefused(Exception):
     """A server ended the handshake although its session was offered: it may take a whole one."""
 
 
-class Wires:
+class ConnectionPool:
     """All connections of a crawl. On the event loop's thread only."""
 
     def __init__(self, tls: TlsClient, names: HostNames, *, allow_private: bool, most_idle_of_server: int) -> None:
@@ -172,20 +172,20 @@ class Wires:
         self._names_of_proxies = HostNames(partial(addresses_of, unfiltered=True))
         self._allow_private = allow_private
         self._most_idle_of_server = max(1, most_idle_of_server)
-        self._idle: dict[Server, list[Wire]] = {}
-        self._idle_order: OrderedDict[Wire, float] = OrderedDict()  # since when; the longest idle first
-        self._open: dict[Wire, Server] = {}
+        self._idle: dict[Server, list[Connection]] = {}
+        self._idle_order: OrderedDict[Connection, float] = OrderedDict()  # since when; the longest idle first
+        self._open: dict[Connection, Server] = {}
         self._without_sessions: BoundedDict[Server, None] = BoundedDict(_MOST_REMEMBERED)
         self._surplus_of: BoundedDict[str, float] = BoundedDict(_MOST_REMEMBERED)  # when it was seen, by host
         self._sweeper: asyncio.TimerHandle | None = None
-        self.places = Places(for_connections, self._close_longest_idle)
+        self.places = ConnectionSlots(for_connections, self._close_longest_idle)
 
     def keeps(self, server: Server) -> bool:
         """Whether a connection to it may carry more than one request."""
         seen = self._surplus_of.get(server.host) if self._surplus_of else None
         return seen is None or runtime.monotonic() - seen > _SURPLUS_SECONDS
 
-    def take_idle(self, server: Server) -> Wire | None:
+    def take_idle(self, server: Server) -> Connection | None:
         """A connection that is kept and does not rest, the last one used first."""
         kept = self._idle.get(server)
         if not kept:
@@ -201,7 +201,7 @@ class Wires:
         """For an hour."""
         self._surplus_of[server.host] = runtime.monotonic()
 
-    def keep(self, server: Server, wire: Wire) -> None:
+    def keep(self, server: Server, wire: Connection) -> None:
         """A connection that may be used again."""
         if not wire.is_open:
             return
@@ -223,7 +223,7 @@ class Wires:
         if self._sweeper is None:
             self._sweeper = loop.call_later(_SWEEP_SECONDS, self._sweep, context=Context())
 
-    async def open(self, server: Server) -> Wire:
+    async def open(self, server: Server) -> Connection:
         """A new connection, for the place that was taken before; it is given back when there is none.
 
         Raises CannotResolveHostError, PrivateHostError and OSError, which ssl.SSLError is.
@@ -237,7 +237,7 @@ class Wires:
         self.places.succeeded()
         return wire
 
-    async def _made(self, server: Server) -> Wire:
+    async def _made(self, server: Server) -> Connection:
         addresses = await self._addresses(server)
         try:
             return await self._wire_to_one(server, addresses, resumes=server not in self._without_sessions)
@@ -246,7 +246,7 @@ class Wires:
         self._without_sessions[server] = None
         return wire
 
-    async def _wire_to_one(self, server: Server, addresses: list[str], *, resumes: bool) -> Wire:
+    async def _wire_to_one(self, server: Server, addresses: list[str], *, resumes: bool) -> Connection:
         port, bound = (server.proxy or server).port, server.bound
         if len(addresses) == 1:  # the loop's own way costs half of that by a socket
             return await self._wire_to(server, resumes, host=addresses[0], port=port, local_addr=bound)
@@ -263,11 +263,11 @@ class Wires:
             sock.close()
             raise
 
-    async def _wire_to(self, server: Server, resumes: bool, **place: Any) -> Wire:
+    async def _wire_to(self, server: Server, resumes: bool, **place: Any) -> Connection:
         is_tls, proxy = server.scheme == "https", server.proxy
         # a session would show the site that two ways to it are of one client
         tls = self._tls.stream(server.host, server.port, resumes=resumes and proxy is None) if is_tls else None
-        wire = Wire(self._lost, tls)
+        wire = Connection(self._lost, tls)
         tunnel = _Tunnel(wire, server, proxy) if is_tls and proxy is not None else None
         try:
             await asyncio.get_running_loop().create_connection(lambda: tunnel or wire, **place)
@@ -320,7 +320,7 @@ class Wires:
             return True
         return False
 
-    def _lost(self, wire: Wire) -> None:
+    def _lost(self, wire: Connection) -> None:
         server = self._open.pop(wire, None)
         if server is None:
             return
@@ -347,7 +347,7 @@ class Wires:
                 f"the last {unvouched} of that connection" if unvouched else "none",
             )
 
-    def _forget_idle(self, wire: Wire, server: Server) -> None:
+    def _forget_idle(self, wire: Connection, server: Server) -> None:
         del self._idle_order[wire]
         kept = self._idle[server]
         kept.remove(wire)
@@ -365,7 +365,7 @@ class Wires:
 class _Tunnel(asyncio.Protocol):
     """Asks a proxy for a way to a server, and hands the connection over to the wire."""
 
-    def __init__(self, wire: Wire, server: Server, proxy: ProxyPlace) -> None:
+    def __init__(self, wire: Connection, server: Server, proxy: ProxyPlace) -> None:
         self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._wire, self._proxy = wire, proxy
         host = f"[{server.host}]" if ":" in server.host else server.host

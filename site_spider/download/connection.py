@@ -93,10 +93,10 @@ class AnswerDoubt:
         return _MARGIN * sorted(self._times)[len(self._times) * 3 // 4] + _MARGIN_SECONDS
 
 
-class Wire(asyncio.Protocol):
+class Connection(asyncio.Protocol):
     """A protocol of asyncio's. `on_lost` is called once, when the connection is of no more use."""
 
-    def __init__(self, on_lost: Callable[[Wire], None], tls: TlsStream | None = None) -> None:
+    def __init__(self, on_lost: Callable[[Connection], None], tls: TlsStream | None = None) -> None:
         self.is_open = False
         self.tls = tls
         self.had_surplus = False  # bytes came that nobody asked for

@@ -18,8 +18,8 @@ from scrapy import Request
 from scrapy.settings import Settings
 
 from site_spider.download.answer import BodyEnd, HttpAnswer
+from site_spider.download.connection import AnswerDoubt, Connection, NothingCame
 from site_spider.download.tls import TlsClient, tls_context
-from site_spider.download.wire import AnswerDoubt, NothingCame, Wire
 from site_spider.ledger import completion
 from tests.download.handler_trials import certificate, handler_of
 from tests.download.raw_answers import Case, RawServer
@@ -50,10 +50,10 @@ def insecure() -> TlsClient:
 
 
 @asynccontextmanager
-async def connected(tls: ssl.SSLContext | None = None) -> AsyncIterator[tuple[Wire, Peer]]:
+async def connected(tls: ssl.SSLContext | None = None) -> AsyncIterator[tuple[Connection, Peer]]:
     peers: asyncio.Queue[Peer] = asyncio.Queue()
     listener = await asyncio.start_server(lambda r, w: peers.put_nowait((r, w)), "127.0.0.1", 0, ssl=tls)
-    wire = Wire(lambda _: None, insecure().stream("x", 443) if tls else None)
+    wire = Connection(lambda _: None, insecure().stream("x", 443) if tls else None)
     await asyncio.get_running_loop().create_connection(lambda: wire, *listener.sockets[0].getsockname())
     await wire.ready()
     peer = await peers.get()
@@ -80,7 +80,7 @@ def run_test(test: Coroutine[Any, Any, None]) -> None:
         assert not errors
 
 
-def ask(wire: Wire, *, waits: bool = True) -> tuple[HttpAnswer, asyncio.Future[None], NeverTime]:
+def ask(wire: Connection, *, waits: bool = True) -> tuple[HttpAnswer, asyncio.Future[None], NeverTime]:
     answer, turns = HttpAnswer(), NeverTime()
     if waits:
         wire._turns = turns  # type: ignore[assignment]
@@ -222,7 +222,7 @@ async def test_tls_says_no_more_to_a_server_that_does_not_listen(tmp_path: Path)
     """What it says by itself, such as alerts, would wait in memory."""
     incoming, sent = ssl.MemoryBIO(), ssl.MemoryBIO()
     server = certificate(tmp_path).wrap_bio(incoming, sent, server_side=True)
-    wire, transport = Wire(lambda _: None, insecure().stream("x", 443)), DeafTransport()
+    wire, transport = Connection(lambda _: None, insecure().stream("x", 443)), DeafTransport()
     wire.connection_made(transport)  # type: ignore[arg-type]
     assert not transport.is_aborted
     incoming.write(transport.waiting)
@@ -236,7 +236,7 @@ async def test_tls_says_no_more_to_a_server_that_does_not_listen(tmp_path: Path)
 class Asker:
     """Knows the connection that tells it of the answer."""
 
-    def __init__(self, wire: Wire) -> None:
+    def __init__(self, wire: Connection) -> None:
         self.wire = wire
         self.told = 0
 
@@ -341,7 +341,7 @@ async def test_an_answer_under_way_is_withheld_when_its_server_sent_surplus_else
     monkeypatch: pytest.MonkeyPatch, has_surplus: bool
 ) -> None:
     """It is asked for again only if more comes."""
-    monkeypatch.setattr("site_spider.download.wire._LONGEST_DOUBT_SECONDS", 0.2)
+    monkeypatch.setattr("site_spider.download.connection._LONGEST_DOUBT_SECONDS", 0.2)
 
     async with connected() as (wire, (_, writer)):
         _, asked, _ = ask(wire, waits=False)

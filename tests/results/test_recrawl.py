@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from site_spider.errors import ConfigError
-from site_spider.results.recheck import Check, CheckRules, check_of
+from site_spider.results.recrawl import Check, CheckRules, check_of
 from tools.measure.recrawl import DAY, adaptive, fixed, pages, year
 
 RULES = CheckRules(3600, 864_000, 86_400, 21_600, 10, 3)

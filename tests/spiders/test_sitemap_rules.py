@@ -17,7 +17,7 @@ from scrapy.utils.trackref import live_refs
 from site_spider.engine.scrapy_parts import part_of
 from site_spider.errors import ConfigError
 from site_spider.page import sitemap
-from site_spider.spiders.sitemaps import SitemapRules, looks_like_sitemap
+from site_spider.spiders.sitemap_rules import SitemapRules, looks_like_sitemap
 from site_spider.tasks.states import TaskStates
 from tests.in_process.engine import ANSWERS, crawl, page, settings_for
 from tests.tasks.test_control import declare, desk

@@ -126,7 +126,7 @@ class Times(NamedTuple):
     kept: Callable[[float, object], object]
 
 
-class WaitingRoom(HostAnswers):
+class PoliteFrontier(HostAnswers):
     """What waits, and which hosts have requests out. On the event loop's thread only."""
 
     def __init__(  # noqa: PLR0913 - what it works with, by name

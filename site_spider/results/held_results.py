@@ -162,7 +162,7 @@ class HeldResults:
         for partition in self._ledger.partitions():
             besides: Collection[int] = offsets.get(partition, NOTHING)
             position = self._ledger.position(partition, besides=besides)
-            if position is not None and self._ledger.books(partition).is_told_by(position, besides):
+            if position is not None and self._ledger.of_partition(partition).is_told_by(position, besides):
                 if position != self._committed.get(partition) or partition in anyway:
                     positions[partition] = position
             else:

@@ -322,7 +322,7 @@ class PageTable:
 # Writes the pages of tasks to the page log before the seeds that asked for them are counted.
 #
 # What a record says is true however often it is written, so a crash costs nothing here: the repeat of the
-# seed writes its pages once more, and they are counted once (tasks.page_counts).
+# seed writes its pages once more, and they are counted once (tasks.page_log).
 
 
 logger = logging.getLogger(__name__)
