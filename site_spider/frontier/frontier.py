@@ -27,7 +27,8 @@ from itertools import count
 from math import inf
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from site_spider.frontier.host_queue import URGENT, Flow, Flows, HostPolicy, HostQueue, HostView, Item, Lane
+from site_spider.frontier.fair_queue import Flow, Flows
+from site_spider.frontier.host_queue import URGENT, HostPolicy, HostQueue, HostView, Item, Lane
 
 # --- alarms: A heap of moments at which something changes for a host or a lane ---------------------------
 # An entry stays when its object moves on, and is void then: it carries the object's version at the time.

@@ -14,9 +14,9 @@ from scrapy.settings import BaseSettings
 from site_spider import meta_keys, options, runtime
 from site_spider.engine import flow as engine_hooks
 from site_spider.errors import ConfigError
+from site_spider.frontier.backoff import HostAnswers, HostBackoff
 from site_spider.frontier.frontier import Frontier, Rates
 from site_spider.frontier.host_queue import HostPolicy
-from site_spider.frontier.retry_and_redirect import HostAnswers, HostBackoff
 from site_spider.frontier.robots import Robots, State
 from site_spider.frontier.waiter import (
     Waiter,

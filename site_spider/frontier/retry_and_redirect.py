@@ -1,4 +1,4 @@
-"""Retries and redirects: whether, when and how often a download is tried again, and which hosts are left alone.
+"""Retries and redirects: whether, when and how often a download is tried again.
 
 It never waits itself: a retry waits in the frontier.
 """
@@ -6,8 +6,6 @@ It never waits itself: a retry waits in the frontier.
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
-from collections import OrderedDict
 from collections.abc import Collection
 from email.utils import parsedate_to_datetime
 from typing import Self
@@ -25,6 +23,7 @@ from scrapy.utils.misc import load_object
 from site_spider import meta_keys, options, runtime
 from site_spider.engine.scrapy_parts import RetryBase, part_of
 from site_spider.errors import ConfigError, SeedError
+from site_spider.frontier.backoff import HostAnswers, pause_seconds
 from site_spider.options import SettingsView
 from site_spider.page.url import check_url
 from site_spider.results.failures import name_of, name_of_class, reason_of
@@ -35,35 +34,9 @@ def retried_exceptions(settings: BaseSettings) -> tuple[type[Exception], ...]:
     return tuple(load_object(path) for path in settings.getlist("RETRY_EXCEPTIONS"))
 
 
-# --- hosts: the interface by which answers report an overloaded host -------------------------------------
-
-
-class HostAnswers(ABC):
-    """Told of answers, so that a host that is overloaded is left alone."""
-
-    @abstractmethod
-    def host_overloaded(self, request: Request, asked_seconds: float) -> None:
-        """The host has no room for this request: start nothing of it for a while."""
-
-    @abstractmethod
-    def host_answered(self, request: Request) -> None:
-        """The host has answered this request well."""
-
-
 # --- Whether and when a request is retried: limits by reason, growing pauses, Retry-After ----------------
 
-_LONGEST_DOUBLINGS = 30
 _MOST_RETRIES = 100
-
-
-def pause_seconds(attempt: int, first_seconds: float, longest_seconds: float, jitter: float) -> float:
-    """Before the n-th retry (from 1): the first pause doubled each time, plus up to half of it.
-
-    `jitter` (0 to 1) chooses there, so that many retries do not come at once. The sum over
-    two retries is at least three times the first pause.
-    """
-    base = first_seconds * float(2 ** min(attempt - 1, _LONGEST_DOUBLINGS))
-    return min(longest_seconds, base) * (1 + jitter / 2)
 
 
 def retry_after_seconds(value: str, now: float, longest_seconds: float) -> float | None:
@@ -260,81 +233,3 @@ def _leave_slot(redirected: Request, request: Request) -> None:
     """Scrapy copies the download slot with the meta: the new host would be visited at the old one's pace."""
     if redirected.meta.get(meta_keys.DOWNLOAD_SLOT) == urlparse_cached(request).hostname:
         del redirected.meta[meta_keys.DOWNLOAD_SLOT]
-
-
-# --- backoff: how long a host that answers 429 or 503 is left alone --------------------------------------
-# Theory of operation. Each overload is a *step*: the host is left alone for a pause that doubles from step
-# to step. Only a request that began after the last step makes a new one, so answers to requests that were
-# out together count once. A step is forgiven when the host has been quiet for as long as that step's pause,
-# counted from the end of the pause, and then answers well; so the way down takes about as long as the way
-# up did.
-#
-# Some pages answer 503 for ever, on hosts that are well. So after an answer that was good the next overload
-# is a first step again, and the retry of a page that was refused makes no step: it says nothing new of its
-# host, which is left alone for another pause of the same length.
-#
-# Time comes in as an argument, in seconds of any clock that does not go backwards.
-
-_MOST_HOSTS = 10_000
-
-
-class _Host:
-    __slots__ = ("is_well", "quiet_since", "since", "step", "until")
-
-    def __init__(self) -> None:
-        self.step = 0
-        self.since = 0.0  # of the last step
-        self.until = 0.0  # left alone
-        self.quiet_since = 0.0
-        self.is_well = False  # has answered well since the last step
-
-
-class HostBackoff:
-    """The hosts that were overloaded lately; the longest ago are forgotten first."""
-
-    def __init__(self, first_seconds: float, longest_seconds: float) -> None:
-        self._first_seconds = first_seconds
-        self._longest_seconds = longest_seconds
-        self._hosts: OrderedDict[str, _Host] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._hosts)
-
-    def overloaded(
-        self, name: str, began: float, now: float, jitter: float, asked_seconds: float = 0.0, *, is_retry: bool = False
-    ) -> float:
-        """Until when the host is left alone after this answer to a request that began at `began`.
-
-        `asked_seconds` is what the server itself asks for, `jitter` (0 to 1) as for pauses.
-        """
-        host = self._hosts.setdefault(name, _Host())
-        self._hosts.move_to_end(name)
-        if not host.step or began > host.since:
-            host.step = self._next_step(host, is_retry=is_retry)
-            host.since, host.is_well = now, False
-            host.until = max(host.until, now + self._pause(host.step, jitter))
-        host.until = max(host.until, now + asked_seconds)
-        host.quiet_since = max(now, host.until)
-        if len(self._hosts) > _MOST_HOSTS:
-            self._hosts.popitem(last=False)
-        return host.until
-
-    def answered(self, name: str, began: float, now: float) -> None:
-        """A request has been answered well; forgives the steps for which it was quiet long enough."""
-        host = self._hosts.get(name)
-        if host is None or began <= host.since:
-            return
-        host.is_well = True
-        while host.step and now - host.quiet_since >= (pause := self._pause(host.step, 0.0)):
-            host.quiet_since += pause
-            host.step -= 1
-        if not host.step:
-            del self._hosts[name]
-
-    def _next_step(self, host: _Host, *, is_retry: bool) -> int:
-        if host.is_well:
-            return 1
-        return max(1, host.step) if is_retry else host.step + 1
-
-    def _pause(self, step: int, jitter: float) -> float:
-        return pause_seconds(step, self._first_seconds, self._longest_seconds, jitter)

@@ -30,8 +30,9 @@ from site_spider import meta_keys, options, runtime
 from site_spider.engine import flow as engine_hooks
 from site_spider.engine.background import Background
 from site_spider.engine.scrapy_parts import part_of
+from site_spider.frontier.backoff import pause_seconds
 from site_spider.frontier.frontier import Frontier
-from site_spider.frontier.retry_and_redirect import pause_seconds, retried_exceptions
+from site_spider.frontier.retry_and_redirect import retried_exceptions
 from site_spider.ledger import completion
 from site_spider.results.document import describe_status
 from site_spider.results.failures import describe_exception

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import resource
 import socket
 import tomllib
@@ -20,37 +19,23 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
 from pathlib import Path
-from string import Formatter
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from scrapy.crawler import Crawler
 from scrapy.settings import BaseSettings
 
-from site_spider import options, runtime
-from site_spider.bounded import difference
+from site_spider import runtime
 from site_spider.contracts.seed_log import Partition
 from site_spider.download.bodies import Bodies
 from site_spider.download.proxies.service import ProxyService
 from site_spider.engine import flow as engine_hooks
-from site_spider.engine.scrapy_parts import ROBOTS_COUNTED, load_class
-from site_spider.errors import ConfigError
+from site_spider.engine.scrapy_parts import ROBOTS_COUNTED
 from site_spider.frontier.retry_and_redirect import RETRIES_COUNTED
 from site_spider.frontier.scheduler import Queues
 from site_spider.intake.intake import Intake, Seeds
 from site_spider.ledger.ledger import Ledger, Outcome
-from site_spider.observe.counters import (
-    SPAN_SAID,
-    Histograms,
-    LoopLag,
-    PageTally,
-    Pauses,
-    SeedTimes,
-    TaskSums,
-    counters,
-    iso,
-)
+from site_spider.observe.counters import SPAN_SAID, Histograms, LoopLag, PageTally, Pauses, SeedTimes, TaskSums, iso
 from site_spider.observe.progress import Survey
-from site_spider.options import SettingsView
 from site_spider.results.delivery import Delivery
 from site_spider.results.failures import REASONS
 from site_spider.results.pipeline import Sinks
@@ -58,7 +43,7 @@ from site_spider.tasks.board import BrokerClock
 
 # --- identity: who a process is, for everybody who looks at several --------------------------------------
 
-_NAMES: Final = ("spider", "group", "topic", "process", "slot", "host_name", "pid", "started_at", "version")
+NAMES: Final = ("spider", "group", "topic", "process", "slot", "host_name", "pid", "started_at", "version")
 
 
 class Identity:
@@ -81,7 +66,7 @@ class Identity:
         return self._member_name()
 
     def document(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in _NAMES} | {"started_at": iso(self.started_at)}
+        return {name: getattr(self, name) for name in NAMES} | {"started_at": iso(self.started_at)}
 
 
 @cache
@@ -95,71 +80,16 @@ def _version() -> str:
         return "unknown"
 
 
-# --- The name that statistics documents give their spider: SITE_STATS_ID ---------------------------------
+# --- seeds: where every seed of this process is (rule 10) -----------------------------------------------
 
-SETTING: Final = "SITE_STATS_ID"
-LONGEST: Final = 300  # characters
-
-_PATH: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", re.ASCII)
-
-
-def statistics_id(settings: SettingsView, identity: Identity) -> str:
-    """A format of names in braces, or what the callable of a dotted path returns. Raises ConfigError."""
-    value = options.text(settings, SETTING, required=True)
-    names = {
-        "spider": identity.spider,
-        "host": identity.host_name,
-        "process": identity.pid,
-        "start": int(identity.started_at),
-        "group": identity.group,
-        "topic": identity.topic,
-    }
-    found = _called(value, names) if _PATH.fullmatch(value) else _formatted(value, names)
-    return found[:LONGEST]
-
-
-def _formatted(value: str, names: Mapping[str, Any]) -> str:
-    said = f"{SETTING} is {value!r}, but"
-    try:
-        fields = [(name, spec, turn) for _, name, spec, turn in Formatter().parse(value) if name is not None]
-    except ValueError as error:
-        raise ConfigError(f"{said} is no format: {error}. Such as {{spider}}-{{host}}-{{process}}.") from None
-    for name, spec, conversion in fields:
-        if name not in names or spec or conversion:
-            known = ", ".join(f"{{{one}}}" for one in names)
-            raise ConfigError(f"{said} a format has {known}, and nothing else in braces.")
-    return value.format_map(names)
-
-
-def _called(path: str, names: Mapping[str, Any]) -> str:
-    made = load_class(SETTING, path)
-    try:
-        found = made(**names)
-    except Exception as error:
-        raise ConfigError(
-            f"{SETTING} names {path}, which cannot be called with {', '.join(names)}: {error!r}."
-        ) from error
-    if not isinstance(found, str) or not found.strip():
-        raise ConfigError(f"{SETTING} names {path}, which returns {found!r:.100}, but must return a name.")
-    return found
-
-
-# --- The statistics document: a snapshot of this process with what was added since the document before ---
-# Its fields are fit for an index: none is named after a host, a partition or a task. Names from outside
-# stand only in `failures`, `unknown_fields`, `counters` and `texts`, which are bounded.
-
-MOMENTS: Final = ("interval", "idle", "close")
-
-_TASKS_SECONDS: Final = 60.0  # from one document with the counts of tasks to the next: they are large
-_AS_THEY_ARE: Final = (  # in the snapshot
-    *_NAMES,
-    "uptime_seconds", "seeds", "conserved", "seconds_since_completion", "unknown_fields", "items", "reasons",
-    "failures", "retries", "links", "queues", "waiting", "waiting_for_their_moment",
-    "requests_out", "requests_in_progress", "pause", "paused_seconds", "log_is_away", "sinks", "proxies",
-    "frontier", "bodies", "loop_lag_max_seconds", "clock_ahead_seconds", "memory",
-)  # fmt: skip
-_NO_HOSTS: Final = dict.fromkeys(("waiting", "ready", "busy", "delay", "back-off", "robots"), 0)
-_NAMED_BY_OTHERS: Final = frozenset({"failures", "responses", "unknown_fields", "counters", "texts"})
+_ENDED: Final = {
+    "completed_with_result": Outcome.RESULT,
+    "completed_with_failure": Outcome.FAILURE,
+    "filtered": Outcome.FILTERED,
+    "dead_lettered": Outcome.DEAD_LETTER,
+    "spilled": Outcome.SPILLED,
+    "cancelled": Outcome.CANCELLED,
+}
 
 
 def seed_counts(ledger: Ledger) -> dict[str, int]:
@@ -173,85 +103,9 @@ def seed_counts(ledger: Ledger) -> dict[str, int]:
     }
 
 
-_SUMS: Final = {"num": "answers", "response_size": "response_bytes", "request_size": "request_bytes"}
-_ENDED: Final = {
-    "completed_with_result": Outcome.RESULT,
-    "completed_with_failure": Outcome.FAILURE,
-    "filtered": Outcome.FILTERED,
-    "dead_lettered": Outcome.DEAD_LETTER,
-    "spilled": Outcome.SPILLED,
-    "cancelled": Outcome.CANCELLED,
-}
-
-
 def is_conserved(seeds: Mapping[str, int]) -> bool:
     """Whether every consumed seed is accounted for (rule 10)."""
     return seeds["consumed"] == sum(seeds.get(name, 0) for name in _ENDED) + seeds["in_flight"]
-
-
-class Series:
-    """Makes the documents of one receiver: numbers them, and tells what was added since the one before."""
-
-    def __init__(self, statistics_id: str, now: float) -> None:
-        self._id = statistics_id
-        self._number = 0
-        self._before: Mapping[str, int] = {}
-        self._since = now  # monotonic
-        self._tasks_at = -_TASKS_SECONDS
-        self._latency: Mapping[str, Any] = {}
-
-    def next(self, taken: Mapping[str, Any], stats: Mapping[Any, Any], moment: str, now: float) -> Made:
-        """The document of a snapshot. `moment` is one of MOMENTS, `now` of the monotonic clock."""
-        pages, counted = taken["downloads"]["page"], counters(stats)
-        found = {
-            "@timestamp": taken["at"],
-            "id": self._id,
-            "moment": moment,
-            "interval": self._number,
-            "interval_seconds": round(now - self._since, 3),
-            **_sums("total_", pages),
-            **_sums("interval_", pages, self._before),
-            "robots": _sums("", taken["downloads"]["robots"]),
-            "responses": pages["statuses"],
-            "oldest_seconds": max(taken["oldest_in_flight_seconds"].values(), default=0.0),
-            "partitions": len(taken["seeds_in_flight"]),
-            "latency": {
-                name: {part: said for part, said in one.items() if part != "buckets"}
-                for name, one in taken["latency"].items()
-            },
-            "interval_latency": {
-                name: difference(one, self._latency.get(name)) for name, one in taken["latency"].items()
-            },
-            **{name: taken[name] for name in _AS_THEY_ARE},
-            "hosts": {**_NO_HOSTS, **taken["hosts"]},  # a field that an index lacks cannot be shown
-            "counters": counted.numbers,
-            "texts": counted.texts,
-            "counters_left_out": counted.left_out,
-        }
-        if moment != "interval" or now - self._tasks_at >= _TASKS_SECONDS:
-            self._tasks_at = now
-            found["tasks"] = taken["tasks"]
-        made = Made(f"{taken['process']}-{self._number}", found)
-        self._number, self._since, self._before = self._number + 1, now, pages
-        self._latency = taken["latency"]
-        return made
-
-
-class Made(NamedTuple):
-    """A document and its `_id`: one that is sent again overwrites itself."""
-
-    key: str
-    document: dict[str, Any]
-
-
-def without_names(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Without the fields that take their names from outside: for an index that has too many fields."""
-    return {name: value for name, value in document.items() if name not in _NAMED_BY_OTHERS}
-
-
-def _sums(prefix: str, kind: Mapping[str, int], before: Mapping[str, int] | None = None) -> dict[str, int]:
-    """Of one kind of download in a snapshot, less those of an earlier one."""
-    return {f"{prefix}{name}": kind[of] - (before or {}).get(of, 0) for name, of in _SUMS.items()}
 
 
 # --- scrapy stats: what Scrapy's statistics say of downloads, retries and links --------------------------
@@ -259,6 +113,8 @@ def _sums(prefix: str, kind: Mapping[str, int], before: Mapping[str, int] | None
 # asked for by its key.
 
 Stats = Mapping[str, Any]
+
+COUNTED_OF_DOWNLOADS: Final = ("answers", "response_bytes", "request_bytes")
 
 _STATUSES: Final = tuple((str(status), f"downloader/response_status_count/{status}") for status in range(100, 1000))
 _LINKS: Final = (
@@ -279,7 +135,7 @@ def downloads(stats: Stats) -> dict[str, Any]:
     return {
         "page": {
             "attempts": max(0, number(stats, "downloader/request_count") - of_robots),
-            **{name: both[name] - robots[name] for name in _SUMS.values()},
+            **{name: both[name] - robots[name] for name in COUNTED_OF_DOWNLOADS},
             "statuses": {name: count for name, count in statuses.items() if count},
         },
         "robots": {"attempts": max(0, of_robots), **robots},

@@ -13,27 +13,167 @@ import asyncio
 import contextlib
 import json
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import Any, Final
+from string import Formatter
+from typing import Any, Final, NamedTuple
 
 from site_spider import options, runtime
+from site_spider.bounded import difference
 from site_spider.contracts.seed_log import Producer, SeedLog
 from site_spider.contracts.sink import Answer, Record, Verdict
 from site_spider.engine.background import Background
+from site_spider.engine.scrapy_parts import load_class
 from site_spider.errors import ConfigError, SinkRejected, SiteSpiderError
-from site_spider.observe.snapshot import MOMENTS, Made, Series, Snapshot, Watched, snapshot, stats_of, without_names
+from site_spider.observe.counters import counters
+from site_spider.observe.snapshot import COUNTED_OF_DOWNLOADS, NAMES, Identity, Snapshot, Watched, snapshot, stats_of
 from site_spider.options import SettingsView
 from site_spider.outage import Outage
 from site_spider.results.delivery import Delivery
 from site_spider.results.document import encode
 
+logger = logging.getLogger(__name__)
+
+# --- The name that statistics documents give their spider: SITE_STATS_ID ---------------------------------
+
+SETTING: Final = "SITE_STATS_ID"
+LONGEST: Final = 300  # characters
+
+_PATH: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", re.ASCII)
+
+
+def statistics_id(settings: SettingsView, identity: Identity) -> str:
+    """A format of names in braces, or what the callable of a dotted path returns. Raises ConfigError."""
+    value = options.text(settings, SETTING, required=True)
+    names = {
+        "spider": identity.spider,
+        "host": identity.host_name,
+        "process": identity.pid,
+        "start": int(identity.started_at),
+        "group": identity.group,
+        "topic": identity.topic,
+    }
+    found = _called(value, names) if _PATH.fullmatch(value) else _formatted(value, names)
+    return found[:LONGEST]
+
+
+def _formatted(value: str, names: Mapping[str, Any]) -> str:
+    said = f"{SETTING} is {value!r}, but"
+    try:
+        fields = [(name, spec, turn) for _, name, spec, turn in Formatter().parse(value) if name is not None]
+    except ValueError as error:
+        raise ConfigError(f"{said} is no format: {error}. Such as {{spider}}-{{host}}-{{process}}.") from None
+    for name, spec, conversion in fields:
+        if name not in names or spec or conversion:
+            known = ", ".join(f"{{{one}}}" for one in names)
+            raise ConfigError(f"{said} a format has {known}, and nothing else in braces.")
+    return value.format_map(names)
+
+
+def _called(path: str, names: Mapping[str, Any]) -> str:
+    made = load_class(SETTING, path)
+    try:
+        found = made(**names)
+    except Exception as error:
+        raise ConfigError(
+            f"{SETTING} names {path}, which cannot be called with {', '.join(names)}: {error!r}."
+        ) from error
+    if not isinstance(found, str) or not found.strip():
+        raise ConfigError(f"{SETTING} names {path}, which returns {found!r:.100}, but must return a name.")
+    return found
+
+
+# --- The statistics document: a snapshot of this process with what was added since the document before ---
+# Its fields are fit for an index: none is named after a host, a partition or a task. Names from outside
+# stand only in `failures`, `unknown_fields`, `counters` and `texts`, which are bounded.
+
+MOMENTS: Final = ("interval", "idle", "close")
+
+_TASKS_SECONDS: Final = 60.0  # from one document with the counts of tasks to the next: they are large
+_AS_THEY_ARE: Final = (  # in the snapshot
+    *NAMES,
+    "uptime_seconds", "seeds", "conserved", "seconds_since_completion", "unknown_fields", "items", "reasons",
+    "failures", "retries", "links", "queues", "waiting", "waiting_for_their_moment",
+    "requests_out", "requests_in_progress", "pause", "paused_seconds", "log_is_away", "sinks", "proxies",
+    "frontier", "bodies", "loop_lag_max_seconds", "clock_ahead_seconds", "memory",
+)  # fmt: skip
+_NO_HOSTS: Final = dict.fromkeys(("waiting", "ready", "busy", "delay", "back-off", "robots"), 0)
+_NAMED_BY_OTHERS: Final = frozenset({"failures", "responses", "unknown_fields", "counters", "texts"})
+
+
+_SUMS: Final = dict(zip(("num", "response_size", "request_size"), COUNTED_OF_DOWNLOADS, strict=True))
+
+
+class Series:
+    """Makes the documents of one receiver: numbers them, and tells what was added since the one before."""
+
+    def __init__(self, statistics_id: str, now: float) -> None:
+        self._id = statistics_id
+        self._number = 0
+        self._before: Mapping[str, int] = {}
+        self._since = now  # monotonic
+        self._tasks_at = -_TASKS_SECONDS
+        self._latency: Mapping[str, Any] = {}
+
+    def next(self, taken: Mapping[str, Any], stats: Mapping[Any, Any], moment: str, now: float) -> Made:
+        """The document of a snapshot. `moment` is one of MOMENTS, `now` of the monotonic clock."""
+        pages, counted = taken["downloads"]["page"], counters(stats)
+        found = {
+            "@timestamp": taken["at"],
+            "id": self._id,
+            "moment": moment,
+            "interval": self._number,
+            "interval_seconds": round(now - self._since, 3),
+            **_sums("total_", pages),
+            **_sums("interval_", pages, self._before),
+            "robots": _sums("", taken["downloads"]["robots"]),
+            "responses": pages["statuses"],
+            "oldest_seconds": max(taken["oldest_in_flight_seconds"].values(), default=0.0),
+            "partitions": len(taken["seeds_in_flight"]),
+            "latency": {
+                name: {part: said for part, said in one.items() if part != "buckets"}
+                for name, one in taken["latency"].items()
+            },
+            "interval_latency": {
+                name: difference(one, self._latency.get(name)) for name, one in taken["latency"].items()
+            },
+            **{name: taken[name] for name in _AS_THEY_ARE},
+            "hosts": {**_NO_HOSTS, **taken["hosts"]},  # a field that an index lacks cannot be shown
+            "counters": counted.numbers,
+            "texts": counted.texts,
+            "counters_left_out": counted.left_out,
+        }
+        if moment != "interval" or now - self._tasks_at >= _TASKS_SECONDS:
+            self._tasks_at = now
+            found["tasks"] = taken["tasks"]
+        made = Made(f"{taken['process']}-{self._number}", found)
+        self._number, self._since, self._before = self._number + 1, now, pages
+        self._latency = taken["latency"]
+        return made
+
+
+class Made(NamedTuple):
+    """A document and its `_id`: one that is sent again overwrites itself."""
+
+    key: str
+    document: dict[str, Any]
+
+
+def without_names(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Without the fields that take their names from outside: for an index that has too many fields."""
+    return {name: value for name, value in document.items() if name not in _NAMED_BY_OTHERS}
+
+
+def _sums(prefix: str, kind: Mapping[str, int], before: Mapping[str, int] | None = None) -> dict[str, int]:
+    """Of one kind of download in a snapshot, less those of an earlier one."""
+    return {f"{prefix}{name}": kind[of] - (before or {}).get(of, 0) for name, of in _SUMS.items()}
+
+
 # --- The statistics topic: each process's snapshot, so that a console on any host sees the fleet ---------
 # A message is JSON of at most LARGEST_BYTES under the name of its process. The topic keeps an hour or two.
 # Nobody waits for it: while the log does not take the last messages, no more are sent.
-
-logger = logging.getLogger(__name__)
 
 LARGEST_STATISTICS_BYTES: Final = 256_000
 KEPT_SECONDS: Final = 7_200.0

@@ -15,8 +15,8 @@ from site_spider import options
 from site_spider.contracts.seed_log import Granted, Right, SeedLog
 from site_spider.dupefilter.dupefilter import store_class
 from site_spider.errors import EXIT_CONFIG, EXIT_SETUP, EXIT_UNAVAILABLE, ConfigError, SiteSpiderError, exit_code_of
-from site_spider.observe.snapshot import Identity, statistics_id
-from site_spider.observe.statistics import StatisticsPlan
+from site_spider.observe.snapshot import Identity
+from site_spider.observe.statistics import StatisticsPlan, statistics_id
 from site_spider.secrets import Redaction, masked, secrets_of
 from site_spider.service import config as plugins
 from site_spider.service import environment

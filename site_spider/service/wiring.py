@@ -57,8 +57,8 @@ from site_spider.observe.counters import LoopLag, Pauses
 from site_spider.observe.frontier_socket import FrontierServer
 from site_spider.observe.metrics.exporter import GroupWatch
 from site_spider.observe.metrics.readings import Measurements
-from site_spider.observe.snapshot import Counted, Identity, Watched, rss_bytes, statistics_id
-from site_spider.observe.statistics import Statistics, StatisticsPlan, StatsTopic
+from site_spider.observe.snapshot import Counted, Identity, Watched, rss_bytes
+from site_spider.observe.statistics import Statistics, StatisticsPlan, StatsTopic, statistics_id
 from site_spider.results.commits import Commits, Member, OffsetCommits, Urgency
 from site_spider.results.dead_letters import DeadLetters
 from site_spider.results.delivery import Delivery
@@ -74,11 +74,12 @@ from site_spider.service.stop import IdleClose, Stop
 from site_spider.sources.extractor import Extractor
 from site_spider.sources.library import SourceFolder
 from site_spider.sources.url_rules import UrlRulesFile
+from site_spider.tasks.admission import TaskAdmission, with_source
 from site_spider.tasks.board import Board, BrokerClock, PastUsage, TimeLimits
 from site_spider.tasks.control_log import Endings
 from site_spider.tasks.end_events import EndAnnouncer, Group, ParkedWatch, TaskCloser, Webhooks
 from site_spider.tasks.follower import BadRecords, Follower, TopicView
-from site_spider.tasks.gate import TaskAdmission, Traps, WantedPages, with_source
+from site_spider.tasks.link_rules import Traps, WantedPages
 from site_spider.tasks.page_log import PageLog
 from site_spider.tasks.parking import Leaving, Parking
 from site_spider.tasks.rates import TELL_SECONDS, GroupRates, Overtaking

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from scrapy import Request
 
+from site_spider.frontier.fair_queue import MOST_AHEAD
 from site_spider.frontier.frontier import Frontier
-from site_spider.frontier.host_queue import MOST_AHEAD, URGENT, HostPolicy, bounded, needs_proxy
+from site_spider.frontier.host_queue import URGENT, HostPolicy, bounded, needs_proxy
 from site_spider.frontier.scheduler import place
 from tests.growth import assert_grows
 

@@ -18,7 +18,7 @@ from site_spider.engine.background import Turns
 from site_spider.frontier.waiter import LinksInHand
 from site_spider.page.links import SLICE_LINKS
 from site_spider.service.service import SeedService
-from site_spider.tasks import gate as link_rules
+from site_spider.tasks import link_rules
 from tests.in_process import engine
 from tests.in_process.engine import Crawled, crawl, page
 

@@ -23,15 +23,9 @@ from scrapy.http import Response
 
 from site_spider.download.tls import CertificateError
 from site_spider.errors import ConfigError
-from site_spider.frontier import retry_and_redirect
+from site_spider.frontier.backoff import HostBackoff, pause_seconds
 from site_spider.frontier.politeness import PoliteFrontier
-from site_spider.frontier.retry_and_redirect import (
-    HostBackoff,
-    PatientRetryMiddleware,
-    pause_seconds,
-    read_limits,
-    retry_after_seconds,
-)
+from site_spider.frontier.retry_and_redirect import PatientRetryMiddleware, read_limits, retry_after_seconds
 from site_spider.frontier.waiter import Waiter
 from site_spider.ledger.ledger import SeedInFlight
 from site_spider.service.service import SeedService
@@ -236,7 +230,7 @@ def test_what_began_before_the_step_forgives_nothing() -> None:
 
 
 def test_the_hosts_of_the_past_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retry_and_redirect, "_MOST_HOSTS", 3)
+    monkeypatch.setattr("site_spider.frontier.backoff._MOST_HOSTS", 3)
     backoff = HostBackoff(FIRST, LONGEST)
     for number in range(10):
         backoff.overloaded(f"h{number}", 0.0, 1.0, 0.0)

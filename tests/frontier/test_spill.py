@@ -32,7 +32,7 @@ from site_spider.page.url import url_id
 from site_spider.service.config import ServiceSettings
 from site_spider.service.service import SeedService
 from site_spider.spiders.crawl_spider import SeedSpider
-from site_spider.tasks import gate as link_rules
+from site_spider.tasks import link_rules
 from tests.in_process import engine
 from tests.in_process.engine import crawl, page, settings_for
 from tests.in_process.linked_site import HOST, Site, seed, site

@@ -15,9 +15,9 @@ from scrapy import Request
 
 from site_spider.contracts.seed_log import Message, Partition
 from site_spider.errors import SeedError
+from site_spider.frontier.backoff import HostBackoff
 from site_spider.frontier.frontier import Frontier
 from site_spider.frontier.politeness import PoliteFrontier, Politeness, Times
-from site_spider.frontier.retry_and_redirect import HostBackoff
 from site_spider.frontier.waiter import size_bytes
 from site_spider.intake.room import MAX_SEED_BYTES, Load
 from site_spider.ledger.completion import Completion, SeedListener

@@ -15,8 +15,9 @@ from scrapy.http import Response
 from site_spider.contracts.seed_log import Partition
 from site_spider.frontier.host_queue import PROXY_LEVEL, queue_lengths
 from site_spider.ledger.ledger import Ledger, Outcome
-from site_spider.observe import snapshot as statistics
-from site_spider.observe.snapshot import Series, Snapshot, Watched, snapshot
+from site_spider.observe import statistics
+from site_spider.observe.snapshot import Snapshot, Watched, is_conserved, seed_counts, snapshot
+from site_spider.observe.statistics import Series
 from site_spider.results.failures import REASONS, NameCounts
 from site_spider.service.service import SeedService
 from site_spider.spiders.crawl_spider import SeedSpider
@@ -190,11 +191,11 @@ def test_every_seed_is_accounted_for() -> None:
         if outcome is not None:
             ledger.decide(entry, outcome)
             ledger.release(entry)
-    counts = statistics.seed_counts(ledger)
+    counts = seed_counts(ledger)
     assert counts["consumed"] == 7
     assert counts["in_flight"] == 1
-    assert statistics.is_conserved(counts)
-    assert not statistics.is_conserved(counts | {"consumed": 8})
+    assert is_conserved(counts)
+    assert not is_conserved(counts | {"consumed": 8})
 
 
 def test_names_from_outside_cannot_blow_up_the_index() -> None:

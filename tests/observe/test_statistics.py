@@ -31,8 +31,14 @@ from site_spider.observe.counters import (
     counters,
     field_name,
 )
-from site_spider.observe.snapshot import Identity, statistics_id, without_names
-from site_spider.observe.statistics import LARGEST_STATISTICS_BYTES, StatisticsPlan, bounded
+from site_spider.observe.snapshot import Identity
+from site_spider.observe.statistics import (
+    LARGEST_STATISTICS_BYTES,
+    StatisticsPlan,
+    bounded,
+    statistics_id,
+    without_names,
+)
 from site_spider.service import config
 from site_spider.spiders.crawl_spider import SeedSpider
 from tests.in_process import engine

@@ -19,8 +19,8 @@ from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.ledger.completion import Job
 from site_spider.service.seed_producer import SeedProducer
 from site_spider.sources import url_rules
-from site_spider.tasks import gate as link_rules
-from site_spider.tasks.gate import Traps
+from site_spider.tasks import link_rules
+from site_spider.tasks.link_rules import Traps
 from tests.in_process import engine
 from tests.in_process.engine import Crawled, crawl, page, produce, settings_for
 from tests.in_process.extraction import in_a_thread
