@@ -276,8 +276,8 @@ class SeedLog(Protocol):
     def transactional_consumer(self, topics: Topics, group: str, listener: Listener) -> TransactionalConsumer:
         """A new member that stores results with positions. Raises ConfigError in a log without that."""
 
-    def progress(self, topic: str, group: str) -> list[PartitionProgress]:
-        """Every partition of the topic, in order. Raises LogUnavailable, TopicMissing."""
+    def progress(self, topic: str, group: str | None) -> list[PartitionProgress]:
+        """Every partition, in order, and what the group has committed of it. Raises LogUnavailable, TopicMissing."""
 
     def make_topic(self, topic: str, partitions: int, *, compacted: bool, dated: bool = False) -> None:
         """Make a topic that keeps the latest of each key (`compacted`) or everything, unless it exists.

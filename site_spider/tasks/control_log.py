@@ -465,6 +465,6 @@ def seed_of(message: Message, task_id: str) -> Seed | None:
 
 def _ends(log: SeedLog, topic: str) -> list[tuple[Partition, int]]:
     try:
-        return [(part.partition, part.end) for part in log.progress(topic, f"{topic}.ends")]
+        return [(part.partition, part.end) for part in log.progress(topic, None)]
     except TopicMissing:
         return []

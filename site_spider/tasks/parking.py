@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import logging
 from collections import deque
@@ -23,6 +24,7 @@ from site_spider.intake.seed_queue import seed_request
 from site_spider.ledger import completion as lineage
 from site_spider.ledger.completion import Completion
 from site_spider.ledger.ledger import Outcome, SeedInFlight
+from site_spider.outage import Outage
 from site_spider.page.url import host_of
 from site_spider.results.dead_letters import DeadLetters
 from site_spider.results.pipeline import Results
@@ -145,6 +147,8 @@ class Parking:
 
 logger = logging.getLogger(__name__)
 
+_TRY_AGAIN_SECONDS = 10.0
+
 
 def key_of(waiting: SeedInFlight) -> bytes | None:
     """The key with which a seed leaves: its own, or its host."""
@@ -180,6 +184,7 @@ class Leaving:
         self._control = control  # None: seeds are not counted
         self._writes_cancelled = writes_cancelled
         self._cancelled: list[tuple[Waiter, TaskState]] = []  # they may have been counted before
+        self._away = Outage(logger, f"{parking.topic} takes no seeds of paused tasks, which wait here", "It takes them")
 
     # --- parked -----------------------------------------------------------------------------------
 
@@ -208,12 +213,15 @@ class Leaving:
     def _parked(self, future: Future[None], waiting: SeedInFlight) -> None:
         error = future.exception()
         if error is None:
+            self._away.is_over()
             self._completion.end_as(waiting, Outcome.SPILLED)
         elif isinstance(error, SinkRejected):
             reason = f"its task is paused, and it cannot be parked: {error}"
             self._dead_letters.set_aside(waiting.message, reason, waiting)
-        else:  # the producer was closed: the crawl ends, and the seed is repeated
-            logger.debug("A seed could not be parked: %s", error)
+        else:
+            self._away.goes_on(error)
+            if waiting.live:
+                self._room.put_seed(waiting, asyncio.get_running_loop().time() + _TRY_AGAIN_SECONDS)
 
     # --- cancelled, filtered --------------------------------------------------------------------------
 
@@ -459,7 +467,7 @@ class _Returning:
     def _begin(self, task_ids: Collection[str], board: Board) -> None:
         parked = self._topics.parked
         self._topic_id = self._log.topic_id(parked)
-        ends = {part.partition.number: part.end for part in self._log.progress(parked, f"{parked}.ends")}
+        ends = {part.partition.number: part.end for part in self._log.progress(parked, None)}
         self._ends = ends
         endings = self._hold_ends(task_ids, ends)
         works = [_Work(each, board, endings.get(each) or TaskEnding(), parked) for each in task_ids]

@@ -186,6 +186,7 @@ def test_a_commit_that_was_begun_is_answered_in_a_later_poll(case: Case) -> None
     assert answers == [None]
     found = {p.partition: p.committed for p in case.log.progress(case.topic, case.group)}
     assert {partition: found[partition] for partition in wanted} == wanted
+    assert {p.committed for p in case.log.progress(case.topic, None)} == {None}  # needs no right to a group
     member.consumer.begin_commit({Partition(case.topic, 99): Position(1)}, answers.append)
     poll_until([member], lambda: len(answers) == 2, "a refusal")
     assert isinstance(answers[1], LogUnavailable)

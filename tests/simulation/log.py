@@ -562,9 +562,9 @@ class SimSeedLog:
         self.broker.ask()
         self.broker.topic(topic, 1)
 
-    def progress(self, topic: str, group: str) -> list[PartitionProgress]:
+    def progress(self, topic: str, group: str | None) -> list[PartitionProgress]:
         self.broker.ask()
-        committed = self.broker.group(group).committed
+        committed = {} if group is None else self.broker.group(group).committed
         return [
             PartitionProgress(one := Partition(topic, number), 0, len(part), committed.get(one))
             for number, part in enumerate(self._parts(topic))

@@ -27,6 +27,7 @@ from site_spider.tasks import end_events
 from site_spider.tasks.control_log import read_endings
 from site_spider.tasks.declaration import declared, in_state
 from site_spider.tasks.orders import TaskDesk
+from site_spider.tasks.parking import Parking
 from site_spider.tasks.states import TaskStates
 from tests.in_process import engine
 from tests.in_process.engine import crawl, page
@@ -53,6 +54,17 @@ def test_cancelled_seeds_have_documents_where_that_is_wanted(tmp_path: Path) -> 
     assert found.seeds["cancelled"] == 5
     assert {doc["description"] for doc in found.documents.values()} == {"CancelledError: task t is cancelled"}
     assert all(doc["fetched_at"] and doc["spider"] == "crawl_spider" for doc in found.documents.values())
+
+
+def test_a_seed_that_no_topic_takes_is_parked_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when a right is missing for a while."""
+    declare(tmp_path, state="paused")
+    send, refused = Parking.send, Future[Any]()
+    refused.set_exception(LogUnavailable("Kafka did not take the message"))
+    answers = [refused, refused, refused]
+    monkeypatch.setattr(Parking, "send", lambda *arguments: answers.pop() if answers else send(*arguments))
+    found = crawl(tmp_path, seeds(5))
+    assert (found.lag, found.seeds["spilled"]) == (0, 5)
 
 
 @pytest.mark.parametrize("has_links", [False, True])

@@ -346,12 +346,12 @@ class KafkaSeedLog(SeedLog):
             self._create(NewTopic(topic, 1, -1, config=config))
             self._kept.add(topic)
 
-    def progress(self, topic: str, group: str) -> list[PartitionProgress]:
+    def progress(self, topic: str, group: str | None) -> list[PartitionProgress]:
         partitions = self._partitions(topic)
         starts, ends = self._offsets(partitions, _EARLIEST), self._offsets(partitions, _LATEST)
-        committed = self._committed(partitions, group)
+        committed = {} if group is None else self._committed(partitions, group)
         return [
-            PartitionProgress(partition, starts[partition], ends[partition], committed[partition])
+            PartitionProgress(partition, starts[partition], ends[partition], committed.get(partition))
             for partition in partitions
         ]
 

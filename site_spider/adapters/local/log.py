@@ -398,7 +398,7 @@ class LocalSeedLog(SeedLog):
                     [(message_id(one, 0), message_id(one + 1, 0), before_ms) for (one,) in rows],
                 )
 
-    def progress(self, topic: str, group: str) -> list[PartitionProgress]:
+    def progress(self, topic: str, group: str | None) -> list[PartitionProgress]:
         with closing(LogFile(self._folder)) as file:
             rows = file.query(
                 "SELECT partition_id, next_offset, metadata FROM positions WHERE consumer_group = ?", (group,)

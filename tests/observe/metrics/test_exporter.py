@@ -385,7 +385,7 @@ def test_the_log_is_asked_some_times_a_minute_only(tmp_path: Path) -> None:
     asked = []
 
     class Counted(LocalSeedLog):
-        def progress(self, topic: str, group: str) -> Any:
+        def progress(self, topic: str, group: str | None) -> Any:
             asked.append(topic)
             return super().progress(topic, group)
 
