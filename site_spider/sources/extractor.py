@@ -176,27 +176,29 @@ class Extractor:
         notes = [f"text: of the first {len(body)} of {size} bytes"] if size > len(body) else []
         head: dict[str, Any] = {"read": mode, "url": page.url, "content_type": page.content_type}
         head |= {"notes": notes, "seconds": self._cpu_seconds}
-        host, now = host_of(page.url), runtime.monotonic()
-        slow = [at for at in self._slow.get(host, ()) if now - at < _SLOW_SECONDS]
-        if mode != "robots" and len(slow) >= _MOST_SLOW:
-            raise NotExtracted(f"its text is not read: {len(slow)} pages of its host took too much")
-        try:
-            answer = await self._in_turn("its text could not be read", lambda process: process.ask(head, body))
-        except NotExtracted:
-            self._slow[host] = [*slow, now]
-            raise
+        host = None if mode == "robots" else host_of(page.url)
+        answer = await self._in_turn("its text could not be read", lambda process: process.ask(head, body), host)
         if "failed" in answer:
             raise NotExtracted(answer["failed"])
         return answer
 
-    async def _in_turn(self, said: str, work: Callable[[_Worker], Awaitable[_Found]]) -> _Found:
+    async def _in_turn(
+        self, said: str, work: Callable[[_Worker], Awaitable[_Found]], host: str | None = None
+    ) -> _Found:
+        """Of a host few slow pages are read, also of those that wait together: others wait behind them."""
         async with self._turn:
+            now = runtime.monotonic()
+            slow = [at for at in self._slow.get(host or "", ()) if now - at < _SLOW_SECONDS]
+            if len(slow) >= _MOST_SLOW:
+                raise NotExtracted(f"its text is not read: {len(slow)} pages of its host took too much")
             try:
                 if self._process is None:
                     self._process = await _Worker.start()
                 async with asyncio.timeout(_WALL_SECONDS):
                     return await work(self._process)
             except (OSError, EOFError, TimeoutError, ValueError, RecursionError) as error:
+                if host is not None:
+                    self._slow[host] = [*slow, now]
                 raise NotExtracted(f"{said}: {self._reason(await self._end())}") from error
             except BaseException:  # cancelled: an answer under way would be the next page's
                 await asyncio.shield(self._end())
