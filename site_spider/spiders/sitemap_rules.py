@@ -119,7 +119,7 @@ def is_page_of_seed(job: Job | None) -> bool:
 def level_below(kind: str, listed: Mapping[str, Any]) -> int | None:
     """The number of indexes above what a file of this kind names; None for pages."""
     level = listed.get("level", 0)
-    return 1 + level if kind == "sitemapindex" and isinstance(level, int) else None
+    return 1 + max(0, level) if kind == "sitemapindex" and isinstance(level, int) else None
 
 
 def urls_of(

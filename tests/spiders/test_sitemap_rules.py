@@ -17,7 +17,7 @@ from scrapy.utils.trackref import live_refs
 from site_spider.engine.scrapy_parts import part_of
 from site_spider.errors import ConfigError
 from site_spider.page import sitemap
-from site_spider.spiders.sitemap_rules import SitemapRules, looks_like_sitemap
+from site_spider.spiders.sitemap_rules import SitemapRules, level_below, looks_like_sitemap
 from site_spider.tasks.states import TaskStates
 from tests.in_process.engine import ANSWERS, crawl, page, settings_for
 from tests.tasks.test_control import declare, desk
@@ -144,6 +144,7 @@ def test_indexes_that_lead_to_each_other_without_end_are_left_at_the_fifth(tmp_p
             assert "more than 5 indexes" in found["/5"]["description"]
             levels = [found[f"/{n}"].get("meta", {}).get("sitemap", {}).get("level") for n in range(6)]
             assert levels == [0 if mode == "robots" else None, 1, 2, 3, 4, 5]
+    assert level_below("sitemapindex", {"level": -40}) == 1  # as a producer may say
 
 
 def requests_alive() -> int:
