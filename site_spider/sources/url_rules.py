@@ -97,7 +97,7 @@ class HostRules(Part):
 
 _HOST = r"^(\*|[0-9a-f]*:[0-9a-f]*:[0-9a-f:]*|(\*\.)?[a-z0-9_]([a-z0-9._-]{0,250}[a-z0-9_])?)$"
 _Host = Annotated[str, StringConstraints(pattern=_HOST)]
-_FILE = TypeAdapter(dict[_Host, HostRules])
+_FILE, _LIST = TypeAdapter(dict[_Host, HostRules]), TypeAdapter(_List)
 
 
 class Matcher:
@@ -234,7 +234,7 @@ def _list_of(settings: SettingsView, name: str) -> UrlList:
     if is_plain and any(entry.count("{") != entry.count("}") for entry in entries):
         raise ConfigError(f"{name} has a comma in a pattern: write it as a JSON array of texts.")
     try:
-        return TypeAdapter(_List).validate_python(entries)
+        return _LIST.validate_python(entries)
     except ValueError as error:
         said = "; ".join(one["msg"].removeprefix("Value error, ") for one in error.errors())  # type: ignore[attr-defined]
         raise ConfigError(f"{name}: {said}.") from None

@@ -57,6 +57,7 @@ class Crawled:
 def settings_for(folder: Path, **overrides: Any) -> Settings:
     """The project's settings on the embedded default, without a reactor."""
     settings = Settings()
+    settings.copy = lambda: settings  # type: ignore[method-assign]  # they are one crawl's own; Scrapy copies deeply
     settings.setmodule("site_spider.settings", priority="project")
     scripted = f"{__name__}.ScriptedHandler"
     settings.setdict(
@@ -127,7 +128,7 @@ async def _crawl(
     crawling = asyncio.ensure_future(crawler.crawl_async())
 
     async def done() -> None:
-        pause_seconds = 0.02
+        pause_seconds = 0.02 if until else 0.3  # to look into the log costs as much as a page
         while not crawling.done():
             if until is not None and _is_open(crawler) and until(crawler):
                 return
