@@ -29,6 +29,7 @@ from tests.real_servers import SHARED_FOLDER
 PATIENCE_SECONDS = 60.0  # what was told to stop may take a while on a busy machine
 KEPT = ("pytest-of-", "site_spider-")  # folders of pytest, and of the product for this user
 _PROC = Path("/proc")
+_MEMORY, _ENOUGH_BYTES = Path("/dev/shm"), 4_000_000_000  # else a quick run waits for the disk
 _SHARED = f"SITE_SERVERS_DIR={SHARED_FOLDER}"  # servers of all workers, which stop behind the last one
 _VSIZE, _ENV_END = 20, 48  # of the fields of stat behind the name
 _Thing = tuple[str, int | str]  # its kind, and its number or name
@@ -63,8 +64,10 @@ class Leftovers:
     def __init__(self, *, compares: bool = True) -> None:
         self._compares = compares
         self._mark = f"TESTS_WORKER={os.getpid()}"
-        self._temporary = Path(tempfile.mkdtemp(prefix="site-tests-", dir="/tmp"))  # for short paths of sockets
-        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())  # where tmp_path stays to be looked at
+        in_memory = not compares and _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > _ENOUGH_BYTES
+        root, kept = (_MEMORY, _MEMORY) if in_memory else (Path("/tmp"), Path(tempfile.gettempdir()))
+        self._temporary = Path(tempfile.mkdtemp(prefix="site-tests-", dir=root))  # for short paths of sockets
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(kept))  # where tmp_path stays to be looked at
         os.environ["TESTS_WORKER"] = str(os.getpid())
         os.environ["TMPDIR"] = str(self._temporary)
         os.environ["XDG_STATE_HOME"] = str(self._temporary / "site_spider-state")  # not ~/.local

@@ -20,9 +20,10 @@ _FLAGS = (
 
 
 @pytest.fixture(autouse=True)
-def own_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of this process; what tests start gets XDG_RUNTIME_DIR."""
-    monkeypatch.setattr(frontier_socket, "folders", lambda: iter([tmp_path / "site_spider"]))
+def own_sockets(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of this process, below a short name; what tests start gets XDG_RUNTIME_DIR."""
+    folder = tmp_path_factory.mktemp("s") / "site_spider"
+    monkeypatch.setattr(frontier_socket, "folders", lambda: iter([folder]))
 
 
 @pytest.fixture(autouse=True)
