@@ -168,10 +168,6 @@ def authority(tmp_path: Path) -> Path:
     return file
 
 
-def trusting(brokers: str, authority: Path) -> KafkaConfig:
-    return KafkaConfig(brokers, {"ssl.ca.location": str(authority)})
-
-
 def renew(authority: Path) -> None:
     fresh = authority.with_suffix(".new")
     fresh.write_text("after")
@@ -183,9 +179,10 @@ def test_a_member_joins_again_and_repeats_nothing(
 ) -> None:
     """What is complete is committed before, and the producer and the reader go on as well."""
     caplog.set_level(logging.INFO)
-    # the mock has a static member wait for the end of its own session
+    # the mock has a static member wait for the end of its own session, any for nearly so long; it knows no ids
     monkeypatch.setattr(MemberSlot, "try_claim", lambda *_named: None)
-    log = KafkaSeedLog(trusting(brokers, authority))
+    monkeypatch.setattr("site_spider.adapters.kafka.positions._WAIT_SECONDS", 0.1)
+    log = KafkaSeedLog(KafkaConfig(brokers, {"ssl.ca.location": str(authority), "session.timeout.ms": 5_000}))
     producer, member = log.producer(), Member(log, "seeds", "group")
     member.commit_when_leaving()
     reader = log.reader("seeds", compacted=False)
@@ -218,10 +215,11 @@ def test_a_member_joins_again_and_repeats_nothing(
 
 
 def test_files_with_which_nobody_answers_are_not_taken_and_said_once(
-    nobody: str, authority: Path, caplog: pytest.LogCaptureFixture
+    nobody: str, authority: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are tried again after a growing pause."""
-    certificates = Certificates(trusting(nobody, authority), "the client")
+    monkeypatch.setattr("site_spider.adapters.kafka.client._ANSWER_SECONDS", 0.1)
+    certificates = Certificates(KafkaConfig(nobody, {"ssl.ca.location": str(authority)}), "the client")
     assert not certificates.are_renewed()
     renew(authority)
     assert [certificates.are_renewed() for _ in range(3)] == [False] * 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import socketserver
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -173,25 +173,17 @@ def answering(reply: bytes) -> Iterator[str]:
         yield f"redis://127.0.0.1:{port}/0"
 
 
-CALLS: list[Callable[[RedisDone], object]] = [
-    lambda done: done.known([b"a", b"b"]),
-    lambda done: done.add([b"a", b"b"]),
-]
-
-
 @pytest.mark.parametrize("bloom", [False, True])
-@pytest.mark.parametrize("call", CALLS, ids=["known", "add"])
+@pytest.mark.parametrize("call", ["known", "add"])
 @pytest.mark.parametrize("name", ODD)
-def test_an_odd_answer_is_an_outage(
-    name: str, call: Callable[[RedisDone], object], bloom: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_odd_answer_is_an_outage(name: str, call: str, bloom: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Never a link that counts as done, or a page as kept, without the server saying so of each."""
-    monkeypatch.setattr("site_spider.adapters.redis.done._ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr("site_spider.adapters.redis.done._ANSWER_SECONDS", 0.02)
     with answering(ODD[name]) as url:
         done = RedisDone.from_settings(settings(url, SITE_REDIS_DUPEFILTER_BLOOM=bloom))
         try:
             with pytest.raises(DoneUnavailable) as caught:
-                call(done)
+                getattr(done, call)([b"a", b"b"])
         finally:
             done.close()
     assert str(caught.value).isprintable()
