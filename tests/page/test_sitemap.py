@@ -192,8 +192,8 @@ def test_a_fault_ends_the_entries_with_a_note() -> None:
         assert found.note.startswith("sitemap read up to 1 entries: its JSON ")
 
 
-MANY = "".join(f"<url><loc>/{n}</loc></url>" for n in range(1_000))
-MENDED = {  # a fault in the second of 1,002 entries, and what its URL is then
+MANY = "".join(f"<url><loc>/{n}</loc></url>" for n in range(300))
+MENDED = {  # a fault in the second of 302 entries, and what its URL is then
     "ampersand": (b"/?a=1&b=2", "/?a=1&b=2"),
     "ampersand at the end": (b"/?a&", "/?a&"),
     "name without an end": (b"/?a=1&copy=2", "/?a=1&copy=2"),
@@ -213,10 +213,10 @@ def test_a_small_fault_is_mended_wherever_pieces_end(at: int) -> None:
     for name, (written, meant) in MENDED.items():
         body = urlset("<url><loc>/0</loc></url>", " " * at, "<url><loc>@</loc></url>", MANY).replace(b"@", written)
         found = urls(body)
-        assert (found[1], len(found)) == (f"https://a.test{meant}", 1_002), name
+        assert (found[1], len(found)) == (f"https://a.test{meant}", 302), name
 
 
-GAPS = {  # the URL of the second of 1,002 entries, if it has one
+GAPS = {  # the URL of the second of 302 entries, if it has one
     b"<url><loc>/b<c</loc></url>": None,
     b"<url><loc>/b</url>": "/b",
     b"<url><loc>/b<lastmod>2026</lastmod></url>": "/b",
@@ -232,7 +232,7 @@ def test_behind_any_other_fault_it_is_read_on_with_a_note(at: int) -> None:
     for written, meant in GAPS.items():
         parts = ("<base href='/d/'/>", "<url><loc>/0</loc></url>", " " * at, "@", MANY)
         found = read(urlset(*parts, "<url><loc>9</loc></url>").replace(b"@", written))
-        assert len(found.entries) == 1_002 + (meant is not None), written
+        assert len(found.entries) == 302 + (meant is not None), written
         assert found.entries[-1].url == "https://a.test/d/9"
         assert meant is None or found.entries[1].url == f"https://a.test{meant}"
         assert found.note
