@@ -35,7 +35,7 @@ Crawls the same pages with this project and with others, and prints what a page 
 Real Kafka is started in a folder of its own. The crawler has one core, the site and the servers have the
 others. Runs alternate; the median is shown with least and most.
 
-compiled is this project with modules compiled by hatch_build.py.
+compiled is this project with modules compiled by hatch_build.py, warc with archives of its pages.
 colly, go (a bare loop) and spider run only when --peers names them. Their programs are built in
 .servers/bench, by Go and Rust, which you install.
 

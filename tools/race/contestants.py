@@ -335,6 +335,15 @@ class Native(Ours):
         return super().environment() | {"PYTHONPATH": str(compiled_folder())}
 
 
+class Archiving(Ours):
+    """With WARC files beside the results."""
+
+    name = "site_spider with warc"
+
+    def environment(self) -> dict[str, str]:
+        return super().environment() | {"SITE_SINKS": "kafka,warc", "SITE_WARC_DIR": str(self.heat.folder / "warc")}
+
+
 class Single(Ours):
     """Has its partitions before there are seeds: of two members nothing is done twice."""
 
@@ -366,6 +375,7 @@ class Pair(Single):
 CONTESTANTS: Mapping[str, type[Contestant]] = {
     "ours": Ours,
     "compiled": Native,
+    "warc": Archiving,
     "stock": Stock,
     "colly": Colly,
     "spider": Spider,
