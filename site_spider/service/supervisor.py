@@ -91,11 +91,11 @@ class _Slot:
 
 
 class Supervisor:
-    """Of one machine's processes of one group. `wanted` is how many SIGUSR1 asks for."""
+    """Of one machine's processes of one group. SIGUSR1 says that `control` wants another number."""
 
-    def __init__(self, plan: Supervision, wanted: Callable[[], int | None]) -> None:
+    def __init__(self, plan: Supervision, control: ScaleControl) -> None:
         self._plan = plan
-        self._wanted = wanted
+        self._control = control
         self._processes = plan.processes
         self._slots: dict[int, _Slot] = {}
         self._is_stopping = False
@@ -107,12 +107,15 @@ class Supervisor:
 
     def run(self) -> int:
         """Returns the exit code, when the last process has ended."""
+        if trouble := self._control.claim():
+            self._say(trouble)
         first = 0 if self._plan.until_done else 1
         for number in range(first, self._processes + 1):
             self._start(self._slot(number))
         while self._has_something():
             self._await()
             self._look_around()
+            self._control.claim()  # another one may have ended
         return self._exit_code
 
     def _has_something(self) -> bool:
@@ -207,7 +210,7 @@ class Supervisor:
 
     def _keep_as_many_as_wanted(self) -> None:
         """Start what is missing, and have those leave for good that are too many."""
-        wanted = self._wanted()
+        wanted = self._control.wanted()
         if wanted is None or self._is_stopping:
             return
         self._say(f"from {self._processes} to {wanted} processes")
@@ -255,14 +258,14 @@ class Supervisor:
             self._crawler_ended(slot, code)
 
     def _crawler_ended(self, slot: _Slot, code: int) -> None:
-        if code not in (SETUP, UNAVAILABLE):
+        if code not in (SETUP, UNAVAILABLE, FAILED):
             self._has_worked = True
         what = f"process {slot.number} {_ending(code)}"
         if code in (CONFIG, USAGE):
             self._stop_all(code)  # the process has said why
         elif code == UNAVAILABLE and slot.starts == 1:
             self._stop_all(UNAVAILABLE)
-        elif code == SETUP and self._is_hopeless(slot):
+        elif code in (SETUP, FAILED) and self._is_hopeless(slot):
             tries = self._plan.setup_tries
             self._say(f"{what}: no process could take seeds in {tries} starts; the reason is above")
             self._stop_all(SETUP)
@@ -295,7 +298,8 @@ class Supervisor:
         )
 
     def _say(self, message: str) -> None:
-        print(f"{self._plan.name}: {message}", file=sys.stderr, flush=True)
+        with contextlib.suppress(OSError):  # a full disk, or nobody who reads
+            os.write(2, os.fsencode(f"{self._plan.name}: {message}\n"))
 
 
 def _told(slot: _Slot) -> bytes:
@@ -351,10 +355,11 @@ class ScaleControl:
     def __init__(self, keys: Sequence[str]) -> None:
         self._name = hashlib.sha256("\n".join(keys).encode()).hexdigest()[:16]
         self._claimed: Path | None = None
-        self._lock: int | None = None  # kept open
 
     def claim(self) -> str | None:
         """From now on --scale reaches this process; returns why not."""
+        if self._claimed is not None:
+            return None
         for folder in _folders():
             try:
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -375,7 +380,7 @@ class ScaleControl:
             return "another one runs with the same project, spider, group and topic; --scale reaches that one"
         os.ftruncate(lock, 0)
         os.write(lock, str(os.getpid()).encode())
-        self._claimed, self._lock = path, lock
+        self._claimed = path  # the lock stays open
         return None
 
     def wanted(self) -> int | None:
@@ -386,12 +391,6 @@ class ScaleControl:
             number = int(self._claimed.with_suffix(".scale").read_text())
             return number if 0 <= number <= MOST_PROCESSES else None
         return None
-
-    def release(self) -> None:
-        """No supervisor runs any more."""
-        if self._claimed is not None:
-            for path in (self._claimed, self._claimed.with_suffix(".scale")):
-                path.unlink(missing_ok=True)
 
     def scale(self, processes: int) -> bool:
         """Have the supervisor that runs keep so many; False where there is none."""
@@ -448,12 +447,7 @@ def main(arguments: Sequence[str]) -> int:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     plan = Supervision(**{one.name: getattr(options, one.name) for one in fields(Supervision)})
-    if trouble := control.claim():
-        print(f"{options.name}: {trouble}", file=sys.stderr, flush=True)
-    try:
-        return Supervisor(plan, control.wanted).run()
-    finally:
-        control.release()
+    return Supervisor(plan, control).run()
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -107,10 +107,11 @@ def test_what_starting_again_would_not_mend_stops_all(
     assert script.survivors() == []
 
 
-def test_processes_that_can_never_begin_are_given_up(script: Script) -> None:
+@pytest.mark.parametrize("plan", ["exit-71", "exit-71 exit-1"])  # 1: Python itself could not begin
+def test_processes_that_can_never_begin_are_given_up(script: Script, plan: str) -> None:
     """Each has been started three times by then, and none runs: they meet in a pause."""
     script.edit(setup_tries=3, longest_pause_seconds=8)  # longer than a start: soon both are in one
-    script.plan("exit-71")
+    script.plan(plan)
     code, complaints = finish(script.start("-n", "2"))
     assert code == 71
     assert "no process could take seeds in 3 starts" in complaints
@@ -126,6 +127,34 @@ def test_nobody_is_given_up_who_has_worked_or_beside_whom_another_works(script: 
     script.wait_for_starts(3 if "69" in plan else 5)
     running.terminate()
     assert finish(running)[0] == 0
+
+
+def test_a_log_that_cannot_be_written_ends_nothing(script: Script) -> None:
+    """Nobody reads what is said: the crawler that ended is started again all the same."""
+    script.plan("exit-75 run")
+    running = script.start()
+    assert running.stderr is not None
+    running.stderr.close()
+    script.wait_for_starts(2)
+    running.terminate()
+    assert running.wait(300) == 0
+
+
+def test_scale_reaches_the_script_that_is_left(script: Script) -> None:
+    """Of two with the same names first the older one, and after its end the other."""
+    first = script.start()
+    script.wait_for_starts(1)
+    second = script.start()
+    script.wait_for_starts(2)
+    first.terminate()
+    assert finish(first) == (0, "")
+    wait_until(lambda: script.start("--scale", "2").wait(300) == 0)
+    script.wait_for_starts(3)
+    second.terminate()
+    code, complaints = finish(second)
+    assert code == 0
+    assert "another one runs" in complaints
+    assert "from 1 to 2 processes" in complaints
 
 
 def test_until_done_stops_all_when_the_watcher_says_so(script: Script) -> None:

@@ -132,5 +132,4 @@ def test_a_folder_that_others_can_reach_is_not_used(tmp_path: Path, monkeypatch:
     assert pid.read_text() == str(os.getpid())
     assert not [*(tmp_path / "elsewhere").iterdir()]
     assert "another one runs" in (supervisor.ScaleControl(["key"]).claim() or "")
-    control.release()
-    assert supervisor.ScaleControl(["key"]).scale(2) is False
+    assert supervisor.ScaleControl(["other"]).scale(2) is False
