@@ -69,12 +69,12 @@ class Command(CrawlCommand):
         if spider is not None:
             spider.update_settings(self.settings)
         apply_environment(self.settings)
+        own_log_lines(self.settings)
         try:
             check_log_settings(self.settings)
         except ConfigError as error:
             self._refuse(error)
             sys.exit(EXIT_CONFIG)
-        own_log_lines(self.settings)
         shorten_start(self.settings)
 
     def run(self, args: list[str], opts: argparse.Namespace) -> None:

@@ -25,6 +25,8 @@ def test_a_wrong_setting_is_one_line_and_exit_code_78(project: Project) -> None:
     [
         ("SITE_SINK=local", "SITE_SINK is not a setting: did you mean SITE_SINKS?"),
         ("LOG_LEVEL=LOUD", "LOG_LEVEL is 'LOUD', but must be one of: "),
+        ("LOG_FILE=nowhere/crawl-%p.log", "LOG_FILE is 'nowhere/crawl-1.log', but that is no file that "),
+        ("LOG_FILE=/", "LOG_FILE is '/', but that is no file that this user can write."),
     ],
 )
 def test_a_setting_that_nobody_knows_ends_the_start(project: Project, wrong: str, said: str) -> None:
