@@ -6,10 +6,10 @@ import argparse
 import json
 import re
 from abc import abstractmethod
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from itertools import islice
-from typing import Any, cast
+from typing import Any
 
 from site_spider.commands.output import Column, add_format_option, add_limit_option, print_counted, print_json, show
 from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
@@ -85,8 +85,7 @@ class DocumentsCommand(SiteCommand):
         """Those that fit, up to the limit; on stderr, of how many."""
         limit = opts.limit or None
         # closed before the reader is, also when whoever reads the output leaves early
-        search = reader.search(status, fields, limit=limit and limit + 1)
-        with closing(cast("Generator[dict[str, Any]]", search)) as found:
+        with closing(reader.search(status, fields, limit=limit and limit + 1)) as found:
             some: Documents = islice(found, limit)
             number = 0
             if opts.format == "json":

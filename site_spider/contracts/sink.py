@@ -7,7 +7,7 @@ for all of them, by the delivery.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
@@ -155,7 +155,7 @@ class ResultReader(Protocol):
     def search(
         self, status: StatusFilter = None, fields: Fields = ANY, *, limit: int | None = 1000,
         before: Fields = ANY, names: Sequence[str] = (),
-    ) -> Iterator[dict[str, Any]]:  # fmt: skip
+    ) -> Generator[dict[str, Any]]:  # fmt: skip
         """At most `limit` documents (None: all), in no order to rely on; those just written included.
 
         `before`: times that these fields must not exceed. `names`: at least these come back; empty: all."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from typing import Any, Self
@@ -96,7 +96,7 @@ class ElasticsearchResults:
     def search(
         self, status: StatusFilter = None, fields: Fields = ANY, *, limit: int | None = 1000,
         before: Fields = ANY, names: Sequence[str] = (),
-    ) -> Iterator[dict[str, Any]]:  # fmt: skip
+    ) -> Generator[dict[str, Any]]:  # fmt: skip
         wanted = query(status, fields, of_items=self._of_items)
         wanted["bool"]["filter"] += [  # also where there is none
             {"bool": {"must_not": [{"range": {name: {"gt": moment}}}]}} for name, moment in before.items()

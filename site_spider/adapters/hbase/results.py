@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any, Self
@@ -64,9 +64,9 @@ class HBaseResults:
     def search(
         self, status: StatusFilter = None, fields: Fields = ANY, *, limit: int | None = 1000,
         before: Fields = ANY, names: Sequence[str] = (),
-    ) -> Iterator[dict[str, Any]]:  # fmt: skip
+    ) -> Generator[dict[str, Any]]:  # fmt: skip
         if self._of_items:
-            return islice(self._items(fields), limit)
+            return (one for one in islice(self._items(fields), limit))
         asked = {"url_id", *names, *fields, *before} if names else ()
         columns = [f"{FAMILY}:{name}".encode() for name in sorted(asked)]
         return self._documents(_filters(status, fields, before), limit, columns)
@@ -95,7 +95,7 @@ class HBaseResults:
 
     def _documents(
         self, filters: Sequence[str], limit: int | None, columns: Sequence[bytes] = ()
-    ) -> Iterator[dict[str, Any]]:
+    ) -> Generator[dict[str, Any]]:
         most = COUNT_ROWS if columns else PAGE_ROWS
         rows = self._rows(filters, most if limit is None else min(most, limit), columns)
         return (self._document(key, cells) for key, cells in islice(rows, limit))

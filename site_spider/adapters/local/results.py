@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -236,7 +236,7 @@ class LocalResults:
     def search(
         self, status: StatusFilter = None, fields: Fields = ANY, *, limit: int | None = 1000,
         before: Fields = ANY, names: Sequence[str] = (),
-    ) -> Iterator[dict[str, Any]]:  # fmt: skip
+    ) -> Generator[dict[str, Any]]:  # fmt: skip
         where, values = conditions(self._table, status, fields, before)
         ordered = f"{where} ORDER BY rowid LIMIT ?"
         return self._documents(ordered, [*values, -1 if limit is None else limit], has_body=not names)
@@ -257,7 +257,7 @@ class LocalResults:
     def close(self) -> None:
         """Nothing is held between calls."""
 
-    def _documents(self, where: str, values: Sequence[Any], *, has_body: bool = True) -> Iterator[dict[str, Any]]:
+    def _documents(self, where: str, values: Sequence[Any], *, has_body: bool = True) -> Generator[dict[str, Any]]:
         # the clauses are constants of this module, their values are bound
         key, table = self._table.key, self._table.name
         shown = "_id" if self._table is ITEMS else key

@@ -56,6 +56,11 @@ def test_settings_that_cannot_be_used_are_refused(name: str, value: object) -> N
         HBaseSink.from_settings(hbase_settings(NOWHERE, **{name: value}))
 
 
+def test_a_search_of_items_can_be_closed() -> None:
+    """`scrapy items` does so."""
+    HBaseResults.for_items(hbase_settings(NOWHERE)).search().close()
+
+
 def test_a_table_may_stand_in_a_namespace_and_thrift_be_framed() -> None:
     options = '{"transport": "framed", "protocol": "compact"}'
     HBaseSink.from_settings(hbase_settings(NOWHERE, SITE_HBASE_TABLE="ns:a.b-c_d", SITE_HBASE_OPTIONS=options))
