@@ -368,6 +368,7 @@ class HBaseTable:
     def _delete(self, key: bytes) -> Verdict:
         try:
             self._guarded(lambda connection: connection.table(self._options.table).delete(key))
+            runtime.sleep(0.002)  # what is put in the millisecond of a deletion stays hidden
         except _Refusal as refusal:
             return refusal.verdict
         return ACKNOWLEDGED

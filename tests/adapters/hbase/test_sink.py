@@ -10,8 +10,8 @@ import time
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing, nullcontext, suppress
-from dataclasses import fields
-from typing import Any, TypeVar
+from dataclasses import fields, replace
+from typing import Any, Self, TypeVar
 
 import pytest
 from thriftpy2.thrift import TApplicationException
@@ -92,6 +92,12 @@ class ScriptedConnection:
                 raise error
         self.script.stored.update(rows)
 
+    def table(self, name: str) -> Self:
+        return self
+
+    def delete(self, key: bytes) -> None:
+        object.__setattr__(self.script, "deleted_at", time.monotonic())
+
     def close(self) -> None:
         self.closed = True
 
@@ -104,6 +110,7 @@ class ScriptedHBase(HBaseOptions):
     stored: dict[bytes, dict[bytes, bytes]]
     errors: dict[bytes, Exception]
     largest: int
+    deleted_at: float
 
     def connect(self, timeout_seconds: float) -> Any:
         self.connections.append(ScriptedConnection(self))
@@ -124,6 +131,12 @@ def scripted() -> ScriptedHBase:
     for name, value in state.items():
         object.__setattr__(options, name, value)
     return options
+
+
+def test_a_deletion_ends_in_a_later_millisecond(scripted: ScriptedHBase) -> None:
+    """A put in the same one would stay hidden."""
+    HBaseTable(scripted).write([replace(record("a", {}), is_gone=True)], time.monotonic() + 10)
+    assert time.monotonic() - scripted.deleted_at >= 0.002
 
 
 def put(scripted: ScriptedHBase, count: int, seconds: float = 10) -> list[Verdict]:
