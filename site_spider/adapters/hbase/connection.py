@@ -16,6 +16,7 @@ from thriftpy2.transport import TSocket, TTransportException
 
 from site_spider.errors import ConfigError, SinkUnavailable
 from site_spider.options import SettingsView, choice, integer, mapping, seconds, text
+from site_spider.results.document import result_fields
 from site_spider.secrets import without_secrets
 
 CONNECT_SECONDS = 5.0
@@ -131,6 +132,7 @@ PORT = "SITE_HBASE_PORT"
 TABLE = "SITE_HBASE_TABLE"
 ITEMS_TABLE = "SITE_HBASE_ITEMS_TABLE"
 OPTIONS = "SITE_HBASE_OPTIONS"
+BASE64 = "body_base64"
 ROW_KEYS = ("url_id", "salted", "reversed_host")
 LONGEST_TIMEOUT_SECONDS = 25.0  # see WRITE_SECONDS of the sink
 
@@ -162,6 +164,14 @@ class HBaseOptions:
             options=_client_options(settings),
         )
         checked._client(1.0)  # shows at once whether the options are right
+        names = result_fields(settings)
+        if names and checked.row_key == "reversed_host" and all(names.get(name) != name for name in ("url", "host")):
+            raise ConfigError(
+                "SITE_HBASE_ROW_KEY is 'reversed_host', but SITE_RESULT_FIELDS keeps neither url nor host under its"
+                " name: add one of them, or choose another row key."
+            )
+        if names.get(BASE64, BASE64) != BASE64:
+            raise ConfigError(f"SITE_RESULT_FIELDS renames {BASE64}, which HBase keeps as body_bytes: keep its name.")
         return checked
 
     @classmethod

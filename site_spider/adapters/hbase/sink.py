@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from site_spider import runtime
 from site_spider.adapters.hbase.connection import (
+    BASE64,
     CLIENT_ERRORS,
     TABLE,
     HBaseConnection,
@@ -44,7 +45,6 @@ CELL_OVERHEAD_BYTES = 30  # of a cell on the wire, about, beside name and value
 PREFIX = f"{FAMILY}:".encode()
 _URL_ID, _BODY, _BYTES, _TRUNCATED = b"f:url_id", b"f:body", b"f:body_bytes", b"f:body_truncated"
 _MARK = PREFIX + MARK.encode()
-_BASE64 = "body_base64"
 _FIELDS = [field.name for field in fields(Result)]  # in the order of people's interest; HBase sorts them
 _TEXT_FIELDS = {*_FIELDS} - {*NO_TEXTS}
 
@@ -119,7 +119,7 @@ class RowLayout:
             if not column.startswith(PREFIX) or column == _MARK or (column in (_TRUNCATED, _BYTES) and not value):
                 continue
             if column == _BYTES:
-                document[_BASE64] = b64encode(value).decode("ascii")
+                document[BASE64] = b64encode(value).decode("ascii")
             else:
                 name = column.removeprefix(PREFIX).decode("utf-8", "replace")
                 text = value.decode("utf-8", "replace")
@@ -142,9 +142,9 @@ def _content(document: Mapping[str, Any], cells: Mapping[bytes, bytes]) -> bytes
 
 
 def _cell(name: str, value: Any) -> tuple[bytes, bytes]:
-    if name == _BASE64 and value is None:
+    if name == BASE64 and value is None:
         return _BYTES, b""
-    if name == _BASE64 and isinstance(value, str):
+    if name == BASE64 and isinstance(value, str):
         with suppress(ValueError):  # somebody's own field of this name is text like any other
             return _BYTES, b64decode(value, validate=True)
     return _column(name), _row_value(value)

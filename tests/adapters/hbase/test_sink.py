@@ -50,12 +50,14 @@ NOWHERE = "127.0.0.1:9"
         ("SITE_HBASE_OPTIONS", '{"transport": "pigeon"}'),
         ("SITE_HBASE_OPTIONS", '{"timeout": 1}'),
         ("SITE_HBASE_OPTIONS", "[1]"),
+        ("SITE_RESULT_FIELDS", {"url": "u", "host": "h", "content_type": "host"}),
+        ("SITE_RESULT_FIELDS", {"body_base64": "raw", "host": "host"}),
     ],
 )
 def test_settings_that_cannot_be_used_are_refused(name: str, value: object) -> None:
     """Before the first result; the error names the setting."""
     with pytest.raises(ConfigError, match=name):
-        HBaseSink.from_settings(hbase_settings(NOWHERE, **{name: value}))
+        HBaseSink.from_settings(hbase_settings(NOWHERE) | {"SITE_HBASE_ROW_KEY": "reversed_host", name: value})
 
 
 def test_a_search_of_items_can_be_closed() -> None:
