@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
@@ -51,6 +52,11 @@ class HBaseConnection(happybase.Connection):  # type: ignore[misc] # the client 
         self.transport = self._transport_class(self._socket)
         protocol = self._protocol_class(self.transport, decode_response=False)
         self.client = TClient(Hbase_thrift.Hbase, protocol)
+
+    def open(self) -> None:
+        """Over IPv4 where the host has an address of it, as a server may listen there alone."""
+        self._socket.socket_family = min(found[0] for found in socket.getaddrinfo(self.host, self.port))
+        super().open()
 
     def set_timeout(self, seconds: float) -> None:
         self._socket.set_timeout(int(seconds * 1000))  # type: ignore[no-untyped-call]
@@ -136,7 +142,7 @@ BASE64 = "body_base64"
 ROW_KEYS = ("url_id", "salted", "reversed_host")
 LONGEST_TIMEOUT_SECONDS = 25.0  # see WRITE_SECONDS of the sink
 
-_TABLE_NAME = re.compile(r"(?:\w+:)?\w[\w.-]*", re.ASCII)
+_TABLE_NAME = re.compile(r"(?!hbase:)(?:\w+:)?\w[\w.-]*", re.ASCII)
 _ALLOWED_OPTIONS = {"transport", "protocol"}
 
 
@@ -163,6 +169,8 @@ class HBaseOptions:
             timeout_seconds=seconds(settings, "SITE_HBASE_TIMEOUT_SECONDS", 1, LONGEST_TIMEOUT_SECONDS),
             options=_client_options(settings),
         )
+        if checked.host.count(":") == 1 or "[" in checked.host:
+            raise ConfigError(f"{HOST} is {checked.host!r}, but takes a host or an address alone: {PORT} is the port.")
         checked._client(1.0)  # shows at once whether the options are right
         names = result_fields(settings)
         if names and checked.row_key == "reversed_host" and all(names.get(name) != name for name in ("url", "host")):
@@ -226,7 +234,7 @@ def _table_name(settings: SettingsView, setting: str = TABLE) -> str:
     if not _TABLE_NAME.fullmatch(name):
         raise ConfigError(
             f"{setting} is {name!r}, but a table has a name of ASCII letters, digits, _ . and -, "
-            "or namespace:name, and neither begins with - or a dot."
+            "or namespace:name, neither begins with - or a dot, and the namespace hbase is HBase's own."
         )
     return name
 

@@ -49,7 +49,7 @@ class HBaseResults:
             return None
         if key is None:
             return next(self._documents([_equals("url_id", url_id)], 1), None)
-        rows = self._page(key, [], 1, row_stop=key + b"\0")
+        rows = self._page(key, [], 1, self._options.timeout_seconds, row_stop=key + b"\0")
         return self._document(*rows[0]) if rows else None
 
     def known(self, url_ids: Sequence[str], fields: Sequence[str]) -> dict[str, Mapping[str, Any]]:
@@ -57,7 +57,7 @@ class HBaseResults:
         keys = {key: url_id for url_id in url_ids if (key := self._key_of(url_id))}
         columns = [f"{FAMILY}:{name}".encode() for name in fields]
         rows: Rows = []
-        with self._options.asking(SCAN_SECONDS, ends_without_table=True) as connection:
+        with self._options.asking(self._options.timeout_seconds, ends_without_table=True) as connection:
             rows = connection.table(self._options.table).rows(list(keys), columns) if keys else []
         return {keys[key]: self._layout.document(key, cells) for key, cells in rows}
 
@@ -81,7 +81,7 @@ class HBaseResults:
         """Set a cell where it still is what was read. Raises as `known`."""
         there = self.known(list(changes), ["url_id"]).keys()  # a row that is not would be made
         rows = {url_id: (self._key_of(url_id), *changes[url_id]) for url_id in there}
-        with self._options.asking(SCAN_SECONDS) as connection:
+        with self._options.asking(self._options.timeout_seconds) as connection:
             put = partial(connection.check_and_put, self._options.table, f"{FAMILY}:{name}")
             return {url_id for url_id, row in rows.items() if put(*row)}
 
@@ -125,11 +125,11 @@ class HBaseResults:
                 return
             start = rows[-1][0] + b"\0"
 
-    def _page(self, start: bytes, filters: Sequence[str], rows: int, **more: Any) -> Rows:
+    def _page(self, start: bytes, filters: Sequence[str], rows: int, seconds: float = SCAN_SECONDS, **at: Any) -> Rows:
         said = " AND ".join(filters).encode("utf-8", "replace") or None
-        with self._options.asking(SCAN_SECONDS, ends_without_table=True) as connection:
+        with self._options.asking(seconds, ends_without_table=True) as connection:
             table = connection.table(self._options.table)
-            return list(table.scan(row_start=start, filter=said, batch_size=rows, limit=rows, **more))
+            return list(table.scan(row_start=start, filter=said, batch_size=rows, limit=rows, **at))
         return []  # there is no table
 
 

@@ -276,8 +276,7 @@ class HBaseTable:
     def check(self) -> str:
         options = self._options
         with options.asking(OPEN_TIMEOUT_SECONDS) as connection:
-            exists = self._name in connection.tables()
-        there = "is there" if exists else "will be created"
+            there = "is there" if self._is_there(connection) else "will be created"
         return f"{options.host}:{options.port} answers; table {options.table} {there}"
 
     def write(self, records: Sequence[Record], deadline: float) -> list[Verdict]:
@@ -350,18 +349,27 @@ class HBaseTable:
 
     def _ensure_table(self, connection: HBaseConnection) -> None:
         name = self._options.table
-        if self._name not in connection.tables():
-            try:
-                connection.create_table(name, SCHEMA)
-                logger.info("Created the HBase table %s.", name)
-            except CLIENT_ERRORS as error:
-                if not is_table_there(error):
-                    raise
-        if not connection.has_family(self._name, FAMILY):
+        if self._is_there(connection):
+            return
+        try:
+            connection.create_table(name, SCHEMA)
+            logger.info("Created the HBase table %s.", name)
+        except CLIENT_ERRORS as error:
+            if "NamespaceNotFoundException" in explained(error):
+                raise ConfigError(f"{TABLE} is {name!r}, in a namespace that does not exist: create it.") from error
+            if not is_table_there(error):
+                raise
+
+    def _is_there(self, connection: HBaseConnection) -> bool:
+        """Whether the table exists. Raises ConfigError for one without the family."""
+        name = self._options.table
+        exists = self._name in connection.tables()
+        if exists and not connection.has_family(self._name, FAMILY):
             raise ConfigError(
                 f"{TABLE} is {name!r}, a table without the column family {FAMILY!r}. Add it"
                 f" (alter '{name}', '{FAMILY}' in the HBase shell) or name another table."
             )
+        return exists
 
     # --- Writing ---
 

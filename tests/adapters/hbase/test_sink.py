@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing, nullcontext, suppress
 from dataclasses import fields, replace
 from typing import Any, Self, TypeVar
+from unittest.mock import Mock
 
 import pytest
 from thriftpy2.thrift import TApplicationException
@@ -36,6 +37,8 @@ NOWHERE = "127.0.0.1:9"
     ("name", "value"),
     [
         ("SITE_HBASE_HOST", " "),
+        ("SITE_HBASE_HOST", "thrift:9090"),
+        ("SITE_HBASE_HOST", "[::1]"),
         ("SITE_HBASE_PORT", "thrift"),
         ("SITE_HBASE_PORT", 70_000),
         ("SITE_HBASE_TABLE", ""),
@@ -43,6 +46,7 @@ NOWHERE = "127.0.0.1:9"
         ("SITE_HBASE_TABLE", "-a"),
         ("SITE_HBASE_TABLE", "a:b:c"),
         ("SITE_HBASE_TABLE", "ä"),
+        ("SITE_HBASE_TABLE", "hbase:meta"),
         ("SITE_HBASE_ROW_KEY", "random"),
         ("SITE_HBASE_CELL_BYTES", 0),
         ("SITE_HBASE_TIMEOUT_SECONDS", 0),
@@ -146,6 +150,21 @@ def put(scripted: ScriptedHBase, count: int, seconds: float = 10) -> list[Verdic
     return HBaseTable(scripted).write(records, time.monotonic() + seconds)
 
 
+def test_a_table_that_cannot_be_used_is_a_wrong_setting(
+    scripted: ScriptedHBase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Waiting would not help. The check says so, too."""
+    monkeypatch.setattr(ScriptedConnection, "has_family", lambda *_: False)
+    for ask in (HBaseTable(scripted).open, HBaseTable(scripted).check):
+        with pytest.raises(ConfigError, match=r"SITE_HBASE_TABLE.*column family 'f'"):
+            ask()
+    monkeypatch.setattr(ScriptedConnection, "tables", lambda _: [])
+    error = Hbase_thrift.IOError(b"org.apache.hadoop.hbase.NamespaceNotFoundException: a\n\tat x")
+    monkeypatch.setattr(ScriptedConnection, "create_table", Mock(side_effect=error), raising=False)
+    with pytest.raises(ConfigError, match=r"SITE_HBASE_TABLE.*namespace"):
+        HBaseTable(scripted).open()
+
+
 CRASH = TApplicationException(TApplicationException.INTERNAL_ERROR, b"Internal error processing mutateRows")
 
 
@@ -247,10 +266,22 @@ def test_every_error_can_be_shown(error: Exception, text: str) -> None:
     assert explained(error) == text
 
 
-def test_why_nobody_could_be_reached_is_said() -> None:
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_why_nobody_could_be_reached_is_said(host: str) -> None:
     """The client knows but does not tell."""
-    with pytest.raises(SinkUnavailable, match=r"127\.0\.0\.1:9.*Connection refused"):
-        HBaseOptions.from_settings(hbase_settings(NOWHERE)).connect(1)
+    with pytest.raises(SinkUnavailable, match=f"{host}:9.*Connection refused"):
+        HBaseOptions.from_settings(hbase_settings(f"{host}:9")).connect(1)
+
+
+@pytest.mark.parametrize("ask", [lambda reader: reader.get("a"), lambda reader: reader.known(["a"], [])])
+def test_a_row_is_not_waited_for_as_long_as_a_scan(
+    monkeypatch: pytest.MonkeyPatch, ask: Callable[[HBaseResults], object]
+) -> None:
+    """A console that waits cannot end."""
+    monkeypatch.setattr(HBaseOptions, "connect", connect := Mock(side_effect=SinkUnavailable("away")))
+    with pytest.raises(SinkUnavailable):
+        ask(HBaseResults.from_settings(hbase_settings(NOWHERE)))
+    connect.assert_called_once_with(20)
 
 
 async def test_closing_does_not_wait_for_a_server_that_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
