@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import random
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from tests.simulation.world import Plan, Process, World
 
 TROUBLED_SHARE = 0.15  # of the pages
+SCOPE = "SITE_DUPEFILTER_SCOPE"
 
 
 @dataclass
@@ -32,7 +34,6 @@ class Page:
 
     url: str
     links: list[str]
-    parent: str | None
     status: int | None = 200
     trouble: str = ""
     bad_answers: int = 0  # before it answers well
@@ -53,29 +54,50 @@ class Page:
 
 
 class Sites:
-    """All pages of a run, as trees; `seeds` are their roots."""
+    """All pages of a run, as trees; `seeds` are their roots, with their meta. Some links lead across."""
 
     def __init__(self, plan: Plan, rng: random.Random) -> None:
         self.pages: dict[str, Page] = {}
-        self.seeds: list[str] = []
+        self.seeds: dict[str, dict[str, Any]] = {}
         self.sources: dict[str, str] = {}  # of targets of redirects
         self.refused: set[str] = set()  # by the sinks
         for number in range(max(1, plan.pages // plan.tree)):
             host = f"h{rng.randrange(plan.hosts)}.test"
-            self._grow([f"http://{host}/{number}/{index}" for index in range(plan.tree)], plan.hosts, rng)
+            urls = [f"http://{host}/{number}/{index}" for index in range(plan.tree)]
+            self._grow(urls, plan.hosts, rng)
+            self.seeds[urls[0]] = {"url_id": f"id{number}"} if rng.random() < 0.2 else {}
+            if (task_id := rng.choice([None, *plan.task_ids])) is not None:
+                self.seeds[urls[0]]["task_id"] = task_id
         if plan.tree == 1:
             good = [url for url in self.seeds if not self.pages[url].trouble]
             self.refused = set(rng.sample(good, min(2, len(good))))
+        self._above: dict[str, list[str]] = {}
+        self._parents: dict[str, list[str]] = defaultdict(list)
+        self._join(plan, rng)
 
     def _grow(self, urls: list[str], hosts: int, rng: random.Random) -> None:
         links = {url: urls[2 * index + 1 : 2 * index + 3] for index, url in enumerate(urls)}
         parents = {link: url for url in urls for link in links[url]}
         for url in urls:
             if url == urls[0] or url in getattr(self.pages.get(parents[url]), "links", ()):
-                self.pages[url] = page = Page(url, links[url], parents.get(url))
+                self.pages[url] = page = Page(url, links[url])
                 if rng.random() < TROUBLED_SHARE:
                     self._trouble(page, f"http://h{rng.randrange(hosts)}.test", rng)
-        self.seeds.append(urls[0])
+
+    def _join(self, plan: Plan, rng: random.Random) -> None:
+        """Links to what another seed of the same task leads to, or one of any; and which pages lead where."""
+        pages, is_shared = [one for one in self.pages if one not in self.sources], plan.settings[SCOPE] == "group"
+        root = {one: one.rsplit("/", 1)[0] + "/0" for one in pages}
+        for url in rng.sample(pages, rng.choice([0, len(pages) // 8, len(pages) // 2])):
+            mine, there = self.seeds[root[url]], rng.choice(pages)
+            is_near = there.split("/")[2] == url.split("/")[2] and "url_id" not in self.seeds.get(there, ())
+            is_followed = self.pages[url].trouble not in ("gone", "down", "moved away") and there != url
+            theirs = self.seeds[root[there]]
+            if is_near and is_followed and (is_shared or mine.get("task_id") == theirs.get("task_id")):
+                self.pages[url].links.append(there)
+        for url in pages:
+            for link in self.pages[url].links:
+                self._parents[link].append(url)
 
     def _trouble(self, page: Page, elsewhere: str, rng: random.Random) -> None:
         kinds = ["hangs", "closes", "breaks", "busy", "many", "gone", "down", "moved", "moved away"]
@@ -89,7 +111,7 @@ class Sites:
             path = page.url.split("/", 3)[3]
             page.target = f"{page.url}/moved" if is_here else f"{elsewhere}/{path}/moved"
             page.links = page.links if is_here else []
-            self.pages[page.target] = Page(page.target, page.links, page.parent)
+            self.pages[page.target] = Page(page.target, page.links)
             self.sources[page.target] = page.url
 
     def source_of(self, url: str | None) -> str | None:
@@ -97,15 +119,18 @@ class Sites:
         url = self.sources.get(url or "", url)
         return url if url in self.pages else None
 
-    def line_of(self, url: str) -> list[str]:
-        """The page whose result it is, what links to that, and so on; the last one is a seed."""
-        line = [self.sources.get(url, url)]
-        while (parent := self.pages[line[-1]].parent) is not None:
-            line.append(parent)
-        return line
+    def above(self, url: str) -> list[str]:
+        """The page whose result it is, what links to that, and so on: all whose trees it is in."""
+        if (found := self._above.get(url)) is None:
+            self._above[url] = found = [self.sources.get(url, url)]
+            for one in found:
+                found += [each for each in dict.fromkeys(self._parents[one]) if each not in found]
+        return found
 
-    def root_of(self, url: str) -> str:
-        return self.line_of(url)[-1]
+    def tasks_of(self, url: str) -> list[str | None]:
+        """Of the seeds that lead to it."""
+        seeds = [self.seeds[one] for one in self.above(url) if one in self.seeds]
+        return [*dict.fromkeys(seed.get("task_id") for seed in seeds)]
 
 
 class Web(BaseDownloadHandler):

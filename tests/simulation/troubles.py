@@ -432,11 +432,9 @@ def messages(world: World) -> list[tuple[str | None, dict[str, Any] | None]]:
     """Task and seed of what producers send; None: what is no seed."""
     rng, tasks = world.rng("messages"), [None, *world.task_ids]
     made: list[tuple[str | None, dict[str, Any] | None]] = []
-    for number, url in enumerate(world.sites.seeds):
-        meta = {"url_id": f"id{number}"} if rng.random() < 0.2 else {}
-        task_id = rng.choice(tasks)
-        meta |= {"task_id": task_id} if task_id is not None else {}
-        made.append((task_id, {"url": url, "meta": meta}))
+    for url, meta in world.sites.seeds.items():
+        made += [(meta.get("task_id"), {"url": url, "meta": meta})] * rng.choice([1] * 9 + [2])
+    rng.shuffle(made)
     if rng.random() < 0.5:  # one after the other
         made.sort(key=lambda one: tasks.index(one[0]))
     for _ in range(2 + len(made) // 10):

@@ -6,7 +6,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tests.simulation.virtual import Machine
 
@@ -24,6 +24,15 @@ if TYPE_CHECKING:
 
 MOVED = "moved"  # the header of what comes back from the parked topic
 MOST_DEATHS = 5  # a seed that saw so many may be a dead letter (decision 0008)
+
+
+class At(NamedTuple):
+    """A message that names a URL."""
+
+    partition: Partition
+    offset: int
+    task_id: str | None
+
 
 Place = tuple[str, int, int]  # topic, partition, offset
 
@@ -55,10 +64,10 @@ class Truth:
         self.set_aside_at: dict[str, float] = {}  # when a URL last became a dead letter
         self.replayed_at = 0.0  # when the last replay began
         self.no_seeds: set[Place] = set()
-        self.places: dict[str, list[tuple[Partition, int]]] = defaultdict(list)  # messages that name a URL
-        self.parked: set[str] = set()  # URLs that wait for their task
+        self.places: dict[str, list[At]] = defaultdict(list)
+        self.parked: set[tuple[str, str | None]] = set()  # URLs that wait for their task
         self.put_back: set[str] = set()  # seeds and links that had been parked
-        self.task_of: dict[str, str] = {}  # of roots
+        self.pages: set[tuple[str, str | None]] = set()  # stored, with the task of who had them stored
         self.events: dict[str, list[dict[str, Any]]] = defaultdict(list)
         self.covered: dict[Partition, set[int]] = defaultdict(set)  # offsets that commits say are complete
         self.cancelled: set[str] = set()  # tasks, perhaps
@@ -85,18 +94,16 @@ class Truth:
         if (url := self._url_of(message)) is None:
             self.no_seeds.add((*message.partition, message.offset))
             return
-        self.places[url].append((message.partition, message.offset))
-        self.parked.discard(url)
+        self.places[url].append(at := At(message.partition, message.offset, task_of(message.value)))
+        self.parked.discard((url, at.task_id))
         if b'"if_changed"' in (message.value or b"") and not parse_seed(message.value or b"").is_link:
             self.before[*message.partition, message.offset] = Counter(self.stored[url])
         if any(name == MOVED for name, _value in message.headers):
             self.put_back.add(url)
-        if (task_id := task_of(message.value)) is not None:
-            self.task_of[self.world.sites.root_of(url)] = task_id
 
     def _parked(self, message: Message) -> None:
         if (url := self._url_of(message)) is not None:
-            self.parked.add(url)
+            self.parked.add((url, task_of(message.value)))
 
     def _dead_letter(self, message: Message) -> None:
         headers = {name: value.decode() for name, value in message.headers}
@@ -131,20 +138,17 @@ class Truth:
 
         As its records below `upto` say.
         """
-        mine = [
-            # a copy that a dead process had not told of may come later: decision 0025
-            places[:1] if self.world.deaths and self._is_answered(url) else places
-            for url, places in self.places.items()
-            if self._task_of_page(url) == task_id
-        ]
         closed = next((highs for at, highs in reversed(self.closed[task_id].items()) if at < upto), {})
-        for partition, offset in chain.from_iterable(mine):
-            is_later = task_id in self.cancelled and offset >= closed.get(partition, 0)
-            if offset not in self.covered[partition] and not is_later:
-                self.violation("an early end", f"{task_id}: {partition} {offset} is not committed")
+        for url, places in self.places.items():
+            mine = [at for at in places if at.task_id == task_id]
+            # a copy that a dead process had not told of may come later: decision 0025
+            for at in mine[:1] if self.world.deaths and self._is_answered(url) else mine:
+                is_later = task_id in self.cancelled and at.offset >= closed.get(at.partition, 0)
+                if at.offset not in self.covered[at.partition] and not is_later:
+                    self.violation("an early end", f"{task_id}: {at} is not committed")
         if task_id in self.cancelled and (self.world.deaths or self.world.has_moved):
             return  # the owner before may have parked what its successor has ended as cancelled
-        for url in sorted(url for url in self.parked if self._task_of_page(url) == task_id):
+        for url in sorted(url for url, parked_for in self.parked if parked_for == task_id):
             if not (self.world.deaths and self._is_answered(url)):  # else a copy that the dead had not told of
                 self.violation("an early end", f"{task_id}: {url} is parked")
 
@@ -153,9 +157,6 @@ class Truth:
             return self.world.sites.source_of(str(json.loads(message.value or b"")["url"]))
         except ValueError:
             return None
-
-    def _task_of_page(self, url: str) -> str | None:
-        return self.task_of.get(self.world.sites.root_of(url))
 
     # --- what the sinks take ----------------------------------------------------------------------
 
@@ -168,8 +169,8 @@ class Truth:
                 continue
             if all(there.get(name) == here.get(name) for name in ("status", "body")):
                 continue  # the same document
-            places = self.places[self.world.sites.root_of(url)]
-            if not any(process.owns(partition) for partition, _offset in places):
+            places = [at for page in self.world.sites.above(url) for at in self.places[page]]
+            if not any(process.owns(at.partition) for at in places):
                 self.violation("an older document over a newer one", f"{url} by {process.name}")
 
     def store(self, sink: str, record: Record, by: str = "") -> None:
@@ -182,6 +183,7 @@ class Truth:
         self.stored[url][sink] += 1
         if not (is_same or record.document.get("status") or record.document.get("description")):
             self.violation("a wrong document", f"{url}: empty")
+        self.pages.add((url, record.document.get("task_id")))
         before = self.documents.get(url, {}) if is_same else {}
         self.documents[url] = {**before, **record.document, "by": by}
         if self.keys.setdefault(url, record.key) != record.key:
@@ -199,9 +201,7 @@ class Truth:
 
     def _check_once(self, sink: str, url: str, stored: Mapping[str, Counter[str]]) -> None:
         # a parked message and its offset are no transaction, and two operators may put it back twice
-        line = self.world.sites.line_of(url)
-        is_again = not self.put_back.isdisjoint(line) or line[-1] in self.world.sent
-        most = sum(len(self.places.get(page, ())) for page in line) if is_again else 1
+        most = sum(len(self.places.get(page, ())) for page in self.world.sites.above(url))
         if sink == "kafka" and stored[url][sink] > most and not self.was_replayed:
             self.violation("stored twice", url)
 
@@ -252,15 +252,14 @@ class Truth:
             if missing:
                 return f"{root} was asked for again, and {missing} do not say what came of it"
         waiting = [root]
-        while waiting:
-            url = waiting.pop()
+        for url in waiting:
             lacks = not self._is_stored(url) or self._lacks_items(url)
             if lacks and not (url in self.world.sites.refused or self._is_expected(url, message)):
                 return f"{url} is stored in {sorted(self.stored[url])}, its items in {sorted(self.items[url])}"
             if not self._is_stored(url):
                 continue
             links = self.world.sites.pages[url].links
-            waiting += [link for link in links if not self._is_expected(link, message)]
+            waiting += [link for link in links if link not in waiting and not self._is_expected(link, message)]
         return ""
 
     def _is_stored(self, url: str) -> bool:
@@ -288,13 +287,17 @@ class Truth:
 
     def is_open(self, url: str, besides: Message | None = None) -> bool:
         """Whether a message, not complete yet, has this page in its tree."""
-        here = None if besides is None else (besides.partition, besides.offset)
-        others = [at for page in self.world.sites.line_of(url) for at in self.places.get(page, ()) if at != here]
-        return any(offset not in self.covered[partition] for partition, offset in others)
+        here = None if besides is None else At(besides.partition, besides.offset, task_of(besides.value))
+        others = [at for page in self.world.sites.above(url) for at in self.places.get(page, ()) if at != here]
+        return any(at.offset not in self.covered[at.partition] for at in others)
 
     def _is_expected(self, url: str, besides: Message) -> bool:
         """Whether another message has this page in its tree, or will have it."""
-        return self.is_open(url, besides) or not self.parked.isdisjoint(self.world.sites.line_of(url))
+        return self.is_open(url, besides) or not self._parked_urls.isdisjoint(self.world.sites.above(url))
+
+    @property
+    def _parked_urls(self) -> set[str]:
+        return {url for url, _task_id in self.parked}
 
     # --- at the end -------------------------------------------------------------------------------
 
@@ -310,14 +313,14 @@ class Truth:
 
     def _wrong_pages(self) -> Iterator[tuple[str, str]]:
         sites, innocent = self.world.sites, self._innocent()
-        spared = {url for url, at in self.places.items() if innocent & {(*part, one) for part, one in at}}
+        spared = {url for url, places in self.places.items() if innocent & {(*at[0], at[1]) for at in places}}
         for url, page in sites.pages.items():
-            if url in sites.refused or url in sites.sources or not spared.isdisjoint(sites.line_of(url)):
+            if url in sites.refused or url in sites.sources or not spared.isdisjoint(sites.above(url)):
                 continue
-            is_cancelled = self._task_of_page(url) in self.cancelled
+            is_cancelled = not self.cancelled.isdisjoint(sites.tasks_of(url))
             if not self._is_stored(url):
                 is_set_aside = self.set_aside_at.get(url, 0.0) > self.replayed_at > 0
-                if not is_set_aside and not is_cancelled:
+                if not is_set_aside and not (is_cancelled and self._is_left_to_others(url)):
                     yield "lost", url
                 continue
             there, found = sites.pages[page.target or url], self.documents[url]
@@ -333,12 +336,19 @@ class Truth:
             if changed_at and changed_at < there.changed_at and not self.world.have_clocks_jumped:
                 yield "a wrong time", f"{url}: changed at {there.changed_at}, not {changed_at}"
 
+    def _is_left_to_others(self, url: str) -> bool:
+        """Whether no task that goes on has fetched what leads to a page: it was done for one that is cancelled."""
+        wanted = {self.world.sites.seeds[url].get("task_id")} if url in self.world.sites.seeds else set()
+        if not (self.world.deaths or self.world.has_moved):  # else its next owner may find it done
+            wanted |= {task for page, task in self.pages if url in self.world.sites.pages[page].links}
+        return wanted <= self.cancelled
+
     def _wrong_letters(self) -> Iterator[tuple[str, str]]:
         for where in sorted(self.no_seeds - set(self.dead_letters)):
             yield "no dead letter", str(where)
         for url in sorted(self.world.sites.refused):
-            told = any((*part, at) in self.dead_letters for part, at in self.places[url])
-            if not told and self._task_of_page(url) not in self.cancelled:
+            told = any((*at.partition, at.offset) in self.dead_letters for at in self.places[url])
+            if not told and self.cancelled.isdisjoint(self.world.sites.tasks_of(url)):
                 yield "no dead letter", url
         known = self.no_seeds | self._innocent()
         for where, reason in self.dead_letters.items():
@@ -348,8 +358,9 @@ class Truth:
     def _wrong_ends(self) -> Iterator[tuple[str, str]]:
         if not self.world.tells_ends or self.was_replayed:
             return
-        urls = {url for url, said in self.documents.items() if said.get("status") is not None}
-        pages = Counter(self._task_of_page(url) for url in sorted(urls | self.world.sites.refused))
+        answered = [one for one in self.pages if self.documents[one[0]].get("status") is not None]
+        pages = Counter(task_id for _url, task_id in answered)
+        pages.update(task_id for url in self.world.sites.refused for task_id in self.world.sites.tasks_of(url))
         for task_id in self.world.task_ids:
             told, answered, produced = self.events[task_id], pages[task_id], self.produced[task_id]
             if not told:
@@ -370,8 +381,7 @@ class Truth:
     def parked_for_good(self) -> list[str]:
         """Who has lost a partition may park a seed once more that its next owner has done, or cancelled."""
         spared = self.cancelled if self.world.deaths else ()
-        left = [url for url in sorted(self.parked) if self._task_of_page(url) not in spared]
-        return [url for url in left if not self._is_answered(url)]
+        return [url for url, task_id in self.parked if task_id not in spared and not self._is_answered(url)]
 
     def has_ended(self, task_id: str) -> bool:
         """With all that was produced: who came after the end begins another generation."""

@@ -14,7 +14,7 @@ from weakref import WeakSet
 
 from tests.simulation.group import Group
 from tests.simulation.log import Broker, SimConsumer, SimSeedLog
-from tests.simulation.sites import SINKS, Sites, Web
+from tests.simulation.sites import SCOPE, SINKS, Sites, Web
 from tests.simulation.truth import Truth
 from tests.simulation.virtual import PROCESS, Machine
 
@@ -41,6 +41,7 @@ _CHOICES: dict[str, list[Any]] = {
     "SITE_TREE_MAX_PAGES": [3, 500],
     "SITE_SEED_MAX_OPEN_SECONDS": [3, 600],
     "SITE_MAX_SPAN_OFFSETS": [5, 50_000],
+    SCOPE: ["task", "task", "group"],
     "SITE_FRONTIER_MAX_REQUESTS": [4, 100_000],
     "SITE_FRONTIER_MAX_BYTES": [100_000, 256_000_000],
 }
@@ -49,7 +50,6 @@ _CHOICES: dict[str, list[Any]] = {
 class Plan:
     """What a number decides about a run, before anything happens."""
 
-    hosts = 12
     partitions = 4
 
     def __init__(self, number: int) -> None:
@@ -63,7 +63,8 @@ class Plan:
         self.tree = rng.choice([1, 1, 4, 10])  # pages of each seed, its own included
         self.crawlers = rng.choice([1, 2, 2, 3, 4])
         self.sinks = 0 if self.is_exactly_once else rng.choice([1, 1, 2, 3])
-        self.tasks = rng.choice([0, 1, 2, 2])
+        self.task_ids = [f"task{number}" for number in range(rng.choice([0, 1, 2, 2]))]
+        self.hosts = rng.choice([2, 6, 12])
         self.is_static = rng.random() < 0.7
         self.has_items = rng.random() < 0.3
         self.settings["SITE_FILTER_SEEDS"] = rng.random() < 0.3
@@ -160,7 +161,7 @@ class World:
         self.violations: list[tuple[str, str]] = []
         self.settings = _settings(plan)
         self.topics = CrawlTopics.of(self.settings)
-        self.task_ids = [f"task{number}" for number in range(plan.tasks)]
+        self.task_ids = plan.task_ids
         self.tells_ends = not plan.is_exactly_once
         self.sites = Sites(plan, self.rng("sites"))
         names = ["kafka"] if plan.is_exactly_once else [sink.name for sink in SINKS[: plan.sinks]]
@@ -299,6 +300,7 @@ _SETTINGS = {
     "SITE_READER_CLASSES": dict.fromkeys(("kafka", f"{_SITES}.SimSink"), f"{_SITES}.SimResults"),
     "SITE_STATS_TO": f"{_SITES}.NoStatistics",
     "SITE_FRONTIER_SOCKET": False,
+    "DEPTH_LIMIT": 0,
     "RETRY_TIMES": 2,
     "SITE_RETRY_PAUSE_SECONDS": 0.5,
     "SITE_CALLBACK_TIMEOUT_SECONDS": 0.5e9,  # the watchdog measures real time
