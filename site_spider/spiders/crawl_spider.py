@@ -319,14 +319,15 @@ class SeedSpider(Spider):
             yield request
 
     async def page_result(self, response: Response) -> Result | None:
-        """The result of a page whose callback does not give it; None for a page that needs none.
+        """The result of a page whose callback does not give it; None for what needs none, as a robots.txt.
 
         A failure has one always: each seed ends as something that can be found.
         """
         assert response.request is not None
         job = job_of(response.request)
         is_well = describe_status(response.status) is None and (job is None or job.error is None)
-        if is_well and not self.page_results and not renews(response.request):
+        is_of_nobody = is_robots(listed_in(response.request, job)) and not self.sitemaps.keeps_robots
+        if is_of_nobody or (is_well and not self.page_results and not renews(response.request)):
             return None
         await self._turn(response)
         result = self._result(response.request, job)
@@ -397,8 +398,7 @@ class SeedSpider(Spider):
         self._describe_attempt(result, response.request)
         limits = self.body_limits
         limits = limits._replace(max_bytes=min(limits.max_bytes or LARGE_BYTES, LARGE_BYTES))
-        kind = content_type_of(response)
-        steps = read_page(response.body, kind, response.url, wants_links=False, limits=limits)
+        steps = read_page(response.body, content_type_of(response), response.url, wants_links=False, limits=limits)
         self._describe_answer(result, response, run_through(steps))
         job, texts = job_of(response.request), self.page_texts
         if texts is not None and not texts.fill_failed(result) and job is not None:

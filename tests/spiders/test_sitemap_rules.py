@@ -17,6 +17,7 @@ from scrapy.utils.trackref import live_refs
 from site_spider.engine.scrapy_parts import part_of
 from site_spider.errors import ConfigError
 from site_spider.page import sitemap
+from site_spider.spiders.crawl_spider import SeedSpider
 from site_spider.spiders.sitemap_rules import SitemapRules, level_below, looks_like_sitemap
 from site_spider.tasks.states import TaskStates
 from tests.in_process.engine import ANSWERS, crawl, page, settings_for
@@ -184,8 +185,17 @@ def test_entries_older_than_asked_for_are_not_followed(tmp_path: Path) -> None:
     assert paths(crawl(tmp_path / "all", [seed("/map")], SITE_SITEMAP_SINCE="2001-01-01")) == ["/1", "/map"]
 
 
+class OwnSpider(SeedSpider):
+    async def parse(self, response: Any) -> Any:
+        for output in await super().parse(response):
+            yield output
+
+
+@pytest.mark.parametrize("spider", [SeedSpider, OwnSpider])
 @pytest.mark.parametrize("keeps", [False, True])
-def test_robots_txt_of_a_seeds_host_leads_to_its_sitemaps(tmp_path: Path, keeps: bool) -> None:
+def test_robots_txt_of_a_seeds_host_leads_to_its_sitemaps(
+    tmp_path: Path, spider: type[SeedSpider], keeps: bool
+) -> None:
     asked: list[str] = []
 
     def robots(request: Request) -> Response:
@@ -196,7 +206,7 @@ def test_robots_txt_of_a_seeds_host_leads_to_its_sitemaps(tmp_path: Path, keeps:
     ANSWERS["/robots.txt"] = robots
     serve("/map", urlset("/1"))
     seeds = [seed("/x"), seed("/y")]
-    found = paths(crawl(tmp_path, seeds, SITE_SITEMAPS="robots", SITE_KEEP_ROBOTS=keeps))
+    found = paths(crawl(tmp_path, seeds, spider, SITE_SITEMAPS="robots", SITE_KEEP_ROBOTS=keeps))
     assert found == ["/1", "/map", *(["/robots.txt"] if keeps else []), "/x", "/y"]
     assert len(asked) == 1
 
