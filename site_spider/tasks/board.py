@@ -29,7 +29,7 @@ from pydantic import AwareDatetime, ValidationError
 
 from site_spider import runtime
 from site_spider.contracts.seed_log import Message, MessagePlace, Producer, SeedLog
-from site_spider.errors import SiteSpiderError
+from site_spider.errors import LogUnavailable, SiteSpiderError
 from site_spider.outage import Outage
 from site_spider.sources.model import Part
 from site_spider.tasks.declaration import (
@@ -368,8 +368,7 @@ class PastUsage:
             for name in past.folded:
                 self._send(task_id, name, None)
         usages = ((name, self._board.usage(task_id, name)) for name in names if name != PAST)
-        gone = {name: usage for name, usage in usages if usage is not None}
-        gone = dict(islice(gone.items(), _MOST_FOLDED))
+        gone = dict(islice(((name, usage) for name, usage in usages if usage is not None), _MOST_FOLDED))
         if gone or past.folded:
             self._send(task_id, PAST, Past.of(past, gone).value())
 
@@ -484,7 +483,10 @@ class TimeLimits:
         for task in self._board:
             times = passed(task, self._board.times(task.task_id), now, has_begun=False)
             if times.expired != self._board.times(task.task_id).expired:
-                place = self._send(task, times).result(_ANSWER_SECONDS)
+                try:
+                    place = self._send(task, times).result(_ANSWER_SECONDS)
+                except FutureTimeoutError:
+                    raise LogUnavailable(f"the seed log does not answer within {_ANSWER_SECONDS:.0f} s") from None
                 self._board.take(Message(place.partition, place.offset, *_record(task, times)))
             self._plan(task.task_id)
 
@@ -548,9 +550,7 @@ def passed(task: Task, known: TaskTimes, now: datetime, *, has_begun: bool) -> T
         is_news = task.max_seconds > (times.spent_seconds or 0)
         if is_news and now - times.first_at >= timedelta(seconds=min(task.max_seconds, _LONGEST_SECONDS)):
             changes["spent_seconds"] = task.max_seconds
-    if not changes:
-        return known
-    return times.model_copy(update=changes)
+    return times.model_copy(update=changes) if changes else known
 
 
 def _is_later(moment: datetime, known: datetime | None) -> bool:

@@ -214,6 +214,15 @@ def test_only_tasks_near_a_limit_are_judged(judged: list[str]) -> None:
     assert (judged, producer.sent, known.phase("t").name) == (["t"], 1, "expired")
 
 
+def test_a_start_that_can_write_of_no_expiry_says_that_the_log_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And is tried again: it is no error of the crawl's own."""
+    monkeypatch.setattr(board, "_ANSWER_SECONDS", 0.0)
+    monkeypatch.setattr(Clock, "seconds", later(900).timestamp())
+    monkeypatch.setattr(Kept, "send", lambda *_record: Future())
+    with pytest.raises(LogUnavailable, match="does not answer"):
+        limits_of([task(expires="15m")])
+
+
 def test_a_limit_that_is_changed_or_deleted_is_heard(judged: list[str]) -> None:
     limits, known, clock, producer = limits_of([task(max_time="15s")])
     usage = Usage(begun=1).model_dump_json().encode()
