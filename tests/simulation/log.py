@@ -10,6 +10,8 @@ import contextvars
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from functools import partialmethod
+from math import inf
 from typing import Any
 
 from tests.simulation.group import SESSION_SECONDS, Group
@@ -167,8 +169,8 @@ class _Commit:
 
     def _store(self) -> None:
         group, world = self.consumer.group, self.consumer.broker.world
-        urls = {at: str(one.document.get("url")) for at, one in enumerate(self.items) if isinstance(one, Record)}
-        self.refused = {at: "refused by the sink" for at, url in urls.items() if url in world.sites.refused}
+        records = [(at, one) for at, one in enumerate(self.items) if isinstance(one, Record)]
+        self.refused = {at: "refused by the sink" for at, one in records if world.truth.refuses(one)}
         if self.refused:
             return
         for item in self.items:
@@ -337,6 +339,7 @@ class SimConsumer(_Polled):
     def _give_up(self, leaving: list[Partition]) -> None:
         self.broker.world.has_moved = True
         self.broker.world.trace("revoking", self.process.name, [one.number for one in leaving])
+        self.process.lost_at = inf
         positions = self.listener.revoked(leaving)
         for _attempt in range(3):
             try:
@@ -347,6 +350,7 @@ class SimConsumer(_Polled):
         self._drop(leaving)
 
     def _drop(self, partitions: Sequence[Partition]) -> None:
+        self.process.lost_at = Machine.now()
         for one in partitions:
             self.owned.pop(one, None)
             self._ends.pop(one, None)
@@ -525,8 +529,7 @@ class SimReader(_Polled):
             self._next[number] = len(part)
         return found
 
-    def close(self) -> None:
-        self.forget()
+    close = _Polled.forget
 
 
 class SimSeedLog:
@@ -549,11 +552,10 @@ class SimSeedLog:
     def topic_id(self, topic: str) -> str:
         return topic
 
-    def consumer(self, topics: Topics, group: str, listener: Listener) -> SimConsumer:
-        return SimConsumer(self.broker, topics, group, listener, is_transactional=False)
+    def consumer(self, topics: Topics, group: str, listener: Listener, *, with_results: bool = False) -> SimConsumer:
+        return SimConsumer(self.broker, topics, group, listener, is_transactional=with_results)
 
-    def transactional_consumer(self, topics: Topics, group: str, listener: Listener) -> SimConsumer:
-        return SimConsumer(self.broker, topics, group, listener, is_transactional=True)
+    transactional_consumer = partialmethod(consumer, with_results=True)
 
     def producer(self, purpose: str = "") -> SimProducer:
         return SimProducer(self.broker)

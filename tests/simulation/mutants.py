@@ -12,7 +12,7 @@ from site_spider.dead_letter_replay import PutBack
 from site_spider.dupefilter.dupefilter import SeenMarks
 from site_spider.dupefilter.filters import Seen
 from site_spider.frontier.scheduler import Queues
-from site_spider.frontier.spill import Spill
+from site_spider.frontier.spill import Spill, TopicPartitions
 from site_spider.frontier.politeness import PoliteFrontier, build_frontier
 from site_spider.intake.intake import Intake
 from site_spider.ledger.completion import Completion
@@ -24,6 +24,7 @@ from site_spider.results.exactly_once import ExactlyOnce, TransactionCommits
 from site_spider.results.held_results import HeldResults
 from site_spider.results.dead_letters import DeadLetters
 from site_spider.results.pipeline import Results, _Pending
+from site_spider.results import recrawl
 from site_spider.spiders import conditional
 from site_spider.tasks.ending import Counting, Tally, TaskEnding
 from site_spider.tasks.parking import Leaving, Parking, _Returning
@@ -49,63 +50,50 @@ MUTANTS: dict[str, tuple[Any, str, str]] = {
     "seeds of a partition that left are not fenced": (Ledger.revoke, "return fenced", "return []"),
     "the last hold but one completes a seed": (Ledger.release,
         "entry.holds > 1:", "entry.holds > 1 + (entry.outcome is not None):"),
-    "a request that ends gives two holds back": (Completion.ended,
-        "self.release(job.entry)",
+    "a request that ends gives two holds back": (Completion.ended, "self.release(job.entry)",
         "self.release(job.entry) or (job.entry.holds and self.release(job.entry))"),
     "a link that waits does not hold its seed": (Queues.put, "self._completion.hold(job.entry)", "pass"),
-    "a partition that leaves is committed as done": (Ledger.positions,
-        "return {",
+    "a partition that leaves is committed as done": (Ledger.positions, "return {",
         "found = {p: at and leaving and Position(self.next_offset(p)) or at for p, at in found.items()}\n"
         "        return {"),
     "what waits for a lost partition is kept": (Completion.lost, "self._fence(entry)", "pass"),
-    "an assignment begins one too far": (Completion.assigned,
-        "(partition, position)",
+    "an assignment begins one too far": (Completion.assigned, "(partition, position)",
         "(partition, position and position._replace(offset=position.offset + 1, metadata=''))"),
     # intake and commits
     "the last message of a batch is dropped": (Intake._hand_over,
         "in messages]", "in messages[: len(messages) - (len(messages) > 5)]]"),
     "a partition that was paused stays so": (Intake._pause_or_resume, "consumer.resume(list(go))", "pass"),
     "partitions that leave are not counted": (OffsetCommits.forget, "self._leaves += 1", "pass"),
-    "a refused commit counts as done": (OffsetCommits._answered,
-        "if leaves !=", "error = None\n        if leaves !="),
+    "a refused commit counts as done": (OffsetCommits._answered, "if leaves !=", "error = None\n        if leaves !="),
     "a commit without an answer is waited for": (OffsetCommits._answered,
         "!= self._leaves", "!= self._leaves or isinstance(error, LogSilent)"),
     "what waits for a commit never begins": (OffsetCommits.commit_first, "self._firsts.put", "str"),
     "a join that is owed is not paid": (SimConsumer._take_assignment, "if self._owes_join:", "if False:"),
     "sessions do not end": (Group.lost_sight, "list(self.members.values())", "()"),
     # the frontier and the spill
-    "a retry is dropped": (PoliteFrontier.put_request,
-        "self._put(", "request.meta.get('retry_times') or self._put("),
+    "a retry is dropped": (PoliteFrontier.put_request, "self._put(", "request.meta.get('retry_times') or self._put("),
     "a host's place is not given back": (PoliteFrontier.came_back, "self.frontier.release(", "dict("),
     "the limit of a host is one too high": (build_frontier, "(concurrency", "(concurrency + 1"),
-    "a spilled link is done before it is durable": (Spill.send,
-        "self._background.when_done(future,",
+    "a spilled link is done before it is durable": (Spill.send, "self._background.when_done(future,",
         "(future := Future()).set_result(None)\n        self._background.when_done(future,"),
-    "a link that is to be spilled is dropped": (Spill.send,
-        "message = ",
-        "if is_link:\n"
+    "a link that is to be spilled is dropped": (Spill.send, "message = ", "if is_link:\n"
         "            job.written = True\n"
         "            return not self._completion.ended(request)\n"
         "        message = "),
-    "a redirect that is to be spilled is dropped": (Spill.send,
-        "message = ",
-        "if not is_link:\n"
+    "a redirect that is to be spilled is dropped": (Spill.send, "message = ", "if not is_link:\n"
         "            job.written = True\n"
         "            job.parent or self._completion.ledger.decide(job.entry, Outcome.SPILLED)\n"
         "            return not self._completion.ended(request)\n"
         "        message = "),
     "the end of a task does not hear of a spilled link": (Control.put, "[task_id] = known", ""),
     # deliveries
-    "a sink's wish for a retry counts as yes": (Delivery._outcome,
-        "= write.result()",
+    "a sink's wish for a retry counts as yes": (Delivery._outcome, "= write.result()",
         f"= [{YES} if one.answer is Answer.RETRY else one for one in write.result()]"),
-    "a sink that is away counts as yes": (Delivery._outcome,
-        "self._batcher.fail(batch.number, self._now(), jitter)",
+    "a sink that is away counts as yes": (Delivery._outcome, "self._batcher.fail(batch.number, self._now(), jitter)",
         f"yes = [{YES}] * len(batch.records)\n"
         "            for one in self._batcher.settle(batch.number, yes, self._now(), jitter):\n"
         "                self._call(self._done.pop(one.ticket), one.verdict)"),
-    "a result for a sink that is away is not kept": (Delivery.submit,
-        "now = ",
+    "a result for a sink that is away is not kept": (Delivery.submit, "now = ",
         f"if not self.available:\n            return asyncio.get_running_loop().call_soon(done, {YES})\n"
         "        now = "),
     "a batch that failed is forgotten": (Batcher.fail, "in entries:", "in ():"),
@@ -115,8 +103,7 @@ MUTANTS: dict[str, tuple[Any, str, str]] = {
     "a dead letter is done before it is durable": (DeadLetters._send,
         "self._background.when_done(sent, self._sent, message, headers, entry)",
         "self.under_way -= 1\n        self._completion.end_as(entry, Outcome.DEAD_LETTER)"),
-    "no dead letter is written": (DeadLetters.set_aside,
-        "self._send(message, _headers(message, reason), entry)",
+    "no dead letter is written": (DeadLetters.set_aside, "self._send(message, _headers(message, reason), entry)",
         "self._completion.end_as(entry, Outcome.DEAD_LETTER)"),
     "a dead letter behind those put back stays": (PutBack.__contains__, "offset < self", "offset <= self"),
     "an item does not hold its seed": (Results.submit_item, "_Pending(self, job,", "_Pending(self, None,"),
@@ -132,11 +119,13 @@ MUTANTS: dict[str, tuple[Any, str, str]] = {
     "a page is marked when it is met": (Seen.begin, "self._seeds[page] = seed", "self.done.add(fingerprint)"),
     "a link that left is marked with its seed": (Seen.spill, "del self._seeds[page]", "return"),
     "a page that arrives counts as left": (Seen.arrive, "self._spilled.pop(", "("),
+    "a page under way for one task counts for all": (Seen.begin, "else (task, fingerprint)", "else fingerprint"),
+    "another's host is asked": (TopicPartitions.owns, "not count or", "not count or count or"),
+    "a page is gone after one check": (recrawl.check_of, "gone >= rules.gone_after", "gone > 0"),
     # exactly-once
     "a transaction in doubt counts as committed": (TransactionCommits._clear_up,
         "TransactionOutcome(committed)", "TransactionOutcome(True)"),
-    "a kept result does not hold its seed": (ExactlyOnce._keep,
-        "self._completion.hold_to_close(job.entry)", "pass"),
+    "a kept result does not hold its seed": (ExactlyOnce._keep, "self._completion.hold_to_close(job.entry)", "pass"),
     "the last tree of a transaction is left out": (HeldResults.commit,
         "tuple(trees)", "tuple(trees if len(trees) < 2 else trees[:-1])"),
     "a commit is put together while another is settled": (ExactlyOnce.tick, "self._is_settling or ", ""),
@@ -151,21 +140,17 @@ MUTANTS: dict[str, tuple[Any, str, str]] = {
     "a parked message is done before it is durable": (Parking.send,
         "return parked.done", "(future := Future()).set_result(None)\n        return future"),
     "a parked message is not told of": (Parking._durable,
-        "self._unproved.setdefault(parked.task_id, deque()).append(numbered)",
-        "self._finish(parked, sent.result())"),
+        "self._unproved.setdefault(parked.task_id, deque()).append(numbered)", "self._finish(parked, sent.result())"),
     "a seed of a paused task is not parked": (Leaving._park_seed,
         "self._completion.leaves(waiting)", "return self._completion.end_as(waiting, Outcome.SPILLED)"),
-    "a link of a paused task is not parked": (Leaving.park,
-        "request, is_link =",
+    "a link of a paused task is not parked": (Leaving.park, "request, is_link =",
         "if isinstance(waiter, WaitingLink):\n"
         "            return self._completion.release(waiter.parent.entry)\n"
         "        request, is_link ="),
-    "half of what was parked comes back": (_Returning._send,
-        "origin = ",
+    "half of what was parked comes back": (_Returning._send, "origin = ",
         "if message.offset % 2 == 0:\n            work.count += 1\n            return\n        origin = "),
     "a seed that overtakes is done before it is durable": (Overtaking._send,
-        "self._background.when_done(sent, self._sent, waiting)",
-        "self._completion.end_as(waiting, Outcome.SPILLED)\n"
+        "self._background.when_done(sent, self._sent, waiting)", "self._completion.end_as(waiting, Outcome.SPILLED)\n"
         "        self._background.when_done(\n"
         "            sent, lambda sent, one: one.seed.task_id and self._put(one.seed.task_id, sent.result()),\n"
         "            waiting)"),

@@ -15,11 +15,13 @@ from tests.simulation.virtual import NETWORK, PROCESS, Machine, sleep
 from scrapy import Request
 from scrapy.core.downloader.handlers.base import BaseDownloadHandler
 from scrapy.exceptions import DownloadFailedError, DownloadTimeoutError
-from scrapy.http import HtmlResponse, Response
+from scrapy.http import HtmlResponse, Response, XmlResponse
 
 from site_spider.contracts.done_store import DoneStore, DoneUnavailable
 from site_spider.contracts.sink import ACKNOWLEDGED, Answer, Record, Verdict
 from site_spider.errors import SinkUnavailable
+from site_spider.ledger.completion import job_of
+from site_spider.sources import extractor
 
 if TYPE_CHECKING:
     from tests.simulation.world import Plan, Process, World
@@ -40,17 +42,23 @@ class Page:
     target: str = ""  # of a redirect
     version: int = 0
     changed_at: str = ""  # as in documents
+    is_file: bool = False  # a sitemap
+    canonical: str = ""  # the page that this one is a copy of
 
     @property
     def etag(self) -> str:
-        """Half of the pages have none."""
-        return f'"{self.version}"' if len(self.url) % 2 else ""
+        return f'"{self.version}"' if len(self.url) % 2 else ""  # half of the pages have none
 
     @property
     def body(self) -> str | None:
         if self.status is None:
             return None
-        return "".join(f'<a href="{link}">x</a>' for link in self.links) + f"<p>{self.url} {self.version}</p>"
+        if self.is_file:
+            named = "".join(f"<url><loc>{link}</loc></url>" for link in self.links)
+            return f'<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"><!--{self.version}-->{named}</urlset>'
+        head = f'<link rel="canonical" href="{self.canonical}">' if self.canonical else ""
+        links = "".join(f'<a href="{link}">x</a>' for link in self.links)
+        return f"<html>{head}{links}<p>{self.canonical or self.url} {self.version}</p></html>"
 
 
 class Sites:
@@ -61,28 +69,28 @@ class Sites:
         self.seeds: dict[str, dict[str, Any]] = {}
         self.sources: dict[str, str] = {}  # of targets of redirects
         self.refused: set[str] = set()  # by the sinks
+        self._above: dict[str, list[str]] = {}
+        self.parents: dict[str, list[str]] = defaultdict(list)
         for number in range(max(1, plan.pages // plan.tree)):
             host = f"h{rng.randrange(plan.hosts)}.test"
             urls = [f"http://{host}/{number}/{index}" for index in range(plan.tree)]
-            self._grow(urls, plan.hosts, rng)
-            self.seeds[urls[0]] = {"url_id": f"id{number}"} if rng.random() < 0.2 else {}
-            if (task_id := rng.choice([None, *plan.task_ids])) is not None:
-                self.seeds[urls[0]]["task_id"] = task_id
-        if plan.tree == 1:
-            good = [url for url in self.seeds if not self.pages[url].trouble]
+            self._grow(urls, plan, rng)
+            task_id = rng.choice([None, *plan.task_ids])
+            self.seeds[urls[0]] = {"task_id": task_id} if task_id else {}
+            self.seeds[urls[0]] |= {"url_id": f"id{number}"} if rng.random() < 0.2 else {}
+        if plan.tree == 1 or not plan.is_exactly_once:  # there a tree is stored as a whole
+            good = [url for url in self.pages if url not in self.sources and not self.pages[url].trouble]
             self.refused = set(rng.sample(good, min(2, len(good))))
-        self._above: dict[str, list[str]] = {}
-        self._parents: dict[str, list[str]] = defaultdict(list)
         self._join(plan, rng)
 
-    def _grow(self, urls: list[str], hosts: int, rng: random.Random) -> None:
+    def _grow(self, urls: list[str], plan: Plan, rng: random.Random) -> None:
         links = {url: urls[2 * index + 1 : 2 * index + 3] for index, url in enumerate(urls)}
         parents = {link: url for url in urls for link in links[url]}
         for url in urls:
             if url == urls[0] or url in getattr(self.pages.get(parents[url]), "links", ()):
-                self.pages[url] = page = Page(url, links[url])
+                self.pages[url] = page = Page(url, links[url], is_file=bool(links[url]) and rng.random() < 0.1)
                 if rng.random() < TROUBLED_SHARE:
-                    self._trouble(page, f"http://h{rng.randrange(hosts)}.test", rng)
+                    self._trouble(page, f"http://h{rng.randrange(plan.hosts)}.test", plan.has_far_links, rng)
 
     def _join(self, plan: Plan, rng: random.Random) -> None:
         """Links to what another seed of the same task leads to, or one of any; and which pages lead where."""
@@ -90,16 +98,22 @@ class Sites:
         root = {one: one.rsplit("/", 1)[0] + "/0" for one in pages}
         for url in rng.sample(pages, rng.choice([0, len(pages) // 8, len(pages) // 2])):
             mine, there = self.seeds[root[url]], rng.choice(pages)
-            is_near = there.split("/")[2] == url.split("/")[2] and "url_id" not in self.seeds.get(there, ())
+            is_near = plan.has_far_links or there.split("/")[2] == url.split("/")[2]
             is_followed = self.pages[url].trouble not in ("gone", "down", "moved away") and there != url
+            is_followed = is_followed and "url_id" not in self.seeds.get(there, ())
             theirs = self.seeds[root[there]]
             if is_near and is_followed and (is_shared or mine.get("task_id") == theirs.get("task_id")):
-                self.pages[url].links.append(there)
-        for url in pages:
-            for link in self.pages[url].links:
-                self._parents[link].append(url)
+                page, original = self.pages[url], self.pages[there]
+                is_good = not (original.trouble or original.is_file or there in self.refused)
+                if plan.merges and is_good and rng.random() < 0.5:
+                    self.pages[f"{there}/copy"] = Page(f"{there}/copy", original.links, canonical=there)
+                    there = f"{there}/copy"
+                page.links.append(there)
+        for url in self.pages.keys() - self.sources.keys():
+            for link in filter(None, [*self.pages[url].links, self.pages[url].canonical]):
+                self.parents[link].append(url)
 
-    def _trouble(self, page: Page, elsewhere: str, rng: random.Random) -> None:
+    def _trouble(self, page: Page, elsewhere: str, follows_far: bool, rng: random.Random) -> None:
         kinds = ["hangs", "closes", "breaks", "busy", "many", "gone", "down", "moved", "moved away"]
         page.trouble, page.bad_answers = rng.choice(kinds), 1
         if page.trouble == "gone":
@@ -110,21 +124,16 @@ class Sites:
             is_here = page.trouble == "moved"
             path = page.url.split("/", 3)[3]
             page.target = f"{page.url}/moved" if is_here else f"{elsewhere}/{path}/moved"
-            page.links = page.links if is_here else []
-            self.pages[page.target] = Page(page.target, page.links)
+            page.links = page.links if is_here or follows_far else []
+            self.pages[page.target] = Page(page.target, page.links, is_file=page.is_file)
             self.sources[page.target] = page.url
-
-    def source_of(self, url: str | None) -> str | None:
-        """The page whose result it is; None: there is none."""
-        url = self.sources.get(url or "", url)
-        return url if url in self.pages else None
 
     def above(self, url: str) -> list[str]:
         """The page whose result it is, what links to that, and so on: all whose trees it is in."""
         if (found := self._above.get(url)) is None:
             self._above[url] = found = [self.sources.get(url, url)]
             for one in found:
-                found += [each for each in dict.fromkeys(self._parents[one]) if each not in found]
+                found += [each for each in dict.fromkeys(self.parents[one]) if each not in found]
         return found
 
     def tasks_of(self, url: str) -> list[str | None]:
@@ -143,6 +152,10 @@ class Web(BaseDownloadHandler):
         limit = world.plan.settings["CONCURRENT_REQUESTS_PER_DOMAIN"]
         if process.downloads[host] > limit:
             world.violation("politeness", f"{process.downloads[host]} at {host} at once, not {limit}")
+        job = job_of(request)
+        is_looked_up = job is not None and "if_changed" in job.seed.directives  # after it has begun
+        if not is_looked_up and not process.may_ask(host):
+            world.violation("politeness", f"{host} is another's")
         try:
             return await self._answer(world, request)
         finally:
@@ -173,11 +186,26 @@ class Web(BaseDownloadHandler):
             return HtmlResponse(url, status=302, headers={"Location": page.target}, body=b"")
         if page.etag and request.headers.get("If-None-Match") == page.etag.encode():
             return Response(url, status=304, headers={"ETag": page.etag})
-        headers = {"Content-Type": "text/html; charset=utf-8"} | ({"ETag": page.etag} if page.etag else {})
-        return HtmlResponse(url, status=page.status or 200, headers=headers, body=(page.body or "").encode())
+        kind, made = ("application/xml", XmlResponse) if page.is_file else ("text/html; charset=utf-8", HtmlResponse)
+        headers = {"Content-Type": kind} | ({"ETag": page.etag} if page.etag else {})
+        return made(url, status=page.status or 200, headers=headers, body=(page.body or "").encode())
 
 
-class SimSink:
+class _Store:
+    """Of the one world."""
+
+    address = name = "simulated"
+
+    @classmethod
+    def from_settings(cls, _settings: Any) -> Any:
+        return cls()
+
+    for_items = for_statistics = from_settings
+
+    def close(self) -> Any: ...
+
+
+class SimSink(_Store):
     """A store of results; what has left its process is written even if that dies."""
 
     name = "first"
@@ -185,12 +213,6 @@ class SimSink:
 
     def __init__(self) -> None:
         self._context = contextvars.copy_context()
-
-    @classmethod
-    def from_settings(cls, _settings: Any) -> SimSink:
-        return cls()
-
-    for_items = from_settings
 
     async def open(self) -> None:
         await asyncio.sleep(0.005)
@@ -209,7 +231,7 @@ class SimSink:
         def written(record: Record) -> Verdict:
             if "partial" in mode and rng.random() < 0.3:
                 return Verdict(Answer.RETRY, "overloaded")
-            if record.document.get("url") in world.sites.refused:
+            if world.truth.refuses(record):
                 return Verdict(Answer.REJECTED, "refused by the sink")
             world.truth.store(self.name, record, process.name)
             return ACKNOWLEDGED
@@ -238,14 +260,8 @@ LogSink = type("LogSink", (SimSink,), {"name": "kafka"})  # what transactions st
 SINKS = (SimSink, SecondSink, ThirdSink)
 
 
-class SimResults:
+class SimResults(_Store):
     """Reads back what the first sink has."""
-
-    address = "simulated"
-
-    @classmethod
-    def from_settings(cls, _settings: Any) -> SimResults:
-        return cls()
 
     def known(self, url_ids: Sequence[str], _fields: Sequence[str]) -> dict[str, dict[str, Any]]:
         world, name = SimSink.world, next(iter(SimSink.world.sinks))
@@ -254,18 +270,11 @@ class SimResults:
             raise SinkUnavailable("the store is away")
         return {url_id: found for url_id in url_ids if (found := world.truth.in_store(url_id))}
 
-    def close(self) -> None: ...
 
-
-class SimDone(DoneStore):
+class SimDone(_Store, DoneStore):
     """Marks of all processes."""
 
-    name = "simulated"
     cache_seconds = 30.0
-
-    @classmethod
-    def from_settings(cls, _settings: Any) -> SimDone:
-        return cls()
 
     def open(self) -> None:
         world = SimSink.world
@@ -282,15 +291,27 @@ class SimDone(DoneStore):
         SimSink.world.truth.marking(fingerprints)
         SimSink.world.marks.update(fingerprints)
 
-    def close(self) -> None: ...
+
+class TextReader:
+    """In place of the process that reads the text of pages."""
+
+    @classmethod
+    async def start(cls) -> TextReader:
+        return cls()
+
+    async def ask(self, head: dict[str, Any], body: bytes) -> dict[str, Any]:
+        await asyncio.sleep(0.002)
+        return extractor.answer_to(head, body, {})
+
+    async def end(self) -> int:
+        return 0
+
+
+extractor._Worker = TextReader  # type: ignore[assignment, misc]
 
 
 class NoStatistics(SimSink):
     """Takes statistics, and forgets them."""
-
-    @classmethod
-    def for_statistics(cls, _settings: Any) -> NoStatistics:
-        return cls()
 
     async def open(self) -> None: ...
 

@@ -40,15 +40,12 @@ class Simulation:
             said.append(line)
         pytest.fail("".join(said))
 
-    def end(self) -> None:
-        self.process.communicate()
-
 
 @pytest.fixture(scope="module")
 def simulation() -> Iterator[Simulation]:
     made = Simulation(hash_seed="1")
     yield made
-    made.end()
+    made.process.communicate()
 
 
 def test_no_storm_of_a_fixed_number_loses_or_spoils_anything(simulation: Simulation) -> None:
@@ -68,7 +65,7 @@ def test_one_number_makes_one_storm_whatever_the_hashes(simulation: Simulation) 
     """Each line has a digest of all that happened, in order."""
     other = Simulation(hash_seed="2")
     told = [one.run("--seed 7 8 9")[1] for one in (simulation, other)]
-    other.end()
+    other.process.communicate()
     digests = [re.findall(r"^\d+: (\w{16}) ", lines, re.MULTILINE) for lines in told]
     assert len(digests[0]) == 3
     assert digests[0] == digests[1]

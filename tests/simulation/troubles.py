@@ -94,15 +94,15 @@ async def _until(found: Callable[[], Any]) -> Any:
     return what
 
 
-async def _kill(world: World, rng: random.Random) -> None:
-    await _die(world, _take(world, rng), rng)
+async def _to_one(world: World, rng: random.Random, what: Callable[..., Awaitable[None]]) -> None:
+    await what(world, _take(world, rng), rng)
 
 
-async def _kill_in_rebalance(world: World, rng: random.Random) -> None:
-    """Somebody joins, and a member dies some steps after its group has begun to share out anew."""
+async def _in_rebalance(world: World, rng: random.Random, what: Callable[..., Awaitable[None]]) -> None:
+    """Somebody joins, and a member dies, or stops, some steps after its group has begun to share out anew."""
     async with _guest(world, rng, 0, 5):
         await _until(lambda: world.group.state != "stable")
-        await _die(world, _take(world, rng), rng)
+        await what(world, _take(world, rng), rng)
 
 
 async def _kill_in_revocation(world: World, rng: random.Random) -> None:
@@ -120,16 +120,6 @@ async def _kill_in_revocation(world: World, rng: random.Random) -> None:
             world.start(process.slot)
 
 
-async def _stop_in_rebalance(world: World, rng: random.Random) -> None:
-    async with _guest(world, rng, 0, 5):
-        process = _take(world, rng)
-        await _until(lambda: world.group.state != "stable")
-        if process is not None:
-            await asyncio.sleep(rng.uniform(0, 0.5))
-            await world.stop(process)
-            world.start(process.slot)
-
-
 async def _hold_up(world: World, rng: random.Random, state: str, seconds: Sequence[float]) -> None:
     """It stands still (SIGSTOP, and SIGCONT), or its event loop is blocked and its threads go on."""
     if (process := _take(world, rng)) is None:
@@ -141,15 +131,17 @@ async def _hold_up(world: World, rng: random.Random, state: str, seconds: Sequen
     await asyncio.sleep(rng.choice(seconds))
     was_frozen, process.is_frozen = process.is_frozen, False
     process.is_late = process.is_taken = False
+    process.lost_at = Machine.now()  # if anything: it hears of it now
     if not process.is_dead:
         for consumer in process.consumers if was_frozen else ():
             consumer.group.heard_of(consumer)
         Machine.running().thaw(process)
 
 
-async def _stop(world: World, rng: random.Random) -> None:
+async def _restart(world: World, process: Process | None, rng: random.Random) -> None:
     """SIGTERM, and another start."""
-    if (process := _take(world, rng)) is not None:
+    if process is not None:
+        await asyncio.sleep(rng.uniform(0, 0.5))
         await world.stop(process)
         await asyncio.sleep(rng.choice([0, 1, 12]))
         world.start(process.slot)
@@ -254,13 +246,15 @@ async def _replay(world: World, _rng: random.Random) -> None:
     await world.operators[1].start(world.operators[1].replay)
 
 
-_ALL = [_kill, _kill_in_rebalance, _kill_in_revocation, _stop, _stop_in_rebalance, _join, _expel, _rebalance]
-_ALL += [_broker_away, _leaders_away, _commits, _clock, _partitions, _change, _replay, _marks_away]
-ACTS: dict[str, Act] = {act.__name__[1:]: act for act in _ALL}
+_ALL: list[Act] = [_kill_in_revocation, _join, _expel, _rebalance, _broker_away, _leaders_away]
+_ALL += [_commits, _clock, _partitions, _change, _replay, _marks_away]
+ACTS: dict[str, Act] = {act.__name__[1:]: act for act in _ALL}  # type: ignore[attr-defined]
+for _name, _what in (("kill", _die), ("stop", _restart)):
+    ACTS |= {_name: partial(_to_one, what=_what), f"{_name}_in_rebalance": partial(_in_rebalance, what=_what)}
 ACTS["freeze"] = partial(_hold_up, state="is_frozen", seconds=(0.5, 5, 12, 60))
 ACTS["late"] = partial(_hold_up, state="is_late", seconds=(0.1, 0.5, 2, 8, 60))
 MODES = ("away", "slow", "partial", "mute")
-VERBS = ("pause", "resume", "cancel", "close", "budget")
+VERBS = ("pause", "resume", "cancel", "close", "budget", "expire")
 ACTS |= {f"sink_{mode}": partial(_sink, mode=mode) for mode in MODES}
 ACTS |= {f"task_{verb}": partial(_order, verb=verb) for verb in VERBS}
 GROUPS = {
@@ -343,7 +337,8 @@ class Operator:
         world.is_produced = True
 
     def _declare(self, task_id: str, rng: random.Random) -> None:
-        fields = rng.choice([{}, {}, {"max_pages": rng.randrange(1, 20)}, {"weight": 5}, {"rate": 20.0}])
+        budgets = [{name: rng.randrange(1, most)} for name, most in BUDGETS]
+        fields = rng.choice([{}, {}, {"weight": 5}, {"rate": 20.0}, *budgets])
         if rng.random() < 0.7:
             task = Task(task_id=task_id, **fields)
             self._insist(lambda: self._desk.order(task_id, lambda _before: task))
@@ -361,15 +356,14 @@ class Operator:
     def order(self, verb: str, task_id: str) -> None:
         """One that may come too late, or fail."""
         world = self.world
-        if verb == "cancel":
+        if verb in ("cancel", "expire"):
             world.truth.cancelled.add(task_id)
         if verb == "close" and not (world.tells_ends and world.is_produced):
             return  # it says that all producers have ended
         try:
-            if verb == "budget":
-                self._give(task_id, "change", [f"max_pages={world.rng('budgets').randrange(1, 30)}"])
-            else:
-                self._give(task_id, verb)
+            name, most = world.rng("budgets").choice(BUDGETS)
+            words = {"budget": f"{name}={world.rng('budgets').randrange(1, most)}", "expire": "expires=2s"}
+            self._give(task_id, *(["change", [words[verb]]] if verb in words else [verb]))
         except LogUnavailable as error:
             world.half_done.add(task_id)
             world.trace("refused", verb, task_id, str(error)[:60])
@@ -392,6 +386,7 @@ class Operator:
             known = rng.sample(known, min(len(known), rng.randrange(1, 9)))
             for page in (world.sites.pages[url] for url in known if rng.random() < 0.6):
                 page.version += 1
+                page.status = 200 if page.links else rng.choice([200, 200, 404, 410])
                 page.changed_at = datetime.fromtimestamp(EPOCH + Machine.now(), UTC).isoformat(timespec="milliseconds")
         else:
             known = [url for url in known if not truth.is_current(url)]
@@ -417,23 +412,23 @@ class Operator:
     def _settle(self, task_id: str) -> None:
         board = self._desk.board
         task = board.task(task_id)
-        has_budget = task is not None and task.max_pages is not None
+        has_budget = task is not None and any(getattr(task, name) for name, _most in BUDGETS)
         if has_budget or task_id in self.world.half_done or board.phase(task_id).name == "paused":
-            self._give(task_id, "change", ["max_pages="])
+            self._give(task_id, "change", [f"{name}=" for name, _most in BUDGETS])
             self._give(task_id, "resume")
         if self.world.tells_ends:
             self._give(task_id, "close")
 
 
+BUDGETS = (("max_pages", 30), ("max_bytes", 3_000), ("max_seconds", 10))  # and less than how much
 NO_SEEDS = (b"{no seed", b'{"url": "nothing"}')
 
 
 def messages(world: World) -> list[tuple[str | None, dict[str, Any] | None]]:
     """Task and seed of what producers send; None: what is no seed."""
     rng, tasks = world.rng("messages"), [None, *world.task_ids]
-    made: list[tuple[str | None, dict[str, Any] | None]] = []
-    for url, meta in world.sites.seeds.items():
-        made += [(meta.get("task_id"), {"url": url, "meta": meta})] * rng.choice([1] * 9 + [2])
+    seeds = [(meta.get("task_id"), {"url": url, "meta": meta}) for url, meta in world.sites.seeds.items()]
+    made: list[tuple[str | None, dict[str, Any] | None]] = [*seeds, *rng.sample(seeds, len(seeds) // 10)]
     rng.shuffle(made)
     if rng.random() < 0.5:  # one after the other
         made.sort(key=lambda one: tasks.index(one[0]))

@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tests.simulation.sites import SCOPE, Page
 from tests.simulation.virtual import Machine
 
 from site_spider.contracts.seed_log import Message, Partition, Position
 from site_spider.contracts.sink import Record
 from site_spider.ledger import metadata
 from site_spider.page.url import page_fingerprint
+from site_spider.results.document import OF_MERGED
 from site_spider.seed.seed import parse_seed
 from site_spider.tasks import control_log
 from site_spider.tasks.ending import EndTold, Producing
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from tests.simulation.log import SimConsumer
     from tests.simulation.world import Process, World
 
+ROBOTS = "/robots.txt"  # of any host; no page
+ITEM = "#item"  # of a page
 MOVED = "moved"  # the header of what comes back from the parked topic
 MOST_DEATHS = 5  # a seed that saw so many may be a dead letter (decision 0008)
 
@@ -55,9 +58,8 @@ class Truth:
         self.stored: dict[str, Counter[str]] = defaultdict(Counter)  # url -> how often, by sink
         self.documents: dict[str, dict[str, Any]] = {}
         self.keys: dict[str, str] = {}  # of documents
-        self.items: dict[str, Counter[str]] = defaultdict(Counter)  # as `stored`, with the latest one's body and key
-        self.item_bodies: dict[str, str] = {}
-        self.item_keys: dict[str, str] = {}
+        self.merged: set[str] = set()  # into their canonical page
+        self.additional: dict[str, list[str]] = {}  # of canonical pages
         self.fingerprints: dict[bytes, str] = {}  # of pages
         self.before: dict[Place, Counter[str]] = {}  # how often a page had been stored that is asked for again
         self.dead_letters: dict[Place, str] = {}
@@ -67,7 +69,7 @@ class Truth:
         self.places: dict[str, list[At]] = defaultdict(list)
         self.parked: set[tuple[str, str | None]] = set()  # URLs that wait for their task
         self.put_back: set[str] = set()  # seeds and links that had been parked
-        self.pages: set[tuple[str, str | None]] = set()  # stored, with the task of who had them stored
+        self.pages: set[tuple[str, str | None]] = set()  # stored or refused, with the task that did so
         self.events: dict[str, list[dict[str, Any]]] = defaultdict(list)
         self.covered: dict[Partition, set[int]] = defaultdict(set)  # offsets that commits say are complete
         self.cancelled: set[str] = set()  # tasks, perhaps
@@ -92,9 +94,11 @@ class Truth:
 
     def _seed(self, message: Message) -> None:
         if (url := self._url_of(message)) is None:
-            self.no_seeds.add((*message.partition, message.offset))
+            if ROBOTS not in (message.value or b"").decode():
+                self.no_seeds.add((*message.partition, message.offset))
             return
         self.places[url].append(at := At(message.partition, message.offset, task_of(message.value)))
+        self.world.trace("names", url, at.task_id)
         self.parked.discard((url, at.task_id))
         if b'"if_changed"' in (message.value or b"") and not parse_seed(message.value or b"").is_link:
             self.before[*message.partition, message.offset] = Counter(self.stored[url])
@@ -154,9 +158,11 @@ class Truth:
 
     def _url_of(self, message: Message) -> str | None:
         try:
-            return self.world.sites.source_of(str(json.loads(message.value or b"")["url"]))
+            url = str(json.loads(message.value or b"")["url"])
         except ValueError:
             return None
+        url = self.world.sites.sources.get(url, url)
+        return url if url in self.world.sites.pages else None
 
     # --- what the sinks take ----------------------------------------------------------------------
 
@@ -165,45 +171,60 @@ class Truth:
         for record in records if not self.world.have_clocks_jumped else ():
             url, fetched = str(record.document.get("url")), str(record.document.get("fetched_at") or "")
             there, here = self.documents.get(url, {}), record.document
-            if here.get("unchanged") or there.get("by") in (None, process.name) or str(there["fetched_at"]) <= fetched:
+            is_part = here.get("unchanged") or here.get("additional_urls")
+            if is_part or there.get("by") in (None, process.name) or str(there["fetched_at"]) <= fetched:
                 continue
-            if all(there.get(name) == here.get(name) for name in ("status", "body")):
+            if (there.get("status"), there.get("body")) == (here.get("status"), here.get("body")):
                 continue  # the same document
             places = [at for page in self.world.sites.above(url) for at in self.places[page]]
             if not any(process.owns(at.partition) for at in places):
                 self.violation("an older document over a newer one", f"{url} by {process.name}")
 
+    def refuses(self, record: Record) -> bool:
+        """Whether no sink takes it."""
+        if record.document.get("url") not in self.world.sites.refused:
+            return False
+        self.pages.add((record.document["url"], record.document.get("task_id")))
+        return True
+
     def store(self, sink: str, record: Record, by: str = "") -> None:
-        if record.kind == "item":
-            self._store_item(sink, record)
+        url = str(record.document.get("url")) if record.kind != "item" else record.document["_page"]["url"] + ITEM
+        if url.endswith(ROBOTS):
             return
-        url = str(record.document.get("url"))
+        for one in record.document.get("additional_urls") or ():
+            self.merged.add(one)
+            self.pages.update((one, task_id) for task_id in self.world.sites.tasks_of(one))
+            self.stored[one][sink] += 1
+            self.documents.setdefault(one, {"url": one})
+        if record.document.keys() <= {*OF_MERGED}:
+            self.additional[url] = record.document["additional_urls"]
+            return
+        if record.kind != "item":
+            self.pages.add((url, record.document.get("task_id")))
         is_same = "unchanged" if record.document.get("unchanged") else ""
         self.world.trace("store", sink, url, record.document.get("status"), is_same)
         self.stored[url][sink] += 1
-        if not (is_same or record.document.get("status") or record.document.get("description")):
+        if not (
+            is_same or record.kind == "item" or record.document.get("status") or record.document.get("description")
+        ):
             self.violation("a wrong document", f"{url}: empty")
-        self.pages.add((url, record.document.get("task_id")))
+        checks = record.document["gone_checks"] if record.document.get("gone_at") else 9
+        if checks < self.world.plan.settings["SITE_GONE_AFTER"]:
+            self.violation("a page is gone too early", url)
         before = self.documents.get(url, {}) if is_same else {}
-        self.documents[url] = {**before, **record.document, "by": by}
+        self.documents[url] = {**before, **record.document, "by": by, "is_deleted": record.is_gone}
         if self.keys.setdefault(url, record.key) != record.key:
             self.violation("two documents", f"{url}: {self.keys[url]} and {record.key}")
-        self._check_once(sink, url, self.stored)
-
-    def _store_item(self, sink: str, record: Record) -> None:
-        url = str(record.document["_page"]["url"])
-        self.world.trace("item", sink, url)
-        self.items[url][sink] += 1
-        self.item_bodies[url] = record.document["body"]
-        if self.item_keys.setdefault(url, record.key) != record.key:
-            self.violation("two items", f"{url}: {self.item_keys[url]} and {record.key}")
-        self._check_once(sink, url, self.items)
-
-    def _check_once(self, sink: str, url: str, stored: Mapping[str, Counter[str]]) -> None:
-        # a parked message and its offset are no transaction, and two operators may put it back twice
-        most = sum(len(self.places.get(page, ())) for page in self.world.sites.above(url))
-        if sink == "kafka" and stored[url][sink] > most and not self.was_replayed:
+        if sink == "kafka" and self.stored[url][sink] > self._times(url.removesuffix(ITEM)) and not self.was_replayed:
             self.violation("stored twice", url)
+
+    def _times(self, url: str) -> int:
+        """How often a transaction may store a page: once, but for what is asked for, or linked, again."""
+        sites, above = self.world.sites, self.world.sites.above(url)
+        # a parked message and its offset are no transaction, and two operators may put it back twice
+        roots, is_line = [one for one in above if one in sites.seeds], all(len(sites.parents[one]) < 2 for one in above)
+        is_once = is_line and self.put_back.isdisjoint(above) and [len(self.places[one]) for one in roots] == [1]
+        return 1 if is_once and not sites.parents[roots[0]] else sum(len(self.places.get(page, ())) for page in above)
 
     def marking(self, fingerprints: Sequence[bytes]) -> None:
         """The dupefilter's store is told that pages are done."""
@@ -243,9 +264,9 @@ class Truth:
         if where in self.dead_letters:
             return ""
         root = self._url_of(message)
-        if where in self.no_seeds or root is None:
+        if where in self.no_seeds:
             return "no seed, and no dead letter"
-        if task_of(message.value) in self.cancelled:
+        if root is None or task_of(message.value) in self.cancelled:
             return ""
         if (before := self.before.get(where)) is not None and not self._is_expected(root, message):
             missing = [sink for sink in self.world.sinks if self.stored[root][sink] <= before[sink]]
@@ -254,8 +275,9 @@ class Truth:
         waiting = [root]
         for url in waiting:
             lacks = not self._is_stored(url) or self._lacks_items(url)
-            if lacks and not (url in self.world.sites.refused or self._is_expected(url, message)):
-                return f"{url} is stored in {sorted(self.stored[url])}, its items in {sorted(self.items[url])}"
+            is_spared = url in self.world.sites.refused or self._is_left_to_others(url)
+            if lacks and not (is_spared or self._is_expected(url, message)):
+                return f"{url} is stored in {sorted(self.stored[url])}, its items in {sorted(self.stored[url + ITEM])}"
             if not self._is_stored(url):
                 continue
             links = self.world.sites.pages[url].links
@@ -269,21 +291,25 @@ class Truth:
         """Whether its callback was called, as its document says, and a sink lacks what that gave."""
         found = self.documents[url]
         was_called = self.world.plan.has_items and found.get("status") == 200 and not found.get("description")
-        return was_called and self.items[url].keys() < set(self.world.sinks)
+        return was_called and self.stored[url + ITEM].keys() < set(self.world.sinks)
 
     def _is_answered(self, url: str) -> bool:
         return self._is_stored(url) or url in self.set_aside_at
 
     def in_store(self, key: str) -> dict[str, Any]:
         """The document with this key."""
-        return next((self.documents[url] for url, one in self.keys.items() if one == key), {})
+        found = next((self.documents[url] for url, one in self.keys.items() if one == key), {})
+        more = {"additional_urls": urls} if (urls := self.additional.get(str(found.get("url")))) else {}
+        return {} if found.get("is_deleted") else found | more
 
     def is_current(self, url: str) -> bool | None:
         """Whether the document of a good page is as its site has it; None: no such page, or document."""
-        page = self.world.sites.pages[url]
-        if page.target or page.status != 200 or not self._is_stored(url):
+        page, found = self.world.sites.pages[url], self.documents.get(url, {})
+        if url in self.merged:
             return None
-        return bool(self.documents[url].get("body") == page.body)
+        if page.target or page.status is None or not self._is_stored(url):
+            return None
+        return (found.get("status"), found.get("body")) == (page.status, page.body)
 
     def is_open(self, url: str, besides: Message | None = None) -> bool:
         """Whether a message, not complete yet, has this page in its tree."""
@@ -293,11 +319,8 @@ class Truth:
 
     def _is_expected(self, url: str, besides: Message) -> bool:
         """Whether another message has this page in its tree, or will have it."""
-        return self.is_open(url, besides) or not self._parked_urls.isdisjoint(self.world.sites.above(url))
-
-    @property
-    def _parked_urls(self) -> set[str]:
-        return {url for url, _task_id in self.parked}
+        parked, above = {url for url, _task_id in self.parked}, self.world.sites.above(url)
+        return self.is_open(url, besides) or not parked.isdisjoint(above)
 
     # --- at the end -------------------------------------------------------------------------------
 
@@ -317,27 +340,33 @@ class Truth:
         for url, page in sites.pages.items():
             if url in sites.refused or url in sites.sources or not spared.isdisjoint(sites.above(url)):
                 continue
-            is_cancelled = not self.cancelled.isdisjoint(sites.tasks_of(url))
             if not self._is_stored(url):
-                is_set_aside = self.set_aside_at.get(url, 0.0) > self.replayed_at > 0
-                if not is_set_aside and not (is_cancelled and self._is_left_to_others(url)):
+                set_aside_at = max(self.set_aside_at.get(one, 0.0) for one in sites.above(url))
+                if not set_aside_at > self.replayed_at > 0 and not self._is_left_to_others(url):
                     yield "lost", url
-                continue
-            there, found = sites.pages[page.target or url], self.documents[url]
-            is_right = (found.get("status"), found.get("body")) == (there.status, there.body)
-            if not is_right and not (is_cancelled and found.get("description")):
-                said = f"{found.get('status')} {found.get('description')} {found.get('body')!r:.60}"
-                yield "a wrong document", f"{url}: {said}, not {there.status} {there.body!r:.60}"
-            if is_right and not is_cancelled and self._lacks_items(url):
-                yield "a lost item", f"{url} is in {sorted(self.items[url])}"
-            elif is_right and not is_cancelled and self.item_bodies.get(url, there.body) != there.body:
-                yield "a wrong item", f"{url}: {self.item_bodies[url]!r:.60}, not {there.body!r:.60}"
-            changed_at = found.get("changed_at")
-            if changed_at and changed_at < there.changed_at and not self.world.have_clocks_jumped:
-                yield "a wrong time", f"{url}: changed at {there.changed_at}, not {changed_at}"
+            elif url not in self.merged or "status" in self.documents[url]:
+                yield from self._wrong_page(url, sites.pages[page.target or url])
+            elif url not in self.additional.get(page.canonical, ()):
+                yield "lost", f"{url} as another URL of {page.canonical}"
+
+    def _wrong_page(self, url: str, there: Page) -> Iterator[tuple[str, str]]:
+        found, is_cancelled = self.documents[url], not self.cancelled.isdisjoint(self.world.sites.tasks_of(url))
+        is_right = (found.get("status"), found.get("body")) == (there.status, there.body)
+        if not is_right and not (is_cancelled and found.get("description")):
+            said = f"{found.get('status')} {found.get('description')} {found.get('body')!r:.60}"
+            yield "a wrong document", f"{url}: {said}, not {there.status} {there.body!r:.60}"
+        if is_right and not is_cancelled and self._lacks_items(url):
+            yield "a lost item", f"{url} is in {sorted(self.stored[url + ITEM])}"
+        item = self.documents.get(url + ITEM, {}).get("body", there.body)
+        if is_right and not is_cancelled and item != there.body and there.status == 200:
+            yield "a wrong item", f"{url}: {item!r:.60}, not {there.body!r:.60}"
+        if str(found.get("changed_at") or "~") < there.changed_at and not self.world.have_clocks_jumped:
+            yield "a wrong time", f"{url}: changed at {there.changed_at}, not {found['changed_at']}"
 
     def _is_left_to_others(self, url: str) -> bool:
         """Whether no task that goes on has fetched what leads to a page: it was done for one that is cancelled."""
+        if self.cancelled.isdisjoint(self.world.sites.tasks_of(url)):
+            return False
         wanted = {self.world.sites.seeds[url].get("task_id")} if url in self.world.sites.seeds else set()
         if not (self.world.deaths or self.world.has_moved):  # else its next owner may find it done
             wanted |= {task for page, task in self.pages if url in self.world.sites.pages[page].links}
@@ -347,7 +376,8 @@ class Truth:
         for where in sorted(self.no_seeds - set(self.dead_letters)):
             yield "no dead letter", str(where)
         for url in sorted(self.world.sites.refused):
-            told = any((*at.partition, at.offset) in self.dead_letters for at in self.places[url])
+            places = [at for page in self.world.sites.above(url) for at in self.places[page]]
+            told = any((*at.partition, at.offset) in self.dead_letters for at in places)
             if not told and self.cancelled.isdisjoint(self.world.sites.tasks_of(url)):
                 yield "no dead letter", url
         known = self.no_seeds | self._innocent()
@@ -358,9 +388,7 @@ class Truth:
     def _wrong_ends(self) -> Iterator[tuple[str, str]]:
         if not self.world.tells_ends or self.was_replayed:
             return
-        answered = [one for one in self.pages if self.documents[one[0]].get("status") is not None]
-        pages = Counter(task_id for _url, task_id in answered)
-        pages.update(task_id for url in self.world.sites.refused for task_id in self.world.sites.tasks_of(url))
+        pages = Counter(one for url, one in self.pages if self.documents.get(url, {}).get("status", 0) is not None)
         for task_id in self.world.task_ids:
             told, answered, produced = self.events[task_id], pages[task_id], self.produced[task_id]
             if not told:
@@ -368,7 +396,9 @@ class Truth:
                 continue
             said, seeds = f"{task_id}: {told[-1]}", told[-1]["seeds"]
             # what a process that died or lost the partition had stored is cancelled, if its task is by then
-            is_fewer = told[-1]["pages"] < answered and task_id in self.cancelled
+            # or finds it done for another task, if they share what is done
+            is_shared = self.world.plan.settings[SCOPE] == "group" and (self.world.deaths or self.world.has_moved)
+            is_fewer = told[-1]["pages"] < answered and (task_id in self.cancelled or is_shared)
             if len({json.dumps(one, sort_keys=True) for one in told if one["generation"] == 1}) > 1:
                 yield "two ends", f"{task_id}: {told}"
             elif told[-1]["pages"] != answered and not is_fewer:

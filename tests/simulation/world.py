@@ -18,18 +18,18 @@ from tests.simulation.sites import SCOPE, SINKS, Sites, Web
 from tests.simulation.truth import Truth
 from tests.simulation.virtual import PROCESS, Machine
 
+from scrapy import Request
 from scrapy.crawler import AsyncCrawlerRunner
 from scrapy.settings import Settings
 
 from site_spider.contracts.seed_log import Partition, Position
-from site_spider.seed.tiers import CrawlTopics
+from site_spider.seed.tiers import CrawlTopics, partition_of
 from site_spider.service.wiring import Parts
 from site_spider.service.service import SeedService
-from site_spider.spiders.crawl_spider import SeedSpider
+from site_spider.spiders.crawl_spider import SeedSpider, to_topic
 
-GROUP = "site_spider"
 STOP_SECONDS = 200.0
-LAST_SECONDS = 10.0  # for threads that wait for a server
+LAST_SECONDS = 20.0  # for threads that wait for a server, or for who has put back half of what was parked
 _CHOICES: dict[str, list[Any]] = {
     "CONCURRENT_REQUESTS": [4, 16, 64],
     "CONCURRENT_REQUESTS_PER_DOMAIN": [1, 2, 8],
@@ -40,6 +40,9 @@ _CHOICES: dict[str, list[Any]] = {
     "SITE_DUPEFILTER": ["memory", f"{Web.__module__}.SimDone"],
     "SITE_TREE_MAX_PAGES": [3, 500],
     "SITE_SEED_MAX_OPEN_SECONDS": [3, 600],
+    "SITE_SITEMAPS": ["seed", "robots"],
+    "SITE_GONE": ["mark", "delete"],
+    "SITE_GONE_AFTER": [1, 3],
     "SITE_MAX_SPAN_OFFSETS": [5, 50_000],
     SCOPE: ["task", "task", "group"],
     "SITE_FRONTIER_MAX_REQUESTS": [4, 100_000],
@@ -58,25 +61,37 @@ class Plan:
         self.settings = {name: rng.choice(values) for name, values in _CHOICES.items()}
         self.settings["SITE_HOST_OWNERSHIP"] = rng.random() < 0.3
         self.settings["SITE_SEED_TOPICS"] = rng.choice(["", "", "urgent:8,seeds:4"])
-        self.is_exactly_once = rng.random() < 0.15
+        self.is_exactly_once = rng.random() < 0.25
         self.pages = rng.choice([20, 60, 120])
         self.tree = rng.choice([1, 1, 4, 10])  # pages of each seed, its own included
         self.crawlers = rng.choice([1, 2, 2, 3, 4])
         self.sinks = 0 if self.is_exactly_once else rng.choice([1, 1, 2, 3])
         self.task_ids = [f"task{number}" for number in range(rng.choice([0, 1, 2, 2]))]
         self.hosts = rng.choice([2, 6, 12])
+        self.has_far_links = rng.random() < 0.3
+        self.settings["SITE_LINK_SCOPE"] = "any" if self.has_far_links else "host"
+        self.sends_links = rng.random() < 0.3  # to any tier
+        self.merges = rng.random() < 0.3
         self.is_static = rng.random() < 0.7
         self.has_items = rng.random() < 0.3
+        if self.merges:
+            self.has_items = self.sends_links = False  # a callback of one's own merges nothing
+            self.settings |= {"SITE_TEXT": "plain", "SITE_CANONICAL": "merge", SCOPE: "task"}
         self.settings["SITE_FILTER_SEEDS"] = rng.random() < 0.3
 
 
-class ItemSpider(SeedSpider):
-    """An item of each page, and what any crawl has of it."""
+class OwnSpider(SeedSpider):
+    """An item of each page, and what any crawl has of it; links go to any topic, as the plan says."""
 
     async def parse(self, response: Any) -> Any:
-        yield {"body": response.text}
+        world = PROCESS.get().world
+        if world.plan.has_items and response.url in world.sites.pages:
+            yield {"body": response.text}
         for output in await super().parse(response):
-            yield output
+            if world.plan.sends_links and isinstance(output, Request) and len(output.url) % 3 == 0:
+                yield to_topic(output, world.rng("topics").choice(world.topics.tiers))
+            else:
+                yield output
 
 
 class Process:
@@ -87,7 +102,7 @@ class Process:
         self.name = f"p{number}"
         self.member_name = f"slot{slot}" if world.plan.is_static else ""
         self.is_dead = self.is_frozen = self.is_late = self.is_stopping = self.is_taken = False
-        self.clock_error = 0.0
+        self.clock_error = self.lost_at = 0.0
         self.kept: list[Any] = []
         self.consumers: list[SimConsumer] = []
         self.downloads: Counter[str] = Counter()  # under way, by host
@@ -103,7 +118,8 @@ class Process:
 
     async def crawl(self) -> None:
         runner = AsyncCrawlerRunner(self.world.settings)
-        self.crawler = runner.create_crawler(ItemSpider if self.world.plan.has_items else SeedSpider)
+        plan = self.world.plan
+        self.crawler = runner.create_crawler(OwnSpider if plan.has_items or plan.sends_links else SeedSpider)
         await runner.crawl(self.crawler)
 
     @property
@@ -124,6 +140,15 @@ class Process:
         """As far as it knows."""
         return any(partition in consumer.owned for consumer in self.consumers)
 
+    def may_ask(self, host: str) -> bool:
+        """Whether it has the partition of a host, where that counts; what waits just when that leaves may begin."""
+        plan, tiers = self.world.plan, self.world.topics.tiers
+        parts, is_plain = self.world.broker.topic(tiers[0]), len(tiers) == 1 and plan.settings["SITE_HOST_OWNERSHIP"]
+        if self.parts is None or not is_plain or len(parts) > plan.partitions or Machine.now() - self.lost_at < 1.0:
+            return True
+        partition = Partition(tiers[0], partition_of(host.encode(), plan.partitions))
+        return self.parts.completion.ledger.epoch(partition) is not None
+
     def left(self) -> dict[str, int]:
         """What it still holds."""
         if (parts := self.parts) is None:
@@ -142,12 +167,10 @@ class Process:
 
     def unbalanced(self) -> str:
         """Conservation: rule 10."""
-        if (parts := self.parts) is None:
+        ledger = None if self.parts is None else self.parts.completion.ledger
+        if ledger is None or ledger.consumed == (ended := sum(ledger.outcomes.values())) + ledger.in_flight:
             return ""
-        ledger = parts.completion.ledger
-        ended = sum(ledger.outcomes.values())
-        is_right = ledger.consumed == ended + ledger.in_flight
-        return "" if is_right else f"{ledger.consumed} consumed, {ended} ended, {ledger.in_flight} in flight"
+        return f"{ledger.consumed} consumed, {ended} ended, {ledger.in_flight} in flight"
 
 
 class World:
@@ -199,7 +222,7 @@ class World:
 
     @property
     def group(self) -> Group:
-        return self.broker.group(GROUP)
+        return self.broker.group("site_spider")
 
     def lag(self) -> int:
         committed = self.group.committed
@@ -305,9 +328,7 @@ _SETTINGS = {
     "SITE_RETRY_PAUSE_SECONDS": 0.5,
     "SITE_CALLBACK_TIMEOUT_SECONDS": 0.5e9,  # the watchdog measures real time
 }
-_EXACTLY_ONCE = {
-    "SITE_KAFKA_EXACTLY_ONCE": True, "SITE_KAFKA_BROKERS": "simulated:9092", "SITE_SINKS": "kafka"
-}  # fmt: skip
+_EXACTLY_ONCE = {"SITE_KAFKA_EXACTLY_ONCE": True, "SITE_KAFKA_BROKERS": "simulated:9092", "SITE_SINKS": "kafka"}
 
 
 def _settings(plan: Plan) -> Settings:

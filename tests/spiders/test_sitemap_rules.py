@@ -193,9 +193,7 @@ class OwnSpider(SeedSpider):
 
 @pytest.mark.parametrize("spider", [SeedSpider, OwnSpider])
 @pytest.mark.parametrize("keeps", [False, True])
-def test_robots_txt_of_a_seeds_host_leads_to_its_sitemaps(
-    tmp_path: Path, spider: type[SeedSpider], keeps: bool
-) -> None:
+def test_robots_txt_of_a_seeds_host_leads_to_its_sitemaps(tmp_path: Path, spider: Any, keeps: bool) -> None:
     asked: list[str] = []
 
     def robots(request: Request) -> Response:
