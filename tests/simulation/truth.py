@@ -275,7 +275,8 @@ class Truth:
         waiting = [root]
         for url in waiting:
             lacks = not self._is_stored(url) or self._lacks_items(url)
-            is_spared = url in self.world.sites.refused or self._is_left_to_others(url)
+            is_refused = url in self.world.sites.refused or url in self.set_aside_at  # also while it is put back
+            is_spared = is_refused or self._is_left_to_others(url)
             if lacks and not (is_spared or self._is_expected(url, message)):
                 return f"{url} is stored in {sorted(self.stored[url])}, its items in {sorted(self.stored[url + ITEM])}"
             if not self._is_stored(url):
