@@ -173,6 +173,7 @@ class PageTexts:
             return None
         later = asyncio.get_running_loop().time() + _CANONICAL_SECONDS
         meta = {**request.meta, meta_keys.AGAIN: True, meta_keys.NOT_BEFORE: later}
+        meta.pop("download_latency", None)  # Scrapy warns of it
         return request.replace(dont_filter=True, priority=request.priority - 2, meta=meta)
 
     def _may_merge(self, result: Result) -> bool:

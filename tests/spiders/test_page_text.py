@@ -199,7 +199,9 @@ def test_links_with_the_text_of_their_canonical_page_are_one_document(tmp_path: 
 
 
 @pytest.mark.parametrize("how", [{"CONCURRENT_REQUESTS": 1}, {"CONCURRENT_REQUESTS": 8}, {"SITE_LINKS_TO": "kafka"}])
-def test_the_canonical_page_is_fetched_first_wherever_it_is_linked(tmp_path: Path, how: dict[str, Any]) -> None:
+def test_the_canonical_page_is_fetched_first_wherever_it_is_linked(
+    tmp_path: Path, how: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
     """Also by nothing but those that name it. A budget counts pages once that are asked for twice."""
     declare(tmp_path, max_pages=60)  # of 44
     asked = Counter[str]()
@@ -209,6 +211,7 @@ def test_the_canonical_page_is_fetched_first_wherever_it_is_linked(tmp_path: Pat
     def answer(request: Request) -> Response:
         path = request.url.removeprefix(HOST)
         asked[path] += 1
+        request.meta["download_latency"] = 0.1
         name = "/a" if path.startswith("/a") else "/gone"
         said = f"<link rel=canonical href={name}>{WORDS}<a href=/below></a>"
         return Response(request.url, headers={"Content-Type": "text/html"}, body=said.encode())
@@ -219,6 +222,7 @@ def test_the_canonical_page_is_fetched_first_wherever_it_is_linked(tmp_path: Pat
     assert found.keys() == {"/list", "/a", "/gone", "/below", *lies}
     assert sorted(found["/a"]["additional_urls"]) == sorted(HOST + path for path in aliases)
     assert asked["/a"] == 1
+    assert "internal meta keys" not in caplog.text
     assert max(asked.values()) == 2
 
 
