@@ -52,8 +52,9 @@ def _explaining(client: Redis, address: str, away: type[SiteSpiderError]) -> Ite
         yield
     except (RedisError, OSError, ValueError, TypeError, RecursionError) as error:
         # the last three: what came is no answer of Redis, and what follows it is none either
-        client.connection_pool.disconnect()
-        said = cut(escaped(str(error)[: _LONGEST_REASON + 1]), _LONGEST_REASON)
+        client.connection_pool.disconnect(inuse_connections=False)
+        reason = str(error).rpartition(" caused error: ")[2]  # before it stands the command, in bytes
+        said = cut(escaped(reason[: _LONGEST_REASON + 1]), _LONGEST_REASON)
         raise away(f"SITE_REDIS_URL is {address!r}, but its server cannot be used: {said}") from error
 
 

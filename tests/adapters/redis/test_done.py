@@ -6,7 +6,7 @@ import logging
 import socketserver
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -153,7 +153,7 @@ ODD = {
     "status": b"+NO\r\n",  # two bytes, for two fingerprints
     "negative": b"*-5\r\n",
     "nested": b"*1\r\n" * 200_000,
-    "error": b"-ERR \x1b[2J" + b"x" * 5_000 + b"\r\n",
+    "error": (b"-ERR \x1b[2J" + b"x" * 5_000 + b"\r\n") * 2,
     "nothing": b"",
     "bytes": b"\xff\xfe\r\n",
 }
@@ -187,7 +187,17 @@ def test_an_odd_answer_is_an_outage(name: str, call: str, bloom: bool, monkeypat
         finally:
             done.close()
     assert str(caught.value).isprintable()
+    assert "caused error" not in str(caught.value)  # behind the command in bytes
     assert len(str(caught.value)) < 500
+
+
+def test_an_error_leaves_the_connections_of_other_threads_alone() -> None:
+    with answering(b"-ERR\r\n") as url, closing(RedisDone.from_settings(settings(url))) as done:
+        busy = done._client.connection_pool.get_connection()
+        with pytest.raises(DoneUnavailable):
+            done.known([b"a"])
+        assert busy.is_connected
+        busy.disconnect()
 
 
 # --- certificates that are replaced on disk: each new connection reads the files ------------------
