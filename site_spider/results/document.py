@@ -137,10 +137,6 @@ class Result:
         return {**gone, **{name: value for name, value in checks if value is not None}}
 
 
-NO_TEXTS: Final = (  # compiled classes do not tell the types of their fields
-    "status", "depth", "body_truncated", "response_size", "latency_ms", "retries", "redirects", "unchanged", "meta",
-    "links_out", "additional_urls", "interval_s", "failed_checks", "gone_checks",
-)  # fmt: skip
 CHECK_FIELDS: Final = ("next_at", "interval_s", "failed_checks", "gone_checks")
 OF_MERGED: Final = ("url_id", "url", "additional_urls")
 _OF_UNCHANGED = (

@@ -30,7 +30,7 @@ from site_spider.adapters.hbase.connection import (
 from site_spider.contracts.sink import ACKNOWLEDGED, ANY, Answer, Fields, Record, Verdict
 from site_spider.errors import ConfigError, SinkRejected, SinkUnavailable
 from site_spider.options import SettingsView
-from site_spider.results.document import ALWAYS, MARK, NO_TEXTS, Result, encode, is_marked, kept, looked_at
+from site_spider.results.document import ALWAYS, MARK, Result, encode, is_marked, kept, looked_at
 
 # --- row: the layout of a document as a row of HBase -----------------------------------------------------
 # Every field is a column of the family `f`. Text stands there as UTF-8, numbers in decimal, true and false
@@ -46,7 +46,7 @@ PREFIX = f"{FAMILY}:".encode()
 _URL_ID, _BODY, _BYTES, _TRUNCATED = b"f:url_id", b"f:body", b"f:body_bytes", b"f:body_truncated"
 _MARK = PREFIX + MARK.encode()
 _FIELDS = [field.name for field in fields(Result)]  # in the order of people's interest; HBase sorts them
-_TEXT_FIELDS = {*_FIELDS} - {*NO_TEXTS}
+_TEXT_FIELDS = {field.name for field in fields(Result) if str(field.type).startswith("str")}
 
 
 class Row(NamedTuple):

@@ -10,7 +10,7 @@ import time
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing, nullcontext, suppress
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any, Self, TypeVar
 from unittest.mock import Mock
 
@@ -24,7 +24,6 @@ from site_spider.adapters.hbase.results import HBaseResults
 from site_spider.adapters.hbase.sink import HBaseSink, HBaseTable, RowLayout, cut_text
 from site_spider.contracts.sink import Answer, Record, Verdict
 from site_spider.errors import ConfigError, SinkRejected, SinkUnavailable
-from site_spider.results.document import NO_TEXTS, Result
 from tests.adapters.raw_server import serving
 from tests.contracts.sinks import drop_table, hbase_settings, record
 from tests.contracts.trials import answers, written
@@ -370,11 +369,6 @@ def back(layout: RowLayout, document: dict[str, Any]) -> dict[str, Any]:
 def test_text_that_only_resembles_a_value_or_bytes_is_read_as_it_was_written(document: dict[str, Any]) -> None:
     """In our own fields, and in those of somebody else, whose kind nobody has written down."""
     assert back(RowLayout("url_id", 1000), {"url_id": "1", **document}) == {"url_id": "1", **document}
-
-
-def test_it_is_written_down_which_fields_are_text() -> None:
-    """For compiled classes, whose fields do not tell."""
-    assert {field.name for field in fields(Result) if not str(field.type).startswith("str")} == {*NO_TEXTS}
 
 
 def test_text_is_text_under_a_name_of_the_users_own() -> None:
