@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from elasticsearch import ApiError, Elasticsearch, NotFoundError, TransportError
 
+from site_spider import runtime
 from site_spider.adapters.elasticsearch.client import (
     TEXT,
     AnswerTooLarge,
@@ -55,6 +56,7 @@ def _of_host(host: str) -> Query:
     return {"bool": {"should": [{"prefix": {field: begin}} for field in fields for begin in beginnings_of(host)]}}
 
 
+SHARD_SECONDS = 1.0  # within which a new index has its shard
 PAGE_DOCUMENTS = 100  # a page is held in memory whole, and a body may have megabytes
 KEEP_ALIVE = "2m"  # between two pages
 
@@ -154,12 +156,16 @@ class ElasticsearchResults:
             said = "an alias of several indices, where no document is found by its id"
             raise ConfigError(f"{setting} is {self._index!r}, {said}; make it an alias of one index") from error
 
-    def _found(self, url_ids: Sequence[str], names: Sequence[str]) -> list[Any]:
+    def _found(self, url_ids: Sequence[str], names: Sequence[str], *, waits: bool = True) -> list[Any]:
         """The documents that there are; one of a shard that is away is none that is missing."""
         answer = self._client.mget(index=self._index, ids=list(url_ids), source_includes=list(names))
         hits = part(answer.body, "docs", list)
         for error in (hit["error"] for hit in hits if "error" in hit):
-            if "index_not_found_exception" not in (reason := reason_of(200, error)):
+            reason = reason_of(200, error)
+            if waits and "no_shard_available_action_exception" in reason:  # its index is new
+                runtime.sleep(SHARD_SECONDS)
+                return self._found(url_ids, names, waits=False)
+            if "index_not_found_exception" not in reason:
                 raise self._options.unavailable(reason)
         return [hit for hit in hits if hit.get("found")]
 

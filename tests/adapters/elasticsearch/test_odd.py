@@ -282,3 +282,18 @@ def test_documents_that_are_not_ours_are_shown() -> None:
         reader = ElasticsearchResults.from_settings(settings_for(address))
         assert list(reader.search()) == [{"url_id": "a"}, {"url_id": "b"}]
         reader.close()
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_new_index_is_waited_for(times: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its shard comes a moment after it; of an index whose shard is away nothing is said to be missing."""
+    away = {"docs": [{"_id": "a", "error": {"type": "no_shard_available_action_exception", "reason": "no shard"}}]}
+    monkeypatch.setattr("site_spider.adapters.elasticsearch.results.SHARD_SECONDS", 0.01)
+    answers = [{"docs": [{"_id": "a", "found": False}]}, *([away] * times)]
+    with answering(lambda _: said(answers.pop())) as address:
+        reader = ElasticsearchResults.from_settings(settings_for(address))
+        if times == 1:
+            assert reader.known(["a"], ["url"]) == {}
+        else:
+            assert "no_shard" in complaint(partial(reader.known, ["a"], ["url"]))
+        reader.close()
