@@ -30,6 +30,5 @@ KNOWN_RUN = "site_known_run"  # with it: entries of the list in a row that an ea
 # --- Scrapy's
 COOKIEJAR = "cookiejar"
 DOWNLOAD_SLOT = "download_slot"
-PROXY = "proxy"
 VERBATIM_URL = "verbatim_url"
 DONT_OBEY_ROBOTSTXT = "dont_obey_robotstxt"

@@ -12,7 +12,6 @@ from time import thread_time
 
 LINEAR = 10.0  # for sizes n and 4 n: 4, more when the larger fits no cache; a quadratic one has 16
 CONSTANT = 2.0
-SQUARE = 32.0  # not the 64 of a cube
 _FEWEST_RUNS = 2
 _MOST_RUNS = 25
 

@@ -88,17 +88,14 @@ class Chunks:
             self.has_surplus = True
         self._last = (self._last + step[-_LAST_BYTES:])[-_LAST_BYTES:]
         if self.is_whole:
-            self._look_behind(len(data) > len(step))
+            is_more = len(data) > len(step) or not self._last.strip(b"\r\n")  # llhttp does not speak of line ends
+            self.has_surplus = self.has_surplus or is_more
             return len(data)
         self._fed += len(step)
         self._to_bound -= len(step)
         if not self._to_bound:
             self._check_bounds()
         return len(step)
-
-    def _look_behind(self, is_more: bool) -> None:
-        """llhttp does not speak of line ends behind a message."""
-        self.has_surplus = self.has_surplus or is_more or not self._last.strip(b"\r\n")
 
     def _check_bounds(self) -> None:
         content = len(self.body)

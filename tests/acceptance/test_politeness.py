@@ -12,9 +12,6 @@ from tools.deployment.deployment import Deployment, opened, wait_until
 from tools.site.exchange import host_name
 from tools.site.handle import Entry, Site
 
-CLOCK_SECONDS = 0.1  # the site notes when a request is complete, which a busy machine delays
-STRIDE = 4  # requests in a row, over which what one comes late does not add up
-
 HOSTS = 4
 
 

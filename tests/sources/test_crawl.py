@@ -31,7 +31,6 @@ items:
     fields:
       title: {css: title, required: true}
 """
-NUMBERS = {f"{n}-{m}" for n in range(1, 7) for m in range(2)}  # of the books
 ASKED: list[Request] = []
 
 

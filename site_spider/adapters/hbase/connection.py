@@ -174,10 +174,7 @@ class HBaseOptions:
         checked._client(1.0)  # shows at once whether the options are right
         names = result_fields(settings)
         if names and checked.row_key == "reversed_host" and all(names.get(name) != name for name in ("url", "host")):
-            raise ConfigError(
-                "SITE_HBASE_ROW_KEY is 'reversed_host', but SITE_RESULT_FIELDS keeps neither url nor host under its"
-                " name: add one of them, or choose another row key."
-            )
+            raise ConfigError("SITE_HBASE_ROW_KEY=reversed_host needs url or host, not renamed, in SITE_RESULT_FIELDS.")
         if names.get(BASE64, BASE64) != BASE64:
             raise ConfigError(f"SITE_RESULT_FIELDS renames {BASE64}, which HBase keeps as body_bytes: keep its name.")
         return checked

@@ -265,16 +265,9 @@ _FAULT_SECONDS = 5.0  # for what a topic lacks, and then for servers to make it
 _SILENCE_SECONDS = 30.0  # without a message, before reading a topic is given up
 _READ_POLL_SECONDS = 0.1
 _COORDINATOR_PAUSE_SECONDS = 0.2
-_UNCOORDINATED = frozenset(
+_UNCOORDINATED = frozenset(  # while the servers find out which of them coordinates the group
     {KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.COORDINATOR_LOAD_IN_PROGRESS}
 )
-
-
-def _is_uncoordinated(error: KafkaError) -> bool:
-    """Whether the servers are finding out which of them coordinates the group."""
-    return error.code() in _UNCOORDINATED
-
-
 # a reader that is behind, but not so far, sees every record (see tasks.ending)
 _COMPACTED = {"cleanup.policy": "compact", "min.compaction.lag.ms": "3600000"}
 
@@ -475,7 +468,7 @@ class KafkaSeedLog(SeedLog):
             return client.committed(wanted, timeout=_ANSWER_SECONDS)
 
         try:
-            found = self._asked(lambda: insisted(ask, _is_uncoordinated, _ANSWER_SECONDS))
+            found = self._asked(lambda: insisted(ask, lambda error: error.code() in _UNCOORDINATED, _ANSWER_SECONDS))
         finally:
             client.close()
         ids: dict[str, str] = {}

@@ -225,13 +225,10 @@ class ProxyPool:
         health.silent += 1
         if ending is ProxyOutcome.SILENT and not health.rests and health.silent < _SILENT_IN_A_ROW:
             return 0.0
-        seconds = self._rest_seconds(health.rests)
+        doubled = self._first_rest_seconds * 2.0 ** min(health.rests, _MOST_DOUBLINGS)
+        seconds = min(self._longest_rest_seconds, doubled)
         health.rest(seconds, now)
         return seconds
-
-    def _rest_seconds(self, rests: int) -> float:
-        doubled = self._first_rest_seconds * float(2 ** min(rests, _MOST_DOUBLINGS))
-        return min(self._longest_rest_seconds, doubled)
 
     def next_at(self, now: float) -> float:
         """When `take` may find one; always a little later than now."""

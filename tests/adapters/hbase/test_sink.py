@@ -473,15 +473,6 @@ async def test_ten_processes_at_once_make_one_table(settings: dict[str, Any]) ->
 
 
 @pytest.mark.servers
-def test_a_table_without_the_family_is_a_wrong_setting(settings: dict[str, Any]) -> None:
-    """Waiting would not help, so it says what to do."""
-    with closing(HBaseOptions.from_settings(settings).connect(300)) as connection:
-        connection.create_table(settings["SITE_HBASE_TABLE"], {"other": {}})
-    with pytest.raises(ConfigError, match=r"SITE_HBASE_TABLE.*column family 'f'"):
-        write(settings, record("a", {"status": 200}))
-
-
-@pytest.mark.servers
 async def test_a_table_that_somebody_dropped_is_made_again(settings: dict[str, Any]) -> None:
     """The write in between fails and is repeated; nothing is lost."""
     sink = HBaseSink.from_settings(settings)
