@@ -17,7 +17,6 @@ from site_spider.contracts.sink import Record
 from site_spider.errors import ConfigError, SinkUnavailable
 from site_spider.spiders import conditional
 from site_spider.spiders.known_items import KnownItems
-from tests.commands.project import ROOT
 from tests.in_process.engine import ANSWERS, Crawled, crawl, page
 from tests.in_process.extraction import in_a_thread
 
@@ -153,52 +152,3 @@ def test_without_an_answer_of_the_store_a_list_is_read_to_its_end(
     monkeypatch.setattr(owner, name, away)
     run(tmp_path, listed)
     assert listed.asked == 6
-
-
-# --- the three stages of docs/sources.md ---
-
-
-def shop(request: Request) -> Response:
-    """Two lists of two products, of which those with an even number have comments."""
-    parts = urlsplit(request.url)
-    number = parts.path.rpartition("/")[2]
-    if parts.path == "/":
-        first = 2 * int(parts.query or "0")
-        links = "".join(f'<p class=product><a href="/product/{n}">p</a></p>' for n in (first, first + 1))
-        return page(request, links + ('<a class=next href="/?1">next</a>' if not first else ""))
-    if "product" in parts.path:
-        comments = f'<a class=comments href="/comments/{number}">c</a>' if int(number) % 2 == 0 else ""
-        return page(request, f"<h1>{number}</h1><i class=id>p{number}</i>{comments}<a href=/else>x</a>")
-    return page(request, f"<div class=comment><i class=id>c{number}</i><p>fine</p></div>")
-
-
-def test_lists_details_and_comments_are_three_services(tmp_path: Path) -> None:
-    """Each fetches its own pages only; comments where the detail has some; and chosen details alone again."""
-    asked: list[str] = []
-
-    def recorded(request: Request) -> Response:
-        asked.append(urlsplit(request.url).path)
-        return shop(request)
-
-    ANSWERS.update(dict.fromkeys(("/", *(f"/product/{n}" for n in range(4))), recorded))
-    ANSWERS.update({f"/comments/{n}": recorded for n in range(4)})
-    text = (ROOT / "docs" / "sources.md").read_text(encoding="utf-8")
-    (tmp_path / "sources").mkdir()
-    (tmp_path / "sources" / "shop.yaml").write_text(
-        text.partition("## Lists, details and comments")[2].split("```")[1][5:]
-    )
-
-    def stage(topic: str, *seeds: dict[str, Any]) -> tuple[list[str], Crawled]:
-        asked.clear()
-        names = {"SITE_SEED_TOPIC": topic, "SITE_CONSUMER_GROUP": topic}
-        with in_a_thread():
-            left = crawl(tmp_path / "data", seeds, SITE_SOURCES_DIR=str(tmp_path / "sources"), **names)
-        return sorted(asked), left
-
-    assert stage("lists", {"url": "http://shop.example/"})[0] == ["/", "/"]
-    assert stage("details")[0] == [f"/product/{n}" for n in range(4)]
-    fetched, left = stage("comments")
-    assert fetched == ["/comments/0", "/comments/2"]
-    assert left.items.keys() == {"p0", "p1", "p2", "p3", "c0", "c2"}
-    assert stage("details", {"url": "http://shop.example/product/2"})[0] == ["/product/2"]
-    assert stage("comments")[0] == ["/comments/2"]
