@@ -58,6 +58,7 @@ _LOOSE: Final = re.compile(  # that begins neither a tag nor one of the five nam
     rb"&(?!(?:amp|lt|gt|quot|apos);)(#[0-9]{1,7};|#[xX][0-9A-Fa-f]{1,6};|[A-Za-z][A-Za-z0-9]{1,31};)?"
 )
 _LOOSE_SIGN: Final = re.compile(rb"<(?![A-Za-z_:/!?\x80-\xff])")
+_ENTITY: Final = re.compile(r"&[A-Za-z_:][\w:.-]*;")
 _CUT: Final = re.compile(rb"(?:&[#A-Za-z0-9]{0,33}|<(?:!(?:\[[CDAT]{0,5})?)?|\]{1,2})\Z")  # may go on in the next piece
 _LONGEST_CUT: Final = 100
 _CONTROL: Final = bytes([*range(0x09), 0x0B, 0x0C, *range(0x0E, 0x20)])
@@ -424,6 +425,7 @@ class _XmlReader:
         self._fed = 0  # bytes
         self.parts = 0  # elements and attributes of the last piece
         self._before_gap, self._fault = 0, ""  # entries, and what the first gap is
+        self._has_entities = False  # of its own
         self._lost: bytes | None = None  # behind a gap: what may be the beginning of the next entry
         self._parser = self._new_parser()
 
@@ -497,6 +499,7 @@ class _XmlReader:
 
     def _doctype(self, _name: str, _system: str | None, _public: str | None, has_subset: int) -> None:
         if has_subset:
+            self._has_entities = True
             raise _Gap("it has a DOCTYPE with entities of its own, which are not read")
 
     def _start(self, tag: str, attributes: dict[str, str]) -> None:
@@ -552,7 +555,7 @@ class _XmlReader:
     def _end_entry(self, base: str) -> None:
         said = self._fields
         loc = said.get("loc") or said.get("guid")
-        if loc:
+        if loc and not (self._has_entities and _ENTITY.search(loc)):  # nobody knows what it stands for
             self._found.add(ListedPage(loc, *(said.get(name) for name in LISTED[:3])), base)
 
 

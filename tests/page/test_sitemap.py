@@ -257,7 +257,7 @@ def test_entities_are_never_expanded(hidden: bytes) -> None:
     """Also where a section of text only seems to begin, in which ampersands stand for themselves."""
     body = ENTITY + b"<urlset>" + hidden + b"<url><loc>/1&a;&x;z</loc></url><url><loc>/2</loc></url></urlset>"
     found = read(body)
-    assert {entry.url for entry in found.entries} <= {"https://a.test/1&a;&x;z", "https://a.test/2"}
+    assert {entry.url for entry in found.entries} <= {"https://a.test/2"}
     assert found.note
     assert found.note.endswith("it has a DOCTYPE with entities of its own, which are not read")
     late = b"<urlset>" + ENTITY + b"<url><loc>&a;</loc></url></urlset>"
