@@ -132,6 +132,11 @@ def parse(
         mark = error.problem_mark or error.context_mark
         place = (1, 1) if mark is None else (mark.line + 1, mark.column + 1)
         raise BadSource(path, [Mistake(*place, error.problem or "is no YAML")]) from None
+    except yaml.reader.ReaderError as error:  # which counts in characters, or, of bytes that are none, in bytes
+        at = error.position
+        before = raw.decode(errors="replace")[:at] if error.encoding == "unicode" else raw[:at].decode()
+        place = (before.count("\n") + 1, len(before) - before.rfind("\n"))
+        raise BadSource(path, [Mistake(*place, f"is no YAML: {error.reason}")]) from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         said = "is nested too deeply" if isinstance(error, RecursionError) else f"is no YAML: {error}"
         raise BadSource(path, [Mistake(1, 1, " ".join(said.split()))]) from None

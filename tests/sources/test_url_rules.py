@@ -22,7 +22,6 @@ www.d.test: {segments: 4}
 my_host.test: &same {deny: [/no]}
 "2001:db8::1": *same
 """
-BOMB = "b0: &b0 [x]\n" + "".join(f"b{n}: &b{n} [{','.join([f'*b{n - 1}'] * 10)}]\n" for n in range(1, 7))
 LARGE = ",".join(f'"([a-z]{{1,99}}x){{1,9}}{n}"' for n in range(900))
 
 
@@ -112,13 +111,9 @@ def test_a_shape_is_that_of_the_path_alone(end: str) -> None:
         ("a: {}\na: {}", "2:1", "the key 'a' stands here twice"),
         ("h.test: {segments: -1}", "1:10", "must be 0 or more"),
         ("h.test: {deny: 3}", "1:10", "must be a mapping of keys to values"),
-        ("x: &a [*a]", "1:1", "nested too deeply"),
-        ("\x00", "1:1", "is no YAML"),
         ("h: {deny: ['" + "x" * 1_001 + "']}", "1:5", "1000 at most are taken"),
         ("h: {deny: [" + "a," * 1_001 + "]}", "1:5", "1000 at most"),
         (f"h: {{deny: [{LARGE}]}}", "1:5", "16000000"),
-        (BOMB, "1:10", "more than 20000 values"),
-        ("x" * 300_000, " is larger", "larger than 262144 bytes"),
     ],
 )  # fmt: skip
 def test_a_wrong_file_ends_the_start_with_the_line(tmp_path: Path, text: str, place: str, said: str) -> None:

@@ -31,11 +31,6 @@ HOST = "http://a.test"
 WORDS = "The harbour of the town lies behind a long wall, and ships come in every morning with fish. "
 
 
-@pytest.fixture(autouse=True)
-def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(extractor, "_WALL_SECONDS", 300.0)  # the limit of CPU time is met, however late
-
-
 def serve(path: str, body: str | bytes, **headers: str) -> None:
     def answer(request: Request) -> Response:
         fields = {"Content-Type": "text/html; charset=utf-8"}
@@ -81,43 +76,6 @@ def test_spilled_links_and_seeds_of_other_tiers_have_their_text(tmp_path: Path) 
     settings = {"SITE_LINKS_TO": "kafka", "SITE_SEED_TOPICS": "urgent:8,seeds:4"}
     found = by_path(run(tmp_path, seed("/a"), **settings))
     assert found["/b"]["title"] == "b"
-
-
-HOSTILE = {
-    "nested": b"<div>" * 200_000 + b"x",
-    "attributes": b"<title>x</title><meta name=robots content=noindex><p "
-    + b" ".join(b"a%d=1" % n for n in range(100_000))
-    + b">x",
-    "controls": b"<title>a\0b\1</title><p>\0\0x" + b"\0\1\x1f" * 1_000 + b"\ty",
-    "broken": b"<title>\xff\xfe\xed\xa0\x80</title><p>\xc3(",
-    "title": b"<title>" + b"t" * 3_000_000,
-    "dates": b'<time datetime="9999-12-31T23:59:59-14:00">x</time><script type="application/ld+json">'
-    + b"[" * 100_000
-    + b"</script>",
-    "canonical": b"<link rel=canonical href='http://[::1'><base href='//'>x",
-    "links": b"".join(b"<a href=#%d>x</a>" % n for n in range(5_000)),
-}
-
-
-def test_pages_that_are_made_to_be_slow_or_odd_have_a_result(tmp_path: Path) -> None:
-    """In a real child process, which one of them ends: it keeps no body all the same."""
-    for name, body in HOSTILE.items():
-        serve(f"/{name}", body, X_Robots_Tag="noarchive")
-    serve("/good", f"<title>good</title>{WORDS}")
-    seeds = [seed(f"/{name}") for name in (*HOSTILE, "good")]
-    settings = {"SITE_TEXT": "plain", "SITE_NOINDEX": "drop_body"}
-    found = by_path(crawl(tmp_path, seeds, **settings))
-    assert found.keys() == {f"/{name}" for name in (*HOSTILE, "good")}
-    assert {document["description"] for document in found.values()} == {None}
-    assert "more than 2 s of CPU" in found["/attributes"]["page_notes"]
-    assert found["/attributes"]["text"] is None
-    assert [path for path, document in found.items() if document["body"] is None] == ["/attributes"]
-    said = {path: document["robots_meta"] for path, document in found.items()}
-    assert said == dict.fromkeys(found, "noarchive") | {"/attributes": "noarchive, noindex", "/good": None}
-    assert found["/controls"]["text"].split() == ["x", "y"]  # each of them takes six bytes in JSON
-    assert len(found["/title"]["title"]) == 1_000
-    assert found["/good"]["title"] == "good"
-    assert found["/links"]["links_out"] == 5_000
 
 
 @pytest.mark.parametrize("text", ["off", "plain"])
