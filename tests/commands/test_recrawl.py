@@ -484,11 +484,8 @@ def test_pages_go_to_another_tier_by_choice(project: Project) -> None:
     assert (ran.returncode, ran.stdout) == (0, "produced 1, refused 0\n")
     (message,) = project.log.read("urgent")
     assert json.loads(message.value or b"")["meta"]["url_id"] == "1"
-    assert crawl(project.data, [], until=has_document, **tiers).documents["1"]["unchanged"] is False
-
-
-def has_document(crawler: Any) -> bool:
-    return bool(crawler.stats.get_value("response_received_count"))
+    crawled = crawl(project.data, [], until=lambda it: it.stats.get_value("response_received_count"), **tiers)
+    assert crawled.documents["1"]["unchanged"] is False
 
 
 def test_links_of_a_page_that_has_changed_are_spilled_and_followed(project: Project) -> None:

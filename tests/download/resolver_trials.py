@@ -40,10 +40,6 @@ def reactor() -> Any:
     return installed
 
 
-def turning(times: int) -> list[str]:
-    return [PUBLIC if times == 0 else PRIVATE]
-
-
 async def fetch(handler: Any, url: str) -> str | None:
     try:
         async with asyncio.timeout(300):
@@ -69,7 +65,7 @@ async def trials_of(sites: Sites, name: str, names: Names) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for scheme in ("http", "https"):
         host = f"turns-{name}-{scheme}.test"
-        names.names[host] = turning
+        names.names[host] = lambda times: [PUBLIC if times == 0 else PRIVATE]
         url = f"{scheme}://{host}:{sites.port}/"
         found[f"{name} {scheme} turns"] = await trial(sites, handler, url, 4, forgets=True)
     for host in ("mixed", "many", "many-private"):

@@ -16,18 +16,13 @@ from site_spider.contracts.seed_log import Partition
 from site_spider.frontier.host_queue import PROXY_LEVEL, queue_lengths
 from site_spider.ledger.ledger import Ledger, Outcome
 from site_spider.observe import statistics
-from site_spider.observe.snapshot import Snapshot, Watched, is_conserved, seed_counts, snapshot
+from site_spider.observe.snapshot import Snapshot, is_conserved, seed_counts, snapshot
 from site_spider.observe.statistics import Series
 from site_spider.results.failures import REASONS, NameCounts
 from site_spider.service.service import SeedService
 from site_spider.spiders.crawl_spider import SeedSpider
 from tests.in_process import engine
 from tests.in_process.engine import crawl, page
-
-
-def watched_of(spider: SeedSpider) -> Watched:
-    service = SeedService.of(spider.crawler)
-    return service.parts.watched
 
 
 class Snapping(SeedSpider):
@@ -47,7 +42,7 @@ class Snapping(SeedSpider):
             raise ZeroDivisionError("of this page")
         if response.url.endswith("/last"):
             await asyncio.sleep(0.3)  # the others have ended
-            self.taken.append(await snapshot(watched_of(self)))
+            self.taken.append(await snapshot(SeedService.of(self.crawler).parts.watched))
         return []
 
 

@@ -77,10 +77,6 @@ def wait(condition: Any, process: subprocess.Popen[bytes]) -> None:
         time.sleep(0.02)
 
 
-def archived_bytes(folder: Path) -> int:
-    return sum(path.stat().st_size for path in files(folder))
-
-
 def test_a_crawl_is_archived_as_it_was_on_the_wire_over_a_kill_9(tmp_path: Path) -> None:
     """Nothing is missing, no record is half, and what is fetched again with the same payload is a revisit."""
     log = parts.seed_log(settings_for(tmp_path))
@@ -90,7 +86,7 @@ def test_a_crawl_is_archived_as_it_was_on_the_wire_over_a_kill_9(tmp_path: Path)
         seeds = [{"url": at[path.split("/")[1]] + path, "meta": {"url_id": path}} for path in paths]
         produce(log, "seeds", seeds)
         with crawler(tmp_path, CONCURRENT_REQUESTS=4, CONCURRENT_REQUESTS_PER_DOMAIN=4) as first:
-            wait(lambda: archived_bytes(tmp_path) > 30_000, first)
+            wait(lambda: sum(path.stat().st_size for path in files(tmp_path)) > 30_000, first)
             first.kill()
         assert lag(log) > 0
         with crawler(tmp_path) as second:
