@@ -8,6 +8,7 @@ import math
 import os
 import re
 import stat
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from difflib import get_close_matches
@@ -133,8 +134,9 @@ def parse(
         place = (1, 1) if mark is None else (mark.line + 1, mark.column + 1)
         raise BadSource(path, [Mistake(*place, error.problem or "is no YAML")]) from None
     except yaml.reader.ReaderError as error:  # which counts in characters, or, of bytes that are none, in bytes
-        at = error.position
-        before = raw.decode(errors="replace")[:at] if error.encoding == "unicode" else raw[:at].decode()
+        codec = "utf-16" if raw[:2] in (BOM_UTF16_LE, BOM_UTF16_BE) else "utf-8"
+        known = raw if error.encoding == "unicode" else raw[: error.position]
+        before = known.decode(codec, "replace")[: error.position]
         place = (before.count("\n") + 1, len(before) - before.rfind("\n"))
         raise BadSource(path, [Mistake(*place, f"is no YAML: {error.reason}")]) from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
