@@ -13,15 +13,7 @@ from hypothesis import strategies as st
 from site_spider.engine.background import run_through
 from site_spider.page import sitemap
 from site_spider.page.decode import kind_of
-from site_spider.page.sitemap import (
-    MOST_BYTES,
-    MOST_ENTRIES,
-    ListedPage,
-    Sitemap,
-    parse_lastmod,
-    read_sitemap,
-    sitemaps_of_robots,
-)
+from site_spider.page.sitemap import ListedPage, Sitemap, parse_lastmod, read_sitemap, sitemaps_of_robots
 
 SOURCE = "https://a.test/sitemap.xml"
 NAMESPACES = 'xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"'
@@ -264,14 +256,6 @@ def test_entities_are_never_expanded(hidden: bytes) -> None:
     assert "/b" not in str(read(late).entries)
 
 
-def test_a_file_that_unpacks_without_end_is_refused() -> None:
-    begin = b"<urlset><url><loc>/1</loc></url>"
-    bomb = gzip.compress(begin + b" " * (MOST_BYTES + 1), 9)
-    found = read(bomb)
-    assert found.entries == []
-    assert found.refusal == f"sitemap not read: it has more than {MOST_BYTES} bytes, unpacked"
-
-
 LONG_BASE = b"<urlset xml:base='https://a.test/" + b"x" * 8_000 + b"/'>"
 JSON_FEED = b'{"version": "https://jsonfeed.org/version/1", "items": ['
 
@@ -320,13 +304,6 @@ def test_no_step_takes_more_than_a_piece() -> None:
         kind = kind_of(body)
         assert kind
         assert sum(1 for _ in read_sitemap(body, kind, SOURCE)) >= len(body) // 4_096
-
-
-def test_a_file_has_so_many_entries_and_no_more() -> None:
-    body = urlset("<url><loc>/1</loc></url>" * (MOST_ENTRIES + 1))
-    found = read(body)
-    assert len(found.entries) == MOST_ENTRIES
-    assert found.note == f"sitemap read up to {MOST_ENTRIES} entries: it has more than {MOST_ENTRIES}"
 
 
 @given(
