@@ -199,8 +199,9 @@ def _class_named(settings: BaseSettings, setting: str, classes_setting: str, nam
 
 
 def needed_rights(config: ServiceSettings, settings: BaseSettings) -> list[Right]:
-    """Without these no seed could be crawled, or none could end."""
-    topics: dict[str, tuple[str, ...]] = dict.fromkeys(config.tiers.topics, ("Read", "Write"))
+    """Without these no seed could be crawled, or none could end, or tasks that are paused would be crawled."""
+    names = [*config.tiers.topics, config.task_topics.tasks, config.task_topics.control]
+    topics: dict[str, tuple[str, ...]] = dict.fromkeys(names, ("Read", "Write"))
     topics[config.dead_letter_topic] = ("Write",)
     if "kafka" in options.names(settings, "SITE_SINKS"):
         for name in ("SITE_RESULTS_TOPIC", "SITE_ITEMS_TOPIC"):

@@ -123,16 +123,19 @@ def test_rights_are_said_one_by_one(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     letters = Right("topic", "seeds.dead-letters", ("Write",))
     stats = Right("topic", "seeds.stats", ("Read", "Write"))
     group = Right("group", "site_spider", ("Read",))
+    orders = Right("topic", "seeds.tasks", ("Read", "Write"))
     log = Log({
         letters.name: Granted(letters, ("Create",), exists=False),
         stats.name: Granted(stats, ("Write",)),
         group.name: Granted(group, ("Read",)),
+        orders.name: Granted(orders, ("Read",)),
     })  # fmt: skip
     found = examined(monkeypatch, log, tmp_path)
     assert found["topic seeds"] == ("this user may read and write, 4 partitions", 0)
     assert found["topic seeds.dead-letters"] == ("does not exist, and this user may not create it", 0)
     assert found["topic seeds.stats"] == ("this user may not write; a crawl starts without", 0)
     assert found["group site_spider"] == ("this user may not read", 78)
+    assert found["topic seeds.tasks"] == ("this user may not read", 78)
     assert found["sink local"][1] == 0
     assert not [*tmp_path.iterdir()]
 
