@@ -466,7 +466,8 @@ class Spill:
         message = self._writer.write(request, job, is_link=is_link)
         topic = request.meta.get(meta_keys.TO_TOPIC)
         if message is None:
-            self._say_it_stays(request, topic, _NO_WORDS)
+            if topic is not None and topic != self._parked.topic:
+                self._say_it_stays(request, topic, _NO_WORDS)
             return False
         key, value = message
         weight_bytes = size_bytes(request) + len(value)
@@ -477,13 +478,12 @@ class Spill:
         self._background.when_done(future, self._sent, request, job, weight_bytes)
         return True
 
-    def _say_it_stays(self, request: Request, topic: str | None, why: str) -> None:
-        if topic is None or topic == self._parked.topic or (topic, why) in self._said:
-            return
-        self._said[topic, why] = True
-        logger.warning(
-            "A request to topic %s is crawled here, and so are others like it: %s: %s", topic, why, request.url
-        )
+    def _say_it_stays(self, request: Request, topic: str, why: str) -> None:
+        if (topic, why) not in self._said:
+            self._said[topic, why] = True
+            logger.warning(
+                "A request to topic %s is crawled here, and so are others like it: %s: %s", topic, why, request.url
+            )
 
     def _begin_to_send(self, topic: str | None, job: Job, key: bytes | None, value: bytes) -> Future[Any]:
         task_id = job.seed.task_id
@@ -496,9 +496,7 @@ class Spill:
         self._load.count_sending(-1, weight_bytes)
         error = future.exception()
         if error is not None:
-            topic = request.meta.get(meta_keys.TO_TOPIC)
-            if topic is None or topic == self._parked.topic:
-                logger.warning("A link could not be spilled and is crawled here: %s (%s)", request.url, error)
+            topic = request.meta.get(meta_keys.TO_TOPIC) or job.entry.partition.topic
             source = source_name(job.seed)
             self._say_it_stays(request, topic, f"{error}{f' Source {source}' if source else ''}")
             if self._pages is not None:

@@ -250,6 +250,7 @@ class TaskCloser(GroupWork):
         self._news: set[str] = set()  # tasks of which something was heard
         self._is_forgetting = False
         self._has_log = False
+        self._away = Outage(logger, "Tasks cannot be closed now, trying again", "Tasks are closed again")
 
     def is_declared(self, task_id: str) -> bool:
         """Whether there is such a task, and the control log takes records of it."""
@@ -287,8 +288,9 @@ class TaskCloser(GroupWork):
     async def _make_log(self) -> None:
         try:
             await asyncio.to_thread(self.make_log)
+            self._away.is_over()
         except SiteSpiderError as error:
-            logger.warning("The control log of tasks cannot be made now, trying again: %s", error)
+            self._away.goes_on(error)
 
     def _begin(self, task_ids: list[str]) -> None:
         open_ones = [task_id for task_id in task_ids if not self._is_ending(task_id)]
@@ -305,8 +307,9 @@ class TaskCloser(GroupWork):
         arguments = (self._log, self._producer, self._topics, task_ids, parked)
         try:
             await asyncio.to_thread(close_for_all, *arguments)
+            self._away.is_over()
         except SiteSpiderError as error:
-            logger.warning("%d tasks cannot be closed now, trying again: %s", len(task_ids), error)
+            self._away.goes_on(error)
             self.heard(task_ids)
         for task_id in task_ids:
             self._when_settled(task_id)

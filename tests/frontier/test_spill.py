@@ -202,7 +202,9 @@ def test_a_topic_that_does_not_answer_holds_the_crawl_up(
     assert found.stats["spill/sent"] >= 600
 
 
-def test_what_the_topic_refuses_is_crawled_here(tmp_path: Path, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_topic_refuses_is_crawled_here(
+    tmp_path: Path, site: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """A link is never dropped."""
     refused: Future[None] = Future()
     refused.set_exception(SinkRejected("too large"))
@@ -212,6 +214,7 @@ def test_what_the_topic_refuses_is_crawled_here(tmp_path: Path, site: Site, monk
     assert len(found.documents) == 13
     assert set(site.visits.values()) == {1}
     assert found.seeds["completed"] == 1
+    assert len([line for line in caplog.messages if "is crawled here" in line]) == 1
 
 
 class OwnSpider(SeedSpider):

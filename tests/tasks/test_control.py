@@ -277,6 +277,24 @@ def test_what_nobody_puts_back_a_process_does(tmp_path: Path, monkeypatch: pytes
     assert not desk(tmp_path).board.has_parked("t")
 
 
+def test_tasks_that_cannot_be_closed_are_tried_again_and_said_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    close, tries = end_events.close_for_all, Counter[str]()
+
+    def refused(*arguments: Any) -> None:
+        tries.update("t")
+        if tries["t"] < 4:
+            raise LogUnavailable("no answer")
+        close(*arguments)
+
+    monkeypatch.setattr(end_events, "close_for_all", refused)
+    monkeypatch.setattr(end_events.TaskCloser, "every_seconds", 0.05)
+    declare(tmp_path, state="cancelled")
+    crawl(tmp_path, seeds(5), until=lambda _crawler: tries["t"] > 3)
+    assert len([line for line in caplog.messages if "cannot be closed" in line]) == 1
+
+
 class _BrokenLog(LocalSeedLog):
     """Takes so many messages, and then no more."""
 
