@@ -94,6 +94,11 @@ class KafkaConfig:
         except (KafkaException, ValueError, TypeError) as error:
             raise self.refused(error) from None
 
+    @staticmethod
+    def to_grant(rights: str) -> str:
+        """What the administrator has to do."""
+        return f"Grant the user of SITE_KAFKA_OPTIONS {rights}; docs/security.md has the commands."
+
     @property
     def session_seconds(self) -> float:
         """How long a member is kept without a heartbeat."""

@@ -57,8 +57,8 @@ class ConsumerErrors:
         """Say it, unless the client repeats itself. Raises ConfigError for a right that is missing."""
         if right := _RIGHTS.get(error.code()):
             raise ConfigError(
-                f"Kafka refuses this process: {error.str()}. Grant the user of SITE_KAFKA_OPTIONS "
-                f"{right.format(topics=self._topics, group=self._group)}; docs/security.md has the commands."
+                f"Kafka refuses this process: {error.str()}. "
+                f"{KafkaConfig.to_grant(right.format(topics=self._topics, group=self._group))}"
             )
         if error.code() == self._last:
             return

@@ -181,9 +181,8 @@ class KafkaProducer(seed_log.Producer):
             if error.args[0].code() != KafkaError.CLUSTER_AUTHORIZATION_FAILED:
                 raise
             raise ConfigError(
-                f"Kafka at {self._config.brokers} refuses this process: its user may write no topic. Grant "
-                "the user of SITE_KAFKA_OPTIONS Write on the topics that it writes, or IdempotentWrite on "
-                "the cluster; docs/security.md has the commands."
+                f"Kafka at {self._config.brokers} refuses this process: its user may write no topic. "
+                f"{KafkaConfig.to_grant('Write on the topics that it writes, or IdempotentWrite on the cluster')}"
             ) from None
 
     def _is_stuck(self) -> bool:

@@ -59,6 +59,7 @@ class KafkaTopicReader(TopicReader):
         self._ends: dict[int, int] | None = None  # those not reached; None: there is no such topic yet
         self._next: dict[int, int] = {}  # positions of partitions
         self._ask_at = 0.0
+        self._refusal = ""  # the client says it once of a partition
         if bounds is None:
             self._begin()
         else:
@@ -93,10 +94,14 @@ class KafkaTopicReader(TopicReader):
         if self._ends is None:
             return []
         first = self._client.poll(timeout_seconds)
-        if first is None:
-            return []
-        found = (first, *self._client.consume(_READER_BATCH, 0))
-        return [message for raw in found if (message := self._taken(raw))]
+        found = () if first is None else (first, *self._client.consume(_READER_BATCH, 0))
+        messages = [message for raw in found if (message := self._taken(raw))]
+        if self._refusal and not messages:
+            self._seek()
+            raise LogUnavailable(
+                f"{self._refusal}. {KafkaConfig.to_grant(f'Read and Describe on the topic {self._topic}')}"
+            )
+        return messages
 
     def close(self) -> None:
         self._client.close()
@@ -108,6 +113,9 @@ class KafkaTopicReader(TopicReader):
     def _renew(self) -> None:
         self._client.close()
         self._client = self._new_client()
+        self._seek()
+
+    def _seek(self) -> None:
         self._client.assign([TopicPartition(self._topic, *position) for position in self._next.items()])
 
     def _begin(self) -> None:
@@ -125,12 +133,15 @@ class KafkaTopicReader(TopicReader):
     def _assign(self, bounds: Bounds) -> None:
         self._ends = {number: end for number, (start, end) in bounds.items() if end > start}
         self._next = {number: start for number, (start, _) in bounds.items()}
-        self._client.assign([TopicPartition(self._topic, *position) for position in self._next.items()])
+        self._seek()
 
     def _taken(self, raw: RawMessage) -> Message | None:
         error = raw.error()
         if error is not None and error.code() != KafkaError._PARTITION_EOF:
+            if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                self._refusal = error.str()
             return None  # the client goes on by itself
+        self._refusal = ""
         number, offset = raw.partition() or 0, raw.offset() or 0
         assert self._ends is not None
         # the last offsets may hold no messages, so the end counts too
@@ -161,7 +172,7 @@ def _written_at(config: KafkaConfig, topic: str, offsets: Mapping[Partition, int
     found: dict[Partition, float] = {}
     deadline = runtime.monotonic() + _READ_SECONDS
     bounds = {partition.number: (offset, offset + 1) for partition, offset in offsets.items()}
-    with suppress(KafkaException), closing(KafkaTopicReader(config, topic, bounds)) as reader:
+    with suppress(KafkaException, LogUnavailable), closing(KafkaTopicReader(config, topic, bounds)) as reader:
         while not reader.is_at_end and runtime.monotonic() < deadline:
             for message in reader.poll(_READ_POLL_SECONDS):
                 # at an offset beyond the end the client begins anew

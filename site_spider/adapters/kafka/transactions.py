@@ -296,9 +296,8 @@ class KafkaTransactions:
             except KafkaException as error:
                 if error.args[0].code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
                     raise ConfigError(
-                        f"Kafka at {self._config.brokers} refuses this process. Grant the user of "
-                        "SITE_KAFKA_OPTIONS Write and Describe on transactional ids such as "
-                        f"{self._identity}; docs/security.md has the commands."
+                        f"Kafka at {self._config.brokers} refuses this process. "
+                        f"{KafkaConfig.to_grant(f'Write and Describe on transactional ids such as {self._identity}')}"
                     ) from None
                 raise self._unavailable("begin transactions", error) from error
             self._client = client

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from typing import Any
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 from uuid import uuid4
 
 import pytest
@@ -18,7 +18,7 @@ from confluent_kafka.admin import AclOperation, AdminClient, ConfigResource
 
 from site_spider.adapters.kafka.client import KafkaConfig
 from site_spider.adapters.kafka.membership import MemberSlot
-from site_spider.adapters.kafka.seed_log import KafkaSeedLog, _read, granted
+from site_spider.adapters.kafka.seed_log import KafkaSeedLog, KafkaTopicReader, _read, granted
 from site_spider.contracts.seed_log import Granted, Partition, Position, Right
 from site_spider.errors import LogUnavailable
 from tests.adapters.kafka.conftest import of
@@ -365,6 +365,44 @@ def test_servers_without_users_refuse_nothing_and_nothing_is_created(kafka_broke
     client = AdminClient({"bootstrap.servers": kafka_brokers})
     assert name not in client.list_topics(timeout=300).topics
     log.close()
+
+
+class Reading:
+    """A client of one partition: its answers, the last one for ever."""
+
+    def __init__(self, *answers: Any) -> None:
+        self.answers, self.assigned = [*answers], 0
+
+    def assign(self, _parts: object) -> None:
+        self.assigned += 1
+
+    def poll(self, _seconds: float) -> Any:
+        return self.answers.pop(0) if self.answers else None
+
+    def consume(self, _count: int, _seconds: float) -> list[Any]:
+        return []
+
+
+def raw(offset: int, code: int | None = None) -> Any:
+    error = None if code is None else KafkaError(code)
+    said = {"topic": "orders", "partition": 0, "offset": offset, "key": b"t", "value": b"{}", "headers": None}
+    return Mock(
+        error=lambda: error, timestamp=lambda: (1, 1), **{name: Mock(return_value=it) for name, it in said.items()}
+    )
+
+
+def test_a_topic_that_may_not_be_read_any_more_is_said_until_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client says it once, and is asked anew; what it has read before is taken."""
+    refused = KafkaError.TOPIC_AUTHORIZATION_FAILED
+    client = Reading(raw(0), raw(-1, refused), None, raw(-1, refused), raw(1, KafkaError._PARTITION_EOF), None)
+    monkeypatch.setattr("site_spider.adapters.kafka.seed_log.Consumer", lambda _config: client)
+    reader = KafkaTopicReader(KafkaConfig("kafka:1"), "orders", {0: (0, 1)})
+    assert [message.offset for message in reader.poll(0)] == [0]
+    for tries in range(3):
+        assert client.assigned == 1 + tries
+        with pytest.raises(LogUnavailable, match="user of SITE_KAFKA_OPTIONS Read and Describe on the topic orders"):
+            reader.poll(0)
+    assert [reader.poll(0), reader.poll(0), client.assigned] == [[], [], 4]
 
 
 # --- A client that closes while an assignment waits for its answer (librdkafka, issue 4884)
