@@ -343,7 +343,8 @@ def reason_of(status: int, error: object) -> str:
             break
         causes.append(f"{shown(error.get('type'))}: {shown(error.get('reason'))}")
         error = error.get("caused_by")
-    return f"HTTP {status} {', caused by '.join(causes)}"
+    login = f" (the login is in {OPTIONS})" if status == 401 or "security_exception" in str(causes) else ""
+    return f"HTTP {status} {', caused by '.join(causes)}{login}"
 
 
 def explained(error: Exception) -> str:

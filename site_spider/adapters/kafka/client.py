@@ -28,7 +28,8 @@ R = TypeVar("R")
 # CONFWARN: consumer options given to a producer and the reverse, since SITE_KAFKA_OPTIONS serves all.
 # GETPID: a producer's first attempt comes before its first connection. TXNERR: what made a transaction
 # fail, which the adapter deals with, or says itself. METADATAUPDATE: a starting broker names leaders early.
-_NOISE = ("FAIL ", "ERROR ", "CONFWARN ", "GETPID ", "TXNERR ", "METADATAUPDATE ")
+# PARTCNT: each second of a topic that may not be described.
+_NOISE = ("FAIL ", "ERROR ", "CONFWARN ", "GETPID ", "TXNERR ", "METADATAUPDATE ", "PARTCNT ")
 
 _ADDRESS = re.compile(r"(?:[A-Za-z_]+://)?(?:\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")
 
@@ -84,8 +85,10 @@ class KafkaConfig:
         )
 
     def refused(self, error: Exception) -> ConfigError:
-        reason = without_secrets(str(error), "SITE_KAFKA_OPTIONS", self.options)
-        return ConfigError(f"SITE_KAFKA_OPTIONS cannot be used: {reason}.")
+        said = error.args[0].str() if isinstance(error, KafkaException) else str(error)
+        files = [f"; {name} is {file}" for name, file in self.options.items() if name in _OPTIONS and name in said]
+        reason = without_secrets(said, "SITE_KAFKA_OPTIONS", self.options)
+        return ConfigError(f"SITE_KAFKA_OPTIONS cannot be used: {reason}{''.join(files)}.")
 
     def made(self, kind: Callable[[dict[str, Any]], R], config: dict[str, Any]) -> R:
         """A client. Raises ConfigError when it does not take the options."""
@@ -234,6 +237,7 @@ _SUSPICIOUS = frozenset({
     KafkaError._SSL,
 })  # fmt: skip
 _DETAILED = _SUSPICIOUS | {KafkaError._TRANSPORT}
+_REFUSALS = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})
 # The server refuses this very message, and will again.
 REFUSED = frozenset({
     KafkaError.MSG_SIZE_TOO_LARGE,
@@ -271,15 +275,17 @@ class LastErrors:
     def __init__(self, brokers: str) -> None:
         self._brokers = brokers
         self.said = ""
-        self.code: int | None = None
+        self.is_refusal = False  # of the login or the certificates
 
     def __call__(self, error: KafkaError) -> None:
         if error.code() != KafkaError._ALL_BROKERS_DOWN:
-            self.said, self.code = error.str(), error.code()
+            self.said, self.is_refusal = error.str(), error.code() in _REFUSALS
 
     def unavailable(self, error: KafkaException) -> LogUnavailable:
         why = self.said or error.args[0].str()
-        return LogUnavailable(f"Kafka at {self._brokers} (SITE_KAFKA_BROKERS) did not answer: {why}.")
+        is_refusal = self.is_refusal or "authorization failed" in why
+        how = "refuses the user of SITE_KAFKA_OPTIONS" if is_refusal else "(SITE_KAFKA_BROKERS) did not answer"
+        return LogUnavailable(f"Kafka at {self._brokers} {how}: {why}.")
 
 
 class BrokerHealth:
@@ -300,7 +306,10 @@ class BrokerHealth:
         self._whose = f"{where}, {who}"
         self._question = question
         self._suspected = False
+        self._refusal = ""  # what they say of the login, which may change in an outage
         self._next_probe = 0.0
+        refuses = f"Kafka at {brokers} refuses the login or the certificate of {who} (SITE_KAFKA_OPTIONS)"
+        self._refused = Outage(logger, refuses, f"Kafka at {brokers} takes {who} again", level)
         self._outage = Outage(
             logger, f"{where} does not answer {who}, which tries until it does", f"{where} answers {who} again", level
         )
@@ -314,6 +323,8 @@ class BrokerHealth:
         if error.code() in _DETAILED:
             if error.code() != KafkaError._ALL_BROKERS_DOWN or not self.detail:
                 self.detail = error.str()
+            if error.code() in _REFUSALS:
+                self._refusal = error.str()
             self._suspected = self._suspected or error.code() in _SUSPICIOUS
         elif not is_fatal(error):  # a fatal one is raised where the client is used
             logger.warning("%s: %s", self._whose, error.str())
@@ -336,11 +347,14 @@ class BrokerHealth:
         except KafkaException as error:
             self.detail = self.detail or str(error)
             self._outage.goes_on(self.detail)
+            if self._refusal:
+                self._refused.goes_on(self._refusal)
             return False
         finally:
             self._next_probe = runtime.monotonic() + _PROBE_INTERVAL_SECONDS
         self._outage.is_over()
-        self.detail = ""
+        self._refused.is_over()
+        self.detail = self._refusal = ""
         return True
 
 

@@ -270,7 +270,7 @@ class KafkaProducer(seed_log.Producer):
         except BufferError:
             return False
         except KafkaException as error:
-            self._finish(outgoing.future, error.args[0])
+            self._finish(outgoing, error.args[0])
         except (TypeError, ValueError) as error:
             if self._is_mine(outgoing.future):
                 outgoing.future.set_exception(SinkRejected(f"Kafka's client cannot send this message: {error}."))
@@ -292,7 +292,7 @@ class KafkaProducer(seed_log.Producer):
         elif error is None or not self._keep(outgoing, error):
             if self._refused:
                 self._answered(outgoing, is_taken=error is None)
-            self._finish(outgoing.future, error, message)
+            self._finish(outgoing, error, message)
 
     def _send_again(self, outgoing: _ProducerRecord) -> None:
         """It may not be stored: twice is better than never."""
@@ -301,9 +301,8 @@ class KafkaProducer(seed_log.Producer):
             if self._broken or not self._produce(outgoing):
                 self._overflow.append(outgoing)
 
-    def _finish(
-        self, future: Future[MessagePlace], error: KafkaError | None, message: RawMessage | None = None
-    ) -> None:
+    def _finish(self, outgoing: _ProducerRecord, error: KafkaError | None, message: RawMessage | None = None) -> None:
+        future = outgoing.future
         if error is not None and error.code() in {KafkaError._FATAL, KafkaError._STATE}:
             self._broken = True
         if not self._is_mine(future):
@@ -314,6 +313,8 @@ class KafkaProducer(seed_log.Producer):
             future.set_exception(SinkRejected(f"Kafka refuses the message: {error.str()}"))
         else:
             why = "no answer" if error is None else error.str()
+            if error is not None and error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                why += f". {self._config.to_grant(f'Write and Describe on the topic {outgoing.topic}')}"
             future.set_exception(LogUnavailable(f"Kafka did not take the message: {why}"))
 
     # --- the client --------------------------------------------------------------------------

@@ -270,7 +270,6 @@ def _not_creatable(admin: AdminClient, names: Iterable[str], seconds: float) -> 
                 yield name
 
 
-_REFUSALS = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})
 _ANSWER_SECONDS = 10.0
 _FAULT_SECONDS = 5.0  # for what a topic lacks, and then for servers to make it
 _SILENCE_SECONDS = 30.0  # without a message, before reading a topic is given up
@@ -312,14 +311,15 @@ class KafkaSeedLog(SeedLog):
             self._admin.list_topics(timeout=timeout_seconds)
         except KafkaException as error:
             self._admin.poll(0)  # lets the client say why
-            if self._words.code in _REFUSALS:
+            if self._words.is_refusal:
                 raise ConfigError(
                     f"Kafka at {self.address} cannot be used: {self._words.said}. Set in SITE_KAFKA_OPTIONS "
                     "the login and the certificates (ssl.ca.location) that it accepts; see docs/security.md."
                 ) from error
             raise LogUnavailable(
                 f"no answer from Kafka at {self.address} within {timeout_seconds:g} s; SITE_KAFKA_BROKERS "
-                f"names it, and it must be running and reachable: {self._words.said or error.args[0].str()}"
+                "names it, it must be running and reachable, and SITE_KAFKA_OPTIONS must fit its listener "
+                f"(security.protocol, certificates): {self._words.said or error.args[0].str()}"
             ) from error
 
     def identity(self) -> str:

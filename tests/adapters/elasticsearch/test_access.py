@@ -119,6 +119,7 @@ def test_a_template_that_may_not_be_installed_is_said(caplog: pytest.LogCaptureF
     assert answers(verdicts) == [Answer.ACKNOWLEDGED] * 3
     told = [item.getMessage() for item in caplog.records if item.levelname == "WARNING"]
     assert ["template" in line and "security_exception" in line for line in told] == [True]
+    assert "SITE_ELASTICSEARCH_OPTIONS" in told[0]
 
 
 # --- Certificates that are replaced on disk: the sink takes them without a restart

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from site_spider.adapters import files
-from site_spider.adapters.kafka.client import BrokerHealth, Certificates, KafkaConfig
+from site_spider.adapters.kafka.client import BrokerHealth, Certificates, KafkaConfig, LastErrors
 from site_spider.adapters.kafka.membership import MemberSlot
 from site_spider.adapters.kafka.seed_log import KafkaSeedLog
 from site_spider.errors import ConfigError
@@ -76,6 +76,11 @@ def test_an_unknown_option_is_refused_at_once() -> None:
         KafkaSeedLog.from_settings({"SITE_KAFKA_BROKERS": "host:9092", "SITE_KAFKA_OPTIONS": {"no.such.option": 1}})
 
 
+def test_a_file_that_cannot_be_read_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"used: [^{]*ssl\.ca\.location is /no/such\.pem\.$"):
+        KafkaSeedLog(config(SITE_KAFKA_OPTIONS={"security.protocol": "ssl", "ssl.ca.location": "/no/such.pem"}))
+
+
 def test_a_member_is_static_where_it_has_a_name() -> None:
     member = config().member("group", "instance", print)
     assert (member["group.instance.id"], member["session.timeout.ms"]) == ("instance", 10_000)
@@ -110,14 +115,29 @@ def test_an_outage_is_said_once_and_its_end_too(
         health.on_error(KafkaError(KafkaError._TRANSPORT, "Connection refused"))
         health.on_error(KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down"))
         health.look()
+    for _ in range(2):  # they come back with another password, and go again
+        health.on_error(KafkaError(KafkaError._AUTHENTICATION, "wrong password"))
+        health.on_error(KafkaError(KafkaError._TRANSPORT, "Connection refused"))
+        health.look()
     servers.away = False
     health.look()
     health.look()
-    (gone, back) = caplog.records
-    assert (gone.levelname, back.levelname) == ("WARNING", "INFO")
+    (gone, refused, back, _) = caplog.records
+    assert (gone.levelname, refused.levelname, back.levelname) == ("WARNING", "WARNING", "INFO")
+    assert "(SITE_KAFKA_OPTIONS): wrong password" in refused.message
     assert "SITE_KAFKA_BROKERS" in gone.message
     assert "host:1" in gone.message
     assert "Connection refused" in gone.message
+
+
+def test_the_setting_that_is_to_blame_is_named() -> None:
+    words, late = LastErrors("host:1"), KafkaException(KafkaError(KafkaError._TIMED_OUT))
+    assert "SITE_KAFKA_BROKERS" in str(words.unavailable(late))
+    assert "SITE_KAFKA_OPTIONS" in str(
+        words.unavailable(KafkaException(KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED)))
+    )
+    words(KafkaError(KafkaError._AUTHENTICATION))
+    assert "SITE_KAFKA_OPTIONS" in str(words.unavailable(late))
 
 
 def test_a_closed_idle_connection_is_no_outage(caplog: pytest.LogCaptureFixture) -> None:

@@ -10,13 +10,14 @@ from collections.abc import Iterator
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer, admin
 
 from site_spider.adapters.kafka import producer as kafka_producer_module
 from site_spider.adapters.kafka.client import KafkaConfig
-from site_spider.adapters.kafka.producer import KafkaProducer
+from site_spider.adapters.kafka.producer import KafkaProducer, _ProducerRecord
 from site_spider.contracts.seed_log import MessagePlace
 from site_spider.errors import ConfigError, LogUnavailable, SinkRejected
 from tests.adapters.kafka.conftest import of
@@ -92,7 +93,7 @@ def test_what_became_of_a_message_is_said_once(renewal: Renewal, threads_take_tu
             start.wait(300)
             for future in futures:
                 try:
-                    producer._finish(future, KafkaError(-1))
+                    producer._finish(_ProducerRecord("topic", None, b"", [], future), KafkaError(-1))
                 except InvalidStateError as error:
                     errors.append(error)
 
@@ -155,24 +156,13 @@ def test_a_message_for_a_partition_without_a_leader_waits_for_one(
     assert not renewal.has_begun.is_set()
 
 
-class Refused:
-    """A client of a user who may write nothing: the servers let it have no producer id."""
-
-    def poll(self, _seconds: float) -> int:
-        raise KafkaException(KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED, "Cluster", fatal=True))
-
-    def flush(self, _seconds: float) -> int:
-        return 0
-
-    def purge(self) -> None:
-        """Nothing is there."""
-
-
 def test_a_user_who_may_write_nothing_is_told_the_right(monkeypatch: pytest.MonkeyPatch) -> None:
     """As an error of a setting, which ends a crawl with one line and exit code 78."""
     raised: list[threading.ExceptHookArgs] = []
     monkeypatch.setattr(threading, "excepthook", raised.append)
-    monkeypatch.setattr(kafka_producer_module, "Producer", lambda _config: Refused())
+    error = KafkaException(KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED, "Cluster", fatal=True))
+    client = Mock(poll=Mock(side_effect=error), flush=Mock(return_value=0))  # it is let have no producer id
+    monkeypatch.setattr(kafka_producer_module, "Producer", lambda _config: client)
     producer = KafkaProducer(KafkaConfig.from_settings(NOBODY))
     producer._thread.join(300)
     producer.close()
@@ -180,6 +170,13 @@ def test_a_user_who_may_write_nothing_is_told_the_right(monkeypatch: pytest.Monk
     assert isinstance(failed.exc_value, ConfigError)
     assert "Write on the topics" in str(failed.exc_value)
     assert "SITE_KAFKA_OPTIONS" in str(failed.exc_value)
+
+
+def test_a_message_that_may_not_be_written_names_the_right(renewal: Renewal, monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+    monkeypatch.setattr(renewal.producer, "_client", Mock(produce=Mock(side_effect=refused)))
+    told = str(renewal.producer.send("letters", None, b"").exception(300))
+    assert "Grant the user of SITE_KAFKA_OPTIONS Write and Describe on the topic letters" in told
 
 
 # --- refusals, full queues, and fatal errors of the client, with servers --------------------------
