@@ -6,15 +6,18 @@ import json
 import os
 import shlex
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import NewTopic
+from confluent_kafka import admin as kafka
 
 from site_spider.contracts.seed_log import Message
 from tests.acceptance import rights
 from tests.acceptance.test_main_job import Stored, check_dead_letters, mixed
+from tests.acceptance.test_tasks import done, seeds
 from tests.real_servers import SHARED_FOLDER, servers
 from tools.deployment.deployment import Deployment, opened, wait_until
 from tools.site.bad_messages import bad_messages
@@ -48,7 +51,7 @@ def deployment(tmp_path: Path, secured: dict[str, str]) -> Iterator[Deployment]:
         "SITE_SINKS": "elasticsearch",
     }
     for deployment in opened(tmp_path, settings):
-        topics = [NewTopic(deployment.topic, 4, 1), NewTopic(f"{deployment.topic}.dead-letters", 1, 1)]
+        topics = [kafka.NewTopic(deployment.topic, 4, 1), kafka.NewTopic(f"{deployment.topic}.dead-letters", 1, 1)]
         admin = rights.admin(secured)
         for made in admin.create_topics(topics).values():
             made.result()
@@ -81,12 +84,6 @@ def with_redis(deployment: Deployment, secured: Mapping[str, str]) -> dict[str, 
     return {"SITE_DUPEFILTER": "redis", "SITE_REDIS_URL": secured["SITE_REDIS_URL"]}
 
 
-def produce(deployment: Deployment, site: Site, count: int) -> set[str]:
-    paths = [f"/slow/50/{number}" for number in range(count)]
-    deployment.produce_pages(site.url, paths)
-    return set(paths)
-
-
 def origin(letter: Message) -> tuple[bytes, bytes]:
     headers = dict(letter.headers)
     return headers["origin_partition"], headers["origin_offset"]
@@ -116,6 +113,34 @@ def test_the_main_job_with_the_least_rights_over_a_kill(
         assert "Traceback" not in run.text()
 
 
+def test_tasks_with_the_least_rights_until_their_orders_may_not_be_read(
+    deployment: Deployment, site: Site, secured: dict[str, str]
+) -> None:
+    """Paused, resumed and cancelled; then the right to read orders is taken while the process runs."""
+    grant(deployment, secured)
+    settings = crawlers(deployment, secured)
+
+    def task(*order: str) -> int:
+        command = [sys.executable, "-m", "scrapy", "task", *order]
+        return subprocess.call(command, env=deployment.environment(**settings), timeout=300)
+
+    assert [task("pause", "--new", "paused"), task("cancel", "--new", "cancelled")] == [0, 0]
+    deployment.produce(seeds(site, "paused", 20) + seeds(site, "cancelled", 20))
+    run = deployment.start(**settings)
+    wait_until(deployment.is_done, 300, "nothing is left but what is parked")
+    assert done(deployment, "paused") == 0
+    orders = ("resume", "paused"), ("close", "paused"), ("wait", "paused"), ("wait", "cancelled")
+    assert [task(*order) for order in orders] == [0, 0, 0, 3]
+    assert done(deployment, "paused") == 20
+    prefix = kafka.ResourceType.TOPIC, f"{deployment.topic}.", kafka.ResourcePatternType.PREFIXED
+    reads = *prefix, None, None, kafka.AclOperation.READ, kafka.AclPermissionType.ANY
+    admin = rights.admin(secured)  # which has to live until it has its answer
+    [taken] = admin.delete_acls([kafka.AclBindingFilter(*reads)]).values()
+    taken.result()
+    said = f"Read and Describe on the topic {deployment.topic}.tasks;"
+    wait_until(lambda: said in run.text(), 300, "the right that is missing")
+
+
 def test_without_any_right_one_line_names_all_that_are_missing(deployment: Deployment, secured: dict[str, str]) -> None:
     """At the first contact; `scrapy service --check` says the same without a start."""
     run = deployment.start(**crawlers(deployment, secured))
@@ -123,8 +148,9 @@ def test_without_any_right_one_line_names_all_that_are_missing(deployment: Deplo
     errors = [line for line in run.text().splitlines() if "] ERROR" in line or "] WARNING" in line]
     topic, group = deployment.topic, deployment.group
     assert len(errors) == 1
-    for right in (f"Read and Write on the topic {topic};", f"Read on the group {group};"):
-        assert right in errors[0]
+    for name in (topic, f"{topic}.tasks"):
+        assert f"Read and Write on the topic {name};" in errors[0]
+    assert f"Read on the group {group};" in errors[0]
     assert "Traceback" not in run.text()
 
 
@@ -132,7 +158,7 @@ def test_a_key_that_may_not_write_is_named(deployment: Deployment, site: Site, s
     grant(deployment, secured)
     settings = crawlers(deployment, secured)
     settings["SITE_RESULTS_INDEX"] = "of-somebody-else"
-    produce(deployment, site, 3)
+    deployment.produce_pages(site.url, ["/slow/50/0"])
     run = deployment.start(**settings)
     assert run.wait(300) in (69, 78), run.text()[-3000:]
     assert "of-somebody-else" in run.text()
