@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import scrapy
-from scrapy.crawler import AsyncCrawlerRunner
+from scrapy.crawler import Crawler
 
 from site_spider import resources
 from site_spider.errors import ConfigError
@@ -57,7 +57,7 @@ def test_every_command_says_so_in_one_line(tmp_path: Path, command: list[str], m
 def test_a_script_gets_an_error_that_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It does not come by the commands."""
     monkeypatch.setattr(scrapy, "__version__", "2.18.1")
-    crawler = AsyncCrawlerRunner(settings_for(tmp_path)).create_crawler(SeedSpider)
+    crawler = Crawler(SeedSpider, settings_for(tmp_path))
     with pytest.raises(ConfigError) as refused:
         SeedSpider.from_crawler(crawler)
     assert str(refused.value) == LINE

@@ -63,10 +63,7 @@ class HostBackoff:
     def __init__(self, first_seconds: float, longest_seconds: float) -> None:
         self._first_seconds = first_seconds
         self._longest_seconds = longest_seconds
-        self._hosts: OrderedDict[str, _Host] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._hosts)
+        self.hosts: OrderedDict[str, _Host] = OrderedDict()
 
     def overloaded(
         self, name: str, began: float, now: float, jitter: float, asked_seconds: float = 0.0, *, is_retry: bool = False
@@ -75,21 +72,21 @@ class HostBackoff:
 
         `asked_seconds` is what the server itself asks for, `jitter` (0 to 1) as for pauses.
         """
-        host = self._hosts.setdefault(name, _Host())
-        self._hosts.move_to_end(name)
+        host = self.hosts.setdefault(name, _Host())
+        self.hosts.move_to_end(name)
         if not host.step or began > host.since:
             host.step = self._next_step(host, is_retry=is_retry)
             host.since, host.is_well = now, False
             host.until = max(host.until, now + self._pause(host.step, jitter))
         host.until = max(host.until, now + asked_seconds)
         host.quiet_since = max(now, host.until)
-        if len(self._hosts) > _MOST_HOSTS:
-            self._hosts.popitem(last=False)
+        if len(self.hosts) > _MOST_HOSTS:
+            self.hosts.popitem(last=False)
         return host.until
 
     def answered(self, name: str, began: float, now: float) -> None:
         """A request has been answered well; forgives the steps for which it was quiet long enough."""
-        host = self._hosts.get(name)
+        host = self.hosts.get(name)
         if host is None or began <= host.since:
             return
         host.is_well = True
@@ -97,7 +94,7 @@ class HostBackoff:
             host.quiet_since += pause
             host.step -= 1
         if not host.step:
-            del self._hosts[name]
+            del self.hosts[name]
 
     def _next_step(self, host: _Host, *, is_retry: bool) -> int:
         if host.is_well:

@@ -292,7 +292,7 @@ class PoliteFrontier(HostAnswers):
 
     def host_answered(self, request: Request) -> None:
         """As in HostAnswers."""
-        if self._politeness.backoff and (out := self._out.get(request)) is not None:
+        if self._politeness.backoff.hosts and (out := self._out.get(request)) is not None:
             self._politeness.backoff.answered(out[0], out[2], self._loop.time())
 
     def remove(self, unwanted: Callable[[Waiter], bool]) -> Iterator[list[Waiter]]:

@@ -192,7 +192,11 @@ class Parts:
         times = Times(histograms.download_seconds.observe, histograms.kept_waiting_seconds.observe)
 
         def takes(waiter: Waiter) -> bool:
-            return gate.takes(waiter)
+            return bool(gate.tasks) and gate.takes(waiter)
+
+        def begins(*request_and_job: Any) -> None:
+            if gate.tasks:
+                gate.begins(*request_and_job)
 
         self.room = room = PoliteFrontier(
             frontier,
@@ -249,7 +253,7 @@ class Parts:
             dead_letters,
             WantedPages(pages, rules, traps, gate, tasks.tracker.trapped, tasks.topics.parked, stats.inc_value),
             back_pressure,
-            Preparation(callbacks, config.seed_meta_keys, library, gate.begins, headers),
+            Preparation(callbacks, config.seed_meta_keys, library, begins, headers),
         )
 
         # the thread of the consumer
@@ -267,7 +271,7 @@ class Parts:
         self.intake = intake = Intake(
             stores.log,
             seeds,
-            lambda value: with_source(read_seed(value), tasks.board),
+            lambda value: with_source(read_seed(value), tasks.board) if tasks.board.tasks else read_seed(value),
             config.revoke_grace_seconds + SINK_SECONDS + _ANSWER_SECONDS,
             commits.thread,
             tell,

@@ -37,7 +37,7 @@ class TaskAdmission:
 
     def __init__(self, states: TaskStates, queues: Queues, leaving: Leaving, background: Background) -> None:
         self.states = states
-        self._states_by_id = states.by_id
+        self.tasks = states.by_id
         self._queues = queues
         self._leaving = leaving
         self._background = background
@@ -50,13 +50,13 @@ class TaskAdmission:
 
     def sort(self) -> None:
         """Take out of the seed queue what is not to begin."""
-        if self._states_by_id and (taken := self._queues.seeds.remove(self._is_unwelcome)):
+        if taken := self._queues.seeds.remove(self._is_unwelcome):
             self._line.extend(taken)
             self._work_soon()
 
     def takes(self, waiter: Waiter) -> bool:
         """Whether what was popped is not to begin here; it is this object's then."""
-        if not self._states_by_id or (state := self.states.of(_task_id(waiter))) is None:
+        if (state := self.states.of(_task_id(waiter))) is None:
             return False
         if isinstance(waiter, Request) and meta_keys.STAYS in waiter.meta:
             return False
@@ -73,7 +73,7 @@ class TaskAdmission:
 
     def begins(self, request: Request, job: Job) -> None:
         """A request is given out."""
-        if not self._states_by_id or (state := self.states.of(job.seed.task_id)) is None:
+        if (state := self.states.of(job.seed.task_id)) is None:
             return
         if not _is_counted(request):
             return
@@ -215,8 +215,6 @@ def takes_request(rules: TaskRules, request: Request, job: Job) -> bool:
 
 def with_source(seed: Seed, board: Board) -> Seed:
     """The seed, with the source of its task where it names none itself. Any thread may ask."""
-    if not board.tasks:
-        return seed
     task = board.task(seed.task_id)
     if task is None or task.source is None or source_name(seed) is not None:
         return seed

@@ -208,6 +208,8 @@ class WantedPages:
 
     def sort_seeds(self) -> None:
         """As in Pages. Some come from a look-up, so the gate looks twice."""
-        self._gate.sort()
+        if self._gate.tasks:
+            self._gate.sort()
         self._pages.sort_seeds()
-        self._gate.sort()
+        if self._gate.tasks:
+            self._gate.sort()

@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from site_spider.contracts.seed_log import Partition
-from site_spider.dupefilter import filters as seen_module
-from site_spider.dupefilter.dupefilter import SeenMarks
-from site_spider.dupefilter.filters import Seen
+from site_spider.dupefilter import dupefilter as seen_module
+from site_spider.dupefilter.dupefilter import Seen, SeenMarks
 from site_spider.ledger.ledger import Outcome, SeedInFlight
 
 steps = st.lists(

@@ -124,7 +124,7 @@ FIRST, LONGEST = 2.0, 120.0
 
 def step(backoff: HostBackoff, name: str) -> int:
     """How often the pause of a host was doubled, and once more; 0 when all is well."""
-    host = backoff._hosts.get(name)
+    host = backoff.hosts.get(name)
     return 0 if host is None else host.step
 
 
@@ -189,7 +189,7 @@ class Model(RuleBasedStateMachine):
 
     @invariant()
     def what_is_well_is_forgotten(self) -> None:
-        assert len(self.backoff) == (step(self.backoff, "h") > 0)
+        assert len(self.backoff.hosts) == (step(self.backoff, "h") > 0)
 
 
 Model.TestCase.settings = settings(stateful_step_count=40)
@@ -234,7 +234,7 @@ def test_the_hosts_of_the_past_are_forgotten(monkeypatch: pytest.MonkeyPatch) ->
     backoff = HostBackoff(FIRST, LONGEST)
     for number in range(10):
         backoff.overloaded(f"h{number}", 0.0, 1.0, 0.0)
-    assert len(backoff) == 3
+    assert len(backoff.hosts) == 3
     assert step(backoff, "h9") == 1
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from site_spider.dead_letter_replay import PutBack
 from site_spider.dupefilter.dupefilter import SeenMarks
-from site_spider.dupefilter.filters import Seen
+from site_spider.dupefilter.dupefilter import Seen
 from site_spider.frontier.scheduler import Queues
 from site_spider.frontier.spill import Spill, TopicPartitions
 from site_spider.frontier.politeness import PoliteFrontier, build_frontier

@@ -73,7 +73,7 @@ def test_one_number_makes_one_storm_whatever_the_hashes(simulation: Simulation) 
 
 def test_a_planted_fault_is_found_and_its_troubles_are_shortened(simulation: Simulation) -> None:
     """What is printed repeats it with the troubles that are left."""
-    status, said = simulation.run("--seed 19 --plant 'the first of several sinks is enough'")
+    status, said = simulation.run("--seed 23 --plant 'the first of several sinks is enough'")
     told = re.search(r"with (\d+) of (\d+) troubles.*\n.* -m tests.simulation (.*)", said)
     assert status == 1, said
     assert told is not None, said
