@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from scrapy import Spider
+from scrapy.exceptions import UsageError
+from scrapy.utils.conf import arglist_to_dict
 
 from site_spider.commands.output import Column, add_format_option, number, print_json, print_table, show
 from site_spider.commands.site_command import SiteCommand
@@ -76,18 +78,18 @@ class Command(SiteCommand):
 
     def work(self, opts: argparse.Namespace) -> None:
         if opts.check and self.spider_class is not Spider:
-            self._show_check(opts.format)
+            self._show_check(opts.format, _arguments(opts))
             return
         if self.spider_class is Spider:
             raise ConfigError("No spider takes seeds, or several do: name one, as `scrapy list` shows them.")
         if opts.scale is None:
-            check_crawl(self.options, self.spider_class)
+            check_crawl(self.options, self.spider_class, _arguments(opts))
         sys.stdout.flush()
         become_supervisor([*self._supervision(opts), "--", *_crawl_options(opts)])
 
-    def _show_check(self, form: str) -> None:
+    def _show_check(self, form: str, arguments: dict[str, str]) -> None:
         known = [*origins(self.options, self.spider_class)]
-        findings = [*examine(self.options, self.spider_class)]
+        findings = [*examine(self.options, self.spider_class, arguments)]
         code = next((found.code for found in findings if found.code), 0)
         if form == "json":
             settings = {one.name: {"value": one.value, "from": one.source} for one in known}
@@ -134,6 +136,13 @@ def _crawl_options(opts: argparse.Namespace) -> Iterator[str]:
         yield f"--loglevel={opts.loglevel}"
     if opts.nolog:
         yield "--nolog"
+
+
+def _arguments(opts: argparse.Namespace) -> dict[str, str]:
+    try:
+        return arglist_to_dict(getattr(opts, "crawl-a"))
+    except ValueError:
+        raise UsageError("Invalid -a value, use -a NAME=VALUE", print_help=False) from None
 
 
 def _cell(value: object) -> str:

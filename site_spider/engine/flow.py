@@ -30,7 +30,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Mapping
 from math import inf
 from types import CoroutineType, MethodType
 from typing import Any
@@ -437,10 +437,10 @@ class EngineFlow:
 # tests/engine/test_endings.py tests the contract.
 
 
-def construct(crawler: Crawler) -> None:
+def construct(crawler: Crawler, arguments: Mapping[str, str]) -> None:
     """Have Scrapy build what it builds at a start; nothing is opened, and no signal sent. Needs asyncio's loop."""
     crawler.settings.set("TWISTED_REACTOR_ENABLED", False, priority="cmdline")
-    crawler.spider = crawler._create_spider()
+    crawler.spider = crawler._create_spider(**arguments)
     crawler._apply_settings()
     crawler.engine = engine = crawler._create_engine()
     scheduler = build_from_crawler(engine.scheduler_cls, crawler)

@@ -60,11 +60,12 @@ def check_takes_seeds(spider: type[Spider]) -> None:
         )
 
 
-def check_crawl(settings: Settings, spider: type[Spider]) -> None:
-    """Raise ConfigError for what would end its start."""
+def check_crawl(settings: Settings, spider: type[Spider], arguments: Mapping[str, str] | None = None) -> None:
+    """Raise ConfigError for what would end its start. Without the arguments of the spider it is not made."""
     check_takes_seeds(spider)
     crawler = Crawler(spider, settings)
-    spider.from_crawler(crawler)
+    if arguments is not None:
+        spider.from_crawler(crawler, **arguments)
     config = ServiceSettings(crawler.settings)
     UrlRulesFile.open(crawler.settings)
     sender(crawler.settings, config.spill_keys)
@@ -105,12 +106,12 @@ def _source(settings: BaseSettings, name: str, priority: int, spider: type[Spide
     return "site_spider.settings" if priority >= SETTINGS_PRIORITIES["addon"] else "default of Scrapy"
 
 
-def examine(settings: Settings, spider: type[Spider]) -> Iterator[Finding]:
+def examine(settings: Settings, spider: type[Spider], arguments: Mapping[str, str] | None = None) -> Iterator[Finding]:
     """What a crawl would find. No group is joined, and nothing is written or created."""
     try:
         check_takes_seeds(spider)
         config = ServiceSettings(settings)
-        stores = asyncio.run(SeedService.rehearse(Crawler(spider, settings)))
+        stores = asyncio.run(SeedService.rehearse(Crawler(spider, settings), arguments or {}))
         store = store_class(settings)
         done = store.from_settings(settings) if store is not None and hasattr(store, "from_settings") else None
         parts = [

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -284,9 +284,9 @@ class SeedService:
         return Stores(log, name, sinks, item_sinks, statistics, self._sources, self._url_rules, self._obeys_robots)
 
     @classmethod
-    async def rehearse(cls, crawler: Crawler) -> Stores:
+    async def rehearse(cls, crawler: Crawler, arguments: Mapping[str, str]) -> Stores:
         """Build what a start builds, and open nothing but the port of the metrics. Raises ConfigError."""
-        engine_hooks.construct(crawler)
+        engine_hooks.construct(crawler, arguments)
         service, config = cls.of(crawler), ServiceSettings(crawler.settings)
         assert service is not None
         if (metrics := await serve_metrics(crawler.settings)) is not None:
