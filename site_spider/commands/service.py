@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import NoReturn
 
 from scrapy import Spider
-from scrapy.exceptions import UsageError
-from scrapy.utils.conf import arglist_to_dict
 
 from site_spider.commands.output import Column, add_format_option, number, print_json, print_table, show
 from site_spider.commands.site_command import SiteCommand
@@ -77,13 +75,15 @@ class Command(SiteCommand):
         self.options.set("LOG_FILE", None, priority="cmdline")
 
     def work(self, opts: argparse.Namespace) -> None:
+        words = getattr(opts, "crawl-a")
+        arguments = dict(word.split("=", 1) for word in words if "=" in word)  # of others the crawl says it
         if opts.check and self.spider_class is not Spider:
-            self._show_check(opts.format, _arguments(opts))
+            self._show_check(opts.format, arguments)
             return
         if self.spider_class is Spider:
             raise ConfigError("No spider takes seeds, or several do: name one, as `scrapy list` shows them.")
         if opts.scale is None:
-            check_crawl(self.options, self.spider_class, _arguments(opts))
+            check_crawl(self.options, self.spider_class, arguments)
         sys.stdout.flush()
         become_supervisor([*self._supervision(opts), "--", *_crawl_options(opts)])
 
@@ -136,13 +136,6 @@ def _crawl_options(opts: argparse.Namespace) -> Iterator[str]:
         yield f"--loglevel={opts.loglevel}"
     if opts.nolog:
         yield "--nolog"
-
-
-def _arguments(opts: argparse.Namespace) -> dict[str, str]:
-    try:
-        return arglist_to_dict(getattr(opts, "crawl-a"))
-    except ValueError:
-        raise UsageError("Invalid -a value, use -a NAME=VALUE", print_help=False) from None
 
 
 def _cell(value: object) -> str:

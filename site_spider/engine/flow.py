@@ -439,7 +439,8 @@ class EngineFlow:
 
 def construct(crawler: Crawler, arguments: Mapping[str, str]) -> None:
     """Have Scrapy build what it builds at a start; nothing is opened, and no signal sent. Needs asyncio's loop."""
-    crawler.settings.set("TWISTED_REACTOR_ENABLED", False, priority="cmdline")
+    # a folder of JOBDIR would be made
+    crawler.settings.setdict({"TWISTED_REACTOR_ENABLED": False, "JOBDIR": None}, priority="cmdline")
     crawler.spider = crawler._create_spider(**arguments)
     crawler._apply_settings()
     crawler.engine = engine = crawler._create_engine()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -15,6 +16,7 @@ from site_spider import options
 from site_spider.contracts.seed_log import Granted, Right, SeedLog
 from site_spider.dupefilter.dupefilter import store_class
 from site_spider.errors import EXIT_CONFIG, EXIT_SETUP, EXIT_UNAVAILABLE, ConfigError, SiteSpiderError, exit_code_of
+from site_spider.observe.metrics.exporter import MetricsAddress, serve_metrics
 from site_spider.observe.snapshot import Identity
 from site_spider.observe.statistics import StatisticsPlan, statistics_id
 from site_spider.secrets import Redaction, masked, secrets_of
@@ -110,7 +112,7 @@ def examine(settings: Settings, spider: type[Spider], arguments: Mapping[str, st
     """What a crawl would find. No group is joined, and nothing is written or created."""
     try:
         check_takes_seeds(spider)
-        config = ServiceSettings(settings)
+        config, address = ServiceSettings(settings), MetricsAddress.read(settings)
         stores = asyncio.run(SeedService.rehearse(Crawler(spider, settings), arguments or {}))
         store = store_class(settings)
         done = store.from_settings(settings) if store is not None and hasattr(store, "from_settings") else None
@@ -124,6 +126,8 @@ def examine(settings: Settings, spider: type[Spider], arguments: Mapping[str, st
         yield Finding("settings", repr(error) if code == EXIT_SETUP else str(error), code)
         return
     yield Finding("settings", "can be used")
+    if address is not None:
+        yield asyncio.run(_of_metrics(settings, address))
     if options.text(settings, "SITE_KAFKA_BROKERS"):
         yield from _of_kafka(stores.log, config, settings)
     else:
@@ -135,6 +139,17 @@ def examine(settings: Settings, spider: type[Spider], arguments: Mapping[str, st
     for what, part in parts:
         if not what.startswith("sink kafka"):  # the topics are those above
             yield _of_part(what, part)
+
+
+async def _of_metrics(settings: Settings, address: MetricsAddress) -> Finding:
+    try:
+        if (metrics := await serve_metrics(settings, wait_seconds=0)) is not None:
+            await metrics.close()
+    except ConfigError as error:
+        if isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.EADDRINUSE:
+            return Finding("metrics", f"{address} is taken, by a crawl that runs or by somebody else")
+        return Finding("metrics", str(error), EXIT_CONFIG)
+    return Finding("metrics", f"{address} is free")
 
 
 def _of_kafka(log: SeedLog, config: ServiceSettings, settings: BaseSettings) -> Iterator[Finding]:

@@ -285,12 +285,10 @@ class SeedService:
 
     @classmethod
     async def rehearse(cls, crawler: Crawler, arguments: Mapping[str, str]) -> Stores:
-        """Build what a start builds, and open nothing but the port of the metrics. Raises ConfigError."""
+        """Build what a start builds, and open nothing. Raises ConfigError."""
         engine_hooks.construct(crawler, arguments)
         service, config = cls.of(crawler), ServiceSettings(crawler.settings)
         assert service is not None
-        if (metrics := await serve_metrics(crawler.settings)) is not None:
-            await metrics.close()
         _scheduler_of(crawler)
         stop = Stop(config.stop_grace_seconds, lambda: 0)
         parts = Parts(crawler, config, stores := service._named(), stop, service._ending)

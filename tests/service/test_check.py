@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pkgutil
+import socket
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -137,6 +138,15 @@ def test_rights_are_said_one_by_one(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert found["group site_spider"] == ("this user may not read", 78)
     assert found["topic seeds.tasks"] == ("this user may not read", 78)
     assert found["sink local"][1] == 0
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_crawl_that_runs_beside_a_check_is_no_fault_and_nothing_is_written(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as beside:
+        address = "{}:{}".format(*beside.getsockname())
+        given = settings_for(tmp_path, SITE_METRICS_ADDRESS=address, JOBDIR=str(tmp_path / "job"))
+        found = {one.what: one for one in examine(given, SeedSpider) if not one.code}
+    assert f"{address} is taken" in found["metrics"].says
     assert not [*tmp_path.iterdir()]
 
 

@@ -280,14 +280,14 @@ class MetricsAddress(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-async def serve_metrics(settings: SettingsView) -> Exporter | None:
+async def serve_metrics(settings: SettingsView, wait_seconds: float = _WAIT_SECONDS) -> Exporter | None:
     """Listen, if SITE_METRICS_ADDRESS asks for it. Raises ConfigError."""
     address = MetricsAddress.read(settings)
     if address is None:
         return None
     exporter = Exporter()
     try:
-        await exporter.open(*address, _WAIT_SECONDS)
+        await exporter.open(*address, wait_seconds)
     except OSError as error:
         raise ConfigError(
             f"{NAME}: {address.host} port {address.port} cannot be listened on: {error.strerror or error}. End who "
