@@ -155,6 +155,7 @@ class PoliteFrontier(HostAnswers):
         self._completion = completion
         self._seeds = 0  # of what waits
         self._fencings = 0
+        self.is_closed = False
         self.has_fenced = False  # something may wait for seeds that are another process's
         # seeds that may not begin yet; in the seed queue what was compared once would be a duplicate
         self.keeps_back: list[SeedInFlight] = []
@@ -334,6 +335,7 @@ class PoliteFrontier(HostAnswers):
 
     def close(self) -> None:
         """Wake nobody any more, and fetch no robots.txt."""
+        self.is_closed = True
         self._silence()
         if self._politeness.robots is not None:
             self._politeness.robots.close()

@@ -218,10 +218,9 @@ class Leaving:
         elif isinstance(error, SinkRejected):
             reason = f"its task is paused, and it cannot be parked: {error}"
             self._dead_letters.set_aside(waiting.message, reason, waiting)
-        else:
+        elif waiting.live and not self._room.is_closed:  # else it is repeated
             self._away.goes_on(error)
-            if waiting.live:
-                self._room.put_seed(waiting, asyncio.get_running_loop().time() + _TRY_AGAIN_SECONDS)
+            self._room.put_seed(waiting, asyncio.get_running_loop().time() + _TRY_AGAIN_SECONDS)
 
     # --- cancelled, filtered --------------------------------------------------------------------------
 

@@ -18,7 +18,6 @@ from site_spider.commands import service
 from site_spider.errors import EXIT_CONFIG, EXIT_SETUP, EXIT_UNAVAILABLE
 from site_spider.service import supervisor
 from site_spider.service.check import check_crawl
-from tests.in_process.engine import settings_for
 
 
 class Became(Exception):
@@ -63,18 +62,15 @@ def test_options_of_a_crawl_are_those_of_every_process(words: list[str]) -> None
     assert plan.watcher[3:] == ["progress", "--until-done", "-s", "A_B=1"]
 
 
-class City(SeedSpider):
-    def __init__(self, city: str) -> None:
-        super().__init__(city)
-
-
-@pytest.mark.usefixtures("words")
-def test_a_spider_is_checked_with_its_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service.Command, "_usual_spider", lambda _self: City)
+def test_a_spider_is_checked_with_its_arguments(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    city = type("City", (SeedSpider,), {"__init__": lambda self, city: SeedSpider.__init__(self, name=city)})
+    monkeypatch.setattr(service.Command, "_usual_spider", lambda _self: city)
     with pytest.raises(Became):
-        run("-a", "city=Oslo")
-    assert not run("--check", "-a", "city=Oslo").exitcode
-    check_crawl(settings_for(tmp_path), City)  # of who only counts
+        run(*(given := ["-a", "city=Oslo"]))
+    assert words[-2:] == given
+    checked = run("--check", *given)
+    assert not checked.exitcode
+    check_crawl(checked.options, city)  # of who only counts
 
 
 def test_scale_reaches_the_one_of_the_same_spider_topic_and_group(words: list[str]) -> None:

@@ -28,7 +28,7 @@ from site_spider.tasks import end_events
 from site_spider.tasks.control_log import read_endings
 from site_spider.tasks.declaration import declared, in_state
 from site_spider.tasks.orders import TaskDesk
-from site_spider.tasks.parking import Parking
+from site_spider.tasks.parking import Leaving, Parking
 from site_spider.tasks.states import TaskStates
 from tests.in_process import engine
 from tests.in_process.engine import crawl, page
@@ -66,6 +66,12 @@ def test_a_seed_that_no_topic_takes_is_parked_later(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(Parking, "send", lambda *arguments: answers.pop() if answers else send(*arguments))
     found = crawl(tmp_path, seeds(5))
     assert (found.lag, found.seeds["spilled"]) == (0, 5)
+
+
+def test_a_seed_that_is_not_parked_because_the_crawl_ends_is_no_outage(caplog: pytest.LogCaptureFixture) -> None:
+    leaving = Leaving(*[Mock(is_closed=True)] * 8, control=None, writes_cancelled=False)
+    leaving._parked(Mock(exception=lambda: LogUnavailable("The producer is closed.")), Mock(live=True))
+    assert not caplog.records
 
 
 @pytest.mark.parametrize("has_links", [False, True])
