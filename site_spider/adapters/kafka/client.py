@@ -237,7 +237,8 @@ _SUSPICIOUS = frozenset({
     KafkaError._SSL,
 })  # fmt: skip
 _DETAILED = _SUSPICIOUS | {KafkaError._TRANSPORT}
-_REFUSALS = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})
+_REFUSALS = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})  # theirs, or ours of their certificate
+_LOGIN = "the login and the certificates of SITE_KAFKA_OPTIONS"
 # The server refuses this very message, and will again.
 REFUSED = frozenset({
     KafkaError.MSG_SIZE_TOO_LARGE,
@@ -284,7 +285,7 @@ class LastErrors:
     def unavailable(self, error: KafkaException) -> LogUnavailable:
         why = self.said or error.args[0].str()
         is_refusal = self.is_refusal or "authorization failed" in why
-        how = "refuses the user of SITE_KAFKA_OPTIONS" if is_refusal else "(SITE_KAFKA_BROKERS) did not answer"
+        how = f"cannot be used with {_LOGIN}" if is_refusal else "(SITE_KAFKA_BROKERS) did not answer"
         return LogUnavailable(f"Kafka at {self._brokers} {how}: {why}.")
 
 
@@ -308,7 +309,7 @@ class BrokerHealth:
         self._suspected = False
         self._refusal = ""  # what they say of the login, which may change in an outage
         self._next_probe = 0.0
-        refuses = f"Kafka at {brokers} refuses the login or the certificate of {who} (SITE_KAFKA_OPTIONS)"
+        refuses = f"Kafka at {brokers} cannot be used by {who} with {_LOGIN}"
         self._refused = Outage(logger, refuses, f"Kafka at {brokers} takes {who} again", level)
         self._outage = Outage(
             logger, f"{where} does not answer {who}, which tries until it does", f"{where} answers {who} again", level

@@ -124,7 +124,7 @@ def test_an_outage_is_said_once_and_its_end_too(
     health.look()
     (gone, refused, back, _) = caplog.records
     assert (gone.levelname, refused.levelname, back.levelname) == ("WARNING", "WARNING", "INFO")
-    assert "(SITE_KAFKA_OPTIONS): wrong password" in refused.message
+    assert "of SITE_KAFKA_OPTIONS: wrong password" in refused.message
     assert "SITE_KAFKA_BROKERS" in gone.message
     assert "host:1" in gone.message
     assert "Connection refused" in gone.message
@@ -136,8 +136,8 @@ def test_the_setting_that_is_to_blame_is_named() -> None:
     assert "SITE_KAFKA_OPTIONS" in str(
         words.unavailable(KafkaException(KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED)))
     )
-    words(KafkaError(KafkaError._AUTHENTICATION))
-    assert "SITE_KAFKA_OPTIONS" in str(words.unavailable(late))
+    words(KafkaError(KafkaError._SSL, "certificate verify failed"))  # we refuse theirs
+    assert "with the login and the certificates of SITE_KAFKA_OPTIONS: cert" in str(words.unavailable(late))
 
 
 def test_a_closed_idle_connection_is_no_outage(caplog: pytest.LogCaptureFixture) -> None:
