@@ -435,6 +435,9 @@ def _is_locked(path: Path) -> bool:
 
 def main(arguments: Sequence[str]) -> int:
     """Supervise, or scale. Returns the exit code."""
+    while (opened := os.open(os.devnull, os.O_RDWR)) <= 2:  # a closed one would be that of the next file
+        os.set_inheritable(opened, True)
+    os.close(opened)
     options = _parser().parse_args(arguments)
     control = ScaleControl(options.key)
     if options.scale is not None:

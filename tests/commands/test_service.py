@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -146,3 +147,13 @@ def test_a_folder_that_others_can_reach_is_not_used(tmp_path: Path, monkeypatch:
     assert not [*(tmp_path / "elsewhere").iterdir()]
     assert "another one runs" in (supervisor.ScaleControl(["key"]).claim() or "")
     assert supervisor.ScaleControl(["other"]).scale(2) is False
+
+
+def test_what_is_said_goes_into_no_file_of_the_supervisor_without_stderr(tmp_path: Path) -> None:
+    """A descriptor 2 that is closed would be the one of the next file: the one with the process id."""
+    supervise = [sys.executable, supervisor.__file__, "--program", "false", "--setup-tries", "1"]
+    command = ["sh", "-c", 'exec "$@" 2>&-', "sh", *supervise]
+    ran = subprocess.run(command, env={**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)}, check=False, timeout=60)
+    assert ran.returncode == EXIT_SETUP
+    (pid,) = tmp_path.rglob("*.pid")
+    assert pid.read_text().isdigit()
