@@ -33,8 +33,11 @@ class Command(DocumentsCommand):
     def add_own_options(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--id", dest="key", metavar="ID", help="the one item with this _id")
 
-    def print_tables(self, found: Documents, among: str) -> None:
-        print_counted("Items", _COLUMNS, [_row(item) for item in found], among)
+    def rows(self, found: Documents) -> list[Any]:
+        return [_row(item) for item in found]
+
+    def print_tables(self, rows: list[Any], among: str) -> None:
+        print_counted("Items", _COLUMNS, rows, among)
 
 
 def _row(item: dict[str, Any]) -> list[object]:

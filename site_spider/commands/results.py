@@ -49,8 +49,12 @@ class DocumentsCommand(SiteCommand):
         """Among them the one for a single document, whose value is `key`."""
 
     @abstractmethod
-    def print_tables(self, found: Documents, among: str) -> None:
-        """Those that were found, for people; `among` stands behind each number of them."""
+    def rows(self, found: Documents) -> list[Any]:
+        """What the tables show of those that were found: bodies are not kept."""
+
+    @abstractmethod
+    def print_tables(self, rows: list[Any], among: str) -> None:
+        """For people; `among` stands behind each number of rows."""
 
     def status(self, opts: argparse.Namespace) -> StatusFilter:  # noqa: ARG002 - for those that have one
         return None
@@ -86,18 +90,17 @@ class DocumentsCommand(SiteCommand):
         limit = opts.limit or None
         # closed before the reader is, also when whoever reads the output leaves early
         with closing(reader.search(status, fields, limit=limit and limit + 1)) as found:
-            some: Documents = islice(found, limit)
+            some = islice(found, limit)
             number = 0
             if opts.format == "json":
                 for number, document in enumerate(some, 1):  # noqa: B007 - counted
                     print_json(document)
             else:
-                some = [*some]
-                number = len(some)
+                number = len(rows := self.rows(some))
             is_more = next(found, None) is not None
         whole = reader.count(status, fields) if is_more else number
         if opts.format == "table":
-            self.print_tables(some, f" among {limit} of {whole:,} documents" if is_more else "")
+            self.print_tables(rows, f" among {limit} of {whole:,} documents" if is_more else "")
         if is_more:
             self.complain(f"shown are {limit} of {whole}; --limit 0 shows all")
         elif not number:
@@ -157,12 +160,14 @@ class Command(DocumentsCommand):
             self.refuse(f"--status is {opts.status!r}, but must be a number such as 404, or none")
         return int(opts.status)
 
-    def print_tables(self, found: Documents, among: str) -> None:
-        """What failed has no answer, or one that says no. Bodies are not kept."""
+    def rows(self, found: Documents) -> list[Any]:
         fields = {field: self.names.get(field, field) for field in (*_RESULT_FIELDS, *_FAILURE_FIELDS)}
-        documents = [{field: each.get(name) for field, name in fields.items()} for each in found]
-        failures = [document for document in documents if document["description"] is not None]
-        results = [document for document in documents if document["description"] is None]
+        return [{field: each.get(name) for field, name in fields.items()} for each in found]
+
+    def print_tables(self, rows: list[Any], among: str) -> None:
+        """What failed has no answer, or one that says no."""
+        failures = [document for document in rows if document["description"] is not None]
+        results = [document for document in rows if document["description"] is None]
         print_counted("Results", _RESULTS, _rows(results, _RESULT_FIELDS), among)
         print()
         print_counted("Failures", _FAILURES, _rows(failures, _FAILURE_FIELDS), among)

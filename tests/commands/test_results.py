@@ -6,6 +6,7 @@ import asyncio
 import json
 import sqlite3
 import subprocess
+import tracemalloc
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -123,6 +124,15 @@ def assert_no_error_for_who_leaves_after(lines: int, project: Project, **variabl
 def test_a_reader_that_leaves_early_is_no_error(stored: Project) -> None:
     """No traceback when the output goes to `head`."""
     assert_no_error_for_who_leaves_after(0, stored)
+
+
+def test_a_table_keeps_no_bodies(project: Project) -> None:
+    with closing(LocalStore(project.data, RESULTS)) as store:
+        store.write([Record(f"{number}", {"status": 200, "body": "x" * 1_000_000}, 1) for number in range(20)])
+    tracemalloc.start()
+    assert project.direct("results").stdout.startswith("Results: 20\n")
+    assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    tracemalloc.stop()
 
 
 @pytest.mark.parametrize(("command", "said"), [("results", "Results: 0\n\nFailures: 0\n"), ("items", "Items: 0\n")])
