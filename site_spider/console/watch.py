@@ -158,7 +158,7 @@ class _Thinned:
         return voice
 
 
-# --- neighbours: asks the processes of this host for their snapshots, on the sockets of `scrapy frontier`
+# --- local processes: asks them for their snapshots, on the sockets of `scrapy frontier` ----------------
 # Each says which seed log it uses; those of another log are not asked again. A process of an older release
 # does not say it, and counts.
 

@@ -20,7 +20,7 @@ from site_spider.ledger.metadata import DEATHS_ALONE, DEATHS_TO_ISOLATE
 from site_spider.page.url import host_of
 from site_spider.results.dead_letters import DeadLetters
 
-# --- care: seeds of one or two deaths begin a few at a time, each committed before it begins -------------
+# --- suspect queue: seeds of one or two deaths begin a few at a time, each committed before it begins ---
 # So the next death counts for these alone, and few are under suspicion after the third (see
 # ledger.metadata). Seeds that were never under way at a death do not wait for them.
 #

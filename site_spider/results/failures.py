@@ -169,7 +169,7 @@ def _name(description: str) -> str:
     return kind[:_MOST_CHARACTERS].strip() or _OTHER
 
 
-# --- mishaps: remembers what went wrong after a download, for the failure result -------------------------
+# --- error signals: remembers what went wrong after a download, for the failure result ------------------
 
 
 class ErrorSignals:

@@ -55,7 +55,7 @@ class GroupWork:
         self._control.when_read(lambda: self._busy.discard(task_id))
 
 
-# --- teller ----------------------------------------------------------------------------------------------
+# --- end announcer --------------------------------------------------------------------------------------
 # Tells the end of tasks: one record to the topic of events for each generation.
 #
 # The process that has the first partition of the seed topic does it. The end is written to the control log
