@@ -19,6 +19,7 @@ from site_spider.errors import ConfigError
 from site_spider.seed.tiers import Tiers
 from site_spider.service import supervisor
 from site_spider.service.check import ESSENTIAL, check_crawl, examine, origins
+from site_spider.service.environment import check_log_settings
 
 _SETTINGS = (Column("SETTING"), Column("VALUE", shrinks=True), Column("FROM"))
 _FINDINGS = (Column("OK"), Column("WHAT"), Column("STATE"))
@@ -72,11 +73,14 @@ class Command(SiteCommand):
         if args and not args[0].startswith("-"):
             opts.spider = args[0]
         super().process_options(args, opts)
+        self._of_crawlers = self.options.copy()
         self.options.set("LOG_FILE", None, priority="cmdline")
 
     def work(self, opts: argparse.Namespace) -> None:
         words = getattr(opts, "crawl-a")
         arguments = dict(word.split("=", 1) for word in words if "=" in word)  # of others the crawl says it
+        if opts.scale is None:
+            check_log_settings(self._of_crawlers)
         if opts.check and self.spider_class is not Spider:
             self._show_check(opts.format, arguments)
             return

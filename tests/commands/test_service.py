@@ -86,10 +86,11 @@ def test_scale_reaches_the_one_of_the_same_spider_topic_and_group(words: list[st
     assert "--scale=3" in words
 
 
-def test_a_wrong_setting_starts_nothing(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("-s", "SITE_LINK_SCOPE=galaxy").exitcode == 78
+@pytest.mark.parametrize("given", ["SITE_LINK_SCOPE=galaxy", "LOG_FILE=/", "LOG_FILE=/ --check"])
+def test_a_wrong_setting_starts_nothing(words: list[str], capsys: pytest.CaptureFixture[str], given: str) -> None:
+    assert run("-s", *given.split()).exitcode == 78
     assert words == []
-    assert "SITE_LINK_SCOPE is 'galaxy'" in capsys.readouterr().err
+    assert f"{given.partition('=')[0]} is '" in capsys.readouterr().err
 
 
 def test_a_check_starts_nothing_and_shows_no_secret(
