@@ -200,5 +200,6 @@ def _of_part(what: str, part: Any) -> Finding:
         return Finding(what, asyncio.run(asyncio.wait_for(check(), _PART_SECONDS)) or "is not checked")
     except TimeoutError:
         return Finding(what, f"no answer within {_PART_SECONDS:.0f} s", EXIT_UNAVAILABLE)
-    except SiteSpiderError as error:
-        return Finding(what, str(error), exit_code_of(error, EXIT_SETUP))
+    except Exception as error:  # noqa: BLE001 - of somebody's own class, say
+        said = str(error) if isinstance(error, SiteSpiderError) else repr(error)
+        return Finding(what, said, exit_code_of(error, EXIT_SETUP))

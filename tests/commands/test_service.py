@@ -150,10 +150,8 @@ def test_a_folder_that_others_can_reach_is_not_used(tmp_path: Path, monkeypatch:
     assert supervisor.ScaleControl(["other"]).scale(2) is False
 
 
-def test_what_is_said_goes_into_no_file_of_the_supervisor_without_stderr(tmp_path: Path) -> None:
-    """A descriptor 2 that is closed would be the one of the next file: the one with the process id."""
+def test_what_is_said_goes_into_no_file_of_a_supervisor_without_stderr(tmp_path: Path) -> None:
     command = f"exec {sys.executable} {supervisor.__file__} --program false --setup-tries 1 2>&-"
     ran = subprocess.run(["sh", "-c", command], env={**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)}, check=False)
     assert ran.returncode == EXIT_SETUP
-    (pid,) = tmp_path.rglob("*.pid")
-    assert pid.read_text().isdigit()
+    assert next(tmp_path.rglob("*.pid")).read_text().isdigit()

@@ -143,15 +143,15 @@ def test_rights_are_said_one_by_one(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert not [*tmp_path.iterdir()]
 
 
-def test_a_server_that_is_away_and_a_wrong_setting_are_findings(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_servers_that_are_away_and_wrong_settings_are_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     found = examined(monkeypatch, Log(None), tmp_path)
     assert found["Kafka"] == ("no answer from Kafka at kafka:9092", 69)
     (tmp_path / "file").touch()
     found = examined(monkeypatch, Log({}), tmp_path / "file" / "data")
     assert "Not a directory" in found["sink local"][0]
     assert found["sink local"][1] == 78
+    monkeypatch.setattr("site_spider.adapters.local.results.LocalSink.check", lambda _self: 1 / 0)  # a bug of a sink
+    assert examined(monkeypatch, Log({}), tmp_path)["sink local"] == ("ZeroDivisionError('division by zero')", 71)
 
 
 AWAY = {
