@@ -11,7 +11,7 @@ import os
 import sqlite3
 import stat
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from errno import EACCES, EEXIST, EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR, EPERM, EROFS
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -206,6 +206,10 @@ class DatabaseFile:
 
     def check(self) -> str:
         with self._guarded():
+            if self.path.exists():
+                os.close(os.open(self.path, os.O_RDWR))
+                with closing(sqlite3.connect(f"{self.path.absolute().as_uri()}?immutable=1", uri=True)) as connection:
+                    connection.execute("PRAGMA schema_version")  # makes no file beside it
             return check_writable(self.path.parent, self.path)
 
     def query(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:

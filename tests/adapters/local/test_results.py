@@ -41,8 +41,9 @@ def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path) ->
     path.write_bytes(b"not a database, but somebody's " * 100)
     with pytest.raises(ConfigError, match=r"SITE_DATA_DIR.*results\.sqlite.*Restore it"):
         written(LocalSink(tmp_path), [])
-    with pytest.raises(SinkUnavailable, match="SITE_DATA_DIR"):
-        LocalResults(tmp_path).count()
+    for use in (LocalResults(tmp_path).count, LocalStore(tmp_path, RESULTS).check):
+        with pytest.raises(SinkUnavailable, match="SITE_DATA_DIR"):
+            use()
     assert path.read_bytes().startswith(b"not a database")
 
 
