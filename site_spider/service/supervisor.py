@@ -258,7 +258,7 @@ class Supervisor:
             self._crawler_ended(slot, code)
 
     def _crawler_ended(self, slot: _Slot, code: int) -> None:
-        if code not in (SETUP, UNAVAILABLE, FAILED):
+        if code not in (SETUP, UNAVAILABLE, FAILED) or time.monotonic() - slot.began >= self._plan.steady_seconds:
             self._has_worked = True
         what = f"process {slot.number} {_ending(code)}"
         if code in (CONFIG, USAGE):

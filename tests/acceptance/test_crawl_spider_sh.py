@@ -118,10 +118,16 @@ def test_processes_that_can_never_begin_are_given_up(script: Script, plan: str) 
     assert len(script.starts()) >= 6
 
 
-@pytest.mark.parametrize("plan", ["exit-75 exit-71 exit-71 exit-71 run", "run exit-71", "exit-75 exit-69 exit-1"])
+STEADY = "exit-71 exit-71 exit-71 exit-71 run"
+
+
+@pytest.mark.parametrize(
+    "plan", ["exit-75 exit-71 exit-71 exit-71 run", "run exit-71", "exit-75 exit-69 exit-1", STEADY]
+)
 def test_nobody_is_given_up_who_has_worked_or_beside_whom_another_works(script: Script, plan: str) -> None:
     """Its set-up may fail, or its server be away, for long; a signal during a pause ends at once."""
-    script.edit(setup_tries=2, longest_pause_seconds=60 if "69" in plan else 0)
+    longest, steady = 60 if "69" in plan else 0, 0 if plan == STEADY else 60
+    script.edit(setup_tries=2, longest_pause_seconds=longest, steady_seconds=steady)
     script.plan(plan)
     running = script.start("-n", "1" if plan.startswith("exit") else "2")
     script.wait_for_starts(3 if "69" in plan else 5)
