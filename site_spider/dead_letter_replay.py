@@ -229,7 +229,7 @@ def newest(log: SeedLog, topic: str, most: int, wanted: bytes = b"") -> list[Let
                 for letter in _with_headers([message], done, copies):
                     yield _origin(message), _beginning_of(letter)
 
-    found = nlargest(most, beginnings(), key=lambda each: each[1].message.timestamp_ms)
+    found = nlargest(most, beginnings(), key=lambda each: (each[1].message.timestamp_ms, each[1].message.offset))
     # a copy that was put back may come later
     return [letter._replace(replayed=letter.replayed or copies.has(origin)) for origin, letter in found]
 
