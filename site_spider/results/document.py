@@ -84,7 +84,7 @@ class Result:
     body_hash: str | None = None  # SHA-1 of the body, decompressed
     changed_at: str | None = None  # when it was first seen as it is; None when it was compared with nothing
     checked_at: str | None = None  # when it was last asked for and answered
-    unchanged: bool = False  # True: it was asked for again and is what it was
+    unchanged: bool | None = False  # True: it was asked for again and is what it was; None: the check failed
     gone_at: str | None = None  # since when it counts as gone, after some answers 404 or 410
     meta: dict[str, Any] = field(default_factory=dict)  # extra fields of the seed's meta
     # Written when one of them has a value, and of every page with SITE_TEXT (see PAGE_FIELDS).
@@ -114,7 +114,8 @@ class Result:
     def document(self) -> dict[str, Any]:
         """The document as it is stored, without `url_id`'s own key being lost: it stays a field.
 
-        Of a page that is unchanged, only what its check has found: the rest of the stored one stays.
+        Of a page that is unchanged, only what its check has found: the rest of the stored one stays. Of one
+        whose check failed, the failure: its content stays.
         """
         if self.unchanged:
             said = {name: getattr(self, name) for name in _OF_UNCHANGED}
@@ -122,6 +123,9 @@ class Result:
         found = dict(zip(_NAMES, _values(self), strict=True)) | self._checks()
         if not self.meta:
             del found["meta"]
+        if self.unchanged is None:
+            left = _CONTENT if self.checked_at else _CONTENT | {"checked_at"}
+            return {name: value for name, value in found.items() if name not in left} | {"unchanged": False}
         if self.additional_urls:
             found["additional_urls"] = self.additional_urls
         if (of_page := _page_values(self)) != _NO_VALUES:
@@ -137,6 +141,10 @@ class Result:
         return {**gone, **{name: value for name, value in checks if value is not None}}
 
 
+_CONTENT: Final = frozenset({
+    "body", "body_base64", "body_truncated", "content_type", "encoding", "response_size", "etag", "last_modified",
+    "body_hash", "changed_at",
+})  # fmt: skip
 CHECK_FIELDS: Final = ("next_at", "interval_s", "failed_checks", "gone_checks")
 OF_MERGED: Final = ("url_id", "url", "additional_urls")
 _OF_UNCHANGED = (
@@ -237,12 +245,20 @@ def shortened(document: Mapping[str, Any], halvings: int) -> Mapping[str, Any] |
 
 MARK: Final = "absent"
 ALWAYS: Final = frozenset({"url_id", "status", "headers", "body", "description"})
+_OF_EACH: Final = ALWAYS - {"body"}  # also of a check that failed
 _OF_EARLIER_VERSIONS: Final = ("latency_ms", "redirects")  # which wrote every field, and no mark
 
 
 def is_marked(document: Mapping[str, Any]) -> bool:
     """Whether a document gets a mark: it is a result, and has fields beyond those of the contract."""
-    return document.keys() > ALWAYS
+    return len(document) > len(ALWAYS) and document.keys() >= _OF_EACH
+
+
+def marked(stored: Mapping[str, Any], names: Iterable[str], document: Collection[str]) -> str:
+    """The new mark: the names without a value, and those of the stored one that are not written this time."""
+    mark = stored.get(MARK)
+    before = mark.split(",") if isinstance(mark, str) else () if "body" in document else sorted(_CONTENT)
+    return ",".join([*names, *(name for name in before if name and name not in document)])
 
 
 def absent(document: Mapping[str, Any]) -> list[str]:
@@ -272,7 +288,7 @@ def settled(stored: Mapping[str, Any], document: Mapping[str, Any]) -> Mapping[s
     names = absent(document)
     theirs = kept(stored, names) if stored else ()
     over = {name: value for name, value in document.items() if name not in theirs} if theirs else document
-    return {**over, MARK: ",".join(names)}
+    return {**over, MARK: marked(stored, names, document)}
 
 
 def without_mark(document: Mapping[str, Any]) -> dict[str, Any]:

@@ -113,7 +113,7 @@ class Results(SeedListener):
         if not (document.get("fetched_at") or document.get("unchanged")):
             now = runtime.now(UTC).isoformat(timespec="milliseconds")
             document = {**document, "fetched_at": now, "spider": document.get("spider") or self._form.spider}
-        if self._form.nulls and is_marked(document):
+        if self._form.nulls and is_marked(document) and "body" in document:
             document = {**self._form.nulls, **document}
         self._tally.page(document, job, is_again=is_again)
         if job is not None:

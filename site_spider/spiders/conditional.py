@@ -3,7 +3,8 @@
 Theory of operation. Before the download the stored document of the page is looked up, for all that wait in
 one question; its `etag` and `last_modified` become conditions of the request. An answer 304, or a body with
 the hash of the stored one, leaves the document as it is: what is written says `unchanged` and `checked_at`.
-Where the store does not answer in time the page is fetched as usual, so that nothing depends on it.
+Where the store does not answer in time the page is fetched as usual, so that nothing depends on it. A check
+that fails says so in the document, and leaves the content that is stored.
 
 A document that was written after the seed had been produced is the work of an attempt that a crash undid: the
 page is fetched whole, and what that attempt said of a change stays.
@@ -124,7 +125,7 @@ class StoredPages:
 class Checked(NamedTuple):
     """What came of comparing an answer with the stored document; an empty time is now, None not known."""
 
-    unchanged: bool
+    unchanged: bool | None  # None: it failed, and what may be stored stays
     changed_at: str | None
     known: Known
     check: recrawl.Check | None = None  # None: nothing is known of the checks before
@@ -165,12 +166,14 @@ class ConditionalFetch:
 
     async def process_exception(self, request: Request, exception: Exception) -> None:  # noqa: ARG002
         """As Scrapy asks, of the last attempt: there is no answer, or robots.txt forbids to ask."""
-        if (job := _compared_job(request)) is not None and not job.is_link:
+        if (job := _compared_job(request)) is not None:
             if meta_keys.KNOWN_PAGE not in request.meta:
                 await self._look_up(request, job)
-            known = request.meta[meta_keys.KNOWN_PAGE]
-            check = self._check(request, known, None, same=False)
-            request.meta[meta_keys.CHECKED] = Checked(False, None, known or {}, check)
+            request.meta[meta_keys.CHECKED] = self._failed(request, request.meta[meta_keys.KNOWN_PAGE], None)
+
+    def _failed(self, request: Request, known: Known | None, status: int | None) -> Checked:
+        is_whole = known is None if self._pages is None else known == {}
+        return Checked(False if is_whole else None, None, known or {}, self._check(request, known, status, same=False))
 
     async def _look_up(self, request: Request, job: Job) -> Known | None:
         known = None if self._pages is None else await self._pages.of(job.url_id)
@@ -204,13 +207,17 @@ class ConditionalFetch:
         known: Known | None = request.meta.pop(meta_keys.KNOWN_PAGE)
         job = job_of(request)
         same: bool | None = response.status == 304 and _has_conditions(request)
-        is_usable = bool(known and _is_usable(known, request))
-        if known and is_usable and 200 <= response.status < 300:
-            is_head = request.method == "HEAD"
+        if not (same or 200 <= response.status < 300):
+            request.meta[meta_keys.CHECKED] = self._failed(request, known, response.status)
+            return response
+        is_usable, is_head = bool(known and _is_usable(known, request)), request.method == "HEAD"
+        if known and is_usable and response.status != 304:
             same = _has_same_head(response, known) if is_head else await _has_same_body(response, known)
         is_compared = known is not None and (not known or is_usable) and same is not None
         check = self._check(request, known, response.status, same=same)
         checked = Checked(bool(same), "" if is_compared else None, known or {}, check)
+        if known and not is_usable and not is_head and _is_left(known):
+            checked = checked._replace(changed_at=known["changed_at"] if await _has_same_body(response, known) else "")
         says_noindex = self._drops_noindex and forbids(directives(_texts(response, b"X-Robots-Tag")), "noindex")
         if same and says_noindex and response.status == 304:  # its body has to be dropped
             return request.replace(meta={**request.meta, "follow_unchanged": True}, dont_filter=True)
@@ -257,7 +264,6 @@ def describe_check(result: Result, response: Response) -> None:
     checked: Checked | None = response.request.meta.get(meta_keys.CHECKED)
     if checked is None:
         return
-    result.unchanged = checked.unchanged
     if checked.unchanged:
         is_its_answer = checked.known.get("final_url", response.url) == response.url
         for name in _HEADERS:  # what the stored document has no value for would count as a producer's
@@ -273,8 +279,9 @@ def renews(request: Request) -> bool:
     return checked is not None and bool(checked.known)
 
 
-def describe_next_check(result: Result, checked: Checked) -> None:
-    """Fill in what a check of a page, with or without an answer, says of the next one."""
+def describe_outcome(result: Result, checked: Checked) -> None:
+    """Fill in what came of a check of a page, with or without an answer, and when the next one is due."""
+    result.unchanged = checked.unchanged
     if (check := checked.check) is None or result.fetched_at is None:
         return
     result.interval_s = check.interval_s
@@ -322,6 +329,12 @@ def _is_usable(known: Known, request: Request) -> bool:
     status, is_same_method = known.get("status"), known.get("method", request.method) == request.method
     is_well = isinstance(status, int) and 200 <= status < 300 and known.get("description") is None
     return is_well and "body_hash" in known and is_same_method
+
+
+def _is_left(known: Known) -> bool:
+    """Whether a failed check has left the content, and it says since when it is so."""
+    is_of_failure = known.get("description") is not None and known.get("method") != "HEAD"
+    return is_of_failure and known.keys() >= {"body_hash", "changed_at"}
 
 
 def _is_earlier_attempt(known: Known, job: Job) -> bool:

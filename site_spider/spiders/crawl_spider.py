@@ -52,7 +52,7 @@ from site_spider.sources.extraction import NEXT_PAGE, Extracted, FoundLink
 from site_spider.sources.extractor import Extractor, PageBody
 from site_spider.sources.library import SourceFolder
 from site_spider.sources.model import Source
-from site_spider.spiders.conditional import StoredPages, describe_check, describe_next_check, renews
+from site_spider.spiders.conditional import StoredPages, describe_check, describe_outcome, renews
 from site_spider.spiders.known_items import KnownItems
 from site_spider.spiders.page_text import PageTexts
 from site_spider.spiders.sitemap_rules import (
@@ -560,7 +560,7 @@ class SeedSpider(Spider):
         if meta_keys.ROUTE in request.meta:
             result.proxy = proxied_by(request)
         if meta_keys.CHECKED in request.meta:
-            describe_next_check(result, request.meta[meta_keys.CHECKED])
+            describe_outcome(result, request.meta[meta_keys.CHECKED])
 
     @staticmethod
     def _describe_answer(result: Result, response: Response, page: Page) -> None:

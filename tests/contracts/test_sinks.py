@@ -132,6 +132,24 @@ def test_a_later_result_leaves_nothing_of_the_earlier_one(case: SinkCase) -> Non
     assert left == {"url_id": "a", "producer": "theirs", "description": "gone"}
 
 
+def test_a_check_that_fails_leaves_the_content(case: SinkCase) -> None:
+    """Of the failure nothing stays when the page answers again; what a producer wrote stays in any case."""
+    good = Result("a", 200, "{}", "text", url="http://a.test/", etag="1", fetched_at="2026-01-02T03:04:05.678+00:00")
+    failure = {"description": "gone", "reason": "HTTP 404", "status": 404, "unchanged": None, "proxy": "http://p:1"}
+    failed = replace(good, body=None, etag=None, gone_at=good.fetched_at, next_at=good.fetched_at, **failure)
+    write(case, [record("a", {"encoding": "theirs"})], [record("a", good.document())])
+    verdicts = write(case, [record("a", failed.document())])
+    assert {verdict.answer for verdict in verdicts} == {Answer.ACKNOWLEDGED}
+    document = read(case, "a") or {}
+    theirs = None if case.name == "kafka" else "theirs"  # a topic's readers see every null
+    said = ("status", "body", "etag", "encoding", "reason", "proxy", "unchanged")
+    assert [document[name] for name in said] == [404, "text", "1", theirs, "HTTP 404", "http://p:1", False]
+    write(case, [record("a", good.document())])
+    document = read(case, "a") or {}
+    back = [document.get(name) for name in (*said, "gone_at", "description")]
+    assert back == [200, "text", "1", theirs, None, None, False, None, None]
+
+
 def test_one_bad_record_does_not_stop_the_others(case: SinkCase) -> None:
     """Of a thousand, 999 are stored and one is refused in the server's words."""
     batch = [record(str(number), {"status": 200, "body": "text " * 20}) for number in range(1000)]

@@ -164,6 +164,18 @@ def test_a_value_is_the_producers_unless_we_wrote_it(stored: dict[str, Any], is_
     assert over[MARK] == ",".join(absent(NONE))
 
 
+@pytest.mark.parametrize(
+    ("before", "after"), [({MARK: "etag,proxy,title"}, "etag,title"), ({MARK: ""}, ""), ({}, "body_hash")]
+)
+def test_a_check_that_fails_leaves_in_the_mark_what_it_does_not_write(before: dict[str, Any], after: str) -> None:
+    """Of what nobody has written a mark for, the content is not ours either."""
+    failed = Result("a", description="no answer", unchanged=None, proxy="http://p:1", reason="x")
+    mark = settled(before, failed.document())[MARK].split(",")
+    assert set(filter(None, after.split(","))) <= set(mark)
+    assert {"body_hash", "etag"}.isdisjoint(mark) is (before == {MARK: ""})
+    assert {"proxy", "reason"}.isdisjoint(mark)
+
+
 def test_fields_of_the_contract_are_always_written() -> None:
     stored = {"status": 7, "headers": "x", "body": "x", "description": "x"}
     over = settled(stored, Result("a").document())

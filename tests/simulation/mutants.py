@@ -108,7 +108,7 @@ MUTANTS: dict[str, tuple[Any, str, str]] = {
     "a dead letter behind those put back stays": (PutBack.__contains__, "offset < self", "offset <= self"),
     "an item does not hold its seed": (Results.submit_item, "_Pending(self, job,", "_Pending(self, None,"),
     # pages that are asked for again
-    "a page that is unchanged becomes an empty one": (conditional.describe_check,
+    "a page that is unchanged becomes an empty one": (conditional.describe_outcome,
         "result.unchanged = checked.unchanged", "pass"),
     "a page that has changed counts as unchanged": (conditional._has_same_body,
         "return bool(", "return bool(found) or ("),

@@ -7,7 +7,7 @@ import contextvars
 import random
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tests.simulation.virtual import NETWORK, PROCESS, Machine, sleep
@@ -59,6 +59,13 @@ class Page:
         head = f'<link rel="canonical" href="{self.canonical}">' if self.canonical else ""
         links = "".join(f'<a href="{link}">x</a>' for link in self.links)
         return f"<html>{head}{links}<p>{self.canonical or self.url} {self.version}</p></html>"
+
+    def may_leave(self, body: str | None) -> bool:
+        """Whether a document may hold it: a check that fails leaves the content of a version before."""
+        if self.status == 200:
+            return body == self.body
+        versions = [replace(self, status=200, version=version).body for version in range(self.version + 1)]
+        return body in versions or (body is None and self.status is None)
 
 
 class Sites:

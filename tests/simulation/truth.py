@@ -174,7 +174,7 @@ class Truth:
             is_part = here.get("unchanged") or here.get("additional_urls")
             if is_part or there.get("by") in (None, process.name) or str(there["fetched_at"]) <= fetched:
                 continue
-            if (there.get("status"), there.get("body")) == (here.get("status"), here.get("body")):
+            if all(here.get(name, there.get(name)) == there.get(name) for name in ("status", "body")):
                 continue  # the same document
             places = [at for page in self.world.sites.above(url) for at in self.places[page]]
             if not any(process.owns(at.partition) for at in places):
@@ -211,7 +211,8 @@ class Truth:
         checks = record.document["gone_checks"] if record.document.get("gone_at") else 9
         if checks < self.world.plan.settings["SITE_GONE_AFTER"]:
             self.violation("a page is gone too early", url)
-        before = self.documents.get(url, {}) if is_same else {}
+        is_part = record.kind != "item" and "body" not in record.document  # of a check: the rest stays
+        before = self.documents.get(url, {}) if is_part else {}
         self.documents[url] = {**before, **record.document, "by": by, "is_deleted": record.is_gone}
         if self.keys.setdefault(url, record.key) != record.key:
             self.violation("two documents", f"{url}: {self.keys[url]} and {record.key}")
@@ -310,7 +311,7 @@ class Truth:
             return None
         if page.target or page.status is None or not self._is_stored(url):
             return None
-        return (found.get("status"), found.get("body")) == (page.status, page.body)
+        return found.get("status") == page.status and page.may_leave(found.get("body"))
 
     def is_open(self, url: str, besides: Message | None = None) -> bool:
         """Whether a message, not complete yet, has this page in its tree."""
@@ -352,7 +353,7 @@ class Truth:
 
     def _wrong_page(self, url: str, there: Page) -> Iterator[tuple[str, str]]:
         found, is_cancelled = self.documents[url], not self.cancelled.isdisjoint(self.world.sites.tasks_of(url))
-        is_right = (found.get("status"), found.get("body")) == (there.status, there.body)
+        is_right = found.get("status") == there.status and there.may_leave(found.get("body"))
         if not is_right and not (is_cancelled and found.get("description")):
             said = f"{found.get('status')} {found.get('description')} {found.get('body')!r:.60}"
             yield "a wrong document", f"{url}: {said}, not {there.status} {there.body!r:.60}"

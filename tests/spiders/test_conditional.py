@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -51,6 +51,10 @@ class Site:
 @pytest.fixture(autouse=True)
 def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conditional, "LOOK_UP_SECONDS", 60.0)
+
+
+def no_answer(request: Request) -> Response:
+    raise DownloadTimeoutError("too slow")
 
 
 def seed(**fields: Any) -> dict[str, Any]:
@@ -302,11 +306,46 @@ def test_validators_of_the_url_that_a_page_redirects_to_now_are_not_those_of_wha
     assert (found["unchanged"], found["etag"], found["final_url"]) == (True, ETAG, f"{HOST}/page")
 
 
-def test_a_page_that_failed_meanwhile_was_compared_with_nothing(tmp_path: Path) -> None:
+CONTENT = {"body", "body_hash", "body_truncated", "content_type", "encoding", "etag", "last_modified", "response_size"}
+
+
+@pytest.mark.parametrize("answer", [no_answer, lambda request: page(request, "an error", 500, ETag='"2"')])
+@pytest.mark.parametrize("is_away", [False, True])
+def test_a_check_that_fails_says_so_and_leaves_the_content(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Any, is_away: bool
+) -> None:
+    """Also while the store does not say what it has; when the page is back it says since when it is as it is."""
+    site = Site()
+    stored = of_page(run(tmp_path))
+    ANSWERS["/page"] = answer
+    with monkeypatch.context() as patched:
+        if is_away:
+            patched.setattr(LocalResults, "known", _is_away)
+        failed = of_page(run(tmp_path, RETRY_TIMES=0))
+    assert failed["description"]
+    assert failed["status"] == (None if answer is no_answer else 500)
+    assert failed["unchanged"] is False
+    assert {name: failed[name] for name in CONTENT} == {name: stored[name] for name in CONTENT}
+    ANSWERS["/page"] = site
+    back = of_page(run(tmp_path))
+    times = {"fetched_at", "checked_at", "next_at", "latency_ms", "failed_checks", "gone_checks", "absent"}
+    assert {**back, **dict.fromkeys(times)} == {**stored, **dict.fromkeys(times)}  # of the failure nothing stays
+    assert b"If-None-Match" not in site.asked[-1]
+    ANSWERS["/page"] = answer
+    run(tmp_path, RETRY_TIMES=0)
+    ANSWERS["/page"], site.body, site.etag = site, "<p>new", '"2"'
+    assert of_page(run(tmp_path))["changed_at"] > stored["changed_at"]
+
+
+def _is_away(self: LocalResults, url_ids: Sequence[str], fields: Sequence[str]) -> dict[str, Any]:
+    raise SinkUnavailable("away")
+
+
+def test_a_failure_of_another_seed_leaves_nothing(tmp_path: Path) -> None:
     site = Site()
     run(tmp_path)
     ANSWERS["/page"] = lambda request: page(request, "an error", 500)
-    run(tmp_path, RETRY_TIMES=0)
+    assert of_page(run(tmp_path, seed(), RETRY_TIMES=0))["body"] == "an error"
     ANSWERS["/page"] = site
     assert of_page(run(tmp_path))["changed_at"] is None
 
@@ -425,10 +464,6 @@ def test_a_check_says_when_the_next_one_is_due(tmp_path: Path) -> None:
         assert waits.total_seconds() == found["interval_s"]
         intervals.append(found["interval_s"])
     assert intervals == [60_000, 90_000, 45_000]
-
-
-def no_answer(request: Request) -> Response:
-    raise DownloadTimeoutError("too slow")
 
 
 def robots(request: Request) -> Response:

@@ -30,7 +30,7 @@ from site_spider.adapters.hbase.connection import (
 from site_spider.contracts.sink import ACKNOWLEDGED, ANY, Answer, Fields, Record, Verdict
 from site_spider.errors import ConfigError, SinkRejected, SinkUnavailable
 from site_spider.options import SettingsView
-from site_spider.results.document import ALWAYS, MARK, Result, encode, is_marked, kept, looked_at
+from site_spider.results.document import ALWAYS, MARK, Result, encode, is_marked, kept, looked_at, marked
 
 # --- row: the layout of a document as a row of HBase -----------------------------------------------------
 # Every field is a column of the family `f`. Text stands there as UTF-8, numbers in decimal, true and false
@@ -210,7 +210,8 @@ def settled(row: Row, stored: Mapping[bytes, bytes]) -> Row:
     }
     theirs = kept(said, names)
     cells = {column: value for column, value in row.cells.items() if _name(column) not in theirs}
-    return row._replace(cells={**cells, _MARK: ",".join(names).encode("utf-8", "replace")})
+    mark = marked(said, names, [*map(_name, row.cells)])
+    return row._replace(cells={**cells, _MARK: mark.encode("utf-8", "replace")})
 
 
 def _is_result(row: Row) -> bool:
