@@ -266,9 +266,10 @@ def absent(document: Mapping[str, Any]) -> list[str]:
     return [name for name, value in document.items() if value is None and name not in ALWAYS]
 
 
-def looked_at(names: Iterable[str]) -> list[str]:
-    """What `kept` needs of a stored document."""
-    return [*names, MARK, *_OF_EARLIER_VERSIONS]
+def looked_at(documents: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The fields that `settled` needs of what is stored under these documents; none if they have no nulls."""
+    names = {name for document in documents if is_marked(document) for name in absent(document)}
+    return [*sorted(names), MARK, *_OF_EARLIER_VERSIONS] if names else []
 
 
 def kept(stored: Mapping[str, Any], names: Collection[str]) -> set[str]:

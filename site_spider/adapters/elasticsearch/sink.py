@@ -12,7 +12,7 @@ import logging
 import re
 import unicodedata
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -51,7 +51,7 @@ from site_spider.contracts.sink import Answer, Record, Verdict
 from site_spider.errors import ConfigError, SinkRejected, SinkUnavailable
 from site_spider.options import SettingsView
 from site_spider.resources import resource
-from site_spider.results.document import absent, encode, is_marked, looked_at, settled
+from site_spider.results.document import encode, looked_at, settled
 
 # --- page text: the words of a page without mark-up and accents, for a server that cannot make them itself
 
@@ -247,13 +247,12 @@ _Stored = Mapping[str, Mapping[str, Any]]  # by _id
 
 async def over_stored(client: AsyncElasticsearch, index: str, records: Sequence[Record]) -> Sequence[Record]:
     """The records as they are written over what is stored. Raises like the client, and UnexpectedResponse."""
-    names = {name for record in records if is_marked(record.document) for name in absent(record.document)}
-    stored = await _ask(client, index, [id_of(record) for record in records], names) if names else {}
+    fields = looked_at(record.document for record in records)
+    stored = await _ask(client, index, list(dict.fromkeys(map(id_of, records))), fields) if fields else {}
     return [replace(record, document=settled(stored.get(id_of(record), {}), record.document)) for record in records]
 
 
-async def _ask(client: AsyncElasticsearch, index: str, keys: Sequence[str], names: Iterable[str]) -> _Stored:
-    ids, fields = list(dict.fromkeys(keys)), looked_at(sorted(names))
+async def _ask(client: AsyncElasticsearch, index: str, ids: list[str], fields: list[str]) -> _Stored:
     try:
         answer = await client.mget(index=index, ids=ids, source_includes=fields, filter_path="docs._id,docs._source")
     except ApiError as error:

@@ -30,7 +30,7 @@ from site_spider.adapters.hbase.connection import (
 from site_spider.contracts.sink import ACKNOWLEDGED, ANY, Answer, Fields, Record, Verdict
 from site_spider.errors import ConfigError, SinkRejected, SinkUnavailable
 from site_spider.options import SettingsView
-from site_spider.results.document import ALWAYS, MARK, Result, encode, is_marked, kept, looked_at, marked
+from site_spider.results.document import MARK, Result, encode, looked_at, settled
 
 # --- row: the layout of a document as a row of HBase -----------------------------------------------------
 # Every field is a column of the family `f`. Text stands there as UTF-8, numbers in decimal, true and false
@@ -199,27 +199,20 @@ def _host(document: Mapping[str, Any]) -> str:
 # results.document.
 
 
-def settled(row: Row, stored: Mapping[bytes, bytes]) -> Row:
+def _fields_of(cells: Mapping[bytes, bytes]) -> dict[str, Any]:
+    """The cells as `results.document` looks at a document: what is empty is null, and the mark is text."""
+    fields: dict[str, Any] = {_name(column): value or None for column, value in cells.items()}
+    return {**fields, MARK: cells[_MARK].decode("utf-8", "replace")} if _MARK in cells else fields
+
+
+def over_stored(row: Row, stored: Mapping[bytes, bytes]) -> Row:
     """The row as it is put over what is stored of it."""
-    if not _is_result(row):
-        return row
-    names = _empty(row)
-    said = {
-        _name(column): value.decode("utf-8", "replace") if column == _MARK else value or None
-        for column, value in stored.items()
+    over = settled(_fields_of(stored), _fields_of(row.cells))
+    cells = {
+        _column(name): value.encode("utf-8", "replace") if name == MARK else value or b""
+        for name, value in over.items()
     }
-    theirs = kept(said, names)
-    cells = {column: value for column, value in row.cells.items() if _name(column) not in theirs}
-    mark = marked(said, names, [*map(_name, row.cells)])
-    return row._replace(cells={**cells, _MARK: mark.encode("utf-8", "replace")})
-
-
-def _is_result(row: Row) -> bool:
-    return is_marked(dict.fromkeys(map(_name, row.cells)))
-
-
-def _empty(row: Row) -> list[str]:
-    return [name for column, value in row.cells.items() if not value and (name := _name(column)) not in ALWAYS]
+    return row._replace(cells=cells)
 
 
 def _name(column: bytes) -> str:
@@ -397,10 +390,9 @@ class HBaseTable:
 
     def _put_settled(self, connection: HBaseConnection, rows: Sequence[Row]) -> None:
         stored: dict[bytes, Mapping[bytes, bytes]] = {}
-        if names := {name for row in rows if _is_result(row) for name in _empty(row)}:
-            columns = [_column(name) for name in looked_at(sorted(names))]
+        if columns := [_column(name) for name in looked_at(_fields_of(row.cells) for row in rows)]:
             stored = dict(connection.table(self._options.table).rows([row.key for row in rows], columns))
-        over = [settled(row, stored.get(row.key, {})) for row in rows]
+        over = [over_stored(row, stored.get(row.key, {})) for row in rows]
         connection.put(self._name, [(row.key, row.cells) for row in over])
 
     def _put_shortened(self, place: _NumberedRow, refusal: _Refusal, deadline: float) -> list[tuple[int, Verdict]]:
