@@ -49,17 +49,13 @@ class HBaseResults:
             return None
         if key is None:
             return next(self._documents([_equals("url_id", url_id)], 1), None)
-        rows = self._page(key, [], 1, self._options.timeout_seconds, row_stop=key + b"\0")
-        return self._document(*rows[0]) if rows else None
+        return next((self._document(*row) for row in self._rows_of([key])), None)
 
     def known(self, url_ids: Sequence[str], fields: Sequence[str]) -> dict[str, Mapping[str, Any]]:
         """These fields of documents. Raises SinkUnavailable, and ConfigError with reversed_host keys."""
         keys = {key: url_id for url_id in url_ids if (key := self._key_of(url_id))}
         columns = [f"{FAMILY}:{name}".encode() for name in fields]
-        rows: Rows = []
-        with self._options.asking(self._options.timeout_seconds, ends_without_table=True) as connection:
-            rows = connection.table(self._options.table).rows(list(keys), columns) if keys else []
-        return {keys[key]: self._layout.document(key, cells) for key, cells in rows}
+        return {keys[key]: self._layout.document(key, cells) for key, cells in self._rows_of(list(keys), columns)}
 
     def search(
         self, status: StatusFilter = None, fields: Fields = ANY, *, limit: int | None = 1000,
@@ -119,18 +115,24 @@ class HBaseResults:
 
     def _rows(self, filters: Sequence[str], page_rows: int, columns: Sequence[bytes] = ()) -> Iterator[Any]:
         start = b""
-        while rows := self._page(start, filters, page_rows, columns=columns or None):
+        while rows := self._page(start, filters, page_rows, columns):
             yield from rows
             if len(rows) < page_rows:
                 return
             start = rows[-1][0] + b"\0"
 
-    def _page(self, start: bytes, filters: Sequence[str], rows: int, seconds: float = SCAN_SECONDS, **at: Any) -> Rows:
+    def _page(self, start: bytes, filters: Sequence[str], rows: int, columns: Sequence[bytes]) -> Rows:
         said = " AND ".join(filters).encode("utf-8", "replace") or None
-        with self._options.asking(seconds, ends_without_table=True) as connection:
-            table = connection.table(self._options.table)
-            return list(table.scan(row_start=start, filter=said, batch_size=rows, limit=rows, **at))
+        with self._options.asking(SCAN_SECONDS, ends_without_table=True) as connection:
+            scan = connection.table(self._options.table).scan
+            return list(scan(row_start=start, filter=said, batch_size=rows, limit=rows, columns=columns or None))
         return []  # there is no table
+
+    def _rows_of(self, keys: list[bytes], columns: Sequence[bytes] = ()) -> Rows:
+        with self._options.asking(self._options.timeout_seconds, ends_without_table=True) as connection:
+            found: Rows = connection.table(self._options.table).rows(keys, columns or None) if keys else []
+            return found
+        return []
 
 
 def _filters(status: StatusFilter, fields: Fields, before: Fields = ANY) -> list[str]:

@@ -74,7 +74,6 @@ class LocalConsumer(Consumer):
         self._memberships = {topic: Membership(self._file, group, topic) for topic in topics}
         self._listener = listener
         self._offsets: dict[Partition, int] = {}  # the next one to hand out, of what we own
-        self._ids: dict[Partition, int] = {}
         self._departing: dict[Partition, Position | None] = {}  # the listener has let go, the file not yet
         self._paused: set[Partition] = set()
         self._announced: dict[Partition, int] = {}  # the end that the listener was told last
@@ -141,7 +140,9 @@ class LocalConsumer(Consumer):
                 self._balance_at = runtime.monotonic() + _BALANCE_SECONDS  # also if it fails: reading may not
                 for membership in self._memberships.values():
                     self._move(membership)
-                self._retention.look(self._ids.values())
+                self._retention.look(
+                    identifier for one in self._memberships.values() for identifier in one.owned.values()
+                )
                 if self._outage.is_on:
                     self._outage.is_over()
             # asked before the messages are, so that nothing written in between is waited for
@@ -168,10 +169,10 @@ class LocalConsumer(Consumer):
         return batch
 
     def _read(self, partition: Partition, limit: int, limit_bytes: int) -> list[Message]:
-        first, beyond = self._ids[partition], self._ids[partition] + 1
-        start = message_id(first, self._offsets[partition])
+        identifier = self._memberships[partition.topic].owned[partition]
+        bounds = message_id(identifier, self._offsets[partition]), message_id(identifier + 1, 0)
         messages: list[Message] = []
-        with closing(self._file.stream(SELECT_MESSAGES, (start, message_id(beyond, 0), limit))) as rows:
+        with closing(self._file.stream(SELECT_MESSAGES, (*bounds, limit))) as rows:
             for row in rows:
                 messages.append(to_message(partition, row))
                 limit_bytes -= len(messages[-1].value or b"")
@@ -205,13 +206,12 @@ class LocalConsumer(Consumer):
             self._forget(lost)
             self._listener.lost(lost)
         self._give_up(moves.leaving)
-        claims = membership.claim(moves.coming) if moves.coming else []
-        for partition, identifier, committed in claims:
-            self._ids[partition] = identifier
+        claims = membership.claim(moves.coming) if moves.coming else {}
+        for partition, committed in claims.items():
             self._offsets[partition] = committed.offset if committed else 0
             self._turns.append(partition)
         if claims:
-            self._listener.assigned({claim.partition: claim.committed for claim in claims})
+            self._listener.assigned(claims)
 
     def _give_up(self, partitions: Sequence[Partition]) -> None:
         asked = [partition for partition in partitions if partition in self._offsets]
@@ -237,7 +237,6 @@ class LocalConsumer(Consumer):
     def _forget(self, partitions: list[Partition]) -> None:
         for partition in partitions:
             self._offsets.pop(partition, None)
-            self._ids.pop(partition, None)
             self._announced.pop(partition, None)
             self._paused.discard(partition)
         self._turns = deque(partition for partition in self._turns if partition in self._offsets)

@@ -417,14 +417,6 @@ _UPSERT_POSITION = "INSERT OR REPLACE INTO positions VALUES (?, ?, ?, ?)"
 _DELETE_CLAIM = "DELETE FROM claims WHERE consumer_group = ? AND partition_id = ? AND member = ?"
 
 
-class Claim(NamedTuple):
-    """A partition that has become ours, and what the group has committed there."""
-
-    partition: Partition
-    partition_id: int
-    committed: Position | None
-
-
 class Moves(NamedTuple):
     """What has to be done: `lost` are gone, `leaving` should be given up, `coming` can be claimed."""
 
@@ -442,17 +434,17 @@ class Membership:
         self._topic = topic
         self._member = 0  # nobody's: ids are positive
         self._beat_at = 0.0
-        self._owned: dict[Partition, int] = {}
+        self.owned: dict[Partition, int] = {}  # with their ids
 
     def look(self) -> Moves:
         """Say that we are alive, bury the dead, and see what has to be done. Raises LogUnavailable."""
-        gone = self._beat()
+        self._beat()
         partitions, members, owners = self._view()
-        lost = gone + [one for one, identifier in self._owned.items() if owners.get(identifier) != self._member]
+        lost = [one for one, identifier in self.owned.items() if owners.get(identifier) != self._member]
         for partition in lost:
-            self._owned.pop(partition, None)
+            del self.owned[partition]
         target = fair_share(members, sorted(partitions.values()), owners)
-        leaving = [one for one, identifier in self._owned.items() if target.get(identifier) != self._member]
+        leaving = [one for one, identifier in self.owned.items() if target.get(identifier) != self._member]
         coming = [
             one
             for one, identifier in partitions.items()
@@ -465,14 +457,14 @@ class Membership:
         """Whether the group knows this member. Any thread may ask."""
         return self._member != 0
 
-    def claim(self, partitions: Iterable[Partition]) -> list[Claim]:
-        """Take those that are still free. Raises LogUnavailable."""
+    def claim(self, partitions: Iterable[Partition]) -> dict[Partition, Position | None]:
+        """Take those that are still free; returns what the group has committed there. Raises LogUnavailable."""
         with self._file.transaction() as connection:
             if not connection.execute("SELECT 1 FROM members WHERE id = ?", (self._member,)).fetchone():
-                return []
-            claims = [claim for one in partitions if (claim := self._claim(connection, one))]
-        self._owned.update((claim.partition, claim.partition_id) for claim in claims)
-        return claims
+                return {}
+            claims = {one: claim for one in partitions if (claim := self._claim(connection, one))}
+        self.owned.update((one, identifier) for one, (identifier, _) in claims.items())
+        return {one: committed for one, (_, committed) in claims.items()}
 
     def commit(self, positions: Mapping[Partition, Position]) -> None:
         """Raises LogUnavailable, and commits nothing, unless we own all of these."""
@@ -481,36 +473,33 @@ class Membership:
 
     def give_up(self, partitions: Iterable[Partition], positions: Mapping[Partition, Position]) -> None:
         """Commit and free the partitions, both or nothing. Raises LogUnavailable."""
-        identifiers = [self._owned[partition] for partition in partitions]
+        rows = [(self._group, self.owned[partition], self._member) for partition in partitions]
         with self._file.transaction() as connection:
             self._commit(connection, positions)
-            rows = [(self._group, identifier, self._member) for identifier in identifiers]
             connection.executemany(_DELETE_CLAIM, rows)
         for partition in partitions:
-            self._owned.pop(partition, None)
+            self.owned.pop(partition, None)
 
     def leave(self) -> None:
         with self._file.transaction() as connection:
             _bury(connection, self._member)
         self._member = 0
-        self._owned.clear()
+        self.owned.clear()
 
     # --- being alive ---------------------------------------------------------------------
 
-    def _beat(self) -> list[Partition]:
-        """What we lost because the others took us for dead."""
+    def _beat(self) -> None:
         rows = self._file.query(
             "SELECT id, process, seen_at_seconds FROM members WHERE consumer_group = ? AND topic = ?",
             (self._group, self._topic),
         )
         dead = [identifier for identifier, *life in rows if identifier != self._member and _is_dead(*life)]
         present = any(identifier == self._member for identifier, *_ in rows)
-        if present and not dead and runtime.monotonic() < self._beat_at + BEAT_SECONDS:
-            return []
-        return self._write_beat(dead)
+        if dead or not present or runtime.monotonic() >= self._beat_at + BEAT_SECONDS:
+            self._write_beat(dead)
 
-    def _write_beat(self, dead: list[int]) -> list[Partition]:
-        gone: list[Partition] = []
+    def _write_beat(self, dead: list[int]) -> None:
+        """As another member, which owns nothing, if the others took us for dead."""
         with self._file.transaction() as connection:
             for member in dead:
                 _bury(connection, member)
@@ -518,15 +507,11 @@ class Membership:
             member = self._member
             update = "UPDATE members SET seen_at_seconds = ? WHERE id = ?"
             if not connection.execute(update, (now, member)).rowcount:
-                gone = list(self._owned)
                 # random, because a counter begins anew in a file that replaces a removed one
                 member = 1 + runtime.randbelow(2**62)
                 values = (member, self._group, self._topic, own_identity(), now)
                 connection.execute("INSERT INTO members VALUES (?, ?, ?, ?, ?)", values)
         self._member, self._beat_at = member, now
-        for partition in gone:
-            del self._owned[partition]
-        return gone
 
     # --- the tables ------------------------------------------------------------------------
 
@@ -544,7 +529,7 @@ class Membership:
         owners = {identifier: member for identifier, _, member in rows if member is not None}
         return partitions, [member for (member,) in members], owners
 
-    def _claim(self, connection: sqlite3.Connection, partition: Partition) -> Claim | None:
+    def _claim(self, connection: sqlite3.Connection, partition: Partition) -> tuple[int, Position | None] | None:
         found = connection.execute("SELECT id FROM partitions WHERE topic = ? AND number = ?", partition).fetchone()
         if found is None:
             return None
@@ -555,7 +540,7 @@ class Membership:
         row = connection.execute(
             "SELECT next_offset, metadata FROM positions WHERE consumer_group = ? AND partition_id = ?", values
         ).fetchone()
-        return Claim(partition, found[0], Position(*row) if row else None)
+        return found[0], Position(*row) if row else None
 
     def _commit(self, connection: sqlite3.Connection, positions: Mapping[Partition, Position]) -> None:
         rows = connection.execute(
@@ -563,7 +548,7 @@ class Membership:
         )
         claimed = {identifier for (identifier,) in rows}
         for partition, position in positions.items():
-            identifier = self._owned.get(partition)
+            identifier = self.owned.get(partition)
             if identifier not in claimed:
                 raise LogUnavailable(
                     f"Group {self._group} cannot commit {partition.topic}/{partition.number} here:"

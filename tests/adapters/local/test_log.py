@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -105,7 +106,11 @@ def test_a_member_that_does_not_poll_loses_its_partitions(case: Case, monkeypatc
     with pytest.raises(LogUnavailable, match="not assigned"):
         stalled.consumer.commit({lost[0]: Position(1)})
     monkeypatch.setattr(log_file, "STALLED_SECONDS", 60)
-    stalled.poll()
+    with monkeypatch.context() as patched:  # a failure before the listener is told changes nothing
+        patched.setattr(log_file.Membership, "_view", Mock(side_effect=LogUnavailable("the disk")))
+        with pytest.raises(LogUnavailable, match="the disk"):
+            poll_until([stalled], lambda: False)
+    stalled.poll(1)
     assert sorted(stalled.listener.told("lost")) == lost
     poll_until([stalled, other], lambda: len(stalled.owned) == len(other.owned) == 2)
 
