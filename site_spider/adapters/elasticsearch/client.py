@@ -428,32 +428,22 @@ class IndexTemplate:
         found: Mapping[str, Any] = self.content["template"]["mappings"]["properties"]
         return found
 
-    def without_analysis(self) -> dict[str, Any]:
-        """For a server that lacks the filters of texts."""
+    def reduced(self, refusal: ApiError) -> dict[str, Any] | None:
+        """Without what a server refuses that does not know it; None when it is refused for another reason."""
         content = copy.deepcopy(self.content)
         template = content["template"]
+        said = explained(refusal) if refusal.status_code == 400 else ""
+        if "ignore_dynamic_beyond_limit" in said:  # before 8.14: documents with too many fields are refused
+            del template["settings"]["index"]["mapping"]["total_fields"]
+            return content
+        if not any(words in said for words in _REFUSALS):
+            return None
         template["settings"].pop("analysis")
         _forget_analyzer(template["mappings"])
         if _BODY in self.properties:
             template["mappings"]["properties"][TEXT] = {"type": "text"}
             template["settings"]["index"]["query"] = {"default_field": _SEARCHED}
         return content
-
-    def without_limit(self) -> dict[str, Any]:
-        """For a server before 8.14, which refuses documents with more fields than an index may have."""
-        content = copy.deepcopy(self.content)
-        del content["template"]["settings"]["index"]["mapping"]["total_fields"]
-        return content
-
-
-def lacks_limit(error: ApiError) -> bool:
-    """Whether a template was refused because the server does not know how to ignore fields."""
-    return error.status_code == 400 and "ignore_dynamic_beyond_limit" in explained(error)
-
-
-def lacks_filters(error: ApiError) -> bool:
-    """Whether a template was refused because the server does not know its filters."""
-    return error.status_code == 400 and any(said in explained(error) for said in _REFUSALS)
 
 
 def newest(answer: object, version: int) -> Mapping[str, Any] | None:

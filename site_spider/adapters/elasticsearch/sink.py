@@ -38,8 +38,6 @@ from site_spider.adapters.elasticsearch.client import (
     has_field,
     has_text,
     index_name,
-    lacks_filters,
-    lacks_limit,
     newest,
     not_mapped,
     refuses_content,
@@ -166,14 +164,11 @@ class IndexPreparation:
         try:
             await client.indices.put_index_template(name=name, **content)
         except ApiError as error:
-            if lacks_limit(error):
-                content = self._template.without_limit()
-                await client.indices.put_index_template(name=name, **content)
-                return content
-            if not lacks_filters(error):
+            if (reduced := self._template.reduced(error)) is None:
                 raise
-            content = self._template.without_analysis()
+            content = reduced
             await client.indices.put_index_template(name=name, **content)
+        if content["template"]["mappings"] != self._template.content["template"]["mappings"]:
             logger.log(
                 logging.INFO if has_text(content) else logging.DEBUG,  # said of results alone
                 "%s is %s, which lacks the module analysis-common (html_strip, asciifolding): indices of the"

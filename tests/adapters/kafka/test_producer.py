@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
 from collections.abc import Iterator
@@ -183,35 +182,6 @@ def test_a_message_that_may_not_be_written_names_the_right(renewal: Renewal, mon
 
 
 PROBE = b"probe"
-
-
-@pytest.mark.servers
-def test_a_message_the_server_refuses_is_rejected_alone(case: Case) -> None:
-    producer = case.new_producer()
-    before = producer.send(case.topic, b"k", b"before")
-    too_large = producer.send(case.topic, b"k", os.urandom(2_000_000))
-    far_too_large = producer.send(case.topic, b"k", b"x" * 17_000_000)
-    after = producer.send(case.topic, b"k", b"after")
-    for future in (too_large, far_too_large):
-        assert isinstance(future.exception(PATIENCE_SECONDS), SinkRejected)
-    before.result(PATIENCE_SECONDS)
-    after.result(PATIENCE_SECONDS)
-    producer.close()
-    assert sorted(message.value or b"" for message in case.log.read(case.topic)) == [b"after", b"before"]
-
-
-@pytest.mark.servers
-def test_a_message_for_a_topic_that_cannot_be_is_rejected(case: Case) -> None:
-    """By the server; the client may say before that it does not know the topic."""
-    producer = case.new_producer()
-
-    def refused() -> bool:
-        error = producer.send("no topic!", b"k", b"v").exception(PATIENCE_SECONDS)
-        assert isinstance(error, SinkRejected | LogUnavailable)
-        return isinstance(error, SinkRejected)
-
-    wait_until(refused)
-    producer.close()
 
 
 @pytest.mark.servers

@@ -30,7 +30,7 @@ from site_spider.adapters.local.log_file import FILE_NAME, LogFile, fair_share, 
 from site_spider.adapters.local.results import LocalResults, LocalSink
 from site_spider.contracts.seed_log import Partition, Position
 from site_spider.contracts.sink import Record
-from site_spider.errors import ConfigError, LogUnavailable, SinkRejected
+from site_spider.errors import ConfigError, LogUnavailable
 from tests.adapters.seed_log_process import process
 from tests.contracts.seed_logs import Case, Member, Recorder, local_case, poll_until, wait_until
 from tests.contracts.trials import written
@@ -238,21 +238,6 @@ def test_a_busy_file_is_waited_for(
     future.result(300)
     member.take(2)
     file.close()
-
-
-def test_a_message_nobody_could_store_is_rejected_alone(case: Case) -> None:
-    """Too large a value or an impossible topic does not harm its neighbours."""
-    producer = case.new_producer()
-    before = producer.send(case.topic, b"k", b"before")
-    too_large = producer.send(case.topic, b"k", b"x" * 16_000_001)
-    impossible = producer.send("no topic!\udc80", b"k", b"v")
-    after = producer.send(case.topic, b"k", b"after")
-    assert isinstance(too_large.exception(300), SinkRejected)
-    assert isinstance(impossible.exception(300), SinkRejected)
-    before.result(300)
-    after.result(300)
-    producer.close()
-    assert [message.value for message in case.log.read(case.topic)] == [b"before", b"after"]
 
 
 def test_messages_are_written_with_an_fsync(tmp_path: Path) -> None:
