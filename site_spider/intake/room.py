@@ -91,11 +91,9 @@ class Load:
         self.seed_bytes += size_bytes
 
     def ended(self, entry: SeedInFlight) -> None:
-        """It is complete."""
         self.seed_bytes -= entry.size_bytes
 
     def fenced(self, entry: SeedInFlight) -> None:
-        """It is another process's."""
         self.ended(entry)
 
     def count_sending(self, by: int, size_bytes: int) -> None:

@@ -83,12 +83,10 @@ class SuspectQueue(SeedListener):
         return chosen
 
     def ended(self, entry: SeedInFlight) -> None:
-        """As in SeedListener."""
         if self._under_way.pop(entry, None) is not None:
             self.proceed()
 
     def fenced(self, entry: SeedInFlight) -> None:
-        """As in SeedListener."""
         self._under_way.pop(entry, None)
 
     def look_again(self) -> None:

@@ -344,7 +344,6 @@ class PastUsage:
         self._since: dict[tuple[str, str, type], tuple[Part, float]] = {}  # when what was told was new
 
     def look(self) -> None:
-        """To be called now and then, as `every_seconds` says."""
         now = runtime.monotonic()
         before, self._since = self._since, {}
         silent: dict[str, list[str]] = {}
@@ -491,12 +490,10 @@ class TimeLimits:
             self._plan(task.task_id)
 
     def heard(self, task_ids: Collection[str]) -> None:
-        """Records of these tasks have come."""
         for task_id in task_ids:
             self._plan(task_id)
 
     def look(self) -> None:
-        """To be called now and then, as `every_seconds` says."""
         now = self._clock.now()
         if now < self._first_due or not self._has_first():
             return

@@ -43,7 +43,10 @@ class Group(NamedTuple):
 
 
 class GroupWork:
-    """Of the process that has the first partition of the seed topic. On the event loop's thread only."""
+    """Of the process that has the first partition of the seed topic. On the event loop's thread only.
+
+    `heard` is told of tasks of which records have come; `look` is called now and then, as `every_seconds` says.
+    """
 
     def __init__(self, group: Group) -> None:
         self._log, self._producer, self._topics, self._board, self._control, *_ = group
@@ -85,7 +88,6 @@ class EndAnnouncer(GroupWork):
         self._has_topic = False
 
     def look(self) -> None:
-        """To be called now and then."""
         unfinished = self._control.endings.unfinished
         if self._over and not self._is_counting:
             self._is_counting = True
@@ -263,11 +265,9 @@ class TaskCloser(GroupWork):
             self._has_log = True
 
     def heard(self, task_ids: Collection[str]) -> None:
-        """Records of these tasks have come."""
         self._news.update(task_ids)
 
     def look(self) -> None:
-        """To be called now and then, as `every_seconds` says."""
         if not self._has_log and len(self._board):
             self._background.start(self._make_log(), "control log of tasks")
         if not self._has_first():
@@ -356,7 +356,6 @@ class ParkedWatch(GroupWork):
         self._work: asyncio.Task[None] | None = None
 
     def heard(self, task_ids: Collection[str]) -> None:
-        """Records of these tasks have come."""
         now = asyncio.get_running_loop().time()
         for task_id in task_ids:
             if self._board.has_parked(task_id):
@@ -365,7 +364,6 @@ class ParkedWatch(GroupWork):
                 self._news.pop(task_id, None)
 
     def look(self) -> None:
-        """To be called now and then, as `every_seconds` says."""
         now = asyncio.get_running_loop().time()
         if now >= self._look_at:
             self._look_at = now + _QUIET_SECONDS
@@ -414,11 +412,9 @@ class Webhooks(GroupWork):
         self._open: set[str] = set()  # tasks whose webhook may have to be sent
 
     def heard(self, task_ids: Collection[str]) -> None:
-        """Records of these tasks have come."""
         self._open.update(task_ids)
 
     def look(self) -> None:
-        """To be called now and then, as `every_seconds` says."""
         now = runtime.time()
         if not self._has_first():
             return

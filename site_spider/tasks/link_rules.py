@@ -57,7 +57,6 @@ class Traps(SeedListener):
         self._rest: BoundedDict[_Place, int] = BoundedDict(_MOST_PATTERNS)  # pages
 
     def written(self, job: Job, document: Mapping[str, Any]) -> None:
-        """As in SeedListener."""
         said = document.get("text_hash") or document.get("body_hash")
         is_well = said is not None and 200 <= (document.get("status") or 0) < 300
         if not is_well or document.get("method") == "HEAD" or (pattern := pattern_of(job.url)) is None:

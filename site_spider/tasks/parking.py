@@ -89,7 +89,6 @@ class Parking:
         self._unproved: dict[str, deque[_Parked]] = {}  # by task
 
     def send(self, task_id: str, origin: str, key: bytes | None, value: bytes, headers: Headers) -> Future[Any]:
-        """As in ParkedTopic."""
         parked = _Parked(task_id, origin, key, value, headers, Future(), self._states.board.task(task_id))
         whose = (TASK_HEADER, task_id.encode()), (ORIGIN_HEADER, origin.encode())
         sent = self._producer.send(self.topic, key, value, [*whose, *carried(headers)])

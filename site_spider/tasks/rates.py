@@ -181,7 +181,6 @@ class Overtaking:
         self._look_at = 0.0
 
     def look(self) -> None:
-        """To be called now and then."""
         if not self._is_full() or (self._work is not None and not self._work.done()):
             return
         if self._loop.time() < self._look_at:

@@ -287,7 +287,6 @@ class TaskStates(SeedListener):
     # --- SeedListener -------------------------------------------------------------------------------
 
     def arrived(self, entry: SeedInFlight, message: Message, seed: Seed | SeedError) -> None:
-        """As in SeedListener."""
         if self._declared and not isinstance(seed, SeedError):
             self.adopt(entry, seed, message.headers)
 
@@ -299,12 +298,10 @@ class TaskStates(SeedListener):
             state.open_seeds += 1
 
     def began(self, job: Job) -> None:
-        """As in SeedListener."""
         if self._declared:
             self.adopt(job.entry, job.seed, job.entry.message.headers)
 
     def written(self, job: Job, document: Mapping[str, Any]) -> None:
-        """As in SeedListener."""
         state = self.of(job.seed.task_id) if self._declared else None
         if state is None or str(document.get("description")).startswith(CANCELLED):
             return
@@ -312,14 +309,12 @@ class TaskStates(SeedListener):
             self.tell_soon()
 
     def ended(self, entry: SeedInFlight) -> None:
-        """As in SeedListener."""
         if self._of and (found := self._left(entry)) is not None and entry.outcome is not None:
             state, prefix = found
             state.seeds[prefix + entry.outcome.value] += 1
             state.is_news = True
 
     def fenced(self, entry: SeedInFlight) -> None:
-        """As in SeedListener."""
         self._left(entry)
 
     def _left(self, entry: SeedInFlight) -> tuple[TaskState, str] | None:

@@ -96,7 +96,6 @@ class Control(Follower):
         self._background.when_done(send(self._producer, self._topic, task_id, fact), heard)
 
     def put(self, task_id: str, place: MessagePlace) -> None:
-        """As in Highs of frontier.spill."""
         known = self._known.pop(task_id, {})
         known[place.partition] = max(place.offset + 1, known.get(place.partition, 0))
         self._known[task_id] = known
@@ -191,7 +190,6 @@ class Tracker(SeedListener):
     # --- SeedListener -----------------------------------------------------------------------------
 
     def arrived(self, entry: SeedInFlight, message: Message, seed: Seed | SeedError) -> None:
-        """As in SeedListener."""
         assert not isinstance(seed, SeedError)
         assert seed.task_id is not None
         prefix, place = prefix_of(seed, message.headers), MessagePlace(entry.partition, entry.offset)
@@ -203,12 +201,10 @@ class Tracker(SeedListener):
         self._completion.hold_to_close(entry)
 
     def began(self, job: Job) -> None:
-        """As in SeedListener."""
         if (tracked := self._tracked.get(job.entry)) is not None:
             tracked.began = True
 
     def written(self, job: Job, document: Mapping[str, Any]) -> None:
-        """As in SeedListener."""
         entry = job.entry
         tracked = self._tracked.get(entry)
         if tracked is None and not entry.live:
@@ -218,7 +214,6 @@ class Tracker(SeedListener):
             tracked.pages[page.page] = page
 
     def withdrawn(self, job: Job, url_id: str | None) -> None:
-        """As in SeedListener."""
         tracked = self._left.get((job.entry.partition, job.entry.offset))
         if tracked is not None and url_id is not None:
             for name in (url_id, job.url_id):  # it may be merged into another one
@@ -230,7 +225,7 @@ class Tracker(SeedListener):
             tracked.traps[pattern] += 1
 
     def last_hold(self, entry: SeedInFlight) -> None:
-        """As in SeedListener: all is done but for the counting."""
+        """All is done but for the counting."""
         if (tracked := self._tracked.get(entry)) is None or not entry.live:
             return
         if not self._is_known(tracked.task_id):
@@ -241,11 +236,10 @@ class Tracker(SeedListener):
             self._done(entry, tracked)
 
     def ended(self, entry: SeedInFlight) -> None:
-        """As in SeedListener."""
         self._tracked.pop(entry, None)
 
     def fenced(self, entry: SeedInFlight) -> None:
-        """As in SeedListener. What goes on is counted for the repeat that it completes."""
+        """What goes on is counted for the repeat that it completes."""
         if (tracked := self._tracked.pop(entry, None)) is not None:
             place = entry.partition, entry.offset
             tracked.pages = self._left.get(place, tracked).pages | tracked.pages  # this may be a repeat itself
@@ -254,7 +248,6 @@ class Tracker(SeedListener):
             self._completion.release(entry)
 
     def committed(self, positions: Mapping[Partition, Position | None]) -> None:
-        """As in SeedListener."""
         known = {partition: DoneOffsets(position) for partition, position in positions.items() if position}
         for (task_id, partition), counting in list(self._countings.items()):
             if partition in known:
