@@ -195,7 +195,8 @@ class WantedPages:
             self._named.add(rule)
         self._count("links/refused")
         self._count(f"links/refused/{rule if rule in self._named else 'other'}")
-        self._gate.states.refused(job.seed.task_id, trap)
+        if (state := self._gate.states.of(job.seed.task_id)) is not None:
+            state.count_filtered_link(trap)
         return True
 
     def log(self, request: Request, spider: Spider) -> None:

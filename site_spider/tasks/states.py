@@ -24,7 +24,6 @@ from site_spider.ledger.completion import Job, SeedListener, job_of
 from site_spider.ledger.ledger import SeedInFlight
 from site_spider.page.url import UrlForm
 from site_spider.seed.seed import Seed
-from site_spider.tasks import declaration
 from site_spider.tasks.board import REFRESH_SECONDS, Board, note_key
 from site_spider.tasks.declaration import MOST, NOTHING, RUNNING, Phase, Task, TaskRules, Usage, phase_of
 from site_spider.tasks.ending import prefix_of
@@ -32,8 +31,16 @@ from site_spider.tasks.page_log import is_answered
 
 # --- state -----------------------------------------------------------------------------------------------
 # One declared task in this process: its rules, its phase, and what was counted for it here.
+#
+# A budget of pages is shared by processes in blocks that each claims before it begins a page. A process tells
+# how many pages it claims, as a running total, and begins no more than that. A claim counts when it was read
+# back from the task topic, whose order is the same for all: what others had claimed before it is known by
+# then. Claims that go beyond the budget together are lowered by the process that raised its own last. So no
+# more pages begin than the budget says, however many processes there are and whenever they claim. What a
+# process that died had claimed and not begun is lost: two blocks at most.
 
 
+_BLOCKS, _LARGEST_BLOCK = 20, 500  # of a budget, and pages
 _MOST_HOSTS_TOLD = 1_000
 _MOST_TRAPS = 20
 
@@ -78,8 +85,7 @@ class TaskState:
         if self.task.max_pages_host is not None:
             self._hosts_told, self._hosts_of_all = mine.hosts, board.hosts(task_id)
         if budget is not None and board.last_claimer(task_id) == self.process and self._claimed == self.claim:
-            lower = declaration.lowered(budget, self._claimed_by_others, self.claim, self.counts["begun"])
-            self._claim(min(lower, self.claim))
+            self._lower(budget)
 
     def look(self, board: Board) -> bool:
         """Find out its phase; True when that has changed."""
@@ -95,14 +101,14 @@ class TaskState:
         budget, begun = self.task.max_pages, self.counts["begun"]
         if budget is None:
             return MOST
-        return declaration.left(budget, self._claimed_by_others, self._claimed, begun)
+        return max(0, min(self._claimed, budget - self._claimed_by_others) - begun)
 
     def claim_more(self) -> bool:
         """Claim the next pages; True when there is something to tell at once."""
         budget, begun = self.task.max_pages, self.counts["begun"]
-        if budget is None or self.claim - begun > declaration.block(budget):
+        if budget is None or self.claim - begun > (block := max(1, min(_LARGEST_BLOCK, budget // _BLOCKS))):
             return False
-        return self._claim(max(self.claim, declaration.wanted(budget, self._claimed_by_others, begun)))
+        return self._claim(max(self.claim, begun, min(begun + 2 * block, budget - self._claimed_by_others)))
 
     def give_back(self, *, at_the_end: bool = False) -> None:
         """Nothing of it is here: others may have what was claimed.
@@ -110,11 +116,16 @@ class TaskState:
         But when all of the budget is claimed, only what is beyond it, before the process ends: others have
         parked their seeds by then, all of which would come back for these few pages, again and again.
         """
-        budget, others, begun = self.task.max_pages, self._claimed_by_others, self.counts["begun"]
-        if at_the_end or budget is None or self._claimed + others < budget:
-            self._claim(min(self.claim, begun))
+        budget = self.task.max_pages
+        if at_the_end or budget is None or self._claimed + self._claimed_by_others < budget:
+            self._claim(min(self.claim, self.counts["begun"]))
         else:
-            self._claim(min(self.claim, declaration.lowered(budget, others, self.claim, begun)))
+            self._lower(budget)
+
+    def _lower(self, budget: int) -> None:
+        """To what others leave, but not below what has begun."""
+        left = max(self.counts["begun"], budget - self._claimed_by_others)
+        self._claim(min(self.claim, left))
 
     def _claim(self, pages: int) -> bool:
         is_other = pages != self.claim
@@ -217,11 +228,6 @@ class TaskStates(SeedListener):
         """What links of a task are compared as."""
         state = self.of(task_id) if self._declared else None
         return usual if state is None or state.task.drop_params is None else state.rules.form
-
-    def refused(self, task_id: str | None, trap: str | None) -> None:
-        """A link is not followed by a rule of the crawl, or as it leads into a trap."""
-        if (state := self.of(task_id)) is not None:
-            state.count_filtered_link(trap)
 
     def changed(self, task_ids: Collection[str]) -> set[str]:
         """Records have come; returns the tasks whose phase or rules are others now."""
