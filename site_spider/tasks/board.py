@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from itertools import islice
 from math import inf
 from typing import TypeVar
@@ -503,26 +503,15 @@ class TimeLimits:
         self._first_due = min(self._due.values(), default=inf)
 
     def _plan(self, task_id: str, earliest: float = 0.0) -> None:
-        due = self._next_moment(task_id)
-        if due is None:
+        """When there is news of a task, if nothing else comes."""
+        task, has_begun = self._board.task(task_id), self._board.used(task_id).begun > 0
+        coming = _coming(task, self._board.times(task_id).of(task), has_begun=has_begun) if task else ()
+        if (due := min((moment for moment, *_ in coming), default=None)) is None:
             self._due.pop(task_id, None)
             self._sent.pop(task_id, None)
         else:
             self._due[task_id] = max(due, earliest)
             self._first_due = min(self._first_due, self._due[task_id])
-
-    def _next_moment(self, task_id: str) -> float | None:
-        """When there is news of a task, if nothing else comes; 0 when there is some now."""
-        if (task := self._board.task(task_id)) is None:
-            return None
-        times, moments = self._board.times(task_id).of(task), []
-        if times.first_at is None and self._board.used(task_id).begun:
-            moments.append(0.0)
-        elif times.first_at is not None and (task.max_seconds or 0) > (times.spent_seconds or 0):
-            moments.append(times.first_at.timestamp() + min(task.max_seconds or 0, _LONGEST_SECONDS))
-        if task.expires_at is not None and _is_later(task.expires_at, times.expired):
-            moments.append(task.expires_at.timestamp())
-        return min(moments, default=None)
 
     def _judge(self, task_id: str, now: float) -> None:
         task, known, sent = self._board.tasks[task_id], self._board.times(task_id), self._sent.get(task_id)
@@ -537,21 +526,21 @@ class TimeLimits:
 
 def passed(task: Task, known: TaskTimes, now: datetime, *, has_begun: bool) -> TaskTimes:
     """What has passed at a moment; the same object when there is no news."""
-    times = known.of(task)
-    changes: dict[str, object] = {}
-    if task.expires_at is not None and now >= task.expires_at and _is_later(task.expires_at, times.expired):
-        changes["expired"] = task.expires_at
-    if times.first_at is None and has_begun:
-        changes["first_at"] = now
-    elif task.max_seconds is not None and times.first_at is not None:
-        is_news = task.max_seconds > (times.spent_seconds or 0)
-        if is_news and now - times.first_at >= timedelta(seconds=min(task.max_seconds, _LONGEST_SECONDS)):
-            changes["spent_seconds"] = task.max_seconds
+    times, now_seconds = known.of(task), now.timestamp()
+    coming = _coming(task, times, has_begun=has_begun)
+    changes = {name: value or now for moment, name, value in coming if moment <= now_seconds}
     return times.model_copy(update=changes) if changes else known
 
 
-def _is_later(moment: datetime, known: datetime | None) -> bool:
-    return known is None or moment > known
+def _coming(task: Task, times: TaskTimes, *, has_begun: bool) -> Iterator[tuple[float, str, object]]:
+    """What is to be noted in the times of a task, each from a Unix time on; without a value that time itself."""
+    if task.expires_at is not None and (times.expired is None or task.expires_at > times.expired):
+        yield task.expires_at.timestamp(), "expired", task.expires_at
+    if times.first_at is None and has_begun:
+        yield 0.0, "first_at", None
+    elif times.first_at is not None and task.max_seconds and task.max_seconds > (times.spent_seconds or 0):
+        spent_at = times.first_at.timestamp() + min(task.max_seconds, _LONGEST_SECONDS)
+        yield spent_at, "spent_seconds", task.max_seconds
 
 
 def _record(task: Task, times: TaskTimes) -> tuple[bytes, bytes]:

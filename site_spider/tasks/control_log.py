@@ -252,11 +252,14 @@ class Endings:
     def _forget(self, message: Message) -> str:
         """Somebody deletes all records of a task."""
         task_id = _deleted(message.key or b"")
+        self._drop(task_id)
+        self.deleted.add(task_id)
+        return task_id
+
+    def _drop(self, task_id: str) -> None:
         self._offsets -= _offsets_of(self._endings.pop(task_id, None))
         self._ended.pop(task_id, None)
         self.unfinished.discard(task_id)
-        self.deleted.add(task_id)
-        return task_id
 
     def waiting_for(self, topic: str) -> list[str]:
         """Tasks that are closed, and whose end waits for positions of this topic."""
@@ -265,9 +268,7 @@ class Endings:
     def set_aside(self, task_id: str) -> None:
         """From now on it is a task that the log does not name."""
         self._aside.add(task_id)
-        self._offsets -= _offsets_of(self._endings.pop(task_id, None))
-        self._ended.pop(task_id, None)
-        self.unfinished.discard(task_id)
+        self._drop(task_id)
 
     def is_aside(self, task_id: str) -> bool:
         """Whether nothing of the task is taken any more."""

@@ -203,10 +203,10 @@ class EndAnnouncer(GroupWork):
 
 def pages_before(ending: TaskEnding) -> PageCounts:
     """What was told of the generations before."""
-    event = {} if ending.ended is None else ending.ended.event
-    numbers = [int(event.get(name) or 0) for name in ("pages", "failures", "bytes")]
-    came_back = {} if ending.ended is None else ending.ended.came_back
-    return PageCounts(numbers[0], numbers[1], numbers[2], dict(event.get("reasons") or {}), came_back)
+    if (ended := ending.ended) is None:
+        return PageCounts()
+    pages, failures, size_bytes = (ended.event.get(name, 0) for name in ("pages", "failures", "bytes"))
+    return PageCounts(pages, failures, size_bytes, ended.event.get("reasons", {}), ended.came_back)
 
 
 def event_of(task_id: str, ending: TaskEnding, kind: str, pages: PageCounts) -> dict[str, Any]:

@@ -194,10 +194,11 @@ class TaskOverview:
         pages, size_bytes = max(used.pages, counts.pages), max(used.bytes, counts.size_bytes)
         seeds = SeedCounts.of(counts.seeds if ending.tallies else used.seeds)
         if (ended := ending.ended) is not None and ending.is_told:
-            event = ended.event
-            phase = Phase(str(event.get("event")))
-            pages, size_bytes = _number(event.get("pages")), _number(event.get("bytes"))
-            seeds, is_partial = _seeds_of(event), event.get("partial") is True
+            event = ended.event  # which was looked at when it was read
+            phase, is_partial = Phase(event["event"]), event.get("partial") is True
+            pages, size_bytes = event.get("pages", 0), event.get("bytes", 0)
+            of_seeds = {name: count for name, count in event.get("seeds", {}).items() if name != "total"}
+            seeds = SeedCounts(of_seeds, event.get("moved", {}))
         return TaskFacts(
             task_id=task_id,
             state=phase.name,
@@ -223,21 +224,6 @@ class TaskOverview:
         phase = self._board.phase(task_id)
         is_ending = phase.reason in BUDGETS and ending.is_closed and not self._board.has_parked(task_id)
         return Phase("running") if is_ending else phase
-
-
-def _seeds_of(event: Mapping[str, Any]) -> SeedCounts:
-    seeds = _numbers(event.get("seeds"))
-    seeds.pop("total", None)
-    return SeedCounts(seeds, _numbers(event.get("moved")))
-
-
-def _numbers(given: object) -> dict[str, int]:
-    named = given.items() if isinstance(given, dict) else ()
-    return {str(name): _number(count) for name, count in named}
-
-
-def _number(value: object) -> int:
-    return value if isinstance(value, int) else 0
 
 
 _MOST_TRIES = 20
