@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+import random
+from functools import partial
 
 import pytest
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from site_spider.contracts.seed_log import Message, Partition, Position
 from site_spider.ledger import ledger as module
@@ -39,9 +38,9 @@ class Desk:
         self.ledger.release(entry)
         self.repeats.ended(entry)
 
-    def lose(self, *, under_way: bool = True) -> None:
+    def lose(self) -> None:
         for entry in self.ledger.revoke(P):
-            (self.repeats.fenced if under_way else self.repeats.broken)(entry)
+            self.repeats.fenced(entry)
         self.repeats.left(P)
         self.ledger.assign(P, None)
 
@@ -49,37 +48,6 @@ class Desk:
 @pytest.fixture
 def desk() -> Desk:
     return Desk()
-
-
-LEFT_TO_OTHERS = [Outcome.FILTERED, Outcome.SPILLED]
-
-
-@pytest.mark.parametrize("outcome", [one for one in Outcome if one not in LEFT_TO_OTHERS])
-def test_what_ended_before_the_partition_left_is_known(desk: Desk, outcome: Outcome) -> None:
-    desk.end(desk.take(message()), outcome)
-    desk.lose()
-    assert desk.repeats.outcome(message()) is outcome
-
-
-@pytest.mark.parametrize("outcome", LEFT_TO_OTHERS)
-def test_what_was_left_to_another_message_is_done_again(desk: Desk, outcome: Outcome) -> None:
-    """Whoever had the partition meanwhile may have left that message to this one."""
-    said: list[Any] = []
-    desk.end(desk.take(message(1)), outcome)
-    entry = desk.take(message(2))
-    desk.lose()
-    assert desk.repeats.wait(message(2), said.append)
-    desk.end(entry, outcome)
-    assert said == [None]
-    assert [desk.repeats.outcome(message(offset)) for offset in (1, 2)] == [None, None]
-
-
-def test_what_ends_after_the_partition_left_is_known(desk: Desk) -> None:
-    entry = desk.take(message())
-    desk.lose()
-    assert desk.repeats.outcome(message()) is None
-    desk.end(entry)
-    assert desk.repeats.outcome(message()) is Outcome.RESULT
 
 
 @pytest.mark.parametrize(
@@ -97,55 +65,6 @@ def test_another_message_is_not_taken_for_it(desk: Desk, another: Message) -> No
     assert not desk.repeats.wait(moved, lambda _outcome: None)
     assert desk.repeats.wait(message(5), lambda _outcome: None)
     assert open_entry.holds == 1
-
-
-def test_what_is_under_way_is_waited_for(desk: Desk) -> None:
-    said: list[Any] = []
-    entry = desk.take(message())
-    desk.lose()
-    assert desk.repeats.wait(message(), said.append)
-    assert said == []
-    desk.end(entry)
-    assert said == [Outcome.RESULT]
-    assert not desk.repeats.wait(message(), said.append)
-
-
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_work_that_was_dropped_is_done_again(desk: Desk, when: str) -> None:
-    said: list[Any] = []
-    entry = desk.take(message())
-    desk.lose()
-    if when == "after":
-        assert desk.repeats.wait(message(), said.append)
-    desk.repeats.broken(entry)
-    if when == "before":
-        assert not desk.repeats.wait(message(), said.append)
-    desk.end(entry)
-    assert desk.repeats.outcome(message()) is None
-    assert said == ([None] if when == "after" else [])
-
-
-def test_what_ends_without_an_outcome_is_done_again(desk: Desk) -> None:
-    said: list[Any] = []
-    entry = desk.take(message())
-    desk.lose()
-    assert desk.repeats.wait(message(), said.append)
-    desk.end(entry, None)
-    assert said == [None]
-    assert desk.repeats.outcome(message()) is None
-
-
-def test_a_partition_that_leaves_twice_is_waited_for_by_its_last_replay_only(desk: Desk) -> None:
-    said: list[str] = []
-    first = desk.take(message())
-    desk.lose()
-    desk.take(message())
-    assert desk.repeats.wait(message(), lambda _outcome: said.append("second"))
-    desk.lose(under_way=False)  # the replay itself never began
-    desk.take(message())
-    assert desk.repeats.wait(message(), lambda _outcome: said.append("third"))
-    desk.end(first)
-    assert said == ["third"]
 
 
 def test_what_is_committed_is_forgotten(desk: Desk) -> None:
@@ -173,60 +92,84 @@ def test_the_memory_of_partitions_that_left_is_bounded(desk: Desk, monkeypatch: 
     assert desk.repeats.outcome(message()) is Outcome.RESULT
 
 
-class Model(RuleBasedStateMachine):
-    """Seeds whose partition comes and goes: none is skipped that was not wholly done, and none done twice."""
+class World:
+    """Seeds whose partition comes and goes: none is skipped that was not wholly done, and none is done twice."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.desk = Desk()
-        self.end = 0
-        self.next = 0
-        self.committed = 0
+    def __init__(self, seed: int) -> None:
+        self.chance, self.desk = random.Random(seed), Desk()
+        self.end = self.next = self.committed = 0
         self.working: list[SeedInFlight] = []  # begun, whatever became of their epoch
-        self.waiting: list[int] = []  # replays that wait for earlier work
-        self.dropped: set[SeedInFlight] = set()  # some of their work was dropped
-        self.done: set[int] = set()  # offsets all of whose work was done at least once
+        self.dropped: set[SeedInFlight] = set()  # some of their work was
+        self.known: dict[int, Outcome] = {}  # how those ended of which all work was done here
+        self.under_way: dict[int, SeedInFlight] = {}  # fenced, and all of their work goes on
+        self.done: set[int] = set()
 
-    @rule(many=st.integers(1, 3))
-    def produce(self, many: int) -> None:
-        self.end += many
+    def run(self, steps: int) -> None:
+        moves = [self.produce, self.drop, self.lose, self.commit, *[self.poll, self.finish] * 3]
+        for _ in range(steps):
+            self.chance.choice(moves)()
+            assert set(range(self.committed)) <= self.done
+        while self.working or self.next < self.end:  # when all work ends and all is polled, all is done
+            self.poll()
+            self.finish()
+        assert self.done == set(range(self.end))
+        assert self.desk.ledger.in_flight == 0
 
-    @precondition(lambda self: self.next < self.end)
-    @rule()
+    def produce(self) -> None:
+        self.end += self.chance.randint(1, 3)
+
     def poll(self) -> None:
+        if self.next >= self.end:
+            return
         what = message(self.next)
-        entry = self.desk.take(what)
-        offset, self.next = self.next, self.next + 1
+        entry, self.next = self.desk.take(what), self.next + 1
         outcome = self.desk.repeats.outcome(what)
+        assert outcome is self.known.get(entry.offset)
         if outcome is not None:
-            assert offset in self.done
             self.desk.end(entry, outcome)
-        elif not self.desk.repeats.wait(what, lambda outcome: self._told(entry, outcome)):
-            assert offset not in self.done
+            return
+        waits = self.desk.repeats.wait(what, partial(self.told, entry))
+        assert waits == (entry.offset in self.under_way)
+        if not waits:
             self.working.append(entry)
 
-    def _told(self, entry: SeedInFlight, outcome: Outcome | None) -> None:
+    def told(self, entry: SeedInFlight, outcome: Outcome | None) -> None:
+        """What its repeat waited for has ended. Of several repeats the last one is told."""
         if not entry.live:
             return
+        assert outcome is self.known.get(entry.offset)
         if outcome is None:
             self.working.append(entry)
         else:
-            assert entry.offset in self.done
+            self.done.add(entry.offset)
             self.desk.end(entry, outcome)
 
-    @precondition(lambda self: self.working)
-    @rule(data=st.data())
-    def finish(self, data: st.DataObject) -> None:
-        entry = self.working.pop(data.draw(st.integers(0, len(self.working) - 1)))
-        if entry not in self.dropped:
+    def finish(self) -> None:
+        """With any outcome; none that is left to another message, which whoever had the partition may have left."""
+        if not self.working:
+            return
+        entry = self.working.pop(self.chance.randrange(len(self.working)))
+        outcome = self.chance.choice([*Outcome] if entry.live else [*Outcome, None])
+        self.under_way = {at: one for at, one in self.under_way.items() if one is not entry}
+        is_known = outcome not in (None, Outcome.FILTERED, Outcome.SPILLED) and entry not in self.dropped
+        if outcome is not None and is_known:
+            self.known[entry.offset] = outcome
+        if entry.live or is_known:
             self.done.add(entry.offset)
-        self.desk.end(entry)
+        self.desk.end(entry, outcome)
 
-    @rule(drop=st.booleans())
-    def lose(self, drop: bool) -> None:
-        working = set(self.working)
+    def drop(self) -> None:
+        """Some of the work of a seed that goes on."""
+        if self.under_way:
+            _, entry = self.under_way.popitem()
+            self.dropped.add(entry)
+            self.desk.repeats.broken(entry)
+
+    def lose(self) -> None:
+        begun, goes_on = set(self.working), self.chance.random() < 0.7
         for entry in self.desk.ledger.revoke(P):
-            if entry in working and not drop:
+            if entry in begun and goes_on:
+                self.under_way[entry.offset] = entry
                 self.desk.repeats.fenced(entry)
             else:
                 self.dropped.add(entry)
@@ -235,29 +178,12 @@ class Model(RuleBasedStateMachine):
         self.desk.ledger.assign(P, Position(self.committed))
         self.next = self.committed
 
-    @rule()
     def commit(self) -> None:
-        position = self.desk.ledger.position(P)
-        if position is not None:
+        if (position := self.desk.ledger.position(P)) is not None:
             self.committed = position.offset
             self.desk.repeats.committed(P, position.offset)
 
-    @invariant()
-    def nothing_is_committed_that_was_not_done(self) -> None:
-        assert set(range(self.committed)) <= self.done
 
-    def teardown(self) -> None:
-        """When all work ends and all is polled, all is done."""
-        while self.working or self.next < self.end:
-            while self.next < self.end:
-                self.poll()
-            for entry in list(self.working):
-                self.working.remove(entry)
-                if entry not in self.dropped:
-                    self.done.add(entry.offset)
-                self.desk.end(entry)
-        assert self.done == set(range(self.end))
-        assert self.desk.ledger.in_flight == 0
-
-
-TestModel = Model.TestCase
+@pytest.mark.parametrize("seed", range(100))
+def test_what_was_done_is_known_and_what_goes_on_is_waited_for(seed: int) -> None:
+    World(seed).run(80)
