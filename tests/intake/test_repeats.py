@@ -70,7 +70,7 @@ class ScriptedConsumer(LocalConsumer):
 @pytest.fixture(autouse=True)
 def script() -> Iterator[type[ScriptedConsumer]]:
     yield ScriptedConsumer
-    ScriptedConsumer.lose = ScriptedConsumer.revoke = ScriptedConsumer.refuses = False
+    ScriptedConsumer.lose = ScriptedConsumer.revoke = ScriptedConsumer.again = ScriptedConsumer.refuses = False
     ScriptedConsumer.revoked.clear()
 
 
@@ -153,90 +153,77 @@ def allow_commits() -> None:
     ScriptedConsumer.refuses = False
 
 
-def has_been_lost(service: SeedService) -> bool:
-    return not ScriptedConsumer.lose
-
-
 def has_been_revoked(_service: SeedService) -> bool:
     return bool(ScriptedConsumer.revoked)
 
 
-def test_what_was_done_but_not_committed_is_not_fetched_again(tmp_path: Path) -> None:
-    """An outage of the broker: no commit goes through, then the partitions are lost, and come back."""
-    paths = [f"/{number}" for number in range(12)]
-    site = Site(*paths, slow=frozenset(paths))
+MANY = [f"/{number}" for number in range(10)]
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["lost", "assigned twice"])
+@pytest.mark.parametrize(
+    ("paths", "slow", "body", "settings", "asked"),
+    [
+        (["/slow"], "/slow", "", {}, {"/slow": 1}),
+        (["/slow", *MANY], "/slow", "", {"CONCURRENT_REQUESTS": 1}, dict.fromkeys(["/slow", *MANY], 1)),
+        # its link is refused as it comes, for the seed has no epoch any more
+        (["/root"], "/root", "<a href=/link>", {}, {"/root": 2, "/link": 1}),
+        # one link is downloading, one waits as the partition is lost: the second is dropped with its epoch
+        (["/root"], "/slow", "<a href=/slow><a href=/waits>", {"CONCURRENT_REQUESTS": 1}, {"/waits": 1, "/root": 2}),
+    ],
+    ids=["it is downloading", "others wait", "a link of it comes", "a link of it waits"],
+)
+def test_what_goes_on_as_its_partition_is_lost_is_done_once_and_a_tree_that_lost_a_link_again(
+    tmp_path: Path, paths: list[str], slow: str, body: str, settings: dict[str, Any], asked: dict[str, int], again: bool
+) -> None:
+    """Or as they are given without having been taken: what the group says last counts."""
+    site = Site(*paths, "/link", "/slow", "/waits", slow=frozenset({slow}), body=body)
+
+    def comes_back() -> None:
+        setattr(ScriptedConsumer, "again" if again else "lose", True)
+
+    steps = [
+        lambda s: site.asked[slow] == 1 and in_flight(s) == len(paths),
+        do(comes_back),
+        lambda s: s.parts.completion.ledger.handed_back == len(paths) and in_flight(s) == len(paths),
+        do(site.let_go),
+    ]
+    found = run(tmp_path, paths, steps, **settings)
+    assert asked.items() <= site.asked.items()
+    assert {said["url"].removeprefix("http://h.test") for said in found.documents.values()} == set(site.asked)
+    assert {said["status"] for said in found.documents.values()} == {200}
+    assert (found.lag, found.seeds["completed"]) == (0, len(paths))
+
+
+def in_flight(service: SeedService) -> int:
+    return service.parts.completion.ledger.in_flight
+
+
+@pytest.mark.parametrize(
+    ("paths", "body", "settings", "times"),
+    [(MANY, "", {}, 1), (["/root"], "<a href=/link>", {"SITE_LINKS_TO": "kafka"}, 2)],
+    ids=["pages", "a tree whose link left"],
+)
+def test_what_was_done_but_not_committed_is_not_fetched_again(
+    tmp_path: Path, paths: list[str], body: str, settings: dict[str, Any], times: int
+) -> None:
+    """An outage of the broker: no commit goes through, then the partitions are lost, and come back.
+
+    A tree whose link left as a message is done again: whoever had the partition meanwhile may have filtered that.
+    """
+    site = Site(*paths, "/link", slow=frozenset(paths), body=body)
     steps = [
         lambda _s: site.asked.total() > 0,  # the first commit of an epoch lets its seeds begin
         do(refuse_commits),
         do(site.let_go),
-        lambda s: completed(s) == 12,
+        lambda s: completed(s) >= len(paths),
         do(lose),
-        has_been_lost,
+        lambda _s: not ScriptedConsumer.lose,
         do(allow_commits),
     ]
-    found = run(tmp_path, paths, steps)
-    assert site.asked == Counter(paths)
-    assert set(found.documents) == set(paths)
-    assert found.lag == 0
-
-
-def test_what_is_downloading_as_its_partition_is_lost_is_not_fetched_again(tmp_path: Path) -> None:
-    site = Site("/slow", slow=frozenset({"/slow"}))
-    steps = [lambda _s: site.asked["/slow"] == 1, do(lose), has_been_lost, taken_again, do(site.let_go)]
-    found = run(tmp_path, ["/slow"], steps)
-    assert site.asked == {"/slow": 1}
-    assert found.documents["/slow"]["status"] == 200
-    assert found.lag == 0
-    assert found.seeds["completed"] == 1
-
-
-def taken_again(service: SeedService) -> bool:
-    return service.parts.completion.ledger.in_flight == 1
-
-
-def test_what_waits_as_its_partition_is_lost_is_fetched_once(tmp_path: Path) -> None:
-    paths = ["/slow", *(f"/{number}" for number in range(10))]
-    site = Site(*paths, slow=frozenset({"/slow"}))
-    steps = [lambda _s: site.asked["/slow"] == 1, do(lose), has_been_lost, do(site.let_go)]
-    found = run(tmp_path, paths, steps, CONCURRENT_REQUESTS=1)
-    assert site.asked == Counter(paths)
-    assert set(found.documents) == set(paths)
-
-
-def test_a_tree_that_lost_a_link_is_done_again(tmp_path: Path) -> None:
-    """The root is downloading; its link is refused as it comes, for the seed has no epoch any more."""
-    site = Site("/root", "/link", slow=frozenset({"/root"}), body="<a href=/link>")
-    steps = [lambda _s: site.asked["/root"] == 1, do(lose), has_been_lost, taken_again, do(site.let_go)]
-    found = run(tmp_path, ["/root"], steps)
-    assert site.asked == {"/root": 2, "/link": 1}
-    assert {document["url"] for document in found.documents.values()} == {"http://h.test/root", "http://h.test/link"}
-    assert found.lag == 0
-
-
-def test_a_tree_whose_link_waited_is_done_again(tmp_path: Path) -> None:
-    """One link is downloading, one waits as the partition is lost: the second is dropped with its epoch."""
-    site = Site("/root", "/slow", "/waits", slow=frozenset({"/slow"}), body="<a href=/slow><a href=/waits>")
-    steps = [lambda _s: site.asked["/slow"] == 1, do(lose), has_been_lost, taken_again, do(site.let_go)]
-    found = run(tmp_path, ["/root"], steps, CONCURRENT_REQUESTS=1)
-    assert site.asked["/waits"] == 1
-    assert len(found.documents) == 3
-    assert found.lag == 0
-
-
-def test_a_tree_whose_link_left_as_a_message_is_done_again(tmp_path: Path) -> None:
-    """Whoever had the partition meanwhile may have filtered the message, for that link of the tree there."""
-    site = Site("/root", "/link", slow=frozenset({"/root"}), body="<a href=/link>")
-    steps = [
-        lambda _s: site.asked["/root"] == 1,
-        do(refuse_commits),
-        do(site.let_go),
-        lambda s: completed(s) > 0,
-        do(lose),
-        has_been_lost,
-        do(allow_commits),
-    ]
-    run(tmp_path, ["/root"], steps, SITE_LINKS_TO="kafka")
-    assert site.asked["/root"] == 2
+    found = run(tmp_path, paths, steps, **settings)
+    assert {path: site.asked[path] for path in paths} == dict.fromkeys(paths, times)
+    assert set(paths) <= set(found.documents)
 
 
 def test_partitions_that_are_asked_back_wait_for_their_downloads(tmp_path: Path) -> None:
@@ -313,10 +300,10 @@ def test_partitions_that_come_back_before_the_loop_has_answered_are_taken(
         answers_come_late,
         do(revoke),
         revoked(1),
-        taken_all_again,
+        lambda s: in_flight(s) == 11,
         do(revoke),
         revoked(2),
-        taken_all_again,
+        lambda s: in_flight(s) == 11,
         answers_come_in_time,
         do(site.let_go),
     ]
@@ -326,31 +313,6 @@ def test_partitions_that_come_back_before_the_loop_has_answered_are_taken(
     assert found.lag == 0
     assert found.seeds["completed"] == len(paths)
     assert [item.getMessage() for item in caplog.records if item.levelno > logging.WARNING] == []
-
-
-def taken_all_again(service: SeedService) -> bool:
-    return service.parts.completion.ledger.in_flight == 11
-
-
-def test_partitions_that_are_assigned_twice_begin_anew(tmp_path: Path) -> None:
-    """What the group says last counts."""
-    paths = ["/slow", *(f"/{number}" for number in range(10))]
-    site = Site(*paths, slow=frozenset({"/slow"}))
-
-    def assign_again() -> None:
-        ScriptedConsumer.again = True
-
-    steps = [
-        lambda _s: site.asked["/slow"] == 1 and _s.parts.completion.ledger.in_flight == 11,
-        do(assign_again),
-        lambda s: s.parts.completion.ledger.handed_back == 11,
-        taken_all_again,
-        do(site.let_go),
-    ]
-    found = run(tmp_path, paths, steps, CONCURRENT_REQUESTS=1)
-    assert site.asked == Counter(paths)
-    assert set(found.documents) == set(paths)
-    assert found.lag == 0
 
 
 GRACE_SECONDS = 0.1
