@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,7 @@ from tools.deployment.deployment import Deployment, Run, opened, wait_until
 from tools.site.handle import Site
 
 BACKLOG = 5_000
+TIERS: dict[str, Any] = {"SITE_SEED_TOPIC": "urgent", "SITE_SEED_TOPICS": "urgent:8,bulk:1"}
 FEW = 300  # pages of the bulk between the production of the urgent seed and its answer
 
 
@@ -45,10 +45,11 @@ def tiers(request: pytest.FixtureRequest) -> dict[str, Any]:
     return settings
 
 
-def produce(log: SeedLog, topic: str, paths: list[str], host: str = "host.test") -> None:
+def produce(log: SeedLog, topic: str, paths: list[str], host: str = "host.test", meta: Any = None) -> None:
     producer = log.producer()
     for path in paths:
-        seed = {"url": f"http://{host}{path}", "meta": {"url_id": path, "NotExtract": True}}
+        of_path = {"url_id": path, "NotExtract": True} if meta is None else meta
+        seed = {"url": f"http://{host}{path}", "meta": of_path}
         producer.send(topic, b"%d" % (len(path) % 7), json.dumps(seed).encode())
     assert producer.flush(300) == 0
     producer.close()
@@ -88,7 +89,6 @@ def test_an_urgent_seed_does_not_wait_for_the_backlog_of_a_lower_tier(tmp_path: 
 
 def test_a_lower_tier_does_not_starve(tmp_path: Path) -> None:
     """It has its part of the downloads while the higher one has a backlog."""
-    settings = {"SITE_SEED_TOPIC": "urgent", "SITE_SEED_TOPICS": "urgent:8,bulk:1"}
     log = config.seed_log(settings_for(tmp_path))
     counts = {"urgent": 0, "bulk": 0}
     for topic in counts:
@@ -100,56 +100,37 @@ def test_a_lower_tier_does_not_starve(tmp_path: Path) -> None:
         return page(request)
 
     engine.ANSWERS.update({f"/{topic}/{number}": slow for topic in counts for number in range(3_000)})
-    crawl(tmp_path, [], until=lambda _crawler: counts["urgent"] > 1_500, **settings)
+    crawl(tmp_path, [], until=lambda _crawler: counts["urgent"] > 1_500, **TIERS)
     assert counts["urgent"] / 16 < counts["bulk"] < counts["urgent"] / 4
     log.close()
 
 
-def test_links_are_spilled_to_the_topic_of_their_seed(tmp_path: Path) -> None:
-    """What a bulk seed finds is bulk."""
-    settings = {"SITE_SEED_TOPIC": "urgent", "SITE_SEED_TOPICS": "urgent:8,bulk:1", "SITE_LINKS_TO": "kafka"}
+def test_links_and_dead_letters_belong_to_the_tier_of_their_seed(tmp_path: Path) -> None:
+    """What a bulk seed finds is bulk. All tiers share the topic of dead letters, and each goes back to its own."""
     log = config.seed_log(settings_for(tmp_path))
     engine.ANSWERS["/root"] = lambda request: page(request, "<a href=/leaf>x</a>")
-    producer = log.producer()
-    producer.send("bulk", b"k", b'{"url": "http://host.test/root"}')
-    producer.send("urgent", b"k", b'{"url": "http://host.test/other"}')
-    assert producer.flush(300) == 0
-    producer.close()
-    found = crawl(tmp_path, [], until=lambda c: c.stats.get_value("spill/sent", 0) == 1, **settings)
-    assert found.seeds["spilled"] in (0, 1)
-    assert [json.loads(m.value or b"")["url"] for m in log.read("bulk")] == [
-        "http://host.test/root",
-        "http://host.test/leaf",
-    ]
-    assert [json.loads(m.value or b"")["url"] for m in log.read("urgent")] == ["http://host.test/other"]
-    log.close()
-
-
-def test_a_dead_letter_of_any_tier_goes_back_to_its_own(tmp_path: Path) -> None:
-    """All tiers share the topic of dead letters."""
-    settings = {"SITE_SEED_TOPIC": "urgent", "SITE_SEED_TOPICS": "urgent:8,bulk:1"}
-    log = config.seed_log(settings_for(tmp_path))
-    producer = log.producer()
+    produce(log, "bulk", ["/root"], meta={})
+    produce(log, "urgent", ["/other"])
     for topic in ("urgent", "bulk"):
-        producer.send(topic, b"k", b"no seed of %s" % topic.encode())
-    assert producer.flush(300) == 0
-    producer.close()
-    found = crawl(tmp_path, [], until=lambda c: c.stats.get_value("seeds/dead_lettered", 0) == 2, **settings)
+        engine.produce(log, topic, [b"no seed of %s" % topic.encode()])
+
+    def until(crawler: Crawler) -> bool:
+        names = "spill/sent", "seeds/dead_lettered"
+        return [crawler.stats.get_value(name, 0) for name in names] == [1, 2]
+
+    found = crawl(tmp_path, [], until=until, SITE_LINKS_TO="kafka", **TIERS)
     assert {dict(letter.headers)["origin_topic"] for letter in found.dead_letters} == {b"urgent", b"bulk"}
-    replay = Replay(log, "urgent.dead-letters", lambda _message, reason: pytest.fail(reason), CrawlTopics.of(settings))
+    replay = Replay(log, "urgent.dead-letters", lambda _message, reason: pytest.fail(reason), CrawlTopics.of(TIERS))
     replay.run()
-    values = [message.value for message in log.read("bulk")]
-    assert values == [b"no seed of bulk"] * 2
+    for topic, paths in (("bulk", ["/root", "/leaf"]), ("urgent", ["/other"])):
+        values = [message.value or b"" for message in log.read(topic)]
+        urls = [json.loads(value)["url"] for value in values if value.startswith(b"{")]
+        assert urls == [f"http://host.test{path}" for path in paths]
+        assert values.count(b"no seed of %s" % topic.encode()) == 2
     log.close()
 
 
 # --- processes that die ---------------------------------------------------------------------------
-
-
-@pytest.fixture(params=["kafka", pytest.param("embedded", marks=pytest.mark.nightly)])
-def deployment(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Deployment]:
-    brokers = request.getfixturevalue("kafka_brokers") if request.param == "kafka" else ""
-    yield from opened(tmp_path, {"SITE_KAFKA_BROKERS": brokers})
 
 
 def crawler_of(run: Run) -> int:
@@ -157,30 +138,6 @@ def crawler_of(run: Run) -> int:
         ["pgrep", "-P", str(run.process.pid), "-f", " crawl "], capture_output=True, text=True, check=False
     )
     return int(found.stdout.split()[0]) if found.stdout.split() else 0
-
-
-@pytest.mark.servers
-def test_kill_9_loses_nothing_of_any_tier(deployment: Deployment, tmp_path: Path) -> None:
-    """The script goes on until no tier has a lag."""
-    bulk = f"{deployment.topic}-bulk"
-    if brokers := deployment.settings["SITE_KAFKA_BROKERS"]:
-        for topic in (deployment.topic, bulk):
-            make_kafka_topic(brokers, topic, 2)
-    slow = [f"/slow/50/{number}" for number in range(300)]
-    with Site(tmp_path / "record.jsonl", hosts=4) as site:
-        host = site.url("").removeprefix("http://")
-        produce(deployment.log, bulk, slow, host)
-        produce(deployment.log, deployment.topic, [f"/page/{number}" for number in range(40)], host)
-        run = deployment.start("--until-done", SITE_SEED_TOPICS=f"{deployment.topic}:8,{bulk}:1")
-        wait_until(lambda: len(deployment.documents()) > 60, 300, "a part of the crawl")
-        assigned = run.text().count("Assigned: ")
-        os.kill(crawler_of(run), signal.SIGKILL)
-        wait_until(lambda: run.text().count("Assigned: ") > assigned, 300, "a new assignment")
-        produce(deployment.log, deployment.topic, [f"/page/late{number}" for number in range(10)], host)
-        assert run.wait(300) == 0
-    expected = {*slow, *(f"/page/{number}" for number in range(40)), *(f"/page/late{number}" for number in range(10))}
-    assert set(deployment.documents()) == expected
-    assert deployment.dead_letters() == []
 
 
 @pytest.mark.nightly
