@@ -7,13 +7,14 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from scrapy import Request
 from scrapy.crawler import Crawler
 from scrapy.http import Response
 
-from site_spider.contracts.seed_log import Listener, Message, Partition, Position
+from site_spider.contracts.seed_log import Message, Position
 from site_spider.ledger import metadata as commit_metadata
 from site_spider.ledger.metadata import Ahead, Suspicion
 from site_spider.seed.seed import parse_seed
@@ -30,25 +31,6 @@ def seed(number: int, host: str = "host.test") -> dict[str, Any]:
     return {"url": f"http://{host}/{number}", "meta": {"url_id": str(number), "NotExtract": True}}
 
 
-class Joining(Listener):
-    """Notes what is assigned."""
-
-    def __init__(self) -> None:
-        self.mine: list[Partition] = []
-
-    def assigned(self, positions: Mapping[Partition, Position | None]) -> None:
-        self.mine += positions
-
-    def revoked(self, partitions: Sequence[Partition]) -> Mapping[Partition, Position]:
-        return {}
-
-    def lost(self, partitions: Sequence[Partition]) -> None:
-        pass
-
-    def reached(self, partition: Partition, offset: int) -> None:
-        pass
-
-
 def leave_behind(folder: Path, seeds: Sequence[Mapping[str, Any]], suspicion: Suspicion) -> None:
     """The seeds are on the topic, and the last commit is that of a process which then died."""
     settings = settings_for(folder)
@@ -56,9 +38,9 @@ def leave_behind(folder: Path, seeds: Sequence[Mapping[str, Any]], suspicion: Su
     topic, group = settings["SITE_SEED_TOPIC"], settings["SITE_CONSUMER_GROUP"]
     produce(log, topic, seeds)
     (partition,) = [each.partition for each in log.progress(topic, group) if each.end]
-    joining = Joining()
+    joining = Mock(**{"revoked.return_value": {}})
     consumer = log.consumer(topic, group, joining)
-    while partition not in joining.mine:
+    while not any(partition in call.args[0] for call in joining.assigned.mock_calls):
         consumer.poll(0.05, 1)
     # nobody is named as the owner: what is under suspicion stands as it is, without one death more
     text = commit_metadata.encode(0, Ahead(len(seeds), (), "", suspicion))
@@ -92,6 +74,14 @@ class Site:
         await asyncio.sleep(0.01)
         self.under_way.discard(number)
         return page(request)
+
+
+def held(may_answer: asyncio.Event) -> engine.Answer:
+    async def wait(request: Request) -> Response:
+        await may_answer.wait()
+        return page(request)
+
+    return wait
 
 
 @pytest.mark.parametrize(
@@ -160,8 +150,7 @@ def test_after_two_deaths_few_are_under_way_and_each_is_committed_before(tmp_pat
     leave_behind(tmp_path, seeds, Suspicion(2 * SEEDS, twice=(0,)))
 
     def fast_ones_are_through(crawler: Crawler) -> bool:
-        service = SeedService.of(crawler)
-        ended = sum(service.parts.completion.ledger.outcomes.values())
+        ended = sum(SeedService.of(crawler).parts.completion.ledger.outcomes.values())
         if ended == SEEDS and len(under_way) == 4:  # else it is waited for
             slow_may_answer.set()
         return ended == 2 * SEEDS
@@ -179,11 +168,7 @@ def test_a_topic_that_is_made_anew_ends_the_care_for_what_was_on_it(tmp_path: Pa
     may_answer = asyncio.Event()
     is_new = False
 
-    async def wait(request: Request) -> Response:
-        await may_answer.wait()
-        return page(request)
-
-    engine.ANSWERS.update({f"/{number}": wait for number in range(SEEDS)})
+    engine.ANSWERS.update({f"/{number}": held(may_answer) for number in range(SEEDS)})
     leave_behind(tmp_path, [seed(n) for n in range(SEEDS)], suspicion)
 
     def a_new_one_is_through(crawler: Crawler) -> bool:
@@ -206,17 +191,12 @@ def test_seeds_that_were_not_there_do_not_wait_for_those_that_were(tmp_path: Pat
     """What comes later in their partition begins as it comes."""
     may_answer = asyncio.Event()
 
-    async def wait(request: Request) -> Response:
-        await may_answer.wait()
-        return page(request)
-
-    engine.ANSWERS.update({f"/{number}": wait for number in range(SEEDS)})
+    engine.ANSWERS.update({f"/{number}": held(may_answer) for number in range(SEEDS)})
     leave_behind(tmp_path, [seed(n, f"h{n}.test") for n in range(SEEDS)], Suspicion(SEEDS, twice=(0,)))
     others = [seed(n, f"h{n % 50}.test") for n in range(SEEDS, SEEDS + 2_200)]
 
     def the_last_are_through(crawler: Crawler) -> bool:
-        service = SeedService.of(crawler)
-        ended = sum(service.parts.completion.ledger.outcomes.values())
+        ended = sum(SeedService.of(crawler).parts.completion.ledger.outcomes.values())
         if ended >= 200:  # beyond those that care is taken with
             may_answer.set()
         return ended == SEEDS + 2_200
@@ -230,11 +210,7 @@ def test_seeds_of_other_hosts_are_polled_though_a_slow_one_has_a_thousand_before
     slow_may_answer = asyncio.Event()
     most = 0
 
-    async def wait(request: Request) -> Response:
-        await slow_may_answer.wait()
-        return page(request)
-
-    engine.ANSWERS.update({f"/{number}": wait for number in range(1_500)})
+    engine.ANSWERS.update({f"/{number}": held(slow_may_answer) for number in range(1_500)})
     seeds = [seed(n, SLOW) for n in range(1_500)] + [seed(n) for n in range(1_500, 1_530)]
 
     def fast_ones_are_through(crawler: Crawler) -> bool:
