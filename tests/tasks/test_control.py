@@ -49,14 +49,6 @@ def seeds(count: int, task_id: str | None = "t", path: str = "page") -> list[dic
     return [{"url": f"http://host.test/{path}/{task_id}/{number}", "meta": meta} for number in range(count)]
 
 
-def test_cancelled_seeds_have_documents_where_that_is_wanted(tmp_path: Path) -> None:
-    declare(tmp_path, state="cancelled")
-    found = crawl(tmp_path, seeds(5), SITE_CANCELLED_RESULTS=True)
-    assert found.seeds["cancelled"] == 5
-    assert {doc["description"] for doc in found.documents.values()} == {"CancelledError: task t is cancelled"}
-    assert all(doc["fetched_at"] and doc["spider"] == "crawl_spider" for doc in found.documents.values())
-
-
 def test_a_seed_that_no_topic_takes_is_parked_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As when a right is missing for a while."""
     declare(tmp_path, state="paused")
@@ -104,13 +96,10 @@ def test_a_budget_of_bytes_pauses(tmp_path: Path, fetched: Counter[str], monkeyp
         monkeypatch.setitem(engine.ANSWERS, seed["url"], last)
 
     def is_done(crawler: Crawler) -> bool:
-        states, service = part_of(crawler, TaskStates), SeedService.of(crawler)
-        assert states is not None
-        assert service is not None
-        state = states.of("t")
+        state = part_of(crawler, TaskStates).of("t")
         if state is not None and state.phase.name == "paused":
             is_paused.set()
-        ledger = service.parts.completion.ledger
+        ledger = SeedService.of(crawler).parts.completion.ledger
         return ledger.consumed == 300 and not ledger.in_flight
 
     found = crawl(tmp_path, wanted, until=is_done, CONCURRENT_REQUESTS_PER_DOMAIN=1)
@@ -200,12 +189,10 @@ def test_what_waits_goes_by_the_new_state_or_rule_of_its_task(
         return page(request)
 
     def is_done(crawler: Crawler) -> bool:
-        states, service = part_of(crawler, TaskStates), SeedService.of(crawler)
-        assert service is not None
-        state = states.of("t") if states else None
+        state = part_of(crawler, TaskStates).of("t")
         if state is not None and (state.phase.name != "running" or state.task.deny):
             is_heard.set()
-        ledger = service.parts.completion.ledger
+        ledger = SeedService.of(crawler).parts.completion.ledger
         return ledger.consumed == 1 and not ledger.in_flight
 
     monkeypatch.setitem(engine.ANSWERS, "http://host.test/", linked(40))
@@ -275,9 +262,7 @@ def test_what_nobody_puts_back_a_process_does(tmp_path: Path, monkeypatch: pytes
     declare(tmp_path, expires_at=datetime.now(UTC).isoformat(), state="paused")
 
     def is_over(crawler: Crawler) -> bool:
-        service = SeedService.of(crawler)
-        assert service is not None
-        return service.parts.completion.ledger.outcomes[Outcome.CANCELLED] == 10
+        return SeedService.of(crawler).parts.completion.ledger.outcomes[Outcome.CANCELLED] == 10
 
     found = crawl(tmp_path, [], until=is_over)
     assert found.seeds["cancelled"] == 10
@@ -319,10 +304,8 @@ def test_a_task_that_was_not_declared_has_no_state(tmp_path: Path) -> None:
     """And costs nothing: nothing of it is kept, nothing is told."""
 
     def looks(crawler: Crawler) -> bool:
-        service = SeedService.of(crawler)
-        assert service is not None
-        parts = service.parts
-        return sum(parts.completion.ledger.outcomes.values()) == 5 and not part_of(crawler, TaskStates)
+        ledger = SeedService.of(crawler).parts.completion.ledger
+        return sum(ledger.outcomes.values()) == 5 and not part_of(crawler, TaskStates)
 
     crawl(tmp_path, seeds(5), until=looks)
     assert LocalSeedLog(tmp_path).partitions("seeds.tasks") == 0

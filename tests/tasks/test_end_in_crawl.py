@@ -21,26 +21,18 @@ from site_spider.dead_letter_replay import Replay
 from site_spider.errors import ConfigError, LogUnavailable, SeedError
 from site_spider.observe.snapshot import is_conserved
 from site_spider.seed.seed import MOVED
-from site_spider.seed.tiers import CrawlTopics
 from site_spider.service.seed_producer import SeedProducer
 from site_spider.tasks import end_events, parking
 from site_spider.tasks.control_log import TaskProducer, make_control_log, read_endings
 from site_spider.tasks.end_events import TaskCloser
-from site_spider.tasks.ending import TaskEnding
 from site_spider.tasks.follower import ORIGIN_HEADER, TASK_HEADER, Follower
 from site_spider.tasks.orders import TaskDesk
 from tests.adapters.raw_server import Asked, Said, answering, said
 from tests.in_process.engine import ANSWERS, crawl, page, settings_for
 from tests.in_process.extraction import in_a_thread
-from tests.tasks.test_control import _BrokenLog, declare
+from tests.tasks.test_control import TOPICS, _BrokenLog, declare, desk, seeds
 
-TOPICS = CrawlTopics.beside({"SITE_SEED_TOPIC": "seeds"})
 KEY = "a key of the group for tests"
-
-
-def seeds(count: int, task_id: str | None = "t") -> list[dict[str, Any]]:
-    meta = {"NotExtract": True} | ({} if task_id is None else {"task_id": task_id})
-    return [{"url": f"http://host.test/{task_id}/{number}", "meta": meta} for number in range(count)]
 
 
 def events(folder: Path) -> list[dict[str, Any]]:
@@ -48,6 +40,10 @@ def events(folder: Path) -> list[dict[str, Any]]:
     if not log.partitions(TOPICS.events):
         return []
     return [json.loads(message.value or b"") for message in log.read(TOPICS.events)]
+
+
+def ending_of(folder: Path) -> Any:
+    return read_endings(LocalSeedLog(folder), TOPICS).get("t")
 
 
 def told(folder: Path, count: int = 1) -> Any:
@@ -114,22 +110,29 @@ def test_a_cancelled_task_ends_without_a_close(tmp_path: Path, fetched: Counter[
     assert (found.seeds["cancelled"], found.seeds["completed"]) == (5, 8)
     assert is_conserved(found.seeds)
     assert len(found.documents) == len(fetched) == 3
-    assert TaskDesk(LocalSeedLog(tmp_path), TOPICS).board.used("t").seeds == {"cancelled": 5}
+    assert desk(tmp_path).board.used("t").seeds == {"cancelled": 5}
     [event] = events(tmp_path)
     assert (event["event"], event["seeds"]) == ("cancelled", {"cancelled": 5, "total": 5})
 
 
 def test_a_cancel_leaves_the_documents_of_seeds_that_were_counted(tmp_path: Path) -> None:
-    """As after a death between count and commit: the seeds come again, and their task is cancelled."""
+    """As after a death between count and commit: the seeds come again, and their task is cancelled.
+
+    Those that had not begun have documents of their own, as that is wanted.
+    """
     declare(tmp_path)
     produce(tmp_path, closes=False)
     before = crawl(tmp_path, []).documents
     declare(tmp_path, state="cancelled")
     settings = {"SITE_CANCELLED_RESULTS": True, "SITE_CONSUMER_GROUP": "with no commits"}
-    after = crawl(tmp_path, [], until=told(tmp_path), **settings)
-    assert after.documents == before
+    after = crawl(tmp_path, seeds(3, path="late"), until=told(tmp_path), **settings)
+    late = [after.documents.pop(name) for name in after.documents.keys() - before.keys()]
+    assert (after.documents, len(late)) == (before, 3)
+    assert {document["description"] for document in late} == {"CancelledError: task t is cancelled"}
+    assert all(document["fetched_at"] and document["spider"] == "crawl_spider" for document in late)
     [event] = events(tmp_path)
-    assert (event["seeds"], event["pages"], event["failures"]) == ({"result": 5, "total": 5}, 5, 0)
+    assert event["seeds"] == {"result": 5, "cancelled": 3, "total": 8}
+    assert (event["pages"], event["failures"]) == (5, 3)
 
 
 def test_a_paused_task_waits_and_others_go_on(tmp_path: Path, fetched: Counter[str]) -> None:
@@ -141,8 +144,7 @@ def test_a_paused_task_waits_and_others_go_on(tmp_path: Path, fetched: Counter[s
     assert (found.seeds["spilled"], found.seeds["completed_with_result"]) == (50, 20)
     assert is_conserved(found.seeds)
     declare(tmp_path)
-    desk = TaskDesk(LocalSeedLog(tmp_path), TOPICS)
-    assert (desk.put_back("t"), desk.put_back("t")) == (50, 0)
+    assert [desk(tmp_path).put_back("t") for _ in range(2)] == [50, 0]
     fetched.clear()
     crawl(tmp_path, [], until=told(tmp_path), CONCURRENT_REQUESTS_PER_DOMAIN=1)
     assert list(fetched.items()) == [(seed["url"], 1) for seed in seeds(50)]
@@ -180,7 +182,7 @@ def test_what_is_put_back_is_cut_short_and_counts_once(
     declare(tmp_path)
     with pytest.raises(LogUnavailable):
         TaskDesk(_BrokenLog(tmp_path, most), TOPICS).put_back("t")
-    assert TaskDesk(LocalSeedLog(tmp_path), TOPICS).put_back("t") == 12
+    assert desk(tmp_path).put_back("t") == 12
     assert len(crawl(tmp_path, [], until=told(tmp_path)).documents) == 12
     [event] = events(tmp_path)
     assert event["seeds"] == {"result": 12, "total": 12}
@@ -204,9 +206,7 @@ def test_an_end_waits_for_a_link_whose_process_died_before_it_told_of_it(tmp_pat
     del ANSWERS["/root"]
     [event] = events(after)
     assert (event["seeds"], event["moved"]) == ({"result": 1, "total": 1}, {"links": 1})
-    ending = read_endings(log, TOPICS).get("t")
-    assert ending is not None
-    assert list(ending.highs.values()) == [2]
+    assert list(ending_of(after).highs.values()) == [2]
 
 
 # --- webhooks --------------------------------------------------------------------------------------------
@@ -236,7 +236,7 @@ def receiver() -> Iterator[Receiver]:
 
 
 def attempts(folder: Path) -> list[int]:
-    ending = read_endings(LocalSeedLog(folder), TOPICS).get("t")
+    ending = ending_of(folder)
     return [] if ending is None or ending.attempts is None else [each.status for each in ending.attempts.made]
 
 
@@ -278,17 +278,12 @@ def test_a_block_left_by_an_exception_leaves_the_task_open(tmp_path: Path) -> No
     def work() -> None:
         with SeedProducer(settings_for(tmp_path), task_id="t", closes_task=True) as producer:
             producer.send("http://host.test/1")
-            assert len(ending().sending) == 1
+            assert len(ending_of(tmp_path).sending) == 1
             raise KeyError
-
-    def ending() -> TaskEnding:
-        found = read_endings(LocalSeedLog(tmp_path), TOPICS).get("t")
-        assert found is not None
-        return found
 
     with pytest.raises(KeyError):
         work()
-    assert (ending().is_closed, ending().sending) == (False, set())
+    assert (ending_of(tmp_path).is_closed, ending_of(tmp_path).sending) == (False, set())
 
 
 @pytest.mark.parametrize(("limit", "of_others"), [({"max_lag": 3}, 0), ({"task_id": "t", "max_task_lag": 3}, 20)])
@@ -328,7 +323,7 @@ def test_a_seed_producer_names_what_does_not_fit(tmp_path: Path, wrong: dict[str
 
 def test_an_event_has_counts_that_add_up_and_is_told_once(tmp_path: Path) -> None:
     """However many crawls follow; the next generation adds its pages."""
-    ANSWERS["/t/3"] = lambda request: page(request, status=404)
+    ANSWERS["/page/t/3"] = lambda request: page(request, status=404)
     produce(tmp_path)
     crawl(tmp_path, seeds(4, "other"), until=told(tmp_path))
     crawl(tmp_path, seeds(2, None))
@@ -338,7 +333,7 @@ def test_an_event_has_counts_that_add_up_and_is_told_once(tmp_path: Path) -> Non
     assert event["first_at"] <= event["last_at"]
     produce(tmp_path, count=7)
     crawl(tmp_path, [], until=told(tmp_path, 2))
-    del ANSWERS["/t/3"]
+    del ANSWERS["/page/t/3"]
     first, second = events(tmp_path)
     assert (first["pages"], first["failures"]) == (5, 1)
     assert (second["pages"], second["failures"], second["bytes"]) == (12, 2, first["bytes"] // 5 * 12)
@@ -356,7 +351,7 @@ def test_an_end_covers_all_tiers_and_counts_a_page_once(tmp_path: Path) -> None:
             producer.send(seed)
     with closing(log.producer()) as plain:
         for number, meta in enumerate([{"url_id": "of the producer"}, {}]):
-            seed = {"url": f"http://host.test/t/{4 * number}", "meta": meta | twice["meta"]}
+            seed = {"url": f"http://host.test/page/t/{4 * number}", "meta": meta | twice["meta"]}
             plain.send("seeds", b"host.test", json.dumps(seed).encode()).result()
         topics = TOPICS._replace(tiers=("urgent", "seeds"))
         TaskProducer(log, plain, topics, "t").close_for_all(lambda: False)
@@ -408,6 +403,4 @@ def test_a_cancelled_task_is_not_closed_again_by_who_has_not_read_that(
     monkeypatch.setattr(Follower, "_poll", poll_late)
     monkeypatch.setattr(TaskCloser, "look", counted_look)
     crawl(tmp_path, seeds(1, None), until=lambda _: looks > 2)
-    ending = read_endings(LocalSeedLog(tmp_path), TOPICS).get("t")
-    assert ending is not None
-    assert (ending.generation, len(events(tmp_path))) == (1, 1)
+    assert (ending_of(tmp_path).generation, len(events(tmp_path))) == (1, 1)
