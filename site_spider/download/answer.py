@@ -28,16 +28,12 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 from scrapy.http import Headers, Response
 from scrapy.responsetypes import responsetypes
 
-from site_spider.engine.callback_guard import (
-    MAX_FRAMING_BYTES,
-    MAX_HEAD_BYTES,
-    MAX_HEAD_LINES,
-    MAX_INTERIM_ANSWERS,
-    OversizedAnswer,
-)
 from site_spider.engine.scrapy_parts import QuickHeaders
 
-# --- answer errors: why an answer cannot be read ---------------------------------------------------------
+MAX_HEAD_BYTES = 65_536  # of all heads of an answer: interim answers (1xx) have one each
+MAX_HEAD_LINES = 4_000
+MAX_INTERIM_ANSWERS = 100
+MAX_FRAMING_BYTES = 65_536  # of chunk lines, extensions and trailers, beyond as many as of content
 
 
 class OddAnswer(Exception):
@@ -46,6 +42,10 @@ class OddAnswer(Exception):
 
 class NoAnswer(Exception):
     """What came is no answer at all, and no reader would make one of it."""
+
+
+class OversizedAnswer(Exception):
+    """One of the bounds is passed; it says which."""
 
 
 # --- chunks: reads chunked bodies, with bounds on the bytes that are not content -------------------------

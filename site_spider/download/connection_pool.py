@@ -29,10 +29,10 @@ from scrapy.exceptions import CannotResolveHostError
 from site_spider import runtime
 from site_spider.bounded import BoundedDict
 from site_spider.download.address import is_address, is_metadata_name, is_public
+from site_spider.download.answer import MAX_HEAD_BYTES
 from site_spider.download.connection import Connection
 from site_spider.download.names import HostNames, PrivateHostError, addresses_of, for_connections, is_refused
 from site_spider.download.tls import TlsClient
-from site_spider.engine.callback_guard import MAX_HEAD_BYTES
 
 # --- Bounds the connections to sites that are open at a time; a download without a place waits for one ---
 # A connection has its place from before it is made until it is lost, so those that are kept for later have

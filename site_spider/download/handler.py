@@ -35,13 +35,12 @@ from twisted.python.failure import Failure
 from site_spider import options, runtime
 from site_spider.contracts.sink import Exchange
 from site_spider.download import names
-from site_spider.download.answer import BodyEnd, HttpAnswer, NoAnswer, OddAnswer, class_of, headers_of
+from site_spider.download.answer import BodyEnd, HttpAnswer, NoAnswer, OddAnswer, OversizedAnswer, class_of, headers_of
 from site_spider.download.bodies import LARGE_BYTES, Bodies
 from site_spider.download.connection import Connection, NothingCame
 from site_spider.download.connection_pool import ConnectionPool, ProxyPlace, Server, TunnelRefused
 from site_spider.download.names import HostNames, is_shortage
 from site_spider.download.tls import CertificateError, TlsClient, tls_context
-from site_spider.engine.callback_guard import OversizedAnswer
 from site_spider.engine.flow import is_heard
 from site_spider.engine.scrapy_parts import part_of, provide
 from site_spider.ledger.completion import Unattributed, job_of

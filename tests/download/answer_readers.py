@@ -14,8 +14,7 @@ from twisted.python.failure import Failure
 from twisted.web._newclient import Request
 from twisted.web.http_headers import Headers
 
-from site_spider.download.answer import HttpAnswer, NoAnswer, OddAnswer
-from site_spider.engine.callback_guard import OversizedAnswer
+from site_spider.download.answer import HttpAnswer, NoAnswer, OddAnswer, OversizedAnswer
 
 _CONNECTION = frozenset(
     (b"connection", b"keep-alive", b"te", b"trailers", b"transfer-encoding", b"upgrade", b"proxy-connection")

@@ -10,12 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from site_spider.download.answer import BodyEnd, Chunks, HttpAnswer, NoAnswer, OddAnswer
-from site_spider.engine.callback_guard import (
+from site_spider.download.answer import (
     MAX_FRAMING_BYTES,
     MAX_HEAD_BYTES,
     MAX_HEAD_LINES,
     MAX_INTERIM_ANSWERS,
+    BodyEnd,
+    Chunks,
+    HttpAnswer,
+    NoAnswer,
+    OddAnswer,
     OversizedAnswer,
 )
 from tests.download.fuzz_answers import Pairs, compare
