@@ -74,7 +74,6 @@ class Chunks:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the body has ended."""
         return self._events.is_complete
 
     def feed(self, data: bytes) -> int:

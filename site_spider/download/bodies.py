@@ -230,7 +230,7 @@ class SteppedHttpCompression(CompressionBase):
         bodies = part_of(self._crawler, Bodies)
         if bodies is not None:
             await bodies.turn(request)
-        await asyncio.to_thread(_fill, output, unpacked(response.body, codings, most))
+        await asyncio.to_thread(output.writelines, unpacked(response.body, codings, most))
         if bodies is not None:
             job = job_of(request)
             is_kept = job is not None and job.exchanges  # as it was on the wire, too
@@ -265,8 +265,3 @@ async def _fill_in_turns(output: BytesIO, pieces: Pieces) -> bool:
         output.write(piece)
         if output.tell() >= LARGE_BYTES:
             return False
-
-
-def _fill(output: BytesIO, pieces: Pieces) -> None:
-    for piece in pieces:
-        output.write(piece)

@@ -127,7 +127,6 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_new(self) -> bool:
-        """Whether it has carried no request."""
         return not self._asked
 
     @property
@@ -208,7 +207,6 @@ class Connection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def release(self) -> None:
-        """Go on reading."""
         self._holds -= 1
         if self.is_open and not self._holds and not self._transport.is_closing():
             self._transport.resume_reading()

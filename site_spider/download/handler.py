@@ -14,7 +14,7 @@ import re
 import ssl
 from functools import lru_cache
 from importlib import import_module
-from typing import Any, NamedTuple, NoReturn, Self
+from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
 from scrapy import Request, signals
@@ -107,7 +107,6 @@ class DownloadWatch:
         (self._wire.hold if is_paused else self._wire.release)()
 
     def seconds_left(self) -> float:
-        """Until the timeout."""
         return max(0.0, self._seconds - (runtime.monotonic() - self._began))
 
     def has_waited(self, seconds: float) -> None:
@@ -115,7 +114,6 @@ class DownloadWatch:
         self._began += seconds
 
     def timed_out(self) -> DownloadTimeoutError:
-        """The error of a download that has taken too long."""
         return DownloadTimeoutError(f"Getting {self._request.url} took longer than {self._seconds} seconds.")
 
     def head_came(self, answer: HttpAnswer) -> None:
@@ -146,17 +144,14 @@ class DownloadWatch:
 
     def _look_at(self, size: int) -> None:
         if self._most_bytes and size > self._most_bytes:
-            self._refuse(size)
+            said = f"{size} bytes or more, over the {self._most_bytes} of DOWNLOAD_MAXSIZE"
+            logger.warning("%s has %s", self._request, said)
+            raise DownloadCancelledError(said)
         if self._warn_bytes and size > self._warn_bytes and not self._is_warned:
             self._is_warned = True
             logger.warning(
                 "%s has %d bytes or more: over the %d of DOWNLOAD_WARNSIZE", self._request, size, self._warn_bytes
             )
-
-    def _refuse(self, size: int) -> NoReturn:
-        said = f"{size} bytes or more, over the {self._most_bytes} of DOWNLOAD_MAXSIZE"
-        logger.warning("%s has %s", self._request, said)
-        raise DownloadCancelledError(said)
 
 
 _CONNECT_SECONDS = 10.0  # as Scrapy's handler has it, where no middleware sets download_timeout
@@ -241,7 +236,6 @@ class PlainDownloadHandler(BaseDownloadHandler):
             raise DownloadFailedError(f"no answer: {error}") from error
 
     async def close(self) -> None:
-        """End all connections."""
         self._wires.close()
 
     async def _open(self, server: Server, watch: DownloadWatch) -> Connection:
@@ -316,7 +310,13 @@ class PlainDownloadHandler(BaseDownloadHandler):
         if answer.ending is None or answer.ending is BodyEnd.WHOLE:
             return []
         if answer.ending is BodyEnd.CUT and request.meta.get("download_fail_on_dataloss", self._fails_on_loss):
-            self._warn_of_loss(request)
+            if not self._warned_of_loss:
+                self._warned_of_loss = True
+                logger.warning(
+                    "%s sent a shorter body than announced; set DOWNLOAD_FAIL_ON_DATALOSS=false to accept it. "
+                    "This is logged once",
+                    request.url,
+                )
             raise ResponseDataLossError
         return [answer.ending.value]
 
@@ -334,15 +334,6 @@ class PlainDownloadHandler(BaseDownloadHandler):
         )
         response.headers = headers  # the constructor would spell them anew
         return response
-
-    def _warn_of_loss(self, request: Request) -> None:
-        if not self._warned_of_loss:
-            self._warned_of_loss = True
-            logger.warning(
-                "%s sent a shorter body than announced; set DOWNLOAD_FAIL_ON_DATALOSS=false to accept it. "
-                "This is logged once",
-                request.url,
-            )
 
 
 def plan_of(request: Request, bind_address: Any = None) -> Plan:

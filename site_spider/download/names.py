@@ -59,7 +59,8 @@ def raise_limit() -> int:
 def for_connections() -> int:
     """How many connections to sites may be open: what others have, and some to spare, is left out."""
     limit = raise_limit()
-    return limit - _in_use() - _spare(limit)
+    spare = min(96, max(24, limit // 8))  # for name lookups, further servers and files
+    return limit - _in_use() - spare
 
 
 def check_limit(settings: BaseSettings) -> None:
@@ -104,11 +105,6 @@ def are_short() -> bool:
 
 def _in_use() -> int:
     return sum(1 for _ in _OWN.iterdir())
-
-
-def _spare(limit: int) -> int:
-    """For name lookups, further servers and files."""
-    return min(96, max(24, limit // 8))
 
 
 # --- lookups: counts the lookups of host names in this process, whichever thread makes them --------------
@@ -158,7 +154,6 @@ class PrivateHostError(SiteSpiderError):
 
     @classmethod
     def of(cls, host: str) -> Self:
-        """The error of this host."""
         return cls(f"{host} has no public address; set SITE_ALLOW_PRIVATE_HOSTS=true to crawl private ones")
 
 
@@ -347,7 +342,6 @@ class HostNames:
         return await asyncio.shield(lookup)  # others may wait for it, too
 
     def close(self) -> None:
-        """Nobody waits any more."""
         for lookup in self._under_way.values():
             lookup.cancel()
 

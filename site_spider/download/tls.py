@@ -46,7 +46,6 @@ class CertificateError(SiteSpiderError):
 
     @classmethod
     def of(cls, host: str) -> Self:
-        """The error of this host."""
         return cls(f"the certificate of {host} cannot be verified; set DOWNLOAD_VERIFY_CERTIFICATES=false to take any")
 
 
@@ -147,7 +146,6 @@ class TlsSessions(Generic[Session]):
         return newest
 
     def keep(self, peer: TlsPeer, kept: KeptSession[Session]) -> None:
-        """For the next connection."""
         of_peer = self._of_peer.setdefault(peer, [])
         of_peer.append(kept)
         self._order[kept] = peer
@@ -157,7 +155,6 @@ class TlsSessions(Generic[Session]):
             self._drop(next(iter(self._order)))
 
     def forget(self, peer: TlsPeer) -> None:
-        """All of one peer."""
         for kept in self._of_peer.pop(peer, ()):
             del self._order[kept]
 
@@ -239,12 +236,10 @@ class TlsStream:
 
     @property
     def is_between_records(self) -> bool:
-        """Whether all that came is read."""
         return self._records.is_between
 
     @property
     def certificate(self) -> X509 | None:
-        """Of the server."""
         return self._connection.get_peer_certificate()
 
     def log(self, host: str) -> None:
@@ -283,7 +278,6 @@ class TlsStream:
         return self.outgoing()
 
     def outgoing(self) -> bytes:
-        """What is to be sent."""
         return outgoing(self._connection)
 
     def end(self) -> None:

@@ -141,13 +141,11 @@ class ConditionalFetch:
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
-        """As Scrapy asks; only for spiders that take seeds."""
         if not takes_seeds(crawler):
             raise NotConfigured
         return cls(crawler)
 
     def process_request(self, request: Request) -> Coroutine[Any, Any, None] | None:
-        """As Scrapy asks."""
         if (job := _compared_job(request)) is None:
             return None
         return self._look_up_link(request, job) if job.is_link else self._add_conditions(request, job)
@@ -155,7 +153,6 @@ class ConditionalFetch:
     def process_response(
         self, request: Request, response: Response
     ) -> Response | Coroutine[Any, Any, Response | Request]:
-        """As Scrapy asks."""
         if meta_keys.KNOWN_PAGE in request.meta:
             return self._compared(request, response)
         job = job_of(request) if response.status == 304 and _has_conditions(request) else None

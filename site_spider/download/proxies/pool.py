@@ -6,7 +6,7 @@ idle ones more often. An attempt ends in one of three ways:
 
 - ANSWERED: something came through, whatever the site said; a rest is over;
 - FAILED: the proxy itself is at fault (refuses the connection, the credentials or the
-  tunnel). It rests, at first for `first_rest_seconds` and twice as long each further time;
+  tunnel). It rests, and twice as long each further time;
 - SILENT: no answer in time, or half of one. Site or proxy, nobody knows: it rests after
   three in a row.
 
@@ -38,7 +38,8 @@ from site_spider.download.names import PrivateHostError, addresses_of
 
 _SHARE = 0.2  # of the newest attempt in the averages
 _SILENT_IN_A_ROW = 3
-_MOST_DOUBLINGS = 30
+_FIRST_REST_SECONDS, _LONGEST_REST_SECONDS, _MOST_DOUBLINGS = 5.0, 300.0, 30
+_TRIAL_SECONDS = 30.0
 _MOST_CANDIDATES = 32  # that are weighed against each other
 _SOONEST_SECONDS = 1.0  # what waits for a proxy waits at least so long
 
@@ -153,16 +154,7 @@ class _Health:
 class ProxyPool:
     """The proxies of a process and their health."""
 
-    def __init__(
-        self,
-        proxies: Iterable[Proxy],
-        first_rest_seconds: float = 5.0,
-        longest_rest_seconds: float = 300.0,
-        trial_seconds: float = 30.0,
-    ) -> None:
-        self._first_rest_seconds = first_rest_seconds
-        self._longest_rest_seconds = longest_rest_seconds
-        self._trial_seconds = trial_seconds
+    def __init__(self, proxies: Iterable[Proxy]) -> None:
         self._health: dict[Proxy, _Health] = {}
         self.replace(proxies)
 
@@ -186,7 +178,7 @@ class ProxyPool:
         health = self._health[chosen]
         health.out += 1
         if health.rests:  # a trial
-            health.rests_until = now + self._trial_seconds
+            health.rests_until = now + _TRIAL_SECONDS
         return Attempt(chosen, now)
 
     def _candidates(self, now: float, tried: Collection[Proxy], start: int) -> list[Proxy]:
@@ -225,8 +217,8 @@ class ProxyPool:
         health.silent += 1
         if ending is ProxyOutcome.SILENT and not health.rests and health.silent < _SILENT_IN_A_ROW:
             return 0.0
-        doubled = self._first_rest_seconds * 2.0 ** min(health.rests, _MOST_DOUBLINGS)
-        seconds = min(self._longest_rest_seconds, doubled)
+        doubled = _FIRST_REST_SECONDS * 2.0 ** min(health.rests, _MOST_DOUBLINGS)
+        seconds = min(_LONGEST_REST_SECONDS, doubled)
         health.rest(seconds, now)
         return seconds
 
@@ -286,17 +278,13 @@ class PublicTargets:
         loop = asyncio.get_running_loop()
         until, may_pass = self._known.get(host, (0.0, False))
         if until <= loop.time():
-            may_pass = not is_metadata_name(host) and all(map(is_public, await _addresses(host)))
+            may_pass = not is_metadata_name(host)
+            if may_pass and not (found := await addresses_of(host, unfiltered=True)):
+                raise CannotResolveHostError(f"no address for host {host}")
+            may_pass = may_pass and all(map(is_public, found))
             self._known[host] = (loop.time() + _TTL_SECONDS, may_pass)
         if not may_pass:
             raise PrivateHostError(
                 f"{host} has a private address, and no proxy is asked for such a host; "
                 "set SITE_ALLOW_PRIVATE_HOSTS=true to crawl private ones"
             )
-
-
-async def _addresses(host: str) -> list[str]:
-    found = await addresses_of(host, unfiltered=True)
-    if not found:
-        raise CannotResolveHostError(f"no address for host {host}")
-    return found

@@ -67,7 +67,6 @@ class ProxySettings:
 
     @classmethod
     def read(cls, settings: SettingsView) -> Self:
-        """Raises ConfigError."""
         name = "SITE_PROXY_BODY_PATTERNS"
         try:
             patterns = PagePatterns(options.texts(settings, name))
@@ -242,7 +241,6 @@ class Route:
         self.tried: set[Proxy] = set()
 
     def begin(self, url: str, attempt: Attempt) -> None:
-        """One more attempt."""
         if url != self.url:
             self.url, self.attempts, self.tried = url, 0, set()
         self.attempts += 1
@@ -290,7 +288,6 @@ class ProxyLevelMiddleware:
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
-        """As Scrapy asks. Raises NotConfigured without proxies."""
         return cls(crawler)
 
     def process_response(self, request: Request, response: Response) -> Request | Response:
@@ -334,7 +331,6 @@ class ProxyRouteMiddleware:
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
-        """As Scrapy asks. Raises NotConfigured without proxies, ConfigError."""
         return cls(crawler)
 
     async def process_request(self, request: Request) -> Request | None:

@@ -22,7 +22,7 @@ from scrapy.exceptions import (
 from scrapy.http import Response
 from scrapy.settings import Settings
 
-from site_spider.download.proxies import pool as proxy_target
+from site_spider.download.proxies import pool as proxy_pool
 from site_spider.download.proxies import service as proxy_service
 from site_spider.errors import ConfigError
 from site_spider.service.service import SeedService
@@ -73,9 +73,9 @@ def network() -> Network:
 
 @pytest.fixture(autouse=True)
 def _short_rests(monkeypatch: pytest.MonkeyPatch) -> None:
-    pool = proxy_service.ProxyPool
-    monkeypatch.setattr(proxy_service, "ProxyPool", lambda proxies: pool(proxies, 0.1, 0.4, 0.2))
-    monkeypatch.setattr("site_spider.download.proxies.pool._SOONEST_SECONDS", 0.05)
+    short = {"FIRST_REST": 0.1, "LONGEST_REST": 0.4, "TRIAL": 0.2, "SOONEST": 0.05}
+    for name, seconds in short.items():
+        monkeypatch.setattr(proxy_pool, f"_{name}_SECONDS", seconds)
 
 
 def run(folder: Path, *paths: str | dict[str, Any], **overrides: Any) -> Crawled:
@@ -441,12 +441,12 @@ def test_no_proxy_is_asked_for_a_private_host(
     tmp_path: Path, network: Network, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither by its address in whatever form nor by a name with a private address among others."""
-    addresses = proxy_target._addresses
+    addresses = proxy_pool.addresses_of
 
-    async def resolved(host: str) -> list[str]:
-        return ["93.184.216.34", "10.0.0.1"] if host == "inside.test" else await addresses(host)
+    async def resolved(host: str, **how: Any) -> list[str]:
+        return ["93.184.216.34", "10.0.0.1"] if host == "inside.test" else await addresses(host, **how)
 
-    monkeypatch.setattr(proxy_target, "_addresses", resolved)
+    monkeypatch.setattr(proxy_pool, "addresses_of", resolved)
     network.has("refused", 403)
     crawled = run(tmp_path, {"url": url}, SITE_ALLOW_PRIVATE_HOSTS=False)
     (document,) = crawled.documents.values()
