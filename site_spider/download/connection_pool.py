@@ -67,11 +67,11 @@ class ConnectionSlots:
         if not self._usual:
             self._usual = self._now = max(_FEWEST, self._count())
         loop = asyncio.get_running_loop()
-        began = loop.time()
+        began = runtime.monotonic()
         while (pause := self._closed_until - loop.time()) > 0 or self._taken >= self._now:
             await self._changed(pause)
         self._taken += 1
-        return loop.time() - began
+        return runtime.monotonic() - began
 
     @property
     def are_wanted(self) -> bool:

@@ -20,6 +20,7 @@ from scrapy.exceptions import CannotResolveHostError, DownloadFailedError
 from scrapy.settings import Settings
 from scrapy.utils.test import get_crawler
 
+from site_spider import runtime
 from site_spider.download import bodies, connection_pool, names
 from site_spider.download.bodies import Bodies
 from site_spider.download.connection import Connection
@@ -88,7 +89,7 @@ async def test_an_address_is_not_looked_up() -> None:
     with pytest.raises(CannotResolveHostError):
         await opened("127.2")
     for address in ("127.0.0.2", "::ffff:127.0.0.2", "::1"):
-        with pytest.raises(PrivateHostError):
+        with pytest.raises(PrivateHostError, match="set SITE_ALLOW_PRIVATE_HOSTS=true"):
             await opened(address, allow_private=False)
 
 
@@ -175,6 +176,14 @@ async def test_a_download_without_a_place_waits_for_one() -> None:
     await asyncio.gather(*waiting, return_exceptions=True)
     places.give_back()
     assert await places.take() < 0.01
+
+
+async def test_no_more_is_called_waiting_than_took_place() -> None:
+    """The time counts in milliseconds with uvloop: what was over in less would have a negative latency."""
+    places = ConnectionSlots(lambda: 100_000, lambda: False)
+    for _ in range(20_000):
+        began = runtime.monotonic()
+        assert await places.take() <= runtime.monotonic() - began
 
 
 async def test_a_turn_that_is_not_taken_goes_on() -> None:
