@@ -13,15 +13,10 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Coroutine
-from datetime import UTC, datetime, timedelta
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 from scrapy import Request, Spider, signals
 from scrapy.exceptions import StopDownload
 from scrapy.http import Response
@@ -39,11 +34,6 @@ HANDLERS = {
     "stock": "scrapy.core.downloader.handlers.http11.HTTP11DownloadHandler",
     "plain": "site_spider.download.handler.PlainDownloadHandler",
 }
-PRIVATE = (
-    *("127.0.0.1", "localhost", "127.1", "2130706433", "0x7f000001", "0177.0.0.1", "0.0.0.0", "[::1]"),
-    *("[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "10.0.0.1", "192.168.1.1", "169.254.169.254", "[fe80::1]"),
-    *("[64:ff9b::7f00:1]", "①②⑦.0.0.1", "127.0.0.1.", "LOCALHOST", "100.64.0.1", "[fc00::1]"),
-)
 
 
 def handler_of(name: str, settings: dict[str, Any]) -> Any:
@@ -97,22 +87,6 @@ async def download(handler: Any, request: Request) -> dict[str, Any]:
     }  # fmt: skip
 
 
-async def private_hosts(name: str) -> dict[str, Any]:
-    """With and without the resolver that knows private addresses."""
-    server = RawServer(Case())
-    listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
-    port = listening.sockets[0].getsockname()[1]
-    handler = handler_of(name, {"SITE_ALLOW_PRIVATE_HOSTS": False, "DOWNLOAD_TIMEOUT": 3})
-    outcomes = {}
-    for host in PRIVATE:
-        request = Request(f"http://{host}:{port}/", meta={"download_timeout": 3})
-        outcomes[host] = await download(handler, request)
-    outcomes["nobody"] = await download(handler, Request("http://nobody.invalid/"))
-    await handler.close()
-    listening.close()
-    return {"outcomes": outcomes, "connections": server.connections}
-
-
 async def stopped(fails: bool) -> dict[str, Any]:
     """A listener ends each download, as soon as it hears of it."""
     found: dict[str, Any] = {name: [] for name in HANDLERS}
@@ -151,40 +125,6 @@ async def refused() -> dict[str, Any]:
     return found
 
 
-class LateServer:
-    """Answers one request after the other, and says more on a connection when the test wants it."""
-
-    def __init__(self) -> None:
-        self.writers: list[asyncio.StreamWriter] = []
-        self._bodies = [b"first", b"second"]
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.writers.append(writer)
-        try:
-            while await reader.readuntil(b"\r\n\r\n"):
-                writer.write(self.answer_of(self._bodies.pop(0)))
-        except (ConnectionError, asyncio.IncompleteReadError):
-            writer.close()
-
-    @staticmethod
-    def answer_of(body: bytes) -> bytes:
-        return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
-
-
-async def late(name: str) -> dict[str, Any]:
-    """Two requests, one after the other, of which the first has two answers."""
-    server = LateServer()
-    listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
-    request = Request(f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/")
-    handler = handler_of(name, {})
-    first = await handler.download_request(request)
-    server.writers[0].write(server.answer_of(b"evil"))  # in the socket at once; the loop has not turned since
-    second = await handler.download_request(request.copy())
-    await handler.close()
-    listening.close()
-    return {"bodies": [first.text, second.text], "connections": len(server.writers)}
-
-
 def reset(connection: socket.socket) -> None:
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     connection.close()
@@ -205,36 +145,19 @@ async def resets(tls: ssl.SSLContext) -> dict[str, Any]:
 
 def certificate(folder: Path) -> ssl.SSLContext:
     """A server's, signed by itself."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "trial")])
-    now = datetime.now(UTC)
-    builder = x509.CertificateBuilder(name, name, key.public_key(), 1, now - timedelta(1), now + timedelta(1))
-    signed = builder.sign(key, hashes.SHA256())
-    pem = folder / "pem"
-    pem.write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-        + signed.public_bytes(serialization.Encoding.PEM)
-    )
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context = server_context(folder, signed())
     context.maximum_version = ssl.TLSVersion.TLSv1_2
-    context.load_cert_chain(pem)
     return context
 
 
-async def main(reactor: Any) -> None:
+async def main(_reactor: Any) -> None:
     with tempfile.TemporaryDirectory() as folder:
         tls = certificate(Path(folder))
         newest = server_context(Path(folder), signed())
         found: dict[str, Any] = {"cases": {}, "refused": await refused(), "resets": await resets(newest)}
         found["stopped"] = [await stopped(fails) for fails in (False, True)]
-        found["late"] = {name: await late(name) for name in HANDLERS}
         for title, case in CASES.items():
             found["cases"][title] = {name: await trial(name, case, tls) for name in HANDLERS}
-    found["private by address"] = await private_hosts("plain")
-    from site_spider.download.names import PublicHostResolver
-
-    PublicHostResolver(reactor, allow_private=False).install_on_reactor()
-    found["private by name"] = {name: await private_hosts(name) for name in HANDLERS}
     json.dump(found, sys.stdout)
 
 

@@ -28,6 +28,11 @@ ODD = {
     "long name": "a." * 2000 + "test",
     "nobody": "no.test",
 }
+SPELLED = (
+    *("127.0.0.1", "localhost", "127.1", "2130706433", "0x7f000001", "0177.0.0.1", "0.0.0.0", "[::1]"),
+    *("[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "10.0.0.1", "192.168.1.1", "169.254.169.254", "[fe80::1]"),
+    *("[64:ff9b::7f00:1]", "①②⑦.0.0.1", "127.0.0.1.", "LOCALHOST", "100.64.0.1", "[fc00::1]"),
+)
 TARGETS = [
     "public.test", "private.test", "mixed.test", PRIVATE, "0x7f000001", "127.1", "::1", "::ffff:127.0.0.1",
     "localhost", "metadata.google.internal", "169.254.169.254", "no.test", "a..test", "64:ff9b:1::7f00:1",
@@ -70,6 +75,7 @@ async def trials_of(sites: Sites, name: str, names: Names) -> dict[str, Any]:
         found[f"{name} {scheme} turns"] = await trial(sites, handler, url, 4, forgets=True)
     for host in ("mixed", "many", "many-private"):
         found[f"{name} http {host}"] = await trial(sites, handler, f"http://{host}.test:{sites.port}/")
+    found[f"{name} spelled"] = [await trial(sites, handler, f"http://{host}:{sites.port}/") for host in SPELLED]
     for title, host in ODD.items():
         found[f"{name} {title}"] = [await fetch(handler, f"http://{host}:{sites.port}/")]
     asked = len(names.asked)

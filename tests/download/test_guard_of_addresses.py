@@ -91,6 +91,14 @@ def test_a_name_that_turns_private_is_refused_by_both_handlers(
 
 
 @pytest.mark.parametrize("handler", ["stock", "plain"])
+def test_no_spelling_of_a_private_address_is_reached(handler: str, trials: dict[str, Any]) -> None:
+    """Where sockets are made, or with TWISTED_DNS_RESOLVER before that."""
+    found = trials[f"{handler} spelled"]
+    assert [one["reached"] for one in found] == [[]] * 20
+    assert {kind for one in found for kind in one["errors"]} <= {NO_ADDRESS[handler], "CannotResolveHostError"}
+
+
+@pytest.mark.parametrize("handler", ["stock", "plain"])
 def test_both_handlers_take_the_public_ones_of_many_addresses(handler: str, trials: dict[str, Any]) -> None:
     """Mixed with private ones, thousands of them, and none but private ones."""
     assert trials[f"{handler} http mixed"] == {"reached": [PUBLIC], "errors": [None]}

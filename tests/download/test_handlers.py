@@ -33,11 +33,6 @@ def found() -> dict[str, Any]:
     return dict(found)
 
 
-def test_what_came_late_is_no_answer_to_the_next_request(found: dict[str, Any]) -> None:
-    """A server sends an answer more, late, on a connection that is kept."""
-    assert found["late"]["plain"] == {"bodies": ["first", "second"], "connections": 2}
-
-
 def test_a_connection_that_is_reset_ends_its_request(found: dict[str, Any]) -> None:
     assert set(found["resets"]["errors"]) <= {"DownloadTimeoutError", "DownloadFailedError"}
     assert found["resets"]["left"] <= 1
@@ -108,18 +103,6 @@ def test_listeners_may_stop_a_download(fails: bool, found: dict[str, Any]) -> No
     assert found["stopped"][fails]["plain"] == found["stopped"][fails]["stock"]
     assert [heard[1:] == ["raised"] for heard, *_ in found["stopped"][fails]["plain"]] == [fails] * 2
     assert [body for *_, body in found["stopped"][fails]["plain"]] == ["", "<p>page"]
-
-
-@pytest.mark.parametrize("where", ["private by address", "private by name"])
-def test_no_spelling_of_a_private_address_is_reached(where: str, found: dict[str, Any]) -> None:
-    """Where sockets are made, and with TWISTED_DNS_RESOLVER before that."""
-    results = found[where] if where == "private by address" else found[where]["plain"]
-    assert results["connections"] == 0
-    errors = {host: outcome.get("error") for host, outcome in results["outcomes"].items()}
-    assert errors.pop("nobody") == "CannotResolveHostError"
-    assert errors.pop("127.0.0.1.") in ("PrivateHostError", "CannotResolveHostError")
-    assert set(errors.values()) == {"PrivateHostError"}
-    assert all("SITE_ALLOW_PRIVATE_HOSTS" in results["outcomes"][host]["message"] for host in errors)
 
 
 @pytest.mark.parametrize(
