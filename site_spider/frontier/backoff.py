@@ -15,10 +15,7 @@ Time comes in as an argument, in seconds of any clock that does not go backwards
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections import OrderedDict
-
-from scrapy import Request
 
 _LONGEST_DOUBLINGS = 30
 _MOST_HOSTS = 10_000
@@ -32,18 +29,6 @@ def pause_seconds(attempt: int, first_seconds: float, longest_seconds: float, ji
     """
     base = first_seconds * float(2 ** min(attempt - 1, _LONGEST_DOUBLINGS))
     return min(longest_seconds, base) * (1 + jitter / 2)
-
-
-class HostAnswers(ABC):
-    """Told of answers, so that a host that is overloaded is left alone."""
-
-    @abstractmethod
-    def host_overloaded(self, request: Request, asked_seconds: float) -> None:
-        """The host has no room for this request: start nothing of it for a while."""
-
-    @abstractmethod
-    def host_answered(self, request: Request) -> None:
-        """The host has answered this request well."""
 
 
 class _Host:

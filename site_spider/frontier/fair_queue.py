@@ -19,9 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator
 from heapq import heapify, heappop, heappush, heapreplace
 from math import inf
-from typing import Any, Generic, TypeVar
-
-L = TypeVar("L", bound=tuple[Any, ...])
+from typing import Any
 
 MOST_AHEAD = 32.0  # services of a flow of weight 1
 LEAST_WEIGHT, MOST_WEIGHT = 1e-6, 1e6
@@ -29,7 +27,7 @@ _MOST_VOID_FLOWS = 64  # entries of a heap, besides one for each lane
 _MOST_IDLE = 10_000  # flows that wait for nothing and are ahead; the least of them are forgotten first
 
 
-class Flow(Generic[L]):
+class Flow:
     """One task's part in the frontier. `ready` and `stands_for` are the frontier's."""
 
     __slots__ = (
@@ -41,13 +39,13 @@ class Flow(Generic[L]):
         self.number = number  # the order of those that are level
         self.vt = vt
         self.lanes = 0  # hosts of which something waits
-        self.ready: list[L] = []  # heap of its lanes that may be served
+        self.ready: list[tuple[Any, ...]] = []  # heap of its lanes that may be served
         self.stands_for: list[tuple[float, int, int, Any]] = []  # heap of hosts: see frontier
         self.is_queued = False  # in the heap of flows
         self.is_resting = False  # something may start, but its rate is reached
         self.is_idle = False  # nothing of it waits
 
-    def enter(self, lane: L) -> None:
+    def enter(self, lane: tuple[Any, ...]) -> None:
         """A lane may be served; `lane` is its entry, with version and lane at the end."""
         heappush(self.ready, lane)
         if len(self.ready) > 2 * self.lanes + _MOST_VOID_FLOWS:
@@ -70,16 +68,16 @@ class Flow(Generic[L]):
                 yield host
 
 
-class Flows(Generic[L]):
+class Flows:
     """All flows of which something waits, or that are ahead."""
 
     def __init__(self, weight_of: Callable[[Hashable], float] = lambda _key: 1.0) -> None:
         self._weight_of = weight_of
         self.now = 0.0
-        self._flows: dict[Hashable, Flow[L]] = {}
-        self._heap: list[tuple[float, int, Flow[L]]] = []
-        self.resting: list[tuple[float, int, Flow[L]]] = []  # by the moment at which that ends
-        self._idle: list[tuple[float, int, Flow[L]]] = []
+        self._flows: dict[Hashable, Flow] = {}
+        self._heap: list[tuple[float, int, Flow]] = []
+        self.resting: list[tuple[float, int, Flow]] = []  # by the moment at which that ends
+        self._idle: list[tuple[float, int, Flow]] = []
         self._numbers = 0
 
     def __len__(self) -> int:
@@ -88,7 +86,7 @@ class Flows(Generic[L]):
     def __iter__(self) -> Iterator[Hashable]:
         return iter(self._flows)
 
-    def flow(self, key: Hashable) -> Flow[L]:
+    def flow(self, key: Hashable) -> Flow:
         """The flow of a task, made if need be."""
         flow = self._flows.get(key)
         if flow is None:
@@ -97,18 +95,18 @@ class Flows(Generic[L]):
             flow.number = self._next_number()  # as if it had been forgotten meanwhile
         return flow
 
-    def known(self, flow: Flow[L]) -> Flow[L]:
+    def known(self, flow: Flow) -> Flow:
         """The same flow, should it have been forgotten."""
         return self._flows.setdefault(flow.key, flow)
 
-    def enter(self, flow: Flow[L]) -> None:
+    def enter(self, flow: Flow) -> None:
         """Something of it may start."""
         if not (flow.is_queued or flow.is_resting):
             flow.is_queued = True
             flow.vt = max(flow.vt, self.now)
             heappush(self._heap, (flow.vt, flow.number, flow))
 
-    def first(self) -> Flow[L] | None:
+    def first(self) -> Flow | None:
         """The flow whose turn it is."""
         heap = self._heap
         while heap:
@@ -144,26 +142,26 @@ class Flows(Generic[L]):
         """When the next rest ends; infinite when none does."""
         return self.resting[0][0] if self.resting else inf
 
-    def level(self, flow: Flow[L]) -> float:
+    def level(self, flow: Flow) -> float:
         """The virtual time under which a flow of which something may start competes."""
         if not flow.is_queued and flow.vt < self.now:
             flow.vt = self.now
         return flow.vt
 
-    def serve(self, flow: Flow[L]) -> None:
+    def serve(self, flow: Flow) -> None:
         """One of it is being served."""
         if flow.vt > self.now:
             self.now = flow.vt
             if self._idle:
                 self._forget()
 
-    def charge(self, flow: Flow[L]) -> None:
+    def charge(self, flow: Flow) -> None:
         """That has not been given up."""
         flow.vt += 1.0 / self._weight(flow.key)
         if not flow.lanes:
             self.look(flow)
 
-    def correct(self, key: Hashable, cost: float) -> Flow[L]:
+    def correct(self, key: Hashable, cost: float) -> Flow:
         """A service has ended, and has cost more than 1."""
         flow, weight = self.flow(key), self._weight(key)
         most = max(flow.vt, self.now + MOST_AHEAD / weight)
@@ -171,7 +169,7 @@ class Flows(Generic[L]):
         self.look(flow)
         return flow
 
-    def look(self, flow: Flow[L]) -> None:
+    def look(self, flow: Flow) -> None:
         """Forget a flow in time, if nothing of it waits."""
         if flow.lanes or flow.is_idle:
             return
@@ -189,7 +187,7 @@ class Flows(Generic[L]):
             else:
                 self._drop(flow)
 
-    def _drop(self, flow: Flow[L]) -> None:
+    def _drop(self, flow: Flow) -> None:
         flow.is_idle = False
         if not (flow.lanes or flow.is_queued or flow.is_resting):  # else it is looked at when that ends
             self._flows.pop(flow.key, None)

@@ -36,14 +36,8 @@ from site_spider.frontier.host_queue import URGENT, HostPolicy, HostQueue, HostV
 
 _LEAST = 64  # entries, before void ones are looked for
 
-
-class Versioned(Protocol):
-    """What has moved on when its version is another one."""
-
-    version: int
-
-
-V = TypeVar("V", bound=Versioned)
+T = TypeVar("T")
+V = TypeVar("V", bound=HostQueue[Any] | Lane[Any])
 
 
 class Alarms(Generic[V]):
@@ -53,9 +47,6 @@ class Alarms(Generic[V]):
         self.heap: list[tuple[float, int, int, V]] = []  # moment, number, version, object
         self._most = _LEAST
         self._numbers = 0
-
-    def __len__(self) -> int:
-        return len(self.heap)
 
     def set(self, moment: float, what: V) -> None:
         """An object, as it is now, is due at a moment."""
@@ -81,9 +72,6 @@ class Alarms(Generic[V]):
         return self.heap[0][0] if self.heap else inf
 
 
-T = TypeVar("T")
-
-
 class Rates(Protocol):
     """How many items of a task may be served in a second."""
 
@@ -101,7 +89,7 @@ class _Turn(NamedTuple, Generic[T]):
     """What `pop` gave last, and how its host and flow were before."""
 
     host: HostQueue[T]
-    flow: Flow[Any]
+    flow: Flow
     level: int
     item: Item[T]
     next_at: float
@@ -124,7 +112,7 @@ class Frontier(Generic[T]):
         self._spread = spread  # makes a delay vary
         self._max_wait_seconds = max_wait_seconds
         self._rates = rates
-        self._flows: Flows[Any] = Flows(weight_of)
+        self._flows: Flows = Flows(weight_of)
         self._hosts: dict[str, HostQueue[T]] = {}  # those of which something waits or is out
         self._waiting: Alarms[HostQueue[T]] = Alarms()
         self._ageing: Alarms[Lane[T]] = Alarms()  # when it becomes urgent
@@ -323,16 +311,13 @@ class Frontier(Generic[T]):
                 self._count_out(level)
                 removed.append(value)
             host.waiting -= len(removed) - there
+            if not lane.queues:
+                host.remove_lane(lane)
+                self._flows.look(lane.flow)
             if len(removed) > there:
-                self._shortened(lane, now)
+                self._seat(lane, now)
         if len(removed) > before:
             self._place(host, now)
-
-    def _shortened(self, lane: Lane[T], now: float) -> None:
-        if not lane.queues:
-            lane.host.remove_lane(lane)
-            self._flows.look(lane.flow)
-        self._seat(lane, now)
 
     def _wake(self, now: float) -> None:
         """Move on what only waited for its moment."""
@@ -376,11 +361,11 @@ class Frontier(Generic[T]):
     def _place(self, host: HostQueue[T], now: float) -> None:
         """See whether a host may be served now; its older alarms are void."""
         host.version += 1
-        if host.closed or host.out >= host.policy.concurrency:
-            self._halt(host)
-        elif host.next_at > now:
-            self._halt(host)
-            if host.lanes or host.out == 0:  # else nothing waits for it, not even to be forgotten
+        is_halted = bool(host.closed) or host.out >= host.policy.concurrency
+        if is_halted or host.next_at > now:
+            host.is_ready = False
+            host.stand_down()
+            if not is_halted and (host.lanes or host.out == 0):  # else nothing waits, not even to be forgotten
                 self._waiting.set(host.next_at, host)
         elif host.lanes or host.out:
             if not host.is_ready:
@@ -388,10 +373,6 @@ class Frontier(Generic[T]):
                 self._unpark(host, now)
         else:
             self._hosts.pop(host.name, None)
-
-    def _halt(self, host: HostQueue[T]) -> None:
-        host.is_ready = False
-        host.stand_down()
 
     # --- lanes: entered in the heap of their flow, or parked at their host -------------------
 
@@ -424,12 +405,12 @@ class Frontier(Generic[T]):
                 host.stand(lane.flow)
                 return
 
-    def _let_others_pass(self, flow: Flow[Any], now: float) -> None:
+    def _let_others_pass(self, flow: Flow, now: float) -> None:
         """A flow has moved on: where it is not before those parked any more, the next is entered."""
         for host in flow.passed():
             self._unpark(host, now)
 
-    def _first_lane(self, flow: Flow[Any]) -> Lane[T] | None:
+    def _first_lane(self, flow: Flow) -> Lane[T] | None:
         """Take out the lane of a flow that is to be served; those of hosts that are not ready are parked."""
         while flow.ready:
             lane: Lane[T]

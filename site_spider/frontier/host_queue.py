@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from heapq import heapify, heappop, heappush, heapreplace
 from itertools import count
 from math import inf
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from site_spider.frontier.fair_queue import Flow, Flows
 
@@ -54,7 +54,7 @@ class Lane(Generic[T]):
 
     __slots__ = ("ages", "flow", "host", "is_parked", "levels", "queues", "urgent_at", "version")
 
-    def __init__(self, host: HostQueue[T], flow: Flow[Any]) -> None:
+    def __init__(self, host: HostQueue[T], flow: Flow) -> None:
         self.host = host
         self.flow = flow
         self.is_parked = False  # not in the heap of its flow, though something waits: see frontier
@@ -78,7 +78,10 @@ class Lane(Generic[T]):
             queue.append(item)
             return False
         self.queues[level] = deque((item,))
-        self._enter_level(level)
+        heappush(self.levels, level)
+        if len(self.levels) > 2 * len(self.queues) + _MOST_VOID:
+            self.levels = list(self.queues)
+            heapify(self.levels)
         self._enter_age(level, item)
         self.urgent_at = min(self.urgent_at, item.since + max_wait_seconds)
         return True
@@ -123,15 +126,11 @@ class Lane(Generic[T]):
                     yield level, item.value
                 else:
                     kept.append(item)
-            self._keep(level, kept)
-
-    def _keep(self, level: int, items: deque[Item[T]]) -> None:
-        """Of a level only these are left, in their order."""
-        if items:
-            self.queues[level] = items
-            self._enter_age(level, items[0])
-        else:
-            del self.queues[level]
+            if kept:
+                self.queues[level] = kept
+                self._enter_age(level, kept[0])
+            else:
+                del self.queues[level]
 
     def _oldest(self) -> tuple[float, int, int]:
         while True:
@@ -139,12 +138,6 @@ class Lane(Generic[T]):
             if level in self.queues and self.queues[level][0].number == number:
                 return self.ages[0]
             heappop(self.ages)
-
-    def _enter_level(self, level: int) -> None:
-        heappush(self.levels, level)
-        if len(self.levels) > 2 * len(self.queues) + _MOST_VOID:
-            self.levels = list(self.queues)
-            heapify(self.levels)
 
     def _enter_age(self, level: int, first: Item[T]) -> None:
         heappush(self.ages, (first.since, first.number, level))
@@ -165,9 +158,9 @@ class HostQueue(Generic[T]):
     def __init__(self, name: str, policy: HostPolicy) -> None:
         self.name = name
         self.policy = policy
-        self.lanes: dict[Flow[Any], Lane[T]] = {}
+        self.lanes: dict[Flow, Lane[T]] = {}
         self.parked: list[tuple[float, int, int, Lane[T]]] = []  # heap of those parked, if there are several
-        self.stand_in: Flow[Any] | None = None  # whose lane is entered while others are parked
+        self.stand_in: Flow | None = None  # whose lane is entered while others are parked
         self.stand_number = 0  # of the valid entry in its `stands_for`
         self.waiting = 0  # items
         self.out = 0
@@ -178,7 +171,7 @@ class HostQueue(Generic[T]):
         self.is_ready = False  # something of it may start
         self.version = 0
 
-    def lane(self, flow: Flow[Any]) -> Lane[T]:
+    def lane(self, flow: Flow) -> Lane[T]:
         """That of one task, made if need be."""
         lane = self.lanes.get(flow)
         if lane is None:
@@ -205,7 +198,7 @@ class HostQueue(Generic[T]):
         if len(self.lanes) > 1:
             self._enter_parked(lane)
 
-    def first_parked(self, flows: Flows[Any]) -> Lane[T] | None:
+    def first_parked(self, flows: Flows) -> Lane[T] | None:
         """Take out the lane of the lowest virtual time, to be entered."""
         if len(self.lanes) == 1:
             self.parked.clear()
@@ -228,7 +221,7 @@ class HostQueue(Generic[T]):
     def _enter_parked(self, lane: Lane[T]) -> None:
         heappush(self.parked, (lane.flow.vt, lane.flow.number, next(_ties), lane))
 
-    def stand(self, flow: Flow[Any]) -> None:
+    def stand(self, flow: Flow) -> None:
         """This flow is before all that are parked, until its virtual time passes the first of them."""
         self.stand_in = flow
         if self.parked:

@@ -14,7 +14,7 @@ from scrapy.settings import BaseSettings
 from site_spider import meta_keys, options, runtime
 from site_spider.engine import flow as engine_hooks
 from site_spider.errors import ConfigError
-from site_spider.frontier.backoff import HostAnswers, HostBackoff
+from site_spider.frontier.backoff import HostBackoff
 from site_spider.frontier.frontier import Frontier, Rates
 from site_spider.frontier.host_queue import HostPolicy
 from site_spider.frontier.robots import Robots, State
@@ -126,7 +126,7 @@ class Times(NamedTuple):
     kept: Callable[[float, object], object]
 
 
-class PoliteFrontier(HostAnswers):
+class PoliteFrontier:
     """What waits, and which hosts have requests out. On the event loop's thread only."""
 
     def __init__(  # noqa: PLR0913 - what it works with, by name
@@ -282,7 +282,7 @@ class PoliteFrontier(HostAnswers):
             self._times.out(now - began, seed and (seed.partition, seed.offset))
 
     def host_overloaded(self, request: Request, asked_seconds: float) -> None:
-        """As in HostAnswers."""
+        """The host has no room for this request: start nothing of it for a while."""
         out, now = self._out.get(request), self._loop.time()
         if out is not None:
             host, _, began, _ = out
@@ -292,7 +292,7 @@ class PoliteFrontier(HostAnswers):
             self.frontier.hold(host, until, "back-off", now)
 
     def host_answered(self, request: Request) -> None:
-        """As in HostAnswers."""
+        """The host has answered this request well."""
         if self._politeness.backoff.hosts and (out := self._out.get(request)) is not None:
             self._politeness.backoff.answered(out[0], out[2], self._loop.time())
 

@@ -16,23 +16,16 @@ from scrapy.downloadermiddlewares.redirect import RedirectMiddleware
 from scrapy.downloadermiddlewares.retry import get_retry_request
 from scrapy.exceptions import IgnoreRequest
 from scrapy.http import Response
-from scrapy.settings import BaseSettings
 from scrapy.utils.httpobj import urlparse_cached
-from scrapy.utils.misc import load_object
 
 from site_spider import meta_keys, options, runtime
 from site_spider.engine.scrapy_parts import RetryBase, part_of
 from site_spider.errors import ConfigError, SeedError
-from site_spider.frontier.backoff import HostAnswers, pause_seconds
+from site_spider.frontier.backoff import pause_seconds
+from site_spider.frontier.politeness import PoliteFrontier
 from site_spider.options import SettingsView
 from site_spider.page.url import check_url
 from site_spider.results.failures import name_of, name_of_class, reason_of
-
-
-def retried_exceptions(settings: BaseSettings) -> tuple[type[Exception], ...]:
-    """The classes of RETRY_EXCEPTIONS: failures that may pass."""
-    return tuple(load_object(path) for path in settings.getlist("RETRY_EXCEPTIONS"))
-
 
 # --- Whether and when a request is retried: limits by reason, growing pauses, Retry-After ----------------
 
@@ -107,7 +100,7 @@ class PatientRetryMiddleware(RetryBase):
         settings = crawler.settings
         middleware.first_seconds = options.seconds(settings, "SITE_RETRY_PAUSE_SECONDS")
         middleware.longest_seconds = options.seconds(settings, "SITE_RETRY_LONGEST_PAUSE_SECONDS")
-        names = {name_of_class(kind) for kind in retried_exceptions(settings)}
+        names = {name_of_class(kind) for kind in middleware.exceptions_to_retry}
         middleware.limits = read_limits(settings, "SITE_RETRY_TIMES_BY_REASON", names)
         middleware.retry_http_codes |= {int(reason[5:]) for reason in middleware.limits if reason.startswith("HTTP ")}
         return middleware
@@ -179,7 +172,7 @@ class PatientRetryMiddleware(RetryBase):
         retry.meta[meta_keys.NOT_BEFORE] = asyncio.get_running_loop().time() + pause
 
     def _tell_host(self, request: Request, status: int, asked_seconds: float) -> None:
-        hosts = part_of(self.crawler, HostAnswers)  # type: ignore[type-abstract]
+        hosts = part_of(self.crawler, PoliteFrontier)
         if hosts is None:
             return
         if status in _OVERLOADED:

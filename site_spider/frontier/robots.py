@@ -32,7 +32,6 @@ from site_spider.engine.background import Background
 from site_spider.engine.scrapy_parts import part_of
 from site_spider.frontier.backoff import pause_seconds
 from site_spider.frontier.frontier import Frontier
-from site_spider.frontier.retry_and_redirect import retried_exceptions
 from site_spider.ledger import completion
 from site_spider.results.document import describe_status
 from site_spider.results.failures import describe_exception
@@ -278,7 +277,7 @@ class Robots:
         self._parser: type[RobotParser] = load_object(crawler.settings["ROBOTSTXT_PARSER"])
         self._own_agent: str | None = crawler.settings["ROBOTSTXT_USER_AGENT"]
         self._usual_agent: str = crawler.settings["USER_AGENT"]
-        self._passing = retried_exceptions(crawler.settings)
+        self._passing = tuple(map(load_object, crawler.settings.getlist("RETRY_EXCEPTIONS")))  # failures that may pass
         self._loop = asyncio.get_running_loop()
         self._tasks: dict[str, asyncio.Task[None]] = {}  # that fetch, by origin
         self._starting = 0  # fetches that the downloader does not know of yet
@@ -365,7 +364,7 @@ class Robots:
         if not self.count_for(request.url, request.meta):
             return True
         look = self.look(request.url)
-        if look.state is State.KNOWN and look.rules is not None:
+        if look.rules is not None:
             if not self.allows(request, look.rules):
                 return False
             delay = look.rules.delay_seconds(self._agent(request))
@@ -477,7 +476,7 @@ class FrontierRobotsMiddleware(RobotsTxtMiddleware):
         if not robots.count_for(request.url, request.meta):
             return
         look = await robots.learn(request.url)
-        if look.state is not State.KNOWN or look.rules is None:
+        if look.rules is None:
             raise IgnoreRequest(f"robots.txt could not be fetched: {look.reason}")
         if not robots.allows(request, look.rules):
             assert self.crawler.stats is not None

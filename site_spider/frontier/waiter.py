@@ -35,7 +35,6 @@ from site_spider.text import refused, shown
 # them are plain: found by the spider, without a callback of their own. They wait as tuples at a fraction of
 # a Request's size. Everything else waits as the Request that it is.
 
-
 _REFERER = "Referer"
 _META = frozenset({"depth", meta_keys.JOB})
 _OF_LISTED = frozenset(LISTED)
@@ -112,10 +111,8 @@ def seed_entry(waiter: Waiter) -> SeedInFlight | None:
     return None if job is None else job.entry
 
 
-def host_name(waiter: Waiter) -> str:
+def host_name(waiter: Request | WaitingLink) -> str:
     """What politeness goes by: the host, or the download slot that a request names."""
-    if isinstance(waiter, SeedInFlight):
-        return host_of(waiter.seed.url)
     if isinstance(waiter, Request) and isinstance(slot := waiter.meta.get(meta_keys.DOWNLOAD_SLOT), str):
         return slot
     return host_of(waiter.url)
@@ -128,10 +125,8 @@ def is_fenced(waiter: Waiter) -> bool:
 
 
 # --- weight ----------------------------------------------------------------------------------------------
-# Estimates the memory of a waiting request; tests/frontier/test_weight.py measures it.
-#
-# Besides the texts, the numbers are resident memory; tests/frontier/test_weight.py holds them.
-
+# Estimates the memory of a waiting request: besides the texts, the numbers are resident memory;
+# tests/frontier/test_weight.py holds them.
 
 _LINK_BYTES = 330  # with its place in the frontier
 _REQUEST_BYTES = 1_850  # likewise
@@ -161,7 +156,6 @@ def size_bytes(waiter: Request | WaitingLink) -> int:
 # A page of 10,000 links is 7 MB of requests, and enqueuing them takes many turns of the event loop. So a
 # large page waits, in the order of arrival, until those before it are through. One that holds nothing is
 # let in when it is alone, whatever its size. On the event loop's thread only.
-
 
 MOST_LINKS = 20_000  # of all pages under way, about 15 MB
 _COUNTED_BYTES = 16_000  # of a body; smaller pages do not count
@@ -215,7 +209,6 @@ class LinksInHand:
 
 # --- fairness --------------------------------------------------------------------------------------------
 # The flows of a crawl: what one task has waiting in one tier, with weight and rate.
-
 
 WeightOf = Callable[[str | None], float]  # of a task; None: of what has none
 RateOf = Callable[[str | None], float | None]  # requests a second over the whole group; None: no limit
@@ -330,7 +323,6 @@ class TaskRates:
 
 # --- sourced ---------------------------------------------------------------------------------------------
 # Which source a request or page belongs to, and how the source's host is asked.
-
 
 KEY = "source"  # of a seed's meta
 _MENTIONED = b'"source"'

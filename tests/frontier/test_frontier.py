@@ -298,7 +298,7 @@ def test_a_host_says_why_it_waits() -> None:
 def entries_kept(frontier: Frontier[int]) -> int:
     """In all heaps, the void ones included."""
     flows = frontier._flows
-    heaps = [frontier._later, frontier._waiting, frontier._ageing, flows._heap, flows.resting, flows._idle]
+    heaps = [frontier._later, frontier._waiting.heap, frontier._ageing.heap, flows._heap, flows.resting, flows._idle]
     of_flows = [heap for flow in flows._flows.values() for heap in (flow.ready, flow.stands_for)]
     return sum(map(len, [*heaps, *of_flows]))
 
