@@ -21,7 +21,7 @@ from site_spider import meta_keys, options, runtime
 from site_spider.bounded import BoundedDict
 from site_spider.contracts.done_store import DoneStore
 from site_spider.dupefilter.filters import Done
-from site_spider.dupefilter.remote import DoneCourier, RemoteDone
+from site_spider.dupefilter.remote import DoneCourier
 from site_spider.engine.background import Background
 from site_spider.engine.scrapy_parts import DupeFilterBase, load_class, part_of, provide, takes_seeds
 from site_spider.errors import ConfigError
@@ -31,7 +31,6 @@ from site_spider.ledger.ledger import Outcome, SeedInFlight
 from site_spider.page.url import UrlForm, form_of, page_fingerprint, scoped
 
 MEMORY = "memory"
-_MARKS_LIMIT = 1_000_000  # that wait for a store that is away: about 150 MB
 
 
 # --- seen: which pages were met: done, or in flight for a seed ------------------------------------------
@@ -209,10 +208,9 @@ class SeenDupeFilter(DupeFilterBase):
         elsewhere = store.from_settings(settings)
         cache = options.integer(settings, "SITE_DUPEFILTER_CACHE", minimum=10_000)
         wait_seconds = options.seconds(settings, "SITE_DUPEFILTER_WAIT_SECONDS")
-        done = RemoteDone(cache, _MARKS_LIMIT, elsewhere.cache_seconds, runtime.monotonic)
-        self.seen = Seen(done)
-        background = Background.of(crawler)
-        self._courier = DoneCourier(elsewhere, done, wait_seconds, self._count, background)
+        with_whom = elsewhere, wait_seconds, self._count, Background.of(crawler)
+        self._courier = DoneCourier(*with_whom, known_limit=cache, now=runtime.monotonic)
+        self.seen = Seen(self._courier)
 
     @property
     def is_elsewhere(self) -> bool:

@@ -9,6 +9,14 @@ Marks (`add`) wait here until somebody has carried them off: `take` hands out a 
 `written` says that the store has it. At any moment a mark is pending, under way, or known.
 
 Both sides are bounded. What falls out is asked for again, or fetched again: never lost.
+
+The store's calls wait, so each runs on a thread. There is one question and one batch of marks under way at
+a time; what is asked meanwhile goes together in the next question. Both are repeated until they succeed.
+`close` waits for what is under way before it asks the store for more.
+
+An outage slows first and never drops. Who asks waits for the answer, up to `wait_seconds` from the
+beginning of the outage; after that there are no answers until the store is back, and what only the store
+knows is fetched once more. Marks wait in memory.
 """
 
 from __future__ import annotations
@@ -26,25 +34,59 @@ from site_spider.contracts.done_store import DoneStore, DoneUnavailable
 from site_spider.engine.background import Background
 from site_spider.outage import Outage, until_there
 
+logger = logging.getLogger(__name__)
 
-class RemoteDone:
-    """The near side of a store that is elsewhere; fulfils dupefilter.filters.Done.
+T = TypeVar("T")
+Count = Callable[[str, int], None]
 
-    `known_limit` and `pending_limit` count fingerprints; what the store said counts for
-    `known_seconds` of the clock `now`.
+_MARKS_LIMIT = 1_000_000  # that wait for a store that is away: about 150 MB
+_RETRY_SECONDS = 0.5
+_WRITE_SECONDS = 0.5  # the longest that a mark waits, when all is well
+_BATCH = 5000  # marks in one go
+_CLOSE_SECONDS = 3.0  # for the last marks; the stop has more to do
+
+
+class DoneCourier:
+    """Fulfils dupefilter.filters.Done for a store that is elsewhere. On the event loop's thread only.
+
+    `known_limit` and `marks_limit` count fingerprints; what the store said counts for its `cache_seconds` of
+    the clock `now`.
     """
 
-    def __init__(self, known_limit: int, pending_limit: int, known_seconds: float, now: Callable[[], float]) -> None:
-        self._pending_limit = pending_limit
-        self._known_seconds = known_seconds
+    def __init__(
+        self,
+        store: DoneStore,
+        wait_seconds: float,
+        count: Count,
+        background: Background,
+        *,
+        known_limit: int,
+        now: Callable[[], float],
+        marks_limit: int = _MARKS_LIMIT,
+    ) -> None:
+        self.store = store
+        self._wait_seconds = wait_seconds
+        self._count = count
+        self._background = background
+        self._marks_limit = marks_limit
         self._now = now
         self._known: BoundedDict[bytes, float] = BoundedDict(known_limit)  # until when
         self._pending: OrderedDict[bytes, None] = OrderedDict()
         self._under_way: dict[bytes, None] = {}
         self._dropped = 0  # marks that found no room
+        self._threads = runtime.ThreadPoolExecutor(2, thread_name_prefix="dupefilter")  # to ask, and to write
+        self._questions: dict[bytes, None] = {}
+        self._answer: asyncio.Future[None] | None = None  # to those
+        self._asking: asyncio.Task[None] | None = None
+        self._writing: asyncio.Task[None] | None = None
+        self._closing = asyncio.Event()
+        who = f"The store of the dupefilter ({store.name})"
+        self._reads = Outage(logger, f"{who} gives no answers", f"{who} answers again")
+        self._writes = Outage(logger, f"{who} takes no marks", f"{who} takes marks again")
 
     @property
     def waiting(self) -> int:
+        """Marks that the store has not taken."""
         return len(self._pending) + len(self._under_way)
 
     def __contains__(self, fingerprint: bytes, /) -> bool:
@@ -57,7 +99,7 @@ class RemoteDone:
     def add(self, fingerprint: bytes, /) -> None:
         """It is done: a mark for the store."""
         self._pending[fingerprint] = None
-        if len(self._pending) > self._pending_limit:
+        if len(self._pending) > self._marks_limit:
             self._pending.popitem(last=False)
             self._dropped += 1
 
@@ -66,13 +108,9 @@ class RemoteDone:
         return [fingerprint for fingerprint in dict.fromkeys(fingerprints) if fingerprint not in self]
 
     def learn(self, fingerprints: Iterable[bytes]) -> None:
-        until = self._now() + self._known_seconds
+        until = self._now() + self.store.cache_seconds
         for fingerprint in fingerprints:
             self._known[fingerprint] = until
-
-    def take_dropped(self) -> int:
-        dropped, self._dropped = self._dropped, 0
-        return dropped
 
     def take(self, limit: int) -> list[bytes]:
         """The next marks for the store, at most `limit`; the same ones until they are written."""
@@ -83,50 +121,13 @@ class RemoteDone:
 
     def written(self) -> None:
         """The store has what `take` handed out."""
+        self._count("dupefilter/marks_written", len(self._under_way))
+        if self._dropped:
+            self._count("dupefilter/marks_dropped", self._dropped)
         self.learn(self._under_way)
-        self._under_way = {}
+        self._under_way, self._dropped = {}, 0
 
-
-# --- courier: asks a store outside the process which pages are done, and writes marks to it --------------
-# Theory of operation. The store's calls wait, so each runs on a thread. There is one question and one batch
-# of marks under way at a time; what is asked meanwhile goes together in the next question. Both are
-# repeated until they succeed. `close` waits for what is under way before it asks the store for more.
-#
-# An outage slows first and never drops. Who asks waits for the answer, up to `wait_seconds` from the
-# beginning of the outage; after that there are no answers until the store is back, and what only the store
-# knows is fetched once more. Marks wait in memory.
-
-logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
-Count = Callable[[str, int], None]
-
-_RETRY_SECONDS = 0.5
-_WRITE_SECONDS = 0.5  # the longest that a mark waits, when all is well
-_BATCH = 5000  # marks in one go
-_CLOSE_SECONDS = 3.0  # for the last marks; the stop has more to do
-
-
-class DoneCourier:
-    """Between the store and what this process knows of it. On the event loop's thread only."""
-
-    def __init__(
-        self, store: DoneStore, done: RemoteDone, wait_seconds: float, count: Count, background: Background
-    ) -> None:
-        self._background = background
-        self._closing = asyncio.Event()
-        self.store = store
-        self._done = done
-        self._wait_seconds = wait_seconds
-        self._count = count
-        self._threads = runtime.ThreadPoolExecutor(2, thread_name_prefix="dupefilter")  # to ask, and to write
-        self._questions: dict[bytes, None] = {}
-        self._answer: asyncio.Future[None] | None = None  # to those
-        self._asking: asyncio.Task[None] | None = None
-        self._writing: asyncio.Task[None] | None = None
-        who = f"The store of the dupefilter ({store.name})"
-        self._reads = Outage(logger, f"{who} gives no answers", f"{who} answers again")
-        self._writes = Outage(logger, f"{who} takes no marks", f"{who} takes marks again")
+    # --- the store ------------------------------------------------------------------------
 
     async def open(self, wait_seconds: float) -> None:
         """Open the store, waiting up to `wait_seconds` for one that is away. Raises DoneUnavailable."""
@@ -135,7 +136,7 @@ class DoneCourier:
 
     async def ask(self, fingerprints: Collection[bytes]) -> None:
         """Returns when what the store knows of them is known here, or when it is away for too long."""
-        unknown = self._done.unknown(fingerprints)
+        unknown = self.unknown(fingerprints)
         if not unknown:
             return
         self._count("dupefilter/asked", len(unknown))
@@ -156,17 +157,15 @@ class DoneCourier:
         try:
             async with asyncio.timeout(_CLOSE_SECONDS):
                 await asyncio.gather(*under_way, return_exceptions=True)
-                while batch := self._done.take(_BATCH):
+                while batch := self.take(_BATCH):
                     await self._on_a_thread(self.store.add, batch)
-                    self._written(len(batch))
+                    self.written()
                 await self._on_a_thread(self.store.close)
         except TimeoutError:
             self._say_left("no time is left")
         except Exception as error:  # noqa: BLE001 - the crawl has ended well all the same
             self._say_left(error)
         self._threads.shutdown(wait=False, cancel_futures=True)
-
-    # --- asking ---------------------------------------------------------------------------
 
     def _ask_for(self, unknown: Sequence[bytes]) -> asyncio.Future[None]:
         self._questions.update(dict.fromkeys(unknown))
@@ -182,37 +181,24 @@ class DoneCourier:
             self._answer, self._questions = None, {}
             try:
                 for known in await self._insist(self._reads, self.store.known, questions):
-                    self._done.learn(known)
+                    self.learn(known)
                     self._count("dupefilter/known_elsewhere", len(known))
             finally:
                 if not answer.done():
                     answer.set_result(None)
 
-    # --- writing ----------------------------------------------------------------------------
-
     async def _write(self) -> None:
         while not self._closing.is_set():
-            while batch := self._done.take(_BATCH):
+            while batch := self.take(_BATCH):
                 if not await self._insist(self._writes, self.store.add, batch):
                     return
-                self._written(len(batch))
+                self.written()
             await self._pause(_WRITE_SECONDS)
 
-    def _written(self, marks: int) -> None:
-        self._done.written()
-        self._count("dupefilter/marks_written", marks)
-        if dropped := self._done.take_dropped():
-            self._count("dupefilter/marks_dropped", dropped)
-
     def _say_left(self, reason: object) -> None:
-        if self._done.waiting:
-            logger.warning(
-                "%d marks did not reach the store of the dupefilter; those pages may be fetched again: %s",
-                self._done.waiting,
-                reason,
-            )
-
-    # --- both -------------------------------------------------------------------------------
+        if self.waiting:
+            what = "%d marks did not reach the store of the dupefilter; those pages may be fetched again: %s"
+            logger.warning(what, self.waiting, reason)
 
     async def _insist(
         self, outage: Outage, call: Callable[[Sequence[bytes]], T], fingerprints: Sequence[bytes]

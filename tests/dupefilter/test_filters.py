@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from site_spider.contracts.done_store import DoneStore, DoneUnavailable
 from site_spider.dupefilter.filters import BloomDone, RollingDone
-from site_spider.dupefilter.remote import DoneCourier, RemoteDone
+from site_spider.dupefilter.remote import DoneCourier
 from site_spider.engine.background import Background
 from site_spider.errors import ConfigError
 
@@ -167,11 +167,11 @@ class SlowStore(DoneStore):
         self.is_closed = True
 
 
-async def closed_while_marks_are_under_way(store: SlowStore) -> RemoteDone:
+async def closed_while_marks_are_under_way(store: SlowStore) -> DoneCourier:
     failures: list[BaseException] = []
-    done = RemoteDone(100, 100, 60, asyncio.get_running_loop().time)
-    courier = DoneCourier(store, done, 1, lambda _key, _by: None, Background(failures.append))
-    done.add(MARK)
+    background, now = Background(failures.append), asyncio.get_running_loop().time
+    courier = DoneCourier(store, 1, lambda _key, _by: None, background, known_limit=100, now=now)
+    courier.add(MARK)
     await courier.open(300)
     await asyncio.to_thread(store.has_begun.wait, 10)
     closing = asyncio.create_task(courier.close())
@@ -180,7 +180,7 @@ async def closed_while_marks_are_under_way(store: SlowStore) -> RemoteDone:
     store.may_end.set()
     await closing
     assert failures == []
-    return done
+    return courier
 
 
 def test_the_end_waits_for_marks_that_are_under_way() -> None:

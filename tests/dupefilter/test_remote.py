@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from site_spider.dupefilter.remote import RemoteDone
+from site_spider.dupefilter.remote import DoneCourier
 
 PAGES = st.integers(0, 9).map(lambda number: bytes([number]))
 PENDING_LIMIT, KNOWN_LIMIT, KNOWN_SECONDS = 4, 3, 10.0
+
+COUNTED: Counter[str] = Counter()
+
+
+def near_side(now: Callable[[], float], known_limit: int = 10, marks_limit: int = 10) -> DoneCourier:
+    """Of a store whose answers count for ten seconds."""
+    store: Any = SimpleNamespace(name="a set", cache_seconds=KNOWN_SECONDS)
+    nobody: Any = None
+    COUNTED.clear()
+    limits = {"known_limit": known_limit, "marks_limit": marks_limit}
+    return DoneCourier(store, 1, lambda key, by: COUNTED.update({key: by}), nobody, now=now, **limits)
 
 
 class NearSide(RuleBasedStateMachine):
@@ -17,7 +33,7 @@ class NearSide(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
-        self.done = RemoteDone(KNOWN_LIMIT, PENDING_LIMIT, KNOWN_SECONDS, lambda: self.now)
+        self.done = near_side(lambda: self.now, KNOWN_LIMIT, PENDING_LIMIT)
         self.store: set[bytes] = set()
         self.marked: set[bytes] = set()
 
@@ -67,16 +83,16 @@ TestNearSide = NearSide.TestCase
 def test_what_the_store_said_counts_for_a_while_only() -> None:
     """The store may forget."""
     now = 0.0
-    done = RemoteDone(10, 10, 5.0, lambda: now)
+    done = near_side(lambda: now)
     done.learn([b"page"])
     assert done.unknown([b"page", b"other", b"other"]) == [b"other"]
-    now = 5.0
+    now = 10.0
     assert done.unknown([b"page"]) == [b"page"]
 
 
 def test_a_mark_counts_until_the_store_has_it_and_after() -> None:
     """Waiting, under way, and written."""
-    done = RemoteDone(10, 10, 5.0, lambda: 0.0)
+    done = near_side(lambda: 0.0)
     done.add(b"page")
     for _ in range(2):
         assert b"page" in done
@@ -89,8 +105,10 @@ def test_a_mark_counts_until_the_store_has_it_and_after() -> None:
 
 def test_the_oldest_marks_make_room_and_are_counted() -> None:
     """Their pages are fetched again, nothing else."""
-    done = RemoteDone(10, 2, 5.0, lambda: 0.0)
+    done = near_side(lambda: 0.0, marks_limit=2)
     for page in (b"1", b"2", b"3"):
         done.add(page)
-    assert (done.take_dropped(), done.take_dropped()) == (1, 0)
     assert done.take(10) == [b"2", b"3"]
+    done.written()
+    done.written()
+    assert COUNTED == {"dupefilter/marks_written": 2, "dupefilter/marks_dropped": 1}
