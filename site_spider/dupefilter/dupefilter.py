@@ -74,8 +74,7 @@ class Seen:
     @property
     def size_bytes(self) -> int:
         """The memory of it, as estimated; what is kept outside the process does not count."""
-        kept = len(self.done) if isinstance(self.done, Sized) else 0
-        known = len(self._seeds) + len(self._spilled) + kept
+        known = len(self._seeds) + len(self._spilled) if self.known is None else self.known
         return known * _FINGERPRINT_BYTES + int(getattr(self.done, "size_bytes", 0))
 
     def knows(self, fingerprint: bytes, task: str | None = None) -> bool:
@@ -461,10 +460,7 @@ class SeedFilter(ForeignPages):
             spilled = waiting.seed.spilled
             is_compared = self._all_seeds if spilled is None else spilled.is_link
             request = self._request(waiting) if is_compared and not waiting.seed.dont_filter else None
-            if request is None and not self._all_seeds:
-                self._queue.push(waiting)
-            else:
-                fresh.append((waiting, request))
+            fresh.append((waiting, request))
         if fresh and self._dupefilter.is_elsewhere:
             self._background.start(self._ask(fresh), "look-up of seeds")
         elif fresh:

@@ -352,7 +352,6 @@ class Frontier(Generic[T]):
     # --- one host -----------------------------------------------------------------------
 
     def _host(self, name: str) -> HostQueue[T]:
-        """That of this name, made if need be."""
         host = self._hosts.get(name)
         if host is None:
             host = self._hosts[name] = HostQueue(name, self._policy(name))

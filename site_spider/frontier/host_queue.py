@@ -175,13 +175,16 @@ class HostQueue(Generic[T]):
         """That of one task, made if need be."""
         lane = self.lanes.get(flow)
         if lane is None:
-            alone = list(self.lanes.values()) if len(self.lanes) == 1 else []
-            lane = self.lanes[flow] = Lane(self, flow)
-            flow.lanes += 1
-            for other in alone:
+            if len(self.lanes) == 1:  # one that is alone is parked without an entry
+                (other,) = self.lanes.values()
                 if other.is_parked:
                     self._enter_parked(other)
+            lane = self.lanes[flow] = Lane(self, flow)
+            flow.lanes += 1
         return lane
+
+    def _enter_parked(self, lane: Lane[T]) -> None:
+        heappush(self.parked, (lane.flow.vt, lane.flow.number, next(_ties), lane))
 
     def remove_lane(self, lane: Lane[T]) -> None:
         """Nothing of it waits any more."""
@@ -217,9 +220,6 @@ class HostQueue(Generic[T]):
                 lane.is_parked = False
                 return lane
         return None
-
-    def _enter_parked(self, lane: Lane[T]) -> None:
-        heappush(self.parked, (lane.flow.vt, lane.flow.number, next(_ties), lane))
 
     def stand(self, flow: Flow) -> None:
         """This flow is before all that are parked, until its virtual time passes the first of them."""

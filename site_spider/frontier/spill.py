@@ -508,18 +508,13 @@ class Spill:
             else:
                 self._completion.ended(request)
         else:
-            self._count("spill/sent")
-            self._tell(job, future.result())
-            self._left(request, job)
+            self._left(request, job, future.result())
         self._room.wake()
 
-    def _tell(self, job: Job, place: MessagePlace | None) -> None:
-        """The end of its task waits for the new seed."""
-        task_id = job.seed.task_id
-        if place is not None and task_id is not None and self._highs is not None:
-            self._highs.put(task_id, place)
-
-    def _left(self, request: Request, job: Job) -> None:
+    def _left(self, request: Request, job: Job, place: MessagePlace | None) -> None:
+        self._count("spill/sent")
+        if place is not None and job.seed.task_id is not None and self._highs is not None:
+            self._highs.put(job.seed.task_id, place)  # the end of its task waits for the new seed
         job.written = True  # by whoever takes the new seed
         if job.parent is None:
             self._completion.ledger.decide(job.entry, Outcome.SPILLED)
