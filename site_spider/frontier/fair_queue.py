@@ -76,6 +76,7 @@ class Flows:
         self.now = 0.0
         self._flows: dict[Hashable, Flow] = {}
         self._heap: list[tuple[float, int, Flow]] = []
+        self._most_queued = _MOST_VOID_FLOWS
         self.resting: list[tuple[float, int, Flow]] = []  # by the moment at which that ends
         self._idle: list[tuple[float, int, Flow]] = []
         self._numbers = 0
@@ -105,6 +106,18 @@ class Flows:
             flow.is_queued = True
             flow.vt = max(flow.vt, self.now)
             heappush(self._heap, (flow.vt, flow.number, flow))
+            if len(self._heap) > self._most_queued:
+                self._clear()
+
+    def _clear(self) -> None:
+        """Those of which nothing waits leave the heap: where all tasks are new, their turn never comes."""
+        queued, self._heap = self._heap, [entry for entry in self._heap if entry[2].lanes]
+        heapify(self._heap)
+        self._most_queued = 2 * len(self._heap) + _MOST_VOID_FLOWS
+        for _, _, flow in queued:
+            if not flow.lanes:
+                flow.is_queued = False
+                self.look(flow)
 
     def first(self) -> Flow | None:
         """The flow whose turn it is."""

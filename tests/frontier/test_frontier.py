@@ -252,42 +252,17 @@ def test_a_host_whose_old_item_was_served_waits_with_the_others_again() -> None:
     assert [frontier.pop(11.0), frontier.pop(11.0)] == ["best", "new"]
 
 
-def test_a_host_that_is_done_with_is_forgotten() -> None:
-    frontier: Frontier[int] = Frontier(lambda _host: HostPolicy(delay_seconds=1.0))
-    for number in range(1000):
-        frontier.push(0, f"h{number}", number, float(number))
-        assert frontier.pop(float(number)) == number
-        frontier.release(f"h{number}", float(number))
-    frontier.pop(2000.0)
-    assert list(frontier.hosts(2000.0)) == []
-
-
-def test_an_item_that_is_put_back_is_the_first_again_and_its_host_waits_until_it_is_opened() -> None:
-    """As for a robots.txt that is fetched in its turn: the delay of the host begins with that."""
-    frontier: Frontier[int] = Frontier(lambda _host: HostPolicy(1, 2.0))
-    for number in (1, 2):
-        frontier.push(0, "h", number, 0.0)
-    assert frontier.pop(0.0) == 1
-    frontier.put_back(0.0, keeps_turn=True)
-    frontier.close("h", "robots", 0.0)
-    assert frontier.pop(100.0) is None
-    assert frontier.next_at() == inf
-    (view,) = frontier.hosts(1.0)
-    assert (view.reason, view.waiting, view.out, len(frontier)) == ("robots", 2, 1, 2)
-    frontier.release("h", 1.0)
-    frontier.open("h", 1.0)
-    assert frontier.pop(1.0) is None
-    assert [frontier.pop(2.0), frontier.pop(2.0)] == [1, None]
-
-
 def test_a_host_says_why_it_waits() -> None:
-    """Ready, busy, its delay, or what it is held for."""
+    """Ready, busy, closed, its delay, or what it is held for."""
     frontier: Frontier[int] = Frontier(lambda _host: HostPolicy(1, 2.0))
     frontier.push(0, "h", 1, 0.0)
     frontier.push(0, "h", 2, 0.0)
     assert [view.reason for view in frontier.hosts(0.0)] == ["ready"]
     frontier.pop(0.0)
     assert [view.reason for view in frontier.hosts(0.0)] == ["busy"]
+    frontier.close("h", "robots", 0.0)
+    assert [view.reason for view in frontier.hosts(0.0)] == ["robots"]
+    frontier.open("h", 0.0)
     frontier.release("h", 0.5)
     assert [view.reason for view in frontier.hosts(0.5)] == ["delay"]
     frontier.hold("h", 60.0, "back-off", 0.5)
@@ -316,12 +291,15 @@ def test_what_was_served_leaves_nothing_behind_until_it_would_have_been_urgent()
     assert entries_kept(frontier) < 300
 
 
-def test_hosts_that_were_served_once_are_forgotten_at_once() -> None:
-    frontier: Frontier[int] = Frontier(policy, max_wait_seconds=600)
-    for number in range(3_000):
+@pytest.mark.parametrize("delay", [0.0, 1.0])
+def test_hosts_that_were_served_once_are_forgotten_when_their_delay_is_over(delay: float) -> None:
+    frontier: Frontier[int] = Frontier(lambda _host: HostPolicy(2, delay), max_wait_seconds=600)
+    for number in range(1_000):
         frontier.push(0, f"host{number}", number, number / 1_000)
         assert frontier.pop(number / 1_000) == number
         frontier.release(f"host{number}", number / 1_000)
+    if delay:
+        frontier.pop(3.0)
     assert not list(frontier.hosts(3.0))
     assert entries_kept(frontier) < 300
 
@@ -414,19 +392,10 @@ def test_a_request_waits_on_the_level_of_its_priority(priority: int, is_new: boo
     assert -made(priority, is_new=is_new, retry_times=retries).priority == level
 
 
-def first_of(kind: str) -> Request:
-    return made(0) if kind == "link" else Request("http://h.test/")
-
-
-@pytest.mark.parametrize("kind", ["seed", "link"])
-def test_a_redirect_waits_below_the_links(kind: str) -> None:
-    assert -walk(first_of(kind), [REDIRECTED]) < -1
-
-
-@given(kind=st.sampled_from(["seed", "link"]), way=ways)
-def test_every_retry_waits_behind_the_seeds(kind: str, way: list[int]) -> None:
+@given(is_seed=st.booleans(), way=ways)
+def test_every_retry_waits_behind_the_seeds(is_seed: bool, way: list[int]) -> None:
     """However often it was redirected or retried before."""
-    assert -walk(first_of(kind), [*way, RETRY]) > 0
+    assert -walk(Request("http://h.test/") if is_seed else made(0), [*way, RETRY]) > 0
 
 
 @given(own=st.integers(-20, 20).filter(bool), way=ways)
@@ -443,13 +412,6 @@ def test_a_retry_lowers_a_priority_of_its_own_by_one_whatever_redirects_there_we
 @given(first=st.integers(-20, 20), way=ways)
 def test_level_0_stays_the_seeds_own(first: int, way: list[int]) -> None:
     assert walk(made(first), way) != 0
-
-
-@given(first=st.integers(-20, 20), depths=st.lists(st.integers(1, 5), min_size=2, max_size=2))
-def test_depth_priority_orders_links_by_depth(first: int, depths: list[int]) -> None:
-    """Deeper ones never come earlier with a positive DEPTH_PRIORITY, as Scrapy lowers them."""
-    shallow, deep = sorted(depths)
-    assert made(first - shallow).priority >= made(first - deep).priority
 
 
 @pytest.mark.parametrize("priority", [10**9, -(10**9), 10**400, -(10**400)])
