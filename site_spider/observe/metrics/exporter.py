@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import re
 import socket
+import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler
 from itertools import islice
 from math import inf
+from socketserver import ThreadingTCPServer
 from typing import Any, Final, NamedTuple, Self
 
 from site_spider import options, runtime
@@ -50,9 +51,10 @@ class Reply(NamedTuple):
 Route = Callable[[str], Reply]  # of the Accept header
 
 
-class RouteServer(HTTPServer):
+class RouteServer(ThreadingTCPServer):
     """Serves some paths from the moment it is made. Raises OSError when it cannot listen."""
 
+    allow_reuse_address = daemon_threads = True
     request_queue_size = 16
 
     def __init__(self, host: str, port: int, routes: Mapping[str, Route]) -> None:
@@ -68,49 +70,36 @@ class RouteServer(HTTPServer):
         self.server_close()
         self._thread.join()
 
-    def server_bind(self) -> None:
-        """As HTTPServer's, without asking a name server who we are."""
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self.socket.bind(self.server_address)
-        self.server_address = self.socket.getsockname()
-        self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
-
     def process_request(self, request: Any, client_address: Any) -> None:
         """In a thread, if there is a place."""
         if not self._places.acquire(blocking=False):
             self.shutdown_request(request)
             return
-        work = runtime.Thread(
-            target=self._process, args=(request, client_address), name="site-metrics-answer", daemon=True
-        )
         try:
-            work.start()
+            super().process_request(request, client_address)
         except RuntimeError:  # no more threads
             self._places.release()
             raise
 
-    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - as its base
-        """Say so; the base would print it."""
-        logger.exception("A question about metrics could not be answered")
-
-    def _process(self, request: socket.socket, client_address: Any) -> None:
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """As its base, for some time."""
         end = runtime.Timer(_LONGEST_SECONDS, _break, (request,))
         end.name, end.daemon = "site-metrics-end", True
         end.start()
         try:
-            self.finish_request(request, client_address)
-        except OSError:
-            pass  # whoever asked has gone, or is too slow
-        except Exception:
-            logger.exception("A question about metrics could not be answered")
+            super().process_request_thread(request, client_address)
         finally:
             end.cancel()
-            self.shutdown_request(request)
             self._places.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - as its base
+        """Say so, unless whoever asked has gone, or is too slow; the base would print it."""
+        if not isinstance(sys.exception(), OSError):
+            logger.exception("A question about metrics could not be answered")
 
 
 def _break(connection: socket.socket) -> None:
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         connection.shutdown(socket.SHUT_RDWR)
 
 

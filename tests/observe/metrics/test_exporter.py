@@ -159,7 +159,7 @@ def test_before_the_crawl_is_open_it_is_healthy_and_not_ready() -> None:
         exporter = Exporter()
         await exporter.open("127.0.0.1", 0, 0)
         paths = ("/healthz", "/readyz", "/metrics")
-        found = [await asyncio.to_thread(get, exporter._server.server_port, path) for path in paths]
+        found = [await asyncio.to_thread(get, exporter._server.server_address[1], path) for path in paths]
         await exporter.close()
         return found
 
@@ -232,7 +232,7 @@ def server() -> Iterator[RouteServer]:
 
 
 def connected(server: RouteServer) -> socket.socket:
-    connection = socket.create_connection(("127.0.0.1", server.server_port))
+    connection = socket.create_connection(("127.0.0.1", server.server_address[1]))
     connection.settimeout(WAIT_SECONDS)
     return connection
 
@@ -322,7 +322,7 @@ def test_who_says_nothing_or_trickles_is_cut_off(monkeypatch: pytest.MonkeyPatch
 
 def test_an_address_that_is_taken_is_an_error(server: RouteServer) -> None:
     with pytest.raises(OSError, match="in use"):
-        RouteServer("127.0.0.1", server.server_port, {})
+        RouteServer("127.0.0.1", server.server_address[1], {})
 
 
 # --- What is known of the whole group, and that nobody waits for it
