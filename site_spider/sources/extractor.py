@@ -13,7 +13,6 @@ import os
 import resource
 import signal
 import socket
-import struct
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
@@ -22,7 +21,7 @@ from datetime import UTC
 from itertools import islice
 from pathlib import Path
 from types import ModuleType
-from typing import Any, BinaryIO, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from site_spider import runtime
 from site_spider.bounded import BoundedDict
@@ -34,36 +33,12 @@ from site_spider.page.url import host_of
 from site_spider.sources.extraction import MAX_PAGE_CHARS, Extracted, FoundLink, SourcePage, extract
 from site_spider.sources.model import Source
 
-# --- What the crawl and the process that extracts send each other: a JSON object, and bytes behind it ----
-
-MAX_FRAME_BYTES: Final = 64_000_000
+MAX_LINE_BYTES: Final = 64_000_000  # of an answer
 MAX_TEXT_BYTES: Final = 4_000_000  # of a page that its text is read from
 _MAX_METAS: Final = 100  # with directives for robots
 _MOST_SLOW: Final = 5  # pages of a host that end the process within _SLOW_SECONDS: all wait for its pages
 _SLOW_SECONDS: Final = 600.0
 _Found = TypeVar("_Found")
-SIZES: Final = struct.Struct("!II")  # bytes of the JSON, and behind it
-
-
-def frame(head: dict[str, Any], body: bytes = b"") -> bytes:
-    """What goes before the body, which is sent by itself."""
-    said = json.dumps(head).encode()
-    return SIZES.pack(len(said), len(body)) + said
-
-
-def read_frame(stream: BinaryIO) -> tuple[dict[str, Any], bytes] | None:
-    """The next one; None at the end."""
-    sizes = stream.read(SIZES.size)
-    if len(sizes) < SIZES.size:
-        return None
-    head_bytes, body_bytes = SIZES.unpack(sizes)
-    said = stream.read(head_bytes)
-    body = stream.read(body_bytes)
-    if len(said) + len(body) < head_bytes + body_bytes:
-        return None
-    return json.loads(said), body
-
-
 _PACKAGES = Path(__file__).resolve().parents[2]
 CPU_SECONDS = 2.0  # of one page
 _WALL_SECONDS = 30.0  # the same on a machine that has other things to do
@@ -99,7 +74,7 @@ class _Worker:
         with theirs:
             running = _started(theirs)
         try:
-            reader, writer = await asyncio.open_connection(sock=ours, limit=2**20)
+            reader, writer = await asyncio.open_connection(sock=ours, limit=MAX_LINE_BYTES)
         except BaseException:
             running.kill()
             running.wait()
@@ -118,13 +93,10 @@ class _Worker:
         return Extracted(answer["items"], links, answer["notes"], answer["lost"])
 
     async def ask(self, head: dict[str, Any], body: bytes) -> dict[str, Any]:
-        self._writer.write(frame(head, body))
+        self._writer.write(line({**head, "bytes": len(body)}))
         self._writer.write(body)
         await self._writer.drain()
-        said_bytes, _ = SIZES.unpack(await self._reader.readexactly(SIZES.size))
-        if said_bytes > MAX_FRAME_BYTES:
-            raise ConnectionError
-        answer: dict[str, Any] = json.loads(await self._reader.readexactly(said_bytes))
+        answer: dict[str, Any] = json.loads(await self._reader.readline())
         return answer
 
     async def end(self) -> int:
@@ -224,24 +196,31 @@ class Extractor:
 # --- The process that extracts: one page after the other, each within a limit of CPU time ----------------
 # An XPath on a page made for it can take minutes inside of libxml2, where no other thread can stop it. So
 # the system does: a timer of the process ends it. Whoever sent the page sees the end of the connection. It
-# speaks on its standard input, a socket: frames of a JSON head and bytes, see `frames`.
+# speaks on its standard input, a socket: a line of JSON, the bytes of a page behind it; an answer is a line.
 
 MEMORY_BYTES = 1_000_000_000
+
+
+def line(document: dict[str, Any]) -> bytes:
+    """As it is sent."""
+    return json.dumps(document).encode() + b"\n"
 
 
 def serve(connection: socket.socket) -> None:
     """Answer until the other side closes."""
     sources: dict[str, Source] = {}
     with connection, connection.makefile("rb") as stream:
-        while (one := read_frame(stream)) is not None:
-            signal.setitimer(signal.ITIMER_PROF, one[0]["seconds"])
-            answer = answer_to(*one, sources)
+        for asked in stream:
+            head = json.loads(asked)
+            body = stream.read(head["bytes"])
+            signal.setitimer(signal.ITIMER_PROF, head["seconds"])
+            answer = answer_to(head, body, sources)
             signal.setitimer(signal.ITIMER_PROF, 0)
-            connection.sendall(frame(answer))
+            connection.sendall(line(answer))
 
 
 def answer_to(head: dict[str, Any], body: bytes, sources: dict[str, Source]) -> dict[str, Any]:
-    """To one frame; `sources` are those of earlier ones."""
+    """To one page; `sources` are those of earlier ones."""
     if "source" in head:
         sources[head["name"]] = Source.model_validate(head["source"], strict=False)
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import signal
 import socket
@@ -14,7 +15,7 @@ import pytest
 
 from site_spider.sources import extractor as worker
 from site_spider.sources.extraction import FoundLink
-from site_spider.sources.extractor import Extractor, NotExtracted, PageBody, frame, read_frame
+from site_spider.sources.extractor import Extractor, NotExtracted, PageBody, line
 from site_spider.sources.library import parse_source
 from tests.in_process.extraction import in_a_thread
 
@@ -112,12 +113,14 @@ def test_an_error_of_ours_loses_one_page_and_not_the_process(monkeypatch: pytest
         serving = pool.submit(worker.serve, theirs)
         source = parse_source(SOURCE, Path("a.yaml"))
         head = {"name": "a", "seconds": 5, "url": URL, "content_type": "text/html", "wants_links": True}
-        head |= {"follow_nofollow": False, "source": source.model_dump(mode="json", by_alias=True, exclude_unset=True)}
+        head |= {
+            "follow_nofollow": False,
+            "bytes": 3,
+            "source": source.model_dump(mode="json", by_alias=True, exclude_unset=True),
+        }
         for _ in range(2):
-            ours.sendall(frame(head, b"<p>") + b"<p>")
-            answer = read_frame(stream)
-            assert answer is not None
-            assert answer[0]["lost"] == ["a could not be applied: KeyError: \"'x\\\\ud800'\""]
+            ours.sendall(line(head) + b"<p>")
+            assert json.loads(stream.readline())["lost"] == ["a could not be applied: KeyError: \"'x\\\\ud800'\""]
         ours.shutdown(socket.SHUT_WR)
         serving.result(300)
 
