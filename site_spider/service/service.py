@@ -12,7 +12,6 @@ import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Final, Self
 
@@ -40,7 +39,7 @@ from site_spider.service import config as plugins
 from site_spider.service.config import ServiceSettings, check_rights, spill_keys
 from site_spider.service.log_lines import is_first_process, processes_of
 from site_spider.service.notices import NO_ITEMS, Notifier, Troubles, sender
-from site_spider.service.stop import IDLE, IdleClose, Stop, Watchdog, tell_supervisor
+from site_spider.service.stop import IDLE, Stop, Watchdog, tell_supervisor
 from site_spider.service.wiring import Ending, Parts, Stores
 from site_spider.sources.library import SourceFolder
 from site_spider.sources.url_rules import UrlRulesFile
@@ -182,15 +181,13 @@ class SeedService:
         self._sources = _source_folder(crawler.settings)
         self._url_rules = UrlRulesFile.open(crawler.settings)
         self._send = sender(crawler.settings, spill_keys(crawler.settings))
-        self._notifier: Notifier | None = None
         self._obeys_robots = options.boolean(crawler.settings, "ROBOTSTXT_OBEY")
         self._ending = Ending(crawler, self._leave_at_once)
         self._parts: Parts | None = None  # wired as the spider opens
         self._stop: Stop | None = None
         self._ticker: asyncio.Task[None] | None = None
-        self._following: list[asyncio.Task[None]] = []  # the files of sources, and of rules for URLs
-        self._watchdog: Watchdog | None = None
         self._metrics: Exporter | None = None  # opened first and closed last, so that /healthz answers
+        self._at_close: list[Callable[[], object]] = []  # what ends that goes on beside the crawl
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -242,7 +239,8 @@ class SeedService:
         if stop.owns_process:
             await start_workers()
             limit_seconds = config.callback_timeout_seconds
-            self._watchdog = Watchdog(limit_seconds, lambda: stop.exit_now(EXIT_SOFTWARE), stop.look)
+            watchdog = Watchdog(limit_seconds, lambda: stop.exit_now(EXIT_SOFTWARE), stop.look)
+            self._at_close.append(watchdog.stop)
         ending.background.watch_threads()
         self._metrics = await serve_metrics(settings)
         stores = await self._stores(config)
@@ -300,34 +298,24 @@ class SeedService:
         background = self._ending.background
         parts.tasks.start()
         parts.intake.start()
-        settings = self._crawler.settings
+        watched = parts.watched
+        looks = [self._close_if_idle, parts.seeds.look, parts.bodies.look, parts.back_pressure.look]
+        looks += [watched.pauses.look, parts.tasks.look, parts.partitions.look]
         if self._send is not None:
-            troubles = Troubles(parts, options.seconds(settings, NO_ITEMS), rss_bytes)
-            document = parts.watched.identity.document()
-            self._notifier = Notifier(troubles.now, self._send, document, background)
-        looks = (
-            *(() if self._notifier is None else (self._notifier.look,)),
-            partial(self._close_if_idle, parts.idle()),
-            parts.seeds.look,
-            parts.bodies.look,
-            parts.back_pressure.look,
-            parts.watched.pauses.look,
-            parts.tasks.look,
-            parts.partitions.look,
-        )
-        ticking = tick(looks, parts.queues.look, parts.commit)
-        self._ticker = background.start(ticking, "ticker")
-        self._following = [
-            background.start(self._sources.follow(), "sources"),
-            background.start(self._url_rules.follow(), "rules for URLs"),
-        ]
+            troubles = Troubles(parts, options.seconds(self._crawler.settings, NO_ITEMS), rss_bytes)
+            notifier = Notifier(troubles.now, self._send, watched.identity.document(), background)
+            looks.append(notifier.look)
+            self._at_close.append(notifier.close)
+        self._ticker = background.start(tick(looks, parts.queues.look, parts.commit), "ticker")
+        sources = background.start(self._sources.follow(), "sources")
+        rules = background.start(self._url_rules.follow(), "rules for URLs")
+        self._at_close += [self._ticker.cancel, sources.cancel, rules.cancel]
         if self._metrics is not None:
             self._metrics.show(parts.measurements.measured, parts.group.look, parts.unready)
 
-    def _close_if_idle(self, idle: IdleClose) -> None:
-        stop, seconds = self._stop, self.parts.config.idle_close_seconds
-        assert stop is not None
-        if stop.has_begun or not idle.is_over(asyncio.get_running_loop().time()):
+    def _close_if_idle(self) -> None:
+        stop, seconds = self.parts.stop, self.parts.config.idle_close_seconds
+        if stop.has_begun or not self.parts.is_idle(asyncio.get_running_loop().time()):
             return
         logger.info("No seed for SITE_IDLE_CLOSE_SECONDS=%g: the crawl ends", seconds)
         stop.begin()
@@ -339,8 +327,7 @@ class SeedService:
 
     async def _drain(self, drain: engine_hooks.Drain) -> None:
         """Finish what is downloading, but keep a part of the grace for the sinks and the commit."""
-        stop = self._stop
-        assert stop is not None
+        stop = self.parts.stop
         kept_seconds = min(_LONGEST_KEPT_SECONDS, self.parts.config.stop_grace_seconds / 3)
         seconds = stop.seconds_left() - kept_seconds
         try:
@@ -358,14 +345,18 @@ class SeedService:
 
     async def _close(self, reason: str) -> None:
         """What is complete is stored, committed and marked, in this order; then nothing happens any more."""
-        parts, stop = self.parts, self._stop
-        assert stop is not None
+        parts, stop = self.parts, self.parts.stop
         await self._let_sinks_take(parts, stop)
         await parts.handover.told()
         parts.tasks.tell()
         await asyncio.to_thread(parts.producer.flush, stop.seconds_left())
         await asyncio.sleep(0)  # lets the last dead letters reach the ledger
-        self._stop_ticking(parts)
+        for end in self._at_close:
+            end()
+        if self._metrics is not None:
+            self._metrics.hide()
+        parts.room.close()
+        parts.handover.close()
         await self._leave_group(parts, stop)
         if (marks := parts.dupefilter.close(reason)) is not None:
             await maybe_deferred_to_future(marks)
@@ -379,19 +370,6 @@ class SeedService:
         seconds = max(1.0, deadline - asyncio.get_running_loop().time())
         if left := await parts.commits.close(seconds):
             logger.warning("%d seeds could not be committed with their results; they are repeated", left)
-
-    def _stop_ticking(self, parts: Parts) -> None:
-        if self._notifier is not None:
-            self._notifier.close()
-        for task in (self._ticker, *self._following):
-            if task is not None:
-                task.cancel()
-        if self._watchdog is not None:
-            self._watchdog.stop()
-        if self._metrics is not None:
-            self._metrics.hide()
-        parts.room.close()
-        parts.handover.close()
 
     async def _leave_group(self, parts: Parts, stop: Stop) -> None:
         if self._ticker is None:

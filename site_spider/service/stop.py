@@ -113,31 +113,19 @@ _JOIN_SECONDS = 60.0  # more without a partition: the group may not have handed 
 
 
 class IdleClose:
-    """Looks whether there is anything to do. On the event loop's thread only."""
+    """Is told again and again whether there is anything to do."""
 
-    def __init__(
-        self,
-        limit_seconds: float,
-        counts: Callable[[], tuple[object, ...]],
-        is_busy: Callable[[], bool],
-        has_partitions: Callable[[], bool],
-    ) -> None:
+    def __init__(self, limit_seconds: float) -> None:
         self._limit_seconds = limit_seconds  # 0: for ever
-        self._counts = counts  # differ when a seed has come or ended
-        self._is_busy = is_busy
-        self._has_partitions = has_partitions
-        self._before: tuple[object, ...] = ()
+        self._before: object = ()
         self._since = 0.0
 
-    def is_over(self, now: float) -> bool:
-        """Whether nothing was to be done for the whole time; `now` in seconds of any clock."""
-        if not self._limit_seconds:
-            return False
-        counts = self._counts()
-        if self._is_busy() or counts != self._before:
+    def is_over(self, now: float, counts: object, *, is_busy: bool, has_partitions: bool) -> bool:
+        """Whether nothing was to be done for the whole time; `counts` differ when a seed has come or ended."""
+        if is_busy or counts != self._before:
             self._before, self._since = counts, now
-        spare_seconds = 0.0 if self._has_partitions() else _JOIN_SECONDS
-        return now - self._since >= self._limit_seconds + spare_seconds
+        spare_seconds = 0.0 if has_partitions else _JOIN_SECONDS
+        return now - self._since >= self._limit_seconds + spare_seconds > spare_seconds
 
 
 def tell_supervisor(said: bytes) -> None:

@@ -108,7 +108,8 @@ class Parts:
         assert engine is not None
         assert spider is not None
         assert stats is not None
-        self.config, self.log = config, stores.log
+        self.config, self.log, self.stop = config, stores.log, stop
+        self._idle = IdleClose(config.idle_close_seconds)
         self.dupefilter = dupefilter = engine.scheduler.df  # type: ignore[union-attr] # of Scrapy's scheduler, which ours is
         assert isinstance(dupefilter, BaseDupeFilter)
         wake = partial(engine_hooks.wake, engine)
@@ -194,21 +195,8 @@ class Parts:
         def takes(waiter: Waiter) -> bool:
             return bool(gate.tasks) and gate.takes(waiter)
 
-        def begins(*request_and_job: Any) -> None:
-            if gate.tasks:
-                gate.begins(*request_and_job)
-
-        self.room = room = PoliteFrontier(
-            frontier,
-            politeness,
-            load,
-            completion,
-            quarantine.may_begin,
-            poll_room.starved,
-            wake,
-            times=times,
-            takes=takes,
-        )
+        asked = quarantine.may_begin, poll_room.starved, wake
+        self.room = room = PoliteFrontier(frontier, politeness, load, completion, *asked, times=times, takes=takes)
         urgency.add(quarantine.is_cautious, is_leaving, _asking(room, "is_idle"))
         cookies = SeedCookies(crawler)
         hosts = partitions if config.host_ownership else None
@@ -245,6 +233,7 @@ class Parts:
         gate = TaskAdmission(tasks.states, queues, leaving, background)
         tasks.complete(settings, gate, rates, queues, poll_room.is_full, back_pressure.may_poll)
         callbacks = Callbacks(spider, config.callback_timeout_seconds)
+        begins = lambda request, job: gate.begins(request, job) if gate.tasks else None  # noqa: E731
         self.dispatcher = Dispatcher(
             CrawlParts(engine, spider, stats),
             queues,
@@ -336,16 +325,13 @@ class Parts:
         self.tasks.count()
         self.commits.tick()
 
-    def idle(self) -> IdleClose:
-        """What looks whether there is anything to do. An outage, a full memory or a full sink is no rest."""
-        ledger, tells = self.completion.ledger, self.tasks.is_counting
-
-        def is_busy() -> bool:
-            waits = ledger.in_flight or len(self.room) or self.intake.is_away or tells()
-            return bool(waits) or not self.back_pressure.may_poll()
-
-        counts = lambda: tuple(ledger.outcomes.values())  # noqa: E731
-        return IdleClose(self.config.idle_close_seconds, counts, is_busy, lambda: bool(ledger.partitions()))
+    def is_idle(self, now: float) -> bool:
+        """Whether there was nothing to do for long enough. An outage, a full memory or a full sink is no rest."""
+        ledger = self.completion.ledger
+        waits = ledger.in_flight or len(self.room) or self.intake.is_away or self.tasks.is_counting()
+        is_busy = bool(waits) or not self.back_pressure.may_poll()
+        counts = tuple(ledger.outcomes.values())
+        return self._idle.is_over(now, counts, is_busy=is_busy, has_partitions=bool(ledger.partitions()))
 
     def unready(self) -> str:
         """Why no seed would be taken now. Sinks and the log that are away come back by themselves."""

@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -26,33 +25,17 @@ from tests.in_process.engine import crawl, produce, settings_for
 SEED = {"url": "http://a.test/", "meta": {"NotExtract": True}}
 
 
-def made(
-    busy: Callable[[], bool] = lambda: False, *, limit: float = 10, partitions: bool = True
-) -> tuple[IdleClose, list[int]]:
-    counts = [0]
-    return IdleClose(limit, lambda: (counts[0],), busy, lambda: partitions), counts
-
-
 def test_nothing_to_do_for_the_whole_time_is_over() -> None:
-    idle, counts = made()
-    assert [idle.is_over(now) for now in (100, 109.9, 110)] == [False, False, True]
-    counts[0] += 1  # a seed came and ended between two looks
-    assert [idle.is_over(now) for now in (111, 120.9, 121)] == [False, False, True]
-
-
-def test_what_is_under_way_is_not_idle_and_0_is_for_ever() -> None:
-    busy = [True]
-    idle, _ = made(lambda: busy[0])
-    assert not idle.is_over(0)
-    assert not idle.is_over(1_000)
-    busy[0] = False
-    assert [idle.is_over(now) for now in (1_001, 1_009.9, 1_010)] == [False, False, True]
-    assert not made(limit=0)[0].is_over(1e9)
-
-
-def test_a_process_without_a_partition_waits_for_the_group_first() -> None:
-    idle, _ = made(partitions=False)
-    assert [idle.is_over(now) for now in (1, 11, 70, 71.1)] == [False, False, False, True]
+    """A process without a partition waits for the group first; 0 is for ever."""
+    idle, alone = IdleClose(10), IdleClose(10)
+    looks = {100: 0, 109.9: 0, 110: 0, 111: 1, 120.9: 1, 121: 1}  # a seed came and ended between two looks
+    over = [idle.is_over(now, count, is_busy=False, has_partitions=True) for now, count in looks.items()]
+    assert over == [False, False, True] * 2
+    over = [idle.is_over(now, 1, is_busy=now <= 1_000, has_partitions=True) for now in (200, 1_000, 1_009.9, 1_010)]
+    assert over == [False, False, False, True]
+    over = [alone.is_over(now, 0, is_busy=False, has_partitions=False) for now in (1, 11, 70, 71.1)]
+    assert over == [False, False, False, True]
+    assert not IdleClose(0).is_over(1e9, (), is_busy=False, has_partitions=True)
 
 
 def test_a_crawl_ends_by_itself_when_its_seeds_are_done(tmp_path: Path) -> None:
