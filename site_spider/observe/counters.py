@@ -98,26 +98,8 @@ def _text(value: object) -> str | None:
     return value[:LONGEST_TEXT] if isinstance(value, str) else None
 
 
-# --- The histograms of one process -----------------------------------------------------------------------
-
 LAG_SECONDS: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 BYTES: Final = (100.0, 1e3, 1e4, 5e4, 1e5, 2.5e5, 5e5, 1e6, 2.5e6, 1e7, 1e8)
-
-
-@dataclass(frozen=True, slots=True)
-class Histograms:
-    """Those of one process."""
-
-    download_seconds: Histogram = field(default_factory=Histogram)  # a page's attempt, answered or not
-    kept_waiting_seconds: Histogram = field(default_factory=Histogram)  # a request whose host is free
-    seed_seconds: Histogram = field(default_factory=Histogram)  # from the poll to the completion
-    response_bytes: Histogram = field(default_factory=lambda: Histogram(BYTES))  # of results
-    loop_lag_seconds: Histogram = field(default_factory=lambda: Histogram(LAG_SECONDS))
-
-    def document(self) -> dict[str, Any]:
-        """All of them by name, but for what metrics alone need."""
-        names = ("download_seconds", "seed_seconds", "response_bytes", "loop_lag_seconds")
-        return {name: getattr(self, name).document() for name in names}
 
 
 # --- loop lag: measures how late the event loop is, ten times a second -----------------------------------
@@ -424,6 +406,25 @@ class SeedTimes(SeedListener):
     def seconds_since_completion(self) -> float | None:
         """Since the last one was complete; None while none was."""
         return None if self.last_completion_at is None else self._clock() - self.last_completion_at
+
+
+class Counted:
+    """What is counted while a crawl goes on; nothing yet."""
+
+    def __init__(self) -> None:
+        self.download_seconds = Histogram()  # a page's attempt, answered or not
+        self.kept_waiting_seconds = Histogram()  # a request whose host is free
+        self.seed_seconds = Histogram()  # from the poll to the completion
+        self.response_bytes = Histogram(BYTES)  # of results
+        self.loop_lag_seconds = Histogram(LAG_SECONDS)
+        self.tasks = TaskSums()
+        self.pages = PageTally(self.tasks, self.response_bytes)
+        self.seed_times = SeedTimes(self.tasks, self.seed_seconds)
+
+    def latency(self) -> dict[str, Any]:
+        """Histograms by name, but for what metrics alone need."""
+        names = ("download_seconds", "seed_seconds", "response_bytes", "loop_lag_seconds")
+        return {name: getattr(self, name).document() for name in names}
 
 
 # --- log tally: counts warnings and errors by the logger that said them ----------------------------------

@@ -34,7 +34,7 @@ from site_spider.frontier.retry_and_redirect import RETRIES_COUNTED
 from site_spider.frontier.scheduler import Queues
 from site_spider.intake.intake import Intake, Seeds
 from site_spider.ledger.ledger import Ledger, Outcome
-from site_spider.observe.counters import SPAN_SAID, Histograms, LoopLag, PageTally, Pauses, SeedTimes, TaskSums, iso
+from site_spider.observe.counters import SPAN_SAID, Counted, LoopLag, Pauses, iso
 from site_spider.observe.progress import Survey
 from site_spider.results.delivery import Delivery
 from site_spider.results.failures import REASONS
@@ -201,16 +201,6 @@ def memory(settings: BaseSettings) -> dict[str, Any]:
 # --- watched: the parts of a crawl whose numbers are shown -----------------------------------------------
 
 
-class Counted:
-    """What is counted while a crawl goes on; nothing yet."""
-
-    def __init__(self) -> None:
-        self.histograms = Histograms()
-        self.tasks = TaskSums()
-        self.pages = PageTally(self.tasks, self.histograms.response_bytes)
-        self.seed_times = SeedTimes(self.tasks, self.histograms.seed_seconds)
-
-
 @dataclass(frozen=True, slots=True)
 class Watched:
     """Nothing of it is changed by who looks."""
@@ -302,7 +292,7 @@ def _pages(watched: Watched) -> Snapshot:
         **counted.pages.document(),
         "retries": retries(stats),
         "links": links(stats),
-        "latency": counted.histograms.document(),
+        "latency": counted.latency(),
         "tasks": counted.tasks.document(),
     }
 

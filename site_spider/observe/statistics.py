@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from string import Formatter
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from site_spider import options, runtime
 from site_spider.bounded import difference
@@ -117,8 +117,11 @@ class Series:
         self._tasks_at = -_TASKS_SECONDS
         self._latency: Mapping[str, Any] = {}
 
-    def next(self, taken: Mapping[str, Any], stats: Mapping[Any, Any], moment: str, now: float) -> Made:
-        """The document of a snapshot. `moment` is one of MOMENTS, `now` of the monotonic clock."""
+    def next(self, taken: Mapping[str, Any], stats: Mapping[Any, Any], moment: str, now: float) -> Record:
+        """The document of a snapshot. `moment` is one of MOMENTS, `now` of the monotonic clock.
+
+        One that is sent again overwrites itself.
+        """
         pages, counted = taken["downloads"]["page"], counters(stats)
         found = {
             "@timestamp": taken["at"],
@@ -148,17 +151,14 @@ class Series:
         if moment != "interval" or now - self._tasks_at >= _TASKS_SECONDS:
             self._tasks_at = now
             found["tasks"] = taken["tasks"]
-        made = Made(f"{taken['process']}-{self._number}", found)
+        key = f"{taken['process']}-{self._number}"
         self._number, self._since, self._before = self._number + 1, now, pages
         self._latency = taken["latency"]
-        return made
+        return _record(key, found)
 
 
-class Made(NamedTuple):
-    """A document and its `_id`: one that is sent again overwrites itself."""
-
-    key: str
-    document: dict[str, Any]
+def _record(key: str, document: Mapping[str, Any]) -> Record:
+    return Record(key, document, len(json.dumps(document)))
 
 
 def without_names(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -401,7 +401,7 @@ class _Store:
         except Exception:
             logger.exception("No statistics are written to %s, which failed unexpectedly", self.name)
 
-    def submit(self, made: Made) -> None:
+    def submit(self, made: Record) -> None:
         delivery = self.delivery
         is_full = delivery.backlog_count >= _MOST_WAITING or delivery.backlog_bytes >= _MOST_WAITING_BYTES
         if is_full and not self._is_dropping:
@@ -413,12 +413,9 @@ class _Store:
             )
         self._is_dropping = is_full
         if not is_full:
-            self._send(made.key, made.document, partial(self._answered, made))
+            delivery.submit(made, partial(self._answered, made))
 
-    def _send(self, key: str, document: Mapping[str, Any], done: Any) -> None:
-        self.delivery.submit(Record(key, document, len(json.dumps(document))), done)
-
-    def _answered(self, made: Made, verdict: Verdict) -> None:
+    def _answered(self, made: Record, verdict: Verdict) -> None:
         """One that is refused is sent once more, without the names that an index may have too many of."""
         if verdict.answer is not Answer.REJECTED:
             return
@@ -431,7 +428,7 @@ class _Store:
                 verdict.reason,
             )
         try:
-            self._send(made.key, without_names(made.document), _ignore)
+            self.delivery.submit(_record(made.key, without_names(made.document)), _ignore)
         except SiteSpiderError:  # the crawl has ended meanwhile
             logger.debug("The last statistics were refused by %s", self.name)
 

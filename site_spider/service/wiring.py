@@ -53,11 +53,11 @@ from site_spider.intake.seed_queue import METHOD, SeedQueue
 from site_spider.intake.suspects import Quarantine
 from site_spider.ledger.completion import Completion
 from site_spider.ledger.ledger import Ledger
-from site_spider.observe.counters import LoopLag, Pauses
+from site_spider.observe.counters import Counted, LoopLag, Pauses
 from site_spider.observe.frontier_socket import FrontierServer
 from site_spider.observe.metrics.exporter import GroupWatch
 from site_spider.observe.metrics.readings import Measurements
-from site_spider.observe.snapshot import Counted, Identity, Watched, rss_bytes
+from site_spider.observe.snapshot import Identity, Watched, rss_bytes
 from site_spider.observe.statistics import Statistics, StatisticsPlan, StatsTopic, statistics_id
 from site_spider.results.commits import Commits, Member, OffsetCommits, Urgency
 from site_spider.results.dead_letters import DeadLetters
@@ -189,8 +189,7 @@ class Parts:
         rates = TaskRates(tasks.board.rate_of, partitions.share)
         frontier = build_frontier(settings, library, weights, rates)
         politeness = build_politeness(crawler, frontier, wake, robots_free(library, by_default=not stores.obeys_robots))
-        histograms = counted.histograms
-        times = Times(histograms.download_seconds.observe, histograms.kept_waiting_seconds.observe)
+        times = Times(counted.download_seconds.observe, counted.kept_waiting_seconds.observe)
 
         def takes(waiter: Waiter) -> bool:
             return bool(gate.tasks) and gate.takes(waiter)
@@ -279,7 +278,7 @@ class Parts:
         # what can be seen
         identity = Identity(spider.name, member.group, config.tiers.main, lambda: intake.member_name or slot_name())
         pauses = Pauses(seeds, quarantine, back_pressure, sinks, lambda: intake.is_away)
-        loop_lag = LoopLag(counted.histograms.loop_lag_seconds)
+        loop_lag = LoopLag(counted.loop_lag_seconds)
         self.watched = watched = Watched(
             crawler, identity, ledger, queues, seeds, intake, sinks, bodies, pauses, loop_lag, tasks.clock, counted
         )

@@ -34,71 +34,41 @@ from site_spider.observe.counters import (
 from tests.in_process import virtual_time
 
 
-class Crawl:
-    """The parts that are asked, and a clock."""
-
-    def __init__(self) -> None:
-        self.quarantine = SimpleNamespace(is_closed=False)
-        self.sink = SimpleNamespace(available=True, sink=SimpleNamespace(name="elasticsearch"))
-        self.cause, self.room, self.wide, self.is_away = "", 10, frozenset[Partition](), False
-        self.now = 0.0
-        seeds = SimpleNamespace(room=lambda: self.room, too_wide=lambda: self.wide)
-        pressure: Any = SimpleNamespace(cause=lambda: self.cause, is_cut_off=False)
-        quarantine: Any = self.quarantine
-        sinks: Any = [self.sink]
-        self.pauses = Pauses(
-            seeds,  # type: ignore[arg-type]
-            quarantine,
-            pressure,
-            sinks,
-            lambda: self.is_away,
-            lambda: self.now,
-        )
-
-    def pass_seconds(self, seconds: float) -> None:
-        self.now += seconds
-        self.pauses.look()
-
-
-def test_nothing_is_counted_while_seeds_are_polled() -> None:
-    crawl = Crawl()
-    crawl.pass_seconds(100)
-    assert crawl.pauses.now() == ("", "")
-    assert crawl.pauses.seconds == dict.fromkeys(CAUSES, 0.0)
-
-
 def test_the_time_goes_to_the_first_cause_that_applies() -> None:
-    crawl = Crawl()
+    """With words for each, and to none while seeds are polled."""
+    crawl: Any = SimpleNamespace(now=0.0, room=1, wide=frozenset(), cause="", is_away=False)
+    quarantine: Any = SimpleNamespace(is_closed=False)
+    sink = SimpleNamespace(available=True, sink=SimpleNamespace(name="elasticsearch"))
+    seeds: Any = SimpleNamespace(room=lambda: crawl.room, too_wide=lambda: crawl.wide)
+    pressure: Any = SimpleNamespace(cause=lambda: crawl.cause, is_cut_off=False)
+    sinks: Any = [sink]
+    pauses = Pauses(seeds, quarantine, pressure, sinks, lambda: crawl.is_away, lambda: crawl.now)
+
+    def passes(seconds: float) -> str:
+        crawl.now += seconds
+        pauses.look()
+        assert bool(pauses.now().said) is bool(pauses.now().cause)
+        return pauses.now().cause
+
+    assert passes(100) == ""
+    assert pauses.seconds == dict.fromkeys(CAUSES, 0.0)
     crawl.room = 0
-    crawl.pass_seconds(5)
-    crawl.sink.available = False
-    crawl.pass_seconds(7)
-    assert crawl.pauses.now().said == "the sink elasticsearch is away"
-    crawl.quarantine.is_closed = True
-    crawl.pass_seconds(11)
-    crawl.quarantine.is_closed, crawl.sink.available, crawl.room = False, True, 1
-    crawl.pass_seconds(100)
-    found = {cause: seconds for cause, seconds in crawl.pauses.seconds.items() if seconds}
-    assert found == {"frontier": 5, "sink": 7, "suspicion": 11}
-
-
-@pytest.mark.parametrize("cause", ["sink", "kafka", "memory", "stop"])
-def test_what_holds_back_downloads_has_words(cause: str) -> None:
-    crawl = Crawl()
-    crawl.cause = cause
-    crawl.pass_seconds(1)
-    assert crawl.pauses.now().cause == cause
-    assert crawl.pauses.now().said
-    assert crawl.pauses.seconds[cause] == 1
-
-
-def test_a_log_that_is_away_and_a_slow_partition_count() -> None:
-    crawl = Crawl()
-    crawl.is_away = True
-    crawl.pass_seconds(2)
-    crawl.is_away, crawl.wide = False, frozenset({Partition("seeds", 0)})
-    crawl.pass_seconds(3)
-    assert (crawl.pauses.seconds["kafka"], crawl.pauses.seconds["span"]) == (2, 3)
+    assert passes(1) == "frontier"
+    for crawl.cause in ("memory", "stop", "kafka", "sink"):
+        assert passes(1) == crawl.cause
+    crawl.cause, crawl.is_away = "memory", True
+    assert passes(2) == "kafka"
+    sink.available = False
+    assert passes(7) == "sink"
+    assert pauses.now().said == "the sink elasticsearch is away"
+    quarantine.is_closed = True
+    assert passes(11) == "suspicion"
+    quarantine.is_closed, sink.available, crawl.is_away, crawl.room, crawl.cause = False, True, False, 1, ""
+    crawl.wide = frozenset({Partition("seeds", 0)})  # keeps one partition, and not the others
+    assert passes(5) == ""
+    assert pauses.seconds == {
+        **{"frontier": 1, "memory": 1, "stop": 1, "kafka": 3, "sink": 8, "suspicion": 11, "span": 5}
+    }
 
 
 def test_a_blocked_event_loop_is_seen() -> None:
@@ -152,33 +122,22 @@ def test_whatever_a_spider_says_of_a_page_is_counted(size: object) -> None:
 # --- Counts by task: exact for many, bounded for all
 
 
-def test_the_largest_are_shown_by_name_and_the_others_in_sum() -> None:
+def test_a_task_a_seed_takes_bounded_memory_and_loses_no_count() -> None:
+    """The largest keep their names, and the others are shown in sum."""
     tasks = TaskSums()
-    for number in range(500):
+    for number in range(300):
         for _ in range(number):
             tasks.of(f"t{number}").page(10)
         tasks.of(f"t{number}").ended("result")
-    found = tasks.document()
-    assert [task["task_id"] for task in found["largest"]] == [f"t{n}" for n in range(499, 299, -1)]
-    assert found["largest"][0]["pages"] == 499
-    assert found["others"]["tasks"] == 500 - MOST_SHOWN
-    assert found["others"]["pages"] == sum(range(300))
-    assert found["others"]["outcomes"] == {"result": 300}
-
-
-def test_a_task_a_seed_takes_bounded_memory_and_loses_no_count() -> None:
-    """The large ones keep their names."""
-    tasks = TaskSums()
-    for number in range(100_000):
+    for number in range(20_000):
         tasks.of(f"one{number}").page(1)
-        if number % 100 == 0:
-            tasks.of("large").page(5)
     found = tasks.document()
-    assert found["largest"][0]["task_id"] == "large"
-    assert found["largest"][0]["pages"] == 1000
+    assert [task["task_id"] for task in found["largest"]] == [f"t{n}" for n in range(299, 299 - MOST_SHOWN, -1)]
+    assert (found["largest"][0]["pages"], found["largest"][0]["bytes"]) == (299, 2990)
+    assert found["others"]["tasks"] == 20_300 - MOST_SHOWN
+    assert found["others"]["outcomes"] == {"result": 300 - MOST_SHOWN}
+    assert found["others"]["pages"] + sum(task["pages"] for task in found["largest"]) == sum(range(300)) + 20_000
     assert len(tasks._counts) <= MOST_TASKS
-    assert found["others"]["pages"] + sum(task["pages"] for task in found["largest"]) == 101_000
-    assert found["others"]["tasks"] + len(found["largest"]) == 100_001
 
 
 # --- Warnings and errors counted by logger, however many loggers there are
@@ -196,48 +155,36 @@ def counts(tally: LogTally) -> dict[tuple[str, str], int]:
     return {(each["level"], each["logger"]): each["count"] for each in tally.document() if each["count"]}
 
 
-def test_warnings_and_errors_count_by_logger_and_nothing_below(tally: LogTally) -> None:
+def test_warnings_and_errors_count_by_logger_until_the_end(tally: LogTally) -> None:
+    """Names are bounded in number and length. Prometheus sees no increase where there was no series before."""
+    assert [tuple(each.values()) for each in tally.document()] == [("error", "other", 0), ("warning", "other", 0)]
     logger = logging.getLogger("tally.one")
     for level in (logging.INFO, logging.WARNING, logging.WARNING, logging.ERROR, logging.CRITICAL):
         logger.log(level, "said")
-    assert counts(tally) == {("warning", "tally.one"): 2, ("error", "tally.one"): 2}
-
-
-def test_names_are_bounded_in_number_and_length(tally: LogTally) -> None:
+    found = {("warning", "tally.one"): 2, ("error", "tally.one"): 2}
+    assert counts(tally) == found
     for number in range(3 * MOST_LOGGERS):
         logging.getLogger(f"tally.{number}." + "x" * 1000).warning("said")
     found = counts(tally)
-    assert len(found) == MOST_LOGGERS + 1
-    assert sum(found.values()) == 3 * MOST_LOGGERS
+    assert len({logger for _, logger in found}) == MOST_LOGGERS + 1
+    assert sum(found.values()) == 4 + 3 * MOST_LOGGERS
     assert all(len(logger) <= 60 for _, logger in found)
-
-
-def test_an_increase_from_nothing_can_be_seen(tally: LogTally) -> None:
-    """Prometheus sees no increase where there was no series before."""
-    assert {(each["level"], each["logger"], each["count"]) for each in tally.document()} == {
-        ("warning", "other", 0),
-        ("error", "other", 0),
-    }
-
-
-def test_nothing_counts_after_the_end() -> None:
-    tally = LogTally()
-    tally.open()
     tally.close()
-    logging.getLogger("tally.late").warning("said")
-    assert counts(tally) == {}
+    logger.warning("said")
+    assert counts(tally) == found
 
 
 # --- Histograms of fixed buckets
 
 
 def test_values_are_counted_up_to_each_bound() -> None:
-    """A value that equals a bound belongs to it, as in Prometheus."""
+    """A value that equals a bound belongs to it, as in Prometheus. Of each bucket the latest exemplar is kept."""
     histogram = Histogram((1.0, 2.0))
-    for value in (0.5, 1.0, 1.5, 2.0, 99.0):
-        histogram.observe(value)
-    assert histogram.document()["buckets"] == [[1.0, 2], [2.0, 2], [None, 1]]
-    assert (sum(histogram.counts), histogram.sum, histogram.largest) == (5, 104.0, 99.0)
+    for value, exemplar in ((0.5, "a"), (1.0, "b"), (1.5, None), (2.0, "c"), (99.0, "d"), (98.0, None)):
+        histogram.observe(value, exemplar)
+    assert histogram.document()["buckets"] == [[1.0, 2], [2.0, 2], [None, 2]]
+    assert (sum(histogram.counts), histogram.sum, histogram.largest) == (6, 202.0, 99.0)
+    assert histogram.exemplars == [("b", 1.0), ("c", 2.0), ("d", 99.0)]
 
 
 def test_quantiles_are_near_those_of_the_values() -> None:
@@ -266,13 +213,6 @@ def test_two_states_subtract() -> None:
     assert 1.0 < added["p50"] < 10.0
     assert difference(before, None)["count"] == 100
     assert difference(before, before)["p50"] is None
-
-
-def test_the_latest_exemplar_of_each_bucket_is_kept() -> None:
-    histogram = Histogram((1.0,))
-    for value, exemplar in ((0.1, "a"), (0.2, "b"), (5.0, "c"), (6.0, None)):
-        histogram.observe(value, exemplar)
-    assert histogram.exemplars == [("b", 0.2), ("c", 5.0)]
 
 
 # --- a dict that forgets ---------------------------------------------------------------------------------

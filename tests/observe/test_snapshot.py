@@ -150,8 +150,9 @@ def test_totals_run_on_and_intervals_are_differences() -> None:
     """A document has the totals of the process and what was added since the one before."""
     series = Series("mine", now=100.0)
     series.next(snapshot_of(4, 300, 60), {}, "interval", now=100.0)
-    key, made = series.next(snapshot_of(10, 1000, 100), {}, "interval", now=109.9996)
-    assert (key, made["id"], made["interval"]) == ("p-1", "mine", 1)
+    record = series.next(snapshot_of(10, 1000, 100), {}, "interval", now=109.9996)
+    made = record.document
+    assert (record.key, made["id"], made["interval"]) == ("p-1", "mine", 1)
     assert made["@timestamp"] == "2023-11-14T22:13:20.250+00:00"
     assert (made["total_num"], made["total_response_size"], made["total_request_size"]) == (10, 1000, 100)
     assert (made["interval_num"], made["interval_response_size"], made["interval_request_size"]) == (6, 700, 40)
@@ -164,7 +165,7 @@ def test_totals_run_on_and_intervals_are_differences() -> None:
 
 def test_robots_txt_is_counted_beside_the_links() -> None:
     """Its fetches are no links downloaded, and its bytes are not theirs."""
-    _, made = Series("mine", 0.0).next(snapshot_of(3, 30, 9, robots=(2, 20, 6)), {}, "interval", 1.0)
+    made = Series("mine", 0.0).next(snapshot_of(3, 30, 9, robots=(2, 20, 6)), {}, "interval", 1.0).document
     assert (made["total_num"], made["interval_response_size"], made["total_request_size"]) == (3, 30, 9)
     assert made["robots"] == {"num": 2, "response_size": 20, "request_size": 6}
 

@@ -125,7 +125,7 @@ class Measurements:
         }
 
     def _histograms(self) -> dict[str, Any]:
-        counted = self._watched.counted.histograms
+        counted = self._watched.counted
         return {
             "seed_duration_seconds": histogram_document(counted.seed_seconds),
             "download_duration_seconds": {"page": histogram_document(counted.download_seconds)},
