@@ -68,17 +68,19 @@ def test_a_crawl_that_fails_as_it_opens_leaves_nobody_listening(
     async def at_once(call: Callable[..., Any], *arguments: Any) -> Any:
         return call(*arguments)
 
-    async def scenario() -> bool:
-        """Whether it was cancelled at each step, up to the last."""
+    async def scenario(is_cancelled: bool) -> bool:
+        """Whether it was cancelled, or closed as it opened, at each step, up to the last."""
         for steps in range(100):
             server = FrontierServer(SimpleNamespace(), at_once)  # type: ignore[arg-type]
             opening = asyncio.create_task(server.open())
             for _ in range(steps):
                 await asyncio.sleep(0)
             is_open = opening.done()
-            opening.cancel()
-            await asyncio.gather(opening, return_exceptions=True)
+            if is_cancelled:
+                opening.cancel()
+                await asyncio.gather(opening, return_exceptions=True)
             await server.close()
+            await asyncio.gather(opening, return_exceptions=True)
             assert list(sockets.glob("*")) == []
             if is_open:
                 return steps > 0
@@ -86,7 +88,8 @@ def test_a_crawl_that_fails_as_it_opens_leaves_nobody_listening(
 
     monkeypatch.setattr(frontier_sockets.asyncio, "to_thread", at_once)
     with asyncio.Runner(loop_factory=loop) as runner:
-        assert runner.run(scenario())
+        assert runner.run(scenario(is_cancelled=True))
+        assert runner.run(scenario(is_cancelled=False))
 
 
 def asked(question: bytes = b"5\n") -> bytes:
@@ -102,13 +105,27 @@ def asked(question: bytes = b"5\n") -> bytes:
 
 
 def test_a_running_process_says_what_waits_and_why(tmp_path: Path, sockets: Path) -> None:
-    """One host with one request out, the other seeds waiting for it."""
+    """One host with one request out, the other seeds waiting for it. The command shows it.
 
-    def ask() -> tuple[dict[str, Any], int]:
+    The console gets all that metrics are made of, and the seed log; others hear what could be asked.
+    """
+    project, pid = Project(tmp_path / "data"), str(os.getpid())
+    wrong = [b"-1\n", b"1001\n", b"1 2\n", b"\xff\xfe\n", "²\n".encode(), b"\n"]
+
+    def ask() -> tuple[list[Any], int, list[Any]]:
         (path,) = sockets.iterdir()
-        return json.loads(asked()), path.stat().st_mode
+        answers = [json.loads(asked(question)) for question in (b"5\n", b"metrics\n", b"0\n", *wrong)]
+        ran = [
+            project.scrapy("frontier"),
+            project.scrapy("frontier", "--process", pid, "--format", "json", "--hosts", "0"),
+            project.scrapy("frontier", "--process", "1"),
+            project.scrapy("frontier", "--hosts", "1001"),
+        ]
+        return answers, path.stat().st_mode, ran
 
-    (found, mode), crawled = while_crawling(tmp_path / "data", ask)
+    ((found, metrics, whole, *refusals), mode, ran), crawled = while_crawling(
+        tmp_path / "data", ask, timeout_seconds=600
+    )
     assert stat.S_ISSOCK(mode)
     assert stat.S_IMODE(mode) == 0o600
     assert stat.S_IMODE(sockets.stat().st_mode) == 0o700
@@ -130,20 +147,15 @@ def test_a_running_process_says_what_waits_and_why(tmp_path: Path, sockets: Path
     assert crawled.lag == 0
     assert list(sockets.iterdir()) == []
 
+    text = exposition([metrics], of_host=True).decode()
+    assert 'site_spider_processes_answering{group="site_spider"} 1.0' in text
+    assert 'site_spider_seeds_consumed_total{group="site_spider",slot="1"} 6.0' in text
+    assert "site_spider_event_loop_lag_seconds_bucket" in text
+    assert metrics["log"]["identity"] == whole["log"]["identity"] == str(tmp_path / "data")
+    said = "the question is a number of hosts, 0 to 1000, or metrics"
+    assert refusals == [{"error": said}] * len(wrong)
 
-def test_the_command_shows_it(tmp_path: Path) -> None:
-    project = Project(tmp_path / "data")
-
-    def ask() -> list[Any]:
-        pid = str(os.getpid())
-        return [
-            project.scrapy("frontier"),
-            project.scrapy("frontier", "--process", pid, "--format", "json", "--hosts", "0"),
-            project.scrapy("frontier", "--process", "1"),
-            project.scrapy("frontier", "--hosts", "1001"),
-        ]
-
-    (table, document, other, too_many), _ = while_crawling(tmp_path / "data", ask, timeout_seconds=600)
+    table, document, other, too_many = ran
     assert table.returncode == 0, table.stderr
     assert f"Process {os.getpid()}: crawl_spider of group site_spider on topic seeds\n" in table.stdout
     assert "  queues           redirected 0, discovered 0, seeds 5, retried 0, proxied 0, " in table.stdout
@@ -218,23 +230,6 @@ def test_that_it_cannot_listen_does_not_stop_a_crawl(tmp_path: Path, sockets: Pa
     assert (seen, len(crawled.documents)) == ({}, 6)
 
 
-def test_other_questions_are_answered_or_refused(tmp_path: Path) -> None:
-    """The console gets all that metrics are made of, and the seed log; others hear what could be asked."""
-    wrong = [b"-1\n", b"1001\n", b"1 2\n", b"\xff\xfe\n", "²\n".encode(), b"\n"]
-
-    def ask() -> list[Any]:
-        return [json.loads(asked(question)) for question in (b"metrics\n", b"0\n", *wrong)]
-
-    (metrics, whole, *refusals), _ = while_crawling(tmp_path / "data", ask)
-    text = exposition([metrics], of_host=True).decode()
-    assert 'site_spider_processes_answering{group="site_spider"} 1.0' in text
-    assert 'site_spider_seeds_consumed_total{group="site_spider",slot="1"} 6.0' in text
-    assert "site_spider_event_loop_lag_seconds_bucket" in text
-    assert metrics["log"]["identity"] == whole["log"]["identity"] == str(tmp_path / "data")
-    said = "the question is a number of hosts, 0 to 1000, or metrics"
-    assert refusals == [{"error": said}] * len(wrong)
-
-
 def test_hostile_clients_do_not_harm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Silent ones, a flood of bytes, one that never reads: all are thrown out, and the crawl goes on."""
     monkeypatch.setattr("site_spider.observe.frontier_socket._SECONDS", 0.3)
@@ -291,14 +286,3 @@ def test_a_look_at_many_hosts_does_not_hold_up_the_loop() -> None:
     assert len(found.largest(0.0)) == 1000
     assert len(json.dumps(found.largest(0.0))) < 200_000
     assert turns > 20
-
-
-async def test_a_server_that_is_closed_while_it_opens_leaves_no_socket(sockets: Path) -> None:
-    """A crawl may fail in its first moments; a socket that is left keeps the event loop from ending."""
-    watched: Any = None
-    server = FrontierServer(watched, lambda: asyncio.sleep(0, {}))
-    opening = asyncio.create_task(server.open())
-    await asyncio.sleep(0)
-    await server.close()
-    await opening
-    assert [*sockets.iterdir()] == []

@@ -196,6 +196,17 @@ def test_every_error_of_ours_has_its_exit_code() -> None:
         ({"SITE_METRICS_ADDRESS": "9410"}, ("SITE_METRICS_ADDRESS",)),
         ({"SITE_SOURCES_DIR": "/nodir"}, ("SITE_SOURCES_DIR",)),
         ({"DOWNLOAD_SLOTS": {"a": 1}}, ("DOWNLOAD_SLOTS",)),
+        ({"SITE_STATS_WHEN": ""}, ("SITE_STATS_WHEN", "interval, idle, close")),
+        ({"SITE_STATS_WHEN": "interval,sometimes"}, ("SITE_STATS_WHEN", "interval, idle, close")),
+        *(({"SITE_STATS_TOPIC": name}, ("SITE_STATS_TOPIC",)) for name in ("seeds", "seeds.dead-letters", "no topic")),
+        ({"SITE_STATS_TO": "kafka"}, ("SITE_STATS_TO", "SITE_KAFKA_BROKERS is empty")),
+        ({"SITE_STATS_TO": "redis"}, ("SITE_REDIS_URL is empty",)),
+        (
+            {"SITE_STATS_TO": "hbase"},
+            ("SITE_STATS_TO names 'hbase', but must name local, elasticsearch, redis, kafka,",),
+        ),
+        ({"SITE_STATS_TO": "no.such.Store"}, ("cannot be loaded",)),
+        ({"SITE_STATS_TO": "collections.OrderedDict"}, ("has no class method for_statistics",)),
     ],
 )
 def test_a_wrong_setting_is_named_before_a_crawl_begins(

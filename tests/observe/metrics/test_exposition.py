@@ -153,17 +153,14 @@ def value(text: bytes, name: str, **labels: str) -> float:
 
 
 def test_a_full_snapshot_exports_every_metric_with_its_labels() -> None:
+    """A process has at most 500 series, whatever sites, sinks, loggers and tasks there are."""
+    assert len(samples(exposition([full_snapshot()]))) <= MOST_SERIES
     text = exposition([full_snapshot()], of_host=True)
     assert {name for name, _ in samples(text)} == exported_names()
     labels = {metric.family: {*metric.common, *metric.labels} for metric in METRICS}
     for family in families(text.decode()):
         for sample in family.samples:
             assert set(sample.labels) - {"le"} == labels[family.name], sample
-
-
-def test_a_process_has_at_most_500_series() -> None:
-    """Whatever sites, sinks, loggers and tasks there are."""
-    assert len(samples(exposition([full_snapshot()]))) <= MOST_SERIES
 
 
 def test_items_are_counted_by_spider_and_pages_by_the_50_largest_tasks() -> None:
@@ -236,35 +233,26 @@ def test_values_are_those_of_the_snapshot() -> None:
     assert value(text, "site_spider_seed_duration_seconds_bucket", le="0.1") == 5
     assert value(text, "site_spider_sink_batches_total", sink="local") == 4
     assert value(text, "site_spider_last_completion_timestamp_seconds") == 1_795_337_997.5
-    sums = {("reason", "waiting"), ("queue", "bytes")}  # over hosts and queues: none of them
-    assert [labels for _, labels in samples(text) if labels & sums] == []
-
-
-def test_rare_statuses_count_as_their_class() -> None:
-    text = exposition([full_snapshot()])
-    pages = {
+    pages = {  # of 900 statuses those that are rare count as their class
         dict(labels)["status"]: count
         for (name, labels), count in samples(text).items()
         if name == "site_spider_downloads_total" and dict(labels)["kind"] == "page"
     }
-    assert sum(pages.values()) == 900
-    assert {"200", "403", "429", "503"} <= set(pages)
+    assert (sum(pages.values()), len(pages)) == (900, 30)
+    assert {"200", "403", "429", "503", "4xx", "other"} <= set(pages)
+    sums = {("reason", "waiting"), ("queue", "bytes")}  # over hosts and queues: none of them
+    assert [labels for _, labels in samples(text) if labels & sums] == []
 
 
 def test_all_processes_of_a_host_are_told_apart_and_missing_ones_show() -> None:
-    text = exposition([full_snapshot("1"), full_snapshot("3")], of_host=True)
-    found = samples(text)
+    """Also those of one slot, as with two scripts of one group on a host: no series comes twice."""
+    snapshots = [full_snapshot("1"), full_snapshot("1"), full_snapshot("3"), full_snapshot("1", group="h")]
+    found = samples(exposition(snapshots, of_host=True))
     group = frozenset({("group", "g")})
     assert found["site_spider_processes_expected", group] == 4
-    assert found["site_spider_processes_answering", group] == 2
-    assert {dict(labels)["slot"] for name, labels in found if name == "site_spider_kafka_up"} == {"1", "3"}
-
-
-def test_two_processes_with_one_slot_do_not_spoil_the_text() -> None:
-    """As with two scripts of one group on a host."""
-    found = samples(exposition([full_snapshot("1"), full_snapshot("1"), full_snapshot("1", group="h")]))
+    assert found["site_spider_processes_answering", group] == 3
     slots = {(dict(labels)["group"], dict(labels)["slot"]) for name, labels in found if "kafka_up" in name}
-    assert slots == {("g", "1"), ("g", "1+1"), ("h", "1")}
+    assert slots == {("g", "1"), ("g", "1+1"), ("g", "3"), ("h", "1")}
 
 
 @pytest.mark.parametrize(
