@@ -27,25 +27,16 @@ def partition(start: int, end: int, offset: int | None = None, ahead: Ahead | No
     return PartitionProgress(SEEDS, start, end, Position(offset, metadata))
 
 
-def test_a_group_that_has_committed_nothing_has_all_before_it() -> None:
-    """From what is still kept."""
-    assert of_partition(partition(4, 10)) == Progress(0, 0, 6, 10)
-
-
-def test_a_commit_below_the_start_counts_from_the_start() -> None:
-    """What retention has removed is neither done nor lag; what of it was not done is counted."""
-    assert of_partition(partition(6, 10, 2, Ahead(8, ((4, 7),)))) == Progress(1, 1, 3, 10, deleted=2)
-
-
-def test_a_commit_beyond_the_end_counts_as_the_end() -> None:
-    """The group went on between the two questions."""
-    assert of_partition(partition(0, 10, 12, Ahead(15, ((13, 14),)))) == Progress(10, 0, 0, 10)
-
-
-def test_unreadable_metadata_counts_as_none() -> None:
-    """Another program's metadata does not stop the sum."""
-    found = PartitionProgress(SEEDS, 0, 10, Position(4, "something else"))
-    assert of_partition(found) == Progress(4, 0, 6, 10)
+def test_commits_are_counted_within_what_is_kept() -> None:
+    """What retention has removed is neither done nor lag; what of it was not done is counted as deleted."""
+    nothing_committed = of_partition(partition(4, 10))
+    below_the_start = of_partition(partition(6, 10, 2, Ahead(8, ((4, 7),))))
+    beyond_the_end = of_partition(partition(0, 10, 12, Ahead(15, ((13, 14),))))  # went on between the two questions
+    unreadable = of_partition(PartitionProgress(SEEDS, 0, 10, Position(4, "something else")))
+    assert nothing_committed == Progress(0, 0, 6, 10)
+    assert below_the_start == Progress(1, 1, 3, 10, deleted=2)
+    assert beyond_the_end == Progress(10, 0, 0, 10)
+    assert unreadable == Progress(4, 0, 6, 10)
 
 
 @given(st.integers(0, 50), st.lists(st.booleans(), max_size=60), st.integers(0, 60))
@@ -96,22 +87,14 @@ def test_a_total_is_the_sum_of_its_partitions() -> None:
 
 
 def test_the_rate_is_measured_over_the_window() -> None:
-    """Older moments are forgotten, but for one to measure from."""
+    """Older moments are forgotten, but for one to measure from. Without a rate the time left is not known."""
     rate = Rate(window_seconds=10)
-    assert rate.per_second is None
+    assert (rate.per_second, rate.seconds_left(0), rate.seconds_left(1)) == (None, 0, None)
     for now, passed in ((0, 0), (5, 500), (10, 510), (20, 610)):
         rate.add(now, passed)
-    assert rate.per_second == 10
-    assert rate.seconds_left(100) == 10
-
-
-def test_time_left_is_unknown_without_a_rate() -> None:
-    """Nothing left takes no time; something left at no speed cannot be told."""
-    rate = Rate()
-    rate.add(0, 5)
-    assert rate.seconds_left(0) == 0
-    assert rate.seconds_left(1) is None
-    rate.add(1, 5)
+    assert (rate.per_second, rate.seconds_left(100)) == (10, 10)
+    rate.add(40, 610)
+    rate.add(50, 610)
     assert rate.seconds_left(1) is None
 
 

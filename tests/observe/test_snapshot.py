@@ -147,35 +147,25 @@ def snapshot_of(num: int, size: int, asked: int, robots: tuple[int, int, int] = 
 
 
 def test_totals_run_on_and_intervals_are_differences() -> None:
-    """A document has the totals of the process and what was added since the one before."""
+    """A document has the totals of the process and what was added since the one before.
+
+    Fetches of robots.txt are no links downloaded. Tasks, the largest part, stand in one a minute and in the last.
+    """
     series = Series("mine", now=100.0)
-    series.next(snapshot_of(4, 300, 60), {}, "interval", now=100.0)
-    record = series.next(snapshot_of(10, 1000, 100), {}, "interval", now=109.9996)
+    moments = [("interval", 100.0), ("interval", 110.0), ("interval", 161.0), ("interval", 162.0), ("close", 163.0)]
+    records = [series.next(snapshot_of(4, 300, 60), {}, moment, now) for moment, now in moments]
+    assert ["tasks" in record.document for record in records] == [True, False, True, False, True]
+    record = series.next(snapshot_of(10, 1000, 100, robots=(2, 20, 6)), {}, "interval", now=172.9996)
     made = record.document
-    assert (record.key, made["id"], made["interval"]) == ("p-1", "mine", 1)
+    assert (record.key, made["id"], made["interval"]) == ("p-5", "mine", 5)
     assert made["@timestamp"] == "2023-11-14T22:13:20.250+00:00"
     assert (made["total_num"], made["total_response_size"], made["total_request_size"]) == (10, 1000, 100)
     assert (made["interval_num"], made["interval_response_size"], made["interval_request_size"]) == (6, 700, 40)
     assert made["interval_seconds"] == 10.0
-    assert made["robots"] == {"num": 0, "response_size": 0, "request_size": 0}
+    assert made["robots"] == {"num": 2, "response_size": 20, "request_size": 6}
     none = dict.fromkeys(("ready", "delay", "back-off", "robots"), 0)
     assert made["hosts"] == {**none, "waiting": 3, "busy": 2, "new": 1}
     assert (made["oldest_seconds"], made["partitions"]) == (1.5, 2)
-
-
-def test_robots_txt_is_counted_beside_the_links() -> None:
-    """Its fetches are no links downloaded, and its bytes are not theirs."""
-    made = Series("mine", 0.0).next(snapshot_of(3, 30, 9, robots=(2, 20, 6)), {}, "interval", 1.0).document
-    assert (made["total_num"], made["interval_response_size"], made["total_request_size"]) == (3, 30, 9)
-    assert made["robots"] == {"num": 2, "response_size": 20, "request_size": 6}
-
-
-def test_tasks_stand_in_one_document_a_minute_and_in_those_of_the_end() -> None:
-    """They are the largest part, and change slowly."""
-    series = Series("mine", 0.0)
-    moments = [("interval", 0.0), ("interval", 10.0), ("interval", 61.0), ("interval", 62.0), ("close", 63.0)]
-    found = ["tasks" in series.next(snapshot_of(1, 1, 1), {}, moment, now).document for moment, now in moments]
-    assert found == [True, False, True, False, True]
 
 
 def test_every_seed_is_accounted_for() -> None:
@@ -197,16 +187,10 @@ def test_every_seed_is_accounted_for() -> None:
 def test_names_from_outside_cannot_blow_up_the_index() -> None:
     """Names are bounded in number and in length, and hold no dots."""
     counts = NameCounts()
-    for number in range(1000):
-        counts.add(f"field {number}")
-    counts.add("x" * 10_000)
-    counts.add("")
-    assert len(counts.counts) == 100
-    assert sum(counts.counts.values()) == 1002
-    counts = NameCounts()
-    counts.add("x" * 10_000)
-    counts.add("Forbidden by robots.txt")
-    assert list(counts.counts) == ["x" * 80, "Forbidden by robots_txt"]
+    for name in ("x" * 10_000, "Forbidden by robots.txt", *map(str, range(1000)), ""):
+        counts.add(name)
+    assert list(counts.counts)[:2] == ["x" * 80, "Forbidden by robots_txt"]
+    assert (len(counts.counts), sum(counts.counts.values())) == (100, 1003)
 
 
 def test_levels_become_five_lengths() -> None:

@@ -40,33 +40,28 @@ def without_prefix() -> Iterator[None]:
     begin_lines_with("")
 
 
-def settled(environ: dict[str, str], **given: str) -> Settings:
-    settings = Settings({"LOG_FORMAT": FORM, **given})
-    own_log_lines(settings, environ)
-    return settings
-
-
 @pytest.mark.parametrize(
-    ("environ", "form", "expected"),
+    ("environ", "form", "expected", "file"),
     [
-        ({}, FORM, FORM),
-        ({SLOT: "1", PROCESSES: "1"}, FORM, FORM),
-        ({SLOT: "3", PROCESSES: "4"}, FORM, f"[3] {FORM}"),
-        ({SLOT: "3", PROCESSES: "4"}, '{"said": "%(message)s"}', '{"slot": 3, "said": "%(message)s"}'),
-        ({SLOT: "3", PROCESSES: "many"}, FORM, FORM),
+        ({}, FORM, FORM, "crawl-1.log"),
+        ({SLOT: "1", PROCESSES: "1"}, FORM, FORM, "crawl-1.log"),
+        ({SLOT: "3", PROCESSES: "4"}, FORM, f"[3] {FORM}", "crawl-3.log"),
+        ({SLOT: "3", PROCESSES: "4"}, '{"said": "%(message)s"}', '{"slot": 3, "said": "%(message)s"}', None),
+        ({SLOT: "3", PROCESSES: "many"}, FORM, FORM, "crawl-3.log"),
     ],
 )
-def test_lines_begin_with_the_slot_where_there_are_several(environ: dict[str, str], form: str, expected: str) -> None:
-    assert settled(environ, LOG_FORMAT=form)["LOG_FORMAT"] == expected
-
-
-@pytest.mark.parametrize(("environ", "name"), [({SLOT: "3"}, "crawl-3.log"), ({}, "crawl-1.log")])
-def test_the_name_of_a_log_file_may_hold_the_slot(environ: dict[str, str], name: str) -> None:
-    assert settled(environ, LOG_FILE="crawl-%p.log")["LOG_FILE"] == name
-
-
-def test_without_a_log_file_there_is_none() -> None:
-    assert settled({SLOT: "3", PROCESSES: "4"})["LOG_FILE"] is None
+def test_lines_begin_with_the_slot_where_there_are_several(
+    environ: dict[str, str], form: str, expected: str, file: str | None
+) -> None:
+    """Further ones of a record as well: tables and tracebacks. The name of a log file may hold the slot."""
+    settings = Settings({"LOG_FORMAT": form, "LOG_FILE": file and "crawl-%p.log"})
+    own_log_lines(settings, environ)
+    assert (settings["LOG_FORMAT"], settings["LOG_FILE"]) == (expected, file)
+    record = EscapedRecord("scrapy", logging.ERROR, "", 0, "one\ntwo", (), None)
+    record.exc_text = "Traceback\n  line"
+    beginning = "[3] " if PROCESSES in environ and environ[PROCESSES] == "4" else ""
+    text = logging.Formatter(f"{beginning}%(message)s").format(record)
+    assert all(line.startswith(beginning) and "[" not in line[len(beginning) :] for line in text.splitlines())
 
 
 @pytest.mark.parametrize("level", ["INFO", "DEBUG", "WARNING", logging.INFO])
@@ -104,15 +99,6 @@ def test_a_line_now_and_then_tells_pages_items_and_lag(tmp_path: Path, caplog: p
     line = next(record.getMessage() for record in caplog.records if "lag 1" in record.getMessage())
     numbers = re.sub(r"at \d+", "at n", line)
     assert numbers == "Crawled 1 pages (at n pages/min), scraped 0 items (at n items/min), lag 1"
-
-
-def test_further_lines_of_a_record_begin_with_the_slot_as_well() -> None:
-    """Tables and tracebacks."""
-    settled({SLOT: "3", PROCESSES: "4"})
-    record = EscapedRecord("scrapy", logging.ERROR, "", 0, "one\ntwo", (), None)
-    record.exc_text = "Traceback\n  line"
-    text = logging.Formatter("[3] %(message)s").format(record)
-    assert [line.partition(" ")[0] for line in text.splitlines()] == ["[3]"] * 4
 
 
 # --- log records, whoever makes them ---------------------------------------------------------------------
@@ -161,17 +147,13 @@ def test_tracebacks_are_escaped(written: io.StringIO) -> None:
 
 
 def test_a_message_of_ours_makes_one_line(written: io.StringIO) -> None:
-    """No server adds a line that looks like a record; Scrapy's tables keep their lines."""
-    logging.getLogger("site_spider.results.delivery").error("refused: %s", "a\n2026-01-01 [root] INFO: b")
-    assert written.getvalue() == "refused: a\\n2026-01-01 [root] INFO: b\n"
+    """No server adds a line that looks like a record, or fills the disk; Scrapy's tables keep their lines."""
+    said = "a\n2026-01-01 [root] INFO: b" + "x" * 1_000_000
+    logging.getLogger("site_spider.results.delivery").error("refused: %s", said)
+    assert written.getvalue().startswith("refused: a\\n2026-01-01 [root] INFO: b")
+    assert (written.getvalue().count("\n"), len(written.getvalue()) < 5_000) == (1, True)
     logging.getLogger("scrapy.statscollectors").error("Dumping:\n%s", "{'a': 1,\n 'b': 2}")
     assert written.getvalue().endswith("Dumping:\n{'a': 1,\n 'b': 2}\n")
-
-
-def test_long_messages_are_cut(written: io.StringIO) -> None:
-    """A page that an error quotes does not fill the disk."""
-    logging.getLogger("site_spider").error("%s", "x" * 1_000_000)
-    assert len(written.getvalue()) < 5_000
 
 
 def settings(**given: Any) -> Settings:
@@ -186,24 +168,13 @@ def test_every_sink_is_named_with_its_place() -> None:
     assert where_results_go(given) == "elasticsearch (pages), local (data), mine.Sink"
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({}, []),
-        ({"JOBDIR": ""}, []),
-        ({"JOBDIR": "job"}, ["JOBDIR: no effect on seeds"]),
-        (
-            {"SCHEDULER_PRIORITY_QUEUE": "scrapy.pqueues.ScrapyPriorityQueue", "JOBDIR": "job"},
-            ["JOBDIR, SCHEDULER_PRIORITY_QUEUE: no effect on seeds"],
-        ),
-        ({"SCHEDULER_MEMORY_QUEUE": "x.Queue"}, ["SCHEDULER_MEMORY_QUEUE: no effect on seeds"]),
-    ],
-)
-def test_settings_of_scrapy_that_seeds_do_not_go_by_are_said(
-    caplog: pytest.LogCaptureFixture, given: dict[str, str], said: list[str]
-) -> None:
-    say_what_has_no_effect(settings(**given))
-    assert [message.partition(", which")[0] for message in caplog.messages] == said
+def test_settings_of_scrapy_that_seeds_do_not_go_by_are_said(caplog: pytest.LogCaptureFixture) -> None:
+    """But those that nobody has set."""
+    say_what_has_no_effect(settings(JOBDIR=""))
+    assert caplog.messages == []
+    say_what_has_no_effect(settings(SCHEDULER_PRIORITY_QUEUE="scrapy.pqueues.ScrapyPriorityQueue", JOBDIR="job"))
+    (said,) = caplog.messages
+    assert said.startswith("JOBDIR, SCHEDULER_PRIORITY_QUEUE: no effect on seeds")
 
 
 class Sitemaps(SeedSpider, SitemapSpider):
@@ -251,21 +222,14 @@ def test_what_a_spider_would_begin_with_in_scrapy_is_said(
     assert all("scrapy seed --spider shop" in message for message in caplog.messages)
 
 
-@pytest.mark.parametrize(
-    ("slot", "processes", "partitions", "idle"),
-    [("1", "4", 3, 1), ("2", "4", 3, 0), ("1", "3", 3, 0), ("1", "4", 0, 0), ("1", "", 1, 0)],
-)
 def test_processes_without_a_partition_are_said_once(
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    slot: str,
-    processes: str,
-    partitions: int,
-    idle: int,
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """By the first process of crawl_spider.sh; a topic that is not there yet has no partitions to compare."""
-    monkeypatch.setenv(SLOT, slot)
-    monkeypatch.setenv(PROCESSES, processes)
-    say_idle_processes(["seeds"], partitions)
-    expected = [f"Topic seeds has {partitions} partitions for {processes} processes"] if idle else []
-    assert [message.partition(",")[0] for message in caplog.messages] == expected
+    for slot, processes, partitions in (("2", "4", 3), ("1", "3", 3), ("1", "4", 0), ("1", "", 1), ("1", "4", 3)):
+        assert caplog.messages == []
+        monkeypatch.setenv(SLOT, slot)
+        monkeypatch.setenv(PROCESSES, processes)
+        say_idle_processes(["seeds"], partitions)
+    (said,) = caplog.messages
+    assert said.startswith("Topic seeds has 3 partitions for 4 processes, ")

@@ -50,8 +50,9 @@ def test_page_of_a_saved_page_is_known_by_its_url() -> None:
     assert known.parent is None
 
 
-def test_page_of_knows_the_seed_of_a_page_and_of_its_links(tmp_path: Path) -> None:
-    """The seed's meta is on the documents of links, too."""
+@pytest.mark.parametrize("links_to", ["memory", "kafka"])
+def test_page_of_knows_the_seed_of_a_page_and_of_its_links(tmp_path: Path, links_to: str) -> None:
+    """The seed's meta is on the documents of links, too, also of those that leave as seeds."""
     known: dict[str, Any] = {}
 
     class Knowing(SeedSpider):
@@ -61,7 +62,8 @@ def test_page_of_knows_the_seed_of_a_page_and_of_its_links(tmp_path: Path) -> No
 
     engine.ANSWERS["/list"] = lambda request: page(request, "<a href=/leaf>x</a>")
     meta = {"url_id": "list", "task_id": "t", "colour": "red"}
-    found = crawl(tmp_path, [{"url": "http://h.test/list", "meta": meta}], Knowing)
+    found = crawl(tmp_path, [{"url": "http://h.test/list", "meta": meta}], Knowing, SITE_LINKS_TO=links_to)
+    assert found.seeds["consumed"] == (1 if links_to == "memory" else 2)
     seed, leaf = known["http://h.test/list"], known["http://h.test/leaf"]
     assert (seed.url_id, seed.task_id, seed.depth, seed.parent) == ("list", "t", 0, None)
     assert (leaf.task_id, leaf.depth, leaf.parent, leaf.seed_url_id) == ("t", 1, "list", "list")
@@ -90,15 +92,6 @@ def test_a_spider_sends_requests_to_the_topic_of_another(tmp_path: Path, caplog:
     assert [line for line in caplog.messages if line.startswith("A request to topic details is crawled here")]
     with pytest.raises(ConfigError, match="to_topic is 'a b', but a topic's name has"):
         to_topic(Request("http://other.test/"), "a b")
-
-
-def test_the_seeds_meta_goes_with_links_that_leave_as_seeds(tmp_path: Path) -> None:
-    """Through the seed topic."""
-    engine.ANSWERS["/list"] = lambda request: page(request, "<a href=/leaf>x</a>")
-    seed = {"url": "http://h.test/list", "meta": {"url_id": "list", "colour": "red"}}
-    found = crawl(tmp_path, [seed], SITE_LINKS_TO="kafka")
-    assert found.seeds["consumed"] == 2
-    assert [document["meta"] for document in found.documents.values()] == [{"colour": "red"}] * 2
 
 
 def test_named_keys_of_a_seeds_meta_reach_the_requests_of_its_tree(tmp_path: Path) -> None:
@@ -134,28 +127,27 @@ class RuleSpider(SeedSpider, CrawlSpider):
 
 
 def test_crawl_spider_follows_its_rules(tmp_path: Path) -> None:
-    """Each page has its result, also one whose download fails; items come from the rule's callback."""
+    """Each page has its result, also one whose download fails; items come from the rule's callback.
+
+    NotExtract is the producer's word, whatever the spider.
+    """
     engine.ANSWERS["/"] = lambda request: page(request, "<a href=/item/1>1</a><a href=/item/2>2</a><a href=/o>o</a>")
 
     def broken(_request: Request) -> Response:
         raise RuntimeError("it fails")
 
     engine.ANSWERS["/item/2"] = broken
-    found = crawl(tmp_path, [{"url": "http://h.test/", "meta": {"url_id": "root"}}], RuleSpider)
+    engine.ANSWERS["/closed"] = lambda request: page(request, "<a href=/item/3>3</a>")
+    closed = {"url": "http://h.test/closed", "meta": {"NotExtract": True}}
+    found = crawl(tmp_path, [{"url": "http://h.test/"}, closed], RuleSpider)
     assert [item["at"] for item in found.items.values()] == ["http://h.test/item/1"]
     said = {document["url"]: document["description"] for document in found.documents.values()}
     assert said == {
         "http://h.test/": None,
+        "http://h.test/closed": None,
         "http://h.test/item/1": None,
         "http://h.test/item/2": "RuntimeError: it fails",
     }
-
-
-def test_crawl_spider_follows_no_rule_for_a_seed_that_says_so(tmp_path: Path) -> None:
-    """NotExtract is the producer's word, whatever the spider."""
-    engine.ANSWERS["/"] = lambda request: page(request, "<a href=/item/1>1</a>")
-    seed = {"url": "http://h.test/", "meta": {"url_id": "root", "NotExtract": True}}
-    assert set(crawl(tmp_path, [seed], RuleSpider).documents) == {"root"}
 
 
 class FeedSpider(SeedSpider, XMLFeedSpider):
@@ -285,29 +277,23 @@ def forum(number: int, **meta: Any) -> dict[str, Any]:
 
 
 def test_a_seed_without_a_url_becomes_the_request_of_the_spider(tmp_path: Path) -> None:
-    """Its document has an id of its meta, and holds it; seeds with a URL are as ever."""
-    seeds = [forum(7), forum(8, url_id="mine", task_id="t"), {"url": "http://h.test/x", "meta": {"url_id": "x"}}]
-    found = crawl(tmp_path, seeds, ForumSpider)
+    """Its document has an id of its meta, and holds it. Without a request it is a dead letter with the reason."""
+    bad = [forum(0), forum(1), forum(2), {"meta": {}}, {"task_id": "x"}]
+    good = [forum(7), forum(8, url_id="mine", task_id="t"), {"url": "http://h.test/x", "meta": {"url_id": "x"}}]
+    found = crawl(tmp_path, [*bad, *good], ForumSpider)
     assert set(found.items) == {"forum-7", "forum-8"}
     assert found.documents["mine"]["url"] == "http://h.test/forum/8"
     assert found.documents["mine"]["task_id"] == "t"
     (seventh,) = (d for d in found.documents.values() if d["url"] == "http://h.test/forum/7")
     assert seventh["meta"] == {"forum": 7}
-    again = crawl(tmp_path, [forum(7)], ForumSpider)
-    assert set(again.documents) == set(found.documents)
-
-
-def test_a_seed_of_which_the_spider_makes_no_request_is_a_dead_letter(tmp_path: Path) -> None:
-    """With the reason; the others go on."""
-    seeds = [forum(0), forum(1), forum(2), {"meta": {}}, {"task_id": "x"}, forum(9)]
-    found = crawl(tmp_path, seeds, ForumSpider)
     reasons = [dict(letter.headers)["error"].decode() for letter in found.dead_letters]
-    assert [json.loads(letter.value or b"") for letter in found.dead_letters] == seeds[:5]
+    assert [json.loads(letter.value or b"") for letter in found.dead_letters] == bad
     assert "request_from_seed of the spider raised ValueError('no forum 0')" in reasons[0]
     assert "must give a Request" in reasons[1]
     assert "scheme 'file' is not allowed" in reasons[2]
     assert all("url" in reason and "missing" in reason for reason in reasons[3:])
-    assert set(found.items) == {"forum-9"}
+    again = crawl(tmp_path, [forum(7)], ForumSpider)
+    assert set(again.documents) == set(found.documents)
 
 
 def test_without_request_from_seed_a_url_is_needed(tmp_path: Path) -> None:
