@@ -82,54 +82,32 @@ def test_quotes_around_a_value_are_taken_away(value: str, expected: str) -> None
 
 @pytest.mark.parametrize("name", SECRETS)
 def test_a_file_holds_what_the_variable_would(tmp_path: Path, name: str) -> None:
+    """Its path may be a setting; the command line comes before it, and both in the environment are refused."""
     file = tmp_path / "secret"
     file.write_text(' {"sasl.password": "hunter22"}\n')
     environ = {f"{name}_FILE": str(file)}
-    settings = settings_of(environ)
-    assert settings[name] == '{"sasl.password": "hunter22"}'
-    assert "hunter22" in secrets_of(settings)
-    check_names(settings, environ)
-
-
-def test_a_path_may_be_a_setting(tmp_path: Path) -> None:
-    file = tmp_path / "key"
-    file.write_text("0123456789abcdef\n")
-    settings = settings_of({}, SITE_SPILL_KEY_FILE=str(file))
-    assert settings["SITE_SPILL_KEY"] == "0123456789abcdef"
-    check_names(settings, {})
-
-
-def test_the_command_line_comes_before_a_file(tmp_path: Path) -> None:
-    file = tmp_path / "key"
-    file.write_text("of the file")
-    settings = settings_of({"SITE_SPILL_KEY_FILE": str(file)}, SITE_SPILL_KEY="of the command line")
-    assert settings["SITE_SPILL_KEY"] == "of the command line"
+    for settings in (settings_of(environ), settings_of({}, **environ)):
+        assert settings[name] == '{"sasl.password": "hunter22"}'
+        assert "hunter22" in secrets_of(settings)
+        check_names(settings, environ)
+    assert settings_of(environ, **{name: "of the command line"})[name] == "of the command line"
+    with pytest.raises(ConfigError, match="both in the environment"):
+        check_names(settings_of(environ), {**environ, name: "another"})
 
 
 @pytest.mark.parametrize(
     ("content", "reason"),
-    [(None, "No such file"), (b"", "is empty"), (b"\xff\xfe", "not UTF-8"), (b"x" * 1_000_001, "more than")],
+    [
+        *((None, "No such file"), ("a folder", "Is a directory"), (b"", "is empty")),
+        *((b"\xff\xfe", "not UTF-8"), (b"x" * 1_000_001, "more than")),
+    ],
 )
-def test_a_file_that_cannot_be_used_is_named(tmp_path: Path, content: bytes | None, reason: str) -> None:
-    file = tmp_path / "secret"
-    if content is not None:
+def test_a_file_that_cannot_be_used_is_named(tmp_path: Path, content: bytes | str | None, reason: str) -> None:
+    file = tmp_path if content == "a folder" else tmp_path / "secret"
+    if isinstance(content, bytes):
         file.write_bytes(content)
     environ = {"SITE_REDIS_URL_FILE": str(file)}
     with pytest.raises(ConfigError, match=f"SITE_REDIS_URL_FILE.*{reason}"):
-        check_names(settings_of(environ), environ)
-
-
-def test_a_folder_is_no_file(tmp_path: Path) -> None:
-    environ = {"SITE_SPILL_KEY_FILE": str(tmp_path)}
-    with pytest.raises(ConfigError, match="Is a directory"):
-        check_names(settings_of(environ), environ)
-
-
-def test_a_setting_that_is_given_twice_is_refused(tmp_path: Path) -> None:
-    file = tmp_path / "url"
-    file.write_text("redis://one")
-    environ = {"SITE_REDIS_URL_FILE": str(file), "SITE_REDIS_URL": "redis://two"}
-    with pytest.raises(ConfigError, match="both in the environment"):
         check_names(settings_of(environ), environ)
 
 
@@ -188,11 +166,12 @@ def test_a_misspelt_setting_of_scrapys_is_refused(name: str, near: str, value: A
     assert said == f"{name} is not a setting: did you mean {near}?"
 
 
-def test_settings_of_other_parts_of_a_project_are_left_alone() -> None:
-    """Also those with nearly the name of one and another kind of value, and short variables of others."""
+def test_settings_of_others_are_left_alone() -> None:
+    """Also those with nearly the name of one and another kind of value, short variables, and those of scripts."""
     assert refusal(USER_AGENTS=["a", "b"], PLAYWRIGHT_LAUNCH_OPTIONS={}, SENTRY_DSN="x") == ""
     assert refusal({"LOGLEVEL": "info", "PATH": "x", "CONCURRENT_REQUESTS": "x"}) == ""
     assert refusal(CONCURRENT_REQUESTS_PER_IP=3) == ""
+    assert refusal({"SITE_SERVERS_DIR": "x", "WEBSITE_NAME": "x", "SITE": "x", "SITE_SINKS": "local"}) == ""
 
 
 def test_options_that_cannot_be_read_are_refused_also_where_nobody_uses_them() -> None:
@@ -201,41 +180,24 @@ def test_options_that_cannot_be_read_are_refused_also_where_nobody_uses_them() -
         assert refusal(SITE_KAFKA_OPTIONS=value, SITE_KAFKA_BROKERS="").startswith("SITE_KAFKA_OPTIONS ")
 
 
-def test_a_setting_that_is_gone_is_refused_with_what_to_do_instead() -> None:
-    said = refusal({"SITE_TRACE_EVERY": "0"})
-    assert said.startswith("SITE_TRACE_EVERY is gone: nothing is sent over OTLP: let a collector scrape")
-
-
-def test_a_name_like_no_other_is_refused_all_the_same() -> None:
-    assert refusal(SITE_QQQQQQQQ="x") == "SITE_QQQQQQQQ is not a setting. docs/settings.md has all of them."
-
-
 def test_all_unknown_names_stand_in_one_line_without_their_values() -> None:
-    said = refusal({"SITE_SPILL_KEYS": "s3cret"}, SITE_SINK="s3cret")
-    assert "SITE_SINK is" in said
-    assert "SITE_SPILL_KEYS is" in said
-    assert "s3cret" not in said
-    assert "\n" not in said
+    """Those that are gone with what to do instead, and a name like no other all the same."""
+    said = refusal({"SITE_SPILL_KEYS": "s3cret", "SITE_TRACE_EVERY": "0"}, SITE_SINK="s3cret", SITE_QQQQQQQQ="x")
+    assert said == (
+        "SITE_QQQQQQQQ is not a setting. SITE_SINK is not a setting: did you mean SITE_SINKS? "
+        "SITE_SPILL_KEYS is not a setting: did you mean SITE_SPILL_KEY? "
+        "SITE_TRACE_EVERY is gone: nothing is sent over OTLP: let a collector scrape SITE_METRICS_ADDRESS. "
+        "docs/settings.md has all of them."
+    )
 
 
-def test_what_the_scripts_for_servers_read_and_names_of_others_are_left_alone() -> None:
-    environ = {"SITE_SERVERS_DIR": "x", "WEBSITE_NAME": "x", "SITE": "x", "PATH": "x", "SITE_SINKS": "local"}
-    assert refusal(environ) == ""
-
-
-def test_a_class_named_in_the_settings_declares_names_of_its_own() -> None:
+def test_names_that_a_class_or_the_project_declares_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A class that cannot be loaded is left to whoever needs it. The settings file of a project is, say, this one."""
     own = {"SITE_SINKS": f"local,{__name__}.OwnSink"}
     assert refusal({"SITE_OWN_FOLDER": "x"}, **own) == ""
     assert refusal(SITE_OWN_FOLDER="x", **own) == ""
     assert "SITE_OWN_FOLDER" in refusal(SITE_OWN_FOLDER="x")
-
-
-def test_a_class_that_cannot_be_loaded_is_left_to_whoever_needs_it() -> None:
     assert "SITE_SINK is" in refusal(SITE_SINK="x", SITE_SINKS="no.such.Sink")
-
-
-def test_a_name_in_the_projects_settings_file_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    """That is how a project declares one: the module below has it."""
     monkeypatch.setenv("SCRAPY_SETTINGS_MODULE", __name__)
     assert refusal(SITE_OF_THIS_PROJECT="x") == ""
 
