@@ -102,9 +102,6 @@ def refused(field: str, why: str) -> SeedError:
     return SeedError(reason if len(reason) <= REASON_CHARACTERS else f"{reason[: REASON_CHARACTERS - 3]}...")
 
 
-# --- spoken: numbers as sentences for people hold them ---------------------------------------------------
-
-
 def up_to(seconds: float) -> str:
     """How long something may take at most, such as " up to 30 s"; nothing when it may take for ever."""
     return "" if isinf(seconds) else f" up to {seconds:.0f} s"

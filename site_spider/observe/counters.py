@@ -298,10 +298,6 @@ def _size(item: tuple[str | None, TaskCounts]) -> tuple[int, int]:
     return counts.pages, sum(counts.outcomes.values())
 
 
-# --- pages -----------------------------------------------------------------------------------------------
-# Counts every result document as it is handed to the sinks: by task, by reason, and the newest failures.
-
-
 MOST_NEWEST: Final = 20
 _LONGEST_URL: Final = 500  # characters
 _LONGEST_SAID: Final = 300
@@ -323,7 +319,9 @@ class FailedPage(NamedTuple):
 
 
 class PageTally:
-    """Hears of result documents. On the event loop's thread only."""
+    """Counts result documents as they are handed to the sinks: by task, by reason, and the newest failures.
+
+    On the event loop's thread only."""
 
     def __init__(self, tasks: TaskSums, sizes: Histogram) -> None:
         self._tasks = tasks
@@ -372,11 +370,8 @@ def _failed(document: Mapping[str, Any], job: Job | None, task_id: str | None) -
     return FailedPage(url, reason_of(said), said[:_LONGEST_SAID], runtime.time(), task_id, seed)
 
 
-# --- seed times: measures how long seeds are in flight, and counts their outcomes by task ----------------
-
-
 class SeedTimes(SeedListener):
-    """From the poll to the completion. The exemplar of a duration is the place of its seed."""
+    """How long seeds are in flight, and their outcomes by task. The exemplar of a duration is the place of its seed."""
 
     def __init__(self, tasks: TaskSums, durations: Histogram, clock: Callable[[], float] | None = None) -> None:
         self._tasks = tasks
@@ -464,9 +459,6 @@ class LogTally(logging.Handler):
     def document(self) -> list[dict[str, Any]]:
         counts = sorted(self._counts.copy().items())
         return [{"level": level, "logger": logger, "count": count} for (level, logger), count in counts]
-
-
-# --- Moments as text -------------------------------------------------------------------------------------
 
 
 def iso(unix_seconds: float) -> str:

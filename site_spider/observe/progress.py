@@ -158,14 +158,14 @@ def in_parked_topic(log: SeedLog, topics: CrawlTopics, board: Board, task_id: st
     yield from (seed for message in messages if (seed := seed_of(message, task_id)) is not None)
 
 
-# --- lag: keeps a producer from running too far ahead of a consumer group --------------------------------
-
 _PAUSE_SECONDS = 1.0
 _SAY_SECONDS = 10.0  # from one line about the wait to the next
 
 
 class LagGate:
-    """`wait`, before each seed, returns when at most `most` messages wait, this one included.
+    """Keeps a producer from running too far ahead of a consumer group.
+
+    `wait`, before each seed, returns when at most `most` messages wait, this one included.
 
     `lag` is asked again only when what it left room for is used up. `say` hears of a wait now and then;
     `what` is what waits.

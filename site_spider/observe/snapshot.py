@@ -80,8 +80,6 @@ def _version() -> str:
         return "unknown"
 
 
-# --- seeds: where every seed of this process is (rule 10) -----------------------------------------------
-
 _ENDED: Final = {
     "completed_with_result": Outcome.RESULT,
     "completed_with_failure": Outcome.FAILURE,
@@ -198,12 +196,9 @@ def memory(settings: BaseSettings) -> dict[str, Any]:
     }
 
 
-# --- watched: the parts of a crawl whose numbers are shown -----------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """Nothing of it is changed by who looks."""
+    """The parts of a crawl whose numbers are shown. Nothing of it is changed by who looks."""
 
     crawler: Crawler
     identity: Identity

@@ -195,9 +195,6 @@ def _class_named(settings: BaseSettings, setting: str, classes_setting: str, nam
     return load_class(setting, classes.get(name, name))
 
 
-# --- The rights that a crawl has to have -----------------------------------------------------------------
-
-
 def needed_rights(config: ServiceSettings, settings: BaseSettings) -> list[Right]:
     """Without these no seed could be crawled, or none could end, or tasks that are paused would be crawled."""
     names = [*config.tiers.topics, config.task_topics.tasks, config.task_topics.control]
@@ -225,11 +222,8 @@ def check_rights(log: SeedLog, config: ServiceSettings, settings: BaseSettings) 
         )
 
 
-# --- Which addresses a webhook may reach: those that a crawl may -----------------------------------------
-
-
 def guard_of(settings: BaseSettings) -> MayReach:
-    """All with SITE_ALLOW_PRIVATE_HOSTS, else public ones. Raises ConfigError."""
+    """What a webhook may reach is what a crawl may: with SITE_ALLOW_PRIVATE_HOSTS all. Raises ConfigError."""
     if options.boolean(settings, "SITE_ALLOW_PRIVATE_HOSTS"):
         return lambda _host, _address: True
     return lambda host, address: not is_metadata_name(host) and is_public(address)

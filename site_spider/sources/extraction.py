@@ -498,9 +498,6 @@ def _source_text(page: SourcePage, context: Any) -> str:
     return text_of(context)
 
 
-# --- links -------------------------------------------------------------------------------------
-
-
 def _links(source: Source, page: SourcePage, notes: _Notes) -> Iterator[FoundLink]:
     seen: set[str] = {page.url}
     for number, rule in enumerate(source.follow or ()):

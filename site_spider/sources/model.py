@@ -225,12 +225,9 @@ class Selection(Part):
 
     @model_validator(mode="after")
     def _is_one(self) -> Self:
-        self._check()
-        return self
-
-    def _check(self) -> None:
         if len(self.ways) != 1:
             raise ValueError(f"give exactly one of {', '.join(_WAYS)}")
+        return self
 
     @property
     def ways(self) -> list[str]:
@@ -287,7 +284,8 @@ class ItemField(Selection):
         Field(max_length=10),
     ] = Field([], description="post-processing, in this order")
 
-    def _check(self) -> None:
+    @model_validator(mode="after")
+    def _is_one(self) -> Self:
         if self.is_constant and (self.ways or self.regex is not None):
             raise ValueError(f"a constant has no {', '.join(_WAYS)} or regex beside it")
         if not self.is_constant and (len(self.ways) > 1 or not (self.ways or self.regex is not None)):
@@ -295,11 +293,12 @@ class ItemField(Selection):
             raise ValueError(f"give one of {said}, regex, constant; regex also beside another")
         if self.required and "default" in self.model_fields_set:
             raise ValueError("a field that is required has no default")
-        self._check_default()
+        return self
 
-    def _check_default(self) -> None:
+    @model_validator(mode="after")
+    def _has_a_fitting_default(self) -> Self:
         if self.default is None:
-            return
+            return self
         if self.is_list and not isinstance(self.default, list):
             raise ValueError("default: must be a list, because list is true")
         for value in self.default if self.is_list and isinstance(self.default, list) else [self.default]:
@@ -307,6 +306,7 @@ class ItemField(Selection):
                 isinstance(value, bool) and self.type in ("integer", "number")
             ):
                 raise ValueError(f"default: {shown(value)} does not fit the type, which is {self.type}")
+        return self
 
     @property
     def is_constant(self) -> bool:

@@ -471,9 +471,6 @@ def _family(metric: Metric, documents: Mapping[tuple[str, ...], Document]) -> Fa
     return made
 
 
-# --- histograms -----------------------------------------------------------------------------------
-
-
 def _measured(metric: Metric, document: Document) -> Iterator[tuple[tuple[str, ...], Any]]:
     found = at(document, OWN, "histograms", metric.name)
     if not isinstance(found, Mapping):
