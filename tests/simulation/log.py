@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextvars
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partialmethod
@@ -84,26 +85,36 @@ class Broker:
             reader.poke_soon()
         return place
 
-    def ask(self) -> None:
+    def ask(self) -> Broker:
         """A question, on a thread. Raises LogUnavailable."""
         sleep(self.latency())
         if self.is_down:
             sleep(1.0)
         if self.is_down:
             raise LogUnavailable("the log does not answer")
+        return self
 
 
-class _Polled:
-    """Something that is polled by a thread, and woken by what arrives."""
+class _Client:
+    """Of a process; it has threads of its own."""
 
     is_client = True
 
-    def __init__(self, broker: Broker, topics: Sequence[str]) -> None:
-        self.broker = broker
-        self.process = PROCESS.get()
-        self.topics = tuple(topics)
+    def __init__(self, broker: Broker) -> None:
+        self.broker, self.process, self.line = broker, PROCESS.get(), Line()
         self.context = contextvars.copy_context()
-        self.line = Line()
+
+    def arrive(self, seconds: float, call: Callable[..., object], *args: Any) -> None:
+        """At this client, if its process lives then."""
+        Machine.running().call_later(seconds, call, *args, context=self.context)
+
+
+class _Polled(_Client):
+    """It is polled by a thread, and woken by what arrives."""
+
+    def __init__(self, broker: Broker, topics: Sequence[str]) -> None:
+        super().__init__(broker)
+        self.topics = tuple(topics)
         self._is_poked = self._is_on_the_way = False
         for topic in topics:
             broker.readers.setdefault(topic, []).append(self)
@@ -116,10 +127,6 @@ class _Polled:
         if not self._is_on_the_way:
             self._is_on_the_way = True
             self.arrive(0.003, self.poke)
-
-    def arrive(self, seconds: float, call: Callable[..., object], *args: Any) -> None:
-        """At this client, if its process lives then."""
-        Machine.running().call_later(seconds, call, *args, context=self.context)
 
     def poll_until(self, seconds: float, take: Callable[[], list[Message]]) -> list[Message]:
         deadline = Machine.now() + seconds
@@ -210,7 +217,8 @@ class SimConsumer(_Polled):
         self._paused: set[Partition] = set()
         self._ends: dict[Partition, int] = {}
         self._pending: _Commit | None = None
-        self._applies_at, self._heard_at, self._turn = 0.0, 0.0, 0
+        self._applies_at = self._heard_at = 0.0
+        self._turn = 0
         self.process.consumers.append(self)
         self._join()
 
@@ -445,19 +453,15 @@ class SimConsumer(_Polled):
         self.forget()
 
 
-class SimProducer:
+class SimProducer(_Client):
     """Messages of one producer arrive in order, and are tried again while the servers are away."""
 
-    is_client = True
+    _unfinished = 0
+    _is_closed = False
 
     def __init__(self, broker: Broker) -> None:
-        self.broker = broker
-        self.process = PROCESS.get()
-        self._context = contextvars.copy_context()
-        self._line = Line()
-        self._unfinished = 0
-        self._times = [0.0, 0.0, 0.0]
-        self._is_closed = False
+        super().__init__(broker)
+        self._times = [0.0, 0.0, 0.0]  # of the last message: when it leaves, arrives, and is confirmed
 
     def send(self, topic: str, key: Any, value: Any, headers: Any = ()) -> Future[MessagePlace]:
         future: Future[MessagePlace] = Future()
@@ -467,7 +471,7 @@ class SimProducer:
             return future
         self._unfinished += 1
         # out of this process, then over the network: what has left it arrives even if it dies
-        self._next(0, self._context, self._leave, (topic, key, value, headers), future)
+        self._next(0, self.context, self._leave, (topic, key, value, headers), future)
         return future
 
     def _next(self, stage: int, context: contextvars.Context, call: Any, *args: Any) -> None:
@@ -479,7 +483,7 @@ class SimProducer:
 
     def _arrive(self, message: Any, future: Any) -> None:
         if not self.broker.is_down and self.broker.takes_messages:
-            self._next(2, self._context, self._done, future, self.broker.append(*message))
+            self._next(2, self.context, self._done, future, self.broker.append(*message))
         elif not self.process.is_dead:
             self._times[1] = max(self._times[1] + 1e-6, Machine.now() + 0.25)
             Machine.running().call_at(self._times[1], self._arrive, message, future, context=NETWORK)
@@ -487,10 +491,10 @@ class SimProducer:
     def _done(self, future: Any, place: MessagePlace) -> None:
         self._unfinished -= 1
         future.set_result(place)
-        self._line.notify()
+        self.line.notify()
 
     def flush(self, timeout_seconds: float) -> int:
-        self._line.wait(lambda: not self._unfinished, timeout_seconds)
+        self.line.wait(lambda: not self._unfinished, timeout_seconds)
         return self._unfinished
 
     def close(self) -> None:
@@ -503,8 +507,7 @@ class SimReader(_Polled):
 
     def __init__(self, broker: Broker, topic: str) -> None:
         super().__init__(broker, (topic,))
-        self._next: dict[int, int] = {}
-        self._ends: dict[int, int] = {}
+        self._next: Counter[int] = Counter()  # offset, by partition
         self.mark_end()
 
     def _parts(self) -> Sequence[list[Message]]:
@@ -513,11 +516,11 @@ class SimReader(_Polled):
     def mark_end(self) -> None:
         if self.broker.is_down:
             raise LogUnavailable("the log does not answer")
-        self._ends = {number: len(part) for number, part in enumerate(self._parts())}
+        self._ends = [len(part) for part in self._parts()]
 
     @property
     def is_at_end(self) -> bool:
-        return all(self._next.get(number, 0) >= end for number, end in self._ends.items())
+        return all(self._next[number] >= end for number, end in enumerate(self._ends))
 
     def poll(self, timeout_seconds: float) -> list[Message]:
         return self.poll_until(timeout_seconds, self._take)
@@ -525,7 +528,7 @@ class SimReader(_Polled):
     def _take(self) -> list[Message]:
         found: list[Message] = []
         for number, part in enumerate(self._parts() if not self.broker.is_down else ()):
-            found += part[self._next.get(number, 0) :]
+            found += part[self._next[number] :]
             self._next[number] = len(part)
         return found
 
@@ -561,54 +564,41 @@ class SimSeedLog:
         return SimProducer(self.broker)
 
     def keep(self, topic: str, seconds: float) -> None:
-        self.broker.ask()
-        self.broker.topic(topic, 1)
+        self.broker.ask().topic(topic, 1)
 
     def progress(self, topic: str, group: str | None) -> list[PartitionProgress]:
-        self.broker.ask()
+        parts = self._parts(topic)
         committed = {} if group is None else self.broker.group(group).committed
-        return [
-            PartitionProgress(one := Partition(topic, number), 0, len(part), committed.get(one))
-            for number, part in enumerate(self._parts(topic))
-        ]
+        return [PartitionProgress(one, 0, len(part), committed.get(one)) for one, part in parts.items()]
 
     def make_topic(self, topic: str, partitions: int, *, compacted: bool, dated: bool = False) -> None:
-        self.broker.ask()
-        self.broker.topic(topic, partitions)
+        self.broker.ask().topic(topic, partitions)
 
     def reader(self, topic: str, *, compacted: bool) -> SimReader:
-        self.broker.ask()
-        return SimReader(self.broker, topic)
+        return SimReader(self.broker.ask(), topic)
 
     def facts(self, topic: str, group: str, offsets: Mapping[Partition, int]) -> LogFacts:
-        self.broker.ask()
         parts = self._parts(topic)
-        known = [(one, parts[one.number][at:]) for one, at in offsets.items()]
-        times = {one: left[0].timestamp_ms / 1000 for one, left in known if left}
+        times = {one: left[0].timestamp_ms / 1000 for one, at in offsets.items() if (left := parts[one][at:])}
         return LogFacts(len(self.broker.group(group).members), None, times)
 
     def unowned(self, topics: Topics, group: str) -> frozenset[Partition] | None:
-        self.broker.ask()
-        return self.broker.group(group).unowned(each_topic(topics))
+        return self.broker.ask().group(group).unowned(each_topic(topics))
 
     @staticmethod
     def fault_of(_topic: str) -> str:
         return ""
 
     def partitions(self, topic: str) -> int:
-        self.broker.ask()
-        return len(self.broker.topics.get(topic, ()))
+        return len(self.broker.ask().topics.get(topic, ()))
 
     def read(self, topic: str, start: Mapping[Partition, int] | None = None, since_ms: int = 0) -> Iterator[Message]:
-        self.broker.ask()
-        for number, part in enumerate([list(part) for part in self._parts(topic)]):
-            first = (start or {}).get(Partition(topic, number), 0)
-            yield from (one for one in part[first:] if one.timestamp_ms >= since_ms)
+        left = {one: part[(start or {}).get(one, 0) :] for one, part in self._parts(topic).items()}
+        yield from (message for part in left.values() for message in part if message.timestamp_ms >= since_ms)
 
-    def _parts(self, topic: str) -> list[list[Message]]:
-        if topic not in self.broker.topics:
+    def _parts(self, topic: str) -> dict[Partition, list[Message]]:
+        if (parts := self.broker.ask().topics.get(topic)) is None:
             raise TopicMissing(f"Topic {topic} does not exist.")
-        return self.broker.topics[topic]
+        return {Partition(topic, number): part for number, part in enumerate(parts)}
 
-    def close(self) -> None:
-        pass
+    def close(self) -> None: ...

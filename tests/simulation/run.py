@@ -17,7 +17,7 @@ from typing import NamedTuple
 from tests.simulation.log import SimSeedLog
 from tests.simulation.sites import SimSink
 from tests.simulation.troubles import Operator, Trouble, happen, troubles_of
-from tests.simulation.virtual import Machine, VirtualLoop, cpu_seconds
+from tests.simulation.virtual import Machine, VirtualLoop, cpu_seconds, until
 from tests.simulation.world import Listener, Plan, World
 
 from scrapy.settings import default_settings
@@ -195,12 +195,9 @@ async def _supervise(world: World) -> None:
 
 async def _check_rest(world: World) -> None:
     """A process that has nothing to do holds nothing."""
-    deadline = Machine.now() + 120
-    while True:
-        left = {one.name: one.left() for one in world.alive}
-        if not any(count for held in left.values() for count in held.values()):
-            return
-        if Machine.now() > deadline:
-            world.violation("something is left", str(left))
-            return
-        await asyncio.sleep(1.0)
+
+    def left() -> dict[str, dict[str, int]]:
+        return {one.name: held for one in world.alive if any((held := one.left()).values())}
+
+    if not await until(lambda: not left(), 120, 1.0):
+        world.violation("something is left", str(left()))

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from tests.simulation.log import SimSeedLog
-from tests.simulation.virtual import EPOCH, Machine, sleep
+from tests.simulation.virtual import EPOCH, Machine, sleep, until
 from tests.simulation.world import Process, World
 
 from site_spider.dead_letter_replay import Replay
@@ -87,13 +87,6 @@ async def _guest(world: World, rng: random.Random, *stays: float) -> AsyncIterat
     await world.stop(process)
 
 
-async def _until(found: Callable[[], Any]) -> Any:
-    deadline = Machine.now() + 20
-    while not (what := found()) and Machine.now() < deadline:
-        await asyncio.sleep(0.001)
-    return what
-
-
 async def _to_one(world: World, rng: random.Random, what: Callable[..., Awaitable[None]]) -> None:
     await what(world, _take(world, rng), rng)
 
@@ -101,7 +94,7 @@ async def _to_one(world: World, rng: random.Random, what: Callable[..., Awaitabl
 async def _in_rebalance(world: World, rng: random.Random, what: Callable[..., Awaitable[None]]) -> None:
     """Somebody joins, and a member dies, or stops, some steps after its group has begun to share out anew."""
     async with _guest(world, rng, 0, 5):
-        await _until(lambda: world.group.state != "stable")
+        await until(lambda: world.group.state != "stable")
         await what(world, _take(world, rng), rng)
 
 
@@ -113,7 +106,7 @@ async def _kill_in_revocation(world: World, rng: random.Random) -> None:
         return next((one for one in owe if not (one.is_taken or one.is_stopping)), None)
 
     async with _guest(world, rng, 0, 90):
-        if (process := await _until(owing)) is not None:
+        if (process := await until(owing)) is not None:
             world.deaths += 1
             world.kill(process)
             await asyncio.sleep(rng.choice([0.2, 0.5, 2]))

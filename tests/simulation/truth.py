@@ -29,24 +29,15 @@ MOVED = "moved"  # the header of what comes back from the parked topic
 MOST_DEATHS = 5  # a seed that saw so many may be a dead letter (decision 0008)
 
 
+Place = tuple[Partition, int]
+
+
 class At(NamedTuple):
-    """A message that names a URL."""
+    """A message that names a page, and perhaps a task."""
 
-    partition: Partition
-    offset: int
+    place: Place
+    url: str
     task_id: str | None
-
-
-Place = tuple[str, int, int]  # topic, partition, offset
-
-
-def task_of(value: bytes | None) -> str | None:
-    """The task that a message names."""
-    try:
-        found = json.loads(value or b"")["meta"]["task_id"]
-    except (ValueError, KeyError, TypeError):
-        return None
-    return str(found)
 
 
 class Truth:
@@ -71,7 +62,7 @@ class Truth:
         self.put_back: set[str] = set()  # seeds and links that had been parked
         self.pages: set[tuple[str, str | None]] = set()  # stored or refused, with the task that did so
         self.events: dict[str, list[dict[str, Any]]] = defaultdict(list)
-        self.covered: dict[Partition, set[int]] = defaultdict(set)  # offsets that commits say are complete
+        self.covered: set[Place] = set()  # that commits say are complete
         self.cancelled: set[str] = set()  # tasks, perhaps
         self.closed: dict[str, dict[int, Mapping[Partition, int]]] = defaultdict(dict)  # by record: below which offsets
         self.ends: set[tuple[str, int]] = set()  # task and generation
@@ -93,28 +84,29 @@ class Truth:
             take(message)
 
     def _seed(self, message: Message) -> None:
-        if (url := self._url_of(message)) is None:
-            if ROBOTS not in (message.value or b"").decode():
-                self.no_seeds.add((*message.partition, message.offset))
+        value = message.value or b""
+        if (at := self._named_by(message)) is None:
+            if ROBOTS not in value.decode():
+                self.no_seeds.add((message.partition, message.offset))
             return
-        self.places[url].append(at := At(message.partition, message.offset, task_of(message.value)))
-        self.world.trace("names", url, at.task_id)
-        self.parked.discard((url, at.task_id))
-        if b'"if_changed"' in (message.value or b"") and not parse_seed(message.value or b"").is_link:
-            self.before[*message.partition, message.offset] = Counter(self.stored[url])
+        self.places[at.url].append(at)
+        self.world.trace("names", at.url, at.task_id)
+        self.parked.discard((at.url, at.task_id))
+        if b'"if_changed"' in value and not parse_seed(value).is_link:
+            self.before[at.place] = Counter(self.stored[at.url])
         if any(name == MOVED for name, _value in message.headers):
-            self.put_back.add(url)
+            self.put_back.add(at.url)
 
     def _parked(self, message: Message) -> None:
-        if (url := self._url_of(message)) is not None:
-            self.parked.add((url, task_of(message.value)))
+        if (at := self._named_by(message)) is not None:
+            self.parked.add((at.url, at.task_id))
 
     def _dead_letter(self, message: Message) -> None:
         headers = {name: value.decode() for name, value in message.headers}
-        place = (headers["origin_topic"], int(headers["origin_partition"]), int(headers["origin_offset"]))
-        self.dead_letters[place] = headers["error"]
-        if (url := self._url_of(message)) is not None:
-            self.set_aside_at[url] = Machine.now()
+        origin = Partition(headers["origin_topic"], int(headers["origin_partition"]))
+        self.dead_letters[origin, int(headers["origin_offset"])] = headers["error"]
+        if (at := self._named_by(message)) is not None:
+            self.set_aside_at[at.url] = Machine.now()
 
     def _control(self, message: Message) -> None:
         if message.value is None:
@@ -131,11 +123,10 @@ class Truth:
         event = json.loads(message.value or b"")
         task_id = event["task_id"]
         self.world.trace("end of", task_id, event["event"], event["pages"])
-        known = self.events[task_id]
-        is_again = any(one["generation"] == event["generation"] for one in known)
-        if is_again and not self.world.deaths:
+        told = [one["generation"] for one in self.events[task_id]]
+        if event["generation"] in told and not self.world.deaths:
             self.violation("an end told twice", f"{task_id} generation {event['generation']}")
-        known.append(event)
+        self.events[task_id].append(event)
 
     def _check_end(self, task_id: str, upto: int) -> None:
         """Nothing is open when an end is decided, but what came after a cancelled task was closed.
@@ -147,8 +138,8 @@ class Truth:
             mine = [at for at in places if at.task_id == task_id]
             # a copy that a dead process had not told of may come later: decision 0025
             for at in mine[:1] if self.world.deaths and self._is_answered(url) else mine:
-                is_later = task_id in self.cancelled and at.offset >= closed.get(at.partition, 0)
-                if at.offset not in self.covered[at.partition] and not is_later:
+                is_later = task_id in self.cancelled and at.place[1] >= closed.get(at.place[0], 0)
+                if at.place not in self.covered and not is_later:
                     self.violation("an early end", f"{task_id}: {at} is not committed")
         if task_id in self.cancelled and (self.world.deaths or self.world.has_moved):
             return  # the owner before may have parked what its successor has ended as cancelled
@@ -156,13 +147,14 @@ class Truth:
             if not (self.world.deaths and self._is_answered(url)):  # else a copy that the dead had not told of
                 self.violation("an early end", f"{task_id}: {url} is parked")
 
-    def _url_of(self, message: Message) -> str | None:
+    def _named_by(self, message: Message) -> At | None:
         try:
-            url = str(json.loads(message.value or b"")["url"])
+            said = json.loads(message.value or b"")
         except ValueError:
             return None
-        url = self.world.sites.sources.get(url, url)
-        return url if url in self.world.sites.pages else None
+        url = self.world.sites.sources.get(said["url"], said["url"])
+        at = At((message.partition, message.offset), url, said.get("meta", {}).get("task_id"))
+        return at if url in self.world.sites.pages else None
 
     # --- what the sinks take ----------------------------------------------------------------------
 
@@ -176,8 +168,7 @@ class Truth:
                 continue
             if all(here.get(name, there.get(name)) == there.get(name) for name in ("status", "body")):
                 continue  # the same document
-            places = [at for page in self.world.sites.above(url) for at in self.places[page]]
-            if not any(process.owns(at.partition) for at in places):
+            if not any(process.owns(at.place[0]) for at in self._above(url)):
                 self.violation("an older document over a newer one", f"{url} by {process.name}")
 
     def refuses(self, record: Record) -> bool:
@@ -251,40 +242,42 @@ class Truth:
         said = set(range(position.offset))
         for first, beyond in metadata.decode(position.offset, position.metadata).complete:
             said.update(range(first, beyond))
-        known, part = self.covered[partition], self.world.broker.topics[partition.topic][partition.number]
-        for offset in sorted(said - known):
+        part = self.world.broker.topics[partition.topic][partition.number]
+        for offset in sorted(said):
+            if (partition, offset) in self.covered:
+                continue
             if offset >= len(part):
                 self.violation("a commit beyond the end", f"{partition} {offset}")
             elif missing := self._missing(part[offset]):
                 self.violation("a commit beyond an incomplete seed", f"{partition} {offset}: {missing}")
-            known.add(offset)
+            self.covered.add((partition, offset))
 
     def _missing(self, message: Message) -> str:
         """What of a message's tree is neither stored nor expected from another message."""
-        where = (*message.partition, message.offset)
-        if where in self.dead_letters:
-            return ""
-        root = self._url_of(message)
-        if where in self.no_seeds:
+        place, at = (message.partition, message.offset), self._named_by(message)
+        if place in self.no_seeds and place not in self.dead_letters:
             return "no seed, and no dead letter"
-        if root is None or task_of(message.value) in self.cancelled:
+        if at is None or place in self.dead_letters or at.task_id in self.cancelled:
             return ""
-        if (before := self.before.get(where)) is not None and not self._is_expected(root, message):
-            missing = [sink for sink in self.world.sinks if self.stored[root][sink] <= before[sink]]
+        if (before := self.before.get(place)) is not None and not self._is_expected(at.url, at):
+            missing = [sink for sink in self.world.sinks if self.stored[at.url][sink] <= before[sink]]
             if missing:
-                return f"{root} was asked for again, and {missing} do not say what came of it"
-        waiting = [root]
+                return f"{at.url} was asked for again, and {missing} do not say what came of it"
+        waiting = [at.url]
         for url in waiting:
             lacks = not self._is_stored(url) or self._lacks_items(url)
             is_refused = url in self.world.sites.refused or url in self.set_aside_at  # also while it is put back
             is_spared = is_refused or self._is_left_to_others(url)
-            if lacks and not (is_spared or self._is_expected(url, message)):
+            if lacks and not (is_spared or self._is_expected(url, at)):
                 return f"{url} is stored in {sorted(self.stored[url])}, its items in {sorted(self.stored[url + ITEM])}"
-            if not self._is_stored(url):
-                continue
-            links = self.world.sites.pages[url].links
-            waiting += [link for link in links if link not in waiting and not self._is_expected(link, message)]
+            if self._is_stored(url):
+                links = self.world.sites.pages[url].links
+                waiting += [link for link in links if link not in waiting and not self._is_expected(link, at)]
         return ""
+
+    def _above(self, url: str) -> Iterator[At]:
+        """The messages that have a page in their tree."""
+        return (at for page in self.world.sites.above(url) for at in self.places[page])
 
     def _is_stored(self, url: str) -> bool:
         return self.stored[url].keys() >= set(self.world.sinks)
@@ -313,13 +306,11 @@ class Truth:
             return None
         return found.get("status") == page.status and page.may_leave(found.get("body"))
 
-    def is_open(self, url: str, besides: Message | None = None) -> bool:
+    def is_open(self, url: str, besides: At | None = None) -> bool:
         """Whether a message, not complete yet, has this page in its tree."""
-        here = None if besides is None else At(besides.partition, besides.offset, task_of(besides.value))
-        others = [at for page in self.world.sites.above(url) for at in self.places.get(page, ()) if at != here]
-        return any(at.offset not in self.covered[at.partition] for at in others)
+        return any(at != besides and at.place not in self.covered for at in self._above(url))
 
-    def _is_expected(self, url: str, besides: Message) -> bool:
+    def _is_expected(self, url: str, besides: At) -> bool:
         """Whether another message has this page in its tree, or will have it."""
         parked, above = {url for url, _task_id in self.parked}, self.world.sites.above(url)
         return self.is_open(url, besides) or not parked.isdisjoint(above)
@@ -338,7 +329,7 @@ class Truth:
 
     def _wrong_pages(self) -> Iterator[tuple[str, str]]:
         sites, innocent = self.world.sites, self._innocent()
-        spared = {url for url, places in self.places.items() if innocent & {(*at[0], at[1]) for at in places}}
+        spared = {url for url, named in self.places.items() if not innocent.isdisjoint(at.place for at in named)}
         for url, page in sites.pages.items():
             if url in sites.refused or url in sites.sources or not spared.isdisjoint(sites.above(url)):
                 continue
@@ -378,8 +369,7 @@ class Truth:
         for where in sorted(self.no_seeds - set(self.dead_letters)):
             yield "no dead letter", str(where)
         for url in sorted(self.world.sites.refused):
-            places = [at for page in self.world.sites.above(url) for at in self.places[page]]
-            told = any((*at.partition, at.offset) in self.dead_letters for at in places)
+            told = any(at.place in self.dead_letters for at in self._above(url))
             if not told and self.cancelled.isdisjoint(self.world.sites.tasks_of(url)):
                 yield "no dead letter", url
         known = self.no_seeds | self._innocent()

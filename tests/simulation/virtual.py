@@ -32,15 +32,13 @@ from typing import Any
 
 from greenlet import getcurrent, greenlet
 
-wall_seconds = time.perf_counter
-_real_ident = threading.get_ident
+_real_seconds, _real_ident = time.perf_counter, threading.get_ident
 EPOCH = 1_790_000_000.0
 TURN_SECONDS = 2e-6
 MOST_STEPS = 3_000_000  # of a run: what does not end is told, and not waited for
 
 PROCESS: contextvars.ContextVar[Any] = contextvars.ContextVar("PROCESS", default=None)
 NETWORK = contextvars.Context()  # of what is under way between processes
-WATCHERS: dict[Any, Callable[[Any], bool]] = {}  # process -> who is told of threads that failed
 
 
 def cpu_seconds() -> float:
@@ -60,7 +58,7 @@ class Machine:
 
     @classmethod
     def now(cls) -> float:
-        return wall_seconds() if cls.loop is None else cls.loop.now
+        return _real_seconds() if cls.loop is None else cls.loop.now
 
     @classmethod
     def unix(cls) -> float:
@@ -71,6 +69,14 @@ class Machine:
     def running(cls) -> VirtualLoop:
         assert cls.loop is not None, "outside of a simulation"
         return cls.loop
+
+
+async def until(found: Callable[[], Any], seconds: float = 20.0, step: float = 0.001) -> Any:
+    """Look for something again and again; what was found, or what is false when the time is over."""
+    deadline = Machine.now() + seconds
+    while not (what := found()) and Machine.now() < deadline:
+        await asyncio.sleep(step)
+    return what
 
 
 class VirtualThread(greenlet):
@@ -152,9 +158,6 @@ class Lock(Line):
         self._is_held = False
         self.notify()
 
-    def locked(self) -> bool:
-        return self._is_held
-
     def _at_fork_reinit(self) -> None:
         self._is_held = False
 
@@ -181,9 +184,8 @@ class Thread:
         try:
             self._target(*self._args)
         except Exception as error:  # noqa: BLE001 - as threading does
-            failure = threading.ExceptHookArgs((type(error), error, error.__traceback__, self))  # type: ignore[arg-type]
-            tell = WATCHERS.get(PROCESS.get())
-            if tell is None or not tell(failure):
+            failure = threading.ExceptHookArgs((type(error), error, error.__traceback__, self))
+            if not PROCESS.get().hears_of_thread(failure):
                 threading.excepthook(failure)
         finally:
             self._over.set()
@@ -232,8 +234,8 @@ class VirtualLoop(asyncio.base_events.BaseEventLoop):
 
     def thaw(self, process: Any) -> None:
         """Its callbacks that were kept are ready."""
-        kept, process.kept = process.kept, []
-        self._ready.extend(kept)
+        self._ready.extend(process.kept)
+        process.kept = []
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> Any:
         """In a thread of its own, after a while."""
@@ -308,8 +310,8 @@ def _is_of_a_thread(handle: asyncio.Handle) -> bool:
 def watch_threads(tell: Callable[[Any], bool]) -> Callable[[], None]:
     """As in site_spider.runtime, for the threads of the running process."""
     process = PROCESS.get()
-    WATCHERS[process] = tell
-    return lambda: WATCHERS.pop(process, None) and None
+    process.hears_of_thread = tell
+    return lambda: setattr(process, "hears_of_thread", lambda _failure: False)
 
 
 def install() -> None:

@@ -8,7 +8,8 @@ import hashlib
 import logging
 import random
 from collections import Counter
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from math import inf
 from typing import Any
 from weakref import WeakSet
 
@@ -16,7 +17,7 @@ from tests.simulation.group import Group
 from tests.simulation.log import Broker, SimConsumer, SimSeedLog
 from tests.simulation.sites import SCOPE, SINKS, Sites, Web
 from tests.simulation.truth import Truth
-from tests.simulation.virtual import PROCESS, Machine
+from tests.simulation.virtual import PROCESS, Machine, until
 
 from scrapy import Request
 from scrapy.crawler import AsyncCrawlerRunner
@@ -103,7 +104,8 @@ class Process:
         self.member_name = f"slot{slot}" if world.plan.is_static else ""
         self.is_dead = self.is_frozen = self.is_late = self.is_stopping = self.is_taken = False
         self.clock_error = self.lost_at = 0.0
-        self.kept: list[Any] = []
+        self.kept: list[Any] = []  # callbacks, while it stands still
+        self.hears_of_thread: Callable[[Any], bool] = lambda _failure: False  # that died
         self.consumers: list[SimConsumer] = []
         self.downloads: Counter[str] = Counter()  # under way, by host
         self.crawler: Any = None
@@ -164,6 +166,11 @@ class Process:
             "bodies": parts.bodies.bytes,
             "backlog": sum(delivery.backlog_bytes for delivery in parts.sinks),
         }
+
+    def goes_on(self) -> list[str]:
+        """What of it does so in the event loop, while none of its downloads does: those may be given up."""
+        names = (getattr(one.get_coro(), "__qualname__", "?") for one in self.tasks if not one.done())
+        return [] if self.is_dead or any(self.downloads.values()) else sorted(names)
 
     def unbalanced(self) -> str:
         """Conservation: rule 10."""
@@ -280,29 +287,14 @@ class World:
             return
         self.trace("stop", process.name)
         process.is_stopping = True
-        while process.parts is None and not process.has_ended:
-            await asyncio.sleep(0.1)
+        await until(lambda: process.parts is not None or process.has_ended, inf, 0.1)
         if not process.has_ended:
             process.run(process.crawler.stop_async())
-        deadline = Machine.now() + STOP_SECONDS
-        while not process.has_ended and Machine.now() <= deadline:
-            await asyncio.sleep(0.1)
-        if not process.has_ended:
+        if not await until(lambda: process.has_ended, STOP_SECONDS, 0.1):
             self.violation("a stop does not end", process.name)
-        await self._check_tasks(process)
+        if not await until(lambda: not process.goes_on(), LAST_SECONDS, 1.0):
+            self.violation("a task is left in the loop", f"{process.name}: {process.goes_on()[:3]}")
         self.ended(process)
-
-    async def _check_tasks(self, process: Process) -> None:
-        """Nothing of it goes on in its event loop, but for downloads that were given up."""
-        deadline = Machine.now() + LAST_SECONDS
-        while not process.is_dead and not sum(process.downloads.values()):
-            left = [one.get_coro() for one in process.tasks if not one.done()]
-            if left and Machine.now() > deadline:
-                names = sorted(getattr(one, "__qualname__", "?") for one in left)
-                self.violation("a task is left in the loop", f"{process.name}: {names[:3]}")
-            if not left or Machine.now() > deadline:
-                return
-            await asyncio.sleep(1.0)
 
     def ended(self, process: Process) -> None:
         """A process that is no more, and was not killed; perhaps it did not leave its group in time."""
