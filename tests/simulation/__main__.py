@@ -30,11 +30,9 @@ def main() -> int:
     logging.getLogger().handlers[:] = [logging.NullHandler()]
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     options = _options(sys.argv[1:])
-    if not options.serve:
-        return _obey(options)
-    for line in sys.stdin:
+    for line in sys.stdin if options.serve else ():
         print("status", _obey(_options(shlex.split(line))), flush=True)
-    return 0
+    return 0 if options.serve else _obey(options)
 
 
 def _obey(options: argparse.Namespace) -> int:
@@ -78,11 +76,9 @@ def search(options: argparse.Namespace) -> int:
         if options.troubles is not None:
             troubles = [one for one in troubles if str(one.place) in options.troubles.split(",")]
         outcome = run(number, troubles, keeps_trace=options.trace)
-        done, pages = done + 1, pages + outcome.pages
-        if options.trace:
-            print("\n".join(outcome.lines))
+        done, pages, failed = done + 1, pages + outcome.pages, failed + bool(outcome.violations)
+        print(*outcome.lines, sep="\n", end="\n" * bool(outcome.lines))
         if outcome.violations:
-            failed += 1
             report(outcome, troubles, options)
         elif not options.minutes:
             print(outcome, flush=True)
@@ -95,24 +91,19 @@ def try_mutants(options: argparse.Namespace) -> int:
     """How many are not found."""
     missed = 0
     for mutant in [one for one in MUTANTS if options.mutants in one]:
-        began, found = cpu_seconds(), "not found | -"
-        for number in count(1):
+        began, found, number = cpu_seconds(), "", 0
+        while not found and cpu_seconds() - began <= MUTANT_SECONDS:
+            number += 1
             with planted(MUTANTS[mutant]):
-                outcome = run(number, troubles_of(number, options.only))
-            if outcome.violations:
-                found = f"{outcome.violations[0][0]} | {number}"
-            if outcome.violations or cpu_seconds() - began > MUTANT_SECONDS:
-                break
-        missed += found.startswith("not found")
-        print(f"| {mutant} | {found} | {cpu_seconds() - began:.1f} |", flush=True)
+                found = next((kind for kind, _ in run(number, troubles_of(number, options.only)).violations), "")
+        missed += not found
+        print(f"| {mutant} | {found or 'not found'} | {number} | {cpu_seconds() - began:.1f} |", flush=True)
     return missed
 
 
 def report(outcome: Outcome, troubles: list[Trouble], options: argparse.Namespace) -> None:
     """What failed, and the least that makes it fail."""
-    print(outcome)
-    for kind, what in outcome.violations[:6]:
-        print(f"    {kind}: {what}")
+    print(outcome, *(f"    {kind}: {what}" for kind, what in outcome.violations[:6]), sep="\n")
     least = shrunk(outcome.number, troubles)
     told = ", ".join(f"{one.kind} after {one.after_seconds:.2f} s" for one in least)
     print(f"    with {len(least)} of {len(troubles)} troubles: {told}")

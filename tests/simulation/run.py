@@ -57,10 +57,8 @@ class Outcome(NamedTuple):
         return {kind for kind, _ in self.violations}
 
     def __str__(self) -> str:
-        return (
-            f"{self.number}: {self.digest} {self.pages} pages, {self.steps} steps, "
-            f"{self.virtual_seconds:.0f} virtual seconds in {self.cpu_seconds:.2f} s of CPU"
-        )
+        seconds = f"{self.virtual_seconds:.0f} virtual seconds in {self.cpu_seconds:.2f} s of CPU"
+        return f"{self.number}: {self.digest} {self.pages} pages, {self.steps} steps, {seconds}"
 
 
 def run(number: int, troubles: Sequence[Trouble] | None = None, *, keeps_trace: bool = False) -> Outcome:
@@ -108,22 +106,16 @@ def shrunk(number: int, troubles: Sequence[Trouble]) -> list[Trouble]:
 
     Within SHRINK_SECONDS of CPU time; what is left then fails as well.
     """
-    kinds = run(number, troubles).kinds
-    until = cpu_seconds() + SHRINK_SECONDS
-    left, size = list(troubles), max(1, len(troubles) // 2)
-    while kinds:
-        begin = 0
-        while begin < len(left):
-            if cpu_seconds() > until:
-                return left
+    kinds, ends_at = run(number, troubles).kinds, cpu_seconds() + SHRINK_SECONDS
+    left, size = list(troubles), len(troubles) if kinds else 0
+    while size > 1:
+        size, begin = size // 2, 0
+        while begin < len(left) and cpu_seconds() <= ends_at:
             without = left[:begin] + left[begin + size :]
             if run(number, without).kinds & kinds:
                 left = without
             else:
                 begin += size
-        if size == 1:
-            break
-        size //= 2
     return left
 
 
@@ -163,11 +155,9 @@ def _is_done(world: World) -> bool:
 
 async def _supervised(world: World, seconds: float, is_over: Callable[[], bool]) -> bool:
     deadline = Machine.now() + seconds
-    while not is_over():
-        if Machine.now() > deadline or len(world.violations) > MOST_VIOLATIONS:
-            return False
+    while not (is_done := is_over()) and Machine.now() <= deadline and len(world.violations) <= MOST_VIOLATIONS:
         await _supervise(world)
-    return True
+    return is_done
 
 
 async def _supervise(world: World) -> None:
@@ -175,9 +165,7 @@ async def _supervise(world: World) -> None:
     for process in world.alive:
         if process.has_ended and not (process.is_dead or process.is_stopping):
             if process.exit_code == 0:
-                world.violation(
-                    "a process ended by itself", f"{process.name} {process.task and process.task.exception()!r}"
-                )
+                world.violation("a process ended by itself", f"{process.name} {process.task.exception()!r}")
             world.ended(process)
             await asyncio.sleep(1.0)
             world.start(process.slot)

@@ -128,9 +128,8 @@ class Sites:
         elif page.trouble == "down":
             page.status, page.links, page.bad_answers = None, [], 1_000_000
         elif page.trouble.startswith("moved"):  # links lead on where it went; elsewhere they are out of scope
-            is_here = page.trouble == "moved"
-            path = page.url.split("/", 3)[3]
-            page.target = f"{page.url}/moved" if is_here else f"{elsewhere}/{path}/moved"
+            is_here, (*host, path) = page.trouble == "moved", page.url.split("/", 3)
+            page.target = f"{'/'.join(host) if is_here else elsewhere}/{path}/moved"
             page.links = page.links if is_here or follows_far else []
             self.pages[page.target] = Page(page.target, page.links, is_file=page.is_file)
             self.sources[page.target] = page.url
@@ -154,12 +153,10 @@ class Web(BaseDownloadHandler):
 
     async def download_request(self, request: Request) -> Response:
         process: Process = PROCESS.get()
-        world, host = process.world, request.url.split("/")[2]
+        world, host, job = process.world, request.url.split("/")[2], job_of(request)
         process.downloads[host] += 1
-        limit = world.plan.settings["CONCURRENT_REQUESTS_PER_DOMAIN"]
-        if process.downloads[host] > limit:
+        if process.downloads[host] > (limit := world.plan.settings["CONCURRENT_REQUESTS_PER_DOMAIN"]):
             world.violation("politeness", f"{process.downloads[host]} at {host} at once, not {limit}")
-        job = job_of(request)
         is_looked_up = job is not None and "if_changed" in job.seed.directives  # after it has begun
         if not is_looked_up and not process.may_ask(host):
             world.violation("politeness", f"{host} is another's")
@@ -232,7 +229,7 @@ class SimSink(_Store):
         ended: asyncio.Future[Sequence[Verdict]] = loop.create_future()
         world.truth.writing(process, records)
 
-        def answer(tell: Callable[[Any], None], what: object, seconds: float) -> None:
+        def answer(tell: Callable[[Any], None], what: object, seconds: float = 0.01) -> None:
             loop.call_later(seconds, lambda: ended.done() or tell(what), context=self._context)
 
         def written(record: Record) -> Verdict:
@@ -244,16 +241,14 @@ class SimSink(_Store):
             return ACKNOWLEDGED
 
         def apply() -> None:
-            if "away" in mode:
-                if rng.random() > 0.2:  # else nobody ever answers
-                    answer(ended.set_exception, SinkUnavailable("refused"), 0.01)
-                return
-            verdicts = list(map(written, records))
-            if "mute" in mode and rng.random() < 0.5:  # written, and nobody hears of it
-                answer(ended.set_exception, SinkUnavailable("reset by peer"), 0.01)
-            else:
-                seconds = rng.uniform(0, 6) if "slow" in mode else rng.uniform(0.001, 0.02)
-                answer(ended.set_result, verdicts, seconds)
+            is_away = "away" in mode
+            verdicts = [] if is_away else list(map(written, records))
+            if is_away and rng.random() > 0.2:  # else nobody ever answers
+                answer(ended.set_exception, SinkUnavailable("refused"))
+            elif not is_away and "mute" in mode and rng.random() < 0.5:  # written, and nobody hears of it
+                answer(ended.set_exception, SinkUnavailable("reset by peer"))
+            elif not is_away:
+                answer(ended.set_result, verdicts, rng.uniform(0, 6) if "slow" in mode else rng.uniform(0.001, 0.02))
 
         loop.call_later(rng.uniform(0.001, 0.02), apply, context=NETWORK)
         return await ended
