@@ -7,15 +7,13 @@ import logging
 import os
 import resource
 import shutil
-import signal
 import sqlite3
-import subprocess
-import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -32,7 +30,7 @@ from site_spider.contracts.seed_log import Partition, Position
 from site_spider.contracts.sink import Record
 from site_spider.errors import ConfigError, LogUnavailable
 from tests.adapters.seed_log_process import process
-from tests.contracts.seed_logs import Case, Member, Recorder, local_case, poll_until, wait_until
+from tests.contracts.seed_logs import Case, Member, local_case, poll_until, wait_until
 from tests.contracts.trials import written
 
 CLASS = "site_spider.adapters.local.log.LocalSeedLog"
@@ -49,21 +47,15 @@ def settings(folder: Path) -> dict[str, str]:
     return {"SITE_DATA_DIR": str(folder)}
 
 
-def test_a_folder_that_cannot_be_is_refused_and_not_waited_for(tmp_path: Path) -> None:
-    """The seed log, and the results when seeds are elsewhere."""
-    (tmp_path / "file").touch()
-    for folder in (tmp_path / "file", tmp_path / "file" / "below", Path("/proc/none")):
-        with pytest.raises(ConfigError, match=r"^SITE_DATA_DIR is .*set another folder\.$"):
-            LocalSeedLog(folder).check(1)
-        with pytest.raises(ConfigError, match=r"^SITE_DATA_DIR is .*set another folder\.$"):
-            asyncio.run(LocalSink(folder).open())
-
-
 # --- other processes -----------------------------------------------------------------------
 
 
-def test_the_partitions_of_a_killed_process_are_taken_over_at_once(case: Case, tmp_path: Path) -> None:
-    """And what it had not committed is delivered again."""
+def test_the_partitions_of_a_killed_process_are_taken_over_at_once(
+    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even before its parent has noticed: a zombie does nothing any more. What was not committed comes again."""
+    monkeypatch.setattr(log_file, "STALLED_SECONDS", 3600)
+    monkeypatch.setattr(log_file, "SILENT_SECONDS", 3600)
     values = case.produce(20)
     with process("consume", CLASS, settings(tmp_path), case.topic, case.group) as other:
         assert other.wait_for("assigned") == 4
@@ -72,6 +64,7 @@ def test_the_partitions_of_a_killed_process_are_taken_over_at_once(case: Case, t
         poll_until([member], lambda: len(member.owned) == 2)
         other.kill()
         member.own(4)
+        assert other.popen.returncode is None
     member.take(20)
     assert sorted(member.values) == sorted(values)
 
@@ -135,8 +128,8 @@ def test_waiting_costs_little(case: Case, monkeypatch: pytest.MonkeyPatch) -> No
     member.take(1)
     looks, look = [], member.consumer._data_version
     monkeypatch.setattr(member.consumer, "_data_version", lambda: looks.append(1) or look())
-    assert member.poll(2) == []
-    assert 0 < len(looks) < 200
+    assert member.poll(0.5) == []
+    assert 0 < len(looks) < 50
 
 
 def test_a_batch_is_bounded_in_bytes_too(case: Case) -> None:
@@ -161,11 +154,18 @@ def test_the_folder_comes_from_the_settings(tmp_path: Path) -> None:
     for kind, said in ((LocalSeedLog, {}), (LocalSink, {}), (LocalSink, {"SITE_DATA_DIR": ""})):
         with pytest.raises(ConfigError, match="SITE_DATA_DIR"):
             kind.from_settings(said)
+    with pytest.raises(ConfigError, match="SITE_LOCAL_KEEP_SECONDS"):
+        LocalSeedLog.from_settings({**settings(tmp_path), "SITE_LOCAL_KEEP_SECONDS": -1})
+    (tmp_path / "file").touch()
+    for folder in (tmp_path / "file", tmp_path / "file" / "below", Path("/proc/none")):  # not waited for
+        for ask in (partial(LocalSeedLog(folder).check, 1), lambda: asyncio.run(LocalSink(folder).open())):  # noqa: B023
+            with pytest.raises(ConfigError, match=r"^SITE_DATA_DIR is .*set another folder\.$"):
+                ask()
 
 
 @pytest.mark.parametrize("damage", ["corrupt", "not a folder"])
 def test_a_file_that_cannot_be_used_is_named(tmp_path: Path, damage: str) -> None:
-    """With the setting to change, whatever is asked of the log."""
+    """With the setting to change, whatever is asked of the log; a producer goes on when it can be used again."""
     folder = tmp_path / "data"
     if damage == "corrupt":
         folder.mkdir()
@@ -183,6 +183,8 @@ def test_a_file_that_cannot_be_used_is_named(tmp_path: Path, damage: str) -> Non
     producer = log.producer()
     with pytest.raises(LogUnavailable, match=words):
         producer.send("topic", b"k", b"v").result(300)
+    (folder / FILE_NAME if damage == "corrupt" else folder).unlink()
+    producer.send("topic", b"k", b"v").result(300)
     producer.close()
 
 
@@ -193,17 +195,6 @@ def local_member_poll(log: LocalSeedLog) -> None:
     finally:
         with pytest.raises(LogUnavailable):
             member.close()
-
-
-def test_a_producer_goes_on_when_the_file_can_be_used_again(tmp_path: Path) -> None:
-    """An error ends the message's future, not the producer."""
-    folder = tmp_path / "data"
-    folder.write_text("a file where a folder should be")
-    producer = LocalSeedLog(folder).producer()
-    assert isinstance(producer.send("topic", b"k", b"v").exception(300), LogUnavailable)
-    folder.unlink()
-    producer.send("topic", b"k", b"v").result(300)
-    producer.close()
 
 
 def test_a_removed_file_is_noticed(case: Case, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -217,39 +208,11 @@ def test_a_removed_file_is_noticed(case: Case, tmp_path: Path, caplog: pytest.Lo
     assert "was removed" in caplog.text
 
 
-def test_a_busy_file_is_waited_for(
-    case: Case, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A writer that holds it for long delays messages, and neither drops nor fails them."""
-    case.produce(1)
-    member = case.member()
-    member.take(1)
-    monkeypatch.setattr(log_file, "BEAT_SECONDS", 0)  # so that the member has to write
-    file = LogFile(tmp_path, busy_seconds=0.1)
-    for part in (member.consumer, case.producer):
-        part._file.close()  # type: ignore[union-attr]
-        part._file._busy_seconds = 0.1  # type: ignore[union-attr]
-    with file.transaction():
-        future = case.producer.send(case.topic, b"k", b"v")
-        with caplog.at_level(logging.WARNING):
-            assert member.poll(0.5) == []
-            wait_until(lambda: "Trying again" in caplog.text)
-        assert not future.done()
-    future.result(300)
-    member.take(2)
-    file.close()
-
-
-def test_messages_are_written_with_an_fsync(tmp_path: Path) -> None:
-    """The file is in WAL mode, and producers wait for the disk."""
-    with_fsync = LogFile(tmp_path, durable=True)
-    assert with_fsync.query("PRAGMA synchronous")[0][0] == 2  # FULL
-    assert with_fsync.query("PRAGMA journal_mode")[0][0] == "wal"
-    with_fsync.close()
-
-
-def test_a_transaction_that_fails_changes_nothing(tmp_path: Path) -> None:
-    file = LogFile(tmp_path)
+def test_a_transaction_is_on_the_disk_or_changes_nothing(tmp_path: Path) -> None:
+    """The file is in WAL mode, and producers wait for an fsync."""
+    file = LogFile(tmp_path, durable=True)
+    assert file.query("PRAGMA synchronous")[0][0] == 2  # FULL
+    assert file.query("PRAGMA journal_mode")[0][0] == "wal"
 
     def fail() -> None:
         with file.transaction() as connection:
@@ -262,61 +225,60 @@ def test_a_transaction_that_fails_changes_nothing(tmp_path: Path) -> None:
     file.close()
 
 
-# --- A disk that is full slows the embedded default and drops nothing (rule 7)
+# --- A disk that is full, and a writer that holds the file, slow the embedded default: nothing is lost (rule 7)
 
 
 @contextmanager
-def no_file_larger_than(size_bytes: int) -> Iterator[None]:
-    """For this process, as a full disk or a quota is: a write beyond it fails."""
+def full(_folder: Path) -> Iterator[None]:
+    """As a full disk or a quota is, for this process: a write fails."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1, hard))
     try:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_messages_are_kept_until_there_is_room(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A dead letter, or a seed that is produced."""
-    log = LocalSeedLog(tmp_path)
-    producer = log.producer()
-    producer.send("seeds", b"k", b"first").result(300)
-    with no_file_larger_than(200_000):
-        late = [producer.send("seeds", b"k", b"x" * 100_000) for _ in range(20)]
-        wait_until(lambda: "Trying again" in caplog.text)
+@contextmanager
+def busy(folder: Path) -> Iterator[None]:
+    with closing(LogFile(folder)) as file, file.transaction():
+        yield
+
+
+@pytest.mark.parametrize("trouble", [full, busy])
+def test_what_cannot_be_written_is_written_later(
+    case: Case,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    trouble: Callable[[Path], AbstractContextManager[None]],
+) -> None:
+    """Messages wait; so does a member, without signs of life; each says so once.
+
+    Its commits are tried again elsewhere.
+    """
+    monkeypatch.setattr(log_file, "BEAT_SECONDS", 0.0)
+    caplog.set_level(logging.INFO)
+    case.produce(100)
+    member = case.member()
+    member.take(1, limit=1)
+    first = {member.taken[0].partition: Position(1)}
+    for part in (member.consumer, case.producer):
+        part._file.close()  # type: ignore[union-attr]
+        part._file._busy_seconds = 0.1  # type: ignore[union-attr]
+    with trouble(tmp_path):
+        late = [case.producer.send(case.topic, b"k", b"x" * 100_000) for _ in range(20)]
+        poll_until([member], lambda: caplog.text.count("Trying again") == 2, limit=1)
+        with pytest.raises(LogUnavailable, match="SITE_DATA_DIR"):
+            member.consumer.commit(first)
         time.sleep(1.2)  # some tries
-        assert not any(future.done() and future.exception() for future in late)
+        assert not any(future.done() for future in late)
     for future in late:
         future.result(300)
-    producer.close()
-    assert sum(1 for _ in log.read("seeds")) == 21
-    assert caplog.text.count("Trying again") == 1
-
-
-def test_a_member_waits_for_room(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its signs of life cannot be written, nor its commits, which are tried again elsewhere."""
-    monkeypatch.setattr("site_spider.adapters.local.log_file.BEAT_SECONDS", 0.0)
-    caplog.set_level(logging.INFO)
-    log = LocalSeedLog(tmp_path)
-    producer = log.producer()
-    for number in range(1000):
-        producer.send("seeds", b"k", b"%d" % number)
-    producer.close()
-    consumer = log.consumer("seeds", "group", Recorder())
-    got = []
-    wait_until(lambda: got.extend(consumer.poll(0.1, 1)) or got)
-    with no_file_larger_than(1):
-        wait_until(lambda: got.extend(consumer.poll(0.1, 1)) or "Trying again" in caplog.text)
-        got.extend(consumer.poll(0.1, 1))
-        with pytest.raises(LogUnavailable, match="SITE_DATA_DIR"):
-            consumer.commit({got[0].partition: Position(1, "")})
-    wait_until(lambda: got.extend(consumer.poll(0.1, 1)) or "can be written again" in caplog.text)
-    consumer.commit({got[0].partition: Position(1, "")})
-    wait_until(lambda: got.extend(consumer.poll(0.1, 500)) or len(got) == 1000)
-    consumer.close()
-    assert caplog.text.count("Trying again") == 1
+    poll_until([member], lambda: caplog.text.count("can be written again") == 2)
+    member.consumer.commit(first)
+    member.take(120)
+    assert caplog.text.count("Trying again") == 2
 
 
 # --- What the embedded seed log and its statistics forget, and what they never do
@@ -339,10 +301,10 @@ def member(log: LocalSeedLog) -> Iterator[Member]:
     member.close()
 
 
-def produce(log: LocalSeedLog, count: int, size: int = 10) -> None:
+def produce(log: LocalSeedLog, count: int) -> None:
     producer = log.producer()
     for _ in range(count):
-        producer.send(TOPIC, None, b"x" * size)
+        producer.send(TOPIC, None, b"x")
     assert producer.flush(300) == 0
     producer.close()
 
@@ -357,8 +319,11 @@ def wait(member: Member, seconds: float) -> None:
         member.poll()
 
 
-def test_what_is_complete_and_old_is_forgotten(log: LocalSeedLog, member: Member) -> None:
-    """And nothing beyond the committed offset, complete or not."""
+def test_what_is_complete_and_old_is_forgotten(
+    log: LocalSeedLog, member: Member, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some at a time, and nothing beyond the committed offset, complete or not. When all is, what comes is read."""
+    monkeypatch.setattr(log_file, "_MOST_AT_ONCE", 3)
     produce(log, 10)
     member.take(10)
     member.consumer.commit({P: Position(4)})
@@ -367,6 +332,23 @@ def test_what_is_complete_and_old_is_forgotten(log: LocalSeedLog, member: Member
     assert offsets(log) == [4, 5, 6, 7, 8, 9]
     (progress,) = log.progress(TOPIC, GROUP)
     assert (progress.start, progress.end) == (4, 10)
+    member.consumer.commit({P: Position(10)})
+    wait_until(lambda: member.poll() or offsets(log) == [])
+    produce(log, 2)
+    assert [message.offset for message in member.take(12)] == list(range(12))
+    (progress,) = log.progress(TOPIC, GROUP)
+    assert (progress.start, progress.end) == (10, 12)
+
+
+def test_what_is_young_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_file, "_PAUSE_SHARE", 0.0)
+    log = LocalSeedLog(tmp_path, 1, 3600)
+    produce(log, 5)
+    with closing(Member(log, TOPIC, GROUP)) as member:
+        member.take(5)
+        member.consumer.commit({P: Position(5)})
+        wait(member, 0.3)
+    assert offsets(log) == list(range(5))
 
 
 def test_what_another_group_has_not_read_is_kept(log: LocalSeedLog, member: Member) -> None:
@@ -412,43 +394,6 @@ def test_keys_that_were_deleted_are_forgotten_after_an_hour(tmp_path: Path, monk
         assert [message.value for message in reader.poll(1)] == [b"declared"]
 
 
-def test_what_is_young_is_kept_and_a_group_goes_on_where_it_was(tmp_path: Path) -> None:
-    log = LocalSeedLog(tmp_path, 1, 3600)
-    produce(log, 5)
-    with closing(Member(log, TOPIC, GROUP)) as member:
-        member.take(5)
-        member.consumer.commit({P: Position(5)})
-        wait(member, 1)
-    assert offsets(log) == list(range(5))
-
-
-def test_all_forgotten_the_next_message_is_handed_out(log: LocalSeedLog, member: Member) -> None:
-    produce(log, 5)
-    member.take(5)
-    member.consumer.commit({P: Position(5)})
-    wait_until(lambda: member.poll() or offsets(log) == [])
-    produce(log, 2)
-    member.take(7)
-    assert [message.offset for message in member.taken] == list(range(7))
-    (progress,) = log.progress(TOPIC, GROUP)
-    assert (progress.start, progress.end) == (5, 7)
-
-
-def test_the_file_stops_growing(
-    log: LocalSeedLog, member: Member, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Freed pages are used again."""
-    monkeypatch.setattr(log_file, "_MOST_AT_ONCE", 100)
-    sizes = []
-    for number in range(1, 7):
-        produce(log, 500, size=2000)
-        member.take(500 * number)
-        member.consumer.commit({P: Position(500 * number)})
-        wait_until(lambda: member.poll() or offsets(log) == [])
-        sizes.append((tmp_path / "seeds.sqlite").stat().st_size)
-    assert sizes[-1] <= sizes[1] * 1.1, sizes
-
-
 def test_statistics_beside_results_are_forgotten_and_these_are_not(tmp_path: Path) -> None:
     old, now = "2020-01-01T00:00:00.000+00:00", datetime.now(UTC).isoformat(timespec="milliseconds")
     settings = {"SITE_DATA_DIR": str(tmp_path), "SITE_LOCAL_KEEP_SECONDS": 3600}
@@ -462,32 +407,7 @@ def test_statistics_beside_results_are_forgotten_and_these_are_not(tmp_path: Pat
     assert LocalResults(tmp_path).count() == 2
 
 
-def test_a_value_that_is_none_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="SITE_LOCAL_KEEP_SECONDS"):
-        LocalSeedLog.from_settings({"SITE_DATA_DIR": str(tmp_path), "SITE_LOCAL_KEEP_SECONDS": -1})
-
-
 # --- Members: whether a process has ended, and who should have which partition ---------------------------
-
-TELL = """
-from site_spider.adapters.local.log_file import own_identity
-print(own_identity(), flush=True)
-input()
-"""
-
-
-def test_a_killed_process_has_ended_even_before_its_parent_noticed() -> None:
-    """A zombie does nothing any more."""
-    with subprocess.Popen(
-        [sys.executable, "-c", TELL], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as child:
-        assert child.stdout is not None
-        identity = child.stdout.readline().strip()
-        assert has_ended(identity) is False
-        os.kill(child.pid, signal.SIGKILL)
-        wait_until(lambda: has_ended(identity))
-        assert child.returncode is None
-    assert has_ended(identity) is True
 
 
 @pytest.mark.parametrize(
@@ -520,11 +440,6 @@ PARTITIONS = st.lists(st.integers(0, 30), max_size=12, unique=True)
 OWNERS = st.dictionaries(st.integers(0, 30), st.integers(1, 12))
 
 
-def test_without_members_nobody_owns_anything() -> None:
-    """And nothing is divided by nothing."""
-    assert fair_share([], [1, 2], {1: 7}) == {}
-
-
 @given(MEMBERS, PARTITIONS, OWNERS)
 def test_every_partition_has_one_member_and_shares_differ_by_one(
     members: list[int], partitions: list[int], owners: dict[int, int]
@@ -535,6 +450,7 @@ def test_every_partition_has_one_member_and_shares_differ_by_one(
     sizes = [shares[member] for member in members]
     assert max(sizes) - min(sizes) <= 1
     assert set(target.values()) <= set(members)
+    assert fair_share([], partitions, owners) == {}  # and nothing is divided by nothing
 
 
 @given(MEMBERS, PARTITIONS)
