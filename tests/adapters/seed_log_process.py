@@ -120,11 +120,15 @@ def produce(log: SeedLog, topic: str, name: str) -> None:
         say("durable", number)
 
 
-@contextmanager
-def process(work: str, log: str, settings: Mapping[str, Any], topic: str, group: str) -> Iterator[Process]:
-    """Such a process, killed at the end."""
+def start(work: str, log: str, settings: Mapping[str, Any], topic: str, group: str) -> subprocess.Popen[str]:
     arguments = [sys.executable, "-m", __name__, work, log, json.dumps(settings), topic, group]
-    with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as popen:
+    return subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+@contextmanager
+def process(*what: Any) -> Iterator[Process]:
+    """Such a process, killed at the end."""
+    with start(*what) as popen:
         try:
             yield Process(popen)
         finally:

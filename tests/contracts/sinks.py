@@ -182,11 +182,12 @@ def case(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SinkCase]:
 
 
 def drop_index(settings: dict[str, Any]) -> None:
-    """Remove an index of a test and its template."""
+    """Remove an index of a test, those whose names begin so, and its template."""
     names = ("SITE_RESULTS_INDEX", "SITE_ITEMS_INDEX")
     with elasticsearch_client(settings["SITE_ELASTICSEARCH_HOSTS"]) as client:
         for index in (settings[name] for name in names if name in settings):
-            client.options(ignore_status=404).indices.delete(index=index)
+            for found in client.indices.get(index=f"{index}*"):
+                client.indices.delete(index=found)
             client.options(ignore_status=404).indices.delete_index_template(name=f"site_spider-{index}")
 
 

@@ -58,22 +58,16 @@ async def test_thousands_of_pages_are_told_from_others(case: Case) -> None:
 
 
 @every_kind
-async def test_a_request_that_belongs_to_no_seed_is_new_once(case: Case) -> None:
-    """As in Scrapy; it is remembered in this process only."""
-    async with case.member() as member:
-        request = Seed().request("page")
-        request.meta.clear()
-        assert [member.dupefilter.request_seen(request) for _ in range(2)] == [False, True]
-
-
-@every_kind
-async def test_the_method_belongs_to_the_fingerprint(case: Case) -> None:
-    """Fingerprints are Scrapy's."""
+async def test_fingerprints_are_scrapys(case: Case) -> None:
+    """The method belongs to them. A request that belongs to no seed is remembered in this process only."""
     async with case.member() as member:
         seed = Seed()
         get, head = seed.request("page"), seed.request("page").replace(method="HEAD")
         await member.dupefilter.prefetch([get, head])
         assert [member.dupefilter.request_seen(request) for request in (get, head)] == [False, False]
+        of_none = seed.request("other")
+        of_none.meta.clear()
+        assert [member.dupefilter.request_seen(of_none) for _ in range(2)] == [False, True]
 
 
 # --- those whose store outlives the process ----------------------------------------------------
@@ -90,24 +84,13 @@ async def test_what_was_done_stays_done_over_a_restart(case: Case) -> None:
 
 
 @kinds_elsewhere
-async def test_a_process_that_is_killed_leaves_no_mark_of_what_it_had_not_done(case: Case) -> None:
-    """Marks may be lost, and none is invented: a member that nobody closes looks like that to the others."""
-    async with case.member() as member, case.member() as other:
-        await other.do("done")
-        await other.written()
-        assert await other.new(Seed(), "done", "in flight") == ["in flight"]
-        assert await member.new(Seed(), "done", "in flight") == ["in flight"]
-
-
-@kinds_elsewhere
 async def test_processes_share_what_is_done_and_not_what_is_in_flight(case: Case) -> None:
-    """In both directions, while both run."""
+    """In both directions, while both run; what a process had in flight that is killed is new. A group has its own."""
     async with case.member() as member:
         await member.do("mine")
         await member.written()
-        mine = Seed()
-        await member.new(mine, "in my flight")
-        async with case.member() as other:
+        await member.new(Seed(), "in my flight")
+        async with case.member() as other, case.member(SITE_CONSUMER_GROUP="another") as stranger:
             theirs = Seed()
             assert await other.new(theirs, "mine", "theirs") == ["theirs"]
             other.complete(theirs)
@@ -115,16 +98,7 @@ async def test_processes_share_what_is_done_and_not_what_is_in_flight(case: Case
             in_flight = ["in my flight", "in their flight"]
             assert await other.new(Seed(), *in_flight) == in_flight
             assert await member.new(Seed(), "theirs", "in their flight") == ["in their flight"]
-
-
-@kinds_elsewhere
-async def test_another_consumer_group_has_pages_of_its_own(case: Case) -> None:
-    """Two crawls may share a server, or a folder."""
-    async with case.member() as member:
-        await member.do("page")
-        await member.written()
-        async with case.member(SITE_CONSUMER_GROUP="another") as stranger:
-            assert await stranger.new(Seed(), "page") == ["page"]
+            assert await stranger.new(Seed(), "mine", "theirs") == ["mine", "theirs"]
 
 
 @kinds_elsewhere

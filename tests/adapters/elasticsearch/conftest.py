@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from site_spider.adapters.elasticsearch.sink import ElasticsearchSink
 from site_spider.contracts.sink import Record
 from tests.contracts.sinks import drop_index
 from tests.contracts.trials import written
@@ -38,6 +39,24 @@ def settings(elasticsearch_hosts: str) -> Iterator[dict[str, Any]]:
 def index(settings: dict[str, Any]) -> str:
     """Of results."""
     return str(settings["SITE_RESULTS_INDEX"])
+
+
+@pytest.fixture
+def sink(settings: dict[str, Any]) -> ElasticsearchSink:
+    """Of results."""
+    return ElasticsearchSink.from_settings(settings)
+
+
+@pytest.fixture
+def of_statistics(settings: dict[str, Any]) -> ElasticsearchSink:
+    return ElasticsearchSink.for_statistics(settings)
+
+
+def fields_in(client: Any, index: str) -> dict[str, Any]:
+    """The mapping of an index, whose documents can be found from now on."""
+    client.indices.refresh(index=index)
+    found: dict[str, Any] = client.indices.get_mapping(index=index)[index]["mappings"]["properties"]
+    return found
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import json
 import tracemalloc
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from functools import cache, partial
 from itertools import repeat
 from typing import Any
@@ -116,16 +117,12 @@ def complaint(action: Callable[[], Any]) -> str:
 
 @pytest.mark.parametrize("name", ODD)
 def test_an_odd_answer_is_an_outage_that_says_what_came(name: str) -> None:
+    """So that somebody sees which proxy it was."""
     with pytest.raises(SinkUnavailable) as caught:
         write_to(to("_bulk", odd(name)))
     assert str(caught.value).isprintable()
     assert len(str(caught.value)) < 1000
-
-
-def test_what_came_stands_in_the_error() -> None:
-    """So that somebody sees which proxy it was."""
-    with pytest.raises(SinkUnavailable, match=r"\\x1b\[2Jplease log in"):
-        write_to(to("_bulk", odd("html")))
+    assert name != "html" or r"\x1b[2Jplease log in" in str(caught.value)
 
 
 @pytest.mark.parametrize("where", ["_cluster", "_index_template", "_mapping"])
@@ -227,6 +224,12 @@ CALLS: dict[str, Callable[[ElasticsearchResults], Any]] = {
 }
 
 
+@contextmanager
+def reading(answer: Callable[[Asked], Said]) -> Iterator[ElasticsearchResults]:
+    with answering(answer) as address, closing(ElasticsearchResults.from_settings(settings_for(address))) as reader:
+        yield reader
+
+
 @pytest.mark.parametrize("where", CALLS)
 def test_a_reader_says_what_it_was_answered(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One line, no traceback, whatever came."""
@@ -238,15 +241,13 @@ def test_a_reader_says_what_it_was_answered(where: str, monkeypatch: pytest.Monk
             return answer
         return said({"id": "point", "count": 1, "hits": {"hits": []}})
 
-    with answering(answered) as address:
-        reader = ElasticsearchResults.from_settings(settings_for(address))
+    with reading(answered) as reader:
         for name in ODD:
             answer = odd(name)
             said_so = complaint(partial(CALLS[where], reader))
             assert said_so or where == "_refresh", name  # which says nothing that counts
             assert said_so.isprintable(), name
             assert len(said_so) < 1000, name
-        reader.close()
 
 
 def test_a_reader_halves_a_page_that_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -262,10 +263,8 @@ def test_a_reader_halves_a_page_that_is_too_large(monkeypatch: pytest.MonkeyPatc
         hits = [{"_id": str(n), "_source": {"body": "x" * 10_000}, "sort": [n]} for n in range(size)]
         return said({"hits": {"hits": hits}})
 
-    with answering(answer) as address:
-        reader = ElasticsearchResults.from_settings(settings_for(address))
+    with reading(answer) as reader:
         assert len(list(reader.search(limit=30))) == 30
-        reader.close()
     assert max(sizes) == 30
     assert sizes[-1] <= 7
 
@@ -278,10 +277,8 @@ def test_documents_that_are_not_ours_are_shown() -> None:
     def answer(asked: Asked) -> Said:
         return said(pages.pop() if "_search" in asked.path else {"id": "point"})
 
-    with answering(answer) as address:
-        reader = ElasticsearchResults.from_settings(settings_for(address))
+    with reading(answer) as reader:
         assert list(reader.search()) == [{"url_id": "a"}, {"url_id": "b"}]
-        reader.close()
 
 
 @pytest.mark.parametrize("times", [1, 2])
@@ -290,7 +287,5 @@ def test_a_new_index_is_waited_for(times: int, monkeypatch: pytest.MonkeyPatch) 
     away = {"docs": [{"_id": "a", "error": {"type": "no_shard_available_action_exception", "reason": "no shard"}}]}
     monkeypatch.setattr("site_spider.adapters.elasticsearch.results.SHARD_SECONDS", 0.01)
     answers = [{"docs": [{"_id": "a", "found": False}]}, *([away] * times)]
-    with answering(lambda _: said(answers.pop())) as address:
-        reader = ElasticsearchResults.from_settings(settings_for(address))
+    with reading(lambda _: said(answers.pop())) as reader:
         assert ("no_shard" in complaint(partial(reader.known, ["a"], ["url"]))) is (times == 2)
-        reader.close()

@@ -108,7 +108,7 @@ def test_a_password_in_an_address_is_not_shown() -> None:
     ],
 )
 def test_only_what_speaks_of_the_document_refuses_it(status: int, kind: str | None, answer: Answer) -> None:
-    """A server in trouble never makes a dead letter (rule 7)."""
+    """A server in trouble never makes a dead letter (rule 7); nor does an alias without a write index."""
     item: dict[str, Any] = {"status": status}
     if kind:
         item["error"] = {"type": kind, "reason": "why", "caused_by": {"type": "inner", "reason": "deeper"}}
@@ -116,10 +116,6 @@ def test_only_what_speaks_of_the_document_refuses_it(status: int, kind: str | No
     assert verdict.answer is answer
     if kind:
         assert verdict.reason == f"HTTP {status} {kind}: why, caused by inner: deeper"
-
-
-def test_an_alias_without_a_write_index_is_not_the_records_fault() -> None:
-    """Elasticsearch calls it an illegal argument."""
     error = {"type": "illegal_argument_exception", "reason": "no write index is defined for alias [x]"}
     assert verdict_of({"status": 400, "error": error}).answer is Answer.RETRY
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from site_spider.contracts.sink import Answer
 from site_spider.errors import ConfigError
 from site_spider.observe.counters import counters
 from site_spider.results.document import PAGE_FIELDS, Result
-from tests.adapters.elasticsearch.conftest import record, write
+from tests.adapters.elasticsearch.conftest import fields_in, record, write
 from tests.contracts.trials import answers
 from tests.growth import assert_grows
 from tests.in_process.engine import crawl
@@ -33,7 +34,7 @@ OLD_MAPPINGS: list[dict[str, Any]] = [
 @pytest.mark.servers
 @pytest.mark.parametrize("mappings", OLD_MAPPINGS, ids=str)
 def test_no_producers_meta_harms_others_results(
-    settings: dict[str, Any], client: Any, index: str, mappings: dict[str, Any]
+    sink: ElasticsearchSink, client: Any, index: str, mappings: dict[str, Any]
 ) -> None:
     """In an index that was made before us, with 1,000 fields at most, of which one task sends 5,000.
 
@@ -51,16 +52,15 @@ def test_no_producers_meta_harms_others_results(
     records = [record(f"h{number}", {"status": 200, "meta": meta}) for number, meta in enumerate(hostile)]
     others = [record(f"o{number}", {"status": 200, "meta": {f"new{number}": 1}}) for number in range(5)]
     client.indices.create(index=index, mappings=mappings)
-    verdicts = write(ElasticsearchSink.from_settings(settings), [*records, *others])
+    verdicts = write(sink, [*records, *others])
     kept = [verdicts[0], verdicts[1], *verdicts[len(records) :]]
     assert answers(kept) == [Answer.ACKNOWLEDGED] * len(kept)
     assert client.get(index=index, id="h1")["_source"]["meta"] == hostile[1]
-    found = client.indices.get_mapping(index=index)[index]["mappings"]["properties"]["meta"]
-    assert len(found.get("properties", {})) <= 1
+    assert len(fields_in(client, index)["meta"].get("properties", {})) <= 1
 
 
 @pytest.mark.servers
-def test_the_template_gives_the_index_its_mappings(settings: dict[str, Any], client: Any, index: str) -> None:
+def test_the_template_gives_the_index_its_mappings(sink: ElasticsearchSink, client: Any, index: str) -> None:
     """Long and strange values are stored, and what people filter by can be aggregated."""
     strange = {
         "meta": {"a.b": 1, "a": {"b": "text"}, "": 2, "漢" * 1000: "漢" * 30_000},
@@ -70,39 +70,32 @@ def test_the_template_gives_the_index_its_mappings(settings: dict[str, Any], cli
         "own": "2026/01/01",
     }
     later = {"meta": {"a": "other type"}, "own": "no date"}
-    verdicts = write(ElasticsearchSink.from_settings(settings), [record("a", strange), record("b", later)])
-    assert answers(verdicts) == [Answer.ACKNOWLEDGED] * 2
-    mapping = client.indices.get_mapping(index=index)[index]["mappings"]["properties"]
-    assert mapping["body"]["type"] == "text"
-    assert mapping["meta"]["type"] == "flattened"
-    assert mapping["own"]["type"] == "keyword"
+    assert answers(write(sink, [record("a", strange), record("b", later)])) == [Answer.ACKNOWLEDGED] * 2
+    mapping = fields_in(client, index)
+    assert [mapping[name]["type"] for name in ("body", "meta", "own")] == ["text", "flattened", "keyword"]
 
 
 @pytest.mark.servers
-def test_statistics_can_be_summed(settings: dict[str, Any], client: Any) -> None:
+def test_statistics_can_be_summed(of_statistics: ElasticsearchSink, client: Any, settings: dict[str, Any]) -> None:
     """Numbers by status are numbers, and a fraction after a whole number is not cut."""
     documents = [
         {"@timestamp": "2026-01-01T00:00:00Z", "process": "p", "total_num": 1, "by_status": {"200": 3}, "rate": 1},
         {"@timestamp": "2026-01-01T00:00:10Z", "process": "p", "total_num": 3, "by_status": {"200": 4}, "rate": 1.5},
     ]
     records = [record(f"p-{number}", document) for number, document in enumerate(documents)]
-    sink = ElasticsearchSink.for_statistics(settings)
-    assert answers(write(sink, records)) == answers(write(sink, records)) == [Answer.ACKNOWLEDGED] * 2
+    assert answers(write(of_statistics, records, records)) == [Answer.ACKNOWLEDGED] * 4
     index = settings["SITE_STATS_INDEX"]
-    client.indices.refresh(index=index)
+    assert fields_in(client, index)["process"] == {"type": "keyword", "ignore_above": 1024}
     fields = ("total_num", "by_status.200", "rate")
     sums = client.search(index=index, size=0, aggs={field: {"sum": {"field": field}} for field in fields})
     assert [sums["aggregations"][field]["value"] for field in fields] == [4, 7, 2.5]
-    assert client.indices.get_mapping(index=index)[index]["mappings"]["properties"]["process"] == {
-        "type": "keyword",
-        "ignore_above": 1024,
-    }
 
 
 @pytest.mark.servers
-def test_a_template_that_somebody_changed_is_left_alone(settings: dict[str, Any], client: Any, index: str) -> None:
+def test_a_template_that_somebody_changed_is_left_alone(
+    settings: dict[str, Any], sink: ElasticsearchSink, client: Any, index: str
+) -> None:
     """Ten processes that start at once install it; none writes over the same or a newer version."""
-    sink = ElasticsearchSink.from_settings(settings)
 
     async def ten() -> None:
         await asyncio.gather(*(opened(ElasticsearchSink.from_settings(settings)) for _ in range(10)))
@@ -122,9 +115,9 @@ def test_a_template_that_somebody_changed_is_left_alone(settings: dict[str, Any]
 def test_an_index_that_was_there_keeps_its_mappings(settings: dict[str, Any], client: Any, index: str) -> None:
     """Results go into an index of the producer's, beside its own fields, and can be filtered there."""
     client.index(index=index, id="a", document={"mine": "x", "task_id": "Job One"})
-    before = client.indices.get_mapping(index=index)[index]["mappings"]["properties"]
+    before = fields_in(client, index)
     write(ElasticsearchSink.from_settings(settings), [record("a", {"status": 200, "body": "text"})])
-    after = client.indices.get_mapping(index=index)[index]["mappings"]["properties"]
+    after = fields_in(client, index)
     assert {name: after[name] for name in before} == before
     reader = ElasticsearchResults.from_settings(settings)
     expected = {"url_id": "a", "mine": "x", "task_id": "Job One", "status": 200, "body": "text"}
@@ -162,16 +155,18 @@ def test_an_index_with_too_many_fields_takes_statistics_all_the_same(
 
 
 @pytest.mark.servers
-def test_counters_of_any_name_and_type_are_stored(settings: dict[str, Any], client: Any) -> None:
+def test_counters_of_any_name_and_type_are_stored(
+    settings: dict[str, Any], of_statistics: ElasticsearchSink, client: Any
+) -> None:
     """A number in one process and a text in another, and names within names."""
     names = ("my/custom", "my", "a", "a.b", "a.b.c", "..", "", " ", "_id", "x" * 600)
-    sink, index = ElasticsearchSink.for_statistics(settings), settings["SITE_STATS_INDEX"]
+    index = settings["SITE_STATS_INDEX"]
     for key, odd in (("p-0", 1), ("p-1", "text")):
         found = counters(dict.fromkeys(names, odd))
         document = {"process": key, "counters": found.numbers, "texts": found.texts}
-        assert answers(write(sink, [record(key, document)])) == [Answer.ACKNOWLEDGED]
-    client.indices.refresh(index=index)
+        assert answers(write(of_statistics, [record(key, document)])) == [Answer.ACKNOWLEDGED]
     assert client.get(index=index, id="p-1")["_source"]["texts"]["my/custom"] == "text"
+    client.indices.refresh(index=index)
     total = client.search(index=index, size=0, aggs={"a": {"max": {"field": "counters.my/custom"}}})
     assert total["aggregations"]["a"]["value"] == 1
 
@@ -234,69 +229,51 @@ def document(number: int) -> dict[str, Any]:
 
 
 @pytest.mark.servers
-def test_statistics_go_to_the_write_index_of_an_alias(settings: dict[str, Any], client: Any) -> None:
+def test_statistics_go_to_the_write_index_of_an_alias(
+    settings: dict[str, Any], of_statistics: ElasticsearchSink, client: Any
+) -> None:
     """Its indices have the mappings of the template; a document that is sent again stays one."""
     alias = settings["SITE_STATS_INDEX"]
     first, second = f"{alias}-000001", f"{alias}-000002"
-    sink = ElasticsearchSink.for_statistics(settings)
-    try:
-        client.indices.create(index=first, aliases={alias: {"is_write_index": True}})
-        assert answers(write(sink, [record("p-1", document(1))])) == [Answer.ACKNOWLEDGED]
-        client.indices.rollover(alias=alias)
-        for _ in range(2):
-            assert answers(write(sink, [record("p-2", document(2))])) == [Answer.ACKNOWLEDGED]
-        client.indices.refresh(index=alias)
-        assert [client.count(index=index)["count"] for index in (first, second)] == [1, 1]
-        mapping = client.indices.get_mapping(index=second)[second]["mappings"]["properties"]
-        assert mapping["process"]["type"] == "keyword"
-        client.indices.delete(index=first)  # what a policy does when it is old
-        assert client.count(index=alias)["count"] == 1
-    finally:
-        for index in (first, second):
-            client.options(ignore_status=404).indices.delete(index=index)
+    client.indices.create(index=first, aliases={alias: {"is_write_index": True}})
+    assert answers(write(of_statistics, [record("p-1", document(1))])) == [Answer.ACKNOWLEDGED]
+    client.indices.rollover(alias=alias)
+    assert answers(write(of_statistics, *[[record("p-2", document(2))]] * 2)) == [Answer.ACKNOWLEDGED] * 2
+    assert fields_in(client, second)["process"]["type"] == "keyword"
+    client.indices.refresh(index=first)
+    assert [client.count(index=index)["count"] for index in (first, second)] == [1, 1]
+    client.indices.delete(index=first)  # what a policy does when it is old
+    assert client.count(index=alias)["count"] == 1
 
 
 @pytest.mark.servers
-def test_pages_are_not_looked_up_in_several_indices(settings: dict[str, Any], client: Any) -> None:
+def test_pages_are_not_looked_up_in_several_indices(settings: dict[str, Any], client: Any, index: str) -> None:
     """An alias of them has every document, and finds none by its id: nobody is to think that the server is away."""
-    alias = settings["SITE_RESULTS_INDEX"]
-    indices = [f"{alias}-1", f"{alias}-2"]
-    reader = ElasticsearchResults.from_settings(settings)
-    try:
-        for index in indices:
-            client.indices.create(index=index, aliases={alias: {"is_write_index": index == indices[1]}})
-        client.index(index=indices[0], id="a", document={"url_id": "a"}, refresh=True)
+    for name, is_written in ((f"{index}-1", False), (f"{index}-2", True)):
+        client.indices.create(index=name, aliases={index: {"is_write_index": is_written}})
+    client.index(index=f"{index}-1", id="a", document={"url_id": "a"}, refresh=True)
+    with closing(ElasticsearchResults.from_settings(settings)) as reader:
         assert [found["url_id"] for found in reader.search()] == ["a"]
         asks: list[Any] = [partial(reader.get, "a"), partial(reader.known, ["a"], ["url"])]
         for ask in [*asks, partial(reader.exchange, "x", {"a": (None, "1")})]:
             with pytest.raises(ConfigError, match=r"SITE_RESULTS_INDEX is .*make it an alias of one index"):
                 ask()
-    finally:
-        reader.close()
-        client.options(ignore_status=404).indices.delete(index=indices)
 
 
 @pytest.mark.servers
-def test_a_result_of_a_page_stays_one_after_a_reindex(settings: dict[str, Any], client: Any) -> None:
+def test_a_result_of_a_page_stays_one_after_a_reindex(sink: ElasticsearchSink, client: Any, index: str) -> None:
     """As docs/observability.md says: another index, its documents, and the alias in place of the name."""
-    name = settings["SITE_RESULTS_INDEX"]
-    new = f"{name}-2"
-    sink = ElasticsearchSink.from_settings(settings)
-    try:
-        write(sink, [record("a", {"status": 200, "mine": "x"})])
-        client.indices.refresh(index=name)
-        client.indices.create(index=new)
-        for hit in client.search(index=name)["hits"]["hits"]:  # _reindex, which the slim server lacks
-            client.index(index=new, id=hit["_id"], document=hit["_source"])
-        swap = [{"remove_index": {"index": name}}, {"add": {"index": new, "alias": name}}]
-        client.indices.update_aliases(actions=swap)
-        assert answers(write(sink, [record("a", {"status": 404})])) == [Answer.ACKNOWLEDGED]
-        found = client.get(index=name, id="a")["_source"]
-        assert (found["status"], found["mine"]) == (404, "x")
-        mapping = client.indices.get_mapping(index=new)[new]["mappings"]["properties"]
-        assert mapping["reason"]["type"] == "keyword"
-    finally:
-        client.options(ignore_status=404).indices.delete(index=new)
+    write(sink, [record("a", {"status": 200, "mine": "x"})])
+    client.indices.refresh(index=index)
+    client.indices.create(index=f"{index}-2")
+    for hit in client.search(index=index)["hits"]["hits"]:  # _reindex, which the slim server lacks
+        client.index(index=f"{index}-2", id=hit["_id"], document=hit["_source"])
+    swap = [{"remove_index": {"index": index}}, {"add": {"index": f"{index}-2", "alias": index}}]
+    client.indices.update_aliases(actions=swap)
+    assert answers(write(sink, [record("a", {"status": 404})])) == [Answer.ACKNOWLEDGED]
+    found = client.get(index=index, id="a")["_source"]
+    assert (found["status"], found["mine"]) == (404, "x")
+    assert fields_in(client, f"{index}-2")["reason"]["type"] == "keyword"
 
 
 # --- Pages are searched as text, and indices of earlier versions go on working
@@ -345,14 +322,15 @@ def test_both_templates_search_text_not_mark_up() -> None:
 def test_a_server_finds_words_without_accents_and_no_mark_up(
     settings: dict[str, Any], client: Any, index: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Also one without the module for that, and a second process that finds the template installed."""
+    """Also one without the module for that, and a second process that finds the template installed.
+
+    A page that has no text any more is found by none.
+    """
     caplog.set_level(logging.INFO)
     for key, body in (("a", CAFE), ("b", PLAIN)):
         sink = ElasticsearchSink.from_settings(settings)
         assert answers(write(sink, [page(key, body), page(f"{key}-none", None)])) == [Answer.ACKNOWLEDGED] * 2
-    client.indices.refresh(index=index)
-    mapping = client.indices.get_mapping(index=index)[index]["mappings"]["properties"]
-    is_slim = "body_text" in mapping
+    is_slim = "body_text" in fields_in(client, index)
     said = [one for one in caplog.records if "lacks the module analysis-common" in one.message]
     assert len(said) == is_slim
     assert [one for one in caplog.records if one.levelno >= logging.WARNING] == []
@@ -369,15 +347,9 @@ def test_a_server_finds_words_without_accents_and_no_mark_up(
     assert found("cafe") == found("CAFE menu") == found("munchen") == ["a"]
     assert found("href") == found("class") == found("script") == []
     assert client.get(index=index, id="a")["_source"]["body"] == CAFE
-
-
-@pytest.mark.servers
-def test_a_page_that_has_no_text_any_more_is_not_found_by_it(settings: dict[str, Any], client: Any, index: str) -> None:
-    sink = ElasticsearchSink.from_settings(settings)
-    write(sink, [page("a", CAFE)])
     write(ElasticsearchSink.from_settings(settings), [page("a", None)])
     client.indices.refresh(index=index)
-    assert client.count(index=index, query={"simple_query_string": {"query": "cafe"}})["count"] == 0
+    assert found("cafe") == []
 
 
 def failure(key: str) -> Any:
@@ -396,17 +368,15 @@ def old_mapping(**more: Any) -> dict[str, Any]:
 @pytest.mark.servers
 @pytest.mark.parametrize("is_old", [False, True])
 def test_titles_and_texts_are_searched_and_languages_counted(
-    settings: dict[str, Any], client: Any, index: str, is_old: bool
+    sink: ElasticsearchSink, client: Any, index: str, is_old: bool
 ) -> None:
     """Also in an index of an earlier version, without the folding of accents."""
     said = {"title": "Le Café", "text": "Bonjour à tous", "language": "fr", "published_at": "2026-01-01T00:00:00+00:00"}
     result = Result("a", 200, links_out=3, additional_urls=["http://h/x", "http://h/y"], **said)
     if is_old:
         client.indices.create(index=index, mappings=old_mapping())
-    sink = ElasticsearchSink.from_settings(settings)
     assert answers(write(sink, [record("a", result.document())])) == [Answer.ACKNOWLEDGED]
-    client.indices.refresh(index=index)
-    mapping = client.indices.get_mapping(index=index)[index]["mappings"]["properties"]
+    mapping = fields_in(client, index)
     cafe, hello = ("cafe", "a") if "analyzer" in mapping["title"] else ("café", "À")
     assert not (is_old and "analyzer" in mapping["title"])
     for query in (
@@ -423,13 +393,15 @@ def test_titles_and_texts_are_searched_and_languages_counted(
 @pytest.mark.servers
 @pytest.mark.parametrize("dynamic", ["strict", "true", "false", "runtime"])
 def test_an_index_of_an_earlier_version_takes_results(
-    settings: dict[str, Any], client: Any, index: str, dynamic: str
+    sink: ElasticsearchSink, client: Any, index: str, dynamic: str
 ) -> None:
+    """And what is not ours as before."""
     mappings = old_mapping(dynamic=dynamic)
     del mappings["properties"]["url"]  # or one of somebody's own
     client.indices.create(index=index, mappings=mappings)
-    sink = ElasticsearchSink.from_settings(settings)
-    assert answers(write(sink, [failure("a"), page("b", CAFE)])) == [Answer.ACKNOWLEDGED] * 2
+    *ours, other = write(sink, [failure("a"), page("b", CAFE), record("c", {"colour": "red"})])
+    assert answers(ours) == [Answer.ACKNOWLEDGED] * 2
+    assert (other.answer is Answer.REJECTED, "colour" in other.reason) == (dynamic == "strict",) * 2
     client.indices.refresh(index=index)
     assert client.get(index=index, id="a")["_source"]["reason"] == "TimeoutError"
     found = client.count(index=index, query={"term": {"reason": "TimeoutError"}})["count"]
@@ -437,47 +409,20 @@ def test_an_index_of_an_earlier_version_takes_results(
 
 
 @pytest.mark.servers
-def test_a_strict_mapping_that_may_not_be_changed_refuses_no_result(
-    settings: dict[str, Any], client: Any, index: str, caplog: pytest.LogCaptureFixture
+async def test_a_strict_mapping_that_may_not_be_changed_refuses_no_result(
+    sink: ElasticsearchSink, client: Any, index: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What it has no field for is left out, and said once."""
+    """What it has no field for is left out, and said once, also when several batches meet it together."""
     client.indices.create(index=index, mappings=old_mapping(dynamic="strict"))
     client.indices.put_settings(index=index, settings={"index.blocks.metadata": True})
-    sink = ElasticsearchSink.from_settings(settings)
     wrong = record("w", {"status": "no number"})
-    verdicts = [answers(write(sink, [failure("a"), wrong, page("b", CAFE)])) for _ in range(2)]
-    assert verdicts == [[Answer.ACKNOWLEDGED, Answer.REJECTED, Answer.ACKNOWLEDGED]] * 2
+    await sink.open()
+    verdicts = await asyncio.gather(*(sink.write([failure("a"), wrong, page(f"p{n}", CAFE)]) for n in range(4)))
+    await sink.close()
     client.indices.put_settings(index=index, settings={"index.blocks.metadata": False})
+    assert [answers(some) for some in verdicts] == [[Answer.ACKNOWLEDGED, Answer.REJECTED, Answer.ACKNOWLEDGED]] * 4
     stored = client.get(index=index, id="a")["_source"]
     assert stored["description"] == "TimeoutError: x"
     assert stored.keys().isdisjoint({"reason", "registered_domain", "absent", "body_text"})
     said = [one for one in caplog.records if "has a strict mapping without" in one.message]
     assert 1 <= len(said) <= 4
-
-
-@pytest.mark.servers
-def test_batches_at_the_same_time_meet_a_strict_mapping_together(
-    settings: dict[str, Any], client: Any, index: str
-) -> None:
-
-    async def both() -> list[Any]:
-        sink = ElasticsearchSink.from_settings(settings)
-        await sink.open()
-        try:
-            return await asyncio.gather(*(sink.write([failure(f"{n}"), page(f"p{n}", CAFE)]) for n in range(4)))
-        finally:
-            await sink.close()
-
-    client.indices.create(index=index, mappings=old_mapping(dynamic="strict"))
-    client.indices.put_settings(index=index, settings={"index.blocks.metadata": True})
-    verdicts = asyncio.run(both())
-    client.indices.put_settings(index=index, settings={"index.blocks.metadata": False})
-    assert [answers(some) for some in verdicts] == [[Answer.ACKNOWLEDGED] * 2] * 4
-
-
-@pytest.mark.servers
-def test_a_field_that_is_not_ours_is_refused_as_before(settings: dict[str, Any], client: Any) -> None:
-    client.indices.create(index=settings["SITE_RESULTS_INDEX"], mappings=old_mapping(dynamic="strict"))
-    (verdict,) = write(ElasticsearchSink.from_settings(settings), [record("a", {"colour": "red"})])
-    assert verdict.answer is Answer.REJECTED
-    assert "colour" in verdict.reason

@@ -331,17 +331,35 @@ async def test_an_odd_answer_is_an_outage(name: str) -> None:
 # --- Rows of HBase, without a server: cells as text, cut bodies, row keys
 
 
-def test_cells_are_text_that_people_can_read() -> None:
-    """Numbers in decimal, objects as JSON, null empty."""
-    document = {"status": 200, "latency_ms": 12.5, "headers": None, "ok": True, "meta": {"ä": [1, None]}}
-    assert RowLayout("url_id", 1000).row(record("id", document)).cells == {
-        b"f:status": b"200",
-        b"f:latency_ms": b"12.5",
-        b"f:headers": b"",
-        b"f:ok": b"true",
-        b"f:meta": '{"ä":[1,null]}'.encode(),
-        b"f:url_id": b"id",
-    }
+BYTES = b"\0" * 20 + b"\xff"
+BINARY = {"body": None, "body_base64": b64encode(BYTES).decode()}
+
+
+@pytest.mark.parametrize(
+    ("limit_bytes", "document", "cells"),
+    [
+        (
+            1000,
+            {"status": 200, "latency_ms": 12.5, "ok": True},
+            {"status": b"200", "latency_ms": b"12.5", "ok": b"true"},
+        ),
+        (1000, {"headers": None, "meta": {"ä": [1, None]}}, {"headers": b"", "meta": '{"ä":[1,null]}'.encode()}),
+        (1000, {}, {"url_id": b"id"}),
+        (1000, BINARY, {"body_bytes": BYTES}),  # base64 is a third longer
+        (1000, {"body": None, "body_base64": None}, {"body_bytes": b""}),  # or that of an earlier result would stay
+        (1000, {"body": "text"}, {"body_bytes": b""}),
+        (10, BINARY, {"body_bytes": BYTES[:10], "body_truncated": b"true"}),
+        (10, {"body": "x" * 11}, {"body": b"x" * 10, "body_truncated": b"true"}),
+        (10, {"body": "x" * 10}, {"body_truncated": b""}),
+        (10, {"body": {"x": "y" * 20}}, {"body": b'{"x":"%b"}' % (b"y" * 20)}),  # half of it would be of no use
+    ],
+)
+def test_cells_are_text_that_people_can_read(
+    limit_bytes: int, document: dict[str, Any], cells: dict[str, bytes]
+) -> None:
+    """Numbers in decimal, objects as JSON, null empty, binary content as bytes; and a body is cut."""
+    found = RowLayout("url_id", limit_bytes).row(record("id", document)).cells
+    assert {name: found[f"f:{name}".encode()] for name in cells} == cells
 
 
 @pytest.mark.parametrize("key", ["", "x" * 40_000])
@@ -361,7 +379,7 @@ def back(layout: RowLayout, document: dict[str, Any]) -> dict[str, Any]:
     [
         *({"mine": text} for text in ("007", "1e400", "NaN", "null", '"quoted"', "{", "[1, 2]", " 1", "-0")),
         {"body": "42", "task_id": "2026", "description": "true"},  # a page whose text is a number, a job's name
-        {"body": None, "body_base64": b64encode(b"\0" * 20 + b"\xff").decode()},
+        BINARY,
         {"body_base64": "no base64!"},
     ],
     ids=str,
@@ -378,13 +396,6 @@ def test_text_is_text_under_a_name_of_the_users_own() -> None:
     assert back(HBaseResults.from_settings(renamed)._layout, document) == document
 
 
-def test_binary_content_of_an_earlier_result_does_not_stay() -> None:
-    """Its column is emptied by a later one without any, and by an item that has only a body."""
-    layout = RowLayout("url_id", 1000)
-    for document in ({"body": None, "body_base64": None}, {"body": "text"}):
-        assert layout.row(record("a", document)).cells[b"f:body_bytes"] == b""
-
-
 def test_a_text_is_cut_between_characters() -> None:
     """Wherever the limit falls, the rest is text, and as much of it as fits."""
     text = "aä漢🎉" * 3
@@ -392,22 +403,6 @@ def test_a_text_is_cut_between_characters() -> None:
         cut = cut_text(text.encode(), limit).decode()
         assert text.startswith(cut)
         assert limit - 4 < len(cut.encode()) <= limit
-
-
-def test_binary_content_is_kept_as_bytes() -> None:
-    """Not as base64, which is a third longer; cut like text."""
-    document = {"body": None, "body_base64": b64encode(b"\0" * 20 + b"\xff").decode()}
-    assert RowLayout("url_id", 1000).row(record("a", document)).cells[b"f:body_bytes"] == b"\0" * 20 + b"\xff"
-    cells = RowLayout("url_id", 10).row(record("a", document)).cells
-    assert (cells[b"f:body_bytes"], cells[b"f:body_truncated"]) == (b"\0" * 10, b"true")
-
-
-def test_only_a_body_that_is_text_is_cut() -> None:
-    """Half a JSON object would be of no use."""
-    layout = RowLayout("url_id", 10)
-    assert layout.row(record("a", {"body": "x" * 11})).cells[b"f:body_truncated"] == b"true"
-    assert layout.row(record("a", {"body": "x" * 10})).cells[b"f:body_truncated"] == b""
-    assert layout.row(record("a", {"body": {"x": "y" * 20}})).cells[b"f:body"] == b'{"x":"%b"}' % (b"y" * 20)
 
 
 @pytest.mark.parametrize(

@@ -158,21 +158,16 @@ def client() -> Client:
     return Client()
 
 
-def test_messages_come_in_order_and_up_to_the_limit(client: Client) -> None:
+def test_messages_come_in_order_up_to_the_limit_and_partitions_take_turns(client: Client) -> None:
     client.give(A, range(3))
-    assert A in client.prefetch
-    assert client.take(2) == [(0, 0), (0, 1)]
-    assert client.take(2) == [(0, 2)]
-    assert A not in client.prefetch
-    assert client.take() == []
-
-
-def test_partitions_take_turns(client: Client) -> None:
-    client.give(A, range(2))
     client.give(B, range(2))
+    assert A in client.prefetch
     assert client.take(1) == [(0, 0)]
     assert client.take(1) == [(1, 0)]
-    assert client.take() == [(0, 1), (1, 1)]
+    assert client.take(2) == [(0, 1), (0, 2)]
+    assert A not in client.prefetch
+    assert client.take() == [(1, 1)]
+    assert client.take() == []
 
 
 def test_a_paused_partition_gives_nothing_until_it_is_resumed(client: Client) -> None:
@@ -188,6 +183,8 @@ def test_a_paused_partition_gives_nothing_until_it_is_resumed(client: Client) ->
 
 @pytest.mark.parametrize("change", ["lost", "assigned anew"])
 def test_what_came_in_an_earlier_assignment_is_dropped(client: Client, change: str) -> None:
+    for number in (None, 7):  # its partition left meanwhile
+        client.prefetch.put(Message(A, 0, None, b"v"), number)
     client.give(A, range(2))
     client.prefetch.pause([A])
     if change == "lost":
@@ -197,12 +194,6 @@ def test_what_came_in_an_earlier_assignment_is_dropped(client: Client, change: s
         client.give(A, range(1))
     assert client.take() == ([] if change == "lost" else [(0, 0)])
     assert A not in client.prefetch
-
-
-def test_a_message_of_a_partition_that_left_meanwhile_is_not_kept(client: Client) -> None:
-    client.prefetch.put(Message(A, 0, None, b"v"), None)
-    client.prefetch.put(Message(A, 0, None, b"v"), 7)
-    assert client.take() == []
 
 
 def test_the_client_stops_where_much_waits_and_goes_on_where_little_is_left(client: Client) -> None:

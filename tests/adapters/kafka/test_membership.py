@@ -222,35 +222,31 @@ def test_a_folder_that_another_user_made_first_is_not_used(tmp_path: Path, monke
     assert not list((tmp_path / "elsewhere").iterdir())
 
 
-def test_a_slot_is_not_taken_in_a_folder_that_others_may_write_to(tmp_path: Path) -> None:
-    """They could take all slots, or put links in the place of lock files; nor behind a link, or in a file."""
+def test_a_slot_is_not_taken_where_others_could_have_their_hands_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They could take all slots, or put links in the place of lock files, whose targets stay as they are.
+
+    Nor in a folder behind a link, in a file, or in a folder of somebody else.
+    """
     for name in ("slots", "real"):
         (tmp_path / name).mkdir(mode=0o700)
     (tmp_path / "slots").chmod(0o777)
     (tmp_path / "link").symlink_to(tmp_path / "real")
-    (tmp_path / "file").touch()
+    (tmp_path / "file").write_text("kept")
     for name in ("slots", "link", "file"):
         with pytest.raises(OSError, match=name) as refused:
             MemberSlot.claim("group", tmp_path / name)
         assert name == "file" or isinstance(refused.value, PermissionError)
-
-
-def test_a_lock_file_that_is_a_link_is_refused(tmp_path: Path) -> None:
-    """What it leads to stays as it is."""
-    slot = MemberSlot.claim("group", tmp_path)
+    slot = MemberSlot.claim("group", tmp_path / "real")
     slot.release()
     slot.path.unlink()
-    (tmp_path / "elsewhere").write_text("kept")
-    slot.path.symlink_to(tmp_path / "elsewhere")
+    slot.path.symlink_to(tmp_path / "file")
     with pytest.raises(OSError, match="symbolic"):
-        MemberSlot.claim("group", tmp_path)
-
-
-def test_a_folder_of_somebody_else_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its owner could hold every slot, or none."""
+        MemberSlot.claim("group", tmp_path / "real")
     monkeypatch.setattr(os, "getuid", lambda: 12345)
     with pytest.raises(PermissionError, match="another user"):
-        MemberSlot.claim("group", tmp_path)
+        MemberSlot.claim("group", tmp_path / "real")
 
 
 def test_a_place_that_is_named_keeps_its_name_in_any_folder(claim: Callable[..., MemberSlot], tmp_path: Path) -> None:

@@ -6,11 +6,9 @@ its old assignment without a rebalance: what it had given up would belong to nob
 
 from __future__ import annotations
 
-import json
 import queue
 import signal
 import subprocess
-import sys
 import threading
 import time
 import uuid
@@ -46,10 +44,7 @@ class Fleet:
     def start(self, work: str = "consume") -> subprocess.Popen[str]:
         """Another process."""
         log = "site_spider.adapters.kafka.seed_log.KafkaSeedLog"
-        arguments = [work, log, json.dumps(self._settings), ",".join(self.topics), self.group]
-        process = subprocess.Popen(
-            [sys.executable, "-m", seed_log_process.__name__, *arguments], stdout=subprocess.PIPE, text=True
-        )
+        process = seed_log_process.start(work, log, self._settings, ",".join(self.topics), self.group)
         self._running.append(process)
         self._listeners.append(threading.Thread(target=self._listen, args=[process]))
         self._listeners[-1].start()

@@ -122,35 +122,25 @@ def untold(*_arguments: object) -> None:
 
 
 @pytest.mark.servers
-def test_positions_that_cannot_be_read_at_a_rebalance_are_read_later(
-    case: Case, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("learn_seconds", [20.0, 0.5])
+def test_positions_that_are_not_told_at_a_rebalance_are_read_later(
+    case: Case, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, learn_seconds: float
 ) -> None:
-    """Nothing is handed out before the listener knows where its group is."""
+    """Nothing is handed out before the listener knows where its group is.
+
+    A member joins again when it takes long: the death of a broker within a transaction may keep them back.
+    """
+    monkeypatch.setattr("site_spider.adapters.kafka.consumer._LEARN_SECONDS", learn_seconds)
     case.produce(40)
     with monkeypatch.context() as patched:
         patched.setattr("site_spider.adapters.kafka.membership.KafkaAssignment._committed", untold)
         member = case.member()
-        poll_until([member], lambda: "cannot be read yet" in caplog.text)
-        assert [member.poll(0.2) for _ in range(3)] == [[]] * 3
+        said = "cannot be read yet" if learn_seconds > 1 else "does not tell group"
+        poll_until([member], lambda: said in caplog.text)
+        assert member.taken == []
         assert member.owned == set()
     member.take(40)
-    assert sorted(message.offset for message in member.taken if message.partition.number == 0) == list(
-        range(sum(1 for message in member.taken if message.partition.number == 0))
-    )
-
-
-@pytest.mark.servers
-def test_a_member_that_is_not_told_its_positions_joins_again(
-    case: Case, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A transaction that was cut off by the death of a broker may keep them back from this client."""
-    case.produce(10)
-    monkeypatch.setattr("site_spider.adapters.kafka.consumer._LEARN_SECONDS", 0.5)
-    with monkeypatch.context() as patched:
-        patched.setattr("site_spider.adapters.kafka.membership.KafkaAssignment._committed", untold)
-        member = case.member()
-        poll_until([member], lambda: "does not tell group" in caplog.text)
-    member.take(10)
+    assert member.took_all_in_order()
 
 
 # --- offsets -------------------------------------------------------------------------------
@@ -202,12 +192,16 @@ def test_a_topic_that_is_made_to_be_kept_has_a_short_retention(kafka_brokers: st
 # --- What the seed log does while no broker answers
 
 
-def test_a_missing_server_is_named_by_the_check(nobody: str) -> None:
-    with pytest.raises(
-        LogUnavailable, match=f"no answer from Kafka at {nobody} within 1 s; SITE_KAFKA_BROKERS"
-    ) as told:
-        of(nobody).check(1)
-    assert "SITE_KAFKA_OPTIONS must fit its listener" in str(told.value)
+def test_questions_to_missing_servers_raise(nobody: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The check names the settings that lead there."""
+    monkeypatch.setattr("site_spider.adapters.kafka.seed_log._ANSWER_SECONDS", 0.5)
+    log = of(nobody)
+    for question in (lambda: log.progress("topic", "group"), lambda: log.read("topic")):
+        with pytest.raises(LogUnavailable, match=nobody):
+            question()
+    said = f"no answer from Kafka at {nobody} within 1 s; SITE_KAFKA_BROKERS.*SITE_KAFKA_OPTIONS must fit its listener"
+    with pytest.raises(LogUnavailable, match=said):
+        log.check(1)
 
 
 def test_a_consumer_waits_for_missing_servers(nobody: str, lock_folder: None, caplog: pytest.LogCaptureFixture) -> None:
@@ -235,14 +229,6 @@ def test_a_producer_keeps_messages_for_missing_servers(
     assert not any(future.done() for future in futures)
     producer.close()
     assert {type(future.exception(0)) for future in futures} == {LogUnavailable}
-
-
-def test_questions_to_missing_servers_raise(nobody: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("site_spider.adapters.kafka.seed_log._ANSWER_SECONDS", 0.5)
-    log = of(nobody)
-    for question in (lambda: log.progress("topic", "group"), lambda: log.read("topic")):
-        with pytest.raises(LogUnavailable, match=nobody):
-            question()
 
 
 # --- What Kafka says of rights; tests/acceptance/test_secured.py asks one with users
@@ -285,57 +271,44 @@ class Admin:
         return {topic.topic: done(self._answers[f"create_{topic.topic}"]) for topic in topics}
 
 
-def told_by(admin: Admin) -> list[Granted]:
+READ, WRITE = AclOperation.READ, AclOperation.WRITE
+NO_TOPIC, REFUSED = KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED
+
+
+@pytest.mark.parametrize(
+    ("seeds", "letters", "crawlers", "told"),
+    [
+        pytest.param(described(READ, WRITE), described(WRITE), described(READ), [(), (), ()], id="all is granted"),
+        pytest.param(
+            *(described(READ), REFUSED, KafkaError.GROUP_AUTHORIZATION_FAILED, [("Write",), ("Write",), ("Read",)]),
+            id="some is missing",
+        ),
+        pytest.param(NO_TOPIC, NO_TOPIC, described(READ), [("Create",), None, ()], id="a missing topic may lack it"),
+        pytest.param(
+            *(described(), KafkaError.UNSUPPORTED_VERSION, KafkaError._TIMED_OUT, ["not said"] * 3),
+            id="servers that are old, or have no coordinator of groups yet, refuse nothing",
+        ),
+    ],
+)
+def test_what_is_missing_is_told_of_each(seeds: Any, letters: Any, crawlers: Any, told: list[Any]) -> None:
+    """None stands for a topic that does not exist and may be created."""
+    admin = Admin(seeds=seeds, letters=letters, crawlers=crawlers, create_seeds=REFUSED, create_letters=None)
     with patch("site_spider.adapters.kafka.seed_log._of_group", admin.positions_of):
-        return granted(admin, KafkaConfig("127.0.0.1:1"), [READS, WRITES, JOINS], 1)  # type: ignore[arg-type]
-
-
-def ask(**answers: Any) -> list[tuple[str, ...] | None]:
-    """What is missing of each; None for a topic that does not exist and may be created."""
-    said = told_by(Admin(**answers))
+        said = granted(admin, KafkaConfig("127.0.0.1:1"), [READS, WRITES, JOINS], 1)  # type: ignore[arg-type]
     assert [one.right for one in said] == [READS, WRITES, JOINS]
-    return [one.missing if one.exists or one.missing else None for one in said]
-
-
-def test_what_is_missing_is_told_of_each() -> None:
-    read, write = AclOperation.READ, AclOperation.WRITE
-    found = ask(seeds=described(read, write), letters=described(write), crawlers=described(read))
-    assert found == [(), (), ()]
-    found = ask(
-        seeds=described(read),
-        letters=KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        crawlers=KafkaError.GROUP_AUTHORIZATION_FAILED,
-    )
-    assert found == [("Write",), ("Write",), ("Read",)]
-
-
-def test_a_topic_that_does_not_exist_may_lack_create() -> None:
-    missing = KafkaError.UNKNOWN_TOPIC_OR_PART
-    found = ask(
-        seeds=missing,
-        create_seeds=KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        letters=missing,
-        create_letters=None,
-        crawlers=described(AclOperation.READ),
-    )
-    assert found == [("Create",), None, ()]
-
-
-def test_servers_that_do_not_say_refuse_nothing() -> None:
-    """An old one, say, or one that has no coordinator of groups yet: a crawl starts."""
-    admin = Admin(seeds=described(), letters=KafkaError.UNSUPPORTED_VERSION, crawlers=KafkaError._TIMED_OUT)
-    said = told_by(admin)
-    assert [(one.missing, one.is_known) for one in said] == [((), False)] * 3
+    of_each = [one.missing if one.exists or one.missing else None for one in said]
+    assert [what if one.is_known else "not said" for one, what in zip(said, of_each, strict=True)] == told
+    assert all(one.is_known or one.missing == () for one in said)
 
 
 @pytest.mark.parametrize(
     ("answer", "is_made", "said"),
     [
-        (described(AclOperation.WRITE, AclOperation.DESCRIBE), False, ""),
+        (described(WRITE, AclOperation.DESCRIBE), False, ""),
         (described(AclOperation.DESCRIBE), False, "grant the user of SITE_KAFKA_OPTIONS Write on it"),
-        (KafkaError.TOPIC_AUTHORIZATION_FAILED, False, "Describe and Write"),
-        (KafkaError.UNKNOWN_TOPIC_OR_PART, False, "Topic details does not exist"),
-        (KafkaError.UNKNOWN_TOPIC_OR_PART, True, ""),
+        (REFUSED, False, "Describe and Write"),
+        (NO_TOPIC, False, "Topic details does not exist"),
+        (NO_TOPIC, True, ""),
         (KafkaError._TIMED_OUT, False, ""),
     ],
 )
@@ -349,23 +322,15 @@ def test_only_what_the_servers_say_of_a_topic_is_its_fault(answer: Any, said: st
 
 
 @pytest.mark.servers
-def test_a_topic_that_servers_make_by_themselves_has_no_fault(kafka_brokers: str) -> None:
-    name = f"made-{uuid4().hex[:8]}"
-    log = of(kafka_brokers)
-    assert log.fault_of(name) == ""
-    assert log.partitions(name)
-
-
-@pytest.mark.servers
-def test_servers_without_users_refuse_nothing_and_nothing_is_created(kafka_brokers: str) -> None:
+def test_servers_without_users_refuse_nothing_and_a_question_creates_nothing(kafka_brokers: str) -> None:
+    """A topic that servers make by themselves has no fault."""
     name = f"rights-{uuid4().hex[:8]}"
-    settings = {"SITE_KAFKA_BROKERS": kafka_brokers, "SITE_KAFKA_OPTIONS": {}}
-    log = KafkaSeedLog(KafkaConfig.from_settings(settings))
+    log = of(kafka_brokers)
     right, group = Right("topic", name, ("Read", "Write")), Right("group", name, ("Read",))
     assert log.granted([right, group]) == [Granted(right, (), exists=False), Granted(group, ())]
-    client = AdminClient({"bootstrap.servers": kafka_brokers})
-    assert name not in client.list_topics(timeout=300).topics
-    log.close()
+    assert log.partitions(name) == 0
+    assert log.fault_of(name) == ""
+    assert log.partitions(name)
 
 
 def raw(offset: int, code: int | None = None) -> Any:
