@@ -116,11 +116,6 @@ def is_too_large(error: BaseException) -> bool:
     return any(_says(error, words) for words in _TOO_LARGE)
 
 
-def is_table_missing(error: BaseException) -> bool:
-    """Whether there is no such table."""
-    return _says(error, "TableNotFoundException")
-
-
 def is_table_there(error: BaseException) -> bool:
     """Whether a table could not be created because somebody else has just done so."""
     return isinstance(error, Hbase_thrift.AlreadyExists) or _says(error, "TableExistsException")
@@ -207,7 +202,7 @@ class HBaseOptions:
             try:
                 yield connection
             except CLIENT_ERRORS as error:
-                if not (ends_without_table and is_table_missing(error)):
+                if not (ends_without_table and _says(error, "TableNotFoundException")):
                     raise self.unavailable(explained(error)) from error
 
     def unavailable(self, reason: str) -> SinkUnavailable:

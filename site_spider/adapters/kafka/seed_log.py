@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import closing, suppress
 from typing import Any, NamedTuple, Self, TypeVar
@@ -207,14 +207,9 @@ def granted(admin: AdminClient, config: KafkaConfig, rights: Sequence[Right], se
     asked = admin.describe_topics(TopicCollection(topics), **more) if topics else {}
     of_topics = {name: _read(answer) for name, answer in asked.items()}
     of_groups = {name: _of_group(config, name, [*topics, name][0], seconds) for name in groups}
-    absent = [name for name, said in of_topics.items() if not said.exists]
-    refused = set(_not_creatable(admin, absent, seconds))
-    return [
-        Granted(right, (_CREATE,) if right.name in refused else (), exists=False)
-        if right.kind == "topic" and right.name in absent
-        else _judged(right, (of_topics if right.kind == "topic" else of_groups)[right.name])
-        for right in rights
-    ]
+    refused = set(_not_creatable(admin, [name for name, said in of_topics.items() if not said.exists], seconds))
+    said = {"topic": of_topics, "group": of_groups}
+    return [_judged(right, said[right.kind][right.name], refused) for right in rights]
 
 
 def _of_group(config: KafkaConfig, group: str, topic: str, seconds: float) -> _Authorized:
@@ -241,11 +236,12 @@ def _of_group(config: KafkaConfig, group: str, topic: str, seconds: float) -> _A
     return _Authorized()
 
 
-def _judged(right: Right, said: _Authorized) -> Granted:
-    operations = said.operations
-    if operations is None:
+def _judged(right: Right, said: _Authorized, not_creatable: Container[str]) -> Granted:
+    if not said.exists:
+        return Granted(right, (_CREATE,) if right.name in not_creatable else (), exists=False)
+    if said.operations is None:
         return Granted(right, (), is_known=False)
-    return Granted(right, tuple(one for one in right.operations if one.upper() not in operations))
+    return Granted(right, tuple(one for one in right.operations if one.upper() not in said.operations))
 
 
 def _read(answer: Future[Any]) -> _Authorized:

@@ -77,6 +77,14 @@ def _refused() -> ConfigError:
     )
 
 
+def _place(settings: SettingsView, wanted_by: str) -> tuple[str, str]:
+    """The URL, and how all keys of this group begin. Raises ConfigError."""
+    url = options.text(settings, "SITE_REDIS_URL")
+    if not url:
+        raise ConfigError(f"SITE_REDIS_URL is empty, but {wanted_by} needs redis://host:port/0.")
+    return url, f"site_spider:{options.text(settings, 'SITE_CONSUMER_GROUP', required=True)}:"
+
+
 # --- done: marks of the dupefilter in Redis, shared by all processes of a consumer group -----------------
 # Each is a key of its own, so that each has its own time to live and the server never has to drop a large
 # value at once. Where the server has the commands BF.*, they may be kept in its Bloom filters instead
@@ -160,10 +168,8 @@ class RedisDone(DoneStore):
 
     @classmethod
     def from_settings(cls, settings: SettingsView) -> Self:
-        url = options.text(settings, "SITE_REDIS_URL")
-        if not url:
-            raise ConfigError("SITE_REDIS_URL is empty, but SITE_DUPEFILTER=redis needs redis://host:port/0.")
-        prefix = f"site_spider:{options.text(settings, 'SITE_CONSUMER_GROUP', required=True)}:seen:".encode()
+        url, start = _place(settings, "SITE_DUPEFILTER=redis")
+        prefix = f"{start}seen:".encode()
         ttl_seconds = options.integer(settings, "SITE_REDIS_DUPEFILTER_TTL_SECONDS")
         filters = None
         if options.boolean(settings, "SITE_REDIS_DUPEFILTER_BLOOM"):
@@ -258,11 +264,8 @@ class RedisStatistics:
 
     @classmethod
     def for_statistics(cls, settings: SettingsView) -> Self:
-        url = options.text(settings, "SITE_REDIS_URL")
-        if not url:
-            raise ConfigError("SITE_REDIS_URL is empty, but SITE_STATS_TO=redis needs redis://host:port/0.")
-        group = options.text(settings, "SITE_CONSUMER_GROUP", required=True)
-        return cls(url, f"site_spider:{group}:statistics:")
+        url, start = _place(settings, "SITE_STATS_TO=redis")
+        return cls(url, f"{start}statistics:")
 
     async def open(self) -> None:
         with _explaining(self._client, self._address, SinkUnavailable):
