@@ -394,7 +394,6 @@ logger = logging.getLogger(__name__)
 MOST_SECONDS = 10.0  # that a clock may differ without a word
 _ANSWER_SECONDS = 5.0
 _SURE_SECONDS = 1.0  # an answer that took longer says too little of the time
-_LONGEST_SECONDS = 10_000 * 86_400  # that a span of time is compared with
 _KEY = b"clock"
 
 
@@ -539,8 +538,7 @@ def _coming(task: Task, times: TaskTimes, *, has_begun: bool) -> Iterator[tuple[
     if times.first_at is None and has_begun:
         yield 0.0, "first_at", None
     elif times.first_at is not None and task.max_seconds and task.max_seconds > (times.spent_seconds or 0):
-        spent_at = times.first_at.timestamp() + min(task.max_seconds, _LONGEST_SECONDS)
-        yield spent_at, "spent_seconds", task.max_seconds
+        yield times.first_at.timestamp() + task.max_seconds, "spent_seconds", task.max_seconds
 
 
 def _record(task: Task, times: TaskTimes) -> tuple[bytes, bytes]:

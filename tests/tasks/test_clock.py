@@ -149,32 +149,37 @@ def test_kafka_tells_its_time(kafka_brokers: str, caplog: pytest.LogCaptureFixtu
     assert not caplog.records
 
 
-class Kept:
-    """A producer whose records come at once."""
+class Judge:
+    """Limits of time over records that come at once, by a clock that the test moves on."""
 
-    def __init__(self, known: Board) -> None:
-        self.known = known
-        self.sent = 0
+    place, seconds = Partition("seeds.tasks", 0), NOW.timestamp()
+
+    def __init__(self, *tasks: Task) -> None:
+        self.board, self.sent = Board(), 0
+        for each in tasks:
+            self.take(each.key, each.value())
+        here: Any = self  # the producer
+        self.limits = TimeLimits(Mock(now=lambda: self.seconds), self.board, "seeds.tasks", here, lambda: True)
+        self.limits.open()
 
     def send(self, _topic: str, key: bytes, value: bytes) -> Future[MessagePlace]:
         self.sent += 1
-        self.known.take(Message(PLACE, 0, key, value))
+        self.take(key, value)
         done: Future[MessagePlace] = Future()
-        done.set_result(MessagePlace(PLACE, 0))
+        done.set_result(MessagePlace(self.place, 0))
         return done
 
+    def take(self, key: bytes, value: bytes | None) -> None:
+        self.board.take(Message(self.place, 0, key, value))
 
-PLACE = Partition("seeds.tasks", 0)
+    def hear(self, *task_ids: str) -> None:
+        self.limits.heard(task_ids or ["t"])
 
-
-class Clock:
-    seconds = NOW.timestamp()
-
-    def now(self) -> float:
-        return self.seconds
-
-    def measure(self) -> None:
-        pass
+    def wait(self, times: int, *task_ids: str, seconds: float = 1.0) -> None:
+        for _ in range(times):
+            self.seconds += seconds
+            self.limits.look()
+            self.hear(*task_ids)
 
 
 @pytest.fixture
@@ -190,77 +195,50 @@ def judged(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-def limits_of(tasks: list[Task]) -> tuple[TimeLimits, Board, Clock, Kept]:
-    known, clock = Board(), Clock()
-    for each in tasks:
-        known.take(Message(PLACE, 0, each.key, each.value()))
-    producer = Kept(known)
-    made: Any = TimeLimits
-    limits = made(clock, known, "seeds.tasks", producer, lambda: True)
-    limits.open()
-    return limits, known, clock, producer
-
-
 def test_only_tasks_near_a_limit_are_judged(judged: list[str]) -> None:
     """However many are declared."""
     far = [declared(f"far{number}", {"expires": "1h"}, NOW) for number in range(5_000)]
     free = [declared(f"free{number}", {}, NOW) for number in range(5_000)]
-    limits, known, clock, producer = limits_of([*far, *free, task(expires="15m")])
+    judge = Judge(*far, *free, task(expires="15m"))
     judged.clear()
-    for _ in range(900):
-        clock.seconds += 1
-        limits.look()
-        limits.heard(["free7", "far7"])
-    assert (judged, producer.sent, known.phase("t").name) == (["t"], 1, "expired")
+    judge.wait(900, "free7", "far7")
+    assert (judged, judge.sent, judge.board.phase("t").name) == (["t"], 1, "expired")
 
 
 def test_a_start_that_can_write_of_no_expiry_says_that_the_log_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
     """And is tried again: it is no error of the crawl's own."""
     monkeypatch.setattr(board, "_ANSWER_SECONDS", 0.0)
-    monkeypatch.setattr(Clock, "seconds", later(900).timestamp())
-    monkeypatch.setattr(Kept, "send", lambda *_record: Future())
+    monkeypatch.setattr(Judge, "seconds", later(900).timestamp())
+    monkeypatch.setattr(Judge, "send", lambda *_record: Future())
     with pytest.raises(LogUnavailable, match="does not answer"):
-        limits_of([task(expires="15m")])
+        Judge(task(expires="15m"))
 
 
 def test_a_limit_that_is_changed_or_deleted_is_heard(judged: list[str]) -> None:
-    limits, known, clock, producer = limits_of([task(max_time="15s")])
-    usage = Usage(begun=1).model_dump_json().encode()
-    known.take(Message(PLACE, 0, note_key("t", "p"), usage))
-    for _ in range(20):
-        limits.heard(["t"])
-        clock.seconds += 1
-        limits.look()
-    assert (producer.sent, known.phase("t").reason) == (2, "time_budget")
-    known.take(Message(PLACE, 0, b"t", changed(task(), ["max_time=30s"], NOW).value()))
-    limits.heard(["t"])
-    assert known.phase("t").name == "running"
-    for _ in range(20):
-        clock.seconds += 1
-        limits.look()
-        limits.heard(["t"])
-    assert known.phase("t").reason == "time_budget"
+    judge = Judge(task(max_time="15s"))
+    judge.take(note_key("t", "p"), Usage(begun=1).value())
+    judge.hear()
+    judge.wait(20)
+    assert (judge.sent, len(judged), judge.board.phase("t").reason) == (2, 3, "time_budget")
+    judge.take(b"t", changed(task(), ["max_time=30s"], NOW).value())
+    judge.hear()
+    assert judge.board.phase("t").name == "running"
+    judge.wait(20)
+    assert judge.board.phase("t").reason == "time_budget"
     judged.clear()
-    known.take(Message(PLACE, 0, b"t", task(expires="1h").value()))
-    limits.heard(["t"])
-    known.take(Message(PLACE, 0, b"t", None))
-    limits.heard(["t"])
-    clock.seconds += 4_000
-    limits.look()
+    for value in (task(expires="1h").value(), None):
+        judge.take(b"t", value)
+        judge.hear()
+    judge.wait(1, seconds=4_000)
     assert judged == []
 
 
-def test_what_was_not_taken_is_sent_again(judged: list[str]) -> None:
-    limits, known, clock, producer = limits_of([task(expires="1s")])
-    refused: Future[MessagePlace] = Future()
-    right, producer.send = producer.send, lambda *_record: refused  # type: ignore[method-assign]
-    clock.seconds += 2
-    limits.look()
-    clock.seconds += 2
-    limits.look()
+def test_what_was_not_taken_is_sent_again(judged: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    judge, refused = Judge(task(expires="1s")), Future[MessagePlace]()
+    with monkeypatch.context() as away:
+        away.setattr(judge, "send", lambda *_record: refused)
+        judge.wait(2, seconds=2)
     refused.set_exception(LogUnavailable("away"))
-    producer.send = right  # type: ignore[method-assign]
-    assert known.phase("t").name == "running"
-    clock.seconds += 2
-    limits.look()
-    assert (known.phase("t").name, len(judged)) == ("expired", 4)
+    assert judge.board.phase("t").name == "running"
+    judge.wait(1, seconds=2)
+    assert (judge.board.phase("t").name, len(judged)) == ("expired", 4)
