@@ -8,8 +8,6 @@ from contextlib import nullcontext
 from itertools import count
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from site_spider.contracts.seed_log import Partition
 from site_spider.tasks.control_log import written
@@ -55,14 +53,6 @@ def faults_of(seed: int, rules: Rules) -> list[str]:
 
 def test_the_end_is_exact_in_large_worlds_by_chance() -> None:
     assert [(seed, faults) for seed in range(RUNS) if (faults := faults_of(seed, Rules()))] == []
-
-
-@given(st.data())
-def test_the_end_is_exact_whatever_hypothesis_tries(data: st.DataObject) -> None:
-    world = some_world(random.Random(data.draw(st.integers(0, 10_000))), Rules())
-    run_on(world, lambda steps: data.draw(st.sampled_from(steps)), 60)
-    settle(world)
-    assert world.faults == []
 
 
 def small_worlds(rules: Rules) -> list[World]:

@@ -16,9 +16,9 @@ from site_spider.tasks.control_log import Endings, close_for_all, written
 from site_spider.tasks.declaration import Task, Usage, changed, declared, in_state, usual_task
 from site_spider.tasks.ending import Counts, EndTold, Fact, Noticed, Producing, Tally
 from site_spider.tasks.orders import TaskFacts, TaskOverview
-from tests.in_process.engine import crawl
+from tests.in_process.engine import crawl, lag
 from tests.tasks.test_control import declare, desk
-from tests.tasks.test_end_in_crawl import TOPICS, close, events, produce, seeds, told
+from tests.tasks.test_end_in_crawl import TOPICS, close, events, seeds, told
 
 NOW = datetime(2026, 11, 23, tzinfo=UTC)
 P = Partition("seeds", 0)
@@ -157,8 +157,7 @@ def test_the_process_that_has_done_them_says_so(tmp_path: Path) -> None:
     def until(_crawler: object) -> bool:
         nonlocal is_closed
         log = LocalSeedLog(tmp_path)
-        lag = sum(part.end - (part.committed.offset if part.committed else 0) for part in log.progress("seeds", GROUP))
-        if not lag and not is_closed:
+        if not lag(log) and not is_closed:
             is_closed = True
             with closing(log.producer()) as producer:
                 close_for_all(log, producer, TOPICS, ["t"], list)
@@ -168,15 +167,3 @@ def test_the_process_that_has_done_them_says_so(tmp_path: Path) -> None:
     assert [event["partial"] for event in events(tmp_path)] == [True]
     keys = [message.key or b"" for message in LocalSeedLog(tmp_path).read(TOPICS.control)]
     assert [key for key in keys if b"uncounted" in key] == [b"t\x1funcounted"]  # it is told once
-
-
-GROUP = "site_spider"
-
-
-def test_a_task_that_was_known_in_time_is_not_partial(tmp_path: Path) -> None:
-    produce(tmp_path)
-    declare(tmp_path, "by-record")
-    crawl(tmp_path, seeds(4, "by-record"), until=told(tmp_path))
-    assert [event["partial"] for event in events(tmp_path)] == [False]
-    facts = desk(tmp_path).overview().of("by-record")
-    assert (facts.seeds, facts.pages, facts.is_partial) == ({"result": 4}, 4, False)
