@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import random
-import sys
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from site_spider.tasks.board import PAST, Board, PastUsage, note_key, pace_key
 from site_spider.tasks.declaration import MOST, Pace, Past, Returned, Task, Usage
 from site_spider.tasks.follower import TopicView
 from site_spider.tasks.states import TaskState
+from tests.growth import CONSTANT, assert_grows
 
 TASKS = Partition("seeds.tasks", 0)
 
@@ -121,41 +121,30 @@ def test_sums_may_be_larger_than_what_one_process_may_tell(topic: Topic) -> None
     assert len(topic.board.used("t").seeds) == 3_000
 
 
-def calls_of(board: Board, taken: Message) -> int:
-    """How many functions are called to take a record, and to ask what it has changed."""
-    calls = 0
-
-    def count(_frame: object, event: str, _argument: object) -> None:
-        nonlocal calls
-        calls += event in ("call", "c_call")
-
-    state = TaskState(Task(task_id="t", max_pages=10**6, max_pages_host=5), "p0")
-    gc.disable()  # others hear of each collection, by a call
-    sys.setprofile(count)
-    try:
-        board.take(taken)
-        board.has_parked("t")
-        state.heard(board)
-        state.look(board)
-    finally:
-        sys.setprofile(None)
-        gc.enable()
-    return calls
-
-
 def test_a_record_costs_the_same_however_many_processes_have_told() -> None:
-    def told(number: int, pages: int) -> Message:
-        value = Usage(pages=pages, parked=pages, seeds={"result": pages}, hosts={"h": pages})
-        return message(note_key("t", f"p{number}"), value.value())
+    """And to ask what it has changed."""
 
-    costs = []
-    for processes in (10, 1_000):
-        board = Board()
+    def told(number: int, pages: int) -> Message:
+        usage = Usage(pages=pages, parked=pages, seeds={"result": pages}, hosts={"h": pages})
+        return message(note_key("t", f"p{number}"), usage.value())
+
+    def prepare(processes: int) -> Callable[[], None]:
+        board, state = Board(), TaskState(Task(task_id="t", max_pages=10**6, max_pages_host=5), "p0")
         for number in range(processes):
             board.take(told(number, 1))
-        costs.append(calls_of(board, told(3, 2)))
-        assert (board.used("t").pages, board.hosts("t")) == (processes + 1, {"h": processes + 1})
-    assert costs[0] == costs[1]
+        news = [told(3, pages) for pages in range(2, 102)]
+
+        def work() -> None:
+            for record in news:
+                board.take(record)
+                board.has_parked("t")
+                state.heard(board)
+                state.look(board)
+            assert (board.used("t").pages, board.hosts("t")) == (processes + 100, {"h": processes + 100})
+
+        return work
+
+    assert_grows(prepare, 250, most=CONSTANT)
 
 
 def test_what_was_told_by_processes_that_are_gone_is_added_up(topic: Topic) -> None:

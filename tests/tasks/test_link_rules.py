@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from datetime import date, timedelta
 from inspect import isawaitable
 from pathlib import Path
@@ -140,16 +139,6 @@ def test_a_trap_ends_and_is_named_in_the_report_of_its_task(tmp_path: Path, site
     facts = desk(tmp_path).overview().of("t")
     assert facts.document()["traps"] == {"h.test/day/N": refused}
     assert events(tmp_path)[0]["reasons"] == {"trap h.test/day/N": refused}
-
-
-@in_a_thread()
-def test_a_trap_ends_for_links_in_the_seed_topic_and_for_each_task_alone(tmp_path: Path, site: dict[str, Any]) -> None:
-    site["*"] = day
-    settings: dict[str, Any] = {"DEPTH_LIMIT": 0, "CONCURRENT_REQUESTS": 1, "SITE_TEXT": "plain"}
-    crawled = crawl(tmp_path, [seed("/day/0", task_id=name) for name in "ab"], SITE_LINKS_TO="kafka", **settings)
-    of_tasks = Counter(said["task_id"] for said in crawled.documents.values())
-    assert all(50 <= of_tasks[name] < 150 for name in "ab")
-    assert crawled.lag == 0
 
 
 class Page(NamedTuple):
