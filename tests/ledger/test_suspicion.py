@@ -110,11 +110,15 @@ def test_it_survives_the_text_of_a_commit(
     assert decode_suspicion(encode_suspicion(suspicion, watermark), watermark) == suspicion
 
 
-def test_a_partition_left_in_good_order_tells_of_no_death() -> None:
-    """A stop or a rebalance is not a death, whatever was in flight."""
+def test_a_stop_a_rebalance_and_an_outage_are_no_deaths() -> None:
+    """Whatever was in flight. A process that finds its own name has lost its partitions, which are back."""
     ledger = a_life(None, range(10))
-    left = ledger.position(P, leaving=True)
+    position, left = committed(ledger), ledger.position(P, leaving=True)
     assert a_life(left, range(0)).of_partition(P).suspicion == NO_SUSPICION
+    ledger.revoke(P)
+    ledger.assign(P, position)
+    assert ledger.of_partition(P).suspicion == NO_SUSPICION
+    assert not ledger.of_partition(P).suspicion.is_careful(10)
 
 
 def test_after_a_death_care_is_taken_and_only_those_admitted_take_part_in_the_next() -> None:
@@ -159,40 +163,28 @@ def test_what_is_named_fits_into_a_commit() -> None:
 
 
 def test_a_seed_that_dies_alone_twice_is_the_culprit_and_its_neighbours_are_not() -> None:
-    """The dead letter is for it alone; the others are done one by one and clear themselves."""
+    """The dead letter is for it alone; the others are done one by one and clear themselves.
+
+    Another death, before it is alone again, is none of its own, and there may be no second proof. While one is alone
+    nothing else is in flight, so nothing else can have taken part.
+    """
     position = after_deaths(3, range(3), range(2))
-    for _ in range(2):
-        ledger = a_process()
-        ledger.assign(P, position)
-        first = taken(ledger, 0)
-        assert not ledger.of_partition(P).suspicion.is_culprit(0)
-        ledger.isolate(first)
+    known = a_life(position, range(0)).of_partition(P).suspicion[:3]
+    for is_alone in (True, False, False, True):
+        ledger = a_life(position, range(4 if is_alone else 2))
+        suspicion = ledger.of_partition(P).suspicion
+        assert (suspicion[:3], suspicion.is_culprit(0)) == (known, False)
+        if is_alone:
+            ledger.isolate(ledger.of_partition(P).open[0])
         position = committed(ledger)
-    ledger = a_process()
-    ledger.assign(P, position)
-    culprit, neighbour = taken(ledger, 0), taken(ledger, 1)
-    assert ledger.of_partition(P).suspicion.is_culprit(0)
-    assert not ledger.of_partition(P).suspicion.is_culprit(1)
+    ledger = a_life(position, range(2))
+    culprit, neighbour = ledger.of_partition(P).open.values()
+    assert [ledger.of_partition(P).suspicion.is_culprit(offset) for offset in (0, 1)] == [True, False]
     ledger.decide(culprit, Outcome.DEAD_LETTER)
     ledger.release(culprit)
     ledger.isolate(neighbour)
     complete(ledger, neighbour)
     assert not ledger.of_partition(P).suspicion.is_culprit(1)
-
-
-def test_a_death_before_it_is_alone_again_is_none_of_its_own() -> None:
-    """Something else killed the process that had not come to it yet, and there may be no second proof."""
-    position = after_deaths(3, range(3), range(2))
-    ledger = a_process()
-    ledger.assign(P, position)
-    ledger.isolate(taken(ledger, 0))
-    for _ in range(3):
-        position = committed(ledger)
-        ledger = a_process()
-        ledger.assign(P, position)
-        taken(ledger, 0)
-    assert ledger.of_partition(P).suspicion.alone_deaths == 1
-    assert not ledger.of_partition(P).suspicion.is_culprit(0)
 
 
 def test_suspects_stay_suspects_when_a_culprit_is_found() -> None:
@@ -209,31 +201,8 @@ def test_suspects_stay_suspects_when_a_culprit_is_found() -> None:
     assert ahead.suspicion == Suspicion(thrice=(5,))
 
 
-def test_dying_alone_is_no_death_of_the_others() -> None:
-    """While one is alone nothing else is in flight, so nothing else can have taken part."""
-    position = after_deaths(3, range(2), range(2))
-    ledger = a_process()
-    ledger.assign(P, position)
-    ledger.isolate(taken(ledger, 0))
-    taken(ledger, 1)
-    before = ledger.of_partition(P).suspicion[:3]
-    after = a_process()
-    after.assign(P, committed(ledger))
-    assert after.of_partition(P).suspicion[:3] == before
-
-
 @pytest.mark.parametrize("text", ["1", "1,2,3", "a,b,c,,", "1,-2,0,,", "1,2,3,!!,", "1,2,3,,,", "1,2,3,gA==,"])
 def test_a_damaged_text_is_refused(text: str) -> None:
     """The commit metadata as a whole then counts as empty."""
     with pytest.raises(ValueError, match=r"suspicion|invalid|unpack|base64|cut off"):
         decode_suspicion(text, 0)
-
-
-def test_a_process_that_finds_its_own_name_has_not_died() -> None:
-    """Partitions that were lost in an outage and come back tell of no death."""
-    ledger = a_life(None, range(10))
-    position = committed(ledger)
-    ledger.revoke(P)
-    ledger.assign(P, position)
-    assert ledger.of_partition(P).suspicion == NO_SUSPICION
-    assert not ledger.of_partition(P).suspicion.is_careful(10)
