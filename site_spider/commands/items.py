@@ -6,14 +6,15 @@ import argparse
 from typing import Any
 
 from site_spider.commands.output import Column, print_counted
-from site_spider.commands.results import Documents, DocumentsCommand, shown
+from site_spider.commands.results import Command as ResultsCommand
+from site_spider.commands.results import Documents, shown
 from site_spider.results.document import PAGE
 
 _COLUMNS = (Column("ID", shrinks=True), Column("ITEM", shrinks=True), Column("PAGE", shrinks=True))
 
 
-class Command(DocumentsCommand):
-    """Items in place of results."""
+class Command(ResultsCommand):
+    """Items in place of results, of any status."""
 
     summary = "Show items of spiders"
     description = (
@@ -32,6 +33,7 @@ class Command(DocumentsCommand):
 
     def add_own_options(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--id", dest="key", metavar="ID", help="the one item with this _id")
+        parser.set_defaults(status=None)
 
     def rows(self, found: Documents) -> list[Any]:
         return [_row(item) for item in found]

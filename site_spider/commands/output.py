@@ -64,21 +64,16 @@ def _kept(columns: Sequence[Column], widths: Sequence[int], width: int) -> list[
 def _shrink(columns: Sequence[Column], widths: list[int], kept: Sequence[int], width: int) -> None:
     """Take from the widest column that may shrink until the table fits."""
     over = sum(widths[i] for i in kept) + len(GAP) * (len(kept) - 1) - width
-    while over > 0:
+    for _ in range(over):
         shrinkable = [i for i in kept if columns[i].shrinks and widths[i] > NARROWEST]
         if not shrinkable:
             return
-        widest = max(shrinkable, key=lambda i: widths[i])
-        widths[widest] -= 1
-        over -= 1
+        widths[max(shrinkable, key=lambda i: widths[i])] -= 1
 
 
 def _line(columns: Sequence[Column], widths: Sequence[int], kept: Sequence[int], row: Sequence[str]) -> str:
-    parts = []
-    for i in kept:
-        text = cut(row[i], widths[i])
-        parts.append(text.rjust(widths[i]) if columns[i].right else text.ljust(widths[i]))
-    return GAP.join(parts).rstrip()
+    parts = ((cut(row[i], widths[i]), widths[i], columns[i].right) for i in kept)
+    return GAP.join(text.rjust(width) if right else text.ljust(width) for text, width, right in parts).rstrip()
 
 
 def add_format_option(parser: argparse.ArgumentParser) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from itertools import count
@@ -189,39 +189,30 @@ class LiveLine(Lines):
         print(flush=True)
 
 
+@dataclass(slots=True)
 class Watch:
     """Looks again and again; `complain` hears once when the log does not answer, and when it does again."""
 
-    def __init__(
-        self,
-        look: Callable[[Rate], Report],
-        complain: Callable[[str], None],
-        voice: Lines,
-        pause_seconds: float = _LOOK_SECONDS,
-        owners: Callable[[], frozenset[Partition] | None] = frozenset,
-    ) -> None:
-        self._ask = look
-        self._complain = complain
-        self._voice = voice
-        self._pause_seconds = pause_seconds
-        self._rate = Rate()
-        self._owners = owners  # partitions that no process has
-        self._ask_owners_at = runtime.monotonic() + _OWNER_SECONDS
-        self._without_owner = ""  # as it was said last
+    look: Callable[[Rate], Report]
+    complain: Callable[[str], None]
+    voice: Lines
+    owners: Callable[[], frozenset[Partition] | None]  # partitions that no process has
+    pause_seconds: float = _LOOK_SECONDS
+    _ask_owners_at: float = field(default_factory=lambda: runtime.monotonic() + _OWNER_SECONDS)
+    _without_owner: str = ""  # as it was said last
 
     def run(self) -> None:
         """Return when nothing is left. Raises TopicMissing."""
         before: Report | None = None
-        while True:
-            report = self._look()
+        for report in self._reports():
             if report.total.is_done and before is not None and before.ends == report.ends:
-                self._voice.end(report)
+                self.voice.end(report)
                 return
-            self._voice.show(report)
+            self.voice.show(report)
             self._look_for_owners(report)
             before = report if report.total.is_done else None
             if before is None:
-                runtime.sleep(self._pause_seconds)
+                runtime.sleep(self.pause_seconds)
 
     def _look_for_owners(self, report: Report) -> None:
         """A rebalance takes a moment: what is said has been so for two looks."""
@@ -229,32 +220,33 @@ class Watch:
             return
         self._ask_owners_at = runtime.monotonic() + _OWNER_SECONDS
         try:
-            said = without_owner(replace(report, unowned=self._owners()))
+            said = without_owner(replace(report, unowned=self.owners()))
         except LogUnavailable:
             return  # the next look says so
         if said and said == self._without_owner:
             self._say(said)
         self._without_owner = said
 
-    def _look(self) -> Report:
-        """The next report; waits while the log does not answer."""
-        outage = False
+    def _reports(self) -> Iterator[Report]:
+        """One after another; waits while the log does not answer."""
+        rate, is_away = Rate(), False
         while True:
             try:
-                report = self._ask(self._rate)
+                report = self.look(rate)
             except LogUnavailable as error:
-                if not outage:
+                if not is_away:
                     self._say(f"waiting: {error}")
-                outage = True
-                runtime.sleep(self._pause_seconds)
-            else:
-                if outage:
-                    self._say(f"{report.address} answers again")
-                return report
+                is_away = True
+                runtime.sleep(self.pause_seconds)
+                continue
+            if is_away:
+                self._say(f"{report.address} answers again")
+            is_away = False
+            yield report
 
     def _say(self, message: str) -> None:
-        self._voice.interrupt()
-        self._complain(message)
+        self.voice.interrupt()
+        self.complain(message)
 
 
 _MEASURE_SECONDS = 1.0
@@ -300,7 +292,7 @@ class Command(SiteCommand):
                     from site_spider.service.check import check_crawl  # noqa: PLC0415 - it imports the whole crawl
 
                     check_crawl(self.options, self.spider_class)
-                Watch(look, self.complain, _voice(opts.format), owners=owners).run()
+                Watch(look, self.complain, _voice(opts.format), owners).run()
             else:
                 log.check(parts.CHECK_SECONDS)
                 self._show_once(look, owners, opts.format)

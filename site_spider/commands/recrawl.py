@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import closing, suppress
+from dataclasses import dataclass, field
 from datetime import UTC
 from functools import partial
 from itertools import islice
@@ -70,29 +71,25 @@ class RecrawlPlan(NamedTuple):
     waits: bool = False  # for claims of other runs, until they are kept or over
 
 
+@dataclass
 class Recrawl:
     """One round: all that is due, once. See results/recrawl.py for how that holds.
 
     Raises SinkUnavailable and LogUnavailable; what has been claimed until then is left to the next round.
     """
 
-    _producer: Producer
-    _tasks: PutBackTasks
-
-    def __init__(
-        self,
-        plan: RecrawlPlan,
-        reader: ResultReader,
-        log: SeedLog,
-        topics: CrawlTopics,
-        complain: Callable[[str], None],
-        step: Callable[[int], object] = lambda _pages: None,
-    ) -> None:
-        self._plan, self._reader, self._log, self._topics = plan, reader, log, topics
-        self._complain, self._step = complain, step
-        self.produced = self.refused = 0
-        self._at_once = 1
-        self.left_out: Counter[str] = Counter()  # pages by reason
+    _plan: RecrawlPlan
+    _reader: ResultReader
+    _log: SeedLog
+    _topics: CrawlTopics
+    _complain: Callable[[str], None]
+    _step: Callable[[int], object] = lambda _pages: None
+    produced: int = 0
+    refused: int = 0
+    left_out: Counter[str] = field(default_factory=Counter)  # pages by reason
+    _at_once: int = 1
+    _producer: Producer = field(init=False)
+    _tasks: PutBackTasks = field(init=False)
 
     def run(self) -> None:
         with closing(self._log.producer()) as producer:

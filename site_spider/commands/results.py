@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import re
-from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from itertools import islice
@@ -19,21 +18,36 @@ from site_spider.results.document import result_fields
 from site_spider.service import config as parts
 from site_spider.text import cut, escaped
 
-# --- What `scrapy results` and `scrapy items` are: filters, a limit, one document or some ----------------
-
 _SHOWN_CHARACTERS = 300  # of a field, when one document is shown
+_STATUS, _URL, _ID = Column("STATUS"), Column("URL", shrinks=True), Column("URL_ID", optional=True)
+_RESULTS = (_STATUS, Column("SIZE", right=True), Column("TYPE", optional=True), _URL, _ID)
+_RESULT_FIELDS = ("status", "response_size", "content_type", "url", "url_id")
+_FAILURES = (_STATUS, _URL, Column("DESCRIPTION", shrinks=True), _ID)
+_FAILURE_FIELDS = ("status", "url", "description", "url_id")
 
 Documents = Iterable[dict[str, Any]]
 
 
-class DocumentsCommand(SiteCommand):
-    """Shows one document in full, or a row for each of many."""
+class Command(SiteCommand):
+    """Shows one document in full, or a row for each of many: what was fetched, and what failed."""
 
-    __module__ = "site_spider.commands"  # as that of SiteCommand: it is no command by itself
-
+    summary = "Show results"
+    description = (
+        "Reads results back from the first store of SITE_SINKS that can be read "
+        "(local, Elasticsearch, HBase). "
+        "The exit code is 1 if --url-id is not found."
+    )
+    examples = """
+        scrapy results
+        scrapy results --status none                  what did not answer, and why
+        scrapy results --status 404 --task-id spring
+        scrapy results --url-id 42 --format json
+        scrapy results --spider books --host example.com
+        scrapy results --limit 0 --format json        all of them, one JSON document a line
+    """
     spider_help = "only what this spider wrote"
     of_items = False
-    missing = ""  # what is said of a key that is not there, which stands behind it
+    missing = "no result has the url_id"  # the one that was asked for stands behind it
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         super().add_options(parser)
@@ -44,23 +58,13 @@ class DocumentsCommand(SiteCommand):
         add_limit_option(parser, "show")
         add_format_option(parser)
 
-    @abstractmethod
     def add_own_options(self, parser: argparse.ArgumentParser) -> None:
         """Among them the one for a single document, whose value is `key`."""
-
-    @abstractmethod
-    def rows(self, found: Documents) -> list[Any]:
-        """What the tables show of those that were found: bodies are not kept."""
-
-    @abstractmethod
-    def print_tables(self, rows: list[Any], among: str) -> None:
-        """For people; `among` stands behind each number of rows."""
-
-    def status(self, opts: argparse.Namespace) -> StatusFilter:  # noqa: ARG002 - for those that have one
-        return None
+        parser.add_argument("--url-id", dest="key", metavar="ID", help="only the document with this url_id")
+        parser.add_argument("--status", metavar="S", help="only this HTTP status; none: pages without an answer")
 
     def work(self, opts: argparse.Namespace) -> None:
-        status = self.status(opts)
+        status = self._status(opts)
         fields = self._filters(opts)
         with closing(parts.reader(self.options, of_items=self.of_items)) as reader:
             if opts.key is None:
@@ -70,6 +74,15 @@ class DocumentsCommand(SiteCommand):
             else:
                 self.complain(f"{self.missing} {opts.key!r} in {reader.address}")
                 self.exitcode = EXIT_FAILED
+
+    def _status(self, opts: argparse.Namespace) -> StatusFilter:
+        if opts.status is None:
+            return None
+        if opts.status in ("none", "failed"):
+            return "none"
+        if not re.fullmatch("[0-9]{1,3}", opts.status):
+            self.refuse(f"--status is {opts.status!r}, but must be a number such as 404, or none")
+        return int(opts.status)
 
     def _filters(self, opts: argparse.Namespace) -> dict[str, str]:
         """By the names that fields have in the store. Raises ConfigError."""
@@ -106,6 +119,19 @@ class DocumentsCommand(SiteCommand):
         elif not number:
             self.complain(f"nothing was found in {reader.address}")
 
+    def rows(self, found: Documents) -> list[Any]:
+        """What the tables show of those that were found: bodies are not kept."""
+        fields = {field: self.names.get(field, field) for field in (*_RESULT_FIELDS, *_FAILURE_FIELDS)}
+        return [{field: each.get(name) for field, name in fields.items()} for each in found]
+
+    def print_tables(self, rows: list[Any], among: str) -> None:
+        """For people; `among` stands behind each number of rows. What failed has no answer, or one that says no."""
+        failures = [document for document in rows if document["description"] is not None]
+        results = [document for document in rows if document["description"] is None]
+        print_counted("Results", _RESULTS, _rows(results, _RESULT_FIELDS), among)
+        print()
+        print_counted("Failures", _FAILURES, _rows(failures, _FAILURE_FIELDS), among)
+
 
 def _show_one(document: Mapping[str, Any], form: str) -> None:
     if form == "json":
@@ -119,58 +145,6 @@ def shown(value: object) -> str:
     """A field as it stands in a table for people."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
     return cut(escaped(text[: _SHOWN_CHARACTERS + 1]), _SHOWN_CHARACTERS)
-
-
-_STATUS, _URL, _ID = Column("STATUS"), Column("URL", shrinks=True), Column("URL_ID", optional=True)
-_RESULTS = (_STATUS, Column("SIZE", right=True), Column("TYPE", optional=True), _URL, _ID)
-_RESULT_FIELDS = ("status", "response_size", "content_type", "url", "url_id")
-_FAILURES = (_STATUS, _URL, Column("DESCRIPTION", shrinks=True), _ID)
-_FAILURE_FIELDS = ("status", "url", "description", "url_id")
-
-
-class Command(DocumentsCommand):
-    """Pages: what was fetched, and what failed."""
-
-    summary = "Show results"
-    description = (
-        "Reads results back from the first store of SITE_SINKS that can be read "
-        "(local, Elasticsearch, HBase). "
-        "The exit code is 1 if --url-id is not found."
-    )
-    examples = """
-        scrapy results
-        scrapy results --status none                  what did not answer, and why
-        scrapy results --status 404 --task-id spring
-        scrapy results --url-id 42 --format json
-        scrapy results --spider books --host example.com
-        scrapy results --limit 0 --format json        all of them, one JSON document a line
-    """
-    missing = "no result has the url_id"
-
-    def add_own_options(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--url-id", dest="key", metavar="ID", help="only the document with this url_id")
-        parser.add_argument("--status", metavar="S", help="only this HTTP status; none: pages without an answer")
-
-    def status(self, opts: argparse.Namespace) -> StatusFilter:
-        if opts.status is None:
-            return None
-        if opts.status in ("none", "failed"):
-            return "none"
-        if not re.fullmatch("[0-9]{1,3}", opts.status):
-            self.refuse(f"--status is {opts.status!r}, but must be a number such as 404, or none")
-        return int(opts.status)
-
-    def rows(self, found: Documents) -> list[Any]:
-        fields = {field: self.names.get(field, field) for field in (*_RESULT_FIELDS, *_FAILURE_FIELDS)}
-        return [{field: each.get(name) for field, name in fields.items()} for each in found]
-
-    def print_tables(self, rows: list[Any], among: str) -> None:
-        """What failed has no answer, or one that says no."""
-        failures = [document for document in rows if document["description"] is not None]
-        results = [document for document in rows if document["description"] is None]
-        print_counted("Results", _RESULTS, _rows(results, _RESULT_FIELDS), among)
-        print()
-        print_counted("Failures", _FAILURES, _rows(failures, _FAILURE_FIELDS), among)
 
 
 def _rows(documents: Sequence[dict[str, Any]], fields: Sequence[str]) -> list[list[object]]:

@@ -166,7 +166,7 @@ class Command(SiteCommand):
             "wait while more than N messages wait for the group; task:N: more than N of those that this "
             "command has produced for --task-id"
         )
-        parser.add_argument("--max-lag", type=_lag, default=_Lag(), metavar="N|task:N", help=said)
+        parser.add_argument("--max-lag", type=_lag, default=(None, None), metavar="N|task:N", help=said)
         parser.add_argument("--method", metavar="M", help="the HTTP method (default: GET)")
         parser.add_argument("--not-extract", action="store_true", help="do not follow links")
 
@@ -174,7 +174,7 @@ class Command(SiteCommand):
         name = opts.args[0] if opts.args else "-"
         if opts.close and not opts.task_id:
             self.refuse("--close needs --task-id, which names the task")
-        if opts.max_lag.task and not opts.task_id:
+        if opts.max_lag[1] and not opts.task_id:
             self.refuse("--max-lag task:N needs --task-id, which names the task")
         try:
             with _opened(name) as stream, closing(parts.seed_log(self.options)) as log:
@@ -185,7 +185,8 @@ class Command(SiteCommand):
             self.exitcode = EXIT_FAILED
 
     def _produce(self, stream: BinaryIO, log: SeedLog, opts: argparse.Namespace) -> None:
-        if opts.close or opts.max_lag.task:
+        of_group, of_task = opts.max_lag
+        if opts.close or of_task:
             check_ends_are_told(self.options)
         topics = CrawlTopics.beside(self.options, opts.topic)
         topic = opts.topic or topics.seeds
@@ -200,7 +201,7 @@ class Command(SiteCommand):
                 not_extract=opts.not_extract,
                 needs_url=not hasattr(self.spider_class, seed_queue.METHOD),
             )
-            gates = gates_of(self.options, log, topic, task, opts.max_lag.group, opts.max_lag.task, _say)
+            gates = gates_of(self.options, log, topic, task, of_group, of_task, _say)
             seeding = Seeding(producer, topic, _complain, message, task, gates)
             is_whole = False
             try:
@@ -248,14 +249,10 @@ def _bar(stream: BinaryIO) -> tqdm[NoReturn]:
     return tqdm(total=size or None, desc="seeds", unit="B", unit_scale=True, disable=None, file=sys.stderr, leave=False)
 
 
-class _Lag(NamedTuple):
-    group: int | None = None
-    task: int | None = None
-
-
-def _lag(text: str) -> _Lag:
+def _lag(text: str) -> tuple[int | None, int | None]:
+    """Of the group, and of the task."""
     most = number(text.removeprefix("task:"))
-    return _Lag(task=most) if text.startswith("task:") else _Lag(group=most)
+    return (None, most) if text.startswith("task:") else (most, None)
 
 
 def _say(line: str) -> None:

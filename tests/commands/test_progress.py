@@ -54,7 +54,7 @@ def watched(*outcomes: Report | Exception) -> tuple[CountingVoice, list[str]]:
     """A watch over these looks, which must all be taken."""
     voice, said = CountingVoice(), []
     look = looks(*outcomes)
-    Watch(look, said.append, voice, pause_seconds=0).run()
+    Watch(look, said.append, voice, owners=frozenset, pause_seconds=0).run()
     with pytest.raises(StopIteration):
         look(Rate())
     return voice, said
