@@ -64,17 +64,11 @@ class Command(SiteCommand):
 
         watch = FleetWatch.read(self.options, log, opts.group, opts.topic)
         topics = CrawlTopics.beside(self.options, opts.topic)
-        dead_letters = DeadLetterCache(log, topics.dead_letters, topics)
-        search = UrlSearch(
-            log,
-            topics=watch.topics,
-            group=watch.group,
-            dead_letter_topic=topics.dead_letters,
-            reader=lambda: config.reader(self.options),
-            by_task=options.choice(self.options, "SITE_DUPEFILTER_SCOPE", ("task", "group")) == "task",
-        )
+        by_task = options.choice(self.options, "SITE_DUPEFILTER_SCOPE", ("task", "group")) == "task"
+        reader = partial(config.reader, self.options)
+        search = UrlSearch(log, watch.topics, watch.group, topics.dead_letters, reader, by_task)
         check_ends = partial(check_ends_are_told, self.options)
-        console = Handlers(listening, watch, dead_letters, search, self._redaction, check_ends)
+        console = Handlers(listening, watch, DeadLetterCache(log, topics), search, self._redaction, check_ends)
         task = asyncio.current_task()
         assert task is not None
         for ending in (signal.SIGTERM, signal.SIGINT):

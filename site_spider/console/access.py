@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aiohttp import web
-from aiohttp.typedefs import Handler, Middleware
+from aiohttp.typedefs import Handler
 
 from site_spider import runtime
 from site_spider.errors import ConfigError
@@ -191,7 +191,7 @@ _HEADERS = {
 
 
 class Guard:
-    """The middlewares of the console."""
+    """What every request passes first."""
 
     def __init__(self, listening: Listening, sessions: Sessions) -> None:
         self._listening = listening
@@ -199,25 +199,20 @@ class Guard:
         self._one_guess = asyncio.Lock()
         self._guesses = 0
 
-    @property
-    def middleware(self) -> Middleware:
-
-        @web.middleware
-        async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
-            try:
-                response = await self._answer(request, handler)
-            except web.HTTPException as error:
-                error.headers.update(_HEADERS)
-                raise
-            except Exception:
-                logger.exception("The console could not answer %s", request.path)
-                response = web.Response(status=500, text="The console could not answer; its log says why.\n")
-            response.headers.update(_HEADERS)
-            if request.path.startswith("/static/"):
-                response.headers["Cache-Control"] = "no-cache"
-            return response
-
-        return guarded
+    @web.middleware
+    async def middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            response = await self._answer(request, handler)
+        except web.HTTPException as error:
+            error.headers.update(_HEADERS)
+            raise
+        except Exception:
+            logger.exception("The console could not answer %s", request.path)
+            response = web.Response(status=500, text="The console could not answer; its log says why.\n")
+        response.headers.update(_HEADERS)
+        if request.path.startswith("/static/"):
+            response.headers["Cache-Control"] = "no-cache"
+        return response
 
     async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         self._check_origin(request)

@@ -38,10 +38,10 @@ _FRESH_SECONDS = 5.0
 
 
 class DeadLetterCache:
-    """Of one topic."""
+    """Of one crawl."""
 
-    def __init__(self, log: SeedLog, topic: str, topics: CrawlTopics | None = None) -> None:
-        self.topic = topic
+    def __init__(self, log: SeedLog, topics: CrawlTopics) -> None:
+        self.topic = topics.dead_letters
         self._log = log
         self._topics = topics
         self._known: list[Letter] = []

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from site_spider import runtime
-from site_spider.contracts.seed_log import Message, Partition, PartitionProgress, Position, SeedLog, Topics, each_topic
+from site_spider.contracts.seed_log import Message, Partition, PartitionProgress, Position, SeedLog
 from site_spider.contracts.sink import ResultReader
 from site_spider.dead_letter_replay import newest
 from site_spider.errors import SeedError, SiteSpiderError
@@ -61,29 +62,20 @@ class Sought(NamedTuple):
             return False
 
 
+@dataclass(frozen=True, slots=True)
 class UrlSearch:
     """`reader` makes a reader of results, or raises ConfigError when they cannot be read back."""
 
-    def __init__(
-        self,
-        log: SeedLog,
-        topics: Topics,
-        group: str,
-        dead_letter_topic: str,
-        reader: Callable[[], ResultReader],
-        *,
-        by_task: bool,
-    ) -> None:
-        self._log = log
-        self._topics = each_topic(topics)
-        self._group = group
-        self._dead_letter_topic = dead_letter_topic
-        self._reader = reader
-        self._by_task = by_task
+    log: SeedLog
+    topics: Sequence[str]
+    group: str
+    dead_letter_topic: str
+    reader: Callable[[], ResultReader]
+    by_task: bool
 
     def find(self, url: str, task_id: str | None) -> Document:
         """All that is known of it. What cannot be asked is said in `troubles`. Raises SeedError."""
-        wanted = Sought.of(url, task_id, by_task=self._by_task)
+        wanted = Sought.of(url, task_id, by_task=self.by_task)
         document: Document = {
             **wanted._asdict(),
             "key": wanted.key.decode("utf-8", "replace"),
@@ -105,9 +97,9 @@ class UrlSearch:
     def _look_at_log(self, wanted: Sought) -> Document:
         """Of several topics with such a message the first one gives the partition that is named."""
         found: Document = {}
-        parts = of_topics(self._log, self._topics, self._group)
+        parts = of_topics(self.log, self.topics, self.group)
         reading = _Bounded()
-        for topic in self._topics:
+        for topic in self.topics:
             of_topic = {part.partition: part for part in parts if part.partition.topic == topic}
             partition = Partition(topic, partition_of(wanted.key, len(of_topic))) if of_topic else None
             if partition not in of_topic:
@@ -125,10 +117,10 @@ class UrlSearch:
         committed = parts[partition].committed
         first = parts[partition].start if committed is None else committed.offset
         start = {other: part.end for other, part in parts.items()} | {partition: first}
-        return self._log.read(partition.topic, start)
+        return self.log.read(partition.topic, start)
 
     def _look_at_dead_letters(self, wanted: Sought) -> Document:
-        found = newest(self._log, self._dead_letter_topic, _MOST_LETTERS, wanted.url.encode())
+        found = newest(self.log, self.dead_letter_topic, _MOST_LETTERS, wanted.url.encode())
         return {
             "dead_letters": [
                 {"origin": each.origin, "error": each.headers.get("error"), "replayed": each.replayed}
@@ -137,7 +129,7 @@ class UrlSearch:
         }
 
     def _look_at_results(self, wanted: Sought) -> Document:
-        with closing(self._reader()) as reader:
+        with closing(self.reader()) as reader:
             by_id = reader.get(wanted.url_id)
             found = [] if by_id is None else [by_id]
             if not found and wanted.task_id is None:

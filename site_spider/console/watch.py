@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -19,13 +20,13 @@ from scrapy.settings import BaseSettings
 from site_spider import options, runtime
 from site_spider.console.fleet import MOST_PROCESSES, WINDOW_SECONDS, Fleet, LogView, View
 from site_spider.console.reading import ProcessState, state_of
-from site_spider.contracts.seed_log import LogName, Message, Partition, SeedLog, Topics, each_topic, name_of
+from site_spider.contracts.seed_log import LogName, Message, Partition, SeedLog, name_of
 from site_spider.errors import SiteSpiderError, TopicMissing
 from site_spider.observe import frontier_socket
 from site_spider.observe.frontier_socket import OddSnapshot, parsed
 from site_spider.observe.progress import of_partition, of_topics
 from site_spider.observe.statistics import LARGEST_STATISTICS_BYTES
-from site_spider.seed.tiers import TOPIC, CrawlTopics
+from site_spider.seed.tiers import CrawlTopics
 from site_spider.tasks.board import Board
 from site_spider.tasks.control_log import Endings
 from site_spider.tasks.follower import TopicView
@@ -195,8 +196,11 @@ class LocalProcesses:
         turns = asyncio.Semaphore(_AT_ONCE)
 
         async def ask(path: Path) -> dict[str, Any] | None:
+            """None when there is no answer in time, or an odd one."""
             async with turns:
-                return await _asked(path, question)
+                with suppress(OSError, OddSnapshot):
+                    return await frontier_socket.ask(path, question, _SECONDS)
+            return None
 
         answers = dict(zip(paths, await asyncio.gather(*map(ask, paths)), strict=True))
         snapshots = {path: answer for path, answer in answers.items() if answer is not None}
@@ -222,14 +226,6 @@ class LocalProcesses:
         done, _ = await asyncio.wait([self._naming], timeout=_NAMING_SECONDS)
         if done:
             self._own, self._naming = self._naming.result(), None
-
-
-async def _asked(path: Path, question: bytes) -> dict[str, Any] | None:
-    """None when there is no answer in time, or an odd one."""
-    try:
-        return await frontier_socket.ask(path, question, _SECONDS)
-    except (OSError, OddSnapshot):
-        return None
 
 
 # --- task watch: follows what is known of tasks, and carries out what an operator orders of one ----------
@@ -293,22 +289,16 @@ class FleetWatch:
     """One consumer group. On the event loop, but for the seed log's calls, which have threads."""
 
     def __init__(
-        self,
-        log: SeedLog,
-        group: str,
-        topics: Topics,
-        statistics_topic: str,
-        interval_seconds: float,
-        tasks: CrawlTopics | None = None,
+        self, log: SeedLog, group: str, topics: CrawlTopics, seed_topics: Sequence[str], interval_seconds: float
     ) -> None:
-        """`tasks` are by default those that are named after the first of `topics`."""
+        """`seed_topics` are those of `topics` that are shown."""
         self.fleet = Fleet()
         self._log = log
         self.group = group
-        self.topics = each_topic(topics)
-        self._history = History(log, statistics_topic, interval_seconds)
+        self.topics = tuple(seed_topics)
+        self._history = History(log, topics.statistics, interval_seconds)
         self._interval_seconds = interval_seconds
-        self.tasks = TaskWatch(log, tasks or CrawlTopics.beside({TOPIC: self.topics[0]}))
+        self.tasks = TaskWatch(log, topics)
         self.local_processes = LocalProcesses(log)
         self._names: dict[Path, str] = {}
         self._log_view: LogView | None = None
@@ -328,14 +318,9 @@ class FleetWatch:
     def read(cls, settings: BaseSettings, log: SeedLog, group: str | None, topic: str | None) -> Self:
         """As the settings say, but of a group or topic that is named. Raises ConfigError."""
         topics = CrawlTopics.beside(settings, topic)
-        return cls(
-            log,
-            group=group or options.text(settings, "SITE_CONSUMER_GROUP", required=True),
-            topics=topics.tiers if topic is None else (topic,),
-            statistics_topic=topics.statistics,
-            tasks=topics,
-            interval_seconds=options.seconds(settings, "SITE_STATS_INTERVAL_SECONDS", minimum=0.1),
-        )
+        group = group or options.text(settings, "SITE_CONSUMER_GROUP", required=True)
+        interval_seconds = options.seconds(settings, "SITE_STATS_INTERVAL_SECONDS", minimum=0.1)
+        return cls(log, group, topics, topics.tiers if topic is None else (topic,), interval_seconds)
 
     async def run(self) -> None:
         """Until cancelled."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,18 @@ from site_spider.console.url_search import UrlSearch
 from site_spider.console.watch import FleetWatch
 from site_spider.contracts.seed_log import SeedLog
 from site_spider.secrets import Redaction
+from site_spider.seed.tiers import CrawlTopics
 
 TOKEN = "0123456789abcdef0123"
 PAGES = ("/", "/tasks", "/processes", "/hosts", "/failures", "/sinks", "/url")
 
+TOPICS = CrawlTopics.beside({"SITE_SEED_TOPIC": "seeds"})
 Client = TestClient[Any, Any]
+
+
+def watch_of(log: SeedLog, *seed_topics: str) -> FleetWatch:
+    """The fleet of the topic `seeds`, or of these tiers."""
+    return FleetWatch(log, "site_spider", TOPICS, seed_topics or TOPICS.tiers, 10.0)
 
 
 class Console:
@@ -41,12 +49,11 @@ class Console:
     ) -> None:
         self.log = log or LocalSeedLog(folder)
         self.now = now
-        self.watch = FleetWatch(self.log, "site_spider", "seeds", "seeds.stats", 10.0)
-        search = UrlSearch(
-            self.log, "seeds", "site_spider", "seeds.dead-letters", lambda: LocalResults(folder), by_task=True
-        )
+        self.watch = watch_of(self.log)
+        reader = partial(LocalResults, folder)
+        search = UrlSearch(self.log, TOPICS.tiers, "site_spider", TOPICS.dead_letters, reader, by_task=True)
         where = Listening(**({"host": "127.0.0.1", "port": 0} | listening))
-        letters = DeadLetterCache(self.log, "seeds.dead-letters")
+        letters = DeadLetterCache(self.log, TOPICS)
         self.app = Handlers(where, self.watch, letters, search, Redaction(secrets), check_ends).application()
 
     def hear(self, *snapshots: dict[str, Any]) -> None:

@@ -22,6 +22,7 @@ from site_spider.observe.frontier_socket import METRICS_QUESTION
 from site_spider.seed.tiers import CrawlTopics
 from site_spider.tasks.declaration import usual_task
 from site_spider.tasks.orders import TaskDesk
+from tests.console.consoles import watch_of
 from tests.console.snapshots import seeds, snapshot
 from tests.contracts.seed_logs import PATIENCE_SECONDS, Case, case, kafka_producer
 from tests.in_process.engine import produce
@@ -36,10 +37,6 @@ def tell(log: LocalSeedLog, *snapshots: dict[str, Any] | bytes) -> None:
         key = b"odd" if isinstance(each, bytes) else each["process"].encode()
         producer.send(TOPIC, key, value).result(300)
     producer.close()
-
-
-def watch_of(log: LocalSeedLog) -> FleetWatch:
-    return FleetWatch(log, "site_spider", "seeds", TOPIC, 10.0)
 
 
 def test_processes_of_other_machines_are_known_by_the_topic(tmp_path: Path) -> None:
@@ -92,7 +89,7 @@ def test_something_is_left_to_do_while_any_tier_has_it(tmp_path: Path) -> None:
     produce(log, "seeds", [])
     produce(log, "bulk", [{"url": "http://h.test/"}] * 3)
     tell(log, snapshot(1, at=time.time(), seeds_in_flight={"seeds/0": 0}))
-    watch = FleetWatch(log, "site_spider", ("urgent", "seeds", "bulk"), TOPIC, 10.0)
+    watch = watch_of(log, "urgent", "seeds", "bulk")
     asyncio.run(watch.look_once())
     found = overview(watch.view())
     assert found["verdict"] != "Nothing is left to do."
@@ -153,13 +150,14 @@ __all__ = ["case", "kafka_producer"]
 
 def test_processes_and_lag_are_known(case: Case) -> None:
     case.produce(20)
-    statistics = f"{case.topic}.stats"
-    case.make_topic(statistics, 1)
-    watch = FleetWatch(case.log, case.group, case.topic, statistics, 10.0)
+    topics = CrawlTopics.beside({"SITE_SEED_TOPIC": case.topic})
+    case.make_topic(topics.statistics, 1)
+    watch = FleetWatch(case.log, case.group, topics, topics.tiers, 10.0)
 
     def tell(number: int) -> None:
         told = snapshot(number, at=time.time(), group=case.group)
-        case.producer.send(statistics, told["process"].encode(), json.dumps(told).encode()).result(PATIENCE_SECONDS)
+        sent = case.producer.send(topics.statistics, told["process"].encode(), json.dumps(told).encode())
+        sent.result(PATIENCE_SECONDS)
 
     async def scenario() -> None:
         await asyncio.to_thread(tell, 1)

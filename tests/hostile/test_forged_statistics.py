@@ -17,8 +17,8 @@ from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.console.fleet import MOST_PROCESSES, SILENT_FOR_GOOD_SECONDS, Fleet
 from site_spider.console.pages import failures, hosts, overview, processes, sinks, tasks
 from site_spider.console.reading import state_of
-from site_spider.console.watch import FleetWatch
 from site_spider.observe import frontier_socket
+from tests.console.consoles import watch_of
 from tests.console.snapshots import NOW, snapshot, task
 
 ODD: tuple[Any, ...] = (
@@ -77,7 +77,7 @@ def test_mutated_records_leave_every_page_and_the_real_process(
     log, random_ = LocalSeedLog(tmp_path), random.Random(24)
     write(log, record(snapshot(REAL, at=time.time())))
     write(log, *(mutated(random_, 1_000 + number) for number in range(200)))
-    watch = FleetWatch(log, "site_spider", "seeds", "seeds.stats", 10.0)
+    watch = watch_of(log)
     with caplog.at_level(logging.WARNING):
         asyncio.run(watch.look_once())
         asyncio.run(watch.look_once())
@@ -94,7 +94,7 @@ def test_processes_that_nobody_runs_are_bounded_and_hide_none(tmp_path: Path) ->
     log, now = LocalSeedLog(tmp_path), time.time()
     write(log, record(snapshot(REAL, at=now)))
     write(log, *(record(snapshot(1_000 + number, at=now)) for number in range(3_000)))
-    watch = FleetWatch(log, "site_spider", "seeds", "seeds.stats", 10.0)
+    watch = watch_of(log)
     asyncio.run(watch.look_once())
     view = watch.view()
     assert len(view.fleet.seen) == MOST_PROCESSES
