@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -61,15 +60,9 @@ class Console:
         for snapshot in snapshots:
             self.watch.fleet.take(state_of(snapshot), self.now)
 
-    def serve(self, scenario: Callable[[Client], Awaitable[None]]) -> None:
-        """Run a scenario against it."""
-
-        async def run() -> None:
-            server = TestServer(self.app, host="127.0.0.1")
-            async with TestClient(server, cookie_jar=CookieJar(unsafe=True)) as client:
-                await scenario(client)
-
-        asyncio.run(run())
+    def client(self) -> Client:
+        """One that meets it, while a block runs."""
+        return TestClient(TestServer(self.app, host="127.0.0.1"), cookie_jar=CookieJar(unsafe=True))
 
 
 async def form_token(client: Client) -> str:
@@ -78,6 +71,12 @@ async def form_token(client: Client) -> str:
     found = re.search(r'name="form_token" value="([0-9a-f]+)"', page)
     assert found
     return found[1]
+
+
+async def document(client: Client, path: str, **query: str) -> dict[str, Any]:
+    """The JSON of a page."""
+    found: dict[str, Any] = await (await client.get(path, params=query | {"format": "json"})).json()
+    return found
 
 
 async def status(client: Client, path: str = "/", **headers: str) -> int:

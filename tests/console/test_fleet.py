@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from site_spider.console import rules
-from site_spider.console.fleet import MOST_PROCESSES, WINDOW_SECONDS, Cause, Curves, Fleet, Life, LogView, View, Weight
+from site_spider.console.fleet import MOST_PROCESSES, WINDOW_SECONDS, Curves, Fleet, Life, LogView, View, Weight
 from site_spider.console.pages import conservation
 from site_spider.console.reading import NO_TASK, OTHER_TASKS, FailureState, HostState, SinkState, TaskFigures, state_of
 from site_spider.console.rules import Range, causes, duration, spoken, verdict
@@ -248,10 +248,6 @@ def said(found: View) -> str:
     return "\n".join(cause.text for cause in causes(found))
 
 
-def first(found: View) -> Cause:
-    return causes(found)[0]
-
-
 def test_a_crawl_in_good_order_has_no_cause() -> None:
     found = scene({"seeds": seeds(2000, 1900, 10)})
     assert causes(found) == causes(scene(lag=0)) == []
@@ -259,118 +255,85 @@ def test_a_crawl_in_good_order_has_no_cause() -> None:
 
 
 def test_a_sink_that_is_away_is_named_with_the_time_it_cost() -> None:
-    """The first of three planted troubles."""
     away = {
         "sinks": [sink("local"), sink("elasticsearch", available=False, backlog=321)],
         "pause": {"cause": "sink", "said": "the sink elasticsearch is away"},
         "paused_seconds": {"sink": 340.0},
     }
     found = scene(away, away, lag=1000)
-    assert first(found).text == (
+    first = causes(found)[0]
+    assert first.text == (
         "Paused 340 of the last 600 s on average of 2 processes: sink elasticsearch away, as 2 of 2 processes say; "
         "642 results wait for it."
     )
-    assert first(found).page == "sinks"
+    assert first.page == "sinks"
     assert verdict(found, causes(found)) == "The crawl is held up."
 
 
-def test_one_slow_host_with_most_of_the_seeds_is_named() -> None:
-    """The second."""
-    hosts = [host("slow.test", 900, "delay"), *(host(f"h{n}.test", 10) for n in range(10))]
-    found = scene({"waiting": 1000, "largest_hosts": hosts, "seeds": seeds(1100, 90, 10)})
-    assert "Host slow.test holds 90 % of the waiting requests (900 of 1,000)" in said(found)
-    assert "delay" in said(found)
-    assert "CONCURRENT_REQUESTS_PER_DOMAIN" in said(found)
+def of_tasks(*largest: dict[str, Any]) -> dict[str, Any]:
+    return {"tasks": {"largest": [*largest], "others": {"tasks": 0}}}
 
 
-def test_a_callback_that_fails_for_one_task_is_named_with_the_task() -> None:
-    """The third."""
-    tasks = {"largest": [task("good", 950, 0), task("spring", 2, 48, callback=48)], "others": {"tasks": 0}}
-    reasons = {"callback": 48, "dns": 10}
-    found = scene({"tasks": tasks, "reasons": reasons, "seeds": seeds(2000, 1012, 58)})
-    assert "Task spring: the spider's callback fails on 48 pages, 48 of 50 seeds failed (pages:" in said(found)
-    assert "Task good" not in said(found)
-    of_links = scene({"tasks": {"largest": [task("links", 4, 0, callback=500)], "others": {"tasks": 0}}})
-    assert "Task links: the spider's callback fails on 500 pages, 0 of 4 seeds failed" in said(of_links)
+UNOWNED = (Partition("bulk", 0), Partition("seeds", 3))
+SLOW_HOSTS = [host("slow.test", 900, "delay"), *(host(f"h{n}.test", 10) for n in range(10))]
+CALLBACKS = of_tasks(task("good", 950, 0), task("spring", 2, 48, callback=48))
+TROUBLES: list[tuple[View, Weight, str]] = [
+    (scene({"waiting": 1000, "largest_hosts": SLOW_HOSTS, "seeds": seeds(1100, 90, 10)}), Weight.SLOW,
+     "Host slow.test holds 90 % of the waiting requests (900 of 1,000); 8 are out, and the next one waits (delay). "
+     "CONCURRENT_REQUESTS_PER_DOMAIN"),
+    (scene({**CALLBACKS, "reasons": {"callback": 48, "dns": 10}, "seeds": seeds(2000, 1012, 58)}), Weight.SLOW,
+     "Task spring: the spider's callback fails on 48 pages, 48 of 50 seeds failed (pages:"),
+    (scene(of_tasks(task("links", 4, 0, callback=500))), Weight.SLOW,
+     "Task links: the spider's callback fails on 500 pages, 0 of 4 seeds failed"),
+    (scene({"seeds": seeds(1000, 460, 510), "reasons": {"dns": 410, "timeout": 100}}), Weight.SLOW,
+     "56 % of the seeds of the last 10 min failed (pages: dns 400, timeout 100)."),
+    (scene({"paused_seconds": {"span": 300.0}, "pause": {"cause": "span", "said": "..."}}), Weight.SLOW,
+     "Paused 300 of the last 600 s: a slow seed holds its partition (SITE_MAX_SPAN_OFFSETS); 1 process now."),
+    (scene({"paused_seconds": {"frontier": 300.0}}), Weight.NOTE, "; none now."),  # enough to do is no trouble
+    (scene({}, {}, now=NOW + 700), Weight.STOP, "No process of the group runs; lag 1,000."),
+    (scene({}, {}, now=NOW + 700), Weight.STOP,
+     "2 processes are silent: machine-1-1799999000, machine-2-1799999000, last heard of 1 min 40 s ago."),
+    (scene({"log_is_away": True}, {}), Weight.STOP, "Kafka does not answer 1 of 2 processes."),
+    (scene({"seeds": seeds(100, 60, 10) | {"in_flight": 29}, "sinks": [sink("local", available=False)]}), Weight.BUG,
+     "cannot account for 1 of its seeds"),
+    (scene({"hosts": {"waiting": 100, "back-off": 80, "busy": 20}}), Weight.SLOW,
+     "80 of 100 waiting hosts asked for a pause"),
+    (scene({"hosts": {"waiting": 10, "busy": 8, "delay": 1, "ready": 1}}), Weight.NOTE,
+     "9 of 10 waiting hosts have as many requests as they may have"),
+    (scene({"loop_lag_max_seconds": 3.0}), Weight.SLOW, "was late by 3.0 s"),
+    (scene({"clock_ahead_seconds": 1_800.4}), Weight.SLOW, "machine is 1,800 s ahead of the broker's"),
+    (scene({"clock_ahead_seconds": -11.0}), Weight.SLOW, "machine is 11 s behind the broker's"),
+    (scene({}, partitions=4), Weight.SLOW, "3 of 4 partitions have no owner now."),
+    (scene({"seeds_in_flight": {}}, partitions=4, unowned=UNOWNED), Weight.SLOW,  # also while no process has one
+     "2 of 4 partitions have no owner now: bulk/0, seeds/3."),
+]  # fmt: skip
 
 
-def test_many_failures_are_said_with_their_reasons() -> None:
-    found = scene({"seeds": seeds(1000, 460, 510), "reasons": {"dns": 410, "timeout": 100}})
-    assert "56 % of the seeds of the last 10 min failed (pages: dns 400, timeout 100)." in said(found)
+@pytest.mark.parametrize(("found", "worst", "text"), TROUBLES, ids=[text[:30] for _, _, text in TROUBLES])
+def test_a_trouble_is_said_with_its_numbers_and_what_to_set(found: View, worst: Weight, text: str) -> None:
+    """The worst comes first."""
+    assert causes(found)[0].weight is worst
+    assert text in said(found)
+    held_up = {Weight.SLOW: "Something slows or harms the crawl.", Weight.NOTE: "Nothing is seen that slows the crawl."}
+    assert verdict(found, causes(found)) == held_up.get(worst, "The crawl is held up.")
 
 
-def test_other_pauses_are_said_with_what_to_set() -> None:
-    pause = {"cause": "span", "said": "..."}
-    found = scene({"paused_seconds": {"span": 300.0}, "pause": pause})
-    assert "Paused 300 of the last 600 s" in said(found)
-    assert "SITE_MAX_SPAN_OFFSETS" in said(found)
-    full = scene({"paused_seconds": {"frontier": 300.0}})
-    assert "; none now." in said(full)
-    assert [cause.weight for cause in causes(full)] == [Weight.NOTE], "enough to do is no trouble"
-
-
-def test_a_short_pause_is_not_said() -> None:
-    assert causes(scene({"paused_seconds": {"span": 20.0}})) == []
-
-
-def test_silent_processes_are_named() -> None:
-    found = scene({}, {}, now=NOW + 700)
-    assert "No process of the group runs; lag 1,000." in said(found)
-    assert "2 processes are silent: machine-1-1799999000, machine-2-1799999000" in said(found)
-    assert "last heard of 1 min 40 s ago" in said(found)
-
-
-def test_kafka_that_is_away_is_said() -> None:
-    assert "Kafka does not answer 1 of 2 processes." in said(scene({"log_is_away": True}, {}))
-
-
-def test_a_lost_seed_comes_before_everything() -> None:
-    found = scene({"seeds": seeds(100, 60, 10) | {"in_flight": 29}, "sinks": [sink("local", available=False)]})
-    assert first(found).weight is Weight.BUG
-    assert "cannot account for 1 of its seeds" in first(found).text
-
-
-def test_hosts_that_ask_for_pauses_are_said() -> None:
-    found = scene({"hosts": {"waiting": 100, "back-off": 80, "busy": 20}})
-    assert "80 of 100 waiting hosts asked for a pause" in said(found)
-
-
-def test_hosts_that_get_all_they_may_are_said() -> None:
-    found = scene({"hosts": {"waiting": 10, "busy": 8, "delay": 1, "ready": 1}})
-    assert "9 of 10 waiting hosts have as many requests as they may have" in said(found)
-    assert first(found).weight is Weight.NOTE
-    assert verdict(found, causes(found)) == "Nothing is seen that slows the crawl."
-
-
-def test_a_blocked_loop_is_said() -> None:
-    assert "was late by 3.0 s" in said(scene({"loop_lag_max_seconds": 3.0}))
-
-
-@pytest.mark.parametrize(("seconds", "which"), [(1_800.4, "ahead of"), (-11.0, "behind")])
-def test_a_clock_that_differs_from_the_brokers_is_said(seconds: float, which: str) -> None:
-    found = said(scene({"clock_ahead_seconds": seconds}))
-    assert f"{abs(seconds):,.0f} s {which} the broker's" in found
-    assert "broker's" not in said(scene({"clock_ahead_seconds": "much"}))
-
-
-def test_partitions_without_an_owner_are_said() -> None:
-    found = scene({}, partitions=4)
-    assert "3 of 4 partitions have no owner now." in said(found)
-
-
-def test_partitions_without_an_owner_are_named_where_the_log_tells() -> None:
-    """Also while no process has a partition; a rebalance that is under way is none."""
-    found = scene({"seeds_in_flight": {}}, partitions=4, unowned=(Partition("bulk", 0), Partition("seeds", 3)))
-    assert "2 of 4 partitions have no owner now: bulk/0, seeds/3." in said(found)
-    assert "no owner" not in said(scene({}, partitions=4, unowned=()))
-
-
-def test_nothing_left_is_said() -> None:
-    found = scene({}, lag=0)
-    assert verdict(found, causes(found)) == "Nothing is left to do."
+@pytest.mark.parametrize(
+    "found",
+    [
+        scene({"paused_seconds": {"span": 20.0}}),  # too short
+        scene({"clock_ahead_seconds": "much"}),
+        scene({}, partitions=4, unowned=()),  # a rebalance that is under way
+        scene({}, lag=0),
+    ],
+    ids=["pause", "clock", "rebalance", "done"],
+)
+def test_what_is_no_trouble_is_not_said(found: View) -> None:
+    assert causes(found) == []
+    assert verdict(found, []) == f"Nothing is {'seen that slows the crawl' if found.lag else 'left to do'}."
 
 
 def test_the_number_of_causes_does_not_grow_with_the_tasks() -> None:
-    failing = [task(f"t{n}", 0, 50, callback=50) for n in range(200)]
-    found = scene({"tasks": {"largest": failing, "others": {"tasks": 0}}})
+    found = scene(of_tasks(*(task(f"t{n}", 0, 50, callback=50) for n in range(200))))
     assert len(causes(found)) < 10
+    assert "Task good" not in said(scene(CALLBACKS))

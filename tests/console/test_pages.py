@@ -20,7 +20,7 @@ from site_spider.console.url_search import UrlSearch
 from site_spider.errors import LogUnavailable, SeedError
 from site_spider.resources import resource
 from site_spider.seed.seed import seed_message
-from tests.console.consoles import PAGES, Client, Console, form_token
+from tests.console.consoles import PAGES, Console, document, form_token
 from tests.console.snapshots import host, iso, sink, snapshot, task
 
 EVIL = "\"><script>alert(1)</script><img src=x onerror=alert(2)>'{{7*7}}\u202e"
@@ -84,39 +84,29 @@ def produce(console: Console, topic: str, value: bytes, key: bytes = b"k", **hea
     producer.close()
 
 
-def test_every_page_is_there_as_html_and_as_json(console: Console) -> None:
-    async def scenario(client: Client) -> None:
+async def test_every_page_is_there_as_html_and_as_json(console: Console) -> None:
+    async with console.client() as client:
         for path in PAGES:
             page = await client.get(path)
             assert (page.status, page.content_type) == (200, "text/html")
             text = await page.text()
             assert text.count('aria-current="page"') == 1
             assert "undefined" not in text.lower()
-            document = await (await client.get(path, params={"format": "json"})).json()
-            assert document["group"] == "site_spider"
-            assert document["page"] == (path.strip("/") or "overview")
-
-    console.serve(scenario)
-
-
-def test_conservation_is_the_headline(console: Console) -> None:
-    async def scenario(client: Client) -> None:
-        text = await (await client.get("/")).text()
+            found = await document(client, path)
+            assert (found["group"], found["page"]) == ("site_spider", path.strip("/") or "overview")
+        text = await (await client.get("/")).text()  # whose headline is the conservation
         headline = re.sub(r"<[^>]+>|\s+", " ", text[text.index("<h1") : text.index("</section>")])
         assert "Every seed is accounted for" in headline
         assert re.search(r"200 *consumed *= *120 *result *\+ *20 *failure", " ".join(headline.split()))
         assert "60 in flight" in " ".join(headline.split())
 
-    console.serve(scenario)
 
-
-def test_no_value_of_the_web_becomes_mark_up(tmp_path: Path) -> None:
+async def test_no_value_of_the_web_becomes_mark_up(tmp_path: Path) -> None:
     """In a URL, a title, a failure, a host, a task, a dead letter, and in what somebody looks for."""
     console = Console(tmp_path, time.time())
     console.hear(evil_snapshot())
     produce(console, "seeds.dead-letters", EVIL.encode(), EVIL.encode(), error=EVIL, origin_topic=EVIL)
-
-    async def scenario(client: Client) -> None:
+    async with console.client() as client:
         for path in PAGES:
             for query in ({}, {"wanted": EVIL, "reason": EVIL, "said": EVIL, "url": EVIL, "task_id": EVIL}):
                 text = await (await client.get(path, params=query)).text()
@@ -132,91 +122,71 @@ def test_no_value_of_the_web_becomes_mark_up(tmp_path: Path) -> None:
             assert json.loads(shown)
             assert "\u202e" not in shown
 
-    console.serve(scenario)
 
-
-def test_secrets_of_the_settings_are_not_shown(tmp_path: Path) -> None:
+async def test_secrets_of_the_settings_are_not_shown(tmp_path: Path) -> None:
     console = Console(tmp_path, time.time(), secrets=("hunter2hunter2",))
     console.hear(snapshot(at=time.time(), host_name="http://user:hunter2hunter2@h.test/"))
-
-    async def scenario(client: Client) -> None:
+    async with console.client() as client:
         for form in ("html", "json"):
             text = await (await client.get("/processes", params={"format": form})).text()
             assert "hunter2" not in text
             assert "***" in text
 
-    console.serve(scenario)
 
-
-def test_a_silent_process_is_shown_as_silent(tmp_path: Path) -> None:
+async def test_a_silent_process_is_shown_as_silent(tmp_path: Path) -> None:
     console = Console(tmp_path, time.time() - 300)
     console.hear(snapshot(1, at=time.time() - 300))
-
-    async def scenario(client: Client) -> None:
-        document = await (await client.get("/processes?format=json")).json()
-        assert [process["life"] for process in document["processes"]] == ["silent"]
-        assert document["processes"][0]["seconds_since"] >= 299
+    async with console.client() as client:
+        found = await document(client, "/processes")
+        assert [process["life"] for process in found["processes"]] == ["silent"]
+        assert found["processes"][0]["seconds_since"] >= 299
         text = await (await client.get("/")).text()
         assert "1 silent" in text
 
-    console.serve(scenario)
 
-
-def test_tables_can_be_searched(console: Console) -> None:
+async def test_tables_can_be_searched(console: Console) -> None:
     tasks = {"largest": [task("spring", 3, 0), task("autumn", 2, 0)], "others": {"tasks": 0}}
     console.hear(snapshot(3, at=time.time(), tasks=tasks, largest_hosts=[host("a.test", 1, "delay")]))
-
-    async def scenario(client: Client) -> None:
-        document = await (await client.get("/tasks?wanted=SPR&format=json")).json()
-        assert [row["task_id"] for row in document["tasks"]] == ["spring"]
-        document = await (await client.get("/hosts?reason=delay&format=json")).json()
-        assert [row["host"] for row in document["hosts"]] == ["a.test"]
-
-    console.serve(scenario)
+    async with console.client() as client:
+        found = await document(client, "/tasks?wanted=SPR")
+        assert [row["task_id"] for row in found["tasks"]] == ["spring"]
+        found = await document(client, "/hosts?reason=delay")
+        assert [row["host"] for row in found["hosts"]] == ["a.test"]
 
 
-def test_chosen_dead_letters_are_put_back(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_chosen_dead_letters_are_put_back(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("site_spider.runtime.time_ns", lambda: 10**18)  # the newest of one moment is the last
     for number in range(3):
         produce(
             console, "seeds.dead-letters", b"value-%d" % number, b"same", error="url: missing", origin_topic="seeds"
         )
     monkeypatch.undo()
-
-    async def scenario(client: Client) -> None:
-        letters = (await (await client.get("/failures?format=json")).json())["dead_letters"]
+    async with console.client() as client:
+        letters = (await document(client, "/failures"))["dead_letters"]
         assert [letter["error"] for letter in letters] == ["url: missing"] * 3
         form = {"form_token": await form_token(client), "place": [letters[0]["place"], "nonsense", "7:99999"]}
         answer = await client.post("/failures/replay", data=form)
         assert "1 dead letter of 2 put back." in await answer.text()
-        letters = (await (await client.get("/failures?format=json")).json())["dead_letters"]
+        letters = (await document(client, "/failures"))["dead_letters"]
         assert sorted(letter["replayed"] for letter in letters) == [False, False, True]
-
-    console.serve(scenario)
     [message] = console.log.read("seeds")
     assert message.value == b"value-2"
 
 
-def test_a_url_is_found_where_it_waits(console: Console) -> None:
+async def test_a_url_is_found_where_it_waits(console: Console) -> None:
     key, value = seed_message("http://h.test/b?z=1&a=2", task_id="spring")
     produce(console, "seeds", value, key)
-
-    async def scenario(client: Client) -> None:
-        query = {"url": "http://H.test/b?a=2&z=1#top", "task_id": "spring", "format": "json"}
-        document = await (await client.get("/url", params=query)).json()
-        found = document["found"]
+    async with console.client() as client:
+        found = (await document(client, "/url", url="http://H.test/b?a=2&z=1#top", task_id="spring"))["found"]
         assert (found["state"], found["host"], found["key"]) == ("waiting", "h.test", "h.test")
         assert found["messages"][0]["place"] == f"{found['partition_name']}@0"
-        document = await (await client.get("/url", params={"url": "http://h.test/other", "format": "json"})).json()
-        assert document["found"]["state"].startswith("unknown")
-        document = await (await client.get("/url", params={"url": "ftp://h.test/", "format": "json"})).json()
-        assert "ftp" in document["refused"]
+        other = await document(client, "/url", url="http://h.test/other")
+        assert other["found"]["state"].startswith("unknown")
+        assert "ftp" in (await document(client, "/url", url="ftp://h.test/"))["refused"]
         assert "url_id without a task" in await (await client.get("/url", params={"url": "http://h.test/"})).text()
 
-    console.serve(scenario)
 
-
-def test_one_url_is_looked_for_at_a_time(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_url_is_looked_for_at_a_time(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each search reads megabytes."""
     under_way: list[str] = []
     found_most: list[int] = []
@@ -230,8 +200,7 @@ def test_one_url_is_looked_for_at_a_time(console: Console, monkeypatch: pytest.M
         raise SeedError("enough")
 
     monkeypatch.setattr(UrlSearch, "find", find)
-
-    async def scenario(client: Client) -> None:
+    async with console.client() as client:
         searches = [asyncio.create_task(client.get("/url", params={"url": f"http://{n}.test/"})) for n in range(2)]
         while not under_way:
             await asyncio.sleep(0)
@@ -239,12 +208,10 @@ def test_one_url_is_looked_for_at_a_time(console: Console, monkeypatch: pytest.M
             await client.get("/healthz")
         go_on.set()
         assert [(await search).status for search in searches] == [200, 200]
-
-    console.serve(scenario)
     assert found_most == [1, 1]
 
 
-def test_a_log_that_is_away_is_said_and_the_rest_is_shown(tmp_path: Path) -> None:
+async def test_a_log_that_is_away_is_said_and_the_rest_is_shown(tmp_path: Path) -> None:
     class Away(LocalSeedLog):
         def progress(self, topic: str, group: str) -> Any:
             raise LogUnavailable("Kafka at k:9092 (SITE_KAFKA_BROKERS) did not answer: refused.")
@@ -254,16 +221,13 @@ def test_a_log_that_is_away_is_said_and_the_rest_is_shown(tmp_path: Path) -> Non
 
     console = Console(tmp_path, time.time(), log=Away(tmp_path))
     console.hear(snapshot(at=time.time()))
-
-    async def scenario(client: Client) -> None:
+    async with console.client() as client:
         await console.watch.look_once()
         for path in PAGES:
             query = {"url": "http://h.test/"} if path == "/url" else {}
             response = await client.get(path, params=query)
             assert response.status == 200
             assert "Kafka at k:9092 (SITE_KAFKA_BROKERS) did not answer" in await response.text()
-
-    console.serve(scenario)
 
 
 def test_uplot_is_what_its_authors_released() -> None:

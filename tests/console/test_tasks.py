@@ -8,7 +8,6 @@ import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,16 +15,14 @@ from site_spider.commands.top import lines
 from site_spider.console.fleet import LogView
 from site_spider.console.pages import overview
 from site_spider.console.rules import causes, verdict
-from site_spider.seed.tiers import CrawlTopics
 from site_spider.service.config import check_ends_are_told
 from site_spider.tasks.board import note_key
 from site_spider.tasks.control_log import TaskProducer
 from site_spider.tasks.declaration import Usage, usual_task
 from site_spider.tasks.orders import TaskDesk
-from tests.console.consoles import Client, Console, form_token
+from tests.console.consoles import TOPICS, Client, Console, document, form_token
 from tests.console.snapshots import snapshot, task
 
-TOPICS = CrawlTopics.beside({"SITE_SEED_TOPIC": "seeds"})
 EVIL = "\"><script>alert(1)</script>'{{7*7}}"
 
 
@@ -53,11 +50,6 @@ def send(desk: TaskDesk, key: bytes, value: bytes) -> None:
     producer.close()
 
 
-async def document(client: Client, path: str) -> dict[str, Any]:
-    found: dict[str, Any] = await (await client.get(path)).json()
-    return found
-
-
 async def ordered(client: Client, verb: str, task_id: str, **more: str) -> str:
     """The answer to a confirmed order."""
     form = {"form_token": await form_token(client), "verb": verb, "task_id": task_id, "confirmed": "yes"} | more
@@ -66,10 +58,10 @@ async def ordered(client: Client, verb: str, task_id: str, **more: str) -> str:
     return await answer.text()
 
 
-def test_all_tasks_are_listed_with_state_reason_weight_budget_and_parked(console: Console) -> None:
-    async def scenario(client: Client) -> None:
+async def test_all_tasks_are_listed_with_state_reason_weight_budget_and_parked(console: Console) -> None:
+    async with console.client() as client:
         await console.watch.look_at_tasks()
-        found = await document(client, "/tasks?format=json")
+        found = await document(client, "/tasks")
         by_id = {row["task_id"]: row for row in found["tasks"]}
         assert set(by_id) == {"spring", "autumn", EVIL}
         spring = by_id["spring"]
@@ -81,13 +73,11 @@ def test_all_tasks_are_listed_with_state_reason_weight_budget_and_parked(console
         assert "<script>alert" not in text
         assert "/task?id=spring" in text
 
-    console.serve(scenario)
 
-
-def test_one_task_has_all_of_show_and_its_orders(console: Console) -> None:
-    async def scenario(client: Client) -> None:
+async def test_one_task_has_all_of_show_and_its_orders(console: Console) -> None:
+    async with console.client() as client:
         await console.watch.look_at_tasks()
-        found = await document(client, "/task?id=spring&format=json")
+        found = await document(client, "/task", id="spring")
         facts = TaskDesk(console.log, TOPICS).overview().of("spring").document()
         assert found["task"] == facts
         assert found["verbs"] == ["resume", "cancel", "set", "close"]
@@ -100,11 +90,9 @@ def test_one_task_has_all_of_show_and_its_orders(console: Console) -> None:
             assert ("1,234" in text) is (name == "spring")
         assert "Nothing is known of this task" in text
 
-    console.serve(scenario)
 
-
-def test_an_order_changes_nothing_before_it_is_confirmed_and_not_without_the_token(console: Console) -> None:
-    async def scenario(client: Client) -> None:
+async def test_an_order_changes_nothing_before_it_is_confirmed_and_not_without_the_token(console: Console) -> None:
+    async with console.client() as client:
         await console.watch.look_at_tasks()
         form = {"verb": "cancel", "task_id": "spring"}
         assert (await client.post("/tasks/order", data=form | {"confirmed": "yes"})).status == 403
@@ -119,63 +107,53 @@ def test_an_order_changes_nothing_before_it_is_confirmed_and_not_without_the_tok
         assert (await client.post("/tasks/order", data=form | {"verb": "delete"})).status == 400
         assert TaskDesk(console.log, TOPICS).board.phase("spring").name == "paused"
 
-    console.serve(scenario)
-
 
 @pytest.mark.parametrize(
     ("verb", "task_id", "state"),
     [("pause", EVIL, "paused"), ("resume", "spring", "running"), ("cancel", "spring", "cancelled")],
 )
-def test_orders_are_carried_out_and_shown(console: Console, verb: str, task_id: str, state: str) -> None:
-    async def scenario(client: Client) -> None:
+async def test_orders_are_carried_out_and_shown(console: Console, verb: str, task_id: str, state: str) -> None:
+    async with console.client() as client:
         await console.watch.look_at_tasks()
         text = await ordered(client, verb, task_id)
         assert re.search(r"task .* is (paused|resumed|cancelled)", text)
-        found = await document(client, "/tasks?format=json")
+        found = await document(client, "/tasks")
         assert {row["state"] for row in found["tasks"] if row["task_id"] == task_id} == {state}
-
-    console.serve(scenario)
     assert TaskDesk(console.log, TOPICS).board.phase(task_id).name == state
 
 
-def test_a_task_is_closed_and_changed(console: Console) -> None:
-    async def scenario(client: Client) -> None:
+async def test_a_task_is_closed_and_changed(console: Console) -> None:
+    async with console.client() as client:
         assert "is closed" in await ordered(client, "close", "spring")
         assert "is changed" in await ordered(client, "set", "spring", words="weight=2\n\n max_pages=7 \n")
         for wrong in ("", "weight", "weight=-1", "nonsense=1", "max_pages=x"):
             assert "Nothing was changed" in await ordered(client, "set", "spring", words=wrong)
         for wrong in ("nobody", "x" * 2000, "\x1f"):
             assert "Nothing was changed" in await ordered(client, "pause", wrong)
-
-    console.serve(scenario)
     facts = TaskDesk(console.log, TOPICS).overview().of("spring")
     assert (facts.is_closed, facts.weight, facts.declared.max_pages) == (True, 2.0, 7)
 
 
-def test_where_ends_are_not_told_no_task_is_closed_and_no_webhook_is_set(console: Console, tmp_path: Path) -> None:
+async def test_where_ends_are_not_told_no_task_is_closed_and_no_webhook_is_set(
+    console: Console, tmp_path: Path
+) -> None:
     check = partial(check_ends_are_told, {"SITE_KAFKA_EXACTLY_ONCE": "true"})
-
-    async def scenario(client: Client) -> None:
+    async with Console(tmp_path, time.time(), console.log, check_ends=check).client() as client:
         assert "Nothing was changed" in await ordered(client, "close", "spring")
         assert "no webhook is sent" in await ordered(client, "set", "spring", words="webhook=http://h.test/")
         assert "is changed" in await ordered(client, "set", "spring", words="webhook=")
 
-    Console(tmp_path, time.time(), console.log, check_ends=check).serve(scenario)
 
-
-def test_a_task_that_processes_tell_of_can_be_paused_although_nobody_declared_it(console: Console) -> None:
+async def test_a_task_that_processes_tell_of_can_be_paused_although_nobody_declared_it(console: Console) -> None:
     told = {"largest": [task("winter", 3, 0), task(None, 1, 0)], "others": {"tasks": 1}}
     console.hear(snapshot(1, at=time.time(), tasks=told))
-
-    async def scenario(client: Client) -> None:
-        found = await document(client, "/tasks?format=json")
+    async with console.client() as client:
+        found = await document(client, "/tasks")
         verbs = {row["task_id"]: row["verbs"] for row in found["tasks"]}
         assert verbs == {"winter": ["pause", "cancel", "set", "close"], "(no task)": [], "(other tasks)": []}
         assert "It was not declared." in await (await client.get("/task?id=winter")).text()
         assert "task winter is paused" in await ordered(client, "pause", "winter")
         assert "Nothing was changed" in await ordered(client, "pause", "(no task)")
-
-    console.serve(scenario)
     assert TaskDesk(console.log, TOPICS).board.phase("winter").name == "paused"
 
 

@@ -22,12 +22,10 @@ from site_spider.observe.frontier_socket import METRICS_QUESTION
 from site_spider.seed.tiers import CrawlTopics
 from site_spider.tasks.declaration import usual_task
 from site_spider.tasks.orders import TaskDesk
-from tests.console.consoles import watch_of
+from tests.console.consoles import TOPICS, watch_of
 from tests.console.snapshots import seeds, snapshot
 from tests.contracts.seed_logs import PATIENCE_SECONDS, Case, case, kafka_producer
 from tests.in_process.engine import produce
-
-TOPIC = "seeds.stats"
 
 
 def tell(log: LocalSeedLog, *snapshots: dict[str, Any] | bytes) -> None:
@@ -35,17 +33,17 @@ def tell(log: LocalSeedLog, *snapshots: dict[str, Any] | bytes) -> None:
     for each in snapshots:
         value = each if isinstance(each, bytes) else json.dumps(each).encode()
         key = b"odd" if isinstance(each, bytes) else each["process"].encode()
-        producer.send(TOPIC, key, value).result(300)
+        producer.send(TOPICS.statistics, key, value).result(300)
     producer.close()
 
 
-def test_processes_of_other_machines_are_known_by_the_topic(tmp_path: Path) -> None:
+async def test_processes_of_other_machines_are_known_by_the_topic(tmp_path: Path) -> None:
     """What is no snapshot, and what other groups say, is passed over."""
     log, now = LocalSeedLog(tmp_path), time.time()
     tell(log, b"", b"nonsense", b"[1]", snapshot(9, at=now, group="another"))
     tell(log, snapshot(1, at=now), snapshot(2, at=now, moment="close"))
     watch = watch_of(log)
-    asyncio.run(watch.look_once())
+    await watch.look_once()
     view = watch.view()
     lives = {seen.state.pid: seen.life(view.now) for seen in view.fleet.seen.values()}
     assert lives == {1: Life.RUNNING, 2: Life.ENDED}
@@ -54,7 +52,7 @@ def test_processes_of_other_machines_are_known_by_the_topic(tmp_path: Path) -> N
 def test_only_what_is_new_is_read_again(tmp_path: Path) -> None:
     log, now = LocalSeedLog(tmp_path), time.time()
     tell(log, snapshot(1, at=now))
-    history = History(log, TOPIC, 10.0)
+    history = History(log, TOPICS.statistics, 10.0)
     assert len(history.look(time.time())) == 1
     assert history.look(time.time()) == []
     tell(log, snapshot(1, at=now + 1, waiting=77))
@@ -65,32 +63,30 @@ def test_an_hour_of_many_processes_is_thinned_and_ends_with_the_newest(tmp_path:
     """Of one process one snapshot in thirty seconds, and the last."""
     log, now = LocalSeedLog(tmp_path), time.time()
     tell(log, *(snapshot(1, at=now + number, seeds=seeds(number, number, 0)) for number in range(50)))
-    heard = History(log, TOPIC, 10.0).look(time.time())
+    heard = History(log, TOPICS.statistics, 10.0).look(time.time())
     assert [each.state.consumed for each in heard] == [0, 49]
 
 
-def test_sources_that_are_missing_are_said_and_may_come_later(tmp_path: Path) -> None:
+async def test_sources_that_are_missing_are_said_and_may_come_later(tmp_path: Path) -> None:
     log = LocalSeedLog(tmp_path)
     watch = watch_of(log)
-    asyncio.run(watch.look_once())
+    await watch.look_once()
     assert ["history" in trouble or "progress" in trouble for trouble in watch.view().troubles] == [True, True]
     assert {"No process was heard of", "Nothing is known of the crawl."} <= {*lines(overview(watch.view()))}
     tell(log, snapshot(1, at=time.time()))
-    producer = log.producer()
-    producer.send("seeds", b"k", b"{}").result(300)
-    producer.close()
-    asyncio.run(watch.look_once())
+    produce(log, "seeds", [{}])
+    await watch.look_once()
     assert watch.view().troubles == ()
     assert watch.view().lag == 1
 
 
-def test_something_is_left_to_do_while_any_tier_has_it(tmp_path: Path) -> None:
+async def test_something_is_left_to_do_while_any_tier_has_it(tmp_path: Path) -> None:
     log = LocalSeedLog(tmp_path)
     produce(log, "seeds", [])
     produce(log, "bulk", [{"url": "http://h.test/"}] * 3)
     tell(log, snapshot(1, at=time.time(), seeds_in_flight={"seeds/0": 0}))
     watch = watch_of(log, "urgent", "seeds", "bulk")
-    asyncio.run(watch.look_once())
+    await watch.look_once()
     found = overview(watch.view())
     assert found["verdict"] != "Nothing is left to do."
     assert (found["topic"], found["progress"]["lag"]) == ("urgent,seeds,bulk", 3)
@@ -98,7 +94,7 @@ def test_something_is_left_to_do_while_any_tier_has_it(tmp_path: Path) -> None:
         "urgent": 0, "seeds": 0, "bulk": 3
     }  # fmt: skip
     produce(log, "seeds", [{"url": "http://h.test/"}])
-    asyncio.run(watch.look_once())
+    await watch.look_once()
     assert "lag by tier    urgent 0, seeds 1, bulk 3" in "\n".join(lines(overview(watch.view())))
 
 
@@ -118,27 +114,21 @@ async def process_of(log: LocalSeedLog, number: int, asked: list[bytes]) -> asyn
     return await asyncio.start_unix_server(answered, frontier_socket.new_path())
 
 
-def test_processes_of_another_seed_log_are_asked_once_and_not_shown(tmp_path: Path) -> None:
+async def test_processes_of_another_seed_log_are_asked_once_and_not_shown(tmp_path: Path) -> None:
     """Of the same group and topic by name; nor do they count in metrics and health."""
     mine, others = LocalSeedLog(tmp_path / "mine"), LocalSeedLog(tmp_path / "others")
     watch, asked = watch_of(mine), list[bytes]()
     (tmp_path / "mine").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "mine")
 
-    async def scenario() -> None:
-        servers = [
-            await process_of(mine, 1, []),
-            await process_of(LocalSeedLog(tmp_path / "link"), 2, []),
-            await process_of(others, 3, asked),
-        ]
-        await watch.look_at_this_host()
-        await watch.look_at_this_host()
-        found = await watch.local_processes.ask_all(METRICS_QUESTION)
-        for server in servers:
-            server.close()
-        assert (len(found.snapshots), found.silent) == (2, [])
-
-    asyncio.run(scenario())
+    logs = ((mine, []), (LocalSeedLog(tmp_path / "link"), []), (others, asked))
+    servers = [await process_of(log, number, heard) for number, (log, heard) in enumerate(logs, 1)]
+    await watch.look_at_this_host()
+    await watch.look_at_this_host()
+    found = await watch.local_processes.ask_all(METRICS_QUESTION)
+    for server in servers:
+        server.close()
+    assert (len(found.snapshots), found.silent) == (2, [])
     assert sorted(seen.state.pid for seen in watch.fleet.seen.values()) == [1, 2]
     assert len(asked) == 1
     [named] = watch.view().others
@@ -148,24 +138,17 @@ def test_processes_of_another_seed_log_are_asked_once_and_not_shown(tmp_path: Pa
 __all__ = ["case", "kafka_producer"]
 
 
-def test_processes_and_lag_are_known(case: Case) -> None:
+async def test_processes_and_lag_are_known(case: Case) -> None:
     case.produce(20)
     topics = CrawlTopics.beside({"SITE_SEED_TOPIC": case.topic})
     case.make_topic(topics.statistics, 1)
     watch = FleetWatch(case.log, case.group, topics, topics.tiers, 10.0)
 
-    def tell(number: int) -> None:
+    for number in (1, 2):
         told = snapshot(number, at=time.time(), group=case.group)
         sent = case.producer.send(topics.statistics, told["process"].encode(), json.dumps(told).encode())
         sent.result(PATIENCE_SECONDS)
-
-    async def scenario() -> None:
-        await asyncio.to_thread(tell, 1)
         await watch.look_once()
-        await asyncio.to_thread(tell, 2)
-        await watch.look_once()
-
-    asyncio.run(scenario())
     view = watch.view()
     assert view.troubles == ()
     assert view.log is not None
@@ -208,7 +191,7 @@ def test_a_watch_is_closed_when_the_look_at_tasks_is_over() -> None:
 
     reader = log.reader.return_value
     reader.is_at_end, reader.poll, reader.close = False, poll, lambda: happened.append("closed")
-    watch = TaskWatch(log, CrawlTopics.beside({"SITE_SEED_TOPIC": "seeds"}))
+    watch = TaskWatch(log, TOPICS)
     with ThreadPoolExecutor(2) as threads:
         look = threads.submit(watch.look)
         assert asked.wait(PATIENCE_SECONDS)
