@@ -76,26 +76,6 @@ def test_the_dead_letters_are_those_of_the_topic_that_is_named(project: Project,
     assert [message.value for message in project.log.read("other")] == [b'{"url": "http://h.test/"}']
 
 
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [(("--host", "0.0.0.0"), "SITE_CONSOLE_TOKEN"), (("--certificate", "/no/such.pem"), "--certificate")],
-)
-def test_an_unsafe_address_is_refused_in_one_line(
-    project: Project, tmp_path: Path, arguments: tuple[str, ...], named: str
-) -> None:
-    ran = project.within("console", "--port", "0", *arguments, TMPDIR=str(tmp_path))
-    assert (ran.returncode, ran.stdout) == (78, "")
-    assert len(ran.stderr.splitlines()) == 1
-    assert named in ran.stderr
-
-
-@pytest.mark.parametrize("port", ["99999", "-1", "x"])
-def test_a_port_that_there_is_not_is_wrong_usage(project: Project, port: str) -> None:
-    ran = project.within("console", f"--port={port}")
-    assert ran.returncode == 2
-    assert f"--port: '{port}' is not a number from 0 to 65535" in ran.stderr
-
-
 def test_top_is_shown_once_where_no_terminal_is(project: Project, tmp_path: Path) -> None:
     assert project.within("top", TMPDIR=str(tmp_path)).returncode == 1  # nothing is there to be read
     project.produce("seeds", (b"h.test", b'{"url": "http://h.test/"}'))
@@ -104,11 +84,6 @@ def test_top_is_shown_once_where_no_terminal_is(project: Project, tmp_path: Path
     assert "\x1b" not in ran.stdout
     assert "lag            1 seeds are left of 1" in ran.stdout
     assert "No process of the group runs; lag 1." in ran.stdout
-
-
-@pytest.mark.parametrize("seconds", ["0", "-1", "nan"])
-def test_top_is_not_drawn_without_a_pause(project: Project, seconds: str) -> None:
-    assert project.direct("top", "--seconds", seconds).returncode == 2
 
 
 def test_top_is_drawn_again_and_again_in_a_terminal(project: Project, tmp_path: Path) -> None:

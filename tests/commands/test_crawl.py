@@ -95,22 +95,6 @@ def test_a_sink_that_raises_anything_is_exit_code_71(project: Project, tmp_path:
     assert log.read_text().count("Traceback (most recent call last)") == 1
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["no_such_spider"], "no spider 'no_such_spider'; there is "),
-        (["crawl_spider", "another"], "unexpected argument 'another'"),
-        (["crawl_spider", "--until-done"], "unexpected argument '--until-done'"),
-    ],
-)
-def test_a_wrong_argument_is_refused(project: Project, arguments: list[str], said: str) -> None:
-    """Exit code 2, as other commands have it, before anything of a crawl is made."""
-    ran = project.within("crawl", *arguments)
-    assert ran.returncode == 2
-    assert said in ran.stderr
-    assert "Traceback" not in ran.stderr
-
-
 def test_a_start_is_three_lines_and_a_signal_stops_it_with_exit_code_0(project: Project) -> None:
     """Ctrl-C, as soon as it takes seeds; what a service sends is SIGTERM."""
     project.produce("seeds", (None, b"no seed"))

@@ -173,21 +173,6 @@ def test_messages_of_a_topic_that_was_made_anew_are_others(project: Project) -> 
     assert replay(project)[0].replayed == 2
 
 
-@pytest.mark.parametrize("option", [("--limit", "1"), ("--format", "json")])
-def test_a_replay_refuses_the_options_of_a_list(project: Project, option: tuple[str, str]) -> None:
-    """Exit code 2: it would put all back."""
-    project.produce(LETTERS, (b"k", b"v"), headers=headers())
-    ran = project.direct("dead_letters", "replay", *option)
-    assert (ran.returncode, ran.stdout) == (2, "")
-    assert ran.stderr == f"scrapy dead-letters: {option[0]} is for: scrapy dead-letters list\n"
-
-
-def test_an_unknown_verb_is_refused(project: Project) -> None:
-    ran = project.direct("dead_letters", "delete")
-    assert (ran.returncode, ran.stdout) == (2, "")
-    assert ran.stderr == "scrapy dead-letters: unknown verb 'delete': say list or replay\n"
-
-
 @pytest.mark.parametrize("verb", ["list", "replay"])
 @pytest.mark.parametrize("topic", ["TYPO", "TYPO.dead-letters"])
 def test_a_topic_that_is_not_found_is_said(project: Project, verb: str, topic: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -125,6 +126,88 @@ def test_an_odd_value_is_refused_with_the_name_of_its_option(project: Project, l
     assert (ran.returncode, ran.stdout) == (2, "")
     assert line.split(" ")[-2] in ran.stderr
     assert not project.data.exists()
+
+
+IMPORT, CHECK = "kibana import --url http://h", "source check docs/examples/sources/books.yaml"
+REFUSED = {  # what cannot be done, with its exit code and what is said
+    "console --port 0 --host 0.0.0.0": (78, "SITE_CONSOLE_TOKEN"),
+    "console --port 0 --certificate /no/such.pem": (78, "--certificate"),
+    "console --port=-1": (2, "--port: '-1' is not a number from 0 to 65535"),
+    **dict.fromkeys((f"top --seconds={seconds}" for seconds in ("0", "-1", "nan")), (2, "--seconds is ")),
+    "crawl no_such_spider": (2, "no spider 'no_such_spider'; there is "),
+    "crawl crawl_spider another": (2, "unexpected argument 'another'"),
+    "crawl crawl_spider --until-done": (2, "unexpected argument '--until-done'"),
+    "dead-letters replay --limit 1": (2, "scrapy dead-letters: --limit is for: scrapy dead-letters list\n"),
+    "dead-letters replay --format json": (2, "--format is for: scrapy dead-letters list\n"),
+    "dead-letters delete": (2, "scrapy dead-letters: unknown verb 'delete': say list or replay\n"),
+    "kibana": (2, "say import"),
+    "kibana export": (2, "unknown verb 'export': say import"),
+    "kibana import": (2, "--url is missing"),
+    **dict.fromkeys(
+        (f"kibana import --url '{url}'" for url in (
+            "127.0.0.1:5601", "ftp://host", "http://host:99999", "http://", "http://h/a?b=c", "http://h/a\nb"
+        )),
+        (2, "--url must be http://host:port"),
+    ),
+    f"{IMPORT} --space ../x": (2, "--space is '../x'"),
+    f"{IMPORT} --space ''": (2, "--space is ''"),
+    f"{IMPORT} --user me": (2, "--user must be NAME:PASSWORD"),
+    f"{IMPORT} --api-key ключ": (2, "no API key has"),
+    "kibana import --url http://a:b@h --api-key k": (2, "two ways to log in"),
+    f"{IMPORT} --api-key @/nowhere": (78, "--api-key"),
+    f"{IMPORT} --api-key ''": (78, "--api-key"),
+    f"{IMPORT} --user 'a:b\r\nc'": (78, "--user"),
+    f"{IMPORT} --ca-cert /nowhere": (78, "--ca-cert"),
+    "results --status ok": (2, "scrapy results: --status is 'ok', but must be a number such as 404, or none\n"),
+    "items --spider typo": (2, "no spider 'typo'; there is crawl_spider"),
+    "seed no-such-file": (1, "scrapy seed: no-such-file cannot be read: No such file or directory\n"),
+    "seed --taks-id job": (2, "unknown option --taks-id"),  # neither taken for a file nor ignored
+    "seed - --close": (2, "--task-id"),
+    **dict.fromkeys((f"service -n={number}" for number in ("0", "-1", "many", "10000")), (2, "is not a number from")),
+    "source list --url http://shop.test/": (2, "use it as: scrapy source list"),
+    "source check": (2, "use it as: scrapy source list"),
+    "source chekc x": (2, "use it as: scrapy source list"),
+    f"{CHECK} http://a.test/ --url http://b.test/": (2, "the page is a URL already"),
+    "task start t --deny '(?=x)'": (2, "RE2 does not take the pattern"),
+    "task start t --scope world": (2, "scope is 'world'"),
+    "task start t --weight 0": (2, "weight"),
+    "task start 'a\x07b'": (2, "control character"),
+    "task start ''": (2, "empty"),
+    "task start t --max-time 15": (2, "argument --max-time: '15': its unit is missing; write 15s"),
+    "task start t --expires 15": (2, "argument --expires: '15': its unit is missing; write 15s"),
+    "task start -job": (2, "stands behind --"),
+    "task set t": (2, "set needs a change"),
+    "task set t colour=red": (2, "is no change"),
+    "task set t state=cancelled": (2, "is no change"),
+    "task set t max_time=15": (2, "15: its unit is missing; write 15s, 15m, 15h or 15d"),
+    "task start t --file /nowhere": (1, "cannot be read"),
+    "task show t": (1, "never declared"),
+    "task pause t": (1, "'t' is not known"),
+    "task cancel t": (1, "--new"),
+    "task close t": (1, "--new"),
+    "task set t weight=2": (1, "--new"),
+    "task wait t": (1, "'t' is not known"),
+    "task notify t": (1, "'t' is not known"),
+    "task delete t": (1, "'t' is not known"),
+    "task cancel t --dry-run": (2, "--dry-run is for: scrapy task"),  # who says so means to look
+    "task resume t --max-pages 0": (2, "--max-pages is for: scrapy task"),
+    "task start t --again": (2, "--again is for: scrapy task"),
+    **dict.fromkeys(("task", "task grow t"), (2, "say one of start, list, ")),
+    **dict.fromkeys(("task pause", "task pause t u", "task list t"), (2, "say: scrapy task ")),
+    **dict.fromkeys(("urls", "urls explain", f"urls show {PAGE}"), (2, "use it as: scrapy urls explain URL")),
+    "urls explain http://8.8.8.8 --from a.test": (2, "--from: url: 'a.test' has no scheme"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("line", REFUSED)
+def test_what_cannot_be_done_is_said_and_nothing_is_written(project: Project, line: str) -> None:
+    code, text = REFUSED[line]
+    ran = project.within(*shlex.split(line))
+    assert (ran.returncode, ran.stdout) == (code, ""), ran.stderr
+    assert text in ran.stderr
+    assert "Traceback" not in ran.stderr
+    assert code == 2 or ran.stderr.count("\n") == 1
+    assert project.log.partitions("seeds") == project.log.partitions("seeds.tasks") == 0
 
 
 @pytest.mark.parametrize("line", ["seed no\udcff", "source check no\udcff", "task start t --file no\udcff"])

@@ -227,39 +227,6 @@ def test_a_server_cannot_say_the_secret(project: Project) -> None:
     assert "bad Basic ***" in ran.stderr
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ((), "say import"),
-        (("export",), "unknown verb 'export': say import"),
-        (("import",), "--url is missing"),
-        (("import", "--url", "127.0.0.1:5601"), "--url must be http://host:port"),
-        (("import", "--url", "ftp://host"), "--url must be http://host:port"),
-        (("import", "--url", "http://host:99999"), "--url must be http://host:port"),
-        (("import", "--url", "http://"), "--url must be http://host:port"),
-        (("import", "--url", "http://h/a?b=c"), "--url must be http://host:port"),
-        (("import", "--url", "http://h/a\nb"), "--url must be http://host:port"),
-        (("import", "--url", "http://h", "--space", "../x"), "--space is '../x'"),
-        (("import", "--url", "http://h", "--space", ""), "--space is ''"),
-        (("import", "--url", "http://h", "--user", "me"), "--user must be NAME:PASSWORD"),
-        (("import", "--url", "http://h", "--api-key", "ключ"), "no API key has"),
-        (("import", "--url", "http://a:b@h", "--api-key", "k"), "two ways to log in"),
-    ],
-)
-def test_wrong_arguments_end_with_two(project: Project, arguments: tuple[str, ...], words: str) -> None:
-    ran = project.direct("kibana", *arguments)
-    assert ran.returncode == 2
-    assert words in ran.stderr
-
-
-@pytest.mark.parametrize(
-    "arguments", [("--api-key", "@/nowhere"), ("--api-key", ""), ("--user", "a:b\r\nc"), ("--ca-cert", "/nowhere")]
-)
-def test_what_cannot_be_used_is_said(project: Project, arguments: tuple[str, str]) -> None:
-    with pytest.raises(SiteSpiderError, match=arguments[0]):
-        project.direct("kibana", "import", "--url", "http://127.0.0.1:1", *arguments)
-
-
 def test_a_certificate_is_checked_against_the_authority_that_is_given(tmp_path: Path) -> None:
     context, trusted = tls_for("127.0.0.1", tmp_path)
     with answering(lambda _asked: said({"successCount": 0, "success": True}), tls=context) as url:

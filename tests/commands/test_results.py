@@ -105,12 +105,6 @@ def test_a_url_id_that_is_not_there_is_exit_code_1(stored: Project) -> None:
     assert str(stored.data) in ran.stderr
 
 
-def test_a_status_that_is_none_is_refused(project: Project) -> None:
-    ran = project.direct("results", "--status", "ok")
-    assert (ran.returncode, ran.stdout) == (2, "")
-    assert ran.stderr == "scrapy results: --status is 'ok', but must be a number such as 404, or none\n"
-
-
 def assert_no_error_for_who_leaves_after(lines: int, project: Project, **variables: str) -> None:
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     ran = project.started("results", "--format", "json", **variables, **pipes)
@@ -208,12 +202,6 @@ def test_one_item_is_shown_in_full(extracted: Project) -> None:
     ran = extracted.direct("items", "--id", "none-such")
     assert (ran.returncode, ran.stdout) == (1, "")
     assert "'none-such'" in ran.stderr
-
-
-def test_a_spider_that_is_not_there_is_refused(project: Project) -> None:
-    ran = project.scrapy("items", "--spider", "typo")
-    assert ran.returncode == 2
-    assert "no spider 'typo'; there is crawl_spider" in ran.stderr + ran.stdout
 
 
 @pytest.mark.servers

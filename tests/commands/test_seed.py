@@ -68,21 +68,6 @@ def test_who_reads_the_topic_is_said_where_spiders_have_topics_of_their_own(
     assert len(list(project.log.read("news"))) == 1
 
 
-def test_a_file_that_cannot_be_read_is_named(project: Project) -> None:
-    """One clear line, exit code 1."""
-    ran = project.scrapy("seed", "no-such-file")
-    assert (ran.returncode, ran.stdout) == (1, "")
-    assert ran.stderr == "scrapy seed: no-such-file cannot be read: No such file or directory\n"
-
-
-def test_a_mistyped_option_is_refused(project: Project) -> None:
-    """It is not taken for a file, or ignored."""
-    ran = project.scrapy("seed", "--taks-id", "job", stdin="http://a.test/")
-    assert ran.returncode == 2
-    assert "unknown option --taks-id" in ran.stderr
-    assert not project.data.exists()
-
-
 def test_a_data_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     """The setting, its value and what is wrong, in one line."""
     blocked = tmp_path / "file"

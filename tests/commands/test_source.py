@@ -82,9 +82,6 @@ def test_check_of_a_file_alone(project: Project, folder: Path) -> None:
     assert ran.stdout == f"{folder / 'shop.yaml'}: shop, no mistakes\n"
     ran = project.direct("source", "check", str(folder / "shop.yaml"), "--format", "json")
     assert json.loads(ran.stdout)["name"] == "shop"
-    assert project.direct("source", "list", "--url", "http://shop.test/").returncode == 2
-    assert project.direct("source", "check").returncode == 2
-    assert project.direct("source", "chekc", "x").returncode == 2
 
 
 def test_list(project: Project, folder: Path) -> None:
@@ -118,9 +115,3 @@ def test_a_page_that_is_a_url_is_fetched(project: Project, folder: Path, monkeyp
     monkeypatch.setattr(Command, "_fetched", fetch)
     ran = project.direct("source", "check", str(folder / "shop.yaml"), "http://shop.test/list")
     assert (ran.returncode, fetched) == (0, ["http://shop.test/list"])
-
-
-def test_check_refuses_two_urls(project: Project, folder: Path) -> None:
-    ran = project.direct("source", "check", str(folder / "shop.yaml"), "http://a.test/", "--url", "http://b.test/")
-    assert ran.returncode == 2
-    assert "the page is a URL already" in ran.stderr

@@ -11,7 +11,7 @@ import pytest
 from scrapy import Request
 from scrapy.http import Response
 
-from site_spider.adapters.local.log import LocalSeedLog, LocalTopicReader
+from site_spider.adapters.local.log import LocalTopicReader
 from site_spider.commands import task
 from site_spider.contracts.seed_log import Message
 from site_spider.tasks.control_log import read_endings
@@ -51,38 +51,6 @@ def test_a_file_of_fields_is_read_and_options_win_over_it(project: Project, tmp_
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said", "code"),
-    [
-        (["start", "t", "--deny", "(?=x)"], "RE2 does not take the pattern", 2),
-        (["start", "t", "--scope", "world"], "scope is 'world'", 2),
-        (["start", "t", "--weight", "0"], "weight", 2),
-        (["start", "a\x07b"], "control character", 2),
-        (["start", ""], "empty", 2),
-        (["show", "t"], "never declared", 1),
-        (["set", "t"], "set needs a change", 2),
-        (["set", "t", "colour=red"], "is no change", 2),
-        (["set", "t", "state=cancelled"], "is no change", 2),
-        (["start", "t", "--file", "/nowhere"], "cannot be read", 1),
-        (["pause", "t"], "'t' is not known", 1),
-        (["cancel", "t"], "--new", 1),
-        (["close", "t"], "--new", 1),
-        (["set", "t", "weight=2"], "--new", 1),
-        (["wait", "t"], "'t' is not known", 1),
-        (["delete", "t"], "'t' is not known", 1),
-        (["set", "t", "max_time=15"], "15: its unit is missing; write 15s, 15m, 15h or 15d", 2),
-    ],
-)
-def test_what_cannot_be_done_is_said_and_nothing_is_written(
-    project: Project, arguments: list[str], said: str, code: int
-) -> None:
-    ran = project.scrapy("task", *arguments)
-    assert ran.returncode == code
-    assert said in ran.stderr
-    assert ran.stderr.count("\n") == 1
-    assert project.log.partitions("seeds.tasks") == 0
-
-
-@pytest.mark.parametrize(
     "text", ["[1]", "a: &x [1]\nb: *x", "x: !!python/object:os.system {}", "- [" * 5_000, "\x00", "1: 2", "'"]
 )
 def test_hostile_files_are_refused_in_one_line(project: Project, tmp_path: Path, text: str) -> None:
@@ -99,25 +67,6 @@ def test_every_field_is_an_option_of_start(project: Project) -> None:
     aliases = {"max_seconds": "max_time", "expires_at": "expires"}
     fields = set(Task.model_fields) - {"task_id", "state", "started_at"}
     assert [name for name in fields if f"--{aliases.get(name, name).replace('_', '-')} " not in told] == []
-
-
-@pytest.mark.parametrize(
-    "arguments", [["cancel", "t", "--dry-run"], ["resume", "t", "--max-pages", "0"], ["start", "t", "--again"]], ids=str
-)
-def test_an_option_of_another_verb_is_refused(project: Project, arguments: list[str]) -> None:
-    """Who cancels with --dry-run means to look."""
-    assert project.direct("task", "start", "t").returncode == 0
-    ran = project.direct("task", *arguments)
-    assert (ran.returncode, ran.stdout) == (2, "")
-    assert f"{arguments[2]} is for: scrapy task" in ran.stderr
-    assert json.loads(project.direct("task", "show", "t", "--json").stdout)["state"] == "running"
-
-
-@pytest.mark.parametrize("arguments", [[], ["grow", "t"], ["pause"], ["pause", "t", "u"], ["list", "t"]])
-def test_other_words_are_refused_with_the_right_ones(project: Project, arguments: list[str]) -> None:
-    ran = project.direct("task", *arguments)
-    assert ran.returncode == 2
-    assert "say" in ran.stderr
 
 
 def test_a_task_is_declared_once_and_anew_when_it_is_over(project: Project) -> None:
@@ -138,16 +87,7 @@ def test_a_task_topic_of_several_partitions_is_refused(project: Project) -> None
     assert (ran.returncode, "SITE_TASK_TOPIC is 'seeds'" in ran.stderr) == (78, True)
 
 
-@pytest.mark.parametrize("option", ["--max-time", "--expires"])
-def test_a_span_of_time_without_a_unit_is_refused_as_it_was_typed(project: Project, option: str) -> None:
-    ran = project.scrapy("task", "start", "t", option, "15")
-    assert ran.returncode == 2
-    assert f"argument {option}: '15': its unit is missing; write 15s" in ran.stderr
-
-
 def test_an_id_that_begins_with_a_dash_stands_behind_two_of_them(project: Project) -> None:
-    refused = project.scrapy("task", "start", "-job")
-    assert (refused.returncode, "stands behind --" in refused.stderr) == (2, True)
     assert project.scrapy("task", "start", "--weight", "2", "--", "-job").returncode == 0
     assert project.scrapy("task", "pause", "--", "-job").stdout == "task -job is paused\n"
 
@@ -237,13 +177,6 @@ def test_a_task_that_has_ended_takes_no_more_orders(project: Project) -> None:
     assert state_of(project) == "running"
 
 
-def test_wait_and_notify_refuse_a_task_that_nobody_knows(project: Project) -> None:
-    LocalSeedLog(project.data).check(1)
-    for verb in ("wait", "notify"):
-        refused = project.scrapy("task", verb, "typo")
-        assert (refused.returncode, "typo" in refused.stderr) == (1, True)
-
-
 def test_a_task_that_is_about_to_end_is_not_declared_anew(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """A cancel closes it, and its last page may take its time: the new one would end with that page."""
     said = []
@@ -303,11 +236,6 @@ def test_wait_ends_when_the_task_is_deleted(project: Project, monkeypatch: pytes
     monkeypatch.setattr(LocalTopicReader, "poll", deleting_poll)
     waited = project.scrapy("task", "wait", "t")
     assert (waited.returncode, waited.stderr) == (1, "scrapy task: 't' was deleted meanwhile\n")
-
-
-def test_close_needs_a_task(project: Project) -> None:
-    refused = project.scrapy("seed", "-", "--close", stdin="http://host.test/1\n")
-    assert (refused.returncode, "--task-id" in refused.stderr) == (2, True)
 
 
 ONCE = ("-s", "SITE_KAFKA_EXACTLY_ONCE=true")

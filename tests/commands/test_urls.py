@@ -27,8 +27,6 @@ def test_what_refuses_a_url_is_named_and_a_link_to_it_decides_on_the_exit_code(p
     assert explain(project, "http://127.0.0.1/", SITE_ALLOW_PRIVATE_HOSTS="true")[1] == 0
     assert explain(project, "ftp://a") == ({"seed": "url", "link": "url"}, 1)
     assert explain(project, f"{PUBLIC}/a", "--from", "http://9.9.9.9/")[0] == {"seed": None, "link": "scope"}
-    ran = project.scrapy("urls", "explain", PUBLIC, "--from", "a.test")
-    assert "--from: url: 'a.test' has no scheme" in ran.stderr
 
 
 def test_limits_of_length_and_depth_count_as_in_the_crawl(project: Project) -> None:
@@ -93,9 +91,6 @@ def test_rules_of_a_task_count(project: Project, tmp_path: Path) -> None:
     )
 
 
-def test_it_changes_nothing_and_says_how_it_is_used(project: Project, tmp_path: Path) -> None:
-    for arguments in ((), ("explain",), ("show", PUBLIC)):
-        assert project.scrapy("urls", *arguments).returncode == 2
+def test_it_changes_nothing(project: Project) -> None:
     explain(project, PUBLIC)
     assert project.log.partitions("seeds") == 0
-    assert "urls explain" in project.scrapy("urls", "--help").stdout
