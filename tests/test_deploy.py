@@ -17,9 +17,9 @@ import yaml
 from check_jsonschema import main as check_jsonschema
 from click.testing import CliRunner
 from scrapy.cmdline import _get_commands_dict
-from scrapy.settings import Settings
 
 from site_spider.service import environment
+from tests.commands.project import ours
 
 ROOT = Path(__file__).resolve().parents[1]
 DEPLOY = ROOT / "resources" / "deploy"
@@ -54,17 +54,12 @@ def test_a_file_follows_its_schema(schema: str) -> None:
     assert checked.exit_code == 0, checked.output
 
 
-def test_pipelines_test_with_the_whole_history() -> None:
+def test_pipelines_have_the_whole_history_and_the_same_tools_at_night() -> None:
     """Tests of upgrades need the release before."""
     (gitlab,) = documents(ROOT / ".gitlab-ci.yml")
-    (github,) = documents(ROOT / ".github" / "workflows" / "ci.yml")
+    day, github = (documents(ROOT / ".github" / "workflows" / f"{name}.yml")[0] for name in ("ci", "nightly"))
     assert gitlab["test"]["variables"]["GIT_DEPTH"] == "0"
-    assert github["jobs"]["test"]["steps"][0]["with"]["fetch-depth"] == 0
-
-
-def test_both_pipelines_run_the_same_tools_at_night() -> None:
-    (gitlab,) = documents(ROOT / ".gitlab-ci.yml")
-    (github,) = documents(ROOT / ".github" / "workflows" / "nightly.yml")
+    assert day["jobs"]["test"]["steps"][0]["with"]["fetch-depth"] == 0
     tools = github["jobs"]["nightly"]["strategy"]["matrix"]["tool"]
     assert [{"TOOL": tools}] == gitlab["nightly"]["parallel"]["matrix"]
     assert len(set(tools)) == len(tools)
@@ -94,9 +89,7 @@ def test_the_unit_is_hardened() -> None:
 
 
 def test_every_setting_that_is_named_exists() -> None:
-    settings = Settings()
-    settings.setmodule("site_spider.settings", priority="project")
-    known = {*settings, *environment.FILES, *OF_SERVERS}
+    known = {*ours(), *environment.FILES, *OF_SERVERS}
     files = [ROOT / "Dockerfile", *(path for path in DEPLOY.rglob("*") if path.is_file())]
     for path in files:
         named = set(re.findall(r"\bSITE_[A-Z_]+\b", path.read_text()))
@@ -104,9 +97,7 @@ def test_every_setting_that_is_named_exists() -> None:
 
 
 def test_every_command_that_is_named_exists() -> None:
-    settings = Settings()
-    settings.setmodule("site_spider.settings", priority="project")
-    known = _get_commands_dict(settings, inproject=True).keys()
+    known = _get_commands_dict(ours(), inproject=True).keys()
     for path in ("compose.yaml", "stack.yaml"):
         for name, service in documents(DEPLOY / path)[0]["services"].items():
             if service.get("image", "").startswith(("site-spider", "${SITE_SPIDER_IMAGE")):
@@ -127,9 +118,7 @@ def test_every_file_that_is_mounted_or_listed_exists() -> None:
 
 
 def test_a_stop_takes_less_than_what_a_supervisor_waits() -> None:
-    settings = Settings()
-    settings.setmodule("site_spider.settings", priority="project")
-    needed = settings.getfloat("SITE_STOP_GRACE_SECONDS") + 3
+    needed = ours().getfloat("SITE_STOP_GRACE_SECONDS") + 3
     compose, stack = (documents(DEPLOY / name)[0]["services"] for name in ("compose.yaml", "stack.yaml"))
     pods = documents(DEPLOY / "k8s" / "crawler.yaml")[1]["spec"]["template"]["spec"]
     unit = (DEPLOY / "site-spider.service").read_text()

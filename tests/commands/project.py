@@ -19,6 +19,7 @@ from typing import Any
 from unittest import mock
 
 from scrapy.cmdline import execute
+from scrapy.commands import ScrapyCommand
 from scrapy.settings import Settings
 from scrapy.utils.log import _uninstall_scrapy_root_handler, get_scrapy_root_handler
 
@@ -34,6 +35,24 @@ def environment(data: Path, **variables: str) -> dict[str, str]:
     """Of the test run, but with settings of this project from the test alone."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("SITE_")}
     return kept | {"SITE_DATA_DIR": str(data)} | variables
+
+
+def ours() -> Settings:
+    """The settings of this project."""
+    settings = Settings()
+    settings.setmodule("site_spider.settings", priority="project")
+    return settings
+
+
+def run(command: ScrapyCommand, settings: Settings, *arguments: str) -> ScrapyCommand:
+    """A command as Scrapy runs it, in this process."""
+    command.settings = settings
+    parser = argparse.ArgumentParser(conflict_handler="resolve")
+    command.add_options(parser)
+    opts, rest = parser.parse_known_args(arguments)
+    command.process_options(rest, opts)
+    command.run(rest, opts)
+    return command
 
 
 @contextlib.contextmanager
@@ -134,8 +153,7 @@ class Project:
     def direct(self, name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         """The same within this process: faster, but without what Scrapy does around a command."""
         command = import_module(f"site_spider.commands.{name}").Command()
-        command.settings = Settings()
-        command.settings.setmodule("site_spider.settings", priority="project")
+        command.settings = ours()
         command.settings.set("SITE_DATA_DIR", str(self.data), priority="cmdline")
         parser = argparse.ArgumentParser()
         command.add_options(parser)

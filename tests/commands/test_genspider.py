@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
-from scrapy.commands import ScrapyCommand
 from scrapy.http import HtmlResponse
 from scrapy.settings import Settings
 from scrapy.spiders import CrawlSpider, CSVFeedSpider, SitemapSpider, Spider, XMLFeedSpider
@@ -17,6 +15,7 @@ from scrapy.spiders import CrawlSpider, CSVFeedSpider, SitemapSpider, Spider, XM
 from site_spider import Addon, SeedSpider
 from site_spider.commands import genspider
 from site_spider.commands import settings as settings_command
+from tests.commands.project import ours, run
 
 BASES = {
     "basic": SeedSpider,
@@ -25,21 +24,6 @@ BASES = {
     "sitemap": SitemapSpider,
     "xmlfeed": XMLFeedSpider,
 }
-
-
-def ours() -> Settings:
-    settings = Settings()
-    settings.setmodule("site_spider.settings", priority="project")
-    return settings
-
-
-def run(command: ScrapyCommand, settings: Settings, *arguments: str) -> None:
-    command.settings = settings
-    parser = argparse.ArgumentParser(conflict_handler="resolve")
-    command.add_options(parser)
-    opts, rest = parser.parse_known_args(arguments)
-    command.process_options(rest, opts)
-    command.run(rest, opts)
 
 
 @pytest.fixture

@@ -8,20 +8,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from scrapy.settings import Settings
 
 from site_spider.contracts.seed_log import Message, SeedLog
 from site_spider.dead_letter_replay import Replay
 from site_spider.service import config as parts
-from tests.commands.project import Project
+from tests.commands.project import Project, ours
 
 pytestmark = pytest.mark.servers
 
 
 @pytest.fixture
 def log(kafka_brokers: str) -> Iterator[SeedLog]:
-    settings = Settings()
-    settings.setmodule("site_spider.settings", priority="project")
+    settings = ours()
     settings.set("SITE_KAFKA_BROKERS", kafka_brokers, priority="cmdline")
     found = parts.seed_log(settings)
     yield found

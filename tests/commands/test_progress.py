@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from site_spider.commands.progress import Lines, LiveLine, Report, Watch, line
-from site_spider.contracts.seed_log import Partition, Position
+from site_spider.contracts.seed_log import Partition
 from site_spider.errors import LogUnavailable, TopicMissing
 from site_spider.observe.progress import Progress, Rate
 from tests.commands.project import Project
+from tests.in_process.engine import crawl
 
 
 class CountingVoice:
@@ -66,14 +67,7 @@ def test_partitions_that_nobody_has_are_said_while_something_waits(monkeypatch: 
     said: list[str] = []
     nobodys = iter([{Partition("seeds", 1)}, set(), None, {Partition("seeds", 1)}, {Partition("seeds", 1)}])
     lags = [report(9, 10, 4)] * 5 + [report(0, 10, 4)] * 2
-    watch = Watch(
-        looks(*lags),
-        said.append,
-        CountingVoice(),
-        pause_seconds=0,
-        owners=lambda: next(nobodys, frozenset()),  # type: ignore[arg-type]
-    )
-    watch.run()
+    Watch(looks(*lags), said.append, CountingVoice(), lambda: next(nobodys, frozenset()), pause_seconds=0).run()
     assert [text.count("seeds/1") for text in said] == [1]
 
 
@@ -163,13 +157,8 @@ def test_the_command_writes_json(project: Project) -> None:
 
 def test_until_done_ends_when_nothing_is_left(project: Project) -> None:
     """A topic whose only message was committed."""
-    project.produce("mine", (b"k", b"1"))
-    consumer = project.log.consumer("mine", "g", _Committing())
-    while not (messages := consumer.poll(1, 1)):
-        pass
-    consumer.commit({messages[0].partition: Position(1)})
-    consumer.close()
-    ran = project.scrapy("progress", "--topic", "mine", "--group", "g", "--until-done")
+    crawl(project.data, [{"url": "http://host.test/"}])
+    ran = project.scrapy("progress", "--until-done")
     assert ran.returncode == 0
     assert ran.stdout.splitlines()[-1].startswith("done 1, in flight 0, lag 0, ")
 
@@ -180,16 +169,3 @@ def test_a_topic_that_does_not_exist_is_exit_code_1(project: Project, options: l
     ran = project.scrapy("progress", *options)
     assert (ran.returncode, ran.stdout) == (1, "")
     assert ran.stderr.startswith("scrapy progress: Topic seeds does not exist")
-
-
-class _Committing:
-    """A listener that has nothing to say."""
-
-    def assigned(self, positions: object) -> None: ...
-
-    def revoked(self, partitions: object) -> dict[Partition, Position]:
-        return {}
-
-    def lost(self, partitions: object) -> None: ...
-
-    def reached(self, partition: Partition, offset: int) -> None: ...

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sqlite3
 import subprocess
@@ -13,13 +12,22 @@ from typing import Any
 
 import pytest
 
-from site_spider.adapters.local.results import ITEMS, RESULTS, LocalSink, LocalStore
+from site_spider.adapters.local.results import ITEMS, RESULTS, LocalStore
 from site_spider.contracts.seed_log import Message, Partition
 from site_spider.contracts.sink import ACKNOWLEDGED, Record
 from site_spider.dead_letter_replay import Letter
 from site_spider.results.document import SeedPage, item_record
 from tests.commands.project import Project
 from tests.real_servers import elasticsearch_client
+
+
+def record(document: dict[str, Any]) -> Record:
+    return Record(document["url_id"], {"description": None, "task_id": None, **document}, 1)
+
+
+def write(folder: Path, table: Any, *records: Record) -> None:
+    with closing(LocalStore(folder, table)) as store:
+        assert store.write(list(records)) == [ACKNOWLEDGED] * len(records)
 
 
 @pytest.fixture
@@ -31,9 +39,7 @@ def stored(project: Project) -> Project:
         {"url_id": "3", "status": None, "url": "http://c.test/", "description": "DNSLookupError: no address"},
         {"url_id": "4", "status": 200, "url": "http://a.test/\x9b", "task_id": "job", "response_size": 7},
     ]
-    store = LocalStore(project.data, RESULTS)
-    store.write([Record(d["url_id"], {"description": None, "task_id": None, **d}, 1) for d in documents])
-    store.close()
+    write(project.data, RESULTS, *map(record, documents))
     return project
 
 
@@ -55,11 +61,9 @@ def test_results_and_failures_stand_in_two_tables(stored: Project) -> None:
 
 
 def test_fields_are_filtered_and_shown_by_the_names_that_they_have(project: Project) -> None:
-    store = LocalStore(project.data, RESULTS)
     for number in "12":
         named = {"job": number, "site": f"{number}.test", "their.address": f"http://{number}.test/"}
-        store.write([Record(number, {"url_id": number, "status": 200, **named}, 1)])
-    store.close()
+        write(project.data, RESULTS, Record(number, {"url_id": number, "status": 200, **named}, 1))
     names = {"SITE_RESULT_FIELDS": json.dumps({"url": "their.address", "host": "site", "task_id": "job"})}
     for option, value in {"--url": "http://1.test/", "--host": "1.test", "--task-id": "1"}.items():
         ran = project.scrapy("results", option, value, **names)
@@ -87,7 +91,7 @@ def test_filters_choose_documents(stored: Project, options: list[str], expected:
 
 
 def test_one_document_is_shown_field_by_field(stored: Project) -> None:
-    """Long fields are cut in the table, and whole in JSON."""
+    """Long fields are cut in the table, and whole in JSON. One that is not there is exit code 1."""
     ran = stored.direct("results", "--url-id", "1")
     body = next(line for line in ran.stdout.splitlines() if line.startswith("body: "))
     assert "status: 200" in ran.stdout.splitlines()
@@ -95,14 +99,9 @@ def test_one_document_is_shown_field_by_field(stored: Project) -> None:
     assert len(body) == len("body: ") + 300
     ran = stored.direct("results", "--url-id", "1", "--format", "json")
     assert json.loads(ran.stdout)["body"] == "x\x1b" * 500
-
-
-def test_a_url_id_that_is_not_there_is_exit_code_1(stored: Project) -> None:
-    """The line says where was looked."""
     ran = stored.direct("results", "--url-id", "none-such")
     assert (ran.returncode, ran.stdout) == (1, "")
-    assert "'none-such'" in ran.stderr
-    assert str(stored.data) in ran.stderr
+    assert f"no result has the url_id 'none-such' in {stored.data}" in ran.stderr
 
 
 def assert_no_error_for_who_leaves_after(lines: int, project: Project, **variables: str) -> None:
@@ -121,8 +120,7 @@ def test_a_reader_that_leaves_early_is_no_error(stored: Project) -> None:
 
 
 def test_a_table_keeps_no_bodies(project: Project) -> None:
-    with closing(LocalStore(project.data, RESULTS)) as store:
-        store.write([Record(f"{number}", {"status": 200, "body": "x" * 1_000_000}, 1) for number in range(20)])
+    write(project.data, RESULTS, *(Record(f"{n}", {"status": 200, "body": "x" * 1_000_000}, 1) for n in range(20)))
     tracemalloc.start()
     assert project.direct("results").stdout.startswith("Results: 20\n")
     assert tracemalloc.get_traced_memory()[1] < 10_000_000
@@ -149,13 +147,8 @@ def extracted(project: Project) -> Project:
         {"url_id": page.url_id, "url": page.url, "host": page.url.split("/")[2], "spider": name, "status": 200}
         for name, page in pages
     ]
-    for table, some in (
-        (ITEMS, records),
-        (RESULTS, [Record(d["url_id"], {"description": None, **d}, 1) for d in documents]),
-    ):
-        store = LocalStore(project.data, table)
-        store.write(some)
-        store.close()
+    write(project.data, ITEMS, *records)
+    write(project.data, RESULTS, *map(record, documents))
     return project
 
 
@@ -196,12 +189,10 @@ def test_a_limit_says_of_how_many(command: str, extracted: Project) -> None:
 
 
 def test_one_item_is_shown_in_full(extracted: Project) -> None:
-    """Or said not to be there, with exit code 1."""
     ran = extracted.direct("items", "--id", "2-1", "--format", "json")
     assert json.loads(ran.stdout)["_page"]["task_id"] == "autumn"
     ran = extracted.direct("items", "--id", "none-such")
-    assert (ran.returncode, ran.stdout) == (1, "")
-    assert "'none-such'" in ran.stderr
+    assert (ran.returncode, ran.stdout, "no item has the _id 'none-such'" in ran.stderr) == (1, "", True)
 
 
 @pytest.mark.servers
@@ -233,13 +224,7 @@ RAW = ["null", "[1]", "7", "{", "", "[" * 100_000, None, b"\xff\x00", 3.5]
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    async def scenario() -> None:
-        sink = LocalSink(tmp_path)
-        await sink.open()
-        assert await sink.write([Record(str(n), one, 10) for n, one in enumerate(ODD)]) == [ACKNOWLEDGED] * 6
-        await sink.close()
-
-    asyncio.run(scenario())
+    write(tmp_path, RESULTS, *(Record(str(number), one, 10) for number, one in enumerate(ODD)))
     with closing(sqlite3.connect(tmp_path / "results.sqlite")) as file, file:
         for number, text in enumerate(RAW):
             if text is not None:
@@ -260,10 +245,9 @@ def test_results_that_are_not_ours_are_shown(data: Path, arguments: tuple[str, .
 
 def test_a_row_that_is_no_document_is_replaced(data: Path) -> None:
     """It must not keep the new result from being stored."""
-    store = LocalStore(data, RESULTS)
     records = [Record(f"raw{number}", {"status": 200}, 10) for number in range(len(RAW))]
-    assert store.write(records) == [ACKNOWLEDGED] * len(RAW)
-    store.close()
+    with closing(LocalStore(data, RESULTS)) as store:
+        assert store.write(records) == [ACKNOWLEDGED] * len(RAW)
 
 
 @pytest.mark.parametrize("timestamp_ms", [-1, 0, 2**62, -(2**62), 253402300800000])

@@ -22,17 +22,18 @@ def test_good_lines_are_produced_and_bad_ones_refused_by_number(project: Project
     file.write_bytes(
         b'\xef\xbb\xbfhttp://a.test/\r\n\n# comment\nnonsense\n{"url": "http://b.test/", "priority": 3}\n\xff'
     )
-    ran = project.scrapy("seed", str(file), "--task-id", "job", "--topic", "mine")
+    options = ("--task-id", "job", "--topic", "mine", "--method", "HEAD", "--not-extract")
+    ran = project.scrapy("seed", str(file), *options)
     assert ran.returncode == 1
     assert ran.stdout == "produced 2, refused 2\n"
     first, second = ran.stderr.splitlines()
     assert first.startswith("line 4: url: 'nonsense' has no scheme")
     assert second == "line 6: line: not UTF-8 at byte 1"
     found = {message.key: json.loads(message.value or b"") for message in project.log.read("mine")}
+    meant = {"method": "HEAD", "meta": {"task_id": "job", "NotExtract": True}}
     assert found == {
-        b"a.test": {"url": "http://a.test/", "meta": {"task_id": "job"}},
-        b"b.test": {"url": "http://b.test/", "priority": 3, "meta": {"task_id": "job"}},
-    }
+        b"a.test": {"url": "http://a.test/"} | meant, b"b.test": {"url": "http://b.test/", "priority": 3} | meant
+    }  # fmt: skip
 
 
 def test_standard_input_is_read_and_all_good_is_exit_code_0(project: Project) -> None:

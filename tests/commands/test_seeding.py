@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from concurrent.futures import Future
-from functools import partial
 
 import pytest
 
@@ -12,32 +11,22 @@ from site_spider.commands.seed import Line, Seeding, seed_lines
 from site_spider.contracts.seed_log import Headers
 from site_spider.errors import LogUnavailable, SeedError, SinkRejected
 from site_spider.seed.fields import MAX_MESSAGE_BYTES
-from site_spider.seed.seed import seed_message
 from site_spider.service import seed_producer
 
 
-def test_blank_lines_and_comments_are_skipped_but_counted() -> None:
-    """A line keeps its number, whatever ends it and whether a byte order mark opens the file."""
-    lines = list(seed_lines(io.BytesIO(b"\xef\xbb\xbfhttp://a/\r\n\n  \t\n# no\n  # no\nhttp://b/")))
-    assert [(line.number, line.text()) for line in lines] == [(1, "http://a/"), (6, "http://b/")]
-
-
-def test_a_comment_after_a_byte_order_mark_is_skipped() -> None:
-    """The mark does not hide it."""
-    assert list(seed_lines(io.BytesIO(b"\xef\xbb\xbf# no\n"))) == []
-
-
-def test_the_sizes_add_up_to_the_file() -> None:
-    """What was skipped counts with the next line, so that a progress bar comes to its end."""
-    raw = b"# comment\n\nhttp://a/\nhttp://b/\n"
-    assert sum(line.size_bytes for line in seed_lines(io.BytesIO(raw))) == len(raw)
-
-
-def test_a_line_that_is_not_utf_8_says_so() -> None:
-    """The reason names the byte."""
-    [line] = seed_lines(io.BytesIO(b"http://a/\xff\n"))
-    with pytest.raises(SeedError, match="not UTF-8 at byte 10"):
-        line.text()
+@pytest.mark.parametrize(
+    ("raw", "found"),
+    [
+        (b"\xef\xbb\xbfhttp://a/\r\n\n  \t\n# no\n  # no\nhttp://b/", [(1, "http://a/"), (6, "http://b/")]),
+        (b"\xef\xbb\xbf# no\nhttp://b/\n", [(2, "http://b/")]),  # the mark does not hide the comment
+        *((b"x" * MAX_MESSAGE_BYTES + ending, [(1, "x" * MAX_MESSAGE_BYTES)]) for ending in (b"", b"\n")),
+    ],
+)
+def test_a_line_keeps_its_number_and_the_sizes_add_up_to_the_file(raw: bytes, found: list[tuple[int, str]]) -> None:
+    """Whatever ends it, and whatever was skipped before it; the limit itself is not too long."""
+    lines = list(seed_lines(io.BytesIO(raw)))
+    assert [(line.number, line.text()) for line in lines] == found
+    assert sum(line.size_bytes for line in lines) == len(raw)
 
 
 def test_a_line_longer_than_any_seed_is_never_held_as_a_whole() -> None:
@@ -56,13 +45,6 @@ def test_a_line_longer_than_any_seed_is_never_held_as_a_whole() -> None:
     assert (second.number, second.text()) == (2, "http://b/")
     assert first.size_bytes + second.size_bytes == len(raw)
     assert max(asked) <= MAX_MESSAGE_BYTES + 1
-
-
-@pytest.mark.parametrize("ending", [b"", b"\n"])
-def test_a_line_of_just_the_limit_is_whole(ending: bytes) -> None:
-    """The limit itself is not too long to be read."""
-    [line] = seed_lines(io.BytesIO(b"x" * MAX_MESSAGE_BYTES + ending))
-    assert len(line.text()) == MAX_MESSAGE_BYTES
 
 
 class ScriptedProducer:
@@ -93,18 +75,6 @@ class ScriptedProducer:
 
 def line(number: int, text: str = "http://a/") -> Line:
     return Line(number, text.encode(), len(text))
-
-
-def test_options_fill_in_and_the_key_is_the_host() -> None:
-    """The message is what `seed_message` makes of the line."""
-    producer = ScriptedProducer({})
-    message = partial(seed_message, task_id="job", method="HEAD", not_extract=True)
-    work = Seeding(producer, "t", print, message)
-    work.take(line(1, "http://Host.test:81/x"))
-    work.flush()
-    value = b'{"url":"http://Host.test:81/x","method":"HEAD","meta":{"task_id":"job","NotExtract":true}}'
-    assert producer.sent == [("t", b"host.test", value)]
-    assert (work.produced, work.refused) == (1, 0)
 
 
 def test_bad_lines_and_refused_messages_are_counted_and_named() -> None:
@@ -152,14 +122,9 @@ def test_no_more_than_the_limit_are_under_way(monkeypatch: pytest.MonkeyPatch) -
     work.take(line(3))
     assert waited == [0]
     assert work.produced == 1
-
-
-def test_bytes_under_way_are_limited_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A few large seeds count like many small ones."""
-    monkeypatch.setattr(seed_producer, "MOST_BYTES_UNDER_WAY", 10)
-    work = Seeding(ScriptedProducer({}), "t", print)
-    work.take(line(1))
-    assert work.produced == 1
+    monkeypatch.setattr(seed_producer, "MOST_BYTES_UNDER_WAY", 10)  # a few large seeds count like many small ones
+    work.take(line(4))
+    assert (waited, work.produced) == ([0, 1, 2, 3], 4)
 
 
 def test_a_log_that_gives_up_is_named_with_the_line() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
@@ -12,13 +11,13 @@ from pathlib import Path
 
 import pytest
 from scrapy.commands import ScrapyCommand
-from scrapy.settings import Settings
 
 from site_spider import SeedSpider
 from site_spider.commands import service
 from site_spider.errors import EXIT_CONFIG, EXIT_SETUP, EXIT_UNAVAILABLE
 from site_spider.service import supervisor
 from site_spider.service.check import check_crawl
+from tests.commands import project
 
 
 class Became(Exception):
@@ -40,15 +39,7 @@ def words(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
 
 
 def run(*arguments: str) -> ScrapyCommand:
-    command = service.Command()
-    command.settings = Settings()
-    command.settings.setmodule("site_spider.settings", priority="project")
-    parser = argparse.ArgumentParser(conflict_handler="resolve")
-    command.add_options(parser)
-    opts, rest = parser.parse_known_args(arguments)
-    command.process_options(rest, opts)
-    command.run(rest, opts)
-    return command
+    return project.run(service.Command(), project.ours(), *arguments)
 
 
 def test_options_of_a_crawl_are_those_of_every_process(words: list[str]) -> None:
