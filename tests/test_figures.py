@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests import figures
+from tests.inner_run import inner_run
 
 PLUGIN = """
 from pathlib import Path
@@ -65,13 +65,7 @@ def test_the_budget_is_in_cpu_time_and_the_clock_is_told_only(
 
 
 def test_a_run_over_the_budget_fails(tmp_path: Path) -> None:
-    (tmp_path / "conftest.py").write_text(PLUGIN)
     (tmp_path / "slow.toml").write_text(f"{LARGE}\nseconds = 0.5\n[tests]\n")
-    (tmp_path / "test_it.py").write_text(TEST)
-    ran = subprocess.run(
-        [sys.executable, "-m", "pytest", "--figures", "-q", "."],
-        cwd=tmp_path, check=False, capture_output=True, text=True,
-        env={"PYTHONPATH": str(Path(__file__).parents[1]), "PATH": "/usr/bin"},
-    )  # fmt: skip
-    assert "slow.toml has no reason for it: test_it.py::test_it" in ran.stdout
+    ran = inner_run(tmp_path, PLUGIN, TEST, "--figures")
+    assert "slow.toml has no reason for it: test_some.py::test_it" in ran.stdout
     assert ran.returncode == 1, ran.stdout

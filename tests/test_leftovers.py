@@ -1,18 +1,21 @@
-"""What a test leaves behind fails it."""
+"""What a test leaves behind fails it; tests that share a fixture run in one worker (pytest-xdist)."""
 
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests import leftovers
+from tests.inner_run import inner_run
 
-ROOT = Path(__file__).resolve().parents[1]
-CONFTEST = "from tests.conftest import pytest_addoption, pytest_configure\n"
+CONFTEST = """
+import tests.leftovers
+from tests.conftest import pytest_addoption, pytest_configure
+
+tests.leftovers.PATIENCE_SECONDS = 0.1
+"""
 TESTS = """
 import atexit
 import os
@@ -67,18 +70,7 @@ def test_what_is_taken_away_is_no_fault(of_the_module):
 
 
 def test_processes_orphans_ports_and_files_are_told_and_what_fixtures_hold_is_not(tmp_path: Path) -> None:
-    (tmp_path / "conftest.py").write_text(CONFTEST + "import tests.leftovers\ntests.leftovers.PATIENCE_SECONDS = 0.1")
-    (tmp_path / "test_some.py").write_text(TESTS)
-    options = ["-q", "-p", "no:cacheprovider", "-W", "ignore", f"--rootdir={tmp_path}", "-c", os.devnull]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, str(tmp_path)],
-        env=os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "300"},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    done = inner_run(tmp_path, CONFTEST, TESTS)
     assert "7 passed, 4 errors" in done.stdout, done.stdout[-3000:]
     for test, thing in {"process": "process", "orphan": "process", "port": "listening socket", "file": "file"}.items():
         (line,) = [line for line in done.stdout.splitlines() if line.startswith("ERROR") and f"_{test} " in line]
@@ -109,3 +101,26 @@ def test_a_process_that_begins_a_program_is_looked_at_when_it_has_its_environmen
     states("0")
     assert guard._own_processes() == {77}
     guard.pytest_unconfigure()
+
+
+SHARING = """
+import os
+from pathlib import Path
+import pytest
+
+@pytest.fixture(scope="module")
+def shared():
+    with open("made", "a") as made:
+        made.write("x")
+
+@pytest.mark.parametrize("number", range(6))
+def test_it(number, shared):
+    pass
+"""
+
+
+def test_one_worker_takes_all_tests_that_share_a_fixture(tmp_path: Path) -> None:
+    """pytest-xdist does not see groups with pytest 9.2: each worker would make what is dear, servers too."""
+    ran = inner_run(tmp_path, "from tests.conftest import pytest_itemcollected\n", SHARING, "-n3", "--dist=loadgroup")
+    assert ran.returncode == 0, ran.stdout
+    assert (tmp_path / "made").read_text() == "x"

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.inner_run import inner_run
 from tests.real_servers import servers
 
-ROOT = Path(__file__).resolve().parents[1]
 CONFTEST = """
 from pathlib import Path
 
@@ -86,23 +83,10 @@ def test_its_answer(redis_url, number):
 def run(tests: str, tmp_path: Path, *options: str) -> str:
     """What pytest prints."""
     folder = str(tmp_path / "servers")
-    (tmp_path / "conftest.py").write_text(CONFTEST.format(folder=folder))
-    (tmp_path / "test_redis.py").write_text(tests)
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("SITE_", "PYTEST_XDIST"))}
-    options = ("-q", "-p", "no:cacheprovider", "-W", "ignore", f"--rootdir={tmp_path}", "-c", os.devnull, *options)
     try:
-        done = subprocess.run(
-            [sys.executable, "-m", "pytest", *options, str(tmp_path)],
-            env=environment | {"PYTHONPATH": str(ROOT)},
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=200,
-            check=False,
-        )
+        return inner_run(tmp_path, CONFTEST.format(folder=folder), tests, *options).stdout
     finally:
         servers(Path(folder), "kill", "redis")
-    return done.stdout
 
 
 @pytest.mark.servers
@@ -110,7 +94,7 @@ def test_a_shared_server_that_died_is_started_again_once_and_its_test_is_repeate
     """And the end of the run says so; one that dies twice fails its test."""
     output = run(TESTS, tmp_path)
     assert "1 failed, 2 passed" in output, output[-3000:]
-    said = "redis had died and was started again; repeated: test_redis.py::test_its_answer[1]"
+    said = "redis had died and was started again; repeated: test_some.py::test_its_answer[1]"
     assert said in output.splitlines()
 
 
