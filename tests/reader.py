@@ -12,9 +12,12 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
+
+from tests.commands.project import environment
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -78,6 +81,18 @@ def program(path: Path, line: str) -> None:
     """A program of one line of sh."""
     path.write_text(f"#!/bin/sh\n{line}\n")
     path.chmod(0o755)
+
+
+@contextmanager
+def terminal_of_a_copy(folder: Path) -> Iterator[Terminal]:
+    """In the project of `folder`, where temporary files have their place as well."""
+    project, temporary = folder / "project", folder / "tmp"
+    project.mkdir()
+    temporary.mkdir()
+    copy_of_the_project(project)
+    variables = environment(Path("data"), TMPDIR=str(temporary), XDG_RUNTIME_DIR=str(temporary))
+    with Terminal(project, variables) as terminal:
+        yield terminal
 
 
 class Terminal:

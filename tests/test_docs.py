@@ -41,9 +41,8 @@ _QUOTED = "docs/examples/lines_sink.py"
 _INDENTED = re.compile(r"^ {4,}.*$", re.MULTILINE)
 _CODE = re.compile(r"`[^`\n]*`")
 _LINK = re.compile(r"!?\[[^\]]*\]\(([^()\s]+)\)")
-_CONDITION = re.compile(
-    r"(you|your|sites|some|many of|retries or links must|half of)\b"
-)  # "Change it if ..." goes on with it
+# "Change it if ..." goes on with it
+_CONDITION = re.compile(r"(you|your|sites|some|many of|retries or links must|half of)\b")
 _LOG_LINE = re.compile(r"`([^`]+)`")
 _HEADING = re.compile(r"^#+ +(.+)$", re.MULTILINE)
 _ROW = re.compile(r"^\| `([A-Z][A-Z0-9_]+)` \| (.*?) \| (.*?) \|", re.MULTILINE)
@@ -52,9 +51,19 @@ _MACHINE_PATHS = tuple(f"/{folder}/" for folder in ("work", "root"))
 _TEXT = {".md", ".py", ".sh", ".svg", ".toml", ".txt", ".json", ".yml", ".cfg", ".xml", ".properties"}
 
 
+def text_of(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def sources_of(*folders: str) -> dict[str, str]:
+    """The text of each file of Python or sh below these, by its path."""
+    files = [path for folder in folders for path in sorted((ROOT / folder).rglob("*")) if path.suffix in (".py", ".sh")]
+    return {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in files}
+
+
 def rows() -> dict[str, tuple[str, str]]:
     """Second and third cell of each row of docs/settings.md, by the name of the setting."""
-    found = _ROW.findall((ROOT / "docs" / "settings.md").read_text(encoding="utf-8"))
+    found = _ROW.findall(text_of("docs/settings.md"))
     described = {name: (second, third) for name, second, third in found}
     assert len(described) == len(found), "a setting stands in two rows"
     return described
@@ -89,7 +98,7 @@ def test_every_setting_of_ours_is_described_with_its_default() -> None:
 
 def test_every_setting_of_ours_says_when_to_change_it() -> None:
     """The last column is a condition about the reader."""
-    text = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
+    text = text_of("docs/settings.md")
     found = re.findall(r"^\| `(SITE_[A-Z0-9_]+)` \|.* \| (.*?) \|$", text, re.MULTILINE)
     wrong = {name: cell for name, cell in found if not _CONDITION.match(cell)}
     assert {name for name, _ in found} == set(OURS)
@@ -131,8 +140,8 @@ def test_the_readme_names_every_document() -> None:
 
 def test_what_is_quoted_from_the_code_stands_there() -> None:
     """Each block of Python in docs/own-sinks.md is a piece of the example."""
-    text = (ROOT / "docs" / "own-sinks.md").read_text(encoding="utf-8")
-    example = (ROOT / _QUOTED).read_text(encoding="utf-8")
+    text = text_of("docs/own-sinks.md")
+    example = text_of(_QUOTED)
     blocks = _PYTHON.findall(text)
     assert blocks
     assert [block for block in blocks if block not in example] == []
@@ -140,16 +149,10 @@ def test_what_is_quoted_from_the_code_stands_there() -> None:
 
 def test_commands_and_files_in_the_documents_exist() -> None:
     """Scripts and files of the project that the documents name."""
-    named = {
-        (document.name, path)
-        for document in DOCUMENTS
-        for path in re.findall(
-            r"(?<![\w/.])(?:\./)?((?:task_shell|site_spider|tests|tools|resources|docs)/[\w./-]*\w)",
-            document.read_text(encoding="utf-8"),
-        )
-    }
+    pattern = re.compile(r"(?<![\w/.])(?:\./)?((?:task_shell|site_spider|tests|tools|resources|docs)/[\w./-]*\w)")
+    named = {(document.name, path) for document in DOCUMENTS for path in pattern.findall(document.read_text("utf-8"))}
     assert named
-    text = (ROOT / "docs" / "own-spiders.md").read_text(encoding="utf-8")
+    text = text_of("docs/own-spiders.md")
     theirs = {*re.findall(r"^# (\S+\.py)$", text, re.MULTILINE), *re.findall(r"> (tests/\S+)$", text, re.MULTILINE)}
     missing = {(name, path) for name, path in named if path not in theirs and not (ROOT / path).exists()}
     assert sorted(missing) == []
@@ -158,13 +161,8 @@ def test_commands_and_files_in_the_documents_exist() -> None:
 def test_no_file_names_a_place_on_a_developers_machine() -> None:
     """What is written here holds wherever it is checked out."""
     pattern = re.compile("|".join(_MACHINE_PATHS))
-    listed = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     names = [ROOT / name for name in listed.stdout.splitlines()] if listed.returncode == 0 else DOCUMENTS
     files = [path for path in names if path.suffix in _TEXT and path.is_file()]
     found = [
@@ -178,7 +176,7 @@ def test_no_file_names_a_place_on_a_developers_machine() -> None:
 
 def test_the_map_of_modules_is_that_of_the_source() -> None:
     """`python -m tools.docs` writes it."""
-    assert docs.updated("modules") == (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    assert docs.updated("modules") == text_of("docs/architecture.md")
 
 
 def test_the_reference_of_commands_is_that_of_their_help() -> None:
@@ -189,7 +187,7 @@ def test_the_reference_of_commands_is_that_of_their_help() -> None:
 def test_every_exit_code_of_the_source_is_in_the_table() -> None:
     """And the table has no others."""
     table = set(map(int, re.findall(r"^\| (\d+) \|", COMMANDS.read_text("utf-8"), re.MULTILINE)))
-    texts = (path.read_text("utf-8") for path in (ROOT / "site_spider").rglob("*.py"))
+    texts = sources_of("site_spider").values()
     found = {int(code) for text in texts for code in re.findall(r"^EXIT_[A-Z]+ = (\d+)", text, re.MULTILINE)}
     assert table == found | {0, supervisor.KILLED}
 
@@ -205,7 +203,7 @@ def test_folders_say_what_they_never_do() -> None:
 
 def test_one_seed_names_files_that_exist() -> None:
     """In at most 60 lines."""
-    text = (ROOT / "docs" / "one-seed.md").read_text(encoding="utf-8")
+    text = text_of("docs/one-seed.md")
     files = re.findall(r"`(\w+/[\w/]+\.py)`", text)
     assert len(text.splitlines()) <= 60
     assert len(set(files)) > 25
@@ -214,7 +212,7 @@ def test_one_seed_names_files_that_exist() -> None:
 
 def test_the_readme_is_short() -> None:
     """And its spider is shorter."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    text = text_of("README.md")
     assert len(text.splitlines()) <= 150
     (spider,) = _PYTHON.findall(text)
     assert len([line for line in spider.splitlines() if line]) <= 12
@@ -222,17 +220,14 @@ def test_the_readme_is_short() -> None:
 
 def test_the_spider_of_the_readme_crawls(tmp_path: Path) -> None:
     """As it is printed there."""
-    (source,) = _PYTHON.findall((ROOT / "README.md").read_text(encoding="utf-8"))
+    (source,) = _PYTHON.findall(text_of("README.md"))
     names: dict[str, Any] = {}
     exec(source, names)
     spider = names["QuotesSpider"]
     assert issubclass(spider, SeedSpider)
     quote = "<div class=quote><span class=text>Less is more</span><small>Mies</small></div>"
     ANSWERS["/quotes"] = lambda request: page(request, quote)
-    try:
-        crawled = crawl(tmp_path, [{"url": "http://host.test/quotes", "meta": {"url_id": "1"}}], spider)
-    finally:
-        del ANSWERS["/quotes"]
+    crawled = crawl(tmp_path, [{"url": "http://host.test/quotes", "meta": {"url_id": "1"}}], spider)
     (item,) = crawled.items.values()
     assert (item["text"], item["author"], item["_page"]["url_id"]) == ("Less is more", "Mies", "1")
     assert crawled.documents["1"]["status"] == 200
@@ -245,8 +240,8 @@ def messages_in_the_source() -> str:
             part.value if isinstance(part, ast.Constant) else "#"
             for part in (node.values if isinstance(node, ast.JoinedStr) else [node])
         )
-        for path in sorted((ROOT / "site_spider").rglob("*.py"))
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for text in sources_of("site_spider").values()
+        for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
     ]
     return "\n".join(re.sub(r"%(\.\d)?[sdfr]", "#", text) for text in texts)
@@ -260,7 +255,7 @@ def pieces(quoted: str) -> list[str]:
 
 def test_log_lines_in_operations_are_those_of_the_source() -> None:
     """Each piece between placeholders of each quoted line."""
-    text = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    text = text_of("docs/operations.md")
     section = text.partition("## Log lines")[2].partition("\n## ")[0]
     rows_ = [line.split(" | ")[0] for line in section.splitlines() if line.startswith("| `")]
     quoted = [line for row in rows_ for line in _LOG_LINE.findall(row)]
@@ -271,37 +266,23 @@ def test_log_lines_in_operations_are_those_of_the_source() -> None:
 
 def test_files_named_in_the_source_exist() -> None:
     """In docstrings and comments, from the root of the project."""
-    named = {
-        (str(path.relative_to(ROOT)), name)
-        for folder in ("site_spider", "task_shell", "tools")
-        for path in sorted((ROOT / folder).rglob("*"))
-        if path.suffix in (".py", ".sh")
-        for name in re.findall(
-            r"(?<![\w/.\"'$])((?:task_shell|site_spider|tests|tools|docs)/[\w/-]+\.(?:py|sh|md))",
-            path.read_text(encoding="utf-8"),
-        )
-    }
+    pattern = re.compile(r"(?<![\w/.\"'$])((?:task_shell|site_spider|tests|tools|docs)/[\w/-]+\.(?:py|sh|md))")
+    texts = sources_of("site_spider", "task_shell", "tools")
+    named = {(path, name) for path, text in texts.items() for name in pattern.findall(text)}
     assert named
     assert sorted((path, name) for path, name in named if not (ROOT / name).exists()) == []
 
 
 def test_replay_and_repeat_are_two_words() -> None:
     """A replay puts dead letters back; a seed that is polled again is a repeat."""
-    found = {
-        str(path.relative_to(ROOT / "site_spider"))
-        for path in (ROOT / "site_spider").rglob("*.py")
-        if re.search(r"replay", path.read_text(encoding="utf-8"), re.IGNORECASE)
-    }
-    of_operators = ("dead_letter_replay.py", "console/")
-    assert {name for name in found if not name.startswith(of_operators)} <= {
-        "commands/dead_letters.py",
-        "commands/console.py",
-    }
+    found = {path.partition("/")[2] for path, text in sources_of("site_spider").items() if "replay" in text.lower()}
+    of_operators = ("dead_letter_replay.py", "console/", "commands/dead_letters.py", "commands/console.py")
+    assert [name for name in found if not name.startswith(of_operators)] == []
 
 
 def test_every_field_of_a_document_is_described() -> None:
     """Those of results, and what stores add."""
-    text = (ROOT / "docs" / "seeds-and-results.md").read_text(encoding="utf-8")
+    text = text_of("docs/seeds-and-results.md")
     cells = re.findall(r"^- (`\w+`(?:, `\w+`)*): ", text.partition("## Results")[2], re.MULTILINE)
     described = [name for cell in cells for name in re.findall(r"`(\w+)`", cell)]
     assert set(described) == {field.name for field in fields(Result)} | {MARK, TEXT}
@@ -316,18 +297,18 @@ def test_no_document_has_a_heading_twice() -> None:
 
 def test_counts_of_objects_for_kibana_are_those_of_the_file() -> None:
     """The last line of an export is none: it counts the others."""
-    lines = (ROOT / "resources" / "kibana" / "site_spider.ndjson").read_text(encoding="utf-8").splitlines()
+    lines = text_of("resources/kibana/site_spider.ndjson").splitlines()
     count = sum("type" in json.loads(line) for line in lines)
-    text = (ROOT / "docs" / "observability.md").read_text(encoding="utf-8")
+    text = text_of("docs/observability.md")
     assert re.findall(r"`imported (\d+) of (\d+) objects`", text) == [(str(count), str(count))]
 
 
 def test_the_commands_for_other_projects_are_those_of_the_package() -> None:
     """Those that Scrapy does not have."""
-    text = (ROOT / "docs" / "from-scrapy.md").read_text(encoding="utf-8")
+    text = text_of("docs/from-scrapy.md")
     named = re.search(r"^- The commands work .*?: (.*?)\.(?: |$)", text, re.MULTILINE | re.DOTALL)
     assert named is not None
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    project = tomllib.loads(text_of("pyproject.toml"))["project"]
     ours = set(project["entry-points"]["scrapy.commands"]) - {module.name for module in iter_modules(scrapys.__path__)}
     assert set(re.findall(r"`([\w-]+)`", named[1])) == ours
 
@@ -335,7 +316,7 @@ def test_the_commands_for_other_projects_are_those_of_the_package() -> None:
 def test_what_remains_after_an_uninstall_names_all_topics() -> None:
     topics = CrawlTopics.of(OURS)
     names = {*topics.tiers, *topics[2:], topics.parked, topics.control, topics.clock, topics.pages}
-    text = (ROOT / "docs" / "deploying.md").read_text(encoding="utf-8").partition("after an uninstall\n")[2]
+    text = text_of("docs/deploying.md").partition("after an uninstall\n")[2]
     row = re.search(r"^- Kafka: the topics (.*?); the groups", text, re.MULTILINE | re.DOTALL)
     assert row is not None
     sinks = {OURS["SITE_RESULTS_TOPIC"], OURS["SITE_ITEMS_TOPIC"]}
@@ -344,7 +325,7 @@ def test_what_remains_after_an_uninstall_names_all_topics() -> None:
 
 def test_the_comparison_with_scrapy_has_the_defaults() -> None:
     """Each number of the table."""
-    text = (ROOT / "docs" / "from-scrapy.md").read_text(encoding="utf-8")
+    text = text_of("docs/from-scrapy.md")
     theirs, ours = default_settings, settings
     domain = theirs.CONCURRENT_REQUESTS_PER_DOMAIN
     assert f"| {theirs.CONCURRENT_REQUESTS}, and {domain} for a domain | {ours.CONCURRENT_REQUESTS}, and" in text

@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import threading
 from collections.abc import Iterator
 from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.adapters.raw_server import Asked, answering, said
 from tests.commands.project import environment
 from tests.in_process.engine import ANSWERS, crawl, page
 from tests.reader import ROOT, copy_of_the_project
@@ -31,45 +30,25 @@ QUOTES = """<html><title>Quotes</title>
 <ul><li class="next"><a href="{next}">next</a></li></ul></html>"""
 
 
-class Quotes(BaseHTTPRequestHandler):
+def quotes(asked: Asked) -> bytes:
     """Built as the site that the document names."""
-
-    def do_GET(self) -> None:
-        body = QUOTES.format(next="/page/2/" if self.path == "/" else "")
-        self.send_response(200)
-        self.send_header("Content-Type", "text/html; charset=utf-8")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body.encode())
-
-    def log_message(self, *_arguments: object) -> None:
-        """Quiet."""
-
-
-@pytest.fixture(scope="module")
-def site() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Quotes)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
+    return said(QUOTES.format(next="/page/2/" if asked.path == "/" else "").encode(), kind="text/html; charset=utf-8")
 
 
 class Reader:
     """Somebody who does what the document says, one block after the other."""
 
-    def __init__(self, folder: Path, site: str) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._site = site
         copy_of_the_project(folder)
         (folder / "tests").mkdir()
         self.environment = environment(folder / "data", SITE_ALLOW_PRIVATE_HOSTS="true")
 
-    def follow(self) -> dict[str, str]:
+    def follow(self, site: str) -> dict[str, str]:
         """Each block of the shell with what it printed."""
         printed = {}
         for language, text in _BLOCK.findall(DOCUMENT.read_text(encoding="utf-8")):
-            block = text.replace(SITE, self._site)
+            block = text.replace(SITE, site)
             if language == "python":
                 self._write(block)
             else:
@@ -101,8 +80,8 @@ class Reader:
 
 
 @pytest.fixture(scope="module")
-def reader(tmp_path_factory: pytest.TempPathFactory, site: str) -> Reader:
-    return Reader(tmp_path_factory.mktemp("copy"), site)
+def reader(tmp_path_factory: pytest.TempPathFactory) -> Reader:
+    return Reader(tmp_path_factory.mktemp("copy"))
 
 
 @pytest.fixture(scope="module")
@@ -115,8 +94,9 @@ def own_spiders(reader: Reader, printed: dict[str, str]) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def printed(reader: Reader) -> dict[str, str]:
-    return reader.follow()
+def printed(reader: Reader) -> Iterator[dict[str, str]]:
+    with answering(quotes) as site:
+        yield reader.follow(site)
 
 
 def of(printed: dict[str, str], part: str) -> str:

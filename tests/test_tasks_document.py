@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.commands.project import environment
-from tests.reader import ROOT, Terminal, blocks, copy_of_the_project, shape
+from tests.reader import ROOT, blocks, shape, terminal_of_a_copy
 
 BLOCKS = [*blocks(ROOT / "docs" / "tasks.md", "Try it: two teams, one topic")]
 
@@ -18,14 +16,9 @@ BLOCKS = [*blocks(ROOT / "docs" / "tasks.md", "Try it: two teams, one topic")]
 @pytest.fixture(scope="module")
 def printed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
     folder = tmp_path_factory.mktemp("tasks")
-    project, temporary = folder / "project", folder / "tmp"
-    project.mkdir()
-    temporary.mkdir()
-    copy_of_the_project(project)
-    variables = environment(Path("data"), TMPDIR=str(temporary), XDG_RUNTIME_DIR=str(temporary))
-    with Terminal(project, variables) as terminal:
+    with terminal_of_a_copy(folder) as terminal:
         yield [terminal.paste(block.command) for block in BLOCKS]
-    assert not (project / "data").exists(), "a reader who pastes the blocks loses nothing, and adds nothing"
+    assert not (folder / "project" / "data").exists(), "a reader who pastes the blocks loses nothing, and adds nothing"
 
 
 def test_each_block_prints_what_the_text_says(printed: list[str]) -> None:

@@ -7,8 +7,7 @@ import socket
 import time
 from pathlib import Path
 
-from tests.commands.project import environment
-from tests.reader import ROOT, Terminal, blocks, copy_of_the_project, shape
+from tests.reader import ROOT, blocks, shape, terminal_of_a_copy
 
 BLOCKS = [*blocks(ROOT / "docs" / "tutorial.md")]
 _READS = re.compile(r"head -n \d site|curl ")  # what a program behind it may not have written yet
@@ -17,16 +16,11 @@ _PATIENCE_SECONDS = 300.0
 
 def test_each_block_prints_what_the_tutorial_says(tmp_path: Path) -> None:
     """In a copy of the project; only the port of the console is another."""
-    project, temporary = tmp_path / "project", tmp_path / "tmp"
-    project.mkdir()
-    temporary.mkdir()
-    copy_of_the_project(project)
-    variables = environment(Path("data"), TMPDIR=str(temporary), XDG_RUNTIME_DIR=str(temporary))
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
-    with Terminal(project, variables) as terminal:
+    with terminal_of_a_copy(tmp_path) as terminal:
         for block in BLOCKS:
-            command = block.command.replace("8787", str(port)).replace(
+            command = block.command.replace("8787", f"{port}").replace(
                 "scrapy console", f"scrapy console --port {port}"
             )
             give_up = time.monotonic() + _PATIENCE_SECONDS
