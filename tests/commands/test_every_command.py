@@ -103,14 +103,12 @@ def test_an_unknown_name_and_a_wrong_type_end_each_command(project: Project, nam
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (
-            {"SITE_SINKS": "elasticsearch", "SITE_ELASTICSEARCH_HOSTS": "nowhere:x"},
-            "SITE_ELASTICSEARCH_HOSTS cannot be used: ",
-        ),
+        ({"SITE_SINKS": "elasticsearch", "SITE_ELASTICSEARCH_HOSTS": "nowhere:x"},
+         "SITE_ELASTICSEARCH_HOSTS cannot be used: "),
         ({"SITE_SINKS": "loacl"}, "SITE_SINKS names 'loacl', but must name local, "),
         ({"SITE_SINKS": "kafka"}, "SITE_SINKS is 'kafka', but results can be read back from "),
     ],
-)
+)  # fmt: skip
 def test_a_store_that_cannot_be_read_ends_what_uses_it(
     project: Project, name: str, given: dict[str, str], said: str
 ) -> None:
@@ -241,12 +239,6 @@ print(*sorted(sys.modules))
 _NOT_AT_THE_START = {"confluent_kafka", "elasticsearch", "happybase", "jinja2", "redis"}
 
 
-def test_a_start_imports_no_more_than_it_needs() -> None:
-    """All commands and parts are loaded; what one of them alone needs is not. A kill costs a start."""
-    done = subprocess.run([sys.executable, "-c", _START], capture_output=True, text=True, check=True)
-    assert _NOT_AT_THE_START & set(done.stdout.split()) == set()
-
-
 _COMMAND = """
 import sys
 from scrapy.cmdline import execute
@@ -262,12 +254,19 @@ _NOT_FOR_A_PAUSE = {
 }  # fmt: skip
 
 
-def test_a_pause_imports_neither_other_commands_nor_the_crawl(tmp_path: Path) -> None:
-    """It takes 0.6 s of CPU, most of it for Scrapy itself, and took 2.1 s."""
+@pytest.mark.parametrize(
+    ("program", "printed", "foreign"),
+    [(_START, "", _NOT_AT_THE_START), (_COMMAND, "task t is paused", _NOT_FOR_A_PAUSE)],
+)
+def test_a_start_imports_no_more_than_it_needs(tmp_path: Path, program: str, printed: str, foreign: set[str]) -> None:
+    """Of a crawl: all commands and parts, but not what one of them alone needs. A kill costs a start.
+
+    Of a pause: neither other commands nor the crawl. It takes 0.6 s of CPU, most for Scrapy itself, and took 2.1 s.
+    """
     environment = os.environ | {"SITE_DATA_DIR": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", _COMMAND], capture_output=True, text=True, check=True, env=environment)
-    assert "task t is paused" in done.stdout
-    assert _NOT_FOR_A_PAUSE & set(done.stdout.split()) == set()
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment)
+    assert printed in done.stdout
+    assert foreign & set(done.stdout.split()) == set()
 
 
 @pytest.mark.parametrize(

@@ -59,22 +59,21 @@ def test_check_names_file_and_line_of_every_mistake(project: Project, tmp_path: 
     ]
 
 
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        (SOURCE, "an item is left out: title is missing"),
+        ("match: {hosts: [shop.test]}\nfollow: [{allow: [nowhere]}]", "nothing was found in the page"),
+    ],
+)
 @in_a_thread()
-def test_check_says_what_is_not_found(project: Project, folder: Path) -> None:
-    """A required field that is missing is exit code 1."""
-    (folder / "page.html").write_text("<p>nothing")
-    ran = project.direct("source", "check", str(folder / "shop.yaml"), str(folder / "page.html"))
-    assert ran.returncode == 1
-    assert ran.stderr == "scrapy source: an item is left out: title is missing\n"
-    assert "0 items" in ran.stdout
-
-
-@in_a_thread()
-def test_a_page_that_gives_nothing_is_a_failure(project: Project, folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "links.yaml").write_text("match: {hosts: [shop.test]}\nfollow: [{allow: [nowhere]}]")
+def test_check_says_what_is_not_found(project: Project, folder: Path, source: str, said: str) -> None:
+    """A required field that is missing is exit code 1, and so is a page that gives nothing."""
+    (folder / "shop.yaml").write_text(source)
     (folder / "page.html").write_text("<a href=/>")
-    ran = project.direct("source", "check", str(tmp_path / "links.yaml"), str(folder / "page.html"))
-    assert (ran.returncode, ran.stderr) == (1, "scrapy source: nothing was found in the page\n")
+    ran = project.direct("source", "check", str(folder / "shop.yaml"), str(folder / "page.html"))
+    assert (ran.returncode, ran.stderr) == (1, f"scrapy source: {said}\n")
+    assert "0 items" in ran.stdout
 
 
 def test_check_of_a_file_alone(project: Project, folder: Path) -> None:

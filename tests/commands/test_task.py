@@ -6,6 +6,7 @@ import asyncio
 import json
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from scrapy import Request
@@ -24,11 +25,16 @@ from tests.tasks.test_control import TOPICS, declare
 from tests.tasks.test_end_in_crawl import Receiver, attempts, events, told
 
 
+def shown(project: Project, task_id: str = "t") -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(project.direct("task", "show", task_id, "--json").stdout)
+    return found
+
+
 def test_a_task_is_declared_listed_shown_changed_and_controlled(project: Project) -> None:
     """The whole of it by the real command, once."""
     ran = project.scrapy("task", "start", "spring", "--weight", "5", "--rate", "300/m", "--deny", "/a", "--deny", "/b")
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "task spring is declared\n", "")
-    found = json.loads(project.direct("task", "show", "spring", "--json").stdout)
+    found = shown(project, "spring")
     assert (found["weight"], found["rate"], found["deny"], found["state"]) == (5.0, 5.0, ["/a", "/b"], "running")
     assert project.direct("task", "set", "spring", "weight=2", "deny=").returncode == 0
     assert project.direct("task", "pause", "spring").stdout == "task spring is paused\n"
@@ -44,7 +50,7 @@ def test_a_file_of_fields_is_read_and_options_win_over_it(project: Project, tmp_
     file.write_text("weight: 3\nmax_pages: 10\nallow: [/x/]\nexpires: 2h\n")
     options = ["--weight", "4", "--drop-params", "a,b", "--follow-duplicates", "false"]
     assert project.direct("task", "start", "t", "--file", str(file), *options).returncode == 0
-    found = json.loads(project.direct("task", "show", "t", "--json").stdout)
+    found = shown(project, "t")
     assert (found["weight"], found["max_pages"], found["allow"]) == (4.0, 10, ["/x/"])
     assert (found["drop_params"], found["follow_duplicates"]) == (["a", "b"], False)
     assert found["expires_at"] is not None
@@ -93,14 +99,15 @@ def test_an_id_that_begins_with_a_dash_stands_behind_two_of_them(project: Projec
 
 
 def test_an_order_may_come_before_its_task(project: Project) -> None:
+    """A closed task that nobody declared is listed."""
     assert project.direct("task", "pause", "t", "--new").returncode == 0
-    assert json.loads(project.direct("task", "show", "t", "--json").stdout)["state"] == "paused"
-
-
-def test_a_closed_task_that_nobody_declared_is_listed(project: Project) -> None:
-    assert project.direct("task", "close", "t", "--new").returncode == 0
-    found = json.loads(project.direct("task", "list", "--json").stdout)
-    assert (found["task_id"], found["declared"], found["closed"]) == ("t", False, True)
+    assert shown(project)["state"] == "paused"
+    assert project.direct("task", "close", "u", "--new").returncode == 0
+    found = [json.loads(line) for line in project.direct("task", "list", "--json").stdout.splitlines()]
+    assert [(task["task_id"], task["declared"], task["closed"]) for task in found] == [
+        ("t", True, False),
+        ("u", False, True),
+    ]
 
 
 def test_a_deleted_task_is_not_known_any_more(project: Project) -> None:
@@ -134,47 +141,32 @@ def test_seed_close_and_wait(project: Project) -> None:
     assert len(events(project.data)) == 1
 
 
-def state_of(project: Project) -> object:
-    return json.loads(project.direct("task", "show", "t", "--json").stdout)["state"]
-
-
-def test_wait_says_that_a_task_was_cancelled(project: Project) -> None:
+def test_wait_says_that_a_task_was_cancelled_or_its_budget_is_spent(project: Project) -> None:
     declare(project.data, state="cancelled")
-    crawl(project.data, [{"url": "http://host.test/1", "meta": {"task_id": "t"}}], until=told(project.data))
+    declare(project.data, "large", max_pages=1)
+    seeds = [{"url": f"http://host.test/{n}", "meta": {"task_id": "large" if n else "t"}} for n in range(4)]
+    crawl(project.data, seeds, until=told(project.data))
     assert project.scrapy("task", "wait", "t").returncode == 3
-
-
-def test_wait_says_that_a_budget_is_spent(project: Project) -> None:
-    declare(project.data, max_pages=1)
-    crawl(project.data, [{"url": f"http://host.test/{n}", "meta": {"task_id": "t"}} for n in range(3)])
-    waited = project.scrapy("task", "wait", "t")
+    waited = project.scrapy("task", "wait", "large")
     assert (waited.returncode, "page_budget" in waited.stdout) == (4, True)
 
 
-def test_a_task_that_has_ended_is_done_until_more_of_it_is_produced(project: Project) -> None:
-    declare(project.data, weight=2.0)
-    project.scrapy("seed", "-", "--task-id", "t", "--close", stdin="http://host.test/1\n")
-    assert state_of(project) == "running"
-    crawl(project.data, [], until=told(project.data))
-    assert state_of(project) == "done"
-    assert "done" in project.direct("task", "list").stdout
-    project.scrapy("seed", "-", "--task-id", "t", stdin="http://host.test/2\n")
-    assert state_of(project) == "running"
-
-
-def test_a_task_that_has_ended_takes_no_more_orders(project: Project) -> None:
+def test_a_task_that_has_ended_takes_no_more_orders_until_more_of_it_is_produced(project: Project) -> None:
     declare(project.data, max_pages=1)
-    project.scrapy("seed", "-", "--task-id", "t", "--close", stdin="http://host.test/1\n")
-    crawl(project.data, [], until=told(project.data))
+    for task_id in "tu":
+        project.scrapy("seed", "-", "--task-id", task_id, "--close", stdin=f"http://host.test/{task_id}\n")
+    assert shown(project)["state"] == "running"
+    crawl(project.data, [], until=told(project.data, 2))
     for verb, *words in (("pause",), ("cancel",), ("resume",), ("set", "weight=5")):
         refused = project.scrapy("task", verb, "t", *words)
         assert (refused.returncode, "has ended (done)" in refused.stderr) == (1, True)
-    found = json.loads(project.direct("task", "list", "--json").stdout)
-    assert (found["state"], found["reason"], found["pages"]) == ("done", "", 1)
+    found = [json.loads(line) for line in project.direct("task", "list", "--json").stdout.splitlines()]
+    assert [(task["state"], task["reason"], task["pages"]) for task in found] == [("done", "", 1)] * 2
     assert project.scrapy("task", "set", "t", "webhook=http://h.test/").returncode == 0  # for `notify`
     assert project.scrapy("task", "wait", "t").returncode == 0
     assert project.direct("task", "start", "t").returncode == 0
-    assert state_of(project) == "running"
+    project.scrapy("seed", "-", "--task-id", "u", stdin="http://host.test/2\n")
+    assert shown(project)["state"] == shown(project, "u")["state"] == "running"
 
 
 def test_a_task_that_is_about_to_end_is_not_declared_anew(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,7 +185,7 @@ def test_a_task_that_is_about_to_end_is_not_declared_anew(project: Project, monk
     crawl(project.data, [{"url": "http://host.test/slow", "meta": {"task_id": "t"}}], until=told(project.data))
     assert (said[0].returncode, "scrapy task wait t" in said[0].stderr) == (1, True), said[0].stderr
     assert project.scrapy("task", "start", "t").returncode == 0
-    assert state_of(project) == "running"
+    assert shown(project)["state"] == "running"
 
 
 def test_a_task_is_deleted_when_none_of_its_seeds_is_left(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
