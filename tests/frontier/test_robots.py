@@ -353,14 +353,6 @@ def test_fetching_respects_the_limit_of_downloads(tmp_path: Path, hosts: Hosts) 
     assert 2 <= most[0] <= 4
 
 
-def test_without_a_file_all_is_allowed(tmp_path: Path, hosts: Hosts) -> None:
-    """RFC 9309: unavailable, or none that can be read."""
-    files = (301, 401, 403, 404, 410, "\x00\xff\xfe", "Disallow", "<html>no", "User-agent\nDisallow: [", "")
-    hosts.robots = {f"h{number}.test": file for number, file in enumerate(files)}
-    urls = [f"http://{host}/private" for host in hosts.robots]
-    assert said(obeying(tmp_path, *urls)) == dict.fromkeys(urls)
-
-
 FAILURES = {
     "a.test": (503, "HTTP 503 Service Unavailable"),
     "b.test": (429, "HTTP 429 Too Many Requests"),
@@ -391,25 +383,6 @@ def test_a_site_that_comes_back_in_time_is_crawled(tmp_path: Path, hosts: Hosts)
     assert list(said(found).values()).count(None) == 2
     assert said(found)["http://h.test/private"] == "Forbidden by robots.txt"
     assert hosts.count("/robots.txt") == {"h.test": 4, "other.test": 1}
-
-
-def test_redirects_of_the_file_are_followed_up_to_five(tmp_path: Path, hosts: Hosts) -> None:
-    """A sixth makes it unavailable: all is allowed."""
-
-    def hop(request: Request) -> Response:
-        url = urlsplit(request.url)
-        left = int(url.query or {"five.test": 5, "six.test": 6}[url.netloc])
-        if left == 0:
-            return page(request, FORBIDS)
-        return page(request, "", 301, Location=f"/elsewhere/robots?{left - 1}")
-
-    async def hopping(request: Request) -> Response:
-        return hop(request)
-
-    engine.ANSWERS["/elsewhere/robots"] = hop
-    hosts.robots = {"five.test": hopping, "six.test": hopping}
-    found = obeying(tmp_path, "http://five.test/private", "http://six.test/private")
-    assert said(found) == {"http://five.test/private": "Forbidden by robots.txt", "http://six.test/private": None}
 
 
 def test_what_is_fetched_of_robots_txt_is_no_link_downloaded(tmp_path: Path, hosts: Hosts) -> None:
@@ -491,14 +464,32 @@ def gaps(moments: list[float]) -> list[float]:
     return [after - before for before, after in pairwise(moments)]
 
 
-def test_a_request_that_is_redirected_is_checked_where_it_goes(tmp_path: Path, hosts: Hosts) -> None:
-    """On another host, whose file is fetched for it."""
-    hosts.robots["two.test"] = FORBIDS
-    engine.ANSWERS["/moved"] = lambda r: page(r, "", 302, Location="http://two.test/private")
-    found = obeying(tmp_path, "http://one.test/moved")
-    assert said(found) == {"http://one.test/moved": "Forbidden by robots.txt"}
-    assert hosts.count("/robots.txt") == {"one.test": 1, "two.test": 1}
-    assert hosts.count("/private") == {}
+def test_without_a_file_all_is_allowed_and_redirects_are_followed(tmp_path: Path, hosts: Hosts) -> None:
+    """RFC 9309: unavailable, or none that can be read, or behind more than five redirects.
+
+    A request that is redirected is checked where it goes, by the file of that host.
+    """
+
+    async def hop(request: Request) -> Response:
+        url = urlsplit(request.url)
+        left = int(url.query or {"five.test": 5, "six.test": 6}[url.netloc])
+        if left == 0:
+            return page(request, FORBIDS)
+        return page(request, "", 301, Location=f"/elsewhere/robots?{left - 1}")
+
+    engine.ANSWERS |= {
+        "/elsewhere/robots": hop,
+        "/moved": lambda r: page(r, "", 302, Location="http://to.test/private"),
+    }
+    files = (301, 401, 403, 404, 410, "\x00\xff\xfe", "Disallow", "<html>no", "User-agent\nDisallow: [", "")
+    hosts.robots = {f"h{number}.test": file for number, file in enumerate(files)}
+    allowed = [f"http://{host}/private" for host in [*hosts.robots, "six.test"]]
+    hosts.robots |= {"five.test": hop, "six.test": hop, "to.test": FORBIDS}
+    forbidden = ["http://five.test/private", "http://from.test/moved"]
+    found = said(obeying(tmp_path, *allowed, *forbidden))
+    assert found == dict.fromkeys(allowed) | dict.fromkeys(forbidden, "Forbidden by robots.txt")
+    assert hosts.count("/robots.txt") == dict.fromkeys([*hosts.robots, "from.test"], 1)
+    assert hosts.count("/private").keys() == {urlsplit(url).netloc for url in allowed}
 
 
 def test_links_are_checked_as_well(tmp_path: Path, hosts: Hosts) -> None:

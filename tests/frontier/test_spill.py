@@ -278,25 +278,6 @@ def test_a_redirect_to_another_process_keeps_its_document(tmp_path: Path, site: 
     assert sorted(message.get("priority", 0) for message in messages(tmp_path)) == [0, 1, 2]
 
 
-def test_a_retry_waits_where_it_would_have_waited_here(
-    tmp_path: Path, site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A redirect raised its priority; a retry of it, in the other process, is placed behind the seeds."""
-    priorities: list[int] = []
-    # the process that has sent it takes the part of the other one from the first attempt there
-    monkeypatch.setattr(TopicPartitions, "owns", lambda self, host, _: host != "other.test" or bool(priorities))
-
-    def far(request: Request) -> Response:
-        priorities.append(request.priority)
-        return page(request, status=503 if len(priorities) == 1 else 200)
-
-    engine.ANSWERS["/away"] = lambda request: page(request, status=302, Location="http://other.test/far")
-    engine.ANSWERS["/far"] = far
-    found = crawl(tmp_path, [seed("away")], SITE_HOST_OWNERSHIP=True)
-    assert found.seeds["spilled"] == 1
-    assert priorities == [2, -1]
-
-
 def test_a_redirected_link_keeps_its_document_too(tmp_path: Path, site: Site, foreign: str) -> None:
     """Its seed completes, and what it leads to is not followed out of the seed's scope."""
     site.has("root", "link", "link2")
@@ -324,83 +305,48 @@ def test_a_seed_polled_here_is_crawled_here_whatever_its_host(tmp_path: Path, si
     assert found.seeds["spilled"] == 0
 
 
-def test_a_redirect_loop_between_processes_ends(tmp_path: Path, site: Site, foreign: str) -> None:
-    """How often it was redirected travels with it."""
-    asked: Counter[str] = Counter()
+class Half(SeedSpider):
+    """Every second of its links has something that no message can say."""
 
-    def to(url: str) -> Any:
-        def answer(request: Request) -> Response:
-            asked[request.url] += 1
-            return page(request, status=302, Location=url)
-
-        return answer
-
-    engine.ANSWERS |= {"/here": to("http://other.test/there"), "/there": to("http://host.test/here")}
-    found = crawl(tmp_path, [seed("here", meta={"url_id": "x"})], SITE_HOST_OWNERSHIP=True, REDIRECT_MAX_TIMES=5)
-    assert sum(asked.values()) == 6
-    assert "redirect" in found.documents["x"]["description"]
+    async def parse(self, response: Response) -> list[Any]:
+        result, *links = await super().parse(response)
+        return [result, *(link.replace(flags=["own"]) for link in links[::2]), *links[1::2]]
 
 
-def test_what_waits_is_sent_after_a_host_that_moves(
-    tmp_path: Path, site: Site, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("setting", [{"SITE_SEED_MAX_OPEN_SECONDS": 0.3}, {"SITE_HOST_OWNERSHIP": True}], ids=str)
+def test_what_waits_is_sent_in_portions_when_its_tree_is_overdue_or_its_host_moves(
+    tmp_path: Path, site: Site, monkeypatch: pytest.MonkeyPatch, setting: dict[str, Any]
 ) -> None:
-    """At a rebalance: links to its pages are another process' now, and each is fetched once."""
-    ours = True
-    monkeypatch.setattr(TopicPartitions, "owns", lambda self, host, _topic: ours or host != "other.test")
-    look = TopicPartitions.have_hosts_moved
-    changes: list[bool] = []
-
-    def look_again(self: TopicPartitions) -> bool:
-        changes.append(ours)
-        return look(self) or changes[-2:] == [True, False]
-
-    monkeypatch.setattr(TopicPartitions, "have_hosts_moved", look_again)
-
-    async def slow(request: Request) -> Response:
-        nonlocal ours
-        site.visits[request.url] += 1
-        await asyncio.sleep(0.3)
-        ours = False
-        return page(request)
-
-    links = "".join(f"<a href=http://other.test/leaf{number}>x</a>" for number in range(20))
-    engine.ANSWERS["/root"] = lambda request: page(request, links)
-    engine.ANSWERS |= {f"/leaf{number}": slow for number in range(20)}
-    found = crawl(tmp_path, [seed("root")], SITE_HOST_OWNERSHIP=True, SITE_LINK_SCOPE="any", CONCURRENT_REQUESTS=4)
-    assert len(site.visits) == 20
-    assert set(site.visits.values()) == {1}
-    assert 8 <= found.stats["spill/sent"] <= 16  # up to 4 at a time were under way already
-    assert len(found.documents) == 21
-
-
-def test_a_long_queue_is_sent_in_portions(tmp_path: Path, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """The event loop goes on in between; what no seed can say stays, and is looked at once."""
     monkeypatch.setattr(spill, "_MOST_AT_ONCE", 7)
     written: Counter[str] = Counter()
-    write = SeedWriter.write
+    write, look = SeedWriter.write, TopicPartitions.have_hosts_moved
+    has_moved: list[bool] = []
 
     def count(self: SeedWriter, request: Request, *arguments: Any, **keywords: Any) -> Any:
         written[request.url] += 1
         return write(self, request, *arguments, **keywords)
 
-    monkeypatch.setattr(SeedWriter, "write", count)
-
-    class Half(SeedSpider):
-        async def parse(self, response: Response) -> list[Any]:
-            result, *links = await super().parse(response)
-            return [result, *(link.replace(flags=["own"]) for link in links[::2]), *links[1::2]]
+    def look_again(self: TopicPartitions) -> bool:
+        has_moved.append(bool(site.visits))
+        return look(self) or has_moved[-2:] == [False, True]
 
     async def slow(request: Request) -> Response:
         site.visits[request.url] += 1
         await asyncio.sleep(0.2)
         return page(request)
 
-    site.has("root", *(f"leaf{number}" for number in range(60)))
+    monkeypatch.setattr(SeedWriter, "write", count)
+    monkeypatch.setattr(TopicPartitions, "have_hosts_moved", look_again)
+    monkeypatch.setattr(TopicPartitions, "owns", lambda self, host, _topic: host != "other.test" or not site.visits)
+    links = "".join(f"<a href=http://other.test/leaf{number}>x</a>" for number in range(60))
+    engine.ANSWERS |= {"/root": lambda request: page(request, links)}
     engine.ANSWERS |= {f"/leaf{number}": slow for number in range(60)}
-    found = crawl(tmp_path, [seed("root")], Half, SITE_SEED_MAX_OPEN_SECONDS=0.3, CONCURRENT_REQUESTS=5)
+    found = crawl(tmp_path, [seed("root")], Half, SITE_LINK_SCOPE="any", CONCURRENT_REQUESTS=5, **setting)
     assert len(found.documents) == 61
+    assert len(site.visits) == 60
     assert set(site.visits.values()) == {1}
-    assert found.stats["spill/sent"] > 7  # more than one portion
+    assert 7 < found.stats["spill/sent"] <= 30  # more than one portion
     assert set(written.values()) == {1}
 
 
@@ -533,19 +479,16 @@ def has_fan(site: Site) -> None:
 
 def test_links_beyond_the_pages_of_a_tree_are_seeds_of_their_own(tmp_path: Path, site: Site) -> None:
     has_fan(site)
+    crawl(tmp_path / "small", [seed("root")], SITE_TREE_MAX_PAGES=2 * LINKS + 1)
+    assert len(messages(tmp_path / "small")) == 1
+    assert len(site.visits) == 2 * LINKS + 1
+    site.visits.clear()
     found = crawl(tmp_path, [seed("root")], SITE_TREE_MAX_PAGES=11)
     assert len(site.visits) == 2 * LINKS + 1
     assert set(site.visits.values()) == {1}
     assert len(messages(tmp_path)) >= 1 + LINKS - 10
     assert found.seeds["completed_with_result"] == len(messages(tmp_path))
     assert found.lag == 0
-
-
-def test_a_small_tree_stays_in_memory(tmp_path: Path, site: Site) -> None:
-    has_fan(site)
-    crawl(tmp_path, [seed("root")], SITE_TREE_MAX_PAGES=2 * LINKS + 1)
-    assert len(messages(tmp_path)) == 1
-    assert len(site.visits) == 2 * LINKS + 1
 
 
 def test_a_tree_that_was_under_way_at_a_death_keeps_no_links(tmp_path: Path, site: Site) -> None:

@@ -211,6 +211,7 @@ def test_an_attempt_goes_on_with_its_document_and_its_counts() -> None:
             "redirect_ttl": 19,
             "redirect_urls": ["http://h.test/first"],
             "redirect_reasons": [302],
+            meta_keys.UNRAISED_PRIORITY: 0,
             meta_keys.JOB: root,
         },
     )
