@@ -7,13 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scrapy import Request
-from scrapy.utils.request import fingerprint
 
 from site_spider import settings as settings_module
 from site_spider.errors import ConfigError
 from site_spider.page.url import page_fingerprint, url_id
-from site_spider.seed.seed import parse_seed
 from site_spider.service.config import ServiceSettings
 from tests.in_process.engine import Crawled, crawl
 from tests.in_process.linked_site import HOST, Site, case, every_kind, outcomes, seed, settings, site
@@ -88,15 +85,6 @@ def test_seeds_are_filtered_within_their_task(tmp_path: Path, site: Site) -> Non
     store = {"SITE_DUPEFILTER": "local", "SITE_FILTER_SEEDS": True}
     assert outcomes(crawl(tmp_path, both, **store)) == {"completed_with_result": 3}
     assert outcomes(crawl(tmp_path, [*both, of_task("c", "x")], **store)) == {"completed_with_result": 1, "filtered": 3}
-
-
-def test_what_was_marked_for_seeds_without_a_task_still_counts() -> None:
-    """The fingerprint is Scrapy's, as it was before there was a scope; the id is of the URL alone."""
-    url = f"{HOST}/x"
-    assert page_fingerprint(url) == fingerprint(Request(url))
-    assert parse_seed(b'{"url": "http://example.com/?b=2&a=1#x"}').url_id == (
-        "d7443938ea62352eeb1c21b7d2e7e702f79a47bc"
-    )
 
 
 def test_no_two_tasks_share_a_fingerprint_or_an_id() -> None:

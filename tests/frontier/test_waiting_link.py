@@ -82,19 +82,17 @@ def named(fields: dict[str, Any]) -> str:
     return str({key: getattr(value, "__name__", value) for key, value in fields.items()})
 
 
+OWN: list[dict[str, Any]] = [  # what neither a tuple nor a message can say
+    *({"callback": callback}, {"errback": callback}, {"meta": {"own": 1}}, {"cookies": {"a": "1"}}),
+    *({"flags": ["own"]}, {"cb_kwargs": {"a": 1}}),
+]
+
+
 @pytest.mark.parametrize(
     "fields",
     [
-        {"callback": callback},
-        {"errback": callback},
-        {"method": "POST"},
-        {"body": b"x"},
-        {"dont_filter": True},
-        {"encoding": "latin-1"},
-        {"meta": {"own": 1}},
-        {"cookies": {"a": "1"}},
-        {"flags": ["own"]},
-        {"cb_kwargs": {"a": 1}},
+        *OWN,
+        *({"method": "POST"}, {"body": b"x"}, {"dont_filter": True}, {"encoding": "latin-1"}),
         {"headers": {"X-Own": "1"}},
         {"headers": {"Referer": "http://h.test/", "X-Own": "1"}},
         {"headers": {"Referer": ["http://h.test/", "http://h.test/2"]}},
@@ -139,15 +137,8 @@ SPIDER = Spider()
 @pytest.mark.parametrize(
     "fields",
     [
-        {"callback": callback},
-        {"errback": callback},
-        {"meta": {"own": 1}},
-        {"meta": {"proxy": "http://p.test"}},
-        {"meta": {"download_slot": "elsewhere"}},
-        {"meta": {"cookiejar": "mine"}},
-        {"cookies": {"a": "1"}},
-        {"flags": ["own"]},
-        {"cb_kwargs": {"a": 1}},
+        *OWN,
+        *({"meta": meta} for meta in ({"proxy": "http://p.test"}, {"download_slot": "there"}, {"cookiejar": "mine"})),
         {"headers": {"Host": "other.test"}},
         {"headers": {"X-Own": b"\xff"}},
         {"body": b"\xff\xfe", "method": "POST"},

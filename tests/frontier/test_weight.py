@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import json
 import tracemalloc
 from collections.abc import Callable
-from math import inf
 from typing import Any
 
 import pytest
@@ -15,12 +13,9 @@ from scrapy import Request
 
 from site_spider.contracts.seed_log import Message, Partition
 from site_spider.errors import SeedError
-from site_spider.frontier.backoff import HostBackoff
 from site_spider.frontier.frontier import Frontier
-from site_spider.frontier.politeness import PoliteFrontier, Politeness, Times
 from site_spider.frontier.waiter import size_bytes
-from site_spider.intake.room import MAX_SEED_BYTES, Load
-from site_spider.ledger.completion import Completion, SeedListener
+from site_spider.intake.room import MAX_SEED_BYTES
 from site_spider.ledger.ledger import Ledger, SeedInFlight
 from site_spider.seed.seed import object_bytes, parse_seed, seed_bytes
 
@@ -69,27 +64,13 @@ def assert_near(estimated: float, taken: float) -> None:
     assert 0.5 < estimated / taken < 2, f"{estimated:,.0f} estimated, {taken:,.0f} taken"
 
 
-async def room() -> PoliteFrontier:
-    """Without limits, politeness and robots.txt."""
-    return PoliteFrontier(
-        Frontier(),
-        Politeness(HostBackoff(1, 1), inf, None, None),
-        Load(10**9, 10**12),
-        Completion(Ledger(), SeedListener()),
-        lambda _entry: True,
-        lambda: None,
-        lambda: None,
-        times=Times(max, max),
-        takes=lambda _waiter: False,
-    )
-
-
 @pytest.mark.parametrize("shape", SEEDS)
 def test_seeds_in_flight(shape: str) -> None:
     """With their messages, in the ledger and the frontier."""
     document = {"url": URL, **SEEDS[shape]}
     weights: list[int] = []
-    waiting_room, ledger = asyncio.run(_with_loop(room)), Ledger()
+    frontier: Frontier[SeedInFlight] = Frontier()
+    ledger = Ledger()
     ledger.assign(PARTITION, None)
 
     def poll(number: int) -> SeedInFlight:
@@ -101,7 +82,7 @@ def test_seeds_in_flight(shape: str) -> None:
         weights.append(seed_bytes(message, seed))
         entry.message = message
         entry.reads(seed)
-        waiting_room.frontier.push(0, f"{number % 20}.example", entry, 0.0)
+        frontier.push(0, f"{number % 20}.example", entry, 0.0)
         return entry
 
     taken = measured(_from_one(poll), 60 if len(json.dumps(document)) < 10_000 else 5)
@@ -113,10 +94,6 @@ def _from_one(make: Callable[[int], Any]) -> Callable[[int], Any]:
     """Offsets that ascend, over two rounds."""
     numbers = iter(range(10**9))
     return lambda _number: make(next(numbers))
-
-
-async def _with_loop(make: Callable[[], Any]) -> Any:
-    return await make()
 
 
 def test_messages_that_are_no_seeds() -> None:

@@ -365,11 +365,6 @@ def test_kept_bytes_are_the_beginning_up_to_the_limit(body: bytes, max_bytes: in
     assert kept.truncated == (found != body)
 
 
-def test_zero_means_no_limit_for_text() -> None:
-    """As in Scrapy's own limits."""
-    assert keep_text("é" * 1000, BodyLimits(0)) == ("é" * 1000, None, False)
-
-
 def test_half_a_surrogate_pair_does_not_keep_a_text_from_being_cut() -> None:
     """It counts, and becomes, what sinks write for it: a question mark."""
     assert keep_text("a\ud800bc", BodyLimits(3)).text == "a?b"

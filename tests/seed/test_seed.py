@@ -306,22 +306,7 @@ def test_a_contradiction_is_refused_and_both_are_shown(name, beside, inside):
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("url_id", ["1"]),
-        ("url_id", ""),
-        ("url_id", "x" * 513),
-        ("url_id", True),
-        ("task_id", {"id": 1}),
-        ("task_id", "a\nb"),
-        ("NotExtract", 1),
-        ("NotExtract", "perhaps"),
-        ("NotExtract", "true" * 100_000),
-        ("depth", -1),
-        ("depth", "2"),
-        ("depth", 1e9),
-        ("depth", True),
-    ],
+    ("name", "value"), [("url_id", ["1"]), ("task_id", "a\nb"), ("NotExtract", "true" * 100_000), ("depth", True)]
 )
 def test_a_bad_value_is_refused_as_in_meta(name, value):
     assert f"meta.{name}: " in reason_of(message(**{name: value}))

@@ -53,55 +53,23 @@ def test_a_seed_of_a_producer_has_none() -> None:
     assert link.is_link
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        1,
-        [],
-        {"proxy": "http://p.test"},
-        {"url": "file:///etc/hostname"},
-        {"url": 1},
-        {"method": "CONNECT"},
-        {"anchor_host": 1},
-        {"anchor_host": "h" * 300},
-        {"anchor_host": "H.test"},
-        {"anchor_host": "h.test:80"},
-        {"anchor_host": "h.test/path"},
-        {"anchor_host": "u@h.test"},
-        {"anchor_host": "h.test\x1b[31m"},
-        {"anchor_host": "."},
-        {"anchor_host": "[::1]"},
-        {"scope_host": "h.test"},
-        {"is_proven": True},
-        {"hops": -1},
-        {"hops": MOST_HOPS + 1},
-        {"retry_times": 1_001},
-        {"retry_times": 1e3},
-        {"retry_times": 10**300},
-        {"retry_reasons": ["\x1b]0;x\x07"]},
-        {"retry_reasons": ["\u202e"]},
-        {"retry_reasons": ["a\nb"]},
-        {"retry_reasons": ["x" * 201]},
-        {"retry_reasons": [1]},
-        {"redirect_reasons": [0]},
-        {"redirect_reasons": [1000]},
-        {"redirect_reasons": ["x\x00"]},
-        {"redirect_urls": ["file:///etc/passwd"]},
-        {"redirect_urls": ["http://h.test/\x1b[31m"]},
-        {"redirect_urls": ["http://h.test/" + "a" * 10_000]},
-        {"url": "http://h.test/\x9b"},
-        {"retry_times": -1},
-        {"retry_times": True},
-        {"redirect_ttl": "many"},
-        {"redirect_urls": "http://h.test/"},
-        {"redirect_urls": [1]},
-        {"retry_reasons": ["x"] * 201},
-        {"redirect_reasons": [True]},
-        {"redirect_reasons": [None]},
-        {"unraised_priority": "high"},
-        {"unraised_priority": MAX_PRIORITY + 1},
-    ],
-)
+WRONG = {
+    "anchor_host": [1, "h" * 300, "H.test", "h.test:80", "h.test/path", "u@h.test", "h.test\x1b[31m", ".", "[::1]"],
+    "hops": [-1, MOST_HOPS + 1],
+    "method": ["CONNECT"],
+    "redirect_reasons": [[0], [1000], ["x\x00"], [True], [None]],
+    "redirect_ttl": ["many"],
+    "redirect_urls": [[1], "http://h/", ["file:///etc/passwd"], ["http://h/\x1b"], ["http://h/" + "a" * 10_000]],
+    "retry_reasons": [["\x1b]0;x\x07"], ["\u202e"], ["a\nb"], ["x" * 201], [1], ["x"] * 201],
+    "retry_times": [1_001, 1e3, 10**300, -1, True],
+    "unraised_priority": ["high", MAX_PRIORITY + 1],
+    "url": [1, "file:///etc/hostname", "http://h.test/\x9b"],
+    # no fields
+    **{"is_proven": [True], "proxy": ["http://p.test"], "scope_host": ["h.test"]},
+}
+
+
+@pytest.mark.parametrize("value", [1, [], *({name: wrong} for name, some in WRONG.items() for wrong in some)])
 def test_what_no_process_writes_is_refused(value: Any) -> None:
     """The message becomes a dead letter, with the reason."""
     with pytest.raises(SeedError):
