@@ -13,9 +13,13 @@ from scrapy import Request
 from scrapy.crawler import Crawler
 from scrapy.http import Response
 
+from site_spider.errors import ConfigError
+from site_spider.frontier.politeness import build_frontier, build_load, build_politeness
+from site_spider.service.config import ServiceSettings
 from site_spider.service.service import SeedService
+from site_spider.spiders.crawl_spider import SeedSpider
 from tests.in_process import engine
-from tests.in_process.engine import crawl, page
+from tests.in_process.engine import crawl, page, settings_for
 
 
 class Log:
@@ -96,3 +100,30 @@ def test_autothrottle_sets_the_delay_in_the_frontier(tmp_path: Path, log: Log) -
     assert log.gaps("fast.test")[0] > 0.05 > min(log.gaps("fast.test")[-5:])
     assert log.begins["fast.test"][-1] < log.begins["slow.test"][-1]
     assert sum(active) / len(active) < 2.5  # they do not wait there
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("SITE_LINKS_TO", "rabbit"),
+        ("SITE_LINKS_TO", ""),
+        ("SITE_HOST_OWNERSHIP", "perhaps"),
+        ("SITE_FRONTIER_MAX_REQUESTS", 0),
+        ("SITE_FRONTIER_MAX_BYTES", "much"),
+        ("SITE_ROBOTS_CACHE", 0),
+        ("SITE_ROBOTS_MAX_AGE_SECONDS", 100_000),
+        ("SITE_ROBOTS_WAIT_SECONDS", "soon"),
+        ("SITE_CRAWL_DELAY_MAX_SECONDS", -1),
+    ],
+)
+def test_a_setting_that_cannot_be_used_ends_the_process(tmp_path: Path, name: str, value: object) -> None:
+    """With its name, the value and the remedy, before any seed is taken."""
+    settings = settings_for(tmp_path, ROBOTSTXT_OBEY=True, **{name: value})
+
+    async def read() -> None:
+        ServiceSettings(settings)
+        build_load(settings)
+        build_politeness(Crawler(SeedSpider, settings), build_frontier(settings), lambda: None)
+
+    with pytest.raises(ConfigError, match=f"{name} is {value!r}, but must be"):
+        asyncio.run(read())

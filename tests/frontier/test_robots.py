@@ -25,15 +25,13 @@ from scrapy.http import Response
 from scrapy.robotstxt import RobotParser
 
 from site_spider.download.names import PrivateHostError
-from site_spider.errors import ConfigError
-from site_spider.frontier.frontier import Frontier
-from site_spider.frontier.robots import LARGEST_BYTES, Robots, RobotsCache, RobotsLimits, State, bounded
+from site_spider.frontier.robots import LARGEST_BYTES, RobotsCache, RobotsLimits, State, bounded
 from site_spider.ledger import completion
 from site_spider.service.service import SeedService
 from site_spider.spiders.crawl_spider import SeedSpider
 from tests.growth import assert_grows
 from tests.in_process import engine
-from tests.in_process.engine import Crawled, crawl, page, settings_for
+from tests.in_process.engine import Crawled, crawl, page
 
 FORBIDS = "User-agent: *\nDisallow: /private\nDisallow: /*?secret=\n"
 
@@ -273,16 +271,17 @@ def test_a_hostile_file_costs_no_more_than_its_length(made: Callable[[int], byte
 
 
 def test_what_is_forbidden_ends_as_a_failure_and_is_not_asked_for(tmp_path: Path, hosts: Hosts) -> None:
-    """The seed is complete; the file belongs to no seed and is fetched once."""
+    """Links have documents of their own; their seed is complete. The file belongs to none and is fetched once."""
     hosts.robots["h.test"] = FORBIDS
-    urls = ["http://h.test/private", "http://h.test/public", "http://h.test/public/1?secret=1"]
-    found = obeying(tmp_path, *urls)
-    forbidden = "Forbidden by robots.txt"
-    assert said(found) == {urls[0]: forbidden, urls[1]: None, urls[2]: forbidden}
-    assert hosts.asked[0][2] == "/robots.txt"
-    assert [path for _, _, path in hosts.asked[1:]] == ["/public"]
+    seeds = [seed("http://h.test/private"), seed("http://h.test/public/1?secret=1")]
+    found = crawl(tmp_path, [*seeds, {"url": "http://h.test/public"}], ROBOTSTXT_OBEY=True)
+    by_url = {document["url"].removeprefix("http://h.test"): document for document in found.documents.values()}
+    failed = {url for url, document in by_url.items() if document["description"] == "Forbidden by robots.txt"}
+    assert failed == {"/private", "/public/1?secret=1", "/private/link"}
+    assert by_url.keys() - failed == {"/public", "/public/link"}
+    assert [path for _, _, path in hosts.asked] == ["/robots.txt", "/public", "/public/link"]
     assert (found.lag, found.seeds["completed_with_failure"], found.seeds["in_flight"]) == (0, 2, 0)
-    assert found.stats["robotstxt/forbidden"] == 2
+    assert found.stats["robotstxt/forbidden"] == 3
 
 
 def test_where_it_is_not_obeyed_nothing_is_fetched(tmp_path: Path, hosts: Hosts) -> None:
@@ -441,25 +440,6 @@ def test_a_parser_that_fails_allows_all(tmp_path: Path, hosts: Hosts, body: str)
     assert said(found) == {"http://h.test/public": None}
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("SITE_ROBOTS_CACHE", 0),
-        ("SITE_ROBOTS_MAX_AGE_SECONDS", 100_000),
-        ("SITE_ROBOTS_WAIT_SECONDS", "soon"),
-        ("SITE_CRAWL_DELAY_MAX_SECONDS", -1),
-    ],
-)
-def test_settings_that_cannot_be_used_are_named(tmp_path: Path, name: str, value: Any) -> None:
-    settings = settings_for(tmp_path, ROBOTSTXT_OBEY=True, **{name: value})
-
-    async def make() -> None:
-        Robots.from_crawler(Crawler(SeedSpider, settings), Frontier(), lambda: None, lambda _url: False)
-
-    with pytest.raises(ConfigError, match=name):
-        asyncio.run(make())
-
-
 def gaps(moments: list[float]) -> list[float]:
     return [after - before for before, after in pairwise(moments)]
 
@@ -490,18 +470,6 @@ def test_without_a_file_all_is_allowed_and_redirects_are_followed(tmp_path: Path
     assert found == dict.fromkeys(allowed) | dict.fromkeys(forbidden, "Forbidden by robots.txt")
     assert hosts.count("/robots.txt") == dict.fromkeys([*hosts.robots, "from.test"], 1)
     assert hosts.count("/private").keys() == {urlsplit(url).netloc for url in allowed}
-
-
-def test_links_are_checked_as_well(tmp_path: Path, hosts: Hosts) -> None:
-    """Each has its document."""
-    hosts.robots["h.test"] = FORBIDS
-    found = crawl(tmp_path, [{"url": "http://h.test/public", "meta": {"url_id": "x"}}], ROBOTSTXT_OBEY=True)
-    by_url = {document["url"]: document["description"] for document in found.documents.values()}
-    assert by_url == {
-        "http://h.test/public": None,
-        "http://h.test/public/link": None,
-        "http://h.test/private/link": "Forbidden by robots.txt",
-    }
 
 
 class DisobeyingSpider(SeedSpider):

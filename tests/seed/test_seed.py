@@ -182,11 +182,14 @@ def test_a_forbidden_meta_key_makes_a_dead_letter(key):
         assert f"meta: key '{key}' is not allowed" in reason_of(message(meta={key: value}))
 
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters()),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=8,
-)
+def trees(leaf: st.SearchStrategy[Any], names: st.SearchStrategy[str]) -> st.SearchStrategy[Any]:
+    """JSON of these."""
+    more = lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=3)  # noqa: E731
+    return st.recursive(leaf, more, max_leaves=8)
+
+
+SIMPLE = st.none() | st.booleans() | st.integers()
+JSON = trees(SIMPLE | st.floats() | st.text(st.characters()), st.text(max_size=5))
 ENCODING_NAMES = st.sampled_from(["utf-8", "latin-1", "gbk", "utf-16", "hex", "rot13", "x\x00"]) | st.text(max_size=8)
 SEED_LIKE = st.fixed_dictionaries(
     {"url": st.just(URL) | st.text(max_size=20).map("http://a/".__add__) | JSON},
@@ -208,43 +211,24 @@ SEED_LIKE = st.fixed_dictionaries(
 )
 
 
-def assert_seed_or_reason(value):
-    """A seed or a plain reason; any other error fails the test that asks."""
-    reason = ""
+def damaged(message: bytes, at: int, instead: bytes) -> bytes:
+    return message[:at] + instead + message[at + 1 :] if instead else message[:at]
+
+
+MESSAGES = (JSON | SEED_LIKE).map(lambda value: json.dumps(value).encode())
+
+
+@given(st.binary() | MESSAGES | st.builds(damaged, MESSAGES, st.integers(0, 200), st.binary(max_size=2)))
+def test_whatever_a_message_holds_it_is_a_seed_or_has_a_plain_reason(value):
+    """Arbitrary bytes, arbitrary values under the names of real fields, and messages that were cut or changed."""
     try:
         parse_seed(value)
     except SeedError as error:
-        reason = error.reason
-    assert_plain(reason)
-
-
-@given(st.binary())
-def test_arbitrary_bytes_raise_nothing_but_a_seed_error(value):
-    """A message from the wire may hold anything."""
-    assert_seed_or_reason(value)
-
-
-@given(JSON | SEED_LIKE)
-def test_arbitrary_json_raises_nothing_but_a_seed_error(value):
-    """With the names of real fields, so that every check is reached."""
-    assert_seed_or_reason(json.dumps(value).encode())
-
-
-@given(SEED_LIKE, st.data())
-def test_a_damaged_message_raises_nothing_but_a_seed_error(value, data):
-    """Cut off or with a byte changed."""
-    whole = json.dumps(value, ensure_ascii=True).encode()
-    at = data.draw(st.integers(0, len(whole)))
-    assert_seed_or_reason(whole[:at])
-    assert_seed_or_reason(whole[:at] + data.draw(st.binary(max_size=2)) + whole[at + 1 :])
+        assert_plain(error.reason)
 
 
 PLAIN_TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=20)
-FINITE_JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | PLAIN_TEXT,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(PLAIN_TEXT, inner, max_size=3),
-    max_leaves=8,
-)
+FINITE_JSON = trees(SIMPLE | st.floats(allow_nan=False, allow_infinity=False) | PLAIN_TEXT, PLAIN_TEXT)
 
 
 @given(
