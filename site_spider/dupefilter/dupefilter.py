@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Sized
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple, Self
 
 from scrapy import Request, Spider
@@ -23,7 +23,7 @@ from site_spider.contracts.done_store import DoneStore
 from site_spider.dupefilter.filters import Done
 from site_spider.dupefilter.remote import DoneCourier
 from site_spider.engine.background import Background
-from site_spider.engine.scrapy_parts import DupeFilterBase, load_class, part_of, provide, takes_seeds
+from site_spider.engine.scrapy_parts import DupeFilterBase, count, load_class, part_of, provide, takes_seeds
 from site_spider.errors import ConfigError
 from site_spider.intake.seed_queue import SeedQueue, seed_request
 from site_spider.ledger.completion import Completion, Job, SeedListener, current_job, first_request, job_of
@@ -207,7 +207,7 @@ class SeenDupeFilter(DupeFilterBase):
         elsewhere = store.from_settings(settings)
         cache = options.integer(settings, "SITE_DUPEFILTER_CACHE", minimum=10_000)
         wait_seconds = options.seconds(settings, "SITE_DUPEFILTER_WAIT_SECONDS")
-        with_whom = elsewhere, wait_seconds, self._count, Background.of(crawler)
+        with_whom = elsewhere, wait_seconds, partial(count, crawler), Background.of(crawler)
         self._courier = DoneCourier(*with_whom, known_limit=cache, now=runtime.monotonic)
         self.seen = Seen(self._courier)
 
@@ -299,7 +299,8 @@ class SeenDupeFilter(DupeFilterBase):
         else:
             new = [url for url in found if not knows(page_fingerprint(url, scope, form), task)]
         if len(new) < len(found):
-            self._count("dupefilter/filtered", len(found) - len(new))
+            assert self._crawler is not None  # as the job came from there
+            count(self._crawler, "dupefilter/filtered", len(found) - len(new))
         return new
 
     def fingerprint(self, request: Request) -> bytes:
@@ -337,11 +338,6 @@ class SeenDupeFilter(DupeFilterBase):
     def close(self, reason: str) -> Deferred[None] | None:  # type: ignore[override]  # as BaseDupeFilter's
         super().close(reason)
         return None if self._courier is None else deferred_from_coro(self._courier.close())
-
-    def _count(self, key: str, by: int) -> None:
-        assert self._crawler is not None
-        assert self._crawler.stats is not None
-        self._crawler.stats.inc_value(key, by)
 
 
 def _task_of(job: Job) -> str | None:

@@ -464,6 +464,12 @@ def part_of(crawler: Crawler, kind: type[T]) -> T | None:
     return found
 
 
+def count(crawler: Crawler, key: str, by: int = 1) -> None:
+    """In Scrapy's statistics."""
+    assert crawler.stats is not None  # it has been made
+    crawler.stats.inc_value(key, by)
+
+
 # --- remote control: Scrapy's RemoteControl, imported only where it is switched on -----------------------
 
 

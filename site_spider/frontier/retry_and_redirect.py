@@ -19,7 +19,7 @@ from scrapy.http import Response
 from scrapy.utils.httpobj import urlparse_cached
 
 from site_spider import meta_keys, options, runtime
-from site_spider.engine.scrapy_parts import RetryBase, part_of
+from site_spider.engine.scrapy_parts import RetryBase, count, part_of
 from site_spider.errors import ConfigError, SeedError
 from site_spider.frontier.backoff import pause_seconds
 from site_spider.frontier.politeness import PoliteFrontier
@@ -141,12 +141,8 @@ class PatientRetryMiddleware(RetryBase):
         if retry is not None:
             retry.meta[meta_keys.RETRY_REASONS] = (*earlier, said)
             because = reason_of(said if isinstance(reason, str) else f"{said}: {reason}")
-            self._count_as(f"{RETRIES_COUNTED}{because}")
+            count(self.crawler, f"{RETRIES_COUNTED}{because}")
         return retry
-
-    def _count_as(self, key: str) -> None:
-        assert self.crawler.stats is not None
-        self.crawler.stats.inc_value(key)
 
     def _may_retry(self, request: Request, said: str, earlier: tuple[str, ...]) -> bool:
         """A reason that has a limit of its own counts by itself; for the others all retries count."""
@@ -176,7 +172,7 @@ class PatientRetryMiddleware(RetryBase):
         if hosts is None:
             return
         if status in _OVERLOADED:
-            self._count_as(f"{BACKOFFS_COUNTED}{status}")
+            count(self.crawler, f"{BACKOFFS_COUNTED}{status}")
             hosts.host_overloaded(request, asked_seconds)
         elif status < 500:
             hosts.host_answered(request)
@@ -199,12 +195,12 @@ class CheckedRedirectMiddleware(RedirectMiddleware):
             if isinstance(result, Request):
                 self._check(result)
                 _leave_slot(result, request)
-                self._count("followed")
+                count(self.crawler, f"{REDIRECTS_COUNTED}followed")
         except IgnoreRequest:
-            self._count("too_many")
+            count(self.crawler, f"{REDIRECTS_COUNTED}too_many")
             raise
         except (SeedError, ValueError) as error:
-            self._count("invalid")
+            count(self.crawler, f"{REDIRECTS_COUNTED}invalid")
             reason = error.reason if isinstance(error, SeedError) else "the Location is no valid URL"
             request.meta[meta_keys.NOT_FOLLOWED] = reason
             return response
@@ -216,10 +212,6 @@ class CheckedRedirectMiddleware(RedirectMiddleware):
         leads_out = getattr(self.crawler.spider, "leads_out", None)
         if leads_out is not None and leads_out(redirected):
             raise SeedError("it leads a sitemap out of the link scope")
-
-    def _count(self, fate: str) -> None:
-        if self.crawler.stats is not None:
-            self.crawler.stats.inc_value(f"{REDIRECTS_COUNTED}{fate}")
 
 
 def _leave_slot(redirected: Request, request: Request) -> None:

@@ -29,7 +29,7 @@ from scrapy.utils.misc import load_object
 from site_spider import meta_keys, options, runtime
 from site_spider.engine import flow as engine_hooks
 from site_spider.engine.background import Background
-from site_spider.engine.scrapy_parts import part_of
+from site_spider.engine.scrapy_parts import count, part_of
 from site_spider.frontier.backoff import pause_seconds
 from site_spider.frontier.frontier import Frontier
 from site_spider.ledger import completion
@@ -389,7 +389,7 @@ class Robots:
     async def _fetch(self, origin: str) -> None:
         completion.work_on(None)
         self._starting -= 1
-        self._count("request_count")
+        count(self._crawler, "robotstxt/request_count")
         request = Request(
             f"{origin}/robots.txt",
             callback=NO_CALLBACK,
@@ -407,12 +407,12 @@ class Robots:
         except IgnoreRequest:  # too many redirects, or a middleware that wants none of it
             self._found(origin, self._all_allowed, 0)
         except Exception as error:  # noqa: BLE001 - whatever it is, the file is not there
-            self._count(f"exception_count/{type(error)}")
+            count(self._crawler, f"robotstxt/exception_count/{type(error)}")
             self._failed(origin, describe_exception(error, request), may_pass=isinstance(error, self._passing))
 
     async def _answered(self, origin: str, response: Response) -> None:
-        self._count("response_count")
-        self._count(f"response_status_count/{response.status}")
+        count(self._crawler, "robotstxt/response_count")
+        count(self._crawler, f"robotstxt/response_status_count/{response.status}")
         if response.status >= 500 or response.status == _TOO_MANY_REQUESTS:
             self._failed(origin, describe_status(response.status) or "", may_pass=True)
         elif 200 <= response.status < 300:
@@ -438,10 +438,6 @@ class Robots:
         logger.debug("%s/robots.txt could not be fetched: %s", origin, reason)
         jitter = runtime.random()  # spreads attempts only
         self._cache.failed(origin, reason, self._loop.time(), jitter, may_pass=may_pass)
-
-    def _count(self, key: str) -> None:
-        assert self._crawler.stats is not None
-        self._crawler.stats.inc_value(f"robotstxt/{key}")
 
 
 def _origin_of(url: str) -> str:
@@ -479,6 +475,5 @@ class FrontierRobotsMiddleware(RobotsTxtMiddleware):
         if look.rules is None:
             raise IgnoreRequest(f"robots.txt could not be fetched: {look.reason}")
         if not robots.allows(request, look.rules):
-            assert self.crawler.stats is not None
-            self.crawler.stats.inc_value("robotstxt/forbidden")
+            count(self.crawler, "robotstxt/forbidden")
             raise IgnoreRequest("Forbidden by robots.txt")

@@ -60,19 +60,6 @@ _MENDED = frozenset(("gb18030", "euc-jp"))
 _MEND = "site_spider.mend"
 
 
-def decoded_at_once(body: bytes, encoding: str, start: int = 0) -> str | None:
-    """The text of a body from `start` on; None if it is large, or has bytes that mean nothing."""
-    if len(body) > AT_ONCE_BYTES:
-        return None
-    data = body[start:] if start else body
-    if encoding not in _MULTI_BYTE:
-        return codecs.charmap_decode(data, "strict", _byte_table(encoding))[0]
-    try:
-        return data.decode(PYTHON_CODECS.get(encoding, encoding))
-    except UnicodeError:
-        return None
-
-
 class Decoding:
     """Gives the text of a body, piece by piece. `is_whole` is True when all of it was given."""
 
@@ -222,9 +209,16 @@ def decode_small(body: bytes, content_type: str | None = None) -> Decoded | None
 
     None for what takes more than a call: a large body, or one with bytes that mean nothing.
     """
+    if len(body) > AT_ONCE_BYTES:
+        return None
     encoding, start = declared_encoding(body, content_type) or Encoded("utf-8", 0)
-    text = decoded_at_once(body, encoding, start)
-    return None if text is None else Decoded(text, encoding)
+    data = body[start:] if start else body
+    if encoding not in _MULTI_BYTE:
+        return Decoded(codecs.charmap_decode(data, "strict", _byte_table(encoding))[0], encoding)
+    try:
+        return Decoded(data.decode(PYTHON_CODECS.get(encoding, encoding)), encoding)
+    except UnicodeError:
+        return None
 
 
 def find_encoding(body: bytes, content_type: str | None = None) -> Generator[None, None, Encoded]:
