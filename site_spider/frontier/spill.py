@@ -27,7 +27,6 @@ from site_spider.errors import SeedError, SiteSpiderError
 from site_spider.frontier.politeness import PoliteFrontier
 from site_spider.frontier.waiter import KEY as SOURCE
 from site_spider.frontier.waiter import Waiter, WaitingLink, as_request, is_fenced, seed_entry, size_bytes, source_name
-from site_spider.intake.room import Load
 from site_spider.ledger import completion as lineage
 from site_spider.ledger.completion import Completion, Job, is_first_attempt
 from site_spider.ledger.ledger import Ledger, Outcome, SeedInFlight
@@ -358,16 +357,12 @@ class Spill:
         self._said: BoundedDict[tuple[str, str], bool] = BoundedDict(1000)  # where a request could not go, and why
         self._is_sweeping = False  # something that waits may have to leave
 
-    @property
-    def _load(self) -> Load:
-        return self._room.load
-
     async def look(self) -> None:
         """Send away what waits and is not to wait here any more; to be called now and then."""
         have_hosts_moved = self._hosts is not None and self._hosts.have_hosts_moved()
         if self._find_overdue() or have_hosts_moved:
             self._is_sweeping = True
-        if self._is_sweeping and self._load.may_download:
+        if self._is_sweeping and self._room.load.may_download:
             self._is_sweeping = await self._sweep() == _MOST_AT_ONCE
 
     async def _sweep(self) -> int:
@@ -471,7 +466,7 @@ class Spill:
             return False
         key, value = message
         weight_bytes = size_bytes(request) + len(value)
-        self._load.count_sending(1, weight_bytes)
+        self._room.load.count_sending(1, weight_bytes)
         if self._pages is not None:
             self._pages.spilled(request, job)
         future = self._begin_to_send(topic, job, key, value)
@@ -493,7 +488,7 @@ class Spill:
         return self._commits.spill(job, key, value, topic)
 
     def _sent(self, future: Future[Any], request: Request, job: Job, weight_bytes: int) -> None:
-        self._load.count_sending(-1, weight_bytes)
+        self._room.load.count_sending(-1, weight_bytes)
         error = future.exception()
         if error is not None:
             topic = request.meta.get(meta_keys.TO_TOPIC) or job.entry.partition.topic

@@ -134,35 +134,27 @@ def test_a_callback_is_named_from_the_allow_list():
     assert "callback: 'parse_feed' is not allowed; known: parse" in reason_of(message(callback="parse_feed"))
 
 
+WRONG_META = {  # field: what it is, and what the reason says of it
+    "url_id": [
+        *(("", "empty"), (True, "true"), (1.5, "1.5"), (["a"], "a list"), ("a" * 513, "longer than 512 bytes")),
+        *(("\u00fc" * 257, "longer than 512 bytes"), ("a\nb", "'a\\nb' holds a control character")),
+    ],
+    "NotExtract": [(1, "1, but must be true or false"), ("yes", "'yes'")],
+    "task_id": [({}, "an object"), ("a" * 513, "longer than 512 bytes")],
+    "depth": [(-1, "-1"), ("1", "'1'"), (False, "false")],
+    "seed_url_id": [({}, "an object")],
+    "parent_url_id": [(False, "false")],
+    "dont_redirect": [(1, "1")],
+    "dont_retry": [("no", "'no'")],
+    "dont_merge_cookies": [(0, "0")],
+    "max_retry_times": [(101, "101"), (-1, "-1")],
+    "download_timeout": [(0, "0"), (3601, "3601"), (True, "true"), ("9", "'9'")],
+}
+
+
 @pytest.mark.parametrize(
     ("meta", "why"),
-    [
-        ({"url_id": ""}, "meta.url_id: empty"),
-        ({"url_id": True}, "meta.url_id: true"),
-        ({"url_id": 1.5}, "meta.url_id: 1.5"),
-        ({"url_id": ["a"]}, "meta.url_id: a list"),
-        ({"url_id": "a" * 513}, "meta.url_id: longer than 512 bytes"),
-        ({"url_id": "\u00fc" * 257}, "meta.url_id: longer than 512 bytes"),
-        ({"url_id": "a\nb"}, "meta.url_id: 'a\\nb' holds a control character"),
-        ({"NotExtract": 1}, "meta.NotExtract: 1, but must be true or false"),
-        ({"NotExtract": "yes"}, "meta.NotExtract: 'yes'"),
-        ({"task_id": {}}, "meta.task_id: an object"),
-        ({"task_id": "a" * 513}, "meta.task_id: longer than 512 bytes"),
-        ({"depth": -1}, "meta.depth: -1"),
-        ({"depth": "1"}, "meta.depth: '1'"),
-        ({"depth": False}, "meta.depth: false"),
-        ({"seed_url_id": {}}, "meta.seed_url_id: an object"),
-        ({"parent_url_id": False}, "meta.parent_url_id: false"),
-        ({"dont_redirect": 1}, "meta.dont_redirect: 1"),
-        ({"dont_retry": "no"}, "meta.dont_retry: 'no'"),
-        ({"dont_merge_cookies": 0}, "meta.dont_merge_cookies: 0"),
-        ({"max_retry_times": 101}, "meta.max_retry_times: 101"),
-        ({"max_retry_times": -1}, "meta.max_retry_times: -1"),
-        ({"download_timeout": 0}, "meta.download_timeout: 0"),
-        ({"download_timeout": 3601}, "meta.download_timeout: 3601"),
-        ({"download_timeout": True}, "meta.download_timeout: true"),
-        ({"download_timeout": "9"}, "meta.download_timeout: '9'"),
-    ],
+    [({name: value}, f"meta.{name}: {why}") for name, some in WRONG_META.items() for value, why in some],
 )
 def test_a_meta_key_with_a_wrong_value_makes_a_dead_letter(meta, why):
     """As fields do."""
