@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import pytest
-from scrapy import Request
 from scrapy.http import Response
 
 from site_spider.adapters.local.log import LocalSeedLog
@@ -149,13 +148,21 @@ def local_documents(folder: Path) -> list[dict[str, Any]]:
 
 
 def test_a_document_has_the_counters_of_scrapy_of_ours_and_of_a_spider(tmp_path: Path) -> None:
-    """Under names without dots; a value that is a number and a text in turn is in two fields."""
-    crawl(tmp_path, SEEDS, Counting, SITE_STATS_ID="{spider} in {group}")
-    assert {document["id"] for document in local_documents(tmp_path)} == {"counting in site_spider"}
-    last = local_documents(tmp_path)[-1]
-    assert last["counters"]["my/custom"] == 5
-    assert last["counters"]["downloader/response_count"] == 5
-    assert last["counters"]["seeds/consumed"] == 5
+    """Under names without dots; a value that is a number and a text in turn is in two fields.
+
+    The topic takes each snapshot with hosts and failures, whatever the stores get.
+    """
+    engine.ANSWERS["/missing"] = lambda request: page(request, status=404)
+    seeds = [*SEEDS, {"url": "http://h.test/missing", "meta": {"task_id": "t"}}]
+    own = {"SITE_STATS_ID": "{spider} in {group}", "SITE_STATS_WHEN": "close", "SITE_STATS_INTERVAL_SECONDS": 0.1}
+    crawl(tmp_path, seeds, Counting, **own)
+    [last] = local_documents(tmp_path)
+    keys, told = zip(*snapshots(tmp_path), strict=True)
+    assert (len(told) >= 2, keys[-1], told[-1]["moment"]) == (True, last["process"].encode(), "close")
+    assert [failed["url"] for failed in told[-1]["newest_failures"]] == ["http://h.test/missing"]
+    assert (told[-1]["seeds"], told[-1]["tasks"], told[-1]["largest_hosts"]) == (last["seeds"], last["tasks"], [])
+    assert last["id"] == "counting in site_spider"
+    assert {last["counters"][name] for name in ("my/custom", "downloader/response_count", "seeds/consumed")} == {6}
     assert last["texts"]["my/last_page"].startswith("http://h.test/")
     assert "my/odd" in {**last["counters"], **last["texts"]}
     assert last["texts"]["finish_reason"] == "shutdown" or "finish_reason" not in last["texts"]
@@ -163,7 +170,7 @@ def test_a_document_has_the_counters_of_scrapy_of_ours_and_of_a_spider(tmp_path:
     assert not {"my/list", "my/nan"} & {*last["counters"], *last["texts"]}
     assert last["counters_left_out"] == 2
     [task] = last["tasks"]["largest"]
-    assert (task["task_id"], task["pages"], task["outcomes"]) == ("t", 5, {"result": 5})
+    assert (task["task_id"], task["pages"], task["outcomes"]) == ("t", 6, {"result": 5, "failure": 1})
 
 
 def test_counters_are_bounded_in_number_and_length() -> None:
@@ -308,26 +315,6 @@ def test_a_document_that_is_refused_comes_without_names_from_outside(
 
 def snapshots(folder: Path, topic: str = "seeds.stats") -> list[tuple[bytes | None, dict[str, Any]]]:
     return [(message.key, json.loads(message.value or b"null")) for message in LocalSeedLog(folder).read(topic)]
-
-
-def test_the_topic_takes_each_snapshot_with_hosts_and_failures(tmp_path: Path) -> None:
-    """Whatever the stores get."""
-
-    def failing(request: Request) -> Response:
-        return page(request, status=404)
-
-    engine.ANSWERS["/0"] = failing
-    crawl(tmp_path, SEEDS, SITE_STATS_WHEN="close", SITE_STATS_INTERVAL_SECONDS=0.1)
-    found = snapshots(tmp_path)
-    assert len(found) >= 2
-    key, last = found[-1]
-    assert key == last["process"].encode()
-    assert last["moment"] == "close"
-    assert last["seeds"]["completed"] == 5
-    assert [failed["url"] for failed in last["newest_failures"]] == ["http://h.test/0"]
-    assert last["largest_hosts"] == []
-    assert last["tasks"]["largest"][0]["pages"] == 5
-    assert len(local_documents(tmp_path)) == 1
 
 
 def test_old_snapshots_leave_the_embedded_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,21 +47,15 @@ def test_components_and_handlers_are_added_to_the_projects() -> None:
         assert handlers["file"] is None
 
 
-def test_a_spider_without_seeds_keeps_every_setting() -> None:
-    """The add-on is not even made for it."""
-    crawler = Crawler(scrapy.Spider, settings())
-    before = crawler.settings.copy_to_dict()
-    crawler.addons.load_settings(crawler.settings)
-    assert crawler.settings.copy_to_dict() == before
-    assert crawler.addons.addons == []
-
-
-def test_a_spider_with_seeds_has_them_before_it_is_made() -> None:
-    """Scrapy makes the spider first, and asks add-ons then."""
-    crawler = Crawler(SeedSpider, settings())
-    assert crawler.settings["SITE_LINK_SCOPE"] == "host"
-    crawler.addons.load_settings(crawler.settings)
-    assert len(crawler.addons.addons) == 1
+def test_spiders_with_seeds_have_our_settings_before_they_are_made_and_others_none() -> None:
+    """Scrapy makes the spider first, and asks add-ons then: ours is not even made where it has nothing to do."""
+    other, ours = Crawler(scrapy.Spider, settings()), Crawler(SeedSpider, settings())
+    assert ours.settings["SITE_LINK_SCOPE"] == "host"
+    before = other.settings.copy_to_dict()
+    for crawler in (other, ours):
+        crawler.addons.load_settings(crawler.settings)
+    assert other.settings.copy_to_dict() == before
+    assert (len(other.addons.addons), len(ours.addons.addons)) == (0, 1)
 
 
 # --- our scheduler and dupefilter in somebody else's project, where no setting of ours exists -----

@@ -44,37 +44,32 @@ class Fingerprinter(RequestFingerprinter):
 
 @pytest.mark.parametrize("filter_seeds", [False, True])
 @pytest.mark.parametrize("dupefilter", ["memory", "local"])
-def test_a_seed_whose_fingerprint_fails_has_a_failure_result(
-    tmp_path: Path, filter_seeds: bool, dupefilter: str
+def test_a_seed_whose_fingerprint_or_request_fails_has_a_failure_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, filter_seeds: bool, dupefilter: str
 ) -> None:
-    """It comes first, and those behind it are crawled."""
-    found = crawl(
-        tmp_path,
-        seeds("bad", "a", "b"),
-        REQUEST_FINGERPRINTER_CLASS=f"{__name__}.Fingerprinter",
-        SITE_FILTER_SEEDS=filter_seeds,
-        SITE_DUPEFILTER=dupefilter,
-    )
-    assert {key: each["status"] for key, each in found.documents.items()} == {"bad": None, "a": 200, "b": 200}
-    assert found.documents["bad"]["description"] == "the request could not be begun: Bug('no fingerprint')"
-    assert found.lag == 0
-    assert found.stats["finish_reason"] == "shutdown"
-
-
-def test_a_seed_whose_request_cannot_be_completed_has_a_failure_result(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With one place for its host: which is given back."""
+    """It comes first, and those behind it are crawled, though its host has one place."""
 
     def complete(_self: Callbacks, request: Request) -> None:
-        if request.url == BAD:
+        if request.url == f"{BAD}/request":
             raise Bug("no callback")
 
     monkeypatch.setattr(Callbacks, "complete", complete)
-    found = crawl(tmp_path, seeds("bad", "a", "b"), CONCURRENT_REQUESTS_PER_DOMAIN=1)
-    assert {key: each["status"] for key, each in found.documents.items()} == {"bad": None, "a": 200, "b": 200}
-    assert found.documents["bad"]["description"] == "the request could not be begun: Bug('no callback')"
-    assert found.lag == 0
+    found = crawl(
+        tmp_path,
+        seeds("bad", "bad/request", "a", "b"),
+        REQUEST_FINGERPRINTER_CLASS=f"{__name__}.Fingerprinter",
+        SITE_FILTER_SEEDS=filter_seeds,
+        SITE_DUPEFILTER=dupefilter,
+        CONCURRENT_REQUESTS_PER_DOMAIN=1,
+    )
+    said = {key: each["status"] or each["description"] for key, each in found.documents.items()}
+    assert said == {
+        "bad": "the request could not be begun: Bug('no fingerprint')",
+        "bad/request": "the request could not be begun: Bug('no callback')",
+        "a": 200,
+        "b": 200,
+    }
+    assert (found.lag, found.stats["finish_reason"]) == (0, "shutdown")
 
 
 def test_a_link_that_cannot_be_begun_sets_its_seed_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

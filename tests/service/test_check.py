@@ -196,6 +196,8 @@ def test_every_error_of_ours_has_its_exit_code() -> None:
         ({"SITE_METRICS_ADDRESS": "9410"}, ("SITE_METRICS_ADDRESS",)),
         ({"SITE_SOURCES_DIR": "/nodir"}, ("SITE_SOURCES_DIR",)),
         ({"DOWNLOAD_SLOTS": {"a": 1}}, ("DOWNLOAD_SLOTS",)),
+        ({"SITE_IDLE_CLOSE_SECONDS": "soon"}, ("SITE_IDLE_CLOSE_SECONDS", "soon")),
+        ({"SITE_IDLE_CLOSE_SECONDS": -1}, ("SITE_IDLE_CLOSE_SECONDS", "0")),
         ({"SITE_STATS_WHEN": ""}, ("SITE_STATS_WHEN", "interval, idle, close")),
         ({"SITE_STATS_WHEN": "interval,sometimes"}, ("SITE_STATS_WHEN", "interval, idle, close")),
         *(({"SITE_STATS_TOPIC": name}, ("SITE_STATS_TOPIC",)) for name in ("seeds", "seeds.dead-letters", "no topic")),

@@ -15,10 +15,8 @@ import pytest
 from scrapy.crawler import Crawler
 from scrapy.settings import Settings
 
-from site_spider.errors import ConfigError
 from site_spider.service import config as parts
 from site_spider.service import supervisor
-from site_spider.service.config import ServiceSettings
 from site_spider.service.stop import IdleClose
 from tests.in_process.engine import crawl, produce, settings_for
 
@@ -63,12 +61,6 @@ def test_a_seed_that_comes_as_it_closes_is_crawled_or_stays(tmp_path: Path, wait
     assert found.exit_code == 0
     assert found.lag + len(found.documents) == 1
     assert found.seeds.get("in_flight", 0) == 0
-
-
-def test_a_wrong_setting_is_named(tmp_path: Path) -> None:
-    for wrong in ("soon", -1):
-        with pytest.raises(ConfigError, match="SITE_IDLE_CLOSE_SECONDS"):
-            ServiceSettings(settings_for(tmp_path, SITE_IDLE_CLOSE_SECONDS=wrong))
 
 
 def supervise(

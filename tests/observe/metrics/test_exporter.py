@@ -170,14 +170,12 @@ def test_before_the_crawl_is_open_it_is_healthy_and_not_ready() -> None:
 
 
 def test_an_address_that_is_taken_ends_the_start_with_the_setting_in_the_message(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, server: RouteServer
 ) -> None:
+    """Also by another crawl."""
     monkeypatch.setattr("site_spider.observe.metrics.exporter._WAIT_SECONDS", 0.1)
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
-        found = crawl(tmp_path, [{"url": "http://h.test/there"}], SITE_METRICS_ADDRESS=address)
+    address = f"127.0.0.1:{server.server_address[1]}"
+    found = crawl(tmp_path, [{"url": "http://h.test/there"}], SITE_METRICS_ADDRESS=address)
     assert found.exit_code == 78
     assert "SITE_METRICS_ADDRESS" in caplog.text
     assert address.rpartition(":")[2] in caplog.text
@@ -206,9 +204,10 @@ def test_each_process_of_the_script_has_a_port_of_its_own() -> None:
 
 def test_nothing_listens_by_default(tmp_path: Path) -> None:
     found: list[list[str]] = []
+    before = {*threading.enumerate()}
 
     def there(request: Request) -> Response:
-        found.append([thread.name for thread in threading.enumerate()])
+        found.append([thread.name for thread in {*threading.enumerate()} - before])
         return page(request)
 
     engine.ANSWERS["/there"] = there
