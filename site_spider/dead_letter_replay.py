@@ -25,6 +25,7 @@ from site_spider.contracts.seed_log import (
     Message,
     MessagePlace,
     Partition,
+    PartitionProgress,
     Position,
     Producer,
     SeedLog,
@@ -100,7 +101,7 @@ class Copies:
 
     def __init__(self) -> None:
         self._put_back: set[int] = set()
-        self._met: set[int] = set()
+        self._met: set[int | None] = set()
 
     @classmethod
     def read(cls, log: SeedLog, topic: str, done: Mapping[Partition, PutBack]) -> Copies:
@@ -117,20 +118,14 @@ class Copies:
             if some is not None and message.offset in some and (origin := _origin(message)) is not None:
                 self._put_back.add(origin)
 
-    def is_put_back(self, message: Message) -> bool:
-        """Whether it was, or a copy of it."""
-        return self.has(_origin(message))
-
-    def has(self, origin: int | None) -> bool:
-        """The same, of a message that is not held any more."""
+    def is_put_back(self, origin: int | None) -> bool:
+        """Whether a message of this origin was."""
         return origin in self._put_back
 
     def is_first(self, message: Message) -> bool:
         """Whether no copy was asked about before."""
         origin = _origin(message)
-        if origin is None:
-            return True
-        is_first = origin not in self._met
+        is_first = origin is None or origin not in self._met
         self._met.add(origin)
         return is_first
 
@@ -147,7 +142,11 @@ def _origin(message: Message) -> int | None:
 
 def put_back(log: SeedLog, topic: str) -> Mapping[Partition, PutBack]:
     """What was put back, of each partition. Raises TopicMissing, LogUnavailable."""
-    return {part.partition: PutBack.of(part.committed) for part in log.progress(topic, group_of(topic))}
+    return _put_back(log.progress(topic, group_of(topic)))
+
+
+def _put_back(parts: Iterable[PartitionProgress]) -> Mapping[Partition, PutBack]:
+    return {part.partition: PutBack.of(part.committed) for part in parts}
 
 
 # --- letters: dead letters with their reasons, and whether each was put back -----------------------------
@@ -219,7 +218,7 @@ def newest(log: SeedLog, topic: str, most: int, wanted: bytes = b"") -> list[Let
         messages = log.read(topic, {part.partition: max(part.start, part.end - most) for part in parts})
     except TopicMissing:
         return []
-    done = {part.partition: PutBack.of(part.committed) for part in parts}
+    done = _put_back(parts)
     copies = Copies()
 
     def beginnings() -> Iterator[tuple[int | None, Letter]]:
@@ -231,7 +230,7 @@ def newest(log: SeedLog, topic: str, most: int, wanted: bytes = b"") -> list[Let
 
     found = nlargest(most, beginnings(), key=lambda each: (each[1].message.timestamp_ms, each[1].message.offset))
     # a copy that was put back may come later
-    return [letter._replace(replayed=letter.replayed or copies.has(origin)) for origin, letter in found]
+    return [letter._replace(replayed=letter.replayed or copies.is_put_back(origin)) for origin, letter in found]
 
 
 def _beginning_of(letter: Letter) -> Letter:
@@ -245,7 +244,7 @@ def _with_headers(messages: Iterable[Message], done: Mapping[Partition, PutBack]
     for message in filter(copies.is_first, messages):
         headers = {name: value.decode("utf-8", "backslashreplace") for name, value in message.headers}
         is_put_back = message.offset in done.get(message.partition, PutBack())
-        yield Letter(message, headers, is_put_back or copies.is_put_back(message))
+        yield Letter(message, headers, is_put_back or copies.is_put_back(_origin(message)))
 
 
 def beginning(raw: bytes | None, characters: int) -> str | None:
@@ -321,7 +320,7 @@ class Replay(Listener):
             parts = self._log.progress(self._topic, group_of(self._topic))
         except TopicMissing:  # nothing was ever set aside
             return
-        done = {part.partition: PutBack.of(part.committed) for part in parts}
+        done = _put_back(parts)
         ends = {part.partition: part.end for part in parts}
         if chosen is None:
             self._ends = {part.partition: part.end for part in parts if part.end > part.start}
@@ -398,7 +397,7 @@ class Replay(Listener):
         under_way: list[tuple[Message, str | None, Future[MessagePlace]]] = []
         for message in messages:
             is_before = message.offset in self._before.get(message.partition, PutBack())
-            if is_before or self._copies.is_put_back(message) or not self._copies.is_first(message):
+            if is_before or self._copies.is_put_back(_origin(message)) or not self._copies.is_first(message):
                 continue
             headers = dict(message.headers)
             origin = headers.get("origin_topic", b"").decode("utf-8", "replace")

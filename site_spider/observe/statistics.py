@@ -428,10 +428,7 @@ class _Store:
                 verdict.reason,
             )
         try:
-            self.delivery.submit(_record(made.key, without_names(made.document)), _ignore)
+            # nobody's seed, and the delivery logs what is refused
+            self.delivery.submit(_record(made.key, without_names(made.document)), lambda _verdict: None)
         except SiteSpiderError:  # the crawl has ended meanwhile
             logger.debug("The last statistics were refused by %s", self.name)
-
-
-def _ignore(_verdict: Verdict) -> None:
-    """Statistics are nobody's seed; the delivery has logged what was refused."""
