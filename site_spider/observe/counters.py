@@ -172,20 +172,18 @@ class Pauses:
         back_pressure: BackPressure,
         sinks: Sinks,
         is_log_away: Callable[[], bool],
-        clock: Callable[[], float] | None = None,
     ) -> None:
         self._seeds = seeds
         self._quarantine = quarantine
         self._back_pressure = back_pressure
         self._sinks = sinks
         self._is_log_away = is_log_away
-        self._clock = clock or runtime.monotonic
-        self._looked_at = self._clock()
+        self._looked_at = runtime.monotonic()
         self.seconds = dict.fromkeys(CAUSES, 0.0)  # since the start, by cause
 
     def look(self) -> None:
         """Count the time since the last look to what keeps the crawl now."""
-        now = self._clock()
+        now = runtime.monotonic()
         cause = self.now().cause or ("span" if self._seeds.too_wide() else "")
         if cause:
             self.seconds[cause] += now - self._looked_at
@@ -261,8 +259,7 @@ class TaskCounts:
 class TaskSums:
     """Of one process. Seeds without a task_id count under None."""
 
-    def __init__(self, most: int = MOST_TASKS) -> None:
-        self._most = max(2, most)
+    def __init__(self) -> None:
         self._counts: dict[str | None, TaskCounts] = {}
         self._others = TaskCounts(tasks=0)
 
@@ -270,8 +267,8 @@ class TaskSums:
         """The counts of one task, to be added to at once: they may be those of the others later."""
         found = self._counts.get(task_id)
         if found is None:
-            if len(self._counts) >= self._most:
-                self._counts, self._others = self._split(self._most // 2)
+            if len(self._counts) >= MOST_TASKS:
+                self._counts, self._others = self._split(MOST_TASKS // 2)
             found = self._counts[task_id] = TaskCounts()
         return found
 
@@ -285,8 +282,8 @@ class TaskSums:
                 others.add(counts)
         return largest, others
 
-    def document(self, most: int = MOST_SHOWN) -> dict[str, Any]:
-        largest, others = self._split(most)
+    def document(self) -> dict[str, Any]:
+        largest, others = self._split(MOST_SHOWN)
         return {
             "largest": [{"task_id": task_id, **counts.document()} for task_id, counts in largest.items()],
             "others": {"tasks": others.tasks, **others.document()},
@@ -373,18 +370,17 @@ def _failed(document: Mapping[str, Any], job: Job | None, task_id: str | None) -
 class SeedTimes(SeedListener):
     """How long seeds are in flight, and their outcomes by task. The exemplar of a duration is the place of its seed."""
 
-    def __init__(self, tasks: TaskSums, durations: Histogram, clock: Callable[[], float] | None = None) -> None:
+    def __init__(self, tasks: TaskSums, durations: Histogram) -> None:
         self._tasks = tasks
         self._durations = durations
-        self._clock = clock or runtime.monotonic
         self._open: dict[SeedInFlight, tuple[float, str | None]] = {}
-        self.last_completion_at: float | None = None  # of the clock
+        self.last_completion_at: float | None = None  # monotonic
 
     def arrived(self, entry: SeedInFlight, message: Message, seed: Seed | SeedError) -> None:  # noqa: ARG002
-        self._open[entry] = self._clock(), None if isinstance(seed, SeedError) else seed.task_id
+        self._open[entry] = runtime.monotonic(), None if isinstance(seed, SeedError) else seed.task_id
 
     def ended(self, entry: SeedInFlight) -> None:
-        now = self.last_completion_at = self._clock()
+        now = self.last_completion_at = runtime.monotonic()
         began, task_id = self._open.pop(entry, (now, None))
         self._durations.observe(now - began, (entry.partition, entry.offset))
         if entry.outcome is not None:
@@ -396,11 +392,11 @@ class SeedTimes(SeedListener):
     def seconds_open(self, entry: SeedInFlight | None) -> float:
         """For how long a seed is in flight; 0 for one that is not."""
         found = None if entry is None else self._open.get(entry)
-        return 0.0 if found is None else self._clock() - found[0]
+        return 0.0 if found is None else runtime.monotonic() - found[0]
 
     def seconds_since_completion(self) -> float | None:
         """Since the last one was complete; None while none was."""
-        return None if self.last_completion_at is None else self._clock() - self.last_completion_at
+        return None if self.last_completion_at is None else runtime.monotonic() - self.last_completion_at
 
 
 class Counted:

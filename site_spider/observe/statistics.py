@@ -249,17 +249,17 @@ class StatsTopic:
             self._outage.goes_on(error)
 
 
-def bounded(document: Mapping[str, Any], most: int = LARGEST_STATISTICS_BYTES) -> bytes:
+def bounded(document: Mapping[str, Any]) -> bytes:
     """The document as JSON, without its largest parts where it is too large. Raises SinkRejected."""
     value = encode(document)
     kept = dict(document)
     for name in _LEFT_OUT:
-        if len(value) <= most:
+        if len(value) <= LARGEST_STATISTICS_BYTES:
             return value
         kept.pop(name, None)
         value = encode({**kept, "shortened": True})
-    if len(value) > most:
-        raise SinkRejected(f"a snapshot has {len(value)} bytes, and {most} are allowed")
+    if len(value) > LARGEST_STATISTICS_BYTES:
+        raise SinkRejected(f"a snapshot has {len(value)} bytes, and {LARGEST_STATISTICS_BYTES} are allowed")
     return value
 
 

@@ -77,9 +77,7 @@ def check_crawl(settings: Settings, spider: type[Spider], arguments: Mapping[str
     StatisticsPlan(crawler.settings, statistics_id(crawler.settings, identity))
 
 
-def origins(
-    settings: BaseSettings, spider: type[Spider], environ: Mapping[str, str] = os.environ
-) -> Iterator[SettingSource]:
+def origins(settings: BaseSettings, spider: type[Spider]) -> Iterator[SettingSource]:
     """All settings of ours, and those of Scrapy that somebody has set; by name."""
     redaction = Redaction(secrets_of(settings))
     is_other = environment.has_addon(settings)
@@ -92,19 +90,19 @@ def origins(
             continue
         shown = masked(name, value)
         shown = redaction(shown) if isinstance(shown, str) else shown
-        yield SettingSource(name, shown, _source(settings, name, priority, spider, environ), priority <= usual)
+        yield SettingSource(name, shown, _source(settings, name, priority, spider), priority <= usual)
 
 
-def _source(settings: BaseSettings, name: str, priority: int, spider: type[Spider], environ: Mapping[str, str]) -> str:
+def _source(settings: BaseSettings, name: str, priority: int, spider: type[Spider]) -> str:
     if priority >= SETTINGS_PRIORITIES["cmdline"]:
         return "command line"
     if priority >= ENVIRONMENT_PRIORITY:
-        path = settings.get(f"{name}_FILE") or environ.get(f"{name}_FILE")
+        path = settings.get(f"{name}_FILE") or os.environ.get(f"{name}_FILE")
         return f"file {path}" if name in environment.SECRETS and path else "environment"
     if priority >= SETTINGS_PRIORITIES["spider"]:
         return f"custom_settings of {spider.name}"
     if priority >= SETTINGS_PRIORITIES["project"]:
-        return environ.get("SCRAPY_SETTINGS_MODULE", "site_spider.settings")
+        return os.environ.get("SCRAPY_SETTINGS_MODULE", "site_spider.settings")
     return "site_spider.settings" if priority >= SETTINGS_PRIORITIES["addon"] else "default of Scrapy"
 
 

@@ -57,14 +57,14 @@ def processes_of(environ: Mapping[str, str] = os.environ) -> int:
     return int(given) if given.isdecimal() else 0
 
 
-def is_first_process(environ: Mapping[str, str] = os.environ) -> bool:
+def is_first_process() -> bool:
     """Whether this process is the one that says what is said once for all of them."""
-    return environ.get(SLOT, "1") == "1"
+    return os.environ.get(SLOT, "1") == "1"
 
 
-def slot_name(environ: Mapping[str, str] = os.environ) -> str:
+def slot_name() -> str:
     """A name that a process which crawl_spider.sh starts anew has again; empty without it."""
-    slot = environ.get(SLOT, "")
+    slot = os.environ.get(SLOT, "")
     return f"site_spider-{socket.gethostname()}-{slot}" if slot.isdecimal() else ""
 
 

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from site_spider import runtime
 from site_spider.bounded import SECONDS, BoundedDict, Histogram, difference
 from site_spider.contracts.seed_log import Partition
 from site_spider.ledger.ledger import Outcome, SeedInFlight
@@ -34,7 +35,7 @@ from site_spider.observe.counters import (
 from tests.in_process import virtual_time
 
 
-def test_the_time_goes_to_the_first_cause_that_applies() -> None:
+def test_the_time_goes_to_the_first_cause_that_applies(monkeypatch: pytest.MonkeyPatch) -> None:
     """With words for each, and to none while seeds are polled."""
     crawl: Any = SimpleNamespace(now=0.0, room=1, wide=frozenset(), cause="", is_away=False)
     quarantine: Any = SimpleNamespace(is_closed=False)
@@ -42,7 +43,8 @@ def test_the_time_goes_to_the_first_cause_that_applies() -> None:
     seeds: Any = SimpleNamespace(room=lambda: crawl.room, too_wide=lambda: crawl.wide)
     pressure: Any = SimpleNamespace(cause=lambda: crawl.cause, is_cut_off=False)
     sinks: Any = [sink]
-    pauses = Pauses(seeds, quarantine, pressure, sinks, lambda: crawl.is_away, lambda: crawl.now)
+    monkeypatch.setattr(runtime, "monotonic", lambda: crawl.now)
+    pauses = Pauses(seeds, quarantine, pressure, sinks, lambda: crawl.is_away)
 
     def passes(seconds: float) -> str:
         crawl.now += seconds
@@ -89,9 +91,10 @@ def test_a_blocked_event_loop_is_seen() -> None:
     assert after < during
 
 
-def test_seeds_that_left_are_not_timed() -> None:
+def test_seeds_that_left_are_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     durations, now = Histogram(), [100.0]
-    times = SeedTimes(TaskSums(), durations, lambda: now[0])
+    monkeypatch.setattr(runtime, "monotonic", lambda: now[0])
+    times = SeedTimes(TaskSums(), durations)
     done, left = (SeedInFlight(Partition("seeds", 0), offset, 1) for offset in (7, 8))
     seed: Any = SimpleNamespace(task_id="t")
     message: Any = None

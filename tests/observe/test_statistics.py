@@ -99,28 +99,18 @@ class Store:
         pass
 
 
-class NoOpen(Store):
-    mode = "no open"
-
-
-class Misconfigured(Store):
-    mode = "misconfigured"
-
-
-class NeverOpens(Store):
-    mode = "never opens"
-
-
-class Hangs(Store):
-    mode = "hangs"
-
-
-class Bug(Store):
-    mode = "bug"
-
-
+NoOpen, Misconfigured, NeverOpens, Hangs, Bug = _BROKEN = [
+    type(name, (Store,), {"mode": mode})
+    for name, mode in {
+        "NoOpen": "no open",
+        "Misconfigured": "misconfigured",
+        "NeverOpens": "never opens",
+        "Hangs": "hangs",
+        "Bug": "bug",
+    }.items()
+]
 OWN = f"{HERE}.Store"
-BROKEN = [f"{HERE}.{each.__name__}" for each in (NoOpen, Misconfigured, NeverOpens, Hangs, Bug)]
+BROKEN = [f"{HERE}.{each.__name__}" for each in _BROKEN]
 
 
 def after(seconds: float) -> Callable[[Any], bool]:

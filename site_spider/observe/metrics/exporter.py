@@ -296,22 +296,19 @@ _MOST_PARTITIONS: Final = 200  # whose first message is looked at
 class GroupWatch:
     """One thread at a time looks."""
 
-    def __init__(
-        self, log: SeedLog, topics: Topics, group: str, dead_letter_topic: str, clock: Callable[[], float] | None = None
-    ) -> None:
+    def __init__(self, log: SeedLog, topics: Topics, group: str, dead_letter_topic: str) -> None:
         self._log = log
         self._topics = each_topic(topics)
         self._group = group
         self._dead_letter_topic = dead_letter_topic
-        self._clock = clock or runtime.monotonic
         self._look_at = float("-inf")
         self._found: dict[str, Any] = {}
         self._asking: runtime.Thread | None = None
 
     def look(self) -> dict[str, Any]:
         """As it was some seconds ago; empty at first, and while the log does not answer. Never waits."""
-        if self._clock() >= self._look_at and (self._asking is None or not self._asking.is_alive()):
-            self._look_at = self._clock() + _EVERY_SECONDS
+        if runtime.monotonic() >= self._look_at and (self._asking is None or not self._asking.is_alive()):
+            self._look_at = runtime.monotonic() + _EVERY_SECONDS
             self._asking = runtime.Thread(target=self._ask, name="site-group", daemon=True)
             self._asking.start()
         return self._found

@@ -6,7 +6,6 @@ import asyncio
 import os
 import platform
 import resource
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -72,27 +71,19 @@ def restarts_by_code(said: str) -> dict[str, int]:
 class Measurements:
     """Of one process, with what crawl_spider.sh says of it. On the event loop's thread."""
 
-    def __init__(
-        self,
-        watched: Watched,
-        commits: Commits,
-        quarantine: Quarantine,
-        dupefilter: object,
-        environ: Mapping[str, str] = os.environ,
-    ) -> None:
+    def __init__(self, watched: Watched, commits: Commits, quarantine: Quarantine, dupefilter: object) -> None:
         self.log = LogTally()
         self._watched = watched
         self._commits = commits
         self._quarantine = quarantine
         self._dupefilter = dupefilter
-        self._environ = environ
 
     async def measured(self, hosts: int = 0) -> Snapshot:
         """A snapshot, with all that metrics are made of."""
         return {**await snapshot(self._watched, hosts), OWN: self._document()}
 
     def _document(self) -> dict[str, Any]:
-        watched, said = self._watched, self._environ
+        watched, said = self._watched, os.environ
         processes = said.get("CRAWL_SPIDER_PROCESSES", "")
         proxies = watched.crawler.get_extension(ProxyService)
         seen = self._dupefilter.seen if isinstance(self._dupefilter, SeenDupeFilter) else None

@@ -325,7 +325,7 @@ def looked(watch: GroupWatch) -> dict[str, Any]:
     return found
 
 
-def test_each_tier_has_lag_and_age_of_its_own(tmp_path: Path) -> None:
+def test_each_tier_has_lag_and_age_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """But one that nobody has produced to yet. The log is asked some times a minute only."""
     asked = []
 
@@ -338,7 +338,8 @@ def test_each_tier_has_lag_and_age_of_its_own(tmp_path: Path) -> None:
     produce(log, "urgent", [{"url": "http://h.test/1"}])
     produce(log, "bulk", [{"url": "http://h.test/1"}] * 3)
     produce(log, "dead", [b"x"] * 2)
-    watch = GroupWatch(log, ("urgent", "seeds", "bulk"), "g", "dead", clock=lambda: 0.0)
+    monkeypatch.setattr(http_server.runtime, "monotonic", lambda: 0.0)
+    watch = GroupWatch(log, ("urgent", "seeds", "bulk"), "g", "dead")
     found = looked(watch)
     ages = found.pop("lag_age_seconds")
     assert (set(ages), 0 <= ages["bulk"] < 60) == ({"urgent", "bulk"}, True)
@@ -353,7 +354,9 @@ def test_each_tier_has_lag_and_age_of_its_own(tmp_path: Path) -> None:
     assert asked == ["urgent", "seeds", "bulk", "dead"]
 
 
-def test_a_log_that_does_not_answer_is_not_waited_for_and_nothing_old_is_shown(tmp_path: Path) -> None:
+def test_a_log_that_does_not_answer_is_not_waited_for_and_nothing_old_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     answers = threading.Event()
 
     class Slow(LocalSeedLog):
@@ -365,7 +368,8 @@ def test_a_log_that_does_not_answer_is_not_waited_for_and_nothing_old_is_shown(t
     now = [0.0]
     log = Slow(tmp_path)
     produce(log, "seeds", [b"x"])
-    watch = GroupWatch(log, "seeds", "g", "dead", clock=lambda: now[0])
+    monkeypatch.setattr(http_server.runtime, "monotonic", lambda: now[0])
+    watch = GroupWatch(log, "seeds", "g", "dead")
     assert looked(watch)["lag_seeds"] == {"seeds": 1}
     answers.set()
     now[0] += 60

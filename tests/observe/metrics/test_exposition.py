@@ -45,14 +45,11 @@ def full_snapshot(slot: str = "1", group: str = "g") -> dict[str, Any]:
         },
         "oldest_in_flight_seconds": {f"seeds/{number}": number for number in range(500)},
         "downloads": {
-            "page": {
+            kind: {
                 "attempts": 9, "answers": 8, "response_bytes": 7, "request_bytes": 6,
                 "statuses": {str(status): 1 for status in range(100, 1000)},
-            },
-            "robots": {
-                "attempts": 5, "answers": 4, "response_bytes": 3, "request_bytes": 2,
-                "statuses": {str(status): 1 for status in range(100, 1000)},
-            },
+            }
+            for kind in ("page", "robots")
         },
         "reasons": dict.fromkeys(REASONS, 1),
         "retries": {"by_reason": dict.fromkeys(REASONS, 1)},
