@@ -104,7 +104,7 @@ def test_the_rate_is_measured_over_the_window() -> None:
 views = st.lists(
     st.builds(
         HostView,
-        host=st.text(max_size=5),
+        host=st.just("h.test"),
         waiting=st.integers(0, 5),
         out=st.integers(0, 3),
         next_at=st.floats(-10, 10),

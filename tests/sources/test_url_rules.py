@@ -83,19 +83,15 @@ def test_a_link_has_to_be_in_one_of_the_lists_that_allow(tmp_path: Path) -> None
     assert found.refusal("http://h.test/sitemap.xml", needs_allow=False) is None
 
 
-def test_without_rules_the_shape_of_a_path_counts(tmp_path: Path) -> None:
-    found = rules(tmp_path)
-    assert found.refusal("http://h.test/a/a/a") == "repeats"
-    assert found.refusal("http://h.test/a/a/b/a?b=/a/a/a/a") is None
-    assert found.refusal("http://h.test/" + "/".join(map(str, range(20))) + "/") is None
-    assert Shape(0, 0, 0).fault("http://h.test" + "/a" * 4_000) is None
-
-
 @pytest.mark.parametrize("end", ["", "/", "?q", "/?q=/x/x"])
-def test_a_shape_is_that_of_the_path_alone(end: str) -> None:
+def test_a_shape_is_that_of_the_path_alone(tmp_path: Path, end: str) -> None:
+    """Without rules as well; 0 is any number."""
     found = [Shape(2, 20).fault(f"http://h.test/{path}{end}") for path in ("a/a", "b/x/x", "a/b/a/b", "a", "a/b/a")]
     assert found == ["repeats", "repeats", "repeats", None, None]
     assert [Shape(3, 1).fault(f"http://h.test/{path}{end}") for path in ("a", "a/b")] == [None, "segments"]
+    assert rules(tmp_path).refusal(f"http://h.test/a/a/a{end}") == "repeats"
+    assert rules(tmp_path).refusal(f"http://h.test/{'/'.join(map(str, range(20)))}{end}") is None
+    assert Shape(0, 0, 0).fault(f"http://h.test{'/a' * 4_000}{end}") is None
 
 
 @pytest.mark.parametrize(
