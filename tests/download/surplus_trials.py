@@ -1,25 +1,17 @@
-"""How many pages get the body of another one, from servers that send bytes behind their answers, and what the
-care against it costs with servers that do not.
-
-    .venv/bin/python -m tests.download.surplus_trials
-"""
+"""How many pages get the body of another one, from servers that send bytes behind their answers."""
 
 from __future__ import annotations
 
 import asyncio
-import random
 import ssl
-import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import uvloop
 from scrapy import Request
 
-from site_spider.download.connection import AnswerDoubt
 from tests.download.handler_trials import handler_of
 
 STATUS = {"204": b"204 No Content", "304": b"304 Not Modified", "HEAD": b"200 OK", "200": b"200 OK"}
@@ -81,7 +73,6 @@ class Found(NamedTuple):
     wrong: int
     pages: int
     connections: int
-    seconds: float
 
 
 async def crawled(
@@ -104,7 +95,6 @@ async def crawled(
             response = await handler.download_request(Request(place + path))
             wrong[path] = response.body != page(path).partition(b"\r\n\r\n")[2]
 
-    began = time.perf_counter()
     try:
         async with asyncio.timeout(300), asyncio.TaskGroup() as group:
             for _ in range(at_a_time):
@@ -116,48 +106,4 @@ async def crawled(
         for writer in server.open:
             writer.transport.abort()
         await asyncio.sleep(0)
-    return Found(sum(wrong.values()), len(wrong), server.connections, time.perf_counter() - began)
-
-
-SERVICE = {"at once": lambda: 0.0, "30 ms": lambda: 0.03, "100 ms": lambda: 0.1,
-           "20 to 200 ms": lambda: random.lognormvariate(-2.8, 0.5)}  # fmt: skip
-ODD: dict[str, Callable[[int], bool]] = {
-    "the first answer": lambda number: number == 0,
-    "each answer": lambda number: True,
-    "the tenth answer": lambda number: number == 9,
-    "one of 20 answers": lambda number: random.random() < 0.05,
-    "none": lambda number: False,
-}
-
-
-def withheld(answers: int, spread: float) -> float:
-    """Percent of the time of connections that are never idle, whose answers take 60 ms and are their own."""
-    random.seed(1)
-    taken = waited = 0.0
-    for _ in range(100):
-        doubt, now = AnswerDoubt(), 0.0
-        for _ in range(answers):
-            asked_at = now
-            now += 0.06 * random.lognormvariate(0, spread)
-            seconds = doubt.seconds(asked_at, now, now)
-            taken, waited, now = taken + now - asked_at, waited + seconds, now + seconds
-    return 100 * waited / taken
-
-
-def main() -> None:
-    for answers in (20, 150, 1_000):
-        even, uneven = withheld(answers, 0.1), withheld(answers, 0.5)
-        print(f"{answers} answers of 50 to 70 ms: {even:.1f} % of the time, 20 to 200 ms: {uneven:.1f} %")
-    print(f"{'behind':<20}{'page takes':<14}{'next waits':<12} wrong  pages  conns  ms/page")
-    for title, is_odd in ODD.items():
-        for kind, takes in SERVICE.items():
-            for waits in (False, True) if title != "none" else (False,):
-                server = SurplusServer(is_odd, takes_seconds=takes, waits=waits)
-                found = uvloop.run(crawled(server, 1_200 if takes() < 0.05 else 480))
-                print(f"{title:<20}{kind:<14}{waits!s:<12}{found.wrong:>6}{found.pages:>7}{found.connections:>7}"
-                      f"{1000 * found.seconds / found.pages:>9.2f}", flush=True)  # fmt: skip
-
-
-if __name__ == "__main__":
-    random.seed(1)
-    main()
+    return Found(sum(wrong.values()), len(wrong), server.connections)

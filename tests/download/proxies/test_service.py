@@ -84,39 +84,34 @@ def run(folder: Path, *paths: str | dict[str, Any], **overrides: Any) -> Crawled
     return crawl(folder, seeds, **settings)
 
 
-def test_a_configured_status_is_tried_again_through_a_proxy(tmp_path: Path, network: Network) -> None:
-    """The result is what the proxy brought, and says which way it came; others come directly."""
-    network.has("refused", 403)
-    network.has("fine", "<p>fine")
-    network.has("missing", 404)
-    crawled = run(tmp_path, "refused", "fine", "missing")
-    assert network.ways("refused") == [None, ONE]
-    assert network.ways("fine") == network.ways("missing") == [None]
-    document = crawled.documents["refused"]
-    assert (document["status"], document["description"], document["proxy"]) == (200, None, ONE)
-    assert document["body"] == "<p>fine"
-    assert crawled.documents["fine"]["proxy"] is None
-    assert crawled.documents["missing"]["proxy"] is None
-    assert crawled.seeds["completed_with_result"] == 2
-    assert crawled.lag == 0
+WAYS: dict[str, tuple[Any, list[str | None]]] = {
+    "fine": ("<p>fine", [None]),
+    "missing": (404, [None]),
+    "refused": (403, [None, ONE]),
+    "captcha": ("<title>Are you a robot?</title>", [None, ONE]),
+    "timeout": (DownloadTimeoutError("nobody there"), [None, None, ONE]),
+    "unconnected": (DownloadConnectionRefusedError("nobody there"), [None, None, ONE]),
+    "reset": (DownloadFailedError("nobody there"), [None, None, ONE]),
+    "busy": (429, [None, None, ONE]),
+    "once": (403, [None]),  # a seed that wants one attempt has one
+}
 
 
-def test_a_pattern_in_the_page_counts_like_a_status(tmp_path: Path, network: Network) -> None:
-    network.has("captcha", "<title>Are you a robot?</title>")
-    crawled = run(tmp_path, "captcha", SITE_PROXY_BODY_PATTERNS='["(?i)are you a ROBOT"]')
-    assert network.ways("captcha") == [None, ONE]
-    assert crawled.documents["captcha"]["body"] == "<p>fine"
-
-
-@pytest.mark.parametrize("error", [DownloadTimeoutError, DownloadConnectionRefusedError, DownloadFailedError])
-def test_silence_of_the_site_counts_after_so_many_attempts(
-    tmp_path: Path, network: Network, error: type[Exception]
-) -> None:
-    """The retries come first."""
-    network.has("silent", error("nobody there"))
-    crawled = run(tmp_path, "silent")
-    assert network.ways("silent") == [None, None, ONE]
-    assert crawled.documents["silent"]["status"] == 200
+def test_what_is_not_taken_directly_is_tried_again_through_a_proxy(tmp_path: Path, network: Network) -> None:
+    """A configured status, a pattern in the page, and silence; the retries come first. The result says the way."""
+    for path, (direct, _) in WAYS.items():
+        network.has(path, direct)
+    once = {"url": f"{HOST}/once", "meta": {"url_id": "once", "dont_retry": True}}
+    seeds = [once if path == "once" else path for path in WAYS]
+    crawled = run(tmp_path, *seeds, SITE_PROXY_BODY_PATTERNS='["(?i)are you a ROBOT"]')
+    assert {path: network.ways(path) for path in WAYS} == {path: ways for path, (_, ways) in WAYS.items()}
+    for path, (_, ways) in WAYS.items():
+        document = crawled.documents[path]
+        assert document["proxy"] == ways[-1]
+        if ways[-1] == ONE:
+            assert (document["status"], document["description"], document["body"]) == (200, None, "<p>fine")
+    assert [crawled.documents[path]["status"] for path in ("fine", "missing", "once")] == [200, 404, 403]
+    assert (crawled.seeds["completed_with_failure"], crawled.lag) == (2, 0)
 
 
 def test_fewer_attempts_than_configured_are_not_enough(tmp_path: Path, network: Network) -> None:
@@ -128,23 +123,11 @@ def test_fewer_attempts_than_configured_are_not_enough(tmp_path: Path, network: 
     assert set(network.ways("silent")) == {None}
 
 
-def test_retries_come_before_the_proxy(tmp_path: Path, network: Network) -> None:
-    """A 429 is retried as always, then goes to the proxies. A seed that wants one attempt has one."""
-    network.has("busy", 429)
-    network.has("once", 403)
-    once = {"url": f"{HOST}/once", "meta": {"url_id": "once", "dont_retry": True}}
-    crawled = run(tmp_path, "busy", once)
-    assert network.ways("busy") == [None, None, ONE]
-    assert network.ways("once") == [None]
-    assert crawled.documents["busy"]["status"] == 200
-    assert crawled.documents["once"]["status"] == 403
-
-
 def test_after_the_last_attempt_its_answer_is_the_result(tmp_path: Path, network: Network) -> None:
     """With its body, as without proxies; RETRY_TIMES does not multiply the attempts."""
     network.has("banned", 403, 403)
     network.has("broken", 403, 503)
-    crawled = run(tmp_path, "banned", "broken", SITE_PROXIES=f"{ONE},{TWO}", SITE_PROXY_ATTEMPTS=2)
+    crawled = run(tmp_path, "banned", "broken", SITE_PROXIES=f"{ONE},{TWO}", SITE_PROXY_ATTEMPTS=2, RETRY_TIMES=5)
     for path, status in (("banned", 403), ("broken", 503)):
         ways = network.ways(path)
         assert ways[0] is None
@@ -155,41 +138,29 @@ def test_after_the_last_attempt_its_answer_is_the_result(tmp_path: Path, network
     assert crawled.seeds["completed_with_failure"] == 2
 
 
-def test_what_is_retried_directly_is_not_retried_beyond_the_limit(tmp_path: Path, network: Network) -> None:
-    """RETRY_TIMES counts for the direct attempts alone."""
-    network.has("broken", 403, 503)
-    crawled = run(tmp_path, "broken", SITE_PROXY_ATTEMPTS=1, RETRY_TIMES=5)
-    assert network.ways("broken") == [None, ONE]
-    assert crawled.documents["broken"]["status"] == 503
+FAULTS: dict[str, tuple[Any, str]] = {
+    "refused": (DownloadConnectionRefusedError("refused"), "cannot be connected to"),
+    "late": (DownloadTimeoutError("too long"), "brought no answer in time"),
+    "reset": (DownloadFailedError("reset"), "brought no answer (DownloadFailedError)"),
+    "407": (407, "wants other credentials (HTTP 407)"),
+    "tunnel-407": (TunnelError("[{'status': 407, 'reason': b''}]"), "wants other credentials (HTTP 407)"),
+    "tunnel-403": (TunnelError("[{'status': 403, 'reason': b''}]"), "opens no tunnel (HTTP 403)"),
+    "tunnel": (TunnelError("[b'garbage']"), "opens no tunnel"),
+    "tunnel-502": (TunnelError("[{'status': 502, 'reason': b''}]"), "does not reach the site (HTTP 502)"),
+    "half": (ResponseDataLossError("half"), "brought a part of the answer"),
+}
 
 
-@pytest.mark.parametrize(
-    ("fault", "said"),
-    [
-        (DownloadConnectionRefusedError("refused"), "cannot be connected to"),
-        (DownloadTimeoutError("too long"), "brought no answer in time"),
-        (DownloadFailedError("reset"), "brought no answer (DownloadFailedError)"),
-        (407, "wants other credentials (HTTP 407)"),
-        (TunnelError("Could not open [{'status': 407, 'reason': b''}]"), "wants other credentials (HTTP 407)"),
-        (TunnelError("Could not open [{'status': 403, 'reason': b''}]"), "opens no tunnel (HTTP 403)"),
-        (TunnelError("Could not open [b'garbage']"), "opens no tunnel"),
-        (TunnelError("Could not open [{'status': 502, 'reason': b''}]"), "does not reach the site (HTTP 502)"),
-        (ResponseDataLossError("half"), "brought a part of the answer"),
-    ],
-)
-def test_when_no_proxy_brings_an_answer_the_result_says_so(
-    tmp_path: Path, network: Network, fault: Any, said: str
-) -> None:
+def test_when_no_proxy_brings_an_answer_the_result_says_so(tmp_path: Path, network: Network) -> None:
     """A page of the proxy's own is no result of the site."""
-    network.has("refused", 403, fault)
-    crawled = run(tmp_path, "refused", SITE_PROXY_ATTEMPTS=2)
-    assert network.ways("refused") == [None, ONE, ONE]
-    document = crawled.documents["refused"]
-    assert document["status"] is None
-    assert document["description"].startswith(
-        f"ProxyFailed: {ONE} {said}, at attempt 2; without a proxy: HTTP 403 Forbidden"
-    )
-    assert document["proxy"] == ONE
+    for path, (fault, _) in FAULTS.items():
+        network.has(path, 403, fault)
+    crawled = run(tmp_path, *FAULTS, SITE_PROXY_ATTEMPTS=2)
+    for path, (_, said) in FAULTS.items():
+        document = crawled.documents[path]
+        described = f"ProxyFailed: {ONE} {said}, at attempt 2; without a proxy: HTTP 403 Forbidden"
+        assert document["description"].startswith(described)
+        assert (network.ways(path), document["status"], document["proxy"]) == ([None, ONE, ONE], None, ONE)
     assert crawled.lag == 0
 
 
@@ -294,9 +265,6 @@ def test_a_stop_while_all_proxies_rest_loses_nothing(tmp_path: Path, network: Ne
 # --- The settings of proxies, and their file while it changes
 
 
-# --- settings ---
-
-
 @pytest.mark.parametrize(
     ("overrides", "said"),
     [
@@ -314,9 +282,6 @@ def test_a_wrong_setting_is_named(tmp_path: Path, overrides: dict[str, str], sai
         run(tmp_path, **overrides)
     assert str(refused.value).startswith(said)
     assert "hush" not in str(refused.value)
-
-
-# --- the file ---
 
 
 def test_a_file_is_read_again_when_it_has_changed(
@@ -436,11 +401,13 @@ def test_credentials_reach_the_proxy_and_nothing_else(
         assert secret.encode() not in stored
 
 
-@pytest.mark.parametrize("url", ["http://10.0.0.1/refused", "http://127.1/refused", "http://inside.test/refused"])
 def test_no_proxy_is_asked_for_a_private_host(
-    tmp_path: Path, network: Network, url: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, network: Network, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither by its address in whatever form nor by a name with a private address among others."""
+    """By its address in whatever form, by a name with a private address among others, or by a redirect.
+
+    Nor for a name that has no address here: it could have one where the proxy is.
+    """
     addresses = proxy_pool.addresses_of
 
     async def resolved(host: str, **how: Any) -> list[str]:
@@ -448,32 +415,19 @@ def test_no_proxy_is_asked_for_a_private_host(
 
     monkeypatch.setattr(proxy_pool, "addresses_of", resolved)
     network.has("refused", 403)
-    crawled = run(tmp_path, {"url": url}, SITE_ALLOW_PRIVATE_HOSTS=False)
-    (document,) = crawled.documents.values()
-    assert document["description"].startswith("PrivateHostError: ")
-    assert network.ways("refused") == [None]
-
-
-def test_a_redirect_through_a_proxy_does_not_lead_to_a_private_host(tmp_path: Path, network: Network) -> None:
-    network.has("begin", 403, lambda request: page(request, "", 302, Location="http://10.0.0.1/inside"))
-    network.has("inside", 403)
-    seed = {"url": "http://8.8.8.8/begin", "meta": {"url_id": "begin"}}
-    crawled = run(tmp_path, seed, SITE_ALLOW_PRIVATE_HOSTS=False)
-    assert crawled.documents["begin"]["description"].startswith("PrivateHostError: 10.0.0.1 has a private")
-    assert network.asked == [("begin", None), ("begin", ONE)]
-
-
-def test_a_name_without_an_address_is_not_asked_for(tmp_path: Path, network: Network) -> None:
-    """It could have one where the proxy is; a public one passes."""
-    network.has("refused", 403)
-    crawled = run(
-        tmp_path, {"url": "http://no-such.invalid/refused"}, {"url": "http://8.8.8.8/refused"},
-        SITE_ALLOW_PRIVATE_HOSTS=False,
-    )  # fmt: skip
-    said = {document["host"]: document for document in crawled.documents.values()}
-    assert said["no-such.invalid"]["description"] == "DNSLookupError: no address for host no-such.invalid"
-    assert said["8.8.8.8"]["status"] == 200
-    assert network.ways("refused") == [None, None, ONE]
+    network.has("begin", 403, lambda request: page(request, "", 302, Location="http://10.0.0.1/there"))
+    network.has("there", 403)
+    hosts = ("10.0.0.1", "127.1", "inside.test", "no-such.invalid", "8.8.8.8")
+    seeds = [{"url": f"http://{host}/refused", "meta": {"url_id": host}} for host in hosts]
+    seeds.append({"url": "http://8.8.8.8/begin", "meta": {"url_id": "begin"}})
+    documents = run(tmp_path, *seeds, SITE_ALLOW_PRIVATE_HOSTS=False).documents
+    for host in hosts[:3]:
+        assert documents[host]["description"].startswith("PrivateHostError: ")
+    assert documents["begin"]["description"].startswith("PrivateHostError: 10.0.0.1 has a private")
+    assert documents["no-such.invalid"]["description"] == "DNSLookupError: no address for host no-such.invalid"
+    assert documents["8.8.8.8"]["status"] == 200
+    assert network.ways("refused").count(ONE) == 1
+    assert (network.ways("begin"), network.ways("there")) == ([None, ONE], [])
 
 
 def test_a_seed_cannot_choose_a_proxy(tmp_path: Path, network: Network) -> None:
