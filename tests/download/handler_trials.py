@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import logging
 import socket
@@ -12,7 +11,8 @@ import struct
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -44,26 +44,42 @@ def handler_of(name: str, settings: dict[str, Any]) -> Any:
     return load_object(HANDLERS[name]).from_crawler(crawler)
 
 
+@asynccontextmanager
+async def listening(serve: Any, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1") -> AsyncIterator[int]:
+    """A server's port."""
+    server = await asyncio.start_server(serve, host, 0, ssl=tls)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+        await asyncio.sleep(0.02)  # what it has begun with ends
+
+
+@asynccontextmanager
+async def handling(name: str, **settings: Any) -> AsyncIterator[Any]:
+    """A download handler, which is closed in the end."""
+    handler = handler_of(name, settings)
+    try:
+        yield handler
+    finally:
+        await handler.close()
+        await asyncio.sleep(0.01)
+
+
 async def trial(name: str, case: Case, tls: ssl.SSLContext) -> dict[str, Any]:
     """What came of one case."""
     server = RawServer(case)
-    listening = await asyncio.start_server(server.serve, "127.0.0.1", 0, ssl=tls if case.tls else None)
-    port = listening.sockets[0].getsockname()[1]
-    handler = handler_of(name, dict(case.settings))
     outcomes = []
-    for _ in range(case.times):
-        url = f"{'https' if case.tls else 'http'}://127.0.0.1:{port}{case.path}"
-        url = case.url.replace("PORT", str(port)) or url
-        meta = {k: v.replace("PORT", str(port)) if isinstance(v, str) else v for k, v in case.meta.items()}
-        request = Request(url, method=case.method, headers=dict(case.headers), body=case.body, meta=meta)
-        outcome = await download(handler, request)
-        outcomes.append({key: value.replace(str(port), "PORT") if isinstance(value, str) else value
-                         for key, value in outcome.items()})  # fmt: skip
-        await asyncio.sleep(0.01)
-    await handler.close()
-    listening.close()
-    with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(listening.wait_closed(), 1)
+    async with listening(server.serve, tls if case.tls else None) as port, handling(name, **case.settings) as handler:
+        for _ in range(case.times):
+            url = f"{'https' if case.tls else 'http'}://127.0.0.1:{port}{case.path}"
+            url = case.url.replace("PORT", str(port)) or url
+            meta = {k: v.replace("PORT", str(port)) if isinstance(v, str) else v for k, v in case.meta.items()}
+            request = Request(url, method=case.method, headers=dict(case.headers), body=case.body, meta=meta)
+            outcome = await download(handler, request)
+            outcomes.append({key: value.replace(str(port), "PORT") if isinstance(value, str) else value
+                             for key, value in outcome.items()})  # fmt: skip
+            await asyncio.sleep(0.01)
     sent = [message.replace(str(port).encode(), b"PORT").decode("latin-1") for message in server.received]
     return {"outcomes": outcomes, "connections": server.connections, "sent": sent, "peers": sorted(server.peers)}
 
@@ -92,36 +108,30 @@ async def stopped(fails: bool) -> dict[str, Any]:
     found: dict[str, Any] = {name: [] for name in HANDLERS}
     for name, signal in product(HANDLERS, (signals.headers_received, signals.bytes_received)):
         server = RawServer(Case(answer=OK + b"Content-Length: 70\r\n\r\n" + PAGE, stays_silent=True))
-        listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
-        port = listening.sockets[0].getsockname()[1]
-        handler, heard = handler_of(name, {}), []
+        heard: list[Any] = []
 
         def stop(heard: list[Any] = heard, **said: Any) -> None:
             heard.append([said.get("data", b"").decode(), said.get("body_length"), str(said.get("headers"))])
             raise StopDownload(fail=fails)
 
-        handler.crawler.signals.connect(stop, signal)
-        try:
-            response = await handler.download_request(Request(f"http://127.0.0.1:{port}/"))
-        except StopDownload as error:
-            response = error.response
-            heard.append("raised")
-        found[name].append([heard, response.flags, response.status, response.text])
-        await handler.close()
-        listening.close()
+        async with listening(server.serve) as port, handling(name) as handler:
+            handler.crawler.signals.connect(stop, signal)
+            try:
+                response = await handler.download_request(Request(f"http://127.0.0.1:{port}/"))
+            except StopDownload as error:
+                response = error.response
+                heard.append("raised")
+            found[name].append([heard, response.flags, response.status, response.text])
     return found
 
 
 async def refused() -> dict[str, Any]:
-    unused = await asyncio.start_server(lambda r, w: None, "127.0.0.1", 0)
-    port = unused.sockets[0].getsockname()[1]
-    unused.close()
-    await unused.wait_closed()
+    async with listening(lambda r, w: None) as unused:
+        pass
     found = {}
     for name in HANDLERS:
-        handler = handler_of(name, {})
-        found[name] = await download(handler, Request(f"http://127.0.0.1:{port}/"))
-        await handler.close()
+        async with handling(name) as handler:
+            found[name] = await download(handler, Request(f"http://127.0.0.1:{unused}/"))
     return found
 
 
@@ -132,15 +142,13 @@ def reset(connection: socket.socket) -> None:
 
 async def resets(tls: ssl.SSLContext) -> dict[str, Any]:
     """Of TLS 1.3: uvloop tells nobody of some, and what waits for an event waits for ever."""
-    handler = handler_of("plain", {"DOWNLOAD_VERIFY_CERTIFICATES": False})
-    with raw_site({"/": reset}, tls=tls) as site:
-        request = Request(site.url("/"), method="POST", meta={"download_timeout": 0.5})
-        outcomes = await asyncio.gather(*(download(handler, request.copy()) for _ in range(8)))
-        files = len(list(FILES.iterdir()))
-        outcomes += await asyncio.gather(*(download(handler, request.copy()) for _ in range(8)))
-    found = {"errors": [outcome["error"] for outcome in outcomes], "left": len(list(FILES.iterdir())) - files}
-    await handler.close()
-    return found
+    async with handling("plain", DOWNLOAD_VERIFY_CERTIFICATES=False) as handler:
+        with raw_site({"/": reset}, tls=tls) as site:
+            request = Request(site.url("/"), method="POST", meta={"download_timeout": 0.5})
+            outcomes = await asyncio.gather(*(download(handler, request.copy()) for _ in range(8)))
+            files = len(list(FILES.iterdir()))
+            outcomes += await asyncio.gather(*(download(handler, request.copy()) for _ in range(8)))
+        return {"errors": [outcome["error"] for outcome in outcomes], "left": len(list(FILES.iterdir())) - files}
 
 
 def certificate(folder: Path) -> ssl.SSLContext:

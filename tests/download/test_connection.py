@@ -8,7 +8,7 @@ import socket
 import ssl
 import struct
 import weakref
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from site_spider.download.answer import BodyEnd, HttpAnswer
 from site_spider.download.connection import AnswerDoubt, Connection, NothingCame
 from site_spider.download.tls import TlsClient, tls_context
 from site_spider.ledger import completion
-from tests.download.handler_trials import certificate, handler_of
+from tests.download.handler_trials import certificate, handling, listening
 from tests.download.raw_answers import Case, RawServer
 
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -29,6 +29,11 @@ CHUNKS = OK + b"Transfer-Encoding: chunked\r\n\r\n" + b"1\r\nA\r\n" * 10_000
 WHOLE = OK + b"Content-Length: 4\r\n\r\npage"
 REQUEST = b"GET / HTTP/1.1\r\n\r\n"
 Peer = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+@pytest.fixture(params=["plain", "TLS"])
+def tls(request: pytest.FixtureRequest, tmp_path: Path) -> ssl.SSLContext | None:
+    return certificate(tmp_path) if request.param == "TLS" else None
 
 
 class NeverTime:
@@ -71,15 +76,6 @@ def _end_at_once(writer: asyncio.StreamWriter) -> None:
         raw.shutdown(socket.SHUT_WR)
 
 
-def run_test(test: Coroutine[Any, Any, None]) -> None:
-    """No error is left to the loop."""
-    with asyncio.Runner() as runner:
-        errors: list[dict[str, Any]] = []
-        runner.get_loop().set_exception_handler(lambda _, context: errors.append(context))
-        runner.run(test)
-        assert not errors
-
-
 def ask(wire: Connection, *, waits: bool = True) -> tuple[HttpAnswer, asyncio.Future[None], NeverTime]:
     answer, turns = HttpAnswer(), NeverTime()
     if waits:
@@ -87,9 +83,8 @@ def ask(wire: Connection, *, waits: bool = True) -> tuple[HttpAnswer, asyncio.Fu
     return answer, wire.ask(REQUEST, answer, lambda _: None, lambda _: None), turns
 
 
-@pytest.mark.parametrize("is_tls", [False, True])
-async def test_reading_goes_on_in_later_turns(is_tls: bool, tmp_path: Path) -> None:
-    async with connected(certificate(tmp_path) if is_tls else None) as (wire, (_, writer)):
+async def test_reading_goes_on_in_later_turns(tls: ssl.SSLContext | None) -> None:
+    async with connected(tls) as (wire, (_, writer)):
         for _ in range(2):
             answer, asked, turns = ask(wire)
             writer.write(CHUNKS + b"0\r\n\r\n")
@@ -99,9 +94,8 @@ async def test_reading_goes_on_in_later_turns(is_tls: bool, tmp_path: Path) -> N
             assert answer.is_reusable
 
 
-@pytest.mark.parametrize("is_tls", [False, True])
-async def test_the_end_of_the_connection_waits_for_what_came_before_it(is_tls: bool, tmp_path: Path) -> None:
-    async with connected(certificate(tmp_path) if is_tls else None) as (wire, (_, writer)):
+async def test_the_end_of_the_connection_waits_for_what_came_before_it(tls: ssl.SSLContext | None) -> None:
+    async with connected(tls) as (wire, (_, writer)):
         answer, asked, _ = ask(wire)
         writer.write(OK + b"\r\n" + b"x" * 100_000)
         writer.close()
@@ -110,10 +104,9 @@ async def test_the_end_of_the_connection_waits_for_what_came_before_it(is_tls: b
         assert not wire.is_open
 
 
-@pytest.mark.parametrize("is_tls", [False, True])
-async def test_what_waits_is_read_although_the_connection_is_lost(is_tls: bool, tmp_path: Path) -> None:
+async def test_what_waits_is_read_although_the_connection_is_lost(tls: ssl.SSLContext | None) -> None:
     """As when a write fails: the end is heard of before reading has come to it."""
-    async with connected(certificate(tmp_path) if is_tls else None) as (wire, (_, writer)):
+    async with connected(tls) as (wire, (_, writer)):
         answer, asked, turns = ask(wire)
         writer.write(CHUNKS)
         while not turns.waited:
@@ -124,17 +117,13 @@ async def test_what_waits_is_read_although_the_connection_is_lost(is_tls: bool, 
         assert answer.received > 4000
 
 
-@pytest.mark.parametrize("is_tls", [False, True])
 @pytest.mark.parametrize("how", ["fail", "abort", "cancel"])
-async def test_an_answer_that_is_given_up_is_not_read_on(how: str, is_tls: bool, tmp_path: Path) -> None:
-    async with connected(certificate(tmp_path) if is_tls else None) as (wire, (_, writer)):
-        heard = asyncio.Event()
-        answer = HttpAnswer()
-        turns = NeverTime()
-        wire._turns = turns  # type: ignore[assignment]
-        asked = wire.ask(REQUEST, answer, lambda _: heard.set(), lambda _: None)
+async def test_an_answer_that_is_given_up_is_not_read_on(how: str, tls: ssl.SSLContext | None) -> None:
+    async with connected(tls) as (wire, (_, writer)):
+        answer, asked, _ = ask(wire)
         writer.write(CHUNKS)
-        await heard.wait()
+        while not answer.status:
+            await asyncio.sleep(0)
         if how == "fail":
             wire.fail(TimeoutError())
             assert isinstance(asked.exception(), TimeoutError)
@@ -148,9 +137,8 @@ async def test_an_answer_that_is_given_up_is_not_read_on(how: str, is_tls: bool,
         assert answer.received == received < 10_000
 
 
-@pytest.mark.parametrize("is_tls", [False, True])
-async def test_what_comes_behind_an_answer_that_waits_ends_the_connection(is_tls: bool, tmp_path: Path) -> None:
-    async with connected(certificate(tmp_path) if is_tls else None) as (wire, (_, writer)):
+async def test_what_comes_behind_an_answer_that_waits_ends_the_connection(tls: ssl.SSLContext | None) -> None:
+    async with connected(tls) as (wire, (_, writer)):
         answer, asked, _ = ask(wire)
         writer.write(CHUNKS + b"0\r\n\r\n")
         writer.write(WHOLE)
@@ -160,12 +148,11 @@ async def test_what_comes_behind_an_answer_that_waits_ends_the_connection(is_tls
 
 
 @pytest.mark.parametrize("late", [WHOLE, b"", b"\r\n"])
-@pytest.mark.parametrize("is_tls", [False, True])
 async def test_nothing_is_asked_on_a_connection_that_has_bytes_nobody_asked_for(
-    late: bytes, is_tls: bool, tmp_path: Path
+    late: bytes, tls: ssl.SSLContext | None
 ) -> None:
     """They, or the end of it, are in the socket, and the event loop has not seen them yet."""
-    async with connected(certificate(tmp_path) if is_tls else None) as (wire, (reader, writer)):
+    async with connected(tls) as (wire, (reader, writer)):
         answer, asked, _ = ask(wire, waits=False)
         writer.write(WHOLE)
         await asked
@@ -182,9 +169,8 @@ async def test_nothing_is_asked_on_a_connection_that_has_bytes_nobody_asked_for(
             assert await reader.read() == b""
 
 
-@pytest.mark.parametrize("is_tls", [False, True])
-async def test_a_connection_that_is_held_reads_no_more(is_tls: bool, tmp_path: Path) -> None:
-    async with connected(certificate(tmp_path) if is_tls else None) as (wire, (_, writer)):
+async def test_a_connection_that_is_held_reads_no_more(tls: ssl.SSLContext | None) -> None:
+    async with connected(tls) as (wire, (_, writer)):
         answer, asked, _ = ask(wire, waits=False)
         wire.hold()
         wire.hold()
@@ -371,20 +357,12 @@ async def download(handler: Any, url: str) -> weakref.ref[Request]:
     return weakref.ref(request)
 
 
-@pytest.mark.parametrize("scheme", ["http", "https"])
-async def test_an_idle_connection_keeps_no_request_alive(scheme: str, tmp_path: Path, no_collector: None) -> None:
+async def test_an_idle_connection_keeps_no_request_alive(tls: ssl.SSLContext | None, no_collector: None) -> None:
     """Requests have seeds with them, of up to 1 MB each, and there are 2,000 idle connections."""
     server = RawServer(Case(closes=False))
-    tls = certificate(tmp_path) if scheme == "https" else None
-    listening = await asyncio.start_server(server.serve, "127.0.0.1", 0, ssl=tls)
-    handler = handler_of("plain", {})
-    url = f"{scheme}://127.0.0.1:{listening.sockets[0].getsockname()[1]}/"
-    try:
+    async with listening(server.serve, tls) as port, handling("plain") as handler:
         for _ in range(2):  # the first opens the connection, the second finds it
-            left = await asyncio.create_task(download(handler, url))
+            left = await asyncio.create_task(download(handler, f"http{'s' if tls else ''}://127.0.0.1:{port}/"))
             await asyncio.sleep(0)
             assert left() is None
         assert server.connections == 1
-    finally:
-        await handler.close()
-        listening.close()

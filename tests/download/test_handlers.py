@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import pytest
 from scrapy import Request
 
 from site_spider.download.handler import plan_of
-from tests.download.handler_trials import certificate, download, handler_of, said_by
+from tests.download.handler_trials import certificate, download, handling, listening, said_by
 from tests.download.raw_answers import CASES, OVERSIZED, WHOLE, Case, RawServer
 
 # Scrapy's handler makes up a Content-Length of 0.
@@ -150,16 +149,9 @@ def test_no_header_of_a_request_says_where_it_ends() -> None:
 
 async def outcomes_of(server: RawServer, *requests: Request) -> list[Any]:
     """One after the other, by one handler."""
-    listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
-    port = listening.sockets[0].getsockname()[1]
-    handler = handler_of("plain", {})
-    outcomes = [
-        await download(handler, one.replace(url=one.url.replace("http://a/", f"http://127.0.0.1:{port}/")))
-        for one in requests
-    ]
-    await handler.close()
-    listening.close()
-    return outcomes
+    async with listening(server.serve) as port, handling("plain") as handler:
+        urls = [one.url.replace("http://a/", f"http://127.0.0.1:{port}/") for one in requests]
+        return [await download(handler, one.replace(url=url)) for one, url in zip(requests, urls, strict=True)]
 
 
 async def test_what_cannot_be_repeated_is_sent_once_and_on_a_new_connection() -> None:
@@ -187,11 +179,8 @@ async def test_an_odd_answer_on_a_kept_connection_is_asked_for_again() -> None:
 async def test_what_tls_agreed_on_is_logged_where_it_is_wanted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    listening = await asyncio.start_server(RawServer(Case()).serve, "127.0.0.1", 0, ssl=certificate(tmp_path))
     settings = {"DOWNLOADER_CLIENT_TLS_VERBOSE_LOGGING": True, "DOWNLOAD_VERIFY_CERTIFICATES": False}
-    handler = handler_of("plain", settings)
-    with caplog.at_level(logging.DEBUG, "scrapy.utils.ssl"):
-        await handler.download_request(Request(f"https://127.0.0.1:{listening.sockets[0].getsockname()[1]}/"))
+    caplog.set_level(logging.DEBUG, "scrapy.utils.ssl")
+    async with listening(RawServer(Case()).serve, certificate(tmp_path)) as port, handling("plain", **settings) as made:
+        await made.download_request(Request(f"https://127.0.0.1:{port}/"))
     assert "SSL connection to 127.0.0.1 using protocol TLSv1.2" in caplog.text
-    await handler.close()
-    listening.close()

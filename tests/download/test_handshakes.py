@@ -15,7 +15,7 @@ import pytest
 from scrapy import Request
 
 from site_spider.download import names
-from tests.download.handler_trials import handler_of
+from tests.download.handler_trials import handling, listening
 from tests.download.test_tls import ROOT, VERSIONS, Server, context_of
 from tools.site.certificate import Signed
 
@@ -108,17 +108,12 @@ async def _outcomes(serve: Serve, times: int, seconds: float) -> list[str]:
 
     errors: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
-    listening = await asyncio.start_server(closing, "127.0.0.1", 0)
-    port = listening.sockets[0].getsockname()[1]
-    handler = handler_of("plain", {"DOWNLOAD_VERIFY_CERTIFICATES": True})
-    request = Request(f"https://h.test:{port}/", meta={"download_timeout": seconds})
     found = []
-    for _ in range(times):
-        found.append(await _outcome(handler, request))
-        await asyncio.sleep(0.02)  # what the server sends behind it has come
-    await handler.close()
-    listening.close()
-    await asyncio.sleep(0.01)
+    async with listening(closing) as port, handling("plain", DOWNLOAD_VERIFY_CERTIFICATES=True) as handler:
+        request = Request(f"https://h.test:{port}/", meta={"download_timeout": seconds})
+        for _ in range(times):
+            found.append(await _outcome(handler, request))
+            await asyncio.sleep(0.02)  # what the server sends behind it has come
     assert not errors
     return found
 

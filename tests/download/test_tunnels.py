@@ -13,7 +13,7 @@ from cryptography import x509
 from scrapy import Request
 
 from site_spider.download import connection_pool
-from tests.download.handler_trials import download, handler_of
+from tests.download.handler_trials import download, handling, listening
 from tests.download.raw_answers import Case, RawServer
 from tools.site.certificate import Signed, authority, server_context, signed
 
@@ -68,20 +68,12 @@ class Site(RawServer):
         await super().serve(reader, writer)
 
 
-async def listen(server: Any, tls: ssl.SSLContext | None = None) -> tuple[asyncio.Server, int]:
-    listening = await asyncio.start_server(server.serve, "0.0.0.0", 0, ssl=tls)
-    return listening, listening.sockets[0].getsockname()[1]
-
-
 async def fetched(proxy: Any, *urls: str, seconds: float = 300, **settings: Any) -> list[dict[str, Any]]:
     """One after the other by one handler; PORT is that of the proxy. Nothing stays open."""
-    listening, port = await listen(proxy)
-    handler = handler_of("plain", settings)
-    meta = {"proxy": f"http://127.0.0.1:{port}", "download_timeout": seconds}
-    headers = {"Proxy-Authorization": SECRET}
-    outcomes = [await download(handler, Request(url, headers=headers, meta=meta)) for url in urls]
-    await handler.close()
-    listening.close()
+    async with listening(proxy.serve) as port, handling("plain", **settings) as handler:
+        meta = {"proxy": f"http://127.0.0.1:{port}", "download_timeout": seconds}
+        headers = {"Proxy-Authorization": SECRET}
+        outcomes = [await download(handler, Request(url, headers=headers, meta=meta)) for url in urls]
     await asyncio.sleep(0.05)
     assert handler._wires.places._taken == 0
     return [
@@ -109,16 +101,15 @@ async def test_certificates_count_as_without_a_proxy_and_sessions_stay_apart(
     context = server_context(tmp_path, *make())
     context.maximum_version = ssl.TLSVersion.TLSv1_2
     site, proxy = Site(Case()), Proxy()
-    (listening, port), (proxies, at) = await listen(site, context), await listen(proxy)
-    handler = handler_of("plain", {"DOWNLOAD_VERIFY_CERTIFICATES": verifies})
     outcomes = []
-    for meta in ({}, {}, {"proxy": f"http://127.0.0.1:{at}"}, {}):
-        outcome = await download(handler, Request(f"https://localhost:{port}/", meta=meta))
-        outcomes.append(outcome.get("body") or f"{outcome['error']}: {outcome['message']}")
-    await handler.close()
-    for server in (listening, proxies):
-        server.close()
-    await asyncio.sleep(0.05)
+    async with (
+        listening(site.serve, context) as port,
+        listening(proxy.serve) as at,
+        handling("plain", DOWNLOAD_VERIFY_CERTIFICATES=verifies) as handler,
+    ):
+        for meta in ({}, {}, {"proxy": f"http://127.0.0.1:{at}"}, {}):
+            outcome = await download(handler, Request(f"https://localhost:{port}/", meta=meta))
+            outcomes.append(outcome.get("body") or f"{outcome['error']}: {outcome['message']}")
     assert outcomes == ["<p>page" if is_good else REFUSED] * 4
     assert site.resumed == ([False, True, False, True] if is_good else [])
     assert len(proxy.asked) == 1
@@ -127,9 +118,9 @@ async def test_certificates_count_as_without_a_proxy_and_sessions_stay_apart(
 async def test_a_tunnel_is_one_for_each_site_and_the_site_is_not_told_the_secret(tmp_path: Path) -> None:
     """It is kept for the next request; a body goes through it, too."""
     site, proxy = Site(Case(closes=False)), Proxy()
-    listening, port = await listen(site, server_context(tmp_path, signed(ROOT, names=HERE)))
-    urls = [f"https://{host}:{port}/page" for host in ("127.0.0.1", "127.0.0.1", "other.test")]
-    outcomes = await fetched(proxy, *urls, DOWNLOAD_VERIFY_CERTIFICATES=False)
+    async with listening(site.serve, server_context(tmp_path, signed(ROOT, names=HERE))) as port:
+        urls = [f"https://{host}:{port}/page" for host in ("127.0.0.1", "127.0.0.1", "other.test")]
+        outcomes = await fetched(proxy, *urls, DOWNLOAD_VERIFY_CERTIFICATES=False)
     assert [(one["body"], one["has_certificate"], one["ip_address"]) for one in outcomes] == [
         ("<p>page", True, "127.0.0.1")
     ] * 3
@@ -139,7 +130,6 @@ async def test_a_tunnel_is_one_for_each_site_and_the_site_is_not_told_the_secret
     assert [asked.split()[1] for asked in proxy.asked] == [place, b"other.test:%d" % port]
     assert [sent.split(b"\r\n")[:2] for sent in site.received[:2]] == [[b"GET /page HTTP/1.1", b"Host: %s" % place]] * 2
     assert b"roxy" not in b"".join(site.received)
-    listening.close()
 
 
 async def test_plain_requests_share_a_connection_to_the_proxy() -> None:
@@ -192,17 +182,13 @@ async def test_few_connections_to_proxies_are_kept(monkeypatch: pytest.MonkeyPat
     """Proxies have bounds of their own; those to sites are not counted with them."""
     monkeypatch.setattr(connection_pool, "_MOST_IDLE_OF_PROXIES", 2)
     site = RawServer(Case(closes=False))
-    listening, port = await listen(site)
-    handler = handler_of("plain", {})
-    for number in range(1, 6):
-        await download(handler, Request("http://h.test/", meta={"proxy": f"http://127.0.0.{number}:{port}"}))
-        await download(handler, Request(f"http://127.0.0.{number}:{port}/"))
-    kept = [server.host for server in handler._wires._open.values() if server.proxy is not None]
-    assert kept == ["127.0.0.4", "127.0.0.5"]
-    assert len(handler._wires._open) == 7
-    await handler.close()
-    listening.close()
-    await asyncio.sleep(0.01)
+    async with listening(site.serve, host="0.0.0.0") as port, handling("plain") as handler:
+        for number in range(1, 6):
+            await download(handler, Request("http://h.test/", meta={"proxy": f"http://127.0.0.{number}:{port}"}))
+            await download(handler, Request(f"http://127.0.0.{number}:{port}/"))
+        kept = [server.host for server in handler._wires._open.values() if server.proxy is not None]
+        assert kept == ["127.0.0.4", "127.0.0.5"]
+        assert len(handler._wires._open) == 7
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
@@ -215,19 +201,17 @@ async def test_a_proxy_may_have_a_private_address_and_a_name(scheme: str, monkey
     monkeypatch.setattr(connection_pool, "addresses_of", addresses_of)
     monkeypatch.setattr("site_spider.download.names.addresses_of", addresses_of)
     proxy = RawServer(Case(b"HTTP/1.1 403 No\r\nContent-Length: 0\r\n\r\n"))
-    listening, port = await listen(proxy)
-    handler = handler_of("plain", {"SITE_ALLOW_PRIVATE_HOSTS": False})
+    private = {"SITE_ALLOW_PRIVATE_HOSTS": False}
+    async with listening(proxy.serve) as port, handling("plain", **private) as handler:
 
-    async def outcome(url: str, **meta: Any) -> Any:
-        found = await download(handler, Request(url, meta=meta))
-        return found.get("error", found.get("status"))
+        async def outcome(url: str, **meta: Any) -> Any:
+            found = await download(handler, Request(url, meta=meta))
+            return found.get("error", found.get("status"))
 
-    refused = "TunnelError" if scheme == "https" else 403
-    assert await outcome(f"{scheme}://h.test/", proxy=f"http://proxy.test:{port}") == refused
-    assert await outcome(f"{scheme}://h.test/", proxy="http://none.test:1") == "CannotResolveHostError"
-    assert await outcome(f"{scheme}://proxy.test:{port}/") == "CannotResolveHostError"
-    assert await outcome(f"{scheme}://127.0.0.1:{port}/") == "PrivateHostError"
-    assert await outcome(f"{scheme}://h.test/", proxy=f"socks5://proxy.test:{port}") == "UnsupportedURLSchemeError"
+        refused = "TunnelError" if scheme == "https" else 403
+        assert await outcome(f"{scheme}://h.test/", proxy=f"http://proxy.test:{port}") == refused
+        assert await outcome(f"{scheme}://h.test/", proxy="http://none.test:1") == "CannotResolveHostError"
+        assert await outcome(f"{scheme}://proxy.test:{port}/") == "CannotResolveHostError"
+        assert await outcome(f"{scheme}://127.0.0.1:{port}/") == "PrivateHostError"
+        assert await outcome(f"{scheme}://h.test/", proxy=f"socks5://proxy.test:{port}") == "UnsupportedURLSchemeError"
     assert proxy.connections == 1
-    await handler.close()
-    listening.close()
