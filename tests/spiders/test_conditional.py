@@ -30,22 +30,24 @@ from tests.in_process.engine import ANSWERS, Crawled, crawl, page, produce, sett
 HOST = "http://a.test"
 ETAG = 'W/"1"'
 DATE = "Sat, 03 Jan 2026 00:00:00 GMT"
+LINK = '<a href="/below">'
+CHECK = {"if_changed": True}
 
 
 class Site:
     """One page with a link, which answers conditions as a server does."""
 
-    def __init__(self, etag: str | None = ETAG, date: str | None = None) -> None:
-        self.etag, self.date, self.body = etag, date, '<a href="/below">'
+    def __init__(self, etag: str | None = ETAG, date: str | None = None, path: str = "/page") -> None:
+        self.etag, self.date, self.body, self.status = etag, date, LINK, 200
         self.asked: list[dict[bytes, Any]] = []
-        ANSWERS["/page"] = self
+        ANSWERS[path] = self
 
     def __call__(self, request: Request) -> Response:
         self.asked.append({name: request.headers[name] for name in request.headers})
         headers = {name: value for name, value in (("ETag", self.etag), ("Last_Modified", self.date)) if value}
         same = self.etag and request.headers.get("If-None-Match") == self.etag.encode()
         same = same or (self.date and request.headers.get("If-Modified-Since") == self.date.encode())
-        return page(request, "" if same else self.body, 304 if same else 200, **headers)
+        return page(request, "" if same else self.body, 304 if same else self.status, **headers)
 
 
 @pytest.fixture(autouse=True)
@@ -57,20 +59,16 @@ def no_answer(request: Request) -> Response:
     raise DownloadTimeoutError("too slow")
 
 
-def seed(**fields: Any) -> dict[str, Any]:
-    return {"url": f"{HOST}/page", **fields}
+def seed(path: str = "/page", **fields: Any) -> dict[str, Any]:
+    return {"url": HOST + path, **fields}
 
 
 def run(folder: Path, *seeds: dict[str, Any], **settings: Any) -> Crawled:
-    return crawl(folder, seeds or [seed(if_changed=True)], **settings)
+    return crawl(folder, seeds or [seed(**CHECK)], **settings)
 
 
-def of_page(crawled: Crawled) -> dict[str, Any]:
-    return of_url(crawled, f"{HOST}/page")
-
-
-def of_url(crawled: Crawled, url: str) -> dict[str, Any]:
-    (found,) = [one for one in crawled.documents.values() if one["url"] == url]
+def of_page(crawled: Crawled, path: str = "/page") -> dict[str, Any]:
+    (found,) = [one for one in crawled.documents.values() if one["url"] == HOST + path]
     return found
 
 
@@ -78,24 +76,22 @@ def count(crawled: Crawled) -> int:
     return int(crawled.stats["downloader/request_count"])
 
 
-@pytest.mark.parametrize(("etag", "date"), [(ETAG, None), (None, DATE), (ETAG, DATE), (None, None)])
-def test_a_page_that_is_the_same_keeps_its_document_and_gives_no_links(
-    tmp_path: Path, etag: str | None, date: str | None
-) -> None:
-    site = Site(etag, date)
-    first = of_page(run(tmp_path))
-    assert first["unchanged"] is False
-    assert first["changed_at"] == first["checked_at"] == first["fetched_at"]
-    again = run(tmp_path)
-    assert count(again) == 1  # without the link
-    second = of_page(again)
-    assert second["unchanged"] is True
-    assert second["checked_at"] > first["checked_at"]
-    told = {name: first[name] for name in ("checked_at", "next_at", "interval_s")}
-    assert {**second, "unchanged": False, **told} == first
-    assert again.seeds["completed_with_result"] == 1
-    assert site.asked[-1].get(b"If-None-Match") == (etag and etag.encode())
-    assert site.asked[-1].get(b"If-Modified-Since") == (date and date.encode())
+def test_a_page_that_is_the_same_keeps_its_document_and_gives_no_links(tmp_path: Path) -> None:
+    """By whatever its server says of its version, or by its body."""
+    versions = {"/etag": (ETAG, None), "/date": (None, DATE), "/both": (ETAG, DATE), "/none": (None, None)}
+    sites = {path: Site(*said, path) for path, said in versions.items()}
+    seeds = [seed(path, **CHECK) for path in sites]
+    before, again = run(tmp_path, *seeds), run(tmp_path, *seeds)
+    assert count(again) == 4  # without the link
+    assert again.seeds["completed_with_result"] == 4
+    for path, site in sites.items():
+        first, second = of_page(before, path), of_page(again, path)
+        assert (first["unchanged"], second["unchanged"]) == (False, True)
+        assert first["changed_at"] == first["checked_at"] == first["fetched_at"] < second["checked_at"]
+        told = {name: first[name] for name in ("checked_at", "next_at", "interval_s")}
+        assert {**second, "unchanged": False, **told} == first
+        assert site.asked[-1].get(b"If-None-Match") == (site.etag and site.etag.encode())
+        assert site.asked[-1].get(b"If-Modified-Since") == (site.date and site.date.encode())
 
 
 @pytest.mark.parametrize("etag", [ETAG, None])
@@ -107,18 +103,39 @@ def test_a_page_that_has_changed_is_written_anew_and_says_when(tmp_path: Path, e
     if etag:
         site.etag = '"2"'
     found = of_page(run(tmp_path))
-    assert found["body"] == "<p>new"
-    assert found["unchanged"] is False
+    assert (found["body"], found["unchanged"], found["etag"]) == ("<p>new", False, site.etag)
     assert unchanged["checked_at"] < found["changed_at"] == found["checked_at"] == found["fetched_at"]
-    assert found["etag"] == site.etag
 
 
-def test_what_is_not_asked_for_is_fetched_whole_and_compared_with_nothing(tmp_path: Path) -> None:
-    site = Site()
-    run(tmp_path)
-    found = of_page(run(tmp_path, seed()))
-    assert b"If-None-Match" not in site.asked[-1]
-    assert (found["unchanged"], found["changed_at"]) == (False, None)
+NEW = {"body": "<p>new", "etag": '"2"'}
+FAILS = {"status": 404}
+# what a page is, and how it is asked for, time after time; its body in the end, and whether a change is known
+TIMES: dict[str, tuple[list[tuple[dict[str, Any], dict[str, Any]]], str, bool]] = {
+    "/whole": ([({}, CHECK), ({}, {})], LINK, False),  # compared with nothing
+    "/of-its-own": ([({}, CHECK), (NEW, {**CHECK, "etag": '"2"'})], "<p>new", True),  # not of what is stored
+    "/failed": ([(FAILS, CHECK), ({"status": 200}, CHECK)], LINK, False),
+    "/failed-of-its-own": ([(FAILS, CHECK), ({"status": 200}, {**CHECK, "etag": ETAG})], LINK, False),
+    "/failed-since": ([({}, CHECK), ({"status": 500, "etag": None}, {}), ({"status": 200}, CHECK)], LINK, False),
+    "/head": ([({"body": ""}, {"method": "HEAD"}), ({"body": LINK}, CHECK)], LINK, False),
+}
+
+
+def test_what_is_no_version_of_a_page_is_compared_with_nothing(tmp_path: Path) -> None:
+    """A failure, what has no body, and what nobody asked to be compared with; nor are its conditions sent."""
+    sites = {path: Site(path=path) for path in TIMES}
+    for left in (3, 2, 1):
+        seeds = []
+        for path, (times, _, _) in TIMES.items():
+            if len(times) >= left:
+                is_now, fields = times[-left]
+                vars(sites[path]).update(is_now)
+                seeds.append(seed(path, **fields))
+        crawled = run(tmp_path, *seeds, RETRY_TIMES=0)
+    for path, (_, body, is_known) in TIMES.items():
+        found = of_page(crawled, path)
+        assert (found["unchanged"], found["description"], found["body"]) == (False, None, body), path
+        assert (found["changed_at"] is not None) is is_known, path
+        assert path == "/of-its-own" or b"If-None-Match" not in sites[path].asked[-1], path
 
 
 def test_links_of_a_page_that_is_the_same_are_followed_by_choice(tmp_path: Path) -> None:
@@ -131,31 +148,22 @@ def test_links_of_a_page_that_is_the_same_are_followed_by_choice(tmp_path: Path)
     assert of_page(again)["body"] == site.body
 
 
-def test_a_seeds_own_conditions_need_no_store(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "fields",
+    [
+        *({**CHECK, "etag": ETAG}, {**CHECK, "last_modified": DATE}, {"meta": {"etag": ETAG, **CHECK}}),
+        *({"headers": {"if-none-match": ETAG}}, {**CHECK, "headers": {"If-Modified-Since": DATE}}),
+        *({**CHECK, "headers": {"if-none-match": ETAG}}, {"headers": {"If-Modified-Since": DATE}}),
+    ],
+    ids=str,
+)
+def test_a_seeds_own_conditions_need_no_store(tmp_path: Path, fields: dict[str, Any]) -> None:
+    """Headers of a seed are conditions as well, also without if_changed."""
     Site(ETAG, DATE)
-    for fields in ({"etag": ETAG}, {"last_modified": DATE}, {"meta": {"etag": ETAG, "if_changed": True}}):
-        found = of_page(run(tmp_path / str(fields), seed(**{"if_changed": True, **fields})))
-        assert found["unchanged"] is True
-        assert "body" not in found
-
-
-@pytest.mark.parametrize("fields", [{}, {"if_changed": True}])
-@pytest.mark.parametrize("headers", [{"if-none-match": ETAG}, {"If-Modified-Since": DATE}])
-def test_headers_of_a_seed_are_conditions_as_well(
-    tmp_path: Path, headers: dict[str, str], fields: dict[str, bool]
-) -> None:
-    Site(ETAG, DATE)
-    crawled = run(tmp_path, seed(headers=headers, **fields))
-    assert (of_page(crawled)["unchanged"], "description" in of_page(crawled)) == (True, False)
+    crawled = run(tmp_path, seed(**fields))
+    found = of_page(crawled)
+    assert (found["unchanged"], "body" in found, "description" in found) == (True, False, False)
     assert crawled.seeds["completed_with_result"] == 1
-
-
-def test_a_seeds_own_conditions_say_nothing_of_another_version_that_is_stored(tmp_path: Path) -> None:
-    site = Site()
-    run(tmp_path)
-    site.body, site.etag = "<p>new", '"2"'
-    found = of_page(run(tmp_path, seed(if_changed=True, etag='"2"')))
-    assert (found["unchanged"], found["body"]) == (False, "<p>new")
 
 
 def test_a_304_that_nobody_asked_for_is_a_failure(tmp_path: Path) -> None:
@@ -163,18 +171,6 @@ def test_a_304_that_nobody_asked_for_is_a_failure(tmp_path: Path) -> None:
     crawled = run(tmp_path)
     assert of_page(crawled)["description"] == "HTTP 304 Not Modified"
     assert crawled.seeds["completed_with_failure"] == 1
-
-
-@pytest.mark.parametrize("own", [{}, {"etag": ETAG}])
-def test_a_failure_is_no_version_of_a_page(tmp_path: Path, own: dict[str, str]) -> None:
-    """Neither are its conditions sent, nor is a good page with the same body the same."""
-    site = Site()
-    ANSWERS["/page"] = lambda request: page(request, site.body, 404, ETag=ETAG)
-    run(tmp_path)
-    ANSWERS["/page"] = site
-    found = of_page(run(tmp_path, seed(if_changed=True, **own)))
-    assert b"If-None-Match" not in site.asked[-1]
-    assert (found["status"], found["unchanged"], found["description"]) == (200, False, None)
 
 
 def test_what_a_crash_undid_says_of_a_change_stays(tmp_path: Path) -> None:
@@ -240,7 +236,7 @@ def test_without_a_store_pages_are_fetched_whole(
         raise error
 
     monkeypatch.setattr(LocalResults, "known", away)
-    found = of_page(run(tmp_path, seed(if_changed=True), seed(if_changed=True)))
+    found = of_page(run(tmp_path, seed(**CHECK), seed(**CHECK)))
     assert (found["unchanged"], found["changed_at"], found["status"]) == (False, None, 200)
     assert b"If-None-Match" not in site.asked[-1]
     assert [record.getMessage() for record in caplog.records if "for a while" in record.getMessage()] == [
@@ -288,15 +284,6 @@ def test_a_seeds_own_conditions_are_not_sent_while_the_store_is_away(
     assert of_page(run(tmp_path, seed(if_changed=True, etag='"2"')))["body"] == "<p>new"
 
 
-def test_what_was_stored_of_another_method_is_no_version_of_a_page(tmp_path: Path) -> None:
-    site = Site()
-    body, site.body = site.body, ""
-    run(tmp_path, seed(method="HEAD"))
-    site.body = body
-    found = of_page(run(tmp_path))
-    assert (found["unchanged"], found["changed_at"], found["body"]) == (False, None, body)
-
-
 def test_validators_of_the_url_that_a_page_redirects_to_now_are_not_those_of_what_is_stored(tmp_path: Path) -> None:
     site = Site()
     run(tmp_path)
@@ -341,15 +328,6 @@ def _is_away(self: LocalResults, url_ids: Sequence[str], fields: Sequence[str]) 
     raise SinkUnavailable("away")
 
 
-def test_a_failure_of_another_seed_leaves_nothing(tmp_path: Path) -> None:
-    site = Site()
-    run(tmp_path)
-    ANSWERS["/page"] = lambda request: page(request, "an error", 500)
-    assert of_page(run(tmp_path, seed(), RETRY_TIMES=0))["body"] == "an error"
-    ANSWERS["/page"] = site
-    assert of_page(run(tmp_path))["changed_at"] is None
-
-
 def test_a_page_that_says_noindex_later_loses_its_body_and_gets_it_back(tmp_path: Path) -> None:
     site, headers = Site(), {"X-Robots-Tag": "noindex"}
     told = {"SITE_NOINDEX": "drop_body"}
@@ -387,7 +365,7 @@ def test_a_failure_with_status_200_is_no_version_of_a_page(tmp_path: Path) -> No
             raise ValueError("a bug")
 
     site = Site(etag=None)
-    assert of_page(crawl(tmp_path, [seed(if_changed=True)], Broken))["status"] == 200
+    assert of_page(crawl(tmp_path, [seed(**CHECK)], Broken))["status"] == 200
     mended = run(tmp_path)
     assert (of_page(mended)["description"], of_page(mended)["unchanged"]) == (None, False)
     assert f"{HOST}/below" in {one["url"] for one in mended.documents.values()}
@@ -400,7 +378,7 @@ def test_a_check_between_a_death_and_the_repeat_does_not_hide_a_change(tmp_path:
     site.body = "old"
     run(tmp_path)
     site.body = '<a href="/new">'
-    later, settings = [seed(if_changed=True)], settings_for(tmp_path)
+    later, settings = [seed(**CHECK)], settings_for(tmp_path)
 
     async def hang(request: Request) -> Response:
         await asyncio.Event().wait()
@@ -413,7 +391,7 @@ def test_a_check_between_a_death_and_the_repeat_does_not_hide_a_change(tmp_path:
         return not later and document["unchanged"]
 
     ANSWERS["/new"] = hang
-    crawl(tmp_path, [seed(if_changed=True)], until=until, SITE_STOP_GRACE_SECONDS=0.1, SITE_SINK_FLUSH_SECONDS=0.02)
+    crawl(tmp_path, [seed(**CHECK)], until=until, SITE_STOP_GRACE_SECONDS=0.1, SITE_SINK_FLUSH_SECONDS=0.02)
     ANSWERS["/new"] = page
     assert f"{HOST}/new" in {one["url"] for one in crawl(tmp_path, []).documents.values()}
 
@@ -426,14 +404,14 @@ def test_a_page_that_has_changed_counts_as_done(tmp_path: Path) -> None:
 
 def test_a_dead_letter_that_is_put_back_is_no_later_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its first attempt has written the new document; what was refused then is written now."""
-    site, below = Site(etag=None), f"{HOST}/below"
+    site = Site(etag=None)
     site.body = "old"
     run(tmp_path)
     site.body = '<a href="/below">'
     put = LocalStore._put
 
     def refusing(store: LocalStore, connection: Any, record: Record, now: Any) -> Verdict:
-        is_refused = record.document.get("url") == below
+        is_refused = record.document.get("url") == f"{HOST}/below"
         return Verdict(Answer.REJECTED, "wrong mapping") if is_refused else put(store, connection, record, now)
 
     with monkeypatch.context() as context:
@@ -444,7 +422,7 @@ def test_a_dead_letter_that_is_put_back_is_no_later_check(tmp_path: Path, monkey
     replay.run()
     again = crawl(tmp_path, [])
     assert replay.replayed == 1
-    assert of_url(again, below)["status"] == 200
+    assert of_page(again, "/below")["status"] == 200
     assert (of_page(again)["unchanged"], of_page(again)["changed_at"] is None) == (False, False)
 
 
@@ -528,5 +506,5 @@ def test_a_page_that_a_check_leads_to_is_compared_and_its_links_are_followed(tmp
     assert found[same]["changed_at"] < found[same]["checked_at"]
     assert found[f"{HOST}/deep"]["unchanged"] is True
     own = run(tmp_path, {"url": linked, "if_changed": True})
-    assert of_url(own, linked)["unchanged"] is True
-    assert of_url(own, linked)["changed_at"] == found[linked]["changed_at"]
+    assert of_page(own, "/linked")["unchanged"] is True
+    assert of_page(own, "/linked")["changed_at"] == found[linked]["changed_at"]
