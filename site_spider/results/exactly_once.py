@@ -25,7 +25,7 @@ from site_spider.results.batch import BatchLimits
 from site_spider.results.commits import Commits, CommitTally, Member, Silence, Tell
 from site_spider.results.dead_letters import DeadLetters
 from site_spider.results.document import refusal_of
-from site_spider.results.held_results import HeldResults, Item, Link, Transaction, Tree
+from site_spider.results.transaction_queue import Item, Link, Transaction, TransactionQueue, Tree
 
 # --- commits: passes transactions to the intake's thread, and their outcome back -------------------------
 # Theory. Transactions run on the thread that polls, so none runs while partitions come or go. One that was
@@ -185,7 +185,7 @@ class ExactlyOnce(SeedListener, Commits):
         background: Background,
     ) -> None:
         """`fault_of` a topic says why nothing can be sent to it; it may block."""
-        self._held = HeldResults(completion.ledger, limits)
+        self._held = TransactionQueue(completion.ledger, limits)
         self._commits = TransactionCommits(member, tell, self._settled, self._held.forget_positions, fault_of)
         self._fault_of, self._background = fault_of, background
         self._sound: set[str] = set()  # topics that links may go to

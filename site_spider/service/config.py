@@ -17,7 +17,7 @@ from site_spider.intake.room import SeedLimits
 from site_spider.options import SettingsView
 from site_spider.results.batch import BatchLimits
 from site_spider.results.delivery import OnDemand
-from site_spider.results.held_results import LONGEST_SPAN_OFFSETS
+from site_spider.results.transaction_queue import LONGEST_SPAN_OFFSETS
 from site_spider.seed.seed import FORBIDDEN_META
 from site_spider.seed.tiers import CrawlTopics, Tiers
 from site_spider.webhook import MayReach

@@ -25,7 +25,7 @@ from site_spider.ledger.ledger import Ledger, Outcome, SeedInFlight
 from site_spider.results.batch import BatchLimits
 from site_spider.results.commits import Member
 from site_spider.results.exactly_once import ExactlyOnce, TransactionCommits, TransactionOutcome
-from site_spider.results.held_results import Item, Link, Transaction
+from site_spider.results.transaction_queue import Item, Link, Transaction
 from site_spider.seed.seed import parse_seed
 from site_spider.service.config import ServiceSettings
 from site_spider.spiders.crawl_spider import SeedSpider, to_topic

@@ -22,7 +22,7 @@ from site_spider.contracts.seed_log import Listener, LogFacts, Message, MessageP
 from site_spider.contracts.seed_log import PartitionProgress, Position, Topics, each_topic
 from site_spider.contracts.sink import Record
 from site_spider.errors import CommitInDoubt, LogSilent, LogUnavailable, TopicMissing
-from site_spider.results.held_results import Item
+from site_spider.results.transaction_queue import Item
 from site_spider.seed.tiers import partition_of
 
 LOST_ANSWER_SECONDS = 5.0

@@ -21,7 +21,7 @@ from site_spider.results.batch import Batcher
 from site_spider.results.commits import OffsetCommits
 from site_spider.results.delivery import Delivery
 from site_spider.results.exactly_once import ExactlyOnce, TransactionCommits
-from site_spider.results.held_results import HeldResults
+from site_spider.results.transaction_queue import TransactionQueue
 from site_spider.results.dead_letters import DeadLetters
 from site_spider.results.pipeline import Results, _Pending
 from site_spider.results import recrawl
@@ -126,7 +126,7 @@ MUTANTS: dict[str, tuple[Any, str, str]] = {
     "a transaction in doubt counts as committed": (TransactionCommits._clear_up,
         "TransactionOutcome(committed)", "TransactionOutcome(True)"),
     "a kept result does not hold its seed": (ExactlyOnce._keep, "self._completion.hold_to_close(job.entry)", "pass"),
-    "the last tree of a transaction is left out": (HeldResults.commit,
+    "the last tree of a transaction is left out": (TransactionQueue.commit,
         "tuple(trees)", "tuple(trees if len(trees) < 2 else trees[:-1])"),
     "a commit is put together while another is settled": (ExactlyOnce.tick, "self._is_settling or ", ""),
     # tasks

@@ -26,7 +26,7 @@ from site_spider.contracts import seed_log
 from site_spider.contracts.seed_log import Listener, Message, Partition, Position
 from site_spider.errors import ConfigError, LogSilent, LogUnavailable
 from site_spider.results.delivery import LogLimit
-from site_spider.results.held_results import Item
+from site_spider.results.transaction_queue import Item
 
 # --- What the client reports about a member's topics: said once, or the end of the crawl -----------------
 

@@ -29,7 +29,7 @@ from site_spider.contracts.seed_log import Partition, Position
 from site_spider.errors import CommitInDoubt, ConfigError, LogUnavailable, SinkRejected
 from site_spider.results.delivery import LogLimit
 from site_spider.results.document import encode, shortened
-from site_spider.results.held_results import Item, Link
+from site_spider.results.transaction_queue import Item, Link
 
 # --- Items of transactions as Kafka messages, and their delivery reports ---------------------------------
 

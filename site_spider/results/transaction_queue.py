@@ -85,7 +85,7 @@ class Transaction(NamedTuple):
         return [item for tree in self.trees for item in tree.items]
 
 
-class HeldResults:
+class TransactionQueue:
     """See the module's theory. Times are seconds of any clock that never goes back."""
 
     def __init__(self, ledger: Ledger, limits: BatchLimits) -> None:

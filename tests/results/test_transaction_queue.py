@@ -12,7 +12,7 @@ from site_spider.errors import BatchError
 from site_spider.ledger import metadata as commit_metadata
 from site_spider.ledger.ledger import Ledger, Outcome, SeedInFlight
 from site_spider.results.batch import BatchLimits
-from site_spider.results.held_results import HeldResults, Link
+from site_spider.results.transaction_queue import Link, TransactionQueue
 
 P, Q = Partition("seeds", 0), Partition("seeds", 1)
 LIMITS = BatchLimits(size_bytes=1000, count=10, age_seconds=1.0)
@@ -23,7 +23,7 @@ class Crawl:
 
     def __init__(self, *partitions: Partition) -> None:
         self.ledger = Ledger()
-        self.held = HeldResults(self.ledger, LIMITS)
+        self.held = TransactionQueue(self.ledger, LIMITS)
         for partition in partitions or (P,):
             self.ledger.assign(partition, Position(0))
 
