@@ -70,15 +70,20 @@ def test_options_that_keep_the_promise_are_passed_on() -> None:
         assert (client["linger.ms"], client["sasl.username"], client["enable.auto.commit"]) == (5, "me", "false")
 
 
-def test_an_unknown_option_is_refused_at_once() -> None:
-    """Not only when the first seed is to be read."""
-    with pytest.raises(ConfigError, match=r"SITE_KAFKA_OPTIONS.*no\.such\.option"):
-        KafkaSeedLog.from_settings({"SITE_KAFKA_BROKERS": "host:9092", "SITE_KAFKA_OPTIONS": {"no.such.option": 1}})
-
-
-def test_a_file_that_cannot_be_read_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"used: [^{]*ssl\.ca\.location is /no/such\.pem\.$"):
-        KafkaSeedLog(config(SITE_KAFKA_OPTIONS={"security.protocol": "ssl", "ssl.ca.location": "/no/such.pem"}))
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"no.such.option": 1}, r"SITE_KAFKA_OPTIONS.*no\.such\.option"),
+        (
+            {"security.protocol": "ssl", "ssl.ca.location": "/no/such.pem"},
+            r"used: [^{]*ssl\.ca\.location is /no/such\.pem\.$",
+        ),
+    ],
+)
+def test_what_the_client_does_not_take_is_refused_at_once(options: dict[str, object], said: str) -> None:
+    """Not only when the first seed is to be read; and a file that cannot be read is named."""
+    with pytest.raises(ConfigError, match=said):
+        KafkaSeedLog(config(SITE_KAFKA_OPTIONS=options))
 
 
 def test_a_member_is_static_where_it_has_a_name() -> None:

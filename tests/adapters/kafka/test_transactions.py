@@ -87,18 +87,23 @@ def scene(kafka_brokers: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene
     scene.close()
 
 
-def test_items_go_to_their_topic_in_the_same_transaction(scene: Scene) -> None:
-    """One that is too large is refused as it is: nothing of it is cut."""
+def test_results_items_links_and_positions_are_stored_together(scene: Scene) -> None:
+    """Each in its topic; a plain commit goes the same way. An item that is too large is refused as it is."""
     member = scene.member(0, 1)
+    position = Position(3, "1;5;r:;")
+    link = Link(b"host.test", b'{"url": "http://host.test/"}')
     item = Record("page-1", {"title": "t"}, 100, "item")
-    assert member.commit_with([page("a"), item], {scene.at: Position(1, "")}) == {}
-    assert scene.stored() == ["a"]
+    assert member.commit_with([page(1), page(2), link, item], {scene.at: position}) == {}
+    assert scene.stored() == ["1", "2"]
+    assert scene.committed() == position
+    assert [message.value for message in scene.log.read(scene.seeds)] == [link.value]
     assert KafkaResults(scene.settings, "SITE_ITEMS_TOPIC").messages() == [("page-1", {"title": "t"})]
-    noise = secrets.token_hex(4 * LIMIT_BYTES)
-    large = Record("page-2", {"body": noise}, 100, "item")
-    refused = member.commit_with([large], {scene.at: Position(2, "")})
+    member.commit({scene.at: Position(4)})
+    assert scene.committed() == Position(4)
+    large = Record("page-2", {"body": secrets.token_hex(4 * LIMIT_BYTES)}, 100, "item")
+    refused = member.commit_with([large], {scene.at: Position(5)})
     assert "refuses the message" in refused[0]
-    assert scene.committed() == Position(1, "")
+    assert scene.committed() == Position(4)
 
 
 class Saboteur:
@@ -119,19 +124,6 @@ class Saboteur:
 
 def transactions_of(member: KafkaConsumer) -> Any:
     return member._transactions
-
-
-def test_results_links_and_positions_are_stored_together(scene: Scene) -> None:
-    """A plain commit goes the same way."""
-    member = scene.member(0, 1)
-    position = Position(3, "1;5;r:;")
-    link = Link(b"host.test", b'{"url": "http://host.test/"}')
-    assert member.commit_with([page(1), page(2), link], {scene.at: position}) == {}
-    assert scene.stored() == ["1", "2"]
-    assert scene.committed() == position
-    assert [message.value for message in scene.log.read(scene.seeds)] == [link.value]
-    member.commit({scene.at: Position(4)})
-    assert scene.committed() == Position(4)
 
 
 def test_a_member_that_was_fenced_commits_on_when_it_has_joined_again(
