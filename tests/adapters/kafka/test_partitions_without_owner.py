@@ -93,6 +93,8 @@ class Fleet:
 
     def close(self) -> None:
         for process in self._running:
+            assert process.stdin is not None
+            process.stdin.close()
             process.kill()
             process.wait()
         for listener in self._listeners:
