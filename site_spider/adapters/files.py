@@ -20,6 +20,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 from site_spider import runtime
 from site_spider.contracts.sink import Record, Verdict
 from site_spider.errors import ConfigError, SiteSpiderError
+from site_spider.options import SettingsView, text
 
 T = TypeVar("T")
 
@@ -28,6 +29,11 @@ logger = logging.getLogger(__name__)
 # A path that cannot be a folder of ours, however long one waits; a full or slow disk is none of these.
 _NEVER = frozenset({ENOENT, ENOTDIR, EEXIST, EISDIR, EACCES, EPERM, EROFS, ENAMETOOLONG, ELOOP})
 _FILE, _FOLDER = 0o600, 0o700
+
+
+def data_folder(settings: SettingsView) -> Path:
+    """SITE_DATA_DIR. Raises ConfigError."""
+    return Path(text(settings, "SITE_DATA_DIR", required=True))
 
 
 def private_folder(folder: Path) -> None:

@@ -163,22 +163,19 @@ OF_ITEMS = ["local", *(pytest.param(name, marks=pytest.mark.servers) for name in
 
 
 @pytest.fixture(params=["warc", *OF_ITEMS])
-def case(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SinkCase]:
+def case(request: pytest.FixtureRequest) -> Iterator[SinkCase]:
     """Each sink in turn, empty."""
-    if request.param in ("local", "warc"):
-        yield {"local": local_case, "warc": warc_case}[request.param](tmp_path)
-    elif request.param == "elasticsearch":
-        case = elasticsearch_case(request.getfixturevalue("elasticsearch_hosts"))
-        yield case
-        drop_index(case.settings)
-    elif request.param == "hbase":
-        case = hbase_case(request.getfixturevalue("hbase_address"))
-        yield case
-        drop_table(case.settings)
-    else:
-        case = kafka_case(request.getfixturevalue("kafka_brokers"))
-        yield case
-        drop_topic(case.settings)
+    make, place, drop = {
+        "local": (local_case, "tmp_path", None),
+        "warc": (warc_case, "tmp_path", None),
+        "elasticsearch": (elasticsearch_case, "elasticsearch_hosts", drop_index),
+        "hbase": (hbase_case, "hbase_address", drop_table),
+        "kafka": (kafka_case, "kafka_brokers", drop_topic),
+    }[request.param]
+    made = make(request.getfixturevalue(place))
+    yield made
+    if drop is not None:
+        drop(made.settings)
 
 
 def drop_index(settings: dict[str, Any]) -> None:

@@ -136,21 +136,19 @@ TOPIC = pytest.param("kafka", marks=pytest.mark.servers)  # the seed log's, whic
 
 
 @pytest.fixture(params=STORES)
-def case(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreCase]:
+def case(request: pytest.FixtureRequest) -> Iterator[StoreCase]:
     """Each store in turn, empty."""
-    match request.param:
-        case "local":
-            yield local_case(tmp_path)
-        case "own":
-            yield own_case(tmp_path)
-        case "elasticsearch":
-            made = elasticsearch_case(request.getfixturevalue("elasticsearch_hosts"))
-            yield made
-            drop_index({**made.settings, "SITE_RESULTS_INDEX": made.settings["SITE_STATS_INDEX"]})
-        case "redis":
-            yield redis_case(request.getfixturevalue("redis_url"))
-        case _:
-            yield kafka_case(request.getfixturevalue("kafka_brokers"))
+    make, place = {
+        "local": (local_case, "tmp_path"),
+        "own": (own_case, "tmp_path"),
+        "elasticsearch": (elasticsearch_case, "elasticsearch_hosts"),
+        "redis": (redis_case, "redis_url"),
+        "kafka": (kafka_case, "kafka_brokers"),
+    }[request.param]
+    made = make(request.getfixturevalue(place))
+    yield made
+    if request.param == "elasticsearch":
+        drop_index({**made.settings, "SITE_RESULTS_INDEX": made.settings["SITE_STATS_INDEX"]})
 
 
 SEEDS = [{"url": f"http://h.test/{number}", "meta": {"task_id": "t"}} for number in range(5)]

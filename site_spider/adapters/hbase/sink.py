@@ -449,7 +449,6 @@ class HBaseSink:
         return cls(HBaseOptions.for_items(settings))
 
     async def open(self) -> None:
-        """Connect, and create the table if it is missing. Raises SinkUnavailable, ConfigError."""
         await self.close()
         self._table = HBaseTable(self._options)
         self._thread = runtime.ThreadPoolExecutor(max_workers=1, thread_name_prefix="hbase-sink")

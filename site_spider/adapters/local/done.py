@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Self
 
 from site_spider import options
-from site_spider.adapters.files import DatabaseFile
+from site_spider.adapters.files import DatabaseFile, data_folder
 from site_spider.contracts.done_store import DoneStore, DoneUnavailable
 from site_spider.options import SettingsView
 
@@ -41,8 +41,7 @@ class LocalDone(DoneStore):
 
     @classmethod
     def from_settings(cls, settings: SettingsView) -> Self:
-        folder = options.text(settings, "SITE_DATA_DIR", required=True)
-        return cls(Path(folder), options.text(settings, "SITE_CONSUMER_GROUP", required=True))
+        return cls(data_folder(settings), options.text(settings, "SITE_CONSUMER_GROUP", required=True))
 
     def open(self) -> None:
         self._writer.open()

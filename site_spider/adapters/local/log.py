@@ -14,8 +14,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, Self
 
-from site_spider import options, runtime
-from site_spider.adapters.files import settings_to_blame
+from site_spider import runtime
+from site_spider.adapters.files import data_folder, settings_to_blame
 from site_spider.adapters.local.log_file import (
     FILE_NAME,
     SELECT_FIRST,
@@ -362,8 +362,7 @@ class LocalSeedLog(SeedLog):
 
     @classmethod
     def from_settings(cls, settings: Any) -> Self:
-        folder = Path(options.text(settings, "SITE_DATA_DIR", required=True))
-        return cls(folder, keep_seconds=keep_seconds(settings))
+        return cls(data_folder(settings), keep_seconds=keep_seconds(settings))
 
     def check(self, timeout_seconds: float) -> None:
         """Makes the file when it is missing.

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, Self
 
 from site_spider import options, runtime
-from site_spider.adapters.files import DatabaseFile, FileSink, unusable
+from site_spider.adapters.files import DatabaseFile, FileSink, data_folder, unusable
 from site_spider.contracts.sink import ACKNOWLEDGED, ANY, Answer, Fields, Record, StatusFilter, Verdict
 from site_spider.errors import SinkRejected, SinkUnavailable
-from site_spider.options import SettingsView, text
+from site_spider.options import SettingsView
 from site_spider.page.url import beginnings_of
 from site_spider.results.document import encode, settled, without_mark
 
@@ -197,15 +197,15 @@ class LocalSink(FileSink):
 
     @classmethod
     def from_settings(cls, settings: SettingsView) -> Self:
-        return cls(_folder(settings), RESULTS)
+        return cls(data_folder(settings), RESULTS)
 
     @classmethod
     def for_items(cls, settings: SettingsView) -> Self:
-        return cls(_folder(settings), ITEMS)
+        return cls(data_folder(settings), ITEMS)
 
     @classmethod
     def for_statistics(cls, settings: SettingsView) -> Self:
-        return cls(_folder(settings), STATISTICS, keep_seconds=keep_seconds(settings))
+        return cls(data_folder(settings), STATISTICS, keep_seconds=keep_seconds(settings))
 
 
 class LocalResults:
@@ -218,11 +218,11 @@ class LocalResults:
 
     @classmethod
     def from_settings(cls, settings: SettingsView) -> Self:
-        return cls(_folder(settings))
+        return cls(data_folder(settings))
 
     @classmethod
     def for_items(cls, settings: SettingsView) -> Self:
-        return cls(_folder(settings), ITEMS)
+        return cls(data_folder(settings), ITEMS)
 
     def get(self, url_id: str) -> dict[str, Any] | None:
         return next(self._documents(f"WHERE {self._table.key} = ?", [url_id]), None)
@@ -277,7 +277,3 @@ class LocalResults:
             return
         except (sqlite3.Error, OSError) as error:
             raise SinkUnavailable(unusable(self._path, error)) from error
-
-
-def _folder(settings: SettingsView) -> Path:
-    return Path(text(settings, "SITE_DATA_DIR", required=True))

@@ -27,7 +27,7 @@ from socket import gethostname
 from typing import Any, BinaryIO, Final, Self
 
 from site_spider import runtime
-from site_spider.adapters.files import DatabaseFile, FileSink, check_writable, inode_of, private_folder
+from site_spider.adapters.files import DatabaseFile, FileSink, check_writable, data_folder, inode_of, private_folder
 from site_spider.adapters.warc.records import (
     Earlier,
     PackedRecord,
@@ -76,7 +76,7 @@ class WarcSink(FileSink):
                 f"{PREFIX} is {prefix!r}, but must be 1 to 64 letters, digits, dots, underscores and hyphens."
             )
         folder = text(settings, FOLDER)
-        at = Path(folder) if folder else Path(text(settings, "SITE_DATA_DIR", required=True)) / "warc"
+        at = Path(folder) if folder else data_folder(settings) / "warc"
         return cls(at, integer(settings, MAX_BYTES, 1), prefix)
 
 

@@ -123,9 +123,17 @@ def modes(folder: Path) -> set[int]:
 
 
 def test_what_is_made_is_private(umask: int, tmp_path: Path) -> None:
-    """Files, and the folders above them that were missing; while they are open, too."""
+    """Files, and the folders above them that were missing; while they are open, too.
+
+    A folder that was there stays as it is: the project's own, or one like /tmp.
+    """
     produce(tmp_path / "data" / "below", OURS)
     assert modes(tmp_path / "data") == OURS
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o755)
+    produce(shared, {0o755, 0o600})
+    assert modes(shared) == {0o755, 0o600}
 
 
 def test_locks_of_this_process_outlive_another_look(tmp_path: Path) -> None:
@@ -138,12 +146,3 @@ def test_locks_of_this_process_outlive_another_look(tmp_path: Path) -> None:
         private_database(path)
         with closing(sqlite3.connect(path, timeout=0)) as other, pytest.raises(sqlite3.OperationalError):
             other.execute("INSERT INTO t VALUES (1)")
-
-
-def test_a_folder_that_was_there_stays_as_it_is_and_files_in_it_are_private(umask: int, tmp_path: Path) -> None:
-    """The project's own, or one like /tmp."""
-    folder = tmp_path / "shared"
-    folder.mkdir()
-    folder.chmod(0o755)
-    produce(folder, {0o755, 0o600})
-    assert modes(folder) == {0o755, 0o600}
