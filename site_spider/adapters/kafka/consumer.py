@@ -28,10 +28,9 @@ from site_spider.errors import ConfigError, LogSilent, LogUnavailable
 from site_spider.results.delivery import LogLimit
 from site_spider.results.transaction_queue import Item
 
-# --- What the client reports about a member's topics: said once, or the end of the crawl -----------------
-
 logger = logging.getLogger(__name__)
 
+# what the client reports of a right that is missing, which ends the crawl
 _RIGHTS = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "Read and Describe on the topic {topics}",
     KafkaError.GROUP_AUTHORIZATION_FAILED: "Read and Describe on the group {group}",
@@ -39,36 +38,6 @@ _RIGHTS = {
         "Write and Describe on transactional ids that begin with {group}"
     ),
 }
-
-
-class ConsumerErrors:
-    """Of one member."""
-
-    def __init__(self, group: str, topics: Sequence[str]) -> None:
-        self._group = group
-        self._topics = ", ".join(topics)
-        self._is_one = len(topics) == 1
-        self._last: int | None = None
-
-    def over(self) -> None:
-        self._last = None
-
-    def hear(self, error: KafkaError) -> None:
-        """Say it, unless the client repeats itself. Raises ConfigError for a right that is missing."""
-        if right := _RIGHTS.get(error.code()):
-            raise ConfigError(
-                f"Kafka refuses this process: {error.str()}. "
-                f"{KafkaConfig.to_grant(right.format(topics=self._topics, group=self._group))}"
-            )
-        if error.code() == self._last:
-            return
-        self._last = error.code()
-        if error.code() not in MISSING:
-            logger.warning("Group %s on topic %s: %s", self._group, self._topics, error.str())
-        elif self._is_one:
-            logger.info("Topic %s does not exist yet; waiting for it.", self._topics)
-        else:
-            logger.info("A topic of %s does not exist yet; waiting for it: %s", self._topics, error.str())
 
 
 # --- gaps: finds messages that the servers deleted before the group read them ----------------------------
@@ -248,7 +217,7 @@ class KafkaConsumer(seed_log.TransactionalConsumer):
     ) -> None:
         self._topics = topics
         self._group = group
-        self._errors = ConsumerErrors(group, topics)
+        self._said: int | None = None  # the client's last error of a topic
         self.session_seconds = config.session_seconds
         self._commits = KafkaCommits(group)
         self._ids = TopicIds(config)
@@ -435,20 +404,38 @@ class KafkaConsumer(seed_log.TransactionalConsumer):
     def _handed_out(self, raw: RawMessage) -> Message | None:
         error = raw.error()
         if error is None:
-            self._errors.over()
+            self._said = None
             message = to_message(raw)
             self._note_gap(message.partition, message.offset, message.offset + 1)
             return message
         if error.code() == KafkaError._PARTITION_EOF:
-            self._errors.over()
+            self._said = None
             partition, end = Partition(str(raw.topic()), raw.partition() or 0), raw.offset() or 0
             self._note_gap(partition, end, end)
             self._assignment.note_end(partition, end)
         elif is_fatal(error):
             raise _Ended(f"Kafka ended this membership in group {self._group} for good: {error.str()}.")
         else:
-            self._errors.hear(error)
+            self._hear(error)
         return None
+
+    def _hear(self, error: KafkaError) -> None:
+        """Say it, unless the client repeats itself. Raises ConfigError for a right that is missing."""
+        topics = ", ".join(self._topics)
+        if right := _RIGHTS.get(error.code()):
+            raise ConfigError(
+                f"Kafka refuses this process: {error.str()}. "
+                f"{KafkaConfig.to_grant(right.format(topics=topics, group=self._group))}"
+            )
+        if error.code() == self._said:
+            return
+        self._said = error.code()
+        if error.code() not in MISSING:
+            logger.warning("Group %s on topic %s: %s", self._group, topics, error.str())
+        elif len(self._topics) == 1:
+            logger.info("Topic %s does not exist yet; waiting for it.", topics)
+        else:
+            logger.info("A topic of %s does not exist yet; waiting for it: %s", topics, error.str())
 
     def _note_gap(self, partition: Partition, offset: int, following: int) -> None:
         number = self._assignment.number(partition)
