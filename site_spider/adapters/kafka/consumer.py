@@ -5,7 +5,7 @@ handed out: in the next poll, when none of them wait in the prefetch any more.
 
 The servers may end a membership for good: when another static member has joined under the same name. The
 client is of no more use then, and tells of it once, by an error in place of a message, without any of the
-callbacks. All partitions are lost, and the consumer joins again with a new client (kafka_rejoins).
+callbacks. All partitions are lost, and the consumer joins again with a new client.
 """
 
 from __future__ import annotations
