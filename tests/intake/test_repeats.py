@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import pytest
 from scrapy import Request
@@ -16,11 +16,11 @@ from scrapy.http import Response
 
 from site_spider.adapters.local.log import LocalConsumer, LocalSeedLog
 from site_spider.contracts.seed_log import Listener, Message, Partition, Position
-from site_spider.contracts.sink import ACKNOWLEDGED, Record, Verdict
-from site_spider.errors import LogUnavailable, SinkUnavailable
+from site_spider.errors import LogUnavailable
 from site_spider.service.service import SeedService
 from tests.in_process import engine
 from tests.in_process.engine import Crawled, crawl, page
+from tests.in_process.scripted_sink import ScriptedSink
 
 
 class Log(LocalSeedLog):
@@ -68,8 +68,8 @@ class ScriptedConsumer(LocalConsumer):
 
 
 @pytest.fixture(autouse=True)
-def script() -> Iterator[type[ScriptedConsumer]]:
-    yield ScriptedConsumer
+def fresh_script() -> Iterator[None]:
+    yield
     ScriptedConsumer.lose = ScriptedConsumer.revoke = ScriptedConsumer.again = ScriptedConsumer.refuses = False
     ScriptedConsumer.revoked.clear()
 
@@ -129,7 +129,7 @@ def completed(service: SeedService) -> int:
     return sum(service.parts.completion.ledger.outcomes.values())
 
 
-def do(action: Callable[[], None]) -> Callable[[SeedService], bool]:
+def do(action: Callable[[], object]) -> Callable[[SeedService], bool]:
     def step(_service: SeedService) -> bool:
         action()
         return True
@@ -137,20 +137,9 @@ def do(action: Callable[[], None]) -> Callable[[SeedService], bool]:
     return step
 
 
-def lose() -> None:
-    ScriptedConsumer.lose = True
-
-
-def revoke() -> None:
-    ScriptedConsumer.revoke = True
-
-
-def refuse_commits() -> None:
-    ScriptedConsumer.refuses = True
-
-
-def allow_commits() -> None:
-    ScriptedConsumer.refuses = False
+def script(**flags: bool) -> Callable[[SeedService], bool]:
+    """A step: from now on the consumer does so."""
+    return do(lambda: [setattr(ScriptedConsumer, name, value) for name, value in flags.items()])
 
 
 def has_been_revoked(_service: SeedService) -> bool:
@@ -179,12 +168,9 @@ def test_what_goes_on_as_its_partition_is_lost_is_done_once_and_a_tree_that_lost
     """Or as they are given without having been taken: what the group says last counts."""
     site = Site(*paths, "/link", "/slow", "/waits", slow=frozenset({slow}), body=body)
 
-    def comes_back() -> None:
-        setattr(ScriptedConsumer, "again" if again else "lose", True)
-
     steps = [
         lambda s: site.asked[slow] == 1 and in_flight(s) == len(paths),
-        do(comes_back),
+        script(**{"again" if again else "lose": True}),
         lambda s: s.parts.completion.ledger.handed_back == len(paths) and in_flight(s) == len(paths),
         do(site.let_go),
     ]
@@ -214,12 +200,12 @@ def test_what_was_done_but_not_committed_is_not_fetched_again(
     site = Site(*paths, "/link", slow=frozenset(paths), body=body)
     steps = [
         lambda _s: site.asked.total() > 0,  # the first commit of an epoch lets its seeds begin
-        do(refuse_commits),
+        script(refuses=True),
         do(site.let_go),
         lambda s: completed(s) >= len(paths),
-        do(lose),
+        script(lose=True),
         lambda _s: not ScriptedConsumer.lose,
-        do(allow_commits),
+        script(refuses=False),
     ]
     found = run(tmp_path, paths, steps, **settings)
     assert {path: site.asked[path] for path in paths} == dict.fromkeys(paths, times)
@@ -228,7 +214,7 @@ def test_what_was_done_but_not_committed_is_not_fetched_again(
 
 def test_partitions_that_are_asked_back_wait_for_their_downloads(tmp_path: Path) -> None:
     """What is downloading ends within the grace, and what has not begun does not begin."""
-    paths = ["/slow", *(f"/{number}" for number in range(10))]
+    paths = ["/slow", *MANY]
     site = Site(*paths, slow=frozenset({"/slow"}))
     handing_over: list[int] = []
 
@@ -238,13 +224,7 @@ def test_partitions_that_are_asked_back_wait_for_their_downloads(tmp_path: Path)
             handing_over.append(site.asked.total())
         return len(handing_over) == 5
 
-    steps = [
-        lambda _s: site.asked["/slow"] == 1,
-        do(revoke),
-        waits,
-        do(site.let_go),
-        lambda _s: bool(ScriptedConsumer.revoked),
-    ]
+    steps = [lambda _s: site.asked["/slow"] == 1, script(revoke=True), waits, do(site.let_go), has_been_revoked]
     found = run(tmp_path, paths, steps, CONCURRENT_REQUESTS=1, SITE_REVOKE_GRACE_SECONDS=10)
     assert set(handing_over) == {1}
     assert sum(position.offset for position in ScriptedConsumer.revoked[0].values()) == 1
@@ -254,12 +234,7 @@ def test_partitions_that_are_asked_back_wait_for_their_downloads(tmp_path: Path)
 
 def test_a_download_that_outlasts_the_grace_is_left_to_the_next_owner(tmp_path: Path) -> None:
     site = Site("/slow", slow=frozenset({"/slow"}))
-    steps = [
-        lambda _s: site.asked["/slow"] == 1,
-        do(revoke),
-        lambda _s: bool(ScriptedConsumer.revoked),
-        do(site.let_go),
-    ]
+    steps = [lambda _s: site.asked["/slow"] == 1, script(revoke=True), has_been_revoked, do(site.let_go)]
     found = run(tmp_path, ["/slow"], steps, SITE_REVOKE_GRACE_SECONDS=0.1)
     assert [p.offset for p in ScriptedConsumer.revoked[0].values() if p.offset] == []
     assert found.lag == 0
@@ -271,7 +246,7 @@ def test_partitions_that_come_back_before_the_loop_has_answered_are_taken(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, grace_seconds: float
 ) -> None:
     """The event loop is so late that the intake went on: twice, and with something under way."""
-    paths = ["/slow", *(f"/{number}" for number in range(10))]
+    paths = ["/slow", *MANY]
     site = Site(*paths, slow=frozenset({"/slow"}))
 
     def answers_come_late(service: SeedService) -> bool:
@@ -298,10 +273,10 @@ def test_partitions_that_come_back_before_the_loop_has_answered_are_taken(
     steps = [
         lambda _s: site.asked["/slow"] == 1,
         answers_come_late,
-        do(revoke),
+        script(revoke=True),
         revoked(1),
         lambda s: in_flight(s) == 11,
-        do(revoke),
+        script(revoke=True),
         revoked(2),
         lambda s: in_flight(s) == 11,
         answers_come_in_time,
@@ -318,44 +293,29 @@ def test_partitions_that_come_back_before_the_loop_has_answered_are_taken(
 GRACE_SECONDS = 0.1
 
 
-class SlowSink:
+class SlowSink(ScriptedSink):
     """Keeps what it is given until the test lets it answer."""
 
-    name = "slow"
-    away: ClassVar[bool] = False
-    writes: ClassVar[int] = 0
-    may_answer: ClassVar[asyncio.Event]
+    made: ClassVar[SlowSink]
+    hold: asyncio.Event
 
     @classmethod
-    def from_settings(cls, _settings: Any) -> Self:
-        cls.may_answer = asyncio.Event()
-        return cls()
+    def from_settings(cls, settings: Any) -> SlowSink:
+        cls.made = made = cls()
+        made.hold = asyncio.Event()
+        return made
 
-    async def open(self) -> None:
-        pass
+    @staticmethod
+    def is_asked(_service: SeedService) -> bool:
+        return SlowSink.made.attempts > 0
 
-    async def write(self, records: Sequence[Record]) -> Sequence[Verdict]:
-        type(self).writes += 1
-        await self.may_answer.wait()
-        if self.away:
-            raise SinkUnavailable("the slow sink is away")
-        return [ACKNOWLEDGED] * len(records)
-
-    async def close(self) -> None:
-        pass
+    @staticmethod
+    def answers(_service: SeedService) -> bool:
+        SlowSink.made.hold.set()
+        return True
 
 
 SLOW = {"SITE_SINKS": f"local,{__name__}.SlowSink", "SITE_REVOKE_GRACE_SECONDS": GRACE_SECONDS}
-
-
-@pytest.fixture(autouse=True)
-def fresh_sink() -> Iterator[None]:
-    yield
-    SlowSink.away, SlowSink.writes = False, 0
-
-
-def let_answer() -> None:
-    SlowSink.may_answer.set()
 
 
 def handed_over() -> int:
@@ -381,10 +341,10 @@ def test_partitions_wait_for_a_slow_sink_longer_than_for_downloads(tmp_path: Pat
     paths = [f"/{number}" for number in range(5)]
     site = Site(*paths)
     steps = [
-        lambda _s: site.asked.total() == 5 and SlowSink.writes > 0,
-        do(revoke),
+        lambda s: site.asked.total() == 5 and SlowSink.is_asked(s),
+        script(revoke=True),
         is_active_for(3 * GRACE_SECONDS),
-        do(let_answer),
+        SlowSink.answers,
         has_been_revoked,
     ]
     found = run(tmp_path, paths, steps, **SLOW)
@@ -396,18 +356,18 @@ def test_partitions_wait_for_a_slow_sink_longer_than_for_downloads(tmp_path: Pat
 def test_partitions_do_not_wait_for_a_sink_that_is_away(tmp_path: Path) -> None:
     """It may be away for hours: they leave, and the next owner repeats what was not stored."""
     site = Site("/one")
-    SlowSink.away = True
 
-    def comes_back() -> None:
-        SlowSink.away = False
+    def is_away(away: bool) -> Callable[[SeedService], bool]:
+        return do(lambda: setattr(SlowSink.made, "away", away))
 
     steps = [
-        lambda _s: SlowSink.writes > 0,
-        do(revoke),
+        SlowSink.is_asked,
+        is_away(True),
+        script(revoke=True),
         is_active_for(2 * GRACE_SECONDS),
-        do(let_answer),
+        SlowSink.answers,
         has_been_revoked,
-        do(comes_back),
+        is_away(False),
     ]
     found = run(tmp_path, ["/one"], steps, **SLOW)
     assert ScriptedConsumer.revoked[0] == {} or handed_over() == 0
@@ -419,7 +379,7 @@ def test_a_stop_in_the_middle_of_a_handover_takes_nothing_from_it(tmp_path: Path
     """The stop lets the downloads end, too; what they bring is committed as the partitions leave."""
     site = Site("/slow", slow=frozenset({"/slow"}))
     is_active = is_active_for(0)
-    steps = [lambda _s: site.asked["/slow"] == 1, do(revoke), is_active]
+    steps = [lambda _s: site.asked["/slow"] == 1, script(revoke=True), is_active]
 
     def until(crawler: Crawler) -> bool:
         service = SeedService.of(crawler)
