@@ -83,7 +83,7 @@ def test_a_task_of_one_host_has_its_rate_though_one_process_alone_has_it(rate: f
     topic = Topic(rate, [1 / processes] * processes)
     topic.processes[0].add(int(100 * rate))
     topic.run(3)
-    assert topic.run(60) == pytest.approx(rate, rel=0.1)
+    assert topic.run(60 if rate < 5 else 20) == pytest.approx(rate, rel=0.1)
 
 
 @pytest.mark.parametrize("shares", [[0.5, 0.5], [1 / 8, 3 / 8, 4 / 8], [1 / 12] * 12])
@@ -93,7 +93,7 @@ def test_a_rate_is_kept_where_all_have_enough(shares: list[float]) -> None:
     for process in topic.processes:
         process.add(2_000)
     assert topic.run(5) == pytest.approx(20, rel=0.15)
-    assert topic.run(60) == pytest.approx(20, rel=0.1)
+    assert topic.run(20) == pytest.approx(20, rel=0.1)
 
 
 def test_what_a_polite_host_leaves_is_for_the_others() -> None:
