@@ -430,13 +430,10 @@ class Webhooks(GroupWork):
 
     async def _send(self, task_id: str, url: str, ending: TaskEnding, ended: EndTold) -> None:
         with self._control.guarded(task_id):
-            await self._try(task_id, url, ending, ended)
-
-    async def _try(self, task_id: str, url: str, ending: TaskEnding, ended: EndTold) -> None:
-        attempts = await asyncio.to_thread(tried, url, ended, attempts_of(ending), self._secret, self._may_reach)
-        if error := attempts.made[-1].error:
-            logger.warning("The webhook of task %s was not taken: %s", task_id, error)
-        self._control.write(task_id, attempts, lambda _: self._when_settled(task_id))
+            attempts = await asyncio.to_thread(tried, url, ended, attempts_of(ending), self._secret, self._may_reach)
+            if error := attempts.made[-1].error:
+                logger.warning("The webhook of task %s was not taken: %s", task_id, error)
+            self._control.write(task_id, attempts, lambda _: self._when_settled(task_id))
 
 
 def tried(

@@ -190,21 +190,12 @@ def test_rare_reasons_are_one() -> None:
     assert (len(again), sum(again.values())) == (50, 2 * sum(many.values()))
 
 
-class Away:
+def away(real: Any, failures: int) -> Any:
     """A producer that fails so often."""
-
-    def __init__(self, real: Any, failures: int) -> None:
-        self.real = real
-        self.failures = failures
-
-    def send(self, *record: Any) -> Future[Any]:
-        if self.failures:
-            self.failures -= 1
-            failed: Future[Any] = Future()
-            failed.set_exception(LogUnavailable("away"))
-            return failed
-        answered: Future[Any] = self.real.send(*record)
-        return answered
+    failed: Future[Any] = Future()
+    failed.set_exception(LogUnavailable("away"))
+    answers = [failed] * failures
+    return SimpleNamespace(send=lambda *record: answers.pop() if answers else real.send(*record))
 
 
 @pytest.mark.parametrize("failures", [0, 3])
@@ -224,8 +215,7 @@ def test_nothing_is_counted_before_its_pages_are_durable(
 
     async def write() -> None:
         with closing(log.producer()) as real:
-            producer: Any = Away(real, failures)
-            lines = PageLog(log, producer, TOPIC, Background(lambda error: pytest.fail(repr(error))))
+            lines = PageLog(log, away(real, failures), TOPIC, Background(lambda error: pytest.fail(repr(error))))
             lines.add("t", [], lambda: told.append(-1))
             for number in range(7):
                 page = CountedPage(number % 5, 1, True, None)
