@@ -148,10 +148,6 @@ class Suspicion(NamedTuple):
         """A suspect is about to be done alone."""
         return self if offset == self.alone else self._replace(alone=offset, alone_deaths=0)
 
-    def acquitted(self) -> Suspicion:
-        """The culprit was found: the others were there by chance, but for suspects, which are few."""
-        return self._replace(below=0, twice=())
-
     def without(self, offsets: Collection[int]) -> Suspicion:
         """These have ended."""
         alone = (-1, 0) if self.alone in offsets else (self.alone, self.alone_deaths)
