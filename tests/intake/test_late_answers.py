@@ -45,8 +45,8 @@ def test_an_assignment_that_was_given_up_ends_before_the_next_begins() -> None:
 
     async def scenario(owner: Mock, may_answer: asyncio.Event) -> None:
         taken = intake(owner, 0.0)
-        assert await asyncio.to_thread(taken.revoked, [P]) == {}
-        await asyncio.to_thread(taken.assigned, {P: None})
+        assert taken.revoked([P]) == {}  # the loop is so late that it hears all of this at once
+        taken.assigned({P: None})
         may_answer.set()
         await asyncio.sleep(0)
         assert heard(owner) == ["revoked", "lost", "assigned"]
