@@ -458,10 +458,6 @@ class World:
             if late.tallies.get(where) != tally:
                 self.faults.append("who reads the log now has another tally than who has followed it")
 
-    def keys(self) -> set[bytes]:
-        """Those that compaction leaves."""
-        return {self.log[offset][0] for offset in self._kept()}
-
     def _kept(self) -> list[int]:
         """The last record of each key, if it was not taken back."""
         last = {key: offset for offset, (key, _) in enumerate(self.log)}
