@@ -161,7 +161,6 @@ REFUSED = {  # what cannot be done, with its exit code and what is said
     "seed no-such-file": (1, "scrapy seed: no-such-file cannot be read: No such file or directory\n"),
     "seed --taks-id job": (2, "unknown option --taks-id"),  # neither taken for a file nor ignored
     "seed - --close": (2, "--task-id"),
-    **dict.fromkeys((f"service -n={number}" for number in ("0", "-1", "many", "10000")), (2, "is not a number from")),
     "source list --url http://shop.test/": (2, "use it as: scrapy source list"),
     "source check": (2, "use it as: scrapy source list"),
     "source chekc x": (2, "use it as: scrapy source list"),

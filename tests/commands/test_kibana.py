@@ -92,9 +92,6 @@ def test_all_objects_are_sent_as_they_are(project: Project) -> None:
     assert ran.stdout.splitlines()[0] == f"imported {len(OBJECTS)} of {len(OBJECTS)} objects"
     assert f"{url}/app/dashboards#/view/site-spider-dashboard-crawl" in ran.stdout
     assert "c2VjcmV0" not in ran.stdout
-
-
-def test_a_space_and_a_path_of_kibana_are_in_the_address(project: Project) -> None:
     asked, _, _ = heard_by(project.direct, "/base", "--space", "crawl_1")
     assert asked.path == "/base/s/crawl_1/api/saved_objects/_import?overwrite=true"
 

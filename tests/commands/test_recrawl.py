@@ -198,9 +198,10 @@ def test_a_limit_and_a_dry_run_hold(desk: Desk, capsys: pytest.CaptureFixture[st
 class FragileStore(LocalResults):
     """Its user is killed at the n-th write: before it, or after it was durable."""
 
-    def __init__(self, folder: Path, number: int, *, is_after: bool, error: type[BaseException] = Dead) -> None:
+    def __init__(self, folder: Path, number: int, where: str) -> None:
         super().__init__(folder)
-        self._left, self._is_after, self._error = number, is_after, error
+        self._left, self._is_after = number, where == "after"
+        self._error = SinkUnavailable if where == "away" else Dead
 
     def exchange(self, name: str, changes: Mapping[str, tuple[str | None, str]]) -> set[str]:
         self._left -= 1
@@ -213,11 +214,11 @@ class FragileStore(LocalResults):
 
 
 class FragileLog(LocalSeedLog):
-    """Its user is killed before the n-th seed; those before are durable."""
+    """Its user is killed before the n-th seed, or it is away from then on; those before are durable."""
 
-    def __init__(self, folder: Path, number: int) -> None:
+    def __init__(self, folder: Path, number: int, *, is_away: bool) -> None:
         super().__init__(folder)
-        self.left = number
+        self.left, self.is_away = number, is_away
 
     def producer(self, purpose: str = "") -> Any:
         made, log = super().producer(purpose), self
@@ -225,9 +226,13 @@ class FragileLog(LocalSeedLog):
 
         def sending(*arguments: Any) -> Any:
             log.left -= 1
-            if log.left == 0:
+            if log.left == 0 and not log.is_away:
                 made.flush(10)
                 raise Dead
+            if log.left <= 0 and log.is_away:
+                future: Future[None] = Future()
+                future.set_exception(LogUnavailable("the log is away"))
+                return future
             return send(*arguments)
 
         made.send = sending  # type: ignore[method-assign]
@@ -235,18 +240,21 @@ class FragileLog(LocalSeedLog):
 
 
 def killed(desk: Desk, kill: str) -> None:
-    where, _, number = kill.partition(" ")
-    log = FragileLog(desk.folder, int(number) if where == "send" else -1)
-    error = SinkUnavailable if where == "away" else Dead
-    at = -1 if where == "send" else int(number)
-    with closing(log), pytest.raises((Dead, SinkUnavailable)):
-        desk.run(FragileStore(desk.folder, at, is_after=where == "after", error=error), log)
+    where, number = kill.split()
+    of_log = where in ("send", "log")
+    log = FragileLog(desk.folder, int(number) if of_log else -1, is_away=where == "log")
+    store = FragileStore(desk.folder, -1 if of_log else int(number), where)
+    said = "the log is away; a later run" if where == "log" else None
+    with closing(log), pytest.raises((Dead, SinkUnavailable, LogUnavailable), match=said):
+        desk.run(store, log)
 
 
 KILLS = [f"{where} {number}" for where in ("before", "after", "away") for number in (1, 2, 3, 4)]
 
 
-@pytest.mark.parametrize("kill", [*KILLS, "send 1", "send 2", "send 250"])
+@pytest.mark.parametrize(
+    "kill", [*KILLS, *(f"{where} {number}" for where in ("send", "log") for number in (1, 2, 250))]
+)
 def test_whenever_a_run_dies_each_page_is_produced_once(desk: Desk, kill: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not by a run within the lease, which cannot know; by the first one after it."""
     write(desk.folder, *map(page, range(300)))
@@ -309,27 +317,6 @@ def test_a_run_waits_for_the_claims_of_another(desk: Desk, monkeypatch: pytest.M
     desk.run(waits=True)
     assert desk.produced() == ["1"]
     assert LEASE_SECONDS - 10 < sum(pauses) <= LEASE_SECONDS + 1
-
-
-def test_a_log_that_is_away_leaves_all_to_a_later_run(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    class AwayLog(LocalSeedLog):
-        def producer(self, purpose: str = "") -> Any:
-            made = super().producer(purpose)
-            made.send = lambda *_: failed()  # type: ignore[method-assign]
-            return made
-
-    def failed() -> Any:
-        future: Future[None] = Future()
-        future.set_exception(LogUnavailable("the log is away"))
-        return future
-
-    write(desk.folder, *map(page, range(3)))
-    log = AwayLog(desk.folder)
-    with pytest.raises(LogUnavailable, match="the log is away; a later run"):
-        desk.run(log=log)
-    log.close()
-    after(monkeypatch, LEASE_SECONDS + 1)
-    assert desk.run().produced == 3
 
 
 def test_the_command_says_how_many(project: Project) -> None:

@@ -6,16 +6,16 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from site_spider.console import rules
-from site_spider.console.fleet import MOST_PROCESSES, WINDOW_SECONDS, Curves, Fleet, Life, LogView, View, Weight
+from site_spider.console.fleet import WINDOW_SECONDS, Curves, Fleet, Life, LogView, View, Weight
 from site_spider.console.pages import conservation
 from site_spider.console.reading import NO_TASK, OTHER_TASKS, FailureState, HostState, SinkState, TaskFigures, state_of
 from site_spider.console.rules import Range, causes, duration, spoken, verdict
 from site_spider.contracts.seed_log import Partition
-from site_spider.observe.frontier_socket import LARGEST_BYTES, OddSnapshot, parsed
+from site_spider.observe.frontier_socket import OddSnapshot
 from site_spider.observe.progress import Progress
 from tests.console.snapshots import NOW, host, iso, seeds, sink, snapshot, task
 
@@ -59,6 +59,8 @@ def test_what_a_process_says_is_read() -> None:
     assert state.partitions == ("seeds/1",)
 
 
+@example(field="process", value="")
+@example(field="at", value=None)
 @given(field=st.sampled_from(sorted(snapshot())), value=VALUES)
 def test_any_value_of_any_field_is_read_or_refused(field: str, value: Any) -> None:
     try:
@@ -66,21 +68,10 @@ def test_any_value_of_any_field_is_read_or_refused(field: str, value: Any) -> No
     except OddSnapshot:
         assert field in ("process", "at")
         return
+    assert field != "process" or value
     json.dumps([state.name, state.machine, *state.failures]).encode()
     assert state.completed >= 0
     assert state.waiting >= 0
-
-
-@given(st.dictionaries(st.text(), VALUES))
-def test_any_object_is_read_or_refused(document: dict[str, Any]) -> None:
-    with pytest.raises(OddSnapshot):
-        state_of(document)
-
-
-@pytest.mark.parametrize("raw", [b"", b"[1]", b"null", b"{", b"\xff", b"[" * 100_000, b" " * (LARGEST_BYTES + 1)])
-def test_what_is_no_object_is_refused(raw: bytes) -> None:
-    with pytest.raises(OddSnapshot):
-        parsed(raw)
 
 
 def test_numbers_and_names_are_bounded() -> None:
@@ -156,14 +147,6 @@ def test_an_older_snapshot_changes_nothing() -> None:
     assert fleet.seen["machine-1-1799999000"].state.consumed == 200
 
 
-def test_processes_are_bounded() -> None:
-    fleet = Fleet()
-    for number in range(MOST_PROCESSES + 20):
-        told(fleet, NOW + number, number)
-    assert len(fleet.seen) == MOST_PROCESSES
-    assert "machine-0-1799999000" not in fleet.seen
-
-
 def test_rates_are_what_was_done_however_often_processes_speak() -> None:
     for interval in (10, 30, 60):
         fleet = Fleet()
@@ -220,11 +203,8 @@ def test_durations_are_said_as_people_do(seconds: float, said: str) -> None:
 
 
 def test_a_range_is_said_in_words() -> None:
-    assert spoken(Range(60, 180)) == "1 min to 3 min"
-    assert spoken(Range(60, 60)) == "1 min"
-    assert spoken(Range(0, 0)) == "none"
-    assert spoken(Range(419, 524)) == "7 min to 9 min"
-    assert spoken(None) == "unknown"
+    ranges = [Range(60, 180), Range(60, 60), Range(0, 0), Range(419, 524), None]
+    assert [*map(spoken, ranges)] == ["1 min to 3 min", "1 min", "none", "7 min to 9 min", "unknown"]
 
 
 def scene(

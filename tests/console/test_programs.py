@@ -19,6 +19,7 @@ from aiohttp.test_utils import TestServer
 from site_spider.console.access import Listening
 from site_spider.errors import ConfigError
 from site_spider.observe import frontier_socket
+from site_spider.observe.frontier_socket import LARGEST_BYTES
 from tests.authority import Authority
 from tests.console.consoles import Client, Console
 from tests.console.snapshots import snapshot
@@ -63,7 +64,10 @@ async def test_metrics_are_those_of_all_processes_of_this_host(tmp_path: Path) -
         assert (health.status, (await health.json())["processes"]) == (200, 2)
 
 
-@pytest.mark.parametrize("answers", [[], [b"nonsense"], [b"[1]"], [b""]])
+@pytest.mark.parametrize(
+    "answers",
+    [[], *([odd] for odd in (b"", b"[1]", b"null", b"{", b"\xff", b"[" * 100_000, b" " * LARGEST_BYTES + b"{}"))],
+)
 async def test_a_host_without_processes_that_answer_is_not_healthy(tmp_path: Path, answers: list[bytes]) -> None:
     async with asking(tmp_path, *answers) as client:
         health = await client.get("/healthz")
