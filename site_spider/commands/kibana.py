@@ -59,11 +59,10 @@ class Kibana:
                     redirect=False,
                     preload_content=False,
                 )
-                read = _read(answer)
+                said = _object(answer)
                 answer.close()
         except (HTTPError, OSError, ValueError) as error:
             raise SinkUnavailable(f"{self.address} cannot be asked: {_explained(error)}") from error
-        said = _json(read)
         count, is_success = said.get("successCount"), said.get("success")
         if answer.status == 200 and isinstance(count, int) and isinstance(is_success, bool):
             refusals = list(_refusals(said.get("errors")))
@@ -104,20 +103,18 @@ _REMEDIES: Final = {
 }
 
 
-def _read(answer: urllib3.BaseHTTPResponse) -> bytes:
-    """The first _MOST_BYTES of an answer. Raises ValueError if it takes longer than _ANSWER_SECONDS."""
+def _object(answer: urllib3.BaseHTTPResponse) -> Mapping[str, Any]:
+    """What an answer is in its first _MOST_BYTES; empty if that is no object.
+
+    Raises ValueError if it takes longer than _ANSWER_SECONDS.
+    """
     read, deadline = bytearray(), runtime.monotonic() + _ANSWER_SECONDS
     while len(read) < _MOST_BYTES and (piece := answer.read1(65_536)):
         read += piece
         if runtime.monotonic() > deadline:
             raise ValueError(f"its answer does not end within {_ANSWER_SECONDS:g} s")
-    return bytes(read)
-
-
-def _json(answer: bytes) -> Mapping[str, Any]:
-    """The object that an answer is; empty if it is none."""
     try:
-        said = json.loads(answer)
+        said = json.loads(read)
     except (ValueError, RecursionError):
         return {}
     return said if isinstance(said, dict) else {}
