@@ -69,14 +69,6 @@ def test_json_has_the_whole_message(project: Project) -> None:
     assert found["k"]["topic"] == LETTERS
 
 
-@pytest.mark.parametrize("arguments", [(), ("replay",)])
-def test_a_topic_that_does_not_exist_has_no_dead_letters(project: Project, arguments: tuple[str, ...]) -> None:
-    """It is made with the first one."""
-    ran = project.direct("dead_letters", *arguments)
-    assert ran.returncode == 0
-    assert ran.stdout in {"Dead letters in seeds.dead-letters: 0\n", "replayed 0\n"}
-
-
 def test_a_limit_is_said_when_something_is_left_out(project: Project) -> None:
     """On stderr, with the remedy."""
     project.produce(LETTERS, *[(None, b"%d" % number) for number in range(3)], headers=headers())
@@ -86,14 +78,14 @@ def test_a_limit_is_said_when_something_is_left_out(project: Project) -> None:
 
 
 def test_a_replay_puts_the_original_bytes_back_once(project: Project) -> None:
-    """The command says how many, a second one finds nothing, and the list marks them."""
-    sent = [(b"k", b"\xff not JSON"), (None, b"v"), (b"t", None)]
+    """The command says how many, in batches; a second one finds nothing, and the list marks them."""
+    sent = [(b"k", b"\xff not JSON"), (None, b"v"), (b"t", None), *((b"%d" % n, b"%d" % n) for n in range(1_200))]
     project.produce(LETTERS, *sent, headers=headers("seeds"))
     ran = project.scrapy("dead-letters", "replay")
-    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "replayed 3\n", "")
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "replayed 1203\n", "")
     assert contents(project, "seeds") == sorted(sent, key=repr)
     assert project.scrapy("dead-letters", "replay").stdout == "replayed 0\n"
-    assert project.scrapy("dead-letters").stdout.count(" yes ") == 3
+    assert project.scrapy("dead-letters", "--limit", "0").stdout.count(" yes ") == 1_203
 
 
 def test_what_cannot_be_put_back_is_said_and_left(project: Project) -> None:
@@ -106,14 +98,6 @@ def test_what_cannot_be_put_back_is_said_and_left(project: Project) -> None:
     assert "its header origin_topic is 'seeds.tasks', which is no seed topic of this crawl" in complaints
     assert not project.log.partitions("seeds.tasks")
     assert sum(done.below for done in put_back(project.log, LETTERS).values()) == 3
-
-
-def test_more_than_a_batch_is_replayed(project: Project) -> None:
-    """Batch after batch, each committed."""
-    messages = [(b"%d" % number, b"%d" % number) for number in range(1200)]
-    project.produce(LETTERS, *messages, headers=headers("seeds"))
-    assert replay(project)[0].replayed == 1200
-    assert contents(project, "seeds") == sorted(messages, key=repr)
 
 
 class QuickCrawl:
@@ -184,10 +168,13 @@ def test_a_topic_that_is_not_found_is_said(project: Project, verb: str, topic: s
     assert f"--topic is '{topic}', but neither TYPO nor TYPO.dead-letters exists" in ran.stderr
 
 
-@pytest.mark.parametrize("topic", ["more", "more.dead-letters", "seeds"])
-def test_a_seed_topic_without_dead_letters_is_found(project: Project, topic: str) -> None:
+@pytest.mark.parametrize(
+    "words", [(), ("replay",), *(("list", "--topic", topic) for topic in ("more", "more.dead-letters", "seeds"))]
+)
+def test_a_seed_topic_without_dead_letters_is_found(project: Project, words: tuple[str, ...]) -> None:
     """The topic is made with its first dead letter; the one of the settings may not exist at all yet."""
     project.produce("more", (None, b"{}"))
-    ran = project.direct("dead_letters", "--topic", topic)
+    ran = project.direct("dead_letters", *words)
+    topic = "more" if "--topic" in words and words[2] != "seeds" else "seeds"
     assert ran.returncode == 0
-    assert ran.stdout.startswith("Dead letters in ")
+    assert ran.stdout == ("replayed 0\n" if "replay" in words else f"Dead letters in {topic}.dead-letters: 0\n")
