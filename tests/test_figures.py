@@ -29,7 +29,7 @@ import time
 
 def test_it():
     began = time.process_time()
-    while time.process_time() < began + 1.2: pass
+    while time.process_time() < began + 0.3: pass
 """
 LARGE, SMALL = "cpu_minutes = 1e6\nloop_ms = 1e6", "cpu_minutes = 0\nloop_ms = 1e6"
 SLOW = "cpu_minutes = 1e-3\nloop_ms = 1e-9"  # it takes millions of times as long as there
@@ -65,7 +65,7 @@ def test_the_budget_is_in_cpu_time_and_the_clock_is_told_only(
 
 
 def test_a_run_over_the_budget_fails(tmp_path: Path) -> None:
-    (tmp_path / "slow.toml").write_text(f"{LARGE}\nseconds = 0.5\n[tests]\n")
+    (tmp_path / "slow.toml").write_text(f"{LARGE}\nseconds = 0.1\n[tests]\n")
     ran = inner_run(tmp_path, PLUGIN, TEST, "--figures")
     assert "slow.toml has no reason for it: test_some.py::test_it" in ran.stdout
     assert ran.returncode == 1, ran.stdout
