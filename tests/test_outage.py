@@ -14,24 +14,18 @@ def test_one_line_when_it_begins_and_one_when_it_is_over(caplog: pytest.LogCaptu
     caplog.set_level(logging.INFO)
     outage = Outage(logging.getLogger("trial"), "The store is away", "The store is back")
     outage.is_over()
-    assert not outage.is_on
+    assert (outage.is_on, outage.seconds()) == (False, 0)
     for _ in range(2):
         for reason in ("refused", "refused", "reset"):
             outage.goes_on(reason)
             assert outage.is_on
+            assert outage.seconds() > 0
         outage.is_over()
         outage.is_over()
         assert not outage.is_on
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"] * 2
     assert caplog.messages[0] == "The store is away: refused"
     assert caplog.messages[1].startswith("The store is back after 0.")
-
-
-def test_it_says_how_long_it_lasts() -> None:
-    outage = Outage(logging.getLogger("trial"), "away", "back")
-    assert outage.seconds() == 0
-    outage.goes_on("refused")
-    assert outage.seconds() > 0
 
 
 class Store:
@@ -53,13 +47,9 @@ def test_what_is_away_is_awaited(monkeypatch: pytest.MonkeyPatch, caplog: pytest
     assert [message.partition(" after")[0] for message in caplog.messages] == ["away: 2 left", "there"]
 
 
-def test_what_stays_away_is_the_error_of_the_last_attempt() -> None:
+@pytest.mark.parametrize(("waited_for", "left"), [(ConnectionError, 98), (TimeoutError, 99)])
+def test_what_stays_away_is_the_error_of_the_last_attempt(waited_for: type[Exception], left: int) -> None:
+    """Another error than that is not waited for."""
     outage = Outage(logging.getLogger("trial"), "away", "there")
-    with pytest.raises(ConnectionError, match="98 left"):
-        asyncio.run(until_there(Store(100).open, ConnectionError, 0.7, outage))
-
-
-def test_another_error_is_not_waited_for() -> None:
-    outage = Outage(logging.getLogger("trial"), "away", "there")
-    with pytest.raises(ConnectionError, match="99 left"):
-        asyncio.run(until_there(Store(100).open, TimeoutError, 20, outage))
+    with pytest.raises(ConnectionError, match=f"{left} left"):
+        asyncio.run(until_there(Store(100).open, waited_for, 0.7, outage))
