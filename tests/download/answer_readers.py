@@ -35,15 +35,21 @@ class Outcome(NamedTuple):
         return self[1:4]
 
 
+def read(answer: HttpAnswer, pieces: Iterable[bytes]) -> HttpAnswer:
+    """As a connection reads it."""
+    for piece in pieces:
+        rest = piece
+        while rest and answer.ending is None:
+            rest = rest[answer.feed(rest) :]
+        if rest:
+            answer.is_reusable = False  # nobody asked
+    return answer
+
+
 def ours(pieces: Iterable[bytes], method: str, *, ends: bool, takes_odd: bool = False) -> Outcome:
     answer = HttpAnswer(to_head=method == "HEAD", takes_odd=takes_odd)
     try:
-        for piece in pieces:
-            rest = piece
-            while rest and answer.ending is None:
-                rest = rest[answer.feed(rest) :]
-            if rest:
-                answer.is_reusable = False  # as Connection has it: nobody asked
+        read(answer, pieces)
         if ends and answer.ending is None:
             answer.ended()
     except (OddAnswer, OversizedAnswer, NoAnswer) as error:

@@ -22,6 +22,7 @@ from site_spider.download.answer import (
     OddAnswer,
     OversizedAnswer,
 )
+from tests.download.answer_readers import read
 from tests.download.fuzz_answers import Pairs, compare
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
@@ -34,22 +35,13 @@ ANSWERS = {
 }
 
 
-def read(*pieces: bytes) -> HttpAnswer:
-    answer = HttpAnswer()
-    for piece in pieces:
-        rest = piece
-        while rest and answer.ending is None:
-            rest = rest[answer.feed(rest) :]
-    return answer
-
-
 @pytest.mark.parametrize("name", ANSWERS)
 @given(cuts=st.lists(st.integers(0, 100), max_size=8))
 def test_it_does_not_matter_how_the_bytes_come(name: str, cuts: list[int]) -> None:
     data = ANSWERS[name]
     places = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
     pieces = [data[a:b] for a, b in pairwise(places) if a < b]
-    answer = read(*pieces)
+    answer = read(HttpAnswer(), pieces)
     assert answer.ending is BodyEnd.WHOLE
     assert (answer.status, answer.body, answer.received) == (200, b"hello", 5)
     assert answer.is_reusable
@@ -69,11 +61,7 @@ def test_whatever_comes_is_an_answer_or_odd_or_none(pieces: list[bytes]) -> None
     """No other error, and nothing is read beyond the length that was said."""
     answer = HttpAnswer()
     with contextlib.suppress(OddAnswer, NoAnswer):
-        for piece in pieces:
-            rest = piece
-            while rest and answer.ending is None:
-                rest = rest[answer.feed(rest) :]
-        answer.ended()
+        read(answer, pieces).ended()
         assert answer.ending is not None
         assert answer.length is None or len(answer.body) <= answer.length
         assert answer.received == len(answer.body)
@@ -82,36 +70,25 @@ def test_whatever_comes_is_an_answer_or_odd_or_none(pieces: list[bytes]) -> None
 @pytest.mark.parametrize(
     "lines",
     [
-        b"no colon\r\n",
-        b"A: b\n",
-        b"A: b\r\n c\r\n",
-        b"A : b\r\n",
-        b": b\r\n",
-        b"A: \0\r\n",
-        b"A: b\rc\r\n",
-        b"Content-Length: 1\r\nContent-Length: 1\r\n",
-        b"Content-Length: 1, 1\r\n",
-        b"Content-Length: +1\r\n",
-        b"Content-Length:\r\n",
-        b"Content-Length: 1\r\nTransfer-Encoding: chunked\r\n",
-        b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
-        b"Transfer-Encoding: x\r\n",
-        b"Transfer-Encoding : chunked\r\n",
+        *(b"no colon\r\n", b"A: b\n", b"A: b\r\n c\r\n", b"A : b\r\n", b": b\r\n", b"A: \0\r\n", b"A: b\rc\r\n"),
+        *(b"Content-Length: 1, 1\r\n", b"Content-Length: +1\r\n", b"Content-Length:\r\n"),
+        *(b"Content-Length: 1\r\n" * 2, b"Content-Length: 1\r\nTransfer-Encoding: chunked\r\n"),
+        *(b"Transfer-Encoding: chunked\r\n" * 2, b"Transfer-Encoding: x\r\n", b"Transfer-Encoding : chunked\r\n"),
     ],
 )
 def test_a_head_that_two_readers_could_read_differently_is_odd(lines: bytes) -> None:
     """Above all where the body ends: nothing of one answer may pass for another one."""
     with pytest.raises(OddAnswer):
-        read(HEAD + lines + b"\r\n")
+        read(HttpAnswer(), [HEAD + lines + b"\r\n"])
     with pytest.raises(OddAnswer):
-        read(b"HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        read(HttpAnswer(), [b"HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"])
 
 
 @pytest.mark.parametrize("data", [b"SSH-2.0-x\r\n\r\n", b"\0" * 64, b"hello\n"])
 def test_what_is_not_http_is_no_answer(data: bytes) -> None:
     """It would be none to any other reader."""
     with pytest.raises(NoAnswer):
-        read(data)
+        read(HttpAnswer(), [data])
 
 
 @pytest.mark.parametrize(
@@ -124,7 +101,7 @@ def test_what_is_not_http_is_no_answer(data: bytes) -> None:
 )
 def test_a_body_that_the_connection_ends_is_marked(data: bytes, ending: BodyEnd, body: bytes) -> None:
     """It may be cut, or is."""
-    answer = read(data)
+    answer = read(HttpAnswer(), [data])
     answer.ended()
     assert (answer.ending, answer.body, answer.is_reusable) == (ending, body, False)
 
@@ -143,7 +120,7 @@ def test_a_body_that_the_connection_ends_is_marked(data: bytes, ending: BodyEnd,
 )
 def test_a_connection_is_used_again_only_when_nothing_speaks_against_it(data: bytes, is_reusable: bool) -> None:
     """What is left over would be taken for the next answer."""
-    answer = read(data)
+    answer = read(HttpAnswer(), [data])
     assert answer.ending is BodyEnd.WHOLE
     assert answer.is_reusable is is_reusable
 
@@ -151,32 +128,28 @@ def test_a_connection_is_used_again_only_when_nothing_speaks_against_it(data: by
 # --- Reading the chunks of a body out of bytes
 
 
-OK = b"HTTP/1.1 200 OK\r\n"
-CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
+CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
 
 
 def outcome(data: bytes, size: int) -> object:
     """What comes of an answer that arrives in pieces of this size."""
     answer = HttpAnswer()
     try:
-        for start in range(0, len(data), size):
-            rest = data[start : start + size]
-            while rest and answer.ending is None:
-                rest = rest[answer.feed(rest) :]
+        read(answer, (data[start : start + size] for start in range(0, len(data), size)))
     except (OddAnswer, OversizedAnswer, NoAnswer) as error:
         return type(error)
     return answer.status, answer.body, answer.ending
 
 
 BOUNDS = {
-    "the whole head": OK + b"X: " + b"x" * (MAX_HEAD_BYTES - len(OK) - 7) + b"\r\n\r\n",
-    "one byte more": OK + b"X: " + b"x" * (MAX_HEAD_BYTES - len(OK) - 6) + b"\r\n\r\n",
-    "all lines": OK + b"X: y\r\n" * (MAX_HEAD_LINES - 2) + b"\r\n",
-    "one line more": OK + b"X: y\r\n" * (MAX_HEAD_LINES - 1) + b"\r\n",
-    "interim answers": b"HTTP/1.1 103 E\r\n\r\n" * MAX_INTERIM_ANSWERS + OK + b"\r\n",
-    "one interim answer more": b"HTTP/1.1 103 E\r\n\r\n" * (MAX_INTERIM_ANSWERS + 1) + OK + b"\r\n",
-    "large interim answers": (b"HTTP/1.1 103 E\r\nX: " + b"x" * 9_000 + b"\r\n\r\n") * 8 + OK + b"\r\n",
-    "an end in LF near the bound": OK + b"X: " + b"x" * (MAX_HEAD_BYTES - len(OK) - 5) + b"\n\n" + b"x" * 99,
+    "the whole head": HEAD + b"X: " + b"x" * (MAX_HEAD_BYTES - len(HEAD) - 7) + b"\r\n\r\n",
+    "one byte more": HEAD + b"X: " + b"x" * (MAX_HEAD_BYTES - len(HEAD) - 6) + b"\r\n\r\n",
+    "all lines": HEAD + b"X: y\r\n" * (MAX_HEAD_LINES - 2) + b"\r\n",
+    "one line more": HEAD + b"X: y\r\n" * (MAX_HEAD_LINES - 1) + b"\r\n",
+    "interim answers": b"HTTP/1.1 103 E\r\n\r\n" * MAX_INTERIM_ANSWERS + HEAD + b"\r\n",
+    "one interim answer more": b"HTTP/1.1 103 E\r\n\r\n" * (MAX_INTERIM_ANSWERS + 1) + HEAD + b"\r\n",
+    "large interim answers": (b"HTTP/1.1 103 E\r\nX: " + b"x" * 9_000 + b"\r\n\r\n") * 8 + HEAD + b"\r\n",
+    "an end in LF near the bound": HEAD + b"X: " + b"x" * (MAX_HEAD_BYTES - len(HEAD) - 5) + b"\n\n" + b"x" * 99,
     "no slash in 64 bytes": b"x" * 63 + b"y" + b"/1.1 200 OK\r\n\r\n",
     "a late slash": b"x" * 63 + b"/1.1 200 OK\r\n\r\n",
     "chunks of a byte": CHUNKED + b"1\r\nA\r\n" * 9_000 + b"0\r\n\r\n",
@@ -221,7 +194,7 @@ def test_what_follows_is_never_content_of_this_body() -> None:
     """Not even where a trailer says that the connection goes on."""
     for trailer in (b"", b"Connection: keep-alive\r\n", b"Connection: upgrade\r\nUpgrade: x\r\n"):
         chunks = Chunks()
-        chunks.feed(b"1\r\nA\r\n0\r\n" + trailer + b"\r\n" + OK + b"Content-Length: 4\r\n\r\nevil")
+        chunks.feed(b"1\r\nA\r\n0\r\n" + trailer + b"\r\n" + HEAD + b"Content-Length: 4\r\n\r\nevil")
         assert (bytes(chunks.body), chunks.is_whole, chunks.has_surplus) == (b"A", True, True)
 
 

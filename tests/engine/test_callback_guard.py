@@ -12,7 +12,7 @@ from site_spider import runtime
 from site_spider.engine.callback_guard import CallbackBroken, CallbackCancelled, CallbackTimeout, guarded
 from tests.in_process import virtual_time
 
-Answer = Callable[[], Awaitable[Any]]
+Callback = Callable[[], Awaitable[Any]]
 
 
 async def at_once() -> list[int]:
@@ -43,13 +43,13 @@ async def swallowing() -> str:
     return "never"
 
 
-async def stray() -> None:
-    raise asyncio.CancelledError
+def raising(error: BaseException, *, later: bool) -> Callback:
+    async def callback() -> None:
+        if later:
+            await asyncio.sleep(0)
+        raise error
 
-
-async def stray_later() -> None:
-    await asyncio.sleep(0)
-    raise asyncio.CancelledError
+    return callback
 
 
 async def own_timeout() -> str:
@@ -59,11 +59,6 @@ async def own_timeout() -> str:
     except TimeoutError:
         return "own"
     return "never"
-
-
-async def failing_later() -> None:
-    await asyncio.sleep(0)
-    raise ValueError("mine")
 
 
 async def test_what_answers_at_once_sets_no_timer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,13 +74,13 @@ async def test_what_answers_at_once_sets_no_timer(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize(("callback", "answer"), [(after_three_waits, "ab"), (own_timeout, "own"), (at_once, [1])])
-async def test_what_waits_answers_as_without_a_guard(callback: Answer, answer: object) -> None:
+async def test_what_waits_answers_as_without_a_guard(callback: Callback, answer: object) -> None:
     """Whatever it waits for, and with timeouts of its own."""
     assert await guarded(callback, 120)() == answer
 
 
 @pytest.mark.parametrize("callback", [for_ever, swallowing])
-async def test_what_waits_too_long_is_ended(callback: Answer) -> None:
+async def test_what_waits_too_long_is_ended(callback: Callback) -> None:
     """It is told by CancelledError; who does away with that has answered, but too late."""
     if callback is swallowing:
         assert await guarded(callback, 0.01)() == "cleaned up"
@@ -107,22 +102,24 @@ async def test_time_before_the_first_wait_counts(monkeypatch: pytest.MonkeyPatch
         await guarded(slow, 120)()
 
 
-@pytest.mark.parametrize("callback", [stray, stray_later])
-async def test_a_stray_cancelled_error_is_an_ordinary_one(callback: Answer) -> None:
-    """At once or later."""
+class Panic(BaseException):
+    """As extensions in Rust raise it."""
+
+
+@pytest.mark.parametrize("later", [False, True])
+async def test_what_would_end_no_request_is_an_ordinary_error(later: bool) -> None:
+    """A stray CancelledError, and what is no exception; an error comes as it was raised, nothing as its context."""
     with pytest.raises(CallbackCancelled):
-        await guarded(callback, 120)()
-
-
-async def test_an_error_comes_as_it_was_raised() -> None:
-    """Nothing stands as its context."""
+        await guarded(raising(asyncio.CancelledError(), later=later), 120)()
+    with pytest.raises(CallbackBroken, match="Panic: x"):
+        await guarded(raising(Panic("x"), later=later), 10)()
     with pytest.raises(ValueError, match="mine") as caught:
-        await guarded(failing_later, 120)()
+        await guarded(raising(ValueError("mine"), later=later), 120)()
     assert caught.value.__context__ is None
 
 
 @pytest.mark.parametrize("callback", [for_ever, swallowing])
-async def test_a_task_that_is_cancelled_tells_its_callback(callback: Answer) -> None:
+async def test_a_task_that_is_cancelled_tells_its_callback(callback: Callback) -> None:
     """As at the end of the process."""
     task = asyncio.ensure_future(guarded(callback, 120)())
     await asyncio.sleep(0)
@@ -165,26 +162,6 @@ def test_items_are_given_one_by_one_within_the_time() -> None:
     with pytest.raises(CallbackTimeout):
         virtual_time.run(main())
     assert got == [1, 2]
-
-
-class Panic(BaseException):
-    """As extensions in Rust raise it."""
-
-
-async def panicking() -> None:
-    raise Panic("x")
-
-
-async def panicking_later() -> None:
-    await asyncio.sleep(0)
-    raise Panic("x")
-
-
-@pytest.mark.parametrize("callback", [panicking, panicking_later])
-async def test_what_is_no_exception_is_an_ordinary_error(callback: Answer) -> None:
-    """Else the request would never end."""
-    with pytest.raises(CallbackBroken, match="Panic: x"):
-        await guarded(callback, 10)()
 
 
 async def test_a_function_and_a_generator_that_panic_are_ordinary_errors() -> None:
