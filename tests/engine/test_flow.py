@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +15,8 @@ from scrapy.exceptions import IgnoreRequest
 from scrapy.http import Response
 from scrapy.utils.reactor import CallLaterOnce
 
+from site_spider.engine import background
+from site_spider.engine.background import Turns
 from site_spider.engine.callback_guard import SafeDownloader
 from site_spider.engine.flow import EngineFlow, schedule_without_timer
 from site_spider.spiders.crawl_spider import SeedSpider
@@ -185,19 +186,19 @@ def test_no_more_is_downloaded_at_a_time_than_asked_for(tmp_path: Path) -> None:
 
 def test_pages_do_not_pile_up_before_the_spider(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Downloads are faster than the reading of pages: they wait for it, not pages in memory."""
+    monkeypatch.setattr(Turns, "is_free", lambda _turns: False)  # one page a turn
+    monkeypatch.setattr(background, "_MOST_WOKEN", 1)
     most = 0
 
     async def answer(handler: Any, request: Request) -> Response:
         nonlocal most
         most = max(most, len(handler.crawler.engine.scraper.slot.active))
         await asyncio.sleep(0.002)
-        if request.url.endswith("00"):
-            time.sleep(0.05)  # as a collection of garbage may: many pages come at once
-        return page(request, "<p>a page of some words" * 200)
+        return page(request)
 
     monkeypatch.setattr(engine.ScriptedHandler, "download_request", answer)
-    crawl(tmp_path, [{"url": f"http://host{number % 50}.test/{number}"} for number in range(2_000)])
-    assert 0 < most < 150
+    crawl(tmp_path, [{"url": f"http://host{number % 50}.test/{number}"} for number in range(300)])
+    assert 16 <= most <= 16 + 64  # with those that CONCURRENT_REQUESTS had begun
 
 
 def test_an_answer_that_comes_when_the_engine_has_ended_is_given_up(caplog: pytest.LogCaptureFixture) -> None:

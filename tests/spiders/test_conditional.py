@@ -26,6 +26,7 @@ from site_spider.service import config as parts
 from site_spider.spiders import conditional
 from site_spider.spiders.conditional import StoredPages
 from tests.in_process.engine import ANSWERS, Crawled, crawl, page, produce, settings_for
+from tests.in_process.extraction import in_a_thread
 
 HOST = "http://a.test"
 ETAG = 'W/"1"'
@@ -329,6 +330,7 @@ def _is_away(self: LocalResults, url_ids: Sequence[str], fields: Sequence[str]) 
     raise SinkUnavailable("away")
 
 
+@in_a_thread()
 def test_a_page_that_says_noindex_later_loses_its_body_and_gets_it_back(tmp_path: Path) -> None:
     site, headers = Site(), {"X-Robots-Tag": "noindex"}
     told = {"SITE_NOINDEX": "drop_body"}
