@@ -17,6 +17,7 @@ from scrapy.utils.trackref import live_refs
 from site_spider.engine.scrapy_parts import part_of
 from site_spider.errors import ConfigError
 from site_spider.page import sitemap
+from site_spider.page.url import host_of
 from site_spider.spiders.crawl_spider import SeedSpider
 from site_spider.spiders.sitemap_rules import SitemapRules, level_below, looks_like_sitemap
 from site_spider.tasks.states import TaskStates
@@ -228,40 +229,45 @@ def away(request: Request) -> Response:
     return Response(request.url, status=302, headers={"Location": "http://other.test/x"})
 
 
-SEEDS: dict[str, tuple[Any, dict[str, Any]]] = {
+PAGES: dict[str, tuple[Any, dict[str, Any]]] = {
     "fails": (no_answer, {}),
-    "is not there": (lambda request: page(request, status=404), {}),
-    "is elsewhere": (lambda request: away(request) if "//a." in request.url else page(request), {}),
-    "is unchanged": (lambda request: page(request, "", 304), {"if_changed": True, "etag": '"1"'}),
-    "is nofollow": (lambda request: page(request, X_Robots_Tag="nofollow"), {}),
-    "gives no links": (page, {"meta": {"task_id": "t", "NotExtract": True}}),
+    "is-not-there": (lambda request: page(request, status=404), {}),
+    "is-elsewhere": (away, {}),
+    "is-unchanged": (lambda request: page(request, "", 304), {"if_changed": True, "etag": '"1"'}),
+    "is-nofollow": (lambda request: page(request, X_Robots_Tag="nofollow"), {}),
+    "gives-no-links": (page, {"meta": {"task_id": "t", "NotExtract": True}}),
 }
 
 
-@pytest.mark.parametrize("what", SEEDS)
-def test_robots_txt_is_asked_whatever_becomes_of_the_page_of_the_seed(tmp_path: Path, what: str) -> None:
+def test_robots_txt_is_asked_whatever_becomes_of_the_page_of_the_seed(tmp_path: Path) -> None:
+    """That of its host, and of the one where it is found; what they name is within the scope of the seed."""
     asked: list[str] = []
 
     def robots(request: Request) -> Response:
-        asked.append(request.url)
-        return Response(request.url, body=b"Sitemap: http://other.test/map\nSitemap: http://a.test/map")
+        asked.append(request.url.removesuffix("/robots.txt"))
+        maps = {f"{asked[-1]}/map", "http://other.test/map"}
+        return Response(request.url, body="".join(f"Sitemap: {each}\n" for each in maps).encode())
 
-    ANSWERS["/robots.txt"], (ANSWERS["/x"], fields) = robots, SEEDS[what]
+    ANSWERS["/robots.txt"] = robots
+    ANSWERS["/x"] = lambda request: PAGES.get(host_of(request.url), (page, {}))[0](request)
     serve("/map", urlset("/1"))
     ANSWERS["/1"] = lambda request: page(request, '<a href="/2">')
-    settings: dict[str, Any] = {"SITE_SITEMAPS": "robots", "DEPTH_LIMIT": 2}
-    found = paths(crawl(tmp_path, [seed("/x", **fields)], **settings))
-    is_elsewhere = what == "is elsewhere"
-    assert asked == [f"{HOST}/robots.txt", *(["http://other.test/robots.txt"] if is_elsewhere else [])]
-    host = "http://other.test" if is_elsewhere else ""
-    below = [] if what == "gives no links" else [f"{host}/2"]
-    assert found == sorted([f"{host}/1", *below, f"{host}/map", "/x"])
+    seeds = [{**seed("/x"), "url": f"http://{name}/x", **fields} for name, (_, fields) in PAGES.items()]
+    crawled = crawl(tmp_path, seeds, SITE_SITEMAPS="robots", DEPTH_LIMIT=2)
+    found = {f"http://{name}{path}" for name in PAGES for path in ("/x", "/map", "/1", "/2")} - {
+        "http://gives-no-links/2"
+    }
+    found = {url if url.endswith("/x") else url.replace("//is-elsewhere/", "//other.test/") for url in found}
+    assert sorted(asked) == sorted([*(f"http://{name}" for name in PAGES), "http://other.test"])
+    assert {document["url"] for document in crawled.documents.values()} == found
 
 
 def test_robots_txt_of_a_host_that_does_not_answer_is_no_result(tmp_path: Path) -> None:
-    ANSWERS["/x"] = ANSWERS["/robots.txt"] = no_answer
-    crawled = crawl(tmp_path, [seed("/x")], SITE_SITEMAPS="robots")
-    assert paths(crawled) == ["/x"]
+    """Nor is one that is not there."""
+    ANSWERS["/x"] = no_answer
+    ANSWERS["/robots.txt"] = lambda request: no_answer(request) if "//a." in request.url else page(request, "", 404)
+    crawled = crawl(tmp_path, [seed("/x"), {"url": "http://b.test/x"}], SITE_SITEMAPS="robots")
+    assert paths(crawled) == ["/x", "http://b.test/x"]
     assert crawled.lag == 0
     declare(tmp_path / "task", depth=0)
     ANSWERS["/robots.txt"] = lambda request: pytest.fail("it is deeper than the task goes")
@@ -331,11 +337,6 @@ def test_what_a_feed_says_of_a_page_counts_before_a_link_in_its_text(tmp_path: P
     said = b"<link href='/1'/><updated>2026-01-02</updated><div><a href='/1'>x</a></div>"
     serve("/feed", b"<feed><entry>" + said + b"</entry></feed>", "application/xhtml+xml")
     assert by_path(crawl(tmp_path, [seed("/feed")]))["/1"]["meta"]["sitemap"]["lastmod"] == "2026-01-02"
-
-
-def test_a_robots_txt_that_is_not_there_is_no_result(tmp_path: Path) -> None:
-    serve("/robots.txt", b"", status=404)
-    assert paths(crawl(tmp_path, [seed("/x")], SITE_SITEMAPS="robots")) == ["/x"]
 
 
 @pytest.mark.parametrize("settings", [{}, {"SITE_SEED_TOPICS": "urgent:8,seeds:4"}])
