@@ -76,7 +76,6 @@ class Bodies:
         return self.bytes < self.max_bytes
 
     def is_paused(self, request: Request) -> bool:
-        """Whether its body is kept from arriving."""
         return request in self._paused
 
     def arriving(self, request: Request, size_bytes: int, pause: Pause) -> None:

@@ -254,7 +254,6 @@ class Connection(asyncio.Protocol):
     # --- reading --------------------------------------------------------------------------------
 
     def _step(self, data: bytes | memoryview) -> bytes | memoryview:
-        """What is left of the bytes."""
         if self.tls is None:
             return self._read(bytes(data))
         page = self._decipher(self.tls, data[:_STEP_BYTES])

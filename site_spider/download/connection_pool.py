@@ -79,12 +79,10 @@ class ConnectionSlots:
         return bool(self._waiting)
 
     def give_back(self) -> None:
-        """A connection is gone."""
         self._taken -= 1
         self._wake_one()
 
     def succeeded(self) -> None:
-        """A connection was made."""
         if self._now < self._usual:
             self._now += 1
             self._wake_one()
@@ -202,7 +200,6 @@ class ConnectionPool:
         self._surplus_of[server.host] = runtime.monotonic()
 
     def keep(self, server: Server, wire: Connection) -> None:
-        """A connection that may be used again."""
         if not wire.is_open:
             return
         if self.places.are_wanted or (self._surplus_of and not self.keeps(server)):
@@ -305,7 +302,6 @@ class ConnectionPool:
         return allowed
 
     def close(self) -> None:
-        """End all of them."""
         if self._sweeper is not None:
             self._sweeper.cancel()
             self._sweeper = None

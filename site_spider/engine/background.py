@@ -39,7 +39,6 @@ class Background:
 
     @classmethod
     def for_crawler(cls, crawler: Crawler, fail: Fail) -> Background:
-        """Make the one of a crawl."""
         _of_crawlers[crawler] = made = cls(fail)
         return made
 
@@ -96,7 +95,6 @@ class Background:
         self._forget_threads = runtime.watch_threads(tell)
 
     def forget_threads(self) -> None:
-        """Undo `watch_threads`."""
         if self._forget_threads is not None:
             self._forget_threads()
             self._forget_threads = None
@@ -143,7 +141,6 @@ class Turns:
         return turns
 
     def has_time(self) -> bool:
-        """Whether this turn has time left."""
         if not self._is_open:
             self._open()
             return True
@@ -186,7 +183,6 @@ class Turns:
         asyncio.get_running_loop().call_soon(self._next)
 
     def _next(self) -> None:
-        """The next turn has come."""
         woken = 0
         while woken < _MOST_WOKEN and (line := self._woken_in_vain or self._waiting):
             waiter = line.popleft()

@@ -37,7 +37,6 @@ class _Cookies(http.cookiejar.CookieJar):
         self._of_domain: defaultdict[str, OrderedDict[_Place, None]] = defaultdict(OrderedDict)
 
     def set_cookie(self, cookie: Cookie) -> None:
-        """As Python's, within the bounds."""
         place = (cookie.domain, cookie.path, cookie.name)
         self._strike(place)
         super().set_cookie(cookie)
@@ -57,7 +56,6 @@ class _Cookies(http.cookiejar.CookieJar):
             self._strike(place)
 
     def halve(self) -> None:
-        """Drop the older half."""
         for place in list(self._order)[: (len(self._order) + 1) // 2]:
             self.clear(*place)
 

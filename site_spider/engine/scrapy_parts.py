@@ -243,7 +243,6 @@ class EscapedRecord(logging.LogRecord):
     line_prefix: ClassVar[str] = ""  # of each line but the first, which LOG_FORMAT begins
 
     def getMessage(self) -> str:  # noqa: N802 - the name is logging's
-        """The message as it is to be written."""
         text = for_log(super().getMessage(), one_line=self.name.startswith(_OURS))
         return text.replace("\n", f"\n{self.line_prefix}") if self.line_prefix else text
 
@@ -365,7 +364,6 @@ class QuickHeaders(Headers):
         return super().get(key, def_val)
 
     def setdefault(self, key: str | bytes, def_val: Any = None) -> Any:
-        """As Scrapy's, with the same difference."""
         name = _SPELLED.get(key) or super().normkey(key)
         values = dict.get(self, name)
         if values is None:
@@ -522,7 +520,6 @@ class DupeFilterBase(RFPDupeFilter):
         return self.fingerprint(request)
 
     def fingerprint(self, request: Request) -> bytes:
-        """What a request is known by."""
         return super()._fingerprint(request)
 
 

@@ -69,7 +69,6 @@ class SitemapRules(NamedTuple):
 
     @property
     def asks_for_robots(self) -> bool:
-        """Whether the robots.txt of a seed's host is fetched as a page."""
         return self.mode == "robots" or self.keeps_robots
 
     @property
