@@ -9,7 +9,7 @@ import pytest
 from scrapy import Request
 from scrapy.http import Response
 
-from tests.contracts.dupefilters import ELSEWHERE, KINDS, Case, case
+from tests.contracts.dupefilters import ELSEWHERE, Case, case
 from tests.in_process import engine
 from tests.in_process.engine import Crawled, page
 
@@ -48,7 +48,7 @@ def settings(case: Case) -> dict[str, Any]:
     return case.settings
 
 
-every_kind = pytest.mark.parametrize("case", KINDS, indirect=True)
+every_kind = pytest.mark.parametrize("case", ["memory", *ELSEWHERE], indirect=True)  # the others: tests/contracts
 kinds_elsewhere = pytest.mark.parametrize("case", ELSEWHERE, indirect=True)
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from site_spider.page.unpack import MAX_CODINGS, MAX_MEMBERS, CodingCut, CodingError, CodingTooLarge, unpacked
 
-MAX = 32_000_000
+MAX = 4_000_000
 
 
 def raw_deflate(data: bytes) -> bytes:
@@ -65,7 +65,7 @@ def test_several_codings_are_undone_from_the_last_to_the_first(names: list[str],
 @pytest.mark.parametrize("name", ["gzip", "zlib", "br", "zstd"])
 def test_a_bomb_ends_at_the_limit_and_so_does_one_in_another(name: str) -> None:
     coding, pack = PACKERS[name]
-    bomb = pack(bytes(50_000_000))
+    bomb = pack(bytes(6_000_000))
     for body, codings in ((bomb, [coding]), (pack(bomb), [coding, coding])):
         taken: list[bytes] = []
         with pytest.raises(CodingTooLarge):
