@@ -82,19 +82,13 @@ class Seen:
         page = fingerprint if task is None else (task, fingerprint)
         return page in self._seeds or page in self._spilled or fingerprint in self.done
 
-    def begin(self, fingerprint: bytes, seed: Hashable | None, task: str | None = None) -> bool:
-        """True when it is met for the first time; it is then in flight for `seed`.
-
-        Without a seed (a request that belongs to no seed) it is done at once.
-        """
+    def begin(self, fingerprint: bytes, seed: Hashable, task: str | None = None) -> bool:
+        """True when it is met for the first time; it is then in flight for `seed`."""
         page = fingerprint if task is None else (task, fingerprint)
         if page in self._seeds or page in self._spilled or fingerprint in self.done:
             return False
-        if seed is None:
-            self.done.add(fingerprint)
-        else:
-            self._seeds[page] = seed
-            self._met_for.setdefault(seed, []).append(page)
+        self._seeds[page] = seed
+        self._met_for.setdefault(seed, []).append(page)
         return True
 
     def spill(self, fingerprint: bytes, seed: Hashable, task: str | None = None) -> None:

@@ -25,20 +25,6 @@ __all__ = ["case", "settings", "site"]
 # --- links ----------------------------------------------------------------------------------
 
 
-@every_kind
-def test_a_link_to_a_page_that_is_done_or_in_flight_is_not_followed(
-    tmp_path: Path, site: Site, settings: dict[str, Any]
-) -> None:
-    """In one process, whatever the store."""
-    site.has("a", "a", "b", "c", "b")
-    site.has("b", "a", "c")
-    site.has("c", "b")
-    crawled = crawl(tmp_path, [seed("a"), seed("a2")], **settings)
-    assert site.visits == {"a": 1, "b": 1, "c": 1}
-    assert len(crawled.documents) == 4
-    assert crawled.lag == 0
-
-
 def test_no_request_is_made_for_a_link_that_would_be_filtered(tmp_path: Path, site: Site) -> None:
     """It counts as filtered all the same; with DUPEFILTER_DEBUG or another fingerprinter there is one."""
     site.has("a", "a", "b", "c")
@@ -143,15 +129,6 @@ def test_a_store_that_is_away_at_the_start_keeps_the_crawl_from_starting(tmp_pat
 
 
 # --- seeds ----------------------------------------------------------------------------------
-
-
-@every_kind
-def test_seeds_are_not_filtered_unless_asked_for(tmp_path: Path, site: Site, settings: dict[str, Any]) -> None:
-    """A producer who sends a URL again wants it again."""
-    site.has("a")
-    crawled = crawl(tmp_path, [seed("a"), seed("a"), seed("a")], **settings)
-    assert site.visits == {"a": 3}
-    assert outcomes(crawled) == {"completed_with_result": 3}
 
 
 @every_kind

@@ -102,11 +102,3 @@ def test_tasks_that_share_what_is_done_share_nothing_in_flight() -> None:
     assert seen.begin(b"page", "b", "b")
     seen.complete("b")
     assert (seen.knows(b"page", "a"), seen.done) == (True, {b"page"})
-
-
-def test_a_request_without_a_seed_is_done_at_once() -> None:
-    """Requests of other spiders are remembered as Scrapy does."""
-    seen = Seen()
-    assert seen.begin(b"page", None)
-    assert not seen.begin(b"page", None)
-    assert b"page" in seen.done

@@ -120,11 +120,6 @@ def test_other_pages_are_none(body: bytes) -> None:
     assert kind_of(body, "text/html") is None
 
 
-def test_urls_are_joined_to_the_base_of_the_file() -> None:
-    body = b"<urlset xml:base='/x/'><base href='https://b.test/y/'/><url><loc>1</loc></url></urlset>"
-    assert urls(body) == ["https://b.test/y/1"]
-
-
 def test_what_is_said_of_a_page_is_kept() -> None:
     body = urlset(
         "<url><loc>/1</loc><lastmod>2026-01-02</lastmod><priority>0.5</priority><changefreq>daily</changefreq></url>"
