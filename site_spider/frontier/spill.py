@@ -173,7 +173,6 @@ class SeedWriter:
     ) -> None:
         self._add_headers = add_headers
         self._keys = keys  # the first signs
-        self._spider = spider
         self._cookies_of = cookies_of
         names = getattr(spider, "seed_callbacks", ())
         self._callbacks = frozenset(names)
