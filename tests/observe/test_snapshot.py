@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
-import pytest
-from scrapy import Request
 from scrapy.http import Response
 
 from site_spider.contracts.seed_log import Partition
@@ -46,19 +43,10 @@ class Snapping(SeedSpider):
         return []
 
 
-@pytest.fixture(scope="module")
-def taken(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Snapshot]:
-    engine.ANSWERS.clear()
-    yield snapped(tmp_path_factory.mktemp("crawl"))
-    engine.ANSWERS.clear()
-
-
-def snapped(folder: Path) -> Snapshot:
-    def redirected(request: Request) -> Response:
-        return page(request, status=302, Location="/page")
-
+def test_a_snapshot_says_where_every_seed_is_and_what_became_of_pages(tmp_path: Path) -> None:
+    """By task and with times, too, and whose it is."""
     engine.ANSWERS["/missing"] = lambda request: page(request, status=404)
-    engine.ANSWERS["/old"] = redirected
+    engine.ANSWERS["/old"] = lambda request: page(request, status=302, Location="/page")
     seeds = [
         {"url": "http://h.test/page", "meta": {"task_id": "a"}},
         {"url": "http://h.test/missing", "meta": {"task_id": "a"}},
@@ -67,14 +55,9 @@ def snapped(folder: Path) -> Snapshot:
         {"url": "not a url"},
         {"url": "http://h.test/last", "meta": {"task_id": "b"}, "priority": -5},
     ]
-    found = crawl(folder, seeds, Snapping)
-    assert found.lag == 0
+    assert crawl(tmp_path, seeds, Snapping).lag == 0
     [taken] = Snapping.taken
     json.dumps(taken, allow_nan=False)  # plain JSON
-    return taken
-
-
-def test_a_snapshot_says_where_every_seed_is_and_what_became_of_pages(taken: Snapshot) -> None:
     assert taken["conserved"] is True
     seeds = taken["seeds"]
     assert (seeds["consumed"], seeds["in_flight"], seeds["dead_lettered"]) == (6, 1, 1)
@@ -89,8 +72,6 @@ def test_a_snapshot_says_where_every_seed_is_and_what_became_of_pages(taken: Sna
     assert {failed["url"] for failed in taken["newest_failures"]} == {"http://h.test/missing", "http://h.test/raises"}
     assert all(failed["seed"].startswith("seeds/") and "@" in failed["seed"] for failed in taken["newest_failures"])
 
-
-def test_a_snapshot_counts_tasks_and_times(taken: Snapshot) -> None:
     tasks = {task["task_id"]: task for task in taken["tasks"]["largest"]}
     assert tasks["a"]["pages"] == 2
     assert tasks["a"]["outcomes"] == {"result": 1, "failure": 1}
@@ -107,8 +88,6 @@ def test_a_snapshot_counts_tasks_and_times(taken: Snapshot) -> None:
     assert oldest >= 0.3
     assert taken["seeds_in_flight"][partition] == 1
 
-
-def test_a_snapshot_names_its_process(taken: Snapshot) -> None:
     assert (taken["spider"], taken["group"], taken["topic"]) == ("snapping", "site_spider", "seeds")
     assert taken["process"].startswith(f"{taken['host_name']}-{taken['pid']}-")
     assert taken["version"] != "unknown"

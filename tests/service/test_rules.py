@@ -125,13 +125,21 @@ def test_rule_4_doing_a_seed_twice_leaves_the_same_documents(tmp_path: Path) -> 
     ]
 
 
-def test_rule_6_a_bad_message_stops_nothing(tmp_path: Path) -> None:
-    """It is set aside with its reason and origin, and its offset is committed."""
-    found = crawl(tmp_path, [b"{", SEEDS[0], b'{"url": "ftp://h/"}', SEEDS[1]])
+def test_rules_6_and_9_a_bad_message_stops_nothing_and_nothing_of_it_is_executed(tmp_path: Path) -> None:
+    """Neither a class, nor a callback that is not on the list, nor a setting of the download.
+
+    Each is set aside with its reason and origin, and its offset is committed.
+    """
+    bad = [
+        *(b"{", b'{"url": "ftp://h/"}'),
+        b'{"url": "http://h.test/", "_class": "os.system"}',
+        b'{"url": "http://h.test/", "callback": "from_crawler"}',
+        b'{"url": "http://h.test/", "meta": {"proxy": "http://127.0.0.1:1"}}',
+    ]
+    found = crawl(tmp_path, [bad[0], SEEDS[0], *bad[1:], SEEDS[1]])
     assert set(found.documents) == {"0", "1"}
-    assert len(found.dead_letters) == 2
-    assert found.lag == 0
-    assert found.seeds["dead_lettered"] == 2
+    assert [letter.value for letter in found.dead_letters] == bad
+    assert (found.lag, found.seeds["dead_lettered"]) == (0, 5)
 
 
 def test_rule_7_an_outage_slows_and_drops_nothing(tmp_path: Path) -> None:
@@ -151,15 +159,3 @@ def test_rule_7_an_outage_slows_and_drops_nothing(tmp_path: Path) -> None:
     assert b"rules/3" in (letter.value or b"")
     assert found.lag == 0
     assert (found.seeds["dead_lettered"], found.seeds["completed_with_result"]) == (1, 4)
-
-
-def test_rule_9_nothing_from_a_message_is_executed(tmp_path: Path) -> None:
-    """Neither a class, nor a callback that is not on the list, nor a setting of the download."""
-    bad = [
-        b'{"url": "http://h.test/", "_class": "os.system"}',
-        b'{"url": "http://h.test/", "callback": "from_crawler"}',
-        b'{"url": "http://h.test/", "meta": {"proxy": "http://127.0.0.1:1"}}',
-    ]
-    found = crawl(tmp_path, bad)
-    assert found.documents == {}
-    assert len(found.dead_letters) == 3
