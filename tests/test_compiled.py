@@ -31,7 +31,6 @@ WITHOUT = (
     "tests/service/test_beginnings.py::test_a_seed_that_cannot_be_queued_is_set_aside",
     "tests/service/test_beginnings.py::test_an_error_of_the_frontier_counts_as_a_death_and_cannot_come_for_ever",
     "tests/service/test_beginnings.py::test_the_commit_of_a_crawl_that_fails_names_its_owner",
-    "tests/service/test_rules.py::test_a_scheduler_that_fails_ends_the_process_instead_of_stalling_it",
     "tests/frontier/test_retry_and_redirect.py::test_retries_wait_behind_the_seeds_redirected_ones_too",
     "tests/results/test_delivery.py"
     "::test_a_bug_after_a_record_was_accepted_is_told_to_the_owner_and_not_to_its_submitter",
