@@ -159,9 +159,6 @@ class Pause(NamedTuple):
     said: str = ""
 
 
-_NONE: Final = Pause()
-
-
 class Pauses:
     """Looked at some times a second. One cause counts at a time: the first that applies."""
 
@@ -199,7 +196,7 @@ class Pauses:
         if self._back_pressure.is_cut_off or self._is_log_away():
             return Pause("kafka", "the seed log does not answer, so other members may own the partitions")
         cause = self._back_pressure.cause() or ("frontier" if self._seeds.room() <= 0 else "")
-        return Pause(cause, PAUSES_SAID[cause]) if cause else _NONE
+        return Pause(cause, PAUSES_SAID[cause]) if cause else Pause()
 
 
 PAUSES_SAID: Final = {

@@ -29,11 +29,6 @@ class Snapping(SeedSpider):
     takes_seeds = True
     taken: ClassVar[list[Snapshot]] = []
 
-    @classmethod
-    def from_crawler(cls, crawler: Any, *arguments: Any, **keywords: Any) -> SeedSpider:
-        cls.taken = []
-        return super().from_crawler(crawler, *arguments, **keywords)
-
     async def parse(self, response: Response) -> Any:  # type: ignore[override]
         if response.url.endswith("/raises"):
             raise ZeroDivisionError("of this page")

@@ -61,7 +61,7 @@ class Counting(SeedSpider):
 
 FAILS: dict[str, Exception] = {
     "no open": RuntimeError("a bug"),
-    "misconfigured": ConfigError("MY_STORE is empty."),
+    "settings": ConfigError("MY_STORE is empty."),
     "never opens": SinkUnavailable("MY_STORE is away"),
 }
 
@@ -99,18 +99,16 @@ class Store:
         pass
 
 
-NoOpen, Misconfigured, NeverOpens, Hangs, Bug = _BROKEN = [
-    type(name, (Store,), {"mode": mode})
-    for name, mode in {
-        "NoOpen": "no open",
-        "Misconfigured": "misconfigured",
-        "NeverOpens": "never opens",
-        "Hangs": "hangs",
-        "Bug": "bug",
-    }.items()
-]
+MODES = {
+    "NoOpen": "no open",
+    "Misconfigured": "misconfigured",
+    "NeverOpens": "never opens",
+    "Hangs": "hangs",
+    "Bug": "bug",
+}
+NoOpen, Misconfigured, NeverOpens, Hangs, Bug = (type(name, (Store,), {"mode": mode}) for name, mode in MODES.items())
 OWN = f"{HERE}.Store"
-BROKEN = [f"{HERE}.{each.__name__}" for each in _BROKEN]
+BROKEN = [f"{HERE}.{name}" for name in MODES]
 
 
 def after(seconds: float) -> Callable[[Any], bool]:
@@ -240,18 +238,10 @@ def test_an_id_is_a_format_or_comes_from_a_callable() -> None:
     assert named("{{{spider}}}") == "{news}"
     assert named(f"{HERE}.own_name") == "news!True!True!True"
     assert len(named("x" * 1000)) == 300
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        *("", "{", "{nothing}", "{spider.__class__}", "{spider[0]}", "{process:999999999}", "{spider!r}", "{}"),
-        *("no.such.function", f"{HERE}.no_name", f"{HERE}.moments"),
-    ],
-)
-def test_an_id_that_cannot_be_made_is_refused(value: str) -> None:
-    with pytest.raises(ConfigError, match="SITE_STATS_ID"):
-        named(value)
+    wrong = ["", "{", "{nothing}", "{spider.__class__}", "{spider[0]}", "{process:999999999}", "{spider!r}", "{}"]
+    for value in (*wrong, "no.such.function", f"{HERE}.no_name", f"{HERE}.moments"):
+        with pytest.raises(ConfigError, match="SITE_STATS_ID"):
+            named(value)
 
 
 # --- stores that do not work ---------------------------------------------------------------------

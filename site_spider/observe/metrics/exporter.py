@@ -85,9 +85,11 @@ class RouteServer(ThreadingTCPServer):
         """As its base, for some time."""
         end = runtime.Timer(_LONGEST_SECONDS, _break, (request,))
         end.name, end.daemon = "site-metrics-end", True
-        end.start()
         try:
+            end.start()
             super().process_request_thread(request, client_address)
+        except RuntimeError:  # no more threads
+            self.shutdown_request(request)
         finally:
             end.cancel()
             self._places.release()

@@ -289,6 +289,19 @@ def test_further_connections_are_closed_while_so_many_are_open(server: RouteServ
         assert time.monotonic() < deadline
 
 
+def test_a_process_that_was_at_its_limit_of_threads_answers_again(
+    server: RouteServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_more_threads(_timer: threading.Timer) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(http_server.runtime.Timer, "start", no_more_threads)
+        for _ in range(2 * http_server._MOST_CONNECTIONS):
+            assert answered(server, b"GET /there HTTP/1.1\r\n\r\n") == b""
+    assert b"200" in answered(server, b"GET /there HTTP/1.1\r\n\r\n")
+
+
 def test_who_says_nothing_or_trickles_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_server, "_LONGEST_SECONDS", 0.5)
     server = RouteServer("127.0.0.1", 0, {})
