@@ -208,8 +208,7 @@ def test_a_proxied_request_waits_behind_seeds_and_retries(tmp_path: Path, networ
             lengths.append(service.parts.queues.lengths())
             return super().parse(response)
 
-    seeds = [{"url": f"{HOST}/{path}", "meta": {"url_id": path}} for path in ["refused", *paths]]
-    crawl(tmp_path, seeds, Watching, SITE_PROXIES=ONE, SITE_ALLOW_PRIVATE_HOSTS=True, CONCURRENT_REQUESTS_PER_DOMAIN=1)
+    run(tmp_path, "refused", *paths, spider=Watching, CONCURRENT_REQUESTS_PER_DOMAIN=1)
     in_partition = [path for path, _ in network.asked]
     assert in_partition[-1] == "refused"
     assert network.ways("refused") == [None, ONE]
@@ -229,14 +228,7 @@ def test_redirects_stay_with_the_proxy_and_links_do_not(tmp_path: Path, network:
     network.has("begin", 403, lambda request: page(request, "", 302, Location="/arrived"))
     network.has("arrived", 403)
     network.has("link", 500)
-    crawl(
-        tmp_path,
-        [{"url": f"{HOST}/begin"}],
-        Copying,
-        SITE_PROXIES=WITH_CREDENTIALS,
-        SITE_ALLOW_PRIVATE_HOSTS=True,
-        SITE_PROXY_ATTEMPTS=1,
-    )
+    run(tmp_path, "begin", spider=Copying, SITE_PROXIES=WITH_CREDENTIALS, SITE_PROXY_ATTEMPTS=1)
     assert network.asked == [
         ("begin", None), ("begin", ONE), ("arrived", ONE), ("link", None), ("link", None),
     ]  # fmt: skip
@@ -247,17 +239,9 @@ def test_redirects_stay_with_the_proxy_and_links_do_not(tmp_path: Path, network:
 def test_a_stop_while_all_proxies_rest_loses_nothing(tmp_path: Path, network: Network) -> None:
     """The seed stays uncommitted for the next owner."""
     network.has("refused", 403, DownloadConnectionRefusedError("dead"))
-    seeds = [{"url": f"{HOST}/refused", "meta": {"url_id": "refused"}}]
-    crawled = crawl(
-        tmp_path,
-        seeds,
-        until=lambda crawler: bool(network.ways("refused")[1:]),
-        SITE_PROXIES=ONE,
-        SITE_ALLOW_PRIVATE_HOSTS=True,
-    )
-    assert crawled.lag == 1
+    assert run(tmp_path, "refused", until=lambda _crawler: bool(network.ways("refused")[1:])).lag == 1
     network.has("refused", 403)
-    again = crawl(tmp_path, [], SITE_PROXIES=ONE, SITE_ALLOW_PRIVATE_HOSTS=True)
+    again = run(tmp_path)
     assert again.documents["refused"]["status"] == 200
     assert again.lag == 0
 
@@ -376,16 +360,8 @@ def test_credentials_reach_the_proxy_and_nothing_else(
     network.has("fine", 403)
     network.has("moved", 403, lambda request: page(request, "", 302, Location="/fine"))
     network.has("banned", 403, 403)
-    seeds = [{"url": f"{HOST}/{path}"} for path in ("echo", "fine", "moved", "banned")]
-    crawled = crawl(
-        tmp_path,
-        seeds,
-        Gossip,
-        SITE_PROXIES=WITH_CREDENTIALS,
-        SITE_ALLOW_PRIVATE_HOSTS=True,
-        LOG_LEVEL="DEBUG",
-        LOG_ENABLED=True,
-    )
+    loud = {"SITE_PROXIES": WITH_CREDENTIALS, "LOG_LEVEL": "DEBUG", "LOG_ENABLED": True}
+    crawled = run(tmp_path, "echo", "fine", "moved", "banned", spider=Gossip, **loud)
     assert sorted(str(document["status"]) for document in crawled.documents.values()) == [
         "200", "200", "403", "None",
     ]  # fmt: skip
