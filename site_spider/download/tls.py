@@ -7,7 +7,7 @@ from collections import OrderedDict
 from contextlib import suppress
 from functools import lru_cache
 from ipaddress import ip_address
-from typing import Generic, NamedTuple, Self, TypeVar
+from typing import NamedTuple, Self
 
 from OpenSSL import SSL
 from OpenSSL.crypto import X509
@@ -99,8 +99,6 @@ def _version(settings: BaseSettings, name: str, default: int) -> int:
 # each has the time of the handshake that verified it, and what follows from it inherits that time: a
 # certificate counts no longer than `seconds` without being looked at again.
 
-Session = TypeVar("Session")
-
 
 class TlsPeer(NamedTuple):
     """Whom a session belongs to."""
@@ -110,30 +108,27 @@ class TlsPeer(NamedTuple):
     address: str
 
 
-class KeptSession(Generic[Session]):
+class KeptSession(NamedTuple):
     """A session, and when the certificate behind it was verified."""
 
-    __slots__ = ("session", "verified_at")
-
-    def __init__(self, session: Session, verified_at: float) -> None:
-        self.session = session
-        self.verified_at = verified_at
+    session: SSL.Session
+    verified_at: float
 
 
-class TlsSessions(Generic[Session]):
+class TlsSessions:
     """At most `most` of them, of which `most_of_peer` of one peer; the one kept longest ago goes first."""
 
     def __init__(self, most: int, most_of_peer: int, seconds: float) -> None:
         self._most = most
         self._most_of_peer = most_of_peer
         self._seconds = seconds
-        self._of_peer: dict[TlsPeer, list[KeptSession[Session]]] = {}
-        self._order: OrderedDict[KeptSession[Session], TlsPeer] = OrderedDict()
+        self._of_peer: dict[TlsPeer, list[KeptSession]] = {}
+        self._order: OrderedDict[KeptSession, TlsPeer] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._order)
 
-    def take(self, peer: TlsPeer, now: float) -> KeptSession[Session] | None:
+    def take(self, peer: TlsPeer, now: float) -> KeptSession | None:
         """The newest one, which is not kept any more."""
         kept = self._of_peer.get(peer)
         if not kept:
@@ -145,7 +140,7 @@ class TlsSessions(Generic[Session]):
         self._drop(newest)
         return newest
 
-    def keep(self, peer: TlsPeer, kept: KeptSession[Session]) -> None:
+    def keep(self, peer: TlsPeer, kept: KeptSession) -> None:
         of_peer = self._of_peer.setdefault(peer, [])
         of_peer.append(kept)
         self._order[kept] = peer
@@ -158,7 +153,7 @@ class TlsSessions(Generic[Session]):
         for kept in self._of_peer.pop(peer, ()):
             del self._order[kept]
 
-    def _drop(self, kept: KeptSession[Session]) -> None:
+    def _drop(self, kept: KeptSession) -> None:
         peer = self._order.pop(kept)
         of_peer = self._of_peer[peer]
         of_peer.remove(kept)
@@ -191,7 +186,7 @@ class TlsClient:
     def __init__(self, context: SSL.Context, most_sessions_of_server: int) -> None:
         self.context = context
         self.verifies = context.get_verify_mode() != SSL.VERIFY_NONE
-        self.sessions: TlsSessions[SSL.Session] = TlsSessions(_MOST_SESSIONS, most_sessions_of_server, _SESSION_SECONDS)
+        self.sessions = TlsSessions(_MOST_SESSIONS, most_sessions_of_server, _SESSION_SECONDS)
 
     def stream(self, host: str, port: int, *, resumes: bool = True) -> TlsStream:
         """For a connection to this server. Raises ValueError when TLS has no name for the host."""

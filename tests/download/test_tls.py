@@ -320,7 +320,7 @@ def test_a_session_is_kept_however_large_the_page_is(context: ssl.SSLContext) ->
 
 def test_kept_sessions_have_bounds_and_the_newest_is_taken_first() -> None:
     """Of one server, and of all: the oldest go."""
-    store: TlsSessions[str] = TlsSessions(10, 3, seconds=60)
+    store: Any = TlsSessions(10, 3, seconds=60)
     peers = [TlsPeer(b"h.test", port, "127.0.0.1") for port in range(30)]
 
     def taken(peer: TlsPeer, now: float = 0) -> str | None:
@@ -331,17 +331,17 @@ def test_kept_sessions_have_bounds_and_the_newest_is_taken_first() -> None:
         store.keep(peers[0], KeptSession(name, 0))
     assert [taken(peers[0]) for _ in range(4)] == ["e", "d", "c", None]
     for peer in peers:
-        store.keep(peer, KeptSession("a", 0))
+        store.keep(peer, KeptSession(str(peer.port), 0))
     assert len(store) == 10
-    assert [taken(peer) for peer in peers] == [None] * 20 + ["a"] * 10
+    assert [taken(peer) for peer in peers] == [None] * 20 + [str(port) for port in range(20, 30)]
     for verified_at in (10, 20):
         store.keep(peers[0], KeptSession("a", verified_at))
     assert [taken(peers[0], now=79) for _ in range(2)] == ["a", None]  # 69 s after the other was verified
-    for peer in (peers[0], peers[0], peers[1]):
-        store.keep(peer, KeptSession("a", 0))
+    for peer, name in ((peers[0], "a"), (peers[0], "b"), (peers[1], "c")):
+        store.keep(peer, KeptSession(name, 0))
     for _ in range(2):
         store.forget(peers[0])
-    assert [taken(peer) for peer in peers[:2]] == [None, "a"]
+    assert [taken(peer) for peer in peers[:2]] == [None, "c"]
     assert len(store) == 0
 
 
