@@ -16,6 +16,7 @@ Time comes in as an argument, in seconds of any clock that does not go backwards
 from __future__ import annotations
 
 from collections import OrderedDict
+from email.utils import parsedate_to_datetime
 
 _LONGEST_DOUBLINGS = 30
 _MOST_HOSTS = 10_000
@@ -29,6 +30,21 @@ def pause_seconds(attempt: int, first_seconds: float, longest_seconds: float, ji
     """
     base = first_seconds * float(2 ** min(attempt - 1, _LONGEST_DOUBLINGS))
     return min(longest_seconds, base) * (1 + jitter / 2)
+
+
+def retry_after_seconds(value: str, now: float, longest_seconds: float) -> float | None:
+    """A Retry-After header in either form (RFC 9110: seconds, or a date), capped; None when unusable.
+
+    `now` is a Unix time.
+    """
+    text = value.strip()
+    if text.isascii() and text.isdigit():
+        return min(float(text[:12]), longest_seconds)
+    try:
+        moment = parsedate_to_datetime(text).timestamp()
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return min(max(0.0, moment - now), longest_seconds)
 
 
 class _Host:

@@ -10,7 +10,7 @@ has moved past the first of those parked, this one is entered. Lanes of a host t
 when somebody looks at them. So a host that becomes ready enters one lane, not one for each task, and `pop` is
 O(log) in flows and hosts.
 
-Order: the flow of the lowest virtual time (see host_queue). Inside a flow the lowest level first; inside a
+Order: the flow of the lowest virtual time (see priority_queue). Inside a flow the lowest level first; inside a
 level by age over all hosts that are ready, and for each host strictly in the order of `push`. An item
 that has waited longer than `max_wait_seconds` comes before every level of its flow; a host that is busy or
 waiting is not overruled by that, and between flows their weights keep everything from starving.
@@ -28,7 +28,7 @@ from math import inf
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from site_spider.frontier.fair_queue import Flow, Flows
-from site_spider.frontier.host_queue import URGENT, HostPolicy, HostQueue, HostView, Item, Lane
+from site_spider.frontier.priority_queue import URGENT, HostPolicy, HostQueue, HostView, Item, Lane
 
 # --- alarms: A heap of moments at which something changes for a host or a lane ---------------------------
 # An entry stays when its object moves on, and is void then: it carries the object's version at the time.

@@ -16,7 +16,7 @@ from site_spider.engine import flow as engine_hooks
 from site_spider.errors import ConfigError
 from site_spider.frontier.backoff import HostBackoff
 from site_spider.frontier.frontier import Frontier, Rates
-from site_spider.frontier.host_queue import HostPolicy
+from site_spider.frontier.priority_queue import HostPolicy
 from site_spider.frontier.robots import Robots, State
 from site_spider.frontier.waiter import (
     Waiter,

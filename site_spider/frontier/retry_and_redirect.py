@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
-from email.utils import parsedate_to_datetime
 from typing import Self
 
 from scrapy import Request
@@ -21,7 +20,7 @@ from scrapy.utils.httpobj import urlparse_cached
 from site_spider import meta_keys, options, runtime
 from site_spider.engine.scrapy_parts import RetryBase, count, part_of
 from site_spider.errors import ConfigError, SeedError
-from site_spider.frontier.backoff import pause_seconds
+from site_spider.frontier.backoff import pause_seconds, retry_after_seconds
 from site_spider.frontier.politeness import PoliteFrontier
 from site_spider.options import SettingsView
 from site_spider.page.url import check_url
@@ -30,21 +29,6 @@ from site_spider.results.failures import name_of, name_of_class, reason_of
 # --- Whether and when a request is retried: limits by reason, growing pauses, Retry-After ----------------
 
 _MOST_RETRIES = 100
-
-
-def retry_after_seconds(value: str, now: float, longest_seconds: float) -> float | None:
-    """A Retry-After header in either form (RFC 9110: seconds, or a date), capped; None when unusable.
-
-    `now` is a Unix time.
-    """
-    text = value.strip()
-    if text.isascii() and text.isdigit():
-        return min(float(text[:12]), longest_seconds)
-    try:
-        moment = parsedate_to_datetime(text).timestamp()
-    except (TypeError, ValueError, OverflowError):
-        return None
-    return min(max(0.0, moment - now), longest_seconds)
 
 
 def read_limits(settings: SettingsView, name: str, exceptions: Collection[str]) -> dict[str, int]:

@@ -19,8 +19,8 @@ from site_spider import meta_keys
 from site_spider.engine import flow as engine_hooks
 from site_spider.engine.background import Turns
 from site_spider.engine.scrapy_parts import takes_seeds
-from site_spider.frontier.host_queue import bounded, queue_lengths
 from site_spider.frontier.politeness import PoliteFrontier
+from site_spider.frontier.priority_queue import bounded, queue_lengths
 from site_spider.frontier.spill import Spill
 from site_spider.frontier.waiter import Preparation, Waiter, WaitingLink, as_request
 from site_spider.intake.room import BackPressure

@@ -16,7 +16,7 @@ from scrapy import Request
 from site_spider import meta_keys
 from site_spider.bounded import BoundedDict
 from site_spider.engine.scrapy_parts import quick_request
-from site_spider.frontier.host_queue import HostPolicy
+from site_spider.frontier.priority_queue import HostPolicy
 from site_spider.ledger import completion
 from site_spider.ledger.completion import Job, job_of
 from site_spider.ledger.ledger import SeedInFlight

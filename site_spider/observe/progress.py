@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from site_spider import runtime
 from site_spider.contracts.seed_log import Partition, PartitionProgress, SeedLog, Topics, each_topic
 from site_spider.errors import TopicMissing
-from site_spider.frontier.host_queue import HostView
+from site_spider.frontier.priority_queue import HostView
 from site_spider.ledger.metadata import DoneOffsets, Run, decode
 from site_spider.seed.seed import Seed
 from site_spider.seed.tiers import CrawlTopics

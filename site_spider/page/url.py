@@ -399,11 +399,8 @@ def form_of(names: Sequence[str]) -> UrlForm | None:
 _form = lru_cache(maxsize=1_000)(UrlForm)
 
 
-# --- shape -----------------------------------------------------------------------------------------------
-# What the path of a URL looks like: one without end, or one of many pages that a program makes.
+# --- pattern: one of many URLs that a program makes ------------------------------------------------------
 
-
-_MOST_LOOKED_AT = 100  # segments
 _LONGEST_PATTERN = 300  # characters
 _HEX = re.compile(  # UUIDs, and numbers that are no words and no decimals
     r"(?<![0-9a-z])(?:[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|(?=[a-f]*[0-9])(?=[0-9]*[a-f])[0-9a-f]{8,})"
@@ -411,39 +408,6 @@ _HEX = re.compile(  # UUIDs, and numbers that are no words and no decimals
     re.IGNORECASE,
 )
 _DIGITS = re.compile(r"[0-9]+")
-
-
-class Shape(NamedTuple):
-    """The most that a link may have; 0: any number."""
-
-    repeats: int = 3  # of segments in a row, one or several of them: so many are too many
-    segments: int = 20
-    length: int = 0  # characters of the URL
-
-    def fault(self, url: str) -> str | None:
-        """Which of them is too large."""
-        repeats, most, length = self
-        if length and len(url) > length:
-            return "length"
-        segments = url.partition("?")[0].split("/", _MOST_LOOKED_AT)[3:]
-        if segments and not segments[-1]:  # behind a final slash
-            segments.pop()
-        if most and len(segments) > most:
-            return "segments"
-        return "repeats" if repeats and _repeats(segments, repeats) else None
-
-
-def _repeats(segments: list[str], times: int) -> bool:
-    """Whether some segments stand so many times in a row."""
-    if len(segments) < times or len(segments) - len(set(segments)) < times - 1:
-        return False
-    for size in range(1, len(segments) // times + 1):
-        run = 0  # segments that are as the one `size` before them
-        for before, one in zip(segments, segments[size:], strict=False):
-            run = run + 1 if one == before else 0
-            if run >= size * (times - 1):
-                return True
-    return False
 
 
 def pattern_of(url: str) -> str | None:

@@ -19,7 +19,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, 
 from site_spider import options
 from site_spider.errors import ConfigError
 from site_spider.options import SettingsView
-from site_spider.page.url import Shape, host_of
+from site_spider.page.url import host_of
 from site_spider.sources.library import BadSource, parse, read_with, stamp_of
 from site_spider.sources.model import Part, Pattern, PatternSet
 
@@ -28,6 +28,7 @@ logger = logging.getLogger(__name__)
 FILE = "SITE_URL_RULES"
 MOST_PATTERNS = 1_000  # of a list
 _MOST_HOSTS = 4_096  # whose rules are kept together
+_MOST_LOOKED_AT = 100  # segments of a path
 _LONGEST_SHOWN = 80  # characters of a rule
 _LOOK_SECONDS = 2.0
 _OPTIONS = re2.Options()
@@ -37,6 +38,39 @@ _OF_PATTERNS = frozenset("\\^$*|{}")  # + ( ) [ ] stand in URLs as well
 
 _Text = Annotated[str, StringConstraints(min_length=1, max_length=1_000)]
 _Beginning = Annotated[_Text, StringConstraints(pattern="^(https?://|/)")]
+
+
+class Shape(NamedTuple):
+    """The most that a link may have; 0: any number."""
+
+    repeats: int = 3  # of segments in a row, one or several of them: so many are too many
+    segments: int = 20
+    length: int = 0  # characters of the URL
+
+    def fault(self, url: str) -> str | None:
+        """Which of them is too large."""
+        repeats, most, length = self
+        if length and len(url) > length:
+            return "length"
+        segments = url.partition("?")[0].split("/", _MOST_LOOKED_AT)[3:]
+        if segments and not segments[-1]:  # behind a final slash
+            segments.pop()
+        if most and len(segments) > most:
+            return "segments"
+        return "repeats" if repeats and _repeats(segments, repeats) else None
+
+
+def _repeats(segments: list[str], times: int) -> bool:
+    """Whether some segments stand so many times in a row."""
+    if len(segments) < times or len(segments) - len(set(segments)) < times - 1:
+        return False
+    for size in range(1, len(segments) // times + 1):
+        run = 0  # segments that are as the one `size` before them
+        for before, one in zip(segments, segments[size:], strict=False):
+            run = run + 1 if one == before else 0
+            if run >= size * (times - 1):
+                return True
+    return False
 
 
 class UrlList(Part):

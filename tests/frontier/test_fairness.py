@@ -16,7 +16,7 @@ from scrapy.http import Response
 from site_spider.frontier import fair_queue
 from site_spider.frontier.fair_queue import MOST_AHEAD
 from site_spider.frontier.frontier import Frontier
-from site_spider.frontier.host_queue import HostPolicy
+from site_spider.frontier.priority_queue import HostPolicy
 from site_spider.frontier.waiter import TaskFlow, TaskRates, TaskWeights
 from site_spider.ledger.ledger import Outcome
 from site_spider.observe.snapshot import is_conserved

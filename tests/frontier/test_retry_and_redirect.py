@@ -22,9 +22,9 @@ from scrapy.http import Response
 
 from site_spider.download.tls import CertificateError
 from site_spider.errors import ConfigError
-from site_spider.frontier.backoff import HostBackoff, pause_seconds
+from site_spider.frontier.backoff import HostBackoff, pause_seconds, retry_after_seconds
 from site_spider.frontier.politeness import PoliteFrontier
-from site_spider.frontier.retry_and_redirect import read_limits, retry_after_seconds
+from site_spider.frontier.retry_and_redirect import read_limits
 from site_spider.frontier.waiter import Waiter
 from site_spider.ledger.ledger import SeedInFlight
 from site_spider.service.service import SeedService

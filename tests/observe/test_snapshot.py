@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from scrapy.http import Response
 
 from site_spider.contracts.seed_log import Partition
-from site_spider.frontier.host_queue import PROXY_LEVEL, queue_lengths
+from site_spider.frontier.priority_queue import PROXY_LEVEL, queue_lengths
 from site_spider.ledger.ledger import Ledger, Outcome
 from site_spider.observe import statistics
 from site_spider.observe.snapshot import Snapshot, is_conserved, seed_counts, snapshot

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from site_spider.errors import ConfigError
-from site_spider.page.url import Shape, pattern_of
-from site_spider.sources.url_rules import UrlRules, UrlRulesFile
+from site_spider.page.url import pattern_of
+from site_spider.sources.url_rules import Shape, UrlRules, UrlRulesFile
 
 RULES = r"""
 "*": {deny: ["*.zip"]}

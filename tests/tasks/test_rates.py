@@ -9,7 +9,7 @@ import pytest
 
 from site_spider.contracts.seed_log import Message, Partition
 from site_spider.frontier.frontier import Frontier
-from site_spider.frontier.host_queue import HostPolicy
+from site_spider.frontier.priority_queue import HostPolicy
 from site_spider.frontier.waiter import TaskFlow, TaskRates
 from site_spider.tasks.board import Board, pace_key
 from site_spider.tasks.declaration import Pace

@@ -42,7 +42,7 @@ from site_spider.download.proxies.pool import (
 )
 from site_spider.engine.background import Background
 from site_spider.errors import ConfigError, SiteSpiderError
-from site_spider.frontier.host_queue import PROXY_LEVEL
+from site_spider.frontier.priority_queue import PROXY_LEVEL
 from site_spider.ledger.completion import Job, job_of
 from site_spider.options import SettingsView
 from site_spider.results.delivery import LogLimit

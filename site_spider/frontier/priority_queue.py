@@ -1,4 +1,4 @@
-"""One host: when it may be served, and what waits for it, in a lane for each task.
+"""The priority queue of one host: when it may be served, and what waits for it by level, in a lane for each task.
 
 A producer may give each seed a level of its own, so nothing in a lane looks at all levels for one item:
 the lowest level and the oldest item are the first in heaps, whose entries stay when a queue moves on.
