@@ -22,7 +22,7 @@ from site_spider.page.url import check_url, host_of
 from site_spider.results.document import describe_status
 from site_spider.results.failures import describe_exception
 from site_spider.sources.extraction import NEXT_PAGE, Extracted, FoundLink
-from site_spider.sources.extractor import Extractor, PageBody
+from site_spider.sources.extraction_process import Extractor, PageBody
 from site_spider.sources.library import BadSource, Library, read_source, source_files
 from site_spider.sources.model import Source
 from site_spider.text import plural

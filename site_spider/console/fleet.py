@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
 from typing import NamedTuple
 
-from site_spider.console.reading import ProcessState
+from site_spider.console.process_state import ProcessState
 from site_spider.contracts.seed_log import Partition
 from site_spider.observe.progress import Progress, total
 from site_spider.tasks.orders import TaskFacts

@@ -19,7 +19,7 @@ from scrapy.settings import BaseSettings
 
 from site_spider import options, runtime
 from site_spider.console.fleet import MOST_PROCESSES, WINDOW_SECONDS, Fleet, LogView, View
-from site_spider.console.reading import ProcessState, state_of
+from site_spider.console.process_state import ProcessState, state_of
 from site_spider.contracts.seed_log import LogName, Message, Partition, SeedLog, name_of
 from site_spider.errors import SiteSpiderError, TopicMissing
 from site_spider.observe import frontier_socket

@@ -1,6 +1,6 @@
 """Reads text, title, language and what else a page says of itself, by Resiliparse.
 
-For the process that extracts alone (sources/extractor.py): Resiliparse lets no other thread run, and takes
+For the process that extracts alone (sources/extraction_process.py): Resiliparse lets no other thread run, and takes
 minutes for pages made to be slow: 30,000 attributes of an element, 200,000 elements in each other.
 """
 

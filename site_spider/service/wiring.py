@@ -71,7 +71,7 @@ from site_spider.seed.seed import parse_seed
 from site_spider.service.config import SEED_HEADERS, ServiceSettings, guard_of
 from site_spider.service.log_lines import slot_name
 from site_spider.service.stop import IdleClose, Stop
-from site_spider.sources.extractor import Extractor
+from site_spider.sources.extraction_process import Extractor
 from site_spider.sources.library import SourceFolder
 from site_spider.sources.url_rules import UrlRulesFile
 from site_spider.tasks.admission import TaskAdmission, with_source

@@ -1,7 +1,7 @@
 """Finds the items of a page and the links to follow from it, as a source says. Pure.
 
 What a page can cost is bounded here in number and size only. An XPath can take a minute on a page made
-for it, and nothing within the process can stop it: so a crawl has this run by `sources.extractor`.
+for it, and nothing within the process can stop it: so a crawl has this run by `sources.extraction_process`.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ from site_spider.results.pipeline import describe_host, describe_job, gives_page
 from site_spider.service import environment
 from site_spider.service.environment import apply_custom_settings, apply_environment, check_names, check_scrapy_settings
 from site_spider.sources.extraction import NEXT_PAGE, Extracted, FoundLink
-from site_spider.sources.extractor import Extractor, PageBody
+from site_spider.sources.extraction_process import Extractor, PageBody
 from site_spider.sources.library import SourceFolder
 from site_spider.sources.model import Source
 from site_spider.spiders.conditional import StoredPages, describe_check, describe_outcome, renews

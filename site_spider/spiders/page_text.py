@@ -1,6 +1,6 @@
 """What results say of the text of pages: directives for robots, duplicates, canonical URLs.
 
-A page is read by the process that extracts (sources/extractor.py). What cannot be read is a note in
+A page is read by the process that extracts (sources/extraction_process.py). What cannot be read is a note in
 `page_notes`, and no failure.
 """
 
@@ -23,7 +23,7 @@ from site_spider.ledger.completion import Job, id_of_page
 from site_spider.page.decode import is_html, media_type
 from site_spider.page.directives import canonical_of_header, directives, forbids
 from site_spider.results.document import Result, content_type_of, result_fields
-from site_spider.sources.extractor import Extractor, NotExtracted, PageBody
+from site_spider.sources.extraction_process import Extractor, NotExtracted, PageBody
 from site_spider.spiders.conditional import StoredPages
 from site_spider.spiders.sitemap_rules import is_page_of_seed
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from site_spider.commands.source import Command
-from site_spider.sources.extractor import PageBody
+from site_spider.sources.extraction_process import PageBody
 from tests.commands.project import Project
 from tests.in_process.extraction import in_a_thread
 

@@ -14,7 +14,7 @@ from aiohttp.test_utils import TestClient, TestServer
 from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.adapters.local.results import LocalResults
 from site_spider.console.access import Listening
-from site_spider.console.reading import state_of
+from site_spider.console.process_state import state_of
 from site_spider.console.server import DeadLetterCache, Handlers
 from site_spider.console.url_search import UrlSearch
 from site_spider.console.watch import FleetWatch

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from site_spider.commands.top import lines
+from site_spider.console.diagnosis import causes, verdict
 from site_spider.console.fleet import LogView
 from site_spider.console.pages import overview
-from site_spider.console.rules import causes, verdict
 from site_spider.service.config import check_ends_are_told
 from site_spider.tasks.board import note_key
 from site_spider.tasks.control_log import TaskProducer

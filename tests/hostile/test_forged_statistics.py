@@ -16,7 +16,7 @@ import pytest
 from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.console.fleet import MOST_PROCESSES, SILENT_FOR_GOOD_SECONDS, Fleet
 from site_spider.console.pages import failures, hosts, overview, processes, sinks, tasks
-from site_spider.console.reading import state_of
+from site_spider.console.process_state import state_of
 from site_spider.observe import frontier_socket
 from tests.console.consoles import watch_of
 from tests.console.snapshots import NOW, snapshot, task

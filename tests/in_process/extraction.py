@@ -1,4 +1,4 @@
-"""Pages extracted by a thread of this process; tests/sources/test_extractor.py has the process of its own."""
+"""Pages extracted by a thread of this process; tests/sources/test_extraction_process.py has the process of its own."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from site_spider.sources import extractor
+from site_spider.sources import extraction_process
 from site_spider.sources.model import Source
 
 
-class _Worker(extractor._Worker):
+class _Worker(extraction_process._Worker):
     """No page is too slow for it. It has no connection, for which a crawl would wait in real time."""
 
     def __init__(self) -> None:
@@ -23,7 +23,7 @@ class _Worker(extractor._Worker):
 
     async def ask(self, head: dict[str, Any], body: bytes) -> dict[str, Any]:
         given, sources = json.loads(json.dumps(head)), self._sources
-        answer = await asyncio.to_thread(extractor.answer_to, given, body, sources)
+        answer = await asyncio.to_thread(extraction_process.answer_to, given, body, sources)
         return dict(json.loads(json.dumps(answer)))
 
     async def end(self) -> int:
@@ -37,6 +37,6 @@ async def _started() -> _Worker:
 @contextmanager
 def in_a_thread() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(extractor._Worker, "start", _started)
-        patch.setattr(extractor, "_WALL_SECONDS", 300.0)  # on a machine that stands still
+        patch.setattr(extraction_process._Worker, "start", _started)
+        patch.setattr(extraction_process, "_WALL_SECONDS", 300.0)  # on a machine that stands still
         yield

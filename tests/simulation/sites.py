@@ -21,7 +21,7 @@ from site_spider.contracts.done_store import DoneStore, DoneUnavailable
 from site_spider.contracts.sink import ACKNOWLEDGED, Answer, Record, Verdict
 from site_spider.errors import SinkUnavailable
 from site_spider.ledger.completion import job_of
-from site_spider.sources import extractor
+from site_spider.sources import extraction_process
 
 if TYPE_CHECKING:
     from tests.simulation.world import Plan, Process, World
@@ -303,13 +303,13 @@ class TextReader:
 
     async def ask(self, head: dict[str, Any], body: bytes) -> dict[str, Any]:
         await asyncio.sleep(0.002)
-        return extractor.answer_to(head, body, {})
+        return extraction_process.answer_to(head, body, {})
 
     async def end(self) -> int:
         return 0
 
 
-extractor._Worker = TextReader  # type: ignore[assignment, misc]
+extraction_process._Worker = TextReader  # type: ignore[assignment, misc]
 
 
 class NoStatistics(SimSink):

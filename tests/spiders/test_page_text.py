@@ -20,7 +20,7 @@ from site_spider.ledger.completion import job_of
 from site_spider.results.document import PAGE_FIELDS
 from site_spider.service import config as parts
 from site_spider.service.seed_producer import SeedProducer
-from site_spider.sources import extractor
+from site_spider.sources import extraction_process
 from site_spider.spiders.page_text import PageTexts
 from tests.in_process.engine import ANSWERS, Crawled, crawl, lag, page, produce, settings_for
 from tests.in_process.extraction import in_a_thread
@@ -90,7 +90,7 @@ def test_a_noindex_page_keeps_no_body(tmp_path: Path, text: str) -> None:
     serve("/utf16", f"<html>{of_failure}".encode("utf-16"), Content_Type="")
     serve("/xhtml", f"<!--{WORDS * 12}--><html>{of_failure}", Content_Type="application/xml")
     for name, first in (("cut", ""), ("cut_index", "<meta name=robots content=index>"), ("long", "")):
-        serve(f"/{name}", f"{first}<p>{' ' * extractor.MAX_TEXT_BYTES}{of_failure}")
+        serve(f"/{name}", f"{first}<p>{' ' * extraction_process.MAX_TEXT_BYTES}{of_failure}")
     ANSWERS["/long"] = lambda request: page(request, " " * 4_000_001, **{"Content-Type": "text/plain"})
     dropped = ("/meta", "/header", "/404", "/moved", "/utf16", "/xhtml", "/cut")
     paths = (*dropped, "/other", "/500", "/cut_index", "/long")

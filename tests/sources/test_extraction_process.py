@@ -14,9 +14,9 @@ from unittest.mock import Mock
 
 import pytest
 
-from site_spider.sources import extractor as worker
+from site_spider.sources import extraction_process as worker
 from site_spider.sources.extraction import FoundLink
-from site_spider.sources.extractor import Extractor, NotExtracted, PageBody, line
+from site_spider.sources.extraction_process import Extractor, NotExtracted, PageBody, line
 from site_spider.sources.library import parse_source
 from tests.in_process.extraction import in_a_thread
 

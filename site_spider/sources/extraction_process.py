@@ -117,7 +117,7 @@ def _started(connection: socket.socket) -> subprocess.Popen[bytes]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SITE_")}
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(_PACKAGES), os.environ.get("PYTHONPATH"))))
     return subprocess.Popen(
-        [sys.executable, "-m", "site_spider.sources.extractor"],
+        [sys.executable, "-m", "site_spider.sources.extraction_process"],
         stdin=connection.fileno(),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
