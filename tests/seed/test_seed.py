@@ -141,7 +141,7 @@ WRONG_META = {  # field: what it is, and what the reason says of it
     ],
     "NotExtract": [(1, "1, but must be true or false"), ("yes", "'yes'")],
     "task_id": [({}, "an object"), ("a" * 513, "longer than 512 bytes")],
-    "depth": [(-1, "-1"), ("1", "'1'"), (False, "false")],
+    "depth": [(-1, "-1"), (10_001, "10001"), ("1", "'1'"), (False, "false")],
     "seed_url_id": [({}, "an object")],
     "parent_url_id": [(False, "false")],
     "dont_redirect": [(1, "1")],
