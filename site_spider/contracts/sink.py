@@ -7,7 +7,7 @@ for all of them, by the delivery.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
@@ -49,6 +49,7 @@ class Record:
     kind: Kind = "result"  # a page's own document, or an item that a spider extracted
     exchanges: Sequence[Exchange] = ()  # that led to a result, in their order; kept with the sink warc only
     is_gone: bool = False  # the page is, and its document is to be deleted where a store can do that
+    names: Collection[str] = ()  # of the fields that a result may have, as they are written; none: all as they are
 
 
 class Answer(Enum):

@@ -251,14 +251,14 @@ _OF_EARLIER_VERSIONS: Final = ("latency_ms", "redirects")  # which wrote every f
 
 def is_marked(document: Mapping[str, Any]) -> bool:
     """Whether a document gets a mark: it is a result, and has fields beyond those of the contract."""
-    return len(document) > len(ALWAYS) and document.keys() >= _OF_EACH
+    return document.keys() >= _OF_EACH and not document.keys() <= ALWAYS
 
 
-def marked(stored: Mapping[str, Any], names: Iterable[str], document: Collection[str]) -> str:
+def marked(stored: Mapping[str, Any], names: Iterable[str], document: Collection[str], every: Iterable[str]) -> str:
     """The new mark: the names without a value, and those of the stored one that are not written this time."""
     mark = stored.get(MARK)
-    before = mark.split(",") if isinstance(mark, str) else () if "body" in document else sorted(_CONTENT)
-    return ",".join([*names, *(name for name in before if name and name not in document)])
+    before = mark.split(",") if isinstance(mark, str) else () if "body" in document or _is_earlier(stored) else every
+    return ",".join([*names, *(name for name in before if name and name not in document and name not in ALWAYS)])
 
 
 def absent(document: Mapping[str, Any]) -> list[str]:
@@ -267,9 +267,11 @@ def absent(document: Mapping[str, Any]) -> list[str]:
 
 
 def looked_at(documents: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The fields that `settled` needs of what is stored under these documents; none if they have no nulls."""
-    names = {name for document in documents if is_marked(document) for name in absent(document)}
-    return [*sorted(names), MARK, *_OF_EARLIER_VERSIONS] if names else []
+    """The fields that `settled` needs of what is stored; none under documents that are whole and have no nulls."""
+    results = [document for document in documents if is_marked(document)]
+    names = {name for document in results for name in absent(document)}
+    is_wanted = names or not all("body" in document for document in results)
+    return [*sorted(names), MARK, *_OF_EARLIER_VERSIONS] if is_wanted else []
 
 
 def kept(stored: Mapping[str, Any], names: Collection[str]) -> set[str]:
@@ -277,19 +279,26 @@ def kept(stored: Mapping[str, Any], names: Collection[str]) -> set[str]:
     mark = stored.get(MARK)
     if isinstance(mark, str):
         names = set(mark.split(",")) & set(names)
-    elif all(name in stored for name in _OF_EARLIER_VERSIONS):
+    elif _is_earlier(stored):
         return set()
     return {name for name in names if stored.get(name) is not None}
 
 
-def settled(stored: Mapping[str, Any], document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What is written over a stored document: without nulls for what is a producer's, and with the mark."""
+def _is_earlier(stored: Mapping[str, Any]) -> bool:
+    return all(name in stored for name in _OF_EARLIER_VERSIONS)
+
+
+def settled(stored: Mapping[str, Any], document: Mapping[str, Any], every: Collection[str] = ()) -> Mapping[str, Any]:
+    """What is written over a stored document: without nulls for what is a producer's, and with the mark.
+
+    `every` field that a result may have; none: those of Result.
+    """
     if not is_marked(document):
         return document
     names = absent(document)
     theirs = kept(stored, names) if stored else ()
     over = {name: value for name, value in document.items() if name not in theirs} if theirs else document
-    return {**over, MARK: marked(stored, names, document)}
+    return {**over, MARK: marked(stored, names, document, every or _CHOICE)}
 
 
 def without_mark(document: Mapping[str, Any]) -> dict[str, Any]:

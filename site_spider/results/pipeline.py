@@ -96,6 +96,7 @@ class Results(SeedListener):
         form: DocumentForm = _PLAIN,
     ) -> None:
         self._form = form
+        self._names = tuple(form.fields.values())
         self._deliveries = {"result": deliveries, "item": item_deliveries}
         self._commits = commits
         self._tally = tally
@@ -122,7 +123,7 @@ class Results(SeedListener):
         if job is not None and url_id != job.url_id and document.get("additional_urls"):
             document = {name: document[name] for name in OF_MERGED}  # the rest of the stored one stays
         document = written(document, self._form.fields)
-        record = Record(url_id, document, _size_bytes(document), is_gone=is_gone)
+        record = Record(url_id, document, _size_bytes(document), is_gone=is_gone, names=self._names)
         if job is not None and job.exchanges and url_id == job.url_id:
             held = sum(one.size_bytes for one in job.exchanges)
             record = replace(record, size_bytes=record.size_bytes + held, exchanges=job.exchanges)

@@ -23,11 +23,13 @@ from site_spider.errors import ConfigError, SinkRejected
 from site_spider.results.document import (
     ALWAYS,
     MARK,
+    PAGE_FIELDS,
     Result,
     absent,
     encode,
     headers_json,
     kept,
+    looked_at,
     result_fields,
     settled,
     shortened,
@@ -174,6 +176,37 @@ def test_a_check_that_fails_leaves_in_the_mark_what_it_does_not_write(before: di
     assert set(filter(None, after.split(","))) <= set(mark)
     assert {"body_hash", "etag"}.isdisjoint(mark) is (before == {MARK: ""})
     assert {"proxy", "reason"}.isdisjoint(mark)
+
+
+FAILED = Result("a", 500, "{}", description="x", url="http://a/", unchanged=None).document()
+OURS: dict[str, Any] = dict.fromkeys(PAGE_FIELDS) | Result("a", 200, "{}", "text", url="http://a/").document()
+
+
+@pytest.mark.parametrize("stored", [{MARK: "title"}, {"latency_ms": 1.5, "redirects": 0}])
+@pytest.mark.parametrize("names", ["url,etag,title", "proxy,etag,title", "latency_ms,redirects,url,etag,title"])
+def test_what_a_failed_check_leaves_is_whose_it_was(stored: dict[str, Any], names: str) -> None:
+    """Also where the failure has a value for all that it writes; in an earlier version all was ours."""
+    chosen = result_fields({"SITE_RESULT_FIELDS": names})
+    before = {**stored, "etag": "1", "title": "x", "proxy": "x"}
+    failed = written({**FAILED, "latency_ms": 2.5, "redirects": 1}, chosen)
+    seen = {name: before[name] for name in looked_at([failed]) if name in before}
+    after = {**before, **settled(seen, failed, [*chosen.values()])}
+    over = settled(after, written(OURS, chosen))
+    assert over["etag"] is None
+    assert ("title" in over) is (MARK not in stored)
+    assert ("proxy" in over) is ("proxy" in chosen)
+
+
+@pytest.mark.parametrize("field", ["encoding", "title", "proxy"])
+@pytest.mark.parametrize("names", ["", '{"encoding": "e", "title": "t", "url": "u", "spider": "s"}', '{"proxy": "by"}'])
+def test_a_failed_check_leaves_a_producers_values_under_any_name(field: str, names: str) -> None:
+    """Of a document that no result was written to before, and of fields that a failure does not have."""
+    chosen = result_fields({"SITE_RESULT_FIELDS": names})
+    name = chosen.get(field, field)
+    stored: dict[str, Any] = {name: "theirs"}
+    for document in (FAILED, OURS):
+        stored |= settled(stored, written(document, chosen), [*chosen.values()])
+    assert stored[name] == "theirs"
 
 
 def test_fields_of_the_contract_are_always_written() -> None:

@@ -17,7 +17,7 @@ from scrapy.http import Response
 
 from site_spider import SeedSpider
 from site_spider.adapters.local.log import LocalSeedLog
-from site_spider.adapters.local.results import RESULTS, LocalResults, LocalStore
+from site_spider.adapters.local.results import RESULTS, LocalResults, LocalSink, LocalStore
 from site_spider.contracts.sink import Answer, Record, Verdict
 from site_spider.dead_letter_replay import Replay
 from site_spider.errors import SinkUnavailable
@@ -25,6 +25,7 @@ from site_spider.seed.tiers import CrawlTopics
 from site_spider.service import config as parts
 from site_spider.spiders import conditional
 from site_spider.spiders.conditional import StoredPages
+from tests.contracts.trials import written
 from tests.in_process.engine import ANSWERS, Crawled, crawl, page, produce, settings_for
 from tests.in_process.extraction import in_a_thread
 
@@ -324,6 +325,18 @@ def test_a_check_that_fails_says_so_and_leaves_the_content(
     run(tmp_path, RETRY_TIMES=0)
     ANSWERS["/page"], site.body, site.etag = site, "<p>new", '"2"'
     assert of_page(run(tmp_path))["changed_at"] > stored["changed_at"]
+
+
+def test_a_check_that_fails_leaves_what_producers_have_under_chosen_names(tmp_path: Path) -> None:
+    fields = {"title": "name", "etag": "etag", "encoding": "charset", "fetched_at": "fetched_at", "url": "url"}
+    told = {"SITE_RESULT_FIELDS": fields, "RETRY_TIMES": 0}
+    theirs = {"etag": '"0"', "charset": "theirs"}
+    written(LocalSink(tmp_path), [Record("a", theirs, 100)])
+    check = seed(meta={"url_id": "a"}, **CHECK)
+    for answer in (no_answer, lambda request: Response(request.url)):
+        ANSWERS["/page"] = answer
+        found = run(tmp_path, check, **told).documents["a"]
+        assert {name: found[name] for name in theirs} == theirs
 
 
 def _is_away(self: LocalResults, url_ids: Sequence[str], fields: Sequence[str]) -> dict[str, Any]:

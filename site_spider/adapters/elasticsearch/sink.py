@@ -244,7 +244,8 @@ async def over_stored(client: AsyncElasticsearch, index: str, records: Sequence[
     """The records as they are written over what is stored. Raises like the client, and UnexpectedResponse."""
     fields = looked_at(record.document for record in records)
     stored = await _ask(client, index, list(dict.fromkeys(map(id_of, records))), fields) if fields else {}
-    return [replace(record, document=settled(stored.get(id_of(record), {}), record.document)) for record in records]
+    over = [settled(stored.get(id_of(record), {}), record.document, record.names) for record in records]
+    return [replace(record, document=document) for record, document in zip(records, over, strict=True)]
 
 
 async def _ask(client: AsyncElasticsearch, index: str, ids: list[str], fields: list[str]) -> _Stored:
@@ -436,8 +437,8 @@ class ElasticsearchSink:
         return encoded
 
     def _as_stored(self, document: Mapping[str, Any]) -> Mapping[str, Any]:
-        if self._writes_text:
-            body = document.get("body")
+        if self._writes_text and "body" in document:  # else a check leaves it, and its text
+            body = document["body"]
             document = {**document, TEXT: page_text(body) if isinstance(body, str) else None}
         if self._left_out:
             document = {name: value for name, value in document.items() if name not in self._left_out}

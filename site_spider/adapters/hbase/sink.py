@@ -7,7 +7,7 @@ import hashlib
 import json
 import logging
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields
 from typing import Any, NamedTuple, NoReturn, Self, TypeVar
@@ -55,6 +55,7 @@ class Row(NamedTuple):
     key: bytes
     cells: dict[bytes, bytes]
     content: bytes | None
+    names: Collection[str] = ()  # of the record
 
     @property
     def size_bytes(self) -> int:
@@ -99,7 +100,7 @@ class RowLayout:
         if _BODY in cells:
             cells.setdefault(_TRUNCATED, b"")  # or that of an earlier, longer body would stay
             cells.setdefault(_BYTES, b"")  # likewise
-        row = Row(key, cells, _content(document, cells))
+        row = Row(key, cells, _content(document, cells), record.names)
         return row.shortened(self._cell_bytes) if row.content_bytes > self._cell_bytes else row
 
     def key_of(self, url_id: str) -> bytes | None:
@@ -207,7 +208,7 @@ def _fields_of(cells: Mapping[bytes, bytes]) -> dict[str, Any]:
 
 def over_stored(row: Row, stored: Mapping[bytes, bytes]) -> Row:
     """The row as it is put over what is stored of it."""
-    over = settled(_fields_of(stored), _fields_of(row.cells))
+    over = settled(_fields_of(stored), _fields_of(row.cells), row.names)
     cells = {
         _column(name): value.encode("utf-8", "replace") if name == MARK else value or b""
         for name, value in over.items()

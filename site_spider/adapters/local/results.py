@@ -110,7 +110,8 @@ class LocalStore(DatabaseFile):
             return record.document
         row = connection.execute(self._select, [record.key]).fetchone()
         stored = {} if row is None else document_in(row[0])
-        return merged(stored, settled(stored, record.document) if self._table.is_shared else record.document)
+        is_shared, document = self._table.is_shared, record.document
+        return merged(stored, settled(stored, document, record.names) if is_shared else document)
 
 
 def keep_seconds(settings: options.SettingsView) -> float:

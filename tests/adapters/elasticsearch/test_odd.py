@@ -15,8 +15,9 @@ import pytest
 
 from site_spider.adapters.elasticsearch.results import ElasticsearchResults
 from site_spider.adapters.elasticsearch.sink import ElasticsearchSink
-from site_spider.contracts.sink import Answer, Verdict
+from site_spider.contracts.sink import Answer, Record, Verdict
 from site_spider.errors import SinkUnavailable
+from site_spider.results.document import Result
 from tests.adapters.elasticsearch.played import KEYS, RECORDS, bulk, good, item, settings_for, to, write_to
 from tests.adapters.raw_server import PRODUCT, Asked, Said, answering, said
 from tests.contracts.trials import written
@@ -174,6 +175,22 @@ def test_a_server_before_8_14_gets_a_template_without_what_it_does_not_know() ->
     with answering(answer) as address:
         written(ElasticsearchSink.for_statistics(settings_for(address)), RECORDS)
     assert put == [True, False]
+
+
+def test_a_check_leaves_the_text_of_a_page_where_the_server_makes_none() -> None:
+    """The document of a check that failed, or that found the page the same, has no body: nor is it emptied."""
+    documents: list[dict[str, Any]] = []
+
+    def answer(asked: Asked) -> Said:
+        if asked.method == "PUT" and b"char_filter" in asked.body:
+            return said({"error": {"type": "illegal", "reason": "failed to find char_filter"}}, status=400)
+        if "_bulk" in asked.path:
+            documents.extend(json.loads(line)["doc"] for line in asked.body.splitlines()[1::2])
+        return good(asked)
+
+    results = [Result("a", 200, "{}", "<p>text"), Result("a", 500, unchanged=None), Result("a", unchanged=True)]
+    write_to(answer, *[[Record("a", result.document(), 100)] for result in [*results, Result("a")]])
+    assert [document.get("body_text", "left") for document in documents] == ["text", "left", "left", None]
 
 
 @pytest.mark.parametrize("error", ["because", ["because"], 7, {"type": ["because"]}, {"caused_by": "because"}])
