@@ -176,7 +176,9 @@ class Results(SeedListener):
             return job.answer
         result = Result(job.url_id)
         describe_job(result, job)
-        if job.answer is not None and self._form.describe is not None:
+        if job.answer is None and job.method in ("GET", "HEAD") and job.seed.directives.get("if_changed"):
+            result.unchanged = None  # nobody answered this check: what may be stored stays
+        elif job.answer is not None and self._form.describe is not None:
             self._form.describe(result, job.answer)
         return result
 

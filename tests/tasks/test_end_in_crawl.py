@@ -135,6 +135,17 @@ def test_a_cancel_leaves_the_documents_of_seeds_that_were_counted(tmp_path: Path
     assert (event["pages"], event["failures"]) == (5, 3)
 
 
+def test_a_check_that_is_cancelled_leaves_the_content(tmp_path: Path) -> None:
+    declare(tmp_path)
+    [before] = crawl(tmp_path, seeds(1)).documents.values()
+    declare(tmp_path, state="cancelled")
+    checks = [{**seed, "if_changed": True} for seed in seeds(1)]
+    [after] = crawl(tmp_path, checks, until=told(tmp_path), SITE_CANCELLED_RESULTS=True).documents.values()
+    assert (after["status"], after["description"]) == (None, "CancelledError: task t is cancelled")
+    said = ("body", "body_hash", "checked_at", "content_type")
+    assert [after[name] for name in said] == [before[name] for name in said]
+
+
 def test_a_paused_task_waits_and_others_go_on(tmp_path: Path, fetched: Counter[str]) -> None:
     """Its seeds are parked, so that they hold no offset, and come back once and in their order."""
     declare(tmp_path, state="paused")
