@@ -143,7 +143,7 @@ class Result:
 
 _CONTENT: Final = frozenset({
     "body", "body_base64", "body_truncated", "content_type", "encoding", "etag", "last_modified", "body_hash",
-    "changed_at",
+    "changed_at", "method",
 })  # fmt: skip
 CHECK_FIELDS: Final = ("next_at", "interval_s", "failed_checks", "gone_checks")
 OF_MERGED: Final = ("url_id", "url", "additional_urls")

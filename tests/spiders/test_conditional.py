@@ -327,6 +327,19 @@ def test_a_check_that_fails_says_so_and_leaves_the_content(
     assert of_page(run(tmp_path))["changed_at"] > stored["changed_at"]
 
 
+@pytest.mark.parametrize(("stored", "failed"), [("GET", "HEAD"), ("HEAD", "GET")])
+def test_a_check_that_fails_leaves_how_the_content_was_asked_for(tmp_path: Path, stored: str, failed: str) -> None:
+    """A body is not compared with that of a page without one; and pages are checked again as they were stored."""
+    site = Site()
+    asked = {method: seed(method=method, meta={"url_id": "a"}, **CHECK) for method in ("GET", "HEAD")}
+    before = of_page(run(tmp_path, asked[stored]))
+    ANSWERS["/page"] = no_answer
+    assert of_page(run(tmp_path, asked[failed], RETRY_TIMES=0))["method"] == stored
+    ANSWERS["/page"] = site
+    changed_at = of_page(run(tmp_path, asked["GET"]))["changed_at"]
+    assert changed_at == (before["changed_at"] if stored == "GET" else None)
+
+
 def test_a_check_that_fails_leaves_what_producers_have_under_chosen_names(tmp_path: Path) -> None:
     fields = {"title": "name", "etag": "etag", "encoding": "charset", "fetched_at": "fetched_at", "url": "url"}
     told = {"SITE_RESULT_FIELDS": fields, "RETRY_TIMES": 0}
