@@ -55,7 +55,7 @@ class Row(NamedTuple):
     key: bytes
     cells: dict[bytes, bytes]
     content: bytes | None
-    names: Collection[str] = ()  # of the record
+    names: Collection[str] | None = None  # of the record; of an item none, and it is put as it is
 
     @property
     def size_bytes(self) -> int:
@@ -208,6 +208,8 @@ def _fields_of(cells: Mapping[bytes, bytes]) -> dict[str, Any]:
 
 def over_stored(row: Row, stored: Mapping[bytes, bytes]) -> Row:
     """The row as it is put over what is stored of it."""
+    if row.names is None:
+        return row
     over = settled(_fields_of(stored), _fields_of(row.cells), row.names)
     cells = {
         _column(name): value.encode("utf-8", "replace") if name == MARK else value or b""
@@ -391,7 +393,8 @@ class HBaseTable:
 
     def _put_settled(self, connection: HBaseConnection, rows: Sequence[Row]) -> None:
         stored: dict[bytes, Mapping[bytes, bytes]] = {}
-        if columns := [_column(name) for name in looked_at(_fields_of(row.cells) for row in rows)]:
+        results = (_fields_of(row.cells) for row in rows if row.names is not None)
+        if columns := [_column(name) for name in looked_at(results)]:
             stored = dict(connection.table(self._options.table).rows([row.key for row in rows], columns))
         over = [over_stored(row, stored.get(row.key, {})) for row in rows]
         connection.put(self._name, [(row.key, row.cells) for row in over])

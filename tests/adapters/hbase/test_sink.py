@@ -368,6 +368,13 @@ def test_a_key_that_hbase_does_not_take_is_refused(key: str) -> None:
         RowLayout("url_id", 1000).row(record(key, {"status": 1}))
 
 
+def test_an_item_is_put_as_it_is_whatever_its_fields_are_called() -> None:
+    """It may look like a result, and get nulls and a mark: no field of it is anybody else's."""
+    item = {"url_id": "1", "status": 1, "headers": "", "description": "x", "price": None, "body": "x"}
+    row = RowLayout("url_id", 1000).row(replace(record("id", item), kind="item"))
+    assert hbase_table.over_stored(row, {b"f:price": b"2"}) == row
+
+
 def back(layout: RowLayout, document: dict[str, Any]) -> dict[str, Any]:
     """What is read of the row of a document."""
     row = layout.row(record(document["url_id"], document))
