@@ -204,16 +204,16 @@ class ConditionalFetch:
         known: Known | None = request.meta.pop(meta_keys.KNOWN_PAGE)
         job = job_of(request)
         same: bool | None = response.status == 304 and _has_conditions(request)
-        if not (same or 200 <= response.status < 300):
-            request.meta[meta_keys.CHECKED] = self._failed(request, known, response.status)
-            return response
-        is_usable, is_head = bool(known and _is_usable(known, request)), request.method == "HEAD"
+        is_good, is_head = same or 200 <= response.status < 300, request.method == "HEAD"
+        is_usable = bool(is_good and known and _is_usable(known, request))
         if known and is_usable and response.status != 304:
             same = _has_same_head(response, known) if is_head else await _has_same_body(response, known)
         is_compared = known is not None and (not known or is_usable) and same is not None
         check = self._check(request, known, response.status, same=same)
         checked = Checked(bool(same), "" if is_compared else None, known or {}, check)
-        if known and not is_usable and not is_head and _is_left(known):
+        if not is_good:
+            checked = self._failed(request, known, response.status)
+        elif known and not is_usable and not is_head and _is_left(known):
             checked = checked._replace(changed_at=known["changed_at"] if await _has_same_body(response, known) else "")
         says_noindex = self._drops_noindex and forbids(directives(_texts(response, b"X-Robots-Tag")), "noindex")
         if same and says_noindex and response.status == 304:  # its body has to be dropped

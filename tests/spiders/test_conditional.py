@@ -393,12 +393,11 @@ def test_a_failure_with_status_200_is_no_version_of_a_page(tmp_path: Path) -> No
         async def parse(self, response: Response) -> Any:
             raise ValueError("a bug")
 
-    site = Site(etag=None)
+    Site(etag=None)
     assert of_page(crawl(tmp_path, [seed(**CHECK)], Broken))["status"] == 200
     mended = run(tmp_path)
     assert (of_page(mended)["description"], of_page(mended)["unchanged"]) == (None, False)
     assert f"{HOST}/below" in {one["url"] for one in mended.documents.values()}
-    assert site.asked
 
 
 def test_a_check_between_a_death_and_the_repeat_does_not_hide_a_change(tmp_path: Path) -> None:
@@ -425,10 +424,11 @@ def test_a_check_between_a_death_and_the_repeat_does_not_hide_a_change(tmp_path:
     assert f"{HOST}/new" in {one["url"] for one in crawl(tmp_path, []).documents.values()}
 
 
-def test_a_page_that_has_changed_counts_as_done(tmp_path: Path) -> None:
-    site = Site()
-    site.body = '<a href="/page">'
-    assert count(run(tmp_path)) == 1
+@pytest.mark.parametrize("status", [200, 404])
+def test_a_page_that_a_callback_reads_is_met(tmp_path: Path, status: int) -> None:
+    own = type("Own", (SeedSpider,), {"name": "own", "parse": lambda _, response: response.follow_all(css="a")})
+    ANSWERS["/page"] = lambda request: page(request, '<a href="/page">', status)
+    assert count(crawl(tmp_path, [seed(**CHECK)], own)) == 1
 
 
 def test_a_dead_letter_that_is_put_back_is_no_later_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
