@@ -25,7 +25,8 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     """A test, its fixtures included, is a thread of the loop, in a process whose name is not static."""
     loop = VirtualLoop(lambda: 0.001)
     ended = loop.create_future()
-    world = World(Plan(0))
+    (plan := Plan(0)).network_seconds = 0.01
+    world = World(plan)
     process = Process(world, 1, 1)
     process.member_name = ""
     SimSeedLog.broker = Broker(world.rng("network"), world, PARTITIONS)

@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from site_spider.adapters.local.log_file import fair_share
 from site_spider.contracts.seed_log import Partition, Position
 from site_spider.errors import GroupRebalances, LogUnavailable
 
@@ -83,7 +84,6 @@ class Group:
                 self._broker.at(SESSION_SECONDS, self._expire, member, member.silence)
 
     def heard_of(self, client: SimConsumer) -> None:
-        """Heartbeats come again."""
         for member in self.members.values():
             if member.client is client:
                 member.silence += 1
@@ -156,27 +156,13 @@ class Group:
             self._broker.at(HEARTBEAT_SECONDS, self._sync, generation)
             return
         self.state = "stable"
-        target = self._target()
+        topics = sorted({topic for member in self.members.values() for topic in member.client.topics})
+        every = [one for topic in topics for one in self._partitions(topic)]
         claims = {one: number for number, member in self.members.items() for one in sorted(member.claimed)}
+        target = fair_share(list(self.members), every, claims)
         for number, member in self.members.items():
-            member.assignment = frozenset(one for one in target[number] if claims.get(one, number) == number)
+            mine = (one for one in every if target[one] == number)
+            member.assignment = frozenset(one for one in mine if claims.get(one, number) == number)
             member.client.hear(member.client.is_assigned, number, generation, member.assignment)
         shared = [sorted(one.number for one in member.assignment) for member in self.members.values()]
         self._broker.world.trace("generation", generation, shared)
-
-    def _target(self) -> dict[int, set[Partition]]:
-        """Even shares, of which each member keeps what it had as far as may be."""
-        topics = sorted({topic for member in self.members.values() for topic in member.client.topics})
-        every = [one for topic in topics for one in self._partitions(topic)]
-        share, larger = divmod(len(every), len(self.members))
-        target: dict[int, set[Partition]] = {number: set() for number in self.members}
-        free = set(every)
-        for number, member in sorted(self.members.items(), key=lambda each: -len(each[1].claimed)):
-            mine = sorted(member.claimed & free)
-            is_larger = larger > 0 and len(mine) > share
-            larger -= is_larger
-            target[number].update(mine[: share + is_larger])
-            free -= target[number]
-        for one in sorted(free):
-            target[min(target, key=lambda number: (len(target[number]), number))].add(one)
-        return target

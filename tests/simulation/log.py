@@ -39,18 +39,17 @@ class Broker:
         self.topics: dict[str, list[list[Message]]] = {}
         self.groups: dict[str, Group] = {}
         self.readers: dict[str, list[Any]] = {}
-        self.down_since: float | None = None
         self.refused = self.unanswered = self.slow = 0.0  # shares of commits
         self.takes_messages = True  # the leaders of partitions live; that of the group is another one
         self._partitions = partitions
 
     @property
-    def is_down(self) -> bool:
-        return self.down_since is not None
+    def down_since(self) -> float | None:
+        return self.world.away_since.get("broker")
 
     @property
-    def is_troubled(self) -> bool:
-        return self.is_down or bool(self.refused or self.unanswered or self.slow) or not self.takes_messages
+    def is_down(self) -> bool:
+        return self.down_since is not None
 
     def at(self, seconds: float, call: Callable[..., object], *args: Any) -> None:
         """On the network: of no process."""
@@ -58,7 +57,7 @@ class Broker:
 
     def latency(self) -> float:
         is_slow = self.rng.random() < max(self.slow, SLOW_SHARE)
-        return self.rng.uniform(0.3, 3.0) if is_slow else self.rng.uniform(0.0005, 0.01)
+        return self.rng.uniform(0.3, 3.0) if is_slow else self.rng.uniform(0.0005, self.world.plan.network_seconds)
 
     def topic(self, name: str, partitions: int = 0, *, more: int = 0) -> list[list[Message]]:
         """Made when it is asked for first; it gets so many partitions more."""
@@ -159,7 +158,6 @@ class _Commit:
         self.answered: Answered = lambda _answer: None
 
     def apply(self) -> None:
-        """At the servers."""
         consumer, broker = self.consumer, self.consumer.broker
         if consumer.is_joining and self.number == consumer.number:  # behind the join on their connection
             return broker.at(0.05, self.apply)
@@ -470,6 +468,7 @@ class SimProducer(_Client):
             future.set_exception(LogUnavailable("the producer is closed"))
             return future
         self._unfinished += 1
+        self.process.leaving[topic] += 1
         # out of this process, then over the network: what has left it arrives even if it dies
         self._next(0, self.context, self._leave, (topic, key, value, headers), future)
         return future
@@ -479,6 +478,7 @@ class SimProducer(_Client):
         Machine.running().call_at(self._times[stage], call, *args, context=context)
 
     def _leave(self, message: Any, future: Any) -> None:
+        self.process.leaving[message[0]] -= 1
         self._next(1, NETWORK, self._arrive, message, future)
 
     def _arrive(self, message: Any, future: Any) -> None:

@@ -33,6 +33,10 @@ from site_spider.tasks.tracker import Control
 from tests.simulation.group import Group
 from tests.simulation.log import SimConsumer
 
+CHOSEN = {  # who is found soon by these troubles, and late by all of them
+    "a commit is put together while another is settled": ["kill_again"],
+    "a tally counts whatever its version": ["freeze_with_a_tally"],
+}
 YES = "Verdict(Answer.ACKNOWLEDGED)"
 
 # fmt: off

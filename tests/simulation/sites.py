@@ -190,14 +190,14 @@ class Web(BaseDownloadHandler):
             return HtmlResponse(url, status=302, headers={"Location": page.target}, body=b"")
         if page.etag and request.headers.get("If-None-Match") == page.etag.encode():
             return Response(url, status=304, headers={"ETag": page.etag})
+        if page.links and (job := job_of(request)) is not None and job.seed.task_id is not None:
+            world.lead_on.add(job.seed.task_id)
         kind, made = ("application/xml", XmlResponse) if page.is_file else ("text/html; charset=utf-8", HtmlResponse)
         headers = {"Content-Type": kind} | ({"ETag": page.etag} if page.etag else {})
         return made(url, status=page.status or 200, headers=headers, body=(page.body or "").encode())
 
 
 class _Store:
-    """Of the one world."""
-
     address = name = "simulated"
 
     @classmethod
@@ -274,14 +274,12 @@ class SimResults(_Store):
 
 
 class SimDone(_Store, DoneStore):
-    """Marks of all processes."""
-
     cache_seconds = 30.0
 
     def open(self) -> None:
         world = SimSink.world
         sleep(world.rng("marks").choice([0.002, 0.002, 0.02, 1.0]))
-        if world.marks_are_away:
+        if "marks" in world.away_since:
             raise DoneUnavailable("the store is away")
 
     def known(self, fingerprints: Sequence[bytes]) -> set[bytes]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager, closing, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, suppress
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, NamedTuple
@@ -50,73 +50,54 @@ def troubles_of(number: int, kinds: Iterable[str] = ()) -> list[Trouble]:
 
 
 async def happen(world: World, trouble: Trouble) -> None:
-    """At its time."""
     await asyncio.sleep(trouble.after_seconds)
     world.trace("trouble", trouble.kind)
     await ACTS[trouble.kind](world, random.Random(f"{world.plan.number}:trouble:{trouble.place}"))
 
 
-def _take(world: World, rng: random.Random) -> Process | None:
+def _take(world: World, rng: random.Random, fits: Callable[[Process], Any] = bool) -> Process | None:
     """A process that no other trouble has."""
-    free = [one for one in world.alive if not (one.is_taken or one.is_stopping or one.has_ended)]
+    free = [one for one in world.alive if not (one.is_taken or one.is_stopping or one.has_ended) and fits(one)]
     process = rng.choice(free) if free else None
     if process is not None:
         process.is_taken = True
     return process
 
 
-async def _die(world: World, process: Process | None, rng: random.Random) -> None:
+# --- to one process -----------------------------------------------------------------------------
+
+
+async def _kill(world: World, rng: random.Random, process: Process, *, steps: int = 400) -> Process:
     """Before any step; the same, or another, takes its place at once or later."""
-    if process is None:
-        return
     died = asyncio.Event()
     world.deaths += 1
-    Machine.running().after_steps(rng.randrange(400), lambda: (world.kill(process), died.set()))
+    Machine.running().after_steps(rng.randrange(steps), lambda: (world.kill(process), died.set()))
     await died.wait()
     await asyncio.sleep(rng.choice([0.2, 0.5, 2, 15]))
-    world.start(process.slot if rng.random() < 0.8 else 100 + len(world.processes))
+    return world.start(process.slot if rng.random() < 0.8 else 100 + len(world.processes))
 
 
-@asynccontextmanager
-async def _guest(world: World, rng: random.Random, *stays: float) -> AsyncIterator[None]:
-    """One more process, which goes after a while."""
-    process = world.start(100 + len(world.processes))
-    process.is_taken = True
-    yield
-    await asyncio.sleep(rng.uniform(*stays))
+async def _kill_again(world: World, rng: random.Random, process: Process) -> None:
+    """And its successors, soon after each has begun, or while commits are refused to it."""
+    for _ in range(rng.choice([2, 3])):
+        process = await _kill(world, rng, process)
+        process.is_taken = True
+        await asyncio.sleep(rng.choice([0.5, 2, 5]))
+        if rng.random() < 0.5:
+            await _commits(world, rng)
+    process.is_taken = False
+
+
+async def _stop(world: World, rng: random.Random, process: Process) -> None:
+    """SIGTERM, and another start."""
+    await asyncio.sleep(rng.uniform(0, 0.5))
     await world.stop(process)
+    await asyncio.sleep(rng.choice([0, 1, 12]))
+    world.start(process.slot)
 
 
-async def _to_one(world: World, rng: random.Random, what: Callable[..., Awaitable[None]]) -> None:
-    await what(world, _take(world, rng), rng)
-
-
-async def _in_rebalance(world: World, rng: random.Random, what: Callable[..., Awaitable[None]]) -> None:
-    """Somebody joins, and a member dies, or stops, some steps after its group has begun to share out anew."""
-    async with _guest(world, rng, 0, 5):
-        await until(lambda: world.group.state != "stable")
-        await what(world, _take(world, rng), rng)
-
-
-async def _kill_in_revocation(world: World, rng: random.Random) -> None:
-    """Somebody joins, and a member dies when it has given partitions up, before it joins again."""
-
-    def owing() -> Process | None:
-        owe = [one for one in world.alive if any(consumer.has_given_up for consumer in one.consumers)]
-        return next((one for one in owe if not (one.is_taken or one.is_stopping)), None)
-
-    async with _guest(world, rng, 0, 90):
-        if (process := await until(owing)) is not None:
-            world.deaths += 1
-            world.kill(process)
-            await asyncio.sleep(rng.choice([0.2, 0.5, 2]))
-            world.start(process.slot)
-
-
-async def _hold_up(world: World, rng: random.Random, state: str, seconds: Sequence[float]) -> None:
+async def _hold_up(world: World, rng: random.Random, process: Process, state: str, seconds: Sequence[float]) -> None:
     """It stands still (SIGSTOP, and SIGCONT), or its event loop is blocked and its threads go on."""
-    if (process := _take(world, rng)) is None:
-        return
     setattr(process, state, True)
     if process.is_frozen:
         world.deaths += 1
@@ -131,13 +112,72 @@ async def _hold_up(world: World, rng: random.Random, state: str, seconds: Sequen
         Machine.running().thaw(process)
 
 
-async def _restart(world: World, process: Process | None, rng: random.Random) -> None:
-    """SIGTERM, and another start."""
-    if process is not None:
-        await asyncio.sleep(rng.uniform(0, 0.5))
-        await world.stop(process)
-        await asyncio.sleep(rng.choice([0, 1, 12]))
-        world.start(process.slot)
+_freeze = partial(_hold_up, state="is_frozen", seconds=(0.5, 5, 12, 60))
+_late = partial(_hold_up, state="is_late", seconds=(0.1, 0.5, 2, 8, 60))
+
+
+async def _freeze_and_kill(world: World, rng: random.Random, process: Process) -> None:
+    """It goes on when others have its partitions, and perhaps dies when its tally has left, before it hears of that."""
+    count = process.leaving[world.topics.control]
+    await _freeze(world, rng, process, seconds=(12, 20, 60))
+    await until(lambda: process.leaving[world.topics.control] < count, 1)
+    if rng.random() < 0.7 and not process.has_ended:
+        await _kill(world, rng, process, steps=1)
+
+
+@asynccontextmanager
+async def _guest(world: World, rng: random.Random, *stays: float) -> AsyncIterator[None]:
+    """One more process, which goes after a while."""
+    process = world.start(100 + len(world.processes))
+    process.is_taken = True
+    yield
+    await asyncio.sleep(rng.uniform(*stays))
+    await world.stop(process)
+
+
+Moment = Callable[[World, random.Random], AbstractAsyncContextManager[Process | None]]
+
+
+@asynccontextmanager
+async def _now(world: World, rng: random.Random) -> AsyncIterator[Process | None]:
+    yield _take(world, rng)
+
+
+@asynccontextmanager
+async def _in_rebalance(world: World, rng: random.Random) -> AsyncIterator[Process | None]:
+    """Somebody has joined, and the group has begun to share out anew."""
+    async with _guest(world, rng, 0, 5):
+        await until(lambda: world.group.state != "stable")
+        yield _take(world, rng)
+
+
+@asynccontextmanager
+async def _in_revocation(world: World, rng: random.Random) -> AsyncIterator[Process | None]:
+    """Somebody has joined, and a member has given partitions up, and not joined again."""
+    async with _guest(world, rng, 0, 90):
+        yield await until(lambda: _take(world, rng, lambda one: any(each.has_given_up for each in one.consumers)))
+
+
+@asynccontextmanager
+async def _when_busy(world: World, rng: random.Random) -> AsyncIterator[Process | None]:
+    """It has many seeds in flight."""
+    is_busy = lambda one: one.parts is not None and one.parts.completion.ledger.in_flight > 8  # noqa: E731
+    yield await until(lambda: _take(world, rng, is_busy), step=0.05)
+
+
+@asynccontextmanager
+async def _with_a_tally(world: World, rng: random.Random) -> AsyncIterator[Process | None]:
+    """What it has counted of a task is about to leave it."""
+    yield await until(lambda: _take(world, rng, lambda one: one.leaving[world.topics.control]))
+
+
+async def _to_one(world: World, rng: random.Random, moment: Moment, what: Callable[..., Awaitable[Any]]) -> None:
+    async with moment(world, rng) as process:
+        if process is not None:
+            await what(world, rng, process)
+
+
+# --- to all -------------------------------------------------------------------------------------
 
 
 async def _join(world: World, rng: random.Random) -> None:
@@ -156,17 +196,16 @@ async def _expel(world: World, rng: random.Random) -> None:
 
 
 async def _rebalance(world: World, rng: random.Random) -> None:
-    """Without a reason."""
     for _ in range(rng.randrange(1, 4)):
         world.group.rebalance()
         await asyncio.sleep(rng.uniform(0, 3))
 
 
-async def _broker_away(world: World, rng: random.Random) -> None:
-    if not world.broker.is_down:
-        world.broker.down_since = Machine.now()
-        await asyncio.sleep(rng.choice([0.5, 3, 9, 15]))
-        world.broker.down_since = None
+async def _away(world: World, rng: random.Random, what: str, seconds: Sequence[float]) -> None:
+    if what not in world.away_since:
+        world.away_since[what] = Machine.now()
+        await asyncio.sleep(rng.choice(seconds))
+        del world.away_since[what]
 
 
 async def _leaders_away(world: World, rng: random.Random) -> None:
@@ -176,10 +215,10 @@ async def _leaders_away(world: World, rng: random.Random) -> None:
     world.broker.takes_messages = False
     seconds = rng.uniform(1, 12)
     await asyncio.sleep(seconds / 2)
-    death = asyncio.create_task(_die(world, _take(world, rng) if rng.random() < 0.7 else None, rng))
+    deaths = [asyncio.create_task(_to_one(world, rng, _now, _kill))] if rng.random() < 0.7 else []
     await asyncio.sleep(seconds / 2)
     world.broker.takes_messages = True
-    await death
+    await asyncio.gather(*deaths)
 
 
 async def _commits(world: World, rng: random.Random) -> None:
@@ -199,12 +238,6 @@ async def _sink(world: World, rng: random.Random, mode: str) -> None:
         del modes[mode]
 
 
-async def _marks_away(world: World, rng: random.Random) -> None:
-    world.marks_are_away = True
-    await asyncio.sleep(rng.choice([0.5, 5, 40]))
-    world.marks_are_away = False
-
-
 async def _clock(world: World, rng: random.Random) -> None:
     """Of all machines, or of one."""
     world.have_clocks_jumped = True
@@ -214,15 +247,17 @@ async def _clock(world: World, rng: random.Random) -> None:
 
 
 async def _partitions(world: World, rng: random.Random) -> None:
-    """One more."""
     world.broker.topic(rng.choice(world.topics.tiers), more=1)
 
 
 async def _order(world: World, rng: random.Random, verb: str) -> None:
-    """One of two operators gives it, and sometimes the other gives another one at the same time."""
+    """One of two operators gives it, perhaps when links of the task have come; sometimes the other gives one, too."""
     if not world.task_ids:
         return
-    given = [world.operators[0].start(world.operators[0].order, verb, rng.choice(world.task_ids))]
+    task_id = rng.choice(world.task_ids)
+    world.lead_on.discard(task_id)
+    await until(lambda: task_id in world.lead_on, rng.choice([0, 5]))
+    given = [world.operators[0].start(world.operators[0].order, verb, task_id)]
     if rng.random() < 0.3:
         other, task_id = rng.choice(["pause", "resume", "budget"]), rng.choice(world.task_ids)
         await asyncio.sleep(rng.choice([0.0, 0.005, 0.1]))
@@ -239,25 +274,40 @@ async def _replay(world: World, _rng: random.Random) -> None:
     await world.operators[1].start(world.operators[1].replay)
 
 
-_ALL: list[Act] = [_kill_in_revocation, _join, _expel, _rebalance, _broker_away, _leaders_away]
-_ALL += [_commits, _clock, _partitions, _change, _replay, _marks_away]
-ACTS: dict[str, Act] = {act.__name__[1:]: act for act in _ALL}  # type: ignore[attr-defined]
-for _name, _what in (("kill", _die), ("stop", _restart)):
-    ACTS |= {_name: partial(_to_one, what=_what), f"{_name}_in_rebalance": partial(_in_rebalance, what=_what)}
-ACTS["freeze"] = partial(_hold_up, state="is_frozen", seconds=(0.5, 5, 12, 60))
-ACTS["late"] = partial(_hold_up, state="is_late", seconds=(0.1, 0.5, 2, 8, 60))
 MODES = ("away", "slow", "partial", "mute")
 VERBS = ("pause", "resume", "cancel", "close", "budget", "expire")
-ACTS |= {f"sink_{mode}": partial(_sink, mode=mode) for mode in MODES}
-ACTS |= {f"task_{verb}": partial(_order, verb=verb) for verb in VERBS}
+ACTS: dict[str, Act] = {
+    "kill": partial(_to_one, moment=_now, what=_kill),
+    "kill_again": partial(_to_one, moment=_when_busy, what=_kill_again),
+    "kill_in_rebalance": partial(_to_one, moment=_in_rebalance, what=_kill),
+    "kill_in_revocation": partial(_to_one, moment=_in_revocation, what=partial(_kill, steps=1)),
+    "stop": partial(_to_one, moment=_now, what=_stop),
+    "stop_in_rebalance": partial(_to_one, moment=_in_rebalance, what=_stop),
+    "freeze": partial(_to_one, moment=_now, what=_freeze),
+    "freeze_with_a_tally": partial(_to_one, moment=_with_a_tally, what=_freeze_and_kill),
+    "late": partial(_to_one, moment=_now, what=_late),
+    "join": _join,
+    "expel": _expel,
+    "rebalance": _rebalance,
+    "broker_away": partial(_away, what="broker", seconds=(0.5, 3, 9, 15)),
+    "leaders_away": _leaders_away,
+    "commits": _commits,
+    "partitions": _partitions,
+    **{f"sink_{mode}": partial(_sink, mode=mode) for mode in MODES},
+    "marks_away": partial(_away, what="marks", seconds=(0.5, 5, 40)),
+    **{f"task_{verb}": partial(_order, verb=verb) for verb in VERBS},
+    "replay": _replay,
+    "clock": _clock,
+    "change": _change,
+}
 GROUPS = {
-    "kills": ("kill", "kill", "kill_in_rebalance", "leaders_away"),
-    "stalls": ("freeze", "late"),
+    "kills": ("kill", "kill_again", "kill_again", "kill_in_rebalance", "leaders_away"),
+    "stalls": ("freeze", "freeze_with_a_tally", "late"),
     "stops": ("stop", "stop_in_rebalance"),
     "rebalances": ("join", "expel", "rebalance", "kill_in_rebalance", "kill_in_revocation"),
     "broker": ("broker_away", "leaders_away", "commits", "partitions"),
     "sinks": tuple(f"sink_{mode}" for mode in MODES),
-    "tasks": (*(f"task_{verb}" for verb in VERBS), "task_pause", "task_resume"),
+    "tasks": (*(f"task_{verb}" for verb in VERBS), "task_pause", "task_resume", "freeze_with_a_tally"),
     "letters": ("replay",),
     "clocks": ("clock",),
     "changes": ("change", "change"),
@@ -289,7 +339,6 @@ class Operator:
             self.world.trace("refused", verb, task_id, str(error)[:60])
 
     def _insist(self, call: Callable[[], Any]) -> Any:
-        """Until the servers answer."""
         deadline = Machine.now() + SETTLE_SECONDS
         while True:
             try:

@@ -172,7 +172,6 @@ class Truth:
                 self.violation("an older document over a newer one", f"{url} by {process.name}")
 
     def refuses(self, record: Record) -> bool:
-        """Whether no sink takes it."""
         if record.document.get("url") not in self.world.sites.refused:
             return False
         self.pages.add((record.document["url"], record.document.get("task_id")))
@@ -242,6 +241,9 @@ class Truth:
         said = set(range(position.offset))
         for first, beyond in metadata.decode(position.offset, position.metadata).complete:
             said.update(range(first, beyond))
+        unsaid = {at for one, at in self.covered if one == partition and at not in said}
+        if unsaid and self.world.plan.is_exactly_once:  # the next owner would store them again
+            self.violation("a commit takes back another one", f"{partition} {sorted(unsaid)}")
         part = self.world.broker.topics[partition.topic][partition.number]
         for offset in sorted(said):
             if (partition, offset) in self.covered:

@@ -136,7 +136,6 @@ class Line:
 
 
 def sleep(seconds: float) -> None:
-    """As time.sleep."""
     Line().wait(lambda: False, seconds)
 
 
@@ -158,8 +157,7 @@ class Lock(Line):
         self._is_held = False
         self.notify()
 
-    def _at_fork_reinit(self) -> None:
-        self._is_held = False
+    _at_fork_reinit = release
 
     __enter__ = acquire
 
@@ -168,8 +166,6 @@ class Lock(Line):
 
 
 class Thread:
-    """As threading.Thread."""
-
     ident: int | None = None
 
     def __init__(self, *, target: Any, name: str = "", args: Any = (), daemon: Any = None) -> None:
@@ -233,7 +229,6 @@ class VirtualLoop(asyncio.base_events.BaseEventLoop):
         return task
 
     def thaw(self, process: Any) -> None:
-        """Its callbacks that were kept are ready."""
         self._ready.extend(process.kept)
         process.kept = []
 
@@ -252,12 +247,7 @@ class VirtualLoop(asyncio.base_events.BaseEventLoop):
         VirtualThread(work)
         return future
 
-    def call_soon_threadsafe(self, callback: Any, *args: Any, context: Any = None) -> Any:
-        return self.call_soon(callback, *args, context=context)
-
-    def _write_to_self(self) -> None: ...
-
-    def _process_events(self, event_list: Any) -> None: ...
+    call_soon_threadsafe = asyncio.base_events.BaseEventLoop.call_soon  # type: ignore[assignment]
 
     def _run_once(self) -> None:
         ready, scheduled = self._ready, self._scheduled

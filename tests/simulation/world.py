@@ -36,7 +36,7 @@ _CHOICES: dict[str, list[Any]] = {
     "CONCURRENT_REQUESTS_PER_DOMAIN": [1, 2, 8],
     "SITE_SINK_FLUSH_SECONDS": [0.0, 0.2, 1.0],
     "SITE_REVOKE_GRACE_SECONDS": [0, 0.5, 3],
-    "SITE_LINKS_TO": ["memory", "kafka"],
+    "SITE_LINKS_TO": ["memory", "memory", "kafka"],
     "SITE_MAX_SEEDS_IN_FLIGHT": [10, 10, 100, 20_000],
     "SITE_DUPEFILTER": ["memory", f"{Web.__module__}.SimDone"],
     "SITE_TREE_MAX_PAGES": [3, 500],
@@ -62,13 +62,13 @@ class Plan:
         self.settings = {name: rng.choice(values) for name, values in _CHOICES.items()}
         self.settings["SITE_HOST_OWNERSHIP"] = rng.random() < 0.3
         self.settings["SITE_SEED_TOPICS"] = rng.choice(["", "", "urgent:8,seeds:4"])
-        self.is_exactly_once = rng.random() < 0.25
+        self.is_exactly_once = rng.random() < 0.35
         self.pages = rng.choice([20, 60, 120])
-        self.tree = rng.choice([1, 1, 4, 10])  # pages of each seed, its own included
+        self.tree = rng.choice([1, 4, 10])  # pages of each seed, its own included
         self.crawlers = rng.choice([1, 2, 2, 3, 4])
         self.sinks = 0 if self.is_exactly_once else rng.choice([1, 1, 2, 3])
         self.task_ids = [f"task{number}" for number in range(rng.choice([0, 1, 2, 2]))]
-        self.hosts = rng.choice([2, 6, 12])
+        self.hosts = rng.choice([1, 2, 6, 12])
         self.has_far_links = rng.random() < 0.3
         self.settings["SITE_LINK_SCOPE"] = "any" if self.has_far_links else "host"
         self.sends_links = rng.random() < 0.3  # to any tier
@@ -79,6 +79,8 @@ class Plan:
             self.has_items = self.sends_links = False  # a callback of one's own merges nothing
             self.settings |= {"SITE_TEXT": "plain", "SITE_CANONICAL": "merge", SCOPE: "task"}
         self.settings["SITE_FILTER_SEEDS"] = rng.random() < 0.3
+        self.settings["DOWNLOAD_DELAY"] = rng.choice([0, 0, 0.5])
+        self.network_seconds = rng.choice([0.01, 0.01, 0.2])  # for each way, at most
 
 
 class OwnSpider(SeedSpider):
@@ -108,12 +110,12 @@ class Process:
         self.hears_of_thread: Callable[[Any], bool] = lambda _failure: False  # that died
         self.consumers: list[SimConsumer] = []
         self.downloads: Counter[str] = Counter()  # under way, by host
+        self.leaving: Counter[str] = Counter()  # messages that are about to, by topic
         self.crawler: Any = None
         self.task: asyncio.Task[None] | None = None
         self.tasks: WeakSet[asyncio.Task[Any]] = WeakSet()  # all that it has begun
 
     def run(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """In this process."""
         context = contextvars.Context()
         context.run(PROCESS.set, self)
         return Machine.running().create_task(work, context=context)
@@ -152,7 +154,6 @@ class Process:
         return self.parts.completion.ledger.epoch(partition) is not None
 
     def left(self) -> dict[str, int]:
-        """What it still holds."""
         if (parts := self.parts) is None:
             return {}
         completion, load = parts.completion, parts.room.load
@@ -199,7 +200,8 @@ class World:
         self.fetched = self.deaths = 0
         self.have_clocks_jumped = self.is_produced = self.has_moved = False  # a partition to another process
         self.marks: set[bytes] = set()  # of the dupefilter's store
-        self.marks_are_away = False
+        self.away_since: dict[str, float] = {}  # servers: `broker`, `marks`
+        self.lead_on: set[str] = set()  # tasks of which a page with links was answered
         self.sent: dict[str, dict[str, Any]] = {}  # seeds of no task, by URL
         self.half_done: set[str] = set()  # tasks of which an order has failed
         self.owned_at = 0.0  # when each partition had an owner last, or a process came or went
@@ -249,8 +251,8 @@ class World:
     def is_disturbed(self) -> bool:
         """Whether something keeps members from their group just now."""
         is_held_up = any(one.is_frozen or one.is_late for one in self.alive)
-        is_away = self.broker.is_troubled or self.marks_are_away or any(map(len, self.sinks.values()))
-        return not self.alive or is_held_up or is_away
+        shares = self.broker.refused, self.broker.unanswered, self.broker.slow, not self.broker.takes_messages
+        return not self.alive or is_held_up or any((*shares, *self.away_since, *map(len, self.sinks.values())))
 
     def start(self, slot: int) -> Process:
         """The process that has the slot already, if there is one: two of a name fence each other."""
