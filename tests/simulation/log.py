@@ -44,12 +44,8 @@ class Broker:
         self._partitions = partitions
 
     @property
-    def down_since(self) -> float | None:
-        return self.world.away_since.get("broker")
-
-    @property
     def is_down(self) -> bool:
-        return self.down_since is not None
+        return "broker" in self.world.away_since
 
     def at(self, seconds: float, call: Callable[..., object], *args: Any) -> None:
         """On the network: of no process."""
@@ -292,8 +288,8 @@ class SimConsumer(_Polled):
         """Nothing, but what has been heard is dealt with."""
         if self._pending is not None and self._pending.is_answered:
             self._answer(self._pending.answer)
-        since = self.broker.down_since
-        if self._is_out or (since is not None and Machine.now() - since > SESSION_SECONDS and self.owned):
+        since = self.broker.world.away_since.get("broker", inf)
+        if self._is_out or (self.owned and Machine.now() - since > SESSION_SECONDS):
             self._lose_all()
         if not self.broker.is_down:
             if self._assignment is not None:
@@ -381,20 +377,17 @@ class SimConsumer(_Polled):
     # --- commits --------------------------------------------------------------------------------
 
     def _send(self, positions: Positions, items: Sequence[Item] = ()) -> _Commit:
+        if not positions.keys() <= self.owned.keys():
+            raise LogUnavailable("not assigned (any more)")
         commit = _Commit(self, positions, items)
         self._applies_at = max(self._applies_at + 1e-6, Machine.now() + self.broker.latency())
         self.broker.at(self._applies_at - Machine.now(), commit.apply)
         return commit
 
-    def _check(self, positions: Positions) -> None:
-        if any(one not in self.owned for one in positions):
-            raise LogUnavailable("not assigned (any more)")
-
     def commit(self, positions: Positions) -> None:
         if positions and self._is_transactional:
             self.commit_with((), positions)
         elif positions:
-            self._check(positions)
             self._wait_for(self._send(positions))
 
     def _wait_for(self, commit: _Commit) -> None:
@@ -404,7 +397,6 @@ class SimConsumer(_Polled):
             raise commit.answer
 
     def commit_with(self, items: Sequence[Item], positions: Positions) -> Mapping[int, str]:
-        self._check(positions)
         if self._doubtful is not None and not self._doubtful.items:
             self._end_doubt()
         if self._doubtful is not None:
@@ -428,11 +420,11 @@ class SimConsumer(_Polled):
             self._doubtful.is_void, self._doubtful = True, None
 
     def begin_commit(self, positions: Positions, answered: Answered) -> None:
-        if not positions or any(one not in self.owned for one in positions):
-            return answered(LogUnavailable("not assigned (any more)") if positions else None)
-        self._pending = self._send(positions)
-        self._pending.answered = answered
-        return None
+        if positions and positions.keys() <= self.owned.keys():
+            self._pending = self._send(positions)
+            self._pending.answered = answered
+        else:
+            answered(LogUnavailable("not assigned (any more)") if positions else None)
 
     def pause(self, partitions: Sequence[Partition]) -> None:
         self._paused.update(one for one in partitions if one in self.owned)

@@ -52,10 +52,6 @@ class Expectation:
     tree: Mapping[str, Expectation] = field(default_factory=dict)  # all documents of discovered links
     alternatives: tuple[Expectation, ...] = ()
 
-    @property
-    def succeeds(self) -> bool:
-        return self.description is None
-
     def mismatches(self, document: Document) -> list[str]:
         """What is wrong with the document, a line each; empty when it is as expected."""
         wrong = [*self._mismatches(document)]
