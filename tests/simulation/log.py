@@ -157,7 +157,7 @@ class _Commit:
         consumer, broker = self.consumer, self.consumer.broker
         if consumer.is_joining and self.number == consumer.number:  # behind the join on their connection
             return broker.at(0.05, self.apply)
-        silence, refusal = LogSilent("no answer to a commit"), None
+        refusal = None
         if not (is_silent := broker.is_down or self.is_void or broker.rng.random() < broker.unanswered / 2):
             refusal = consumer.group.refusal(self.number, self.generation)
             if refusal is None and broker.rng.random() < broker.refused:
@@ -165,8 +165,8 @@ class _Commit:
             if refusal is None:
                 self._store()
             is_silent = broker.rng.random() < broker.unanswered
-        seconds = LOST_ANSWER_SECONDS if is_silent else 0.0
-        return consumer.arrive(seconds + broker.latency(), self.hear, silence if is_silent else refusal)
+        seconds, answer = (LOST_ANSWER_SECONDS, LogSilent("no answer to a commit")) if is_silent else (0.0, refusal)
+        return consumer.arrive(seconds + broker.latency(), self.hear, answer)
 
     def _store(self) -> None:
         group, world = self.consumer.group, self.consumer.broker.world
@@ -321,22 +321,20 @@ class SimConsumer(_Polled):
             self._owes_join = False
             self.broker.world.trace("pays", self.process.name)
             self.group.leave(self.number)
-            return self._join(as_new=True)
+            self._join(as_new=True)
+            return
         if leaving := sorted(set(self.owned) - assignment):
             self._give_up(leaving)
-            self.has_given_up = True
+            self.has_given_up = self._rebalances = True
         if coming := sorted(assignment - set(self.owned)):
             sleep(self.broker.latency())
             if self._is_out or self._assignment is not None:
-                self._rebalances = self._rebalances or bool(leaving)
-                return None  # what is newer counts
+                return  # what is newer counts
             positions = {one: self.group.committed.get(one) for one in coming}
             self.owned |= {one: position.offset if position else 0 for one, position in positions.items()}
             told = [(*one, at.offset if at else None) for one, at in positions.items()]
             self.broker.world.trace("assigned", self.process.name, told)
             self.listener.assigned(positions)
-        self._rebalances = self._rebalances or bool(leaving)
-        return None
 
     def _give_up(self, leaving: list[Partition]) -> None:
         self.broker.world.has_moved = True
@@ -458,11 +456,10 @@ class SimProducer(_Client):
         future.set_running_or_notify_cancel()
         if self._is_closed:
             future.set_exception(LogUnavailable("the producer is closed"))
-            return future
-        self._unfinished += 1
-        self.process.leaving[topic] += 1
-        # out of this process, then over the network: what has left it arrives even if it dies
-        self._next(0, self.context, self._leave, (topic, key, value, headers), future)
+        else:  # out of this process, then over the network: what has left it arrives even if it dies
+            self._unfinished += 1
+            self.process.leaving[topic] += 1
+            self._next(0, self.context, self._leave, (topic, key, value, headers), future)
         return future
 
     def _next(self, stage: int, context: contextvars.Context, call: Any, *args: Any) -> None:

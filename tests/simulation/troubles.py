@@ -103,13 +103,12 @@ async def _hold_up(world: World, rng: random.Random, process: Process, state: st
         world.deaths += 1
         world.go_silent(process)
     await asyncio.sleep(rng.choice(seconds))
-    was_frozen, process.is_frozen = process.is_frozen, False
-    process.is_late = process.is_taken = False
     process.lost_at = Machine.now()  # if anything: it hears of it now
     if not process.is_dead:
-        for consumer in process.consumers if was_frozen else ():
+        for consumer in process.consumers if process.is_frozen else ():
             consumer.group.heard_of(consumer)
         Machine.running().thaw(process)
+    process.is_frozen = process.is_late = process.is_taken = False
 
 
 _freeze = partial(_hold_up, state="is_frozen", seconds=(0.5, 5, 12, 60))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tests.simulation.sites import SCOPE, Page
@@ -194,9 +195,8 @@ class Truth:
         is_same = "unchanged" if record.document.get("unchanged") else ""
         self.world.trace("store", sink, url, record.document.get("status"), is_same)
         self.stored[url][sink] += 1
-        if not (
-            is_same or record.kind == "item" or record.document.get("status") or record.document.get("description")
-        ):
+        says_something = record.document.get("status") or record.document.get("description")
+        if not (is_same or record.kind == "item" or says_something):
             self.violation("a wrong document", f"{url}: empty")
         checks = record.document["gone_checks"] if record.document.get("gone_at") else 9
         if checks < self.world.plan.settings["SITE_GONE_AFTER"]:
@@ -220,10 +220,8 @@ class Truth:
     def marking(self, fingerprints: Sequence[bytes]) -> None:
         """The dupefilter's store is told that pages are done."""
         if not self.fingerprints:
-            scopes = (None, *self.world.task_ids)
-            self.fingerprints = {
-                page_fingerprint(url, scope): url for url in self.world.sites.pages for scope in scopes
-            }
+            scoped = product(self.world.sites.pages, (None, *self.world.task_ids))
+            self.fingerprints = {page_fingerprint(url, scope): url for url, scope in scoped}
         for url in filter(None, map(self.fingerprints.get, fingerprints)):
             if not self._is_stored(self.world.sites.sources.get(url, url)):
                 self.violation("a mark of a page that is not done", url)
