@@ -202,8 +202,9 @@ class Flows:
 
     def _drop(self, flow: Flow) -> None:
         flow.is_idle = False
-        if not (flow.lanes or flow.is_queued or flow.is_resting):  # else it is looked at when that ends
-            self._flows.pop(flow.key, None)
+        is_in_use = flow.lanes or flow.is_queued or flow.is_resting  # it is looked at when that ends
+        if not is_in_use and self._flows.get(flow.key) is flow:
+            del self._flows[flow.key]
 
     def _weight(self, key: Hashable) -> float:
         return min(MOST_WEIGHT, max(LEAST_WEIGHT, self._weight_of(key)))
