@@ -115,15 +115,15 @@ class Result:
         """The document as it is stored, without `url_id`'s own key being lost: it stays a field.
 
         Of a page that is unchanged, only what its check has found: the rest of the stored one stays. Of one
-        whose check failed, the failure: its content stays.
+        whose check failed, or that failed although it is unchanged, the failure: its content stays.
         """
-        if self.unchanged:
+        if self.unchanged and self.description is None:
             said = {name: getattr(self, name) for name in _OF_UNCHANGED}
             return {name: value for name, value in said.items() if value is not None}
         found = dict(zip(_NAMES, _values(self), strict=True)) | self._checks()
         if not self.meta:
             del found["meta"]
-        if self.unchanged is None:
+        if self.unchanged is not False:
             left = _CONTENT if self.checked_at else _CONTENT | {"checked_at"}
             return {name: value for name, value in found.items() if name not in left} | {"unchanged": False}
         if self.additional_urls:

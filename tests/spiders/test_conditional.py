@@ -39,8 +39,8 @@ CHECK = {"if_changed": True}
 class Site:
     """One page with a link, which answers conditions as a server does."""
 
-    def __init__(self, etag: str | None = ETAG, date: str | None = None, path: str = "/page") -> None:
-        self.etag, self.date, self.body, self.status = etag, date, LINK, 200
+    def __init__(self, etag: str | None = ETAG, date: str | None = None, path: str = "/page", body: str = LINK):
+        self.etag, self.date, self.body, self.status = etag, date, body, 200
         self.asked: list[dict[bytes, Any]] = []
         ANSWERS[path] = self
 
@@ -208,8 +208,7 @@ def test_a_redirected_page_is_compared_as_well(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["etag", "date"])
 def test_pages_without_a_body_are_compared_by_what_their_heads_say(tmp_path: Path, name: str) -> None:
-    site, head = Site(None), seed(method="HEAD", if_changed=True)
-    site.body = ""
+    site, head = Site(None, body=""), seed(method="HEAD", if_changed=True)
     setattr(site, name, "1")
     assert of_page(run(tmp_path, head))["changed_at"] is not None
     ANSWERS["/page"] = lambda request: site(request.replace(headers={}))  # which knows no conditions
@@ -398,12 +397,14 @@ def test_a_failure_with_status_200_is_no_version_of_a_page(tmp_path: Path) -> No
     mended = run(tmp_path)
     assert (of_page(mended)["description"], of_page(mended)["unchanged"]) == (None, False)
     assert f"{HOST}/below" in {one["url"] for one in mended.documents.values()}
+    odd = type("Odd", (), {"process_response": lambda *_: None})  # an error without a response, of what is unchanged
+    refused = run(tmp_path, DOWNLOADER_MIDDLEWARES={**settings_for(tmp_path)["DOWNLOADER_MIDDLEWARES"], odd: 1})
+    assert (of_page(refused)["body"], refused.seeds["completed_with_failure"]) == (LINK, 1)
 
 
 def test_a_check_between_a_death_and_the_repeat_does_not_hide_a_change(tmp_path: Path) -> None:
     """The second seed says that the page is what the first one found; the links of that one are lost else."""
-    site = Site(etag=None)
-    site.body = "old"
+    site = Site(etag=None, body="old")
     run(tmp_path)
     site.body = '<a href="/new">'
     later, settings = [seed(**CHECK)], settings_for(tmp_path)
@@ -433,8 +434,7 @@ def test_a_page_that_a_callback_reads_is_met(tmp_path: Path, status: int) -> Non
 
 def test_a_dead_letter_that_is_put_back_is_no_later_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its first attempt has written the new document; what was refused then is written now."""
-    site = Site(etag=None)
-    site.body = "old"
+    site = Site(etag=None, body="old")
     run(tmp_path)
     site.body = '<a href="/below">'
     put = LocalStore._put
