@@ -67,14 +67,22 @@ def _take(world: World, rng: random.Random, fits: Callable[[Process], Any] = boo
 # --- to one process -----------------------------------------------------------------------------
 
 
-async def _kill(world: World, rng: random.Random, process: Process, *, steps: int = 400) -> Process:
+async def _kill(world: World, rng: random.Random, process: Process) -> Process:
     """Before any step; the same, or another, takes its place at once or later."""
     died = asyncio.Event()
     world.deaths += 1
-    Machine.running().after_steps(rng.randrange(steps), lambda: (world.kill(process), died.set()))
+    Machine.running().after_steps(rng.randrange(400), lambda: (world.kill(process), died.set()))
     await died.wait()
     await asyncio.sleep(rng.choice([0.2, 0.5, 2, 15]))
     return world.start(process.slot if rng.random() < 0.8 else 100 + len(world.processes))
+
+
+async def _kill_at_once(world: World, rng: random.Random, process: Process) -> None:
+    """Its successor comes before its session has ended."""
+    world.deaths += 1
+    world.kill(process)
+    await asyncio.sleep(rng.choice([0.2, 0.5, 2]))
+    world.start(process.slot)
 
 
 async def _kill_again(world: World, rng: random.Random, process: Process) -> None:
@@ -121,7 +129,7 @@ async def _freeze_and_kill(world: World, rng: random.Random, process: Process) -
     await _freeze(world, rng, process, seconds=(12, 20, 60))
     await until(lambda: process.leaving[world.topics.control] < count, 1)
     if rng.random() < 0.7 and not process.has_ended:
-        await _kill(world, rng, process, steps=1)
+        await _kill_at_once(world, rng, process)
 
 
 @asynccontextmanager
@@ -279,7 +287,7 @@ ACTS: dict[str, Act] = {
     "kill": partial(_to_one, moment=_now, what=_kill),
     "kill_again": partial(_to_one, moment=_when_busy, what=_kill_again),
     "kill_in_rebalance": partial(_to_one, moment=_in_rebalance, what=_kill),
-    "kill_in_revocation": partial(_to_one, moment=_in_revocation, what=partial(_kill, steps=1)),
+    "kill_in_revocation": partial(_to_one, moment=_in_revocation, what=_kill_at_once),
     "stop": partial(_to_one, moment=_now, what=_stop),
     "stop_in_rebalance": partial(_to_one, moment=_in_rebalance, what=_stop),
     "freeze": partial(_to_one, moment=_now, what=_freeze),
