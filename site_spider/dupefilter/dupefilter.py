@@ -44,7 +44,8 @@ MEMORY = "memory"
 # be, that some process will do. So it is neither in flight nor done here, and yet not spilled twice,
 # as long as there is room to remember it. When that seed arrives, here or anywhere, it is
 # compared with what is in flight and done, and not with what was spilled: it would be a duplicate
-# of itself.
+# of itself. It may end as the duplicate of a page in flight elsewhere, whose seed then goes to this
+# process: so what was spilled is forgotten when partitions come.
 #
 # Where tasks share what is done, each says its name: what is in flight, or spilled, for one of them may
 # never be fetched (it is cancelled, say), and counts as met for that task alone.
@@ -109,6 +110,10 @@ class Seen:
         if self._spilled:
             self._spilled.pop(fingerprint if task is None else (task, fingerprint), None)
 
+    def partitions_came(self) -> None:
+        """What was spilled may be wanted again; else it is compared where it arrives, once more."""
+        self._spilled.clear()
+
     def complete(self, seed: Hashable) -> None:
         """It has ended well: what was met for it, and was not spilled, is done for good."""
         for page in self._met_for.pop(seed, ()):
@@ -132,6 +137,9 @@ class SeenMarks(SeedListener):
 
     def __init__(self, seen: Seen) -> None:
         self._seen = seen
+
+    def assigned(self) -> None:
+        self._seen.partitions_came()
 
     def ended(self, entry: SeedInFlight) -> None:
         if entry.outcome is Outcome.RESULT:

@@ -228,6 +228,9 @@ class SeedListener:
     def fenced(self, entry: SeedInFlight) -> None:
         """Its partition has left; whoever has that does the seed again."""
 
+    def assigned(self) -> None:
+        """Partitions have come, with seeds that another process may have had."""
+
     def committed(self, positions: Mapping[Partition, Position | None]) -> None:
         """The group has committed these, or had when they were assigned; that stays so over a restart."""
 
@@ -416,6 +419,8 @@ class Completion:
         """Begin an epoch for each partition."""
         for partition, position in positions.items():
             self.ledger.assign(partition, position)
+        for tell in self._told["assigned"]:
+            tell()
         self.committed(positions)
 
     def committed(self, positions: Mapping[Partition, Position | None]) -> None:

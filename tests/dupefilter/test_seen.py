@@ -80,6 +80,18 @@ def test_a_seed_whose_message_leaves_may_come_back_before_it_has_ended() -> None
     assert seen.knows(b"page")
 
 
+def test_what_was_spilled_is_forgotten_when_partitions_come() -> None:
+    """Its message may have ended as a duplicate of a page in flight for a seed of theirs, which begins anew here."""
+    seen, spilling, found = Seen(), *(SeedInFlight(Partition("seeds", number), 0, 1) for number in (0, 1))
+    seen.begin(b"page", spilling)
+    seen.spill(b"page", spilling)
+    spilling.outcome = Outcome.RESULT
+    SeenMarks(seen).ended(spilling)
+    assert not seen.begin(b"page", found)
+    SeenMarks(seen).assigned()
+    assert seen.begin(b"page", found)
+
+
 @pytest.mark.parametrize("outcome", Outcome)
 def test_what_a_seed_met_is_done_when_that_ends_with_a_result(outcome: Outcome) -> None:
     """What did not end well may be sent again, or put back, and is wanted then."""
