@@ -163,10 +163,8 @@ class ConditionalFetch:
 
     async def process_exception(self, request: Request, exception: Exception) -> None:  # noqa: ARG002
         """As Scrapy asks, of the last attempt: there is no answer, or robots.txt forbids to ask."""
-        if (job := _compared_job(request)) is not None:
-            if meta_keys.KNOWN_PAGE not in request.meta:
-                await self._look_up(request, job)
-            request.meta[meta_keys.CHECKED] = self._failed(request, request.meta[meta_keys.KNOWN_PAGE], None)
+        if meta_keys.KNOWN_PAGE not in request.meta and (job := _compared_job(request)) is not None:
+            await self._look_up(request, job)
 
     def _failed(self, request: Request, known: Known | None, status: int | None) -> Checked:
         is_whole = known is None if self._pages is None else known == {}
@@ -175,6 +173,7 @@ class ConditionalFetch:
     async def _look_up(self, request: Request, job: Job) -> Known | None:
         known = None if self._pages is None else await self._pages.of(job.url_id)
         request.meta[meta_keys.KNOWN_PAGE] = known
+        request.meta[meta_keys.CHECKED] = self._failed(request, known, None)  # unless an answer comes through
         return known
 
     async def _look_up_link(self, request: Request, job: Job) -> None:
