@@ -74,8 +74,8 @@ def check_of(rules: CheckRules, known: Document, status: int | None, *, is_same:
     `is_repeat`: this seed has been counted before a crash.
     """
     interval = _whole(known.get("interval_s")) or rules.first_s
-    if is_same or _is_well(status):
-        if is_same is not None and "body_hash" in known and _is_well(known.get("status")) and not is_repeat:
+    if is_same or is_well(status):
+        if is_same is not None and "body_hash" in known and is_well(known.get("status")) and not is_repeat:
             interval = interval + max(1, interval // 2) if is_same else interval // 2
         interval = min(max(interval, rules.least_s), rules.most_s)
         return Check(interval, interval)
@@ -172,7 +172,7 @@ class Calendar(NamedTuple):
         if (said := _time(document, "next_at")) is not None and said > checked:
             return said  # else by a check before the last one
         own = min(_whole(document.get("interval_s")) or self.rules.first_s, self.rules.most_s)
-        return checked + timedelta(seconds=own if _is_well(document.get("status")) else self.rules.error_s)
+        return checked + timedelta(seconds=own if is_well(document.get("status")) else self.rules.error_s)
 
 
 def _last_check(document: Document) -> str:
@@ -190,7 +190,7 @@ def _in_a_row(rules: CheckRules, document: Document, name: str) -> int:
     next_at, checked = _time(document, "next_at"), _checked(document)
     error_s = timedelta(seconds=rules.error_s)
     is_of_check = next_at is None or checked is None or abs(next_at - checked - error_s) < _NEAR
-    return _whole(document.get(name)) if is_of_check and not _is_well(document.get("status")) else 0
+    return _whole(document.get(name)) if is_of_check and not is_well(document.get("status")) else 0
 
 
 def _time(document: Document, name: str) -> datetime | None:
@@ -220,7 +220,8 @@ def _is_since(moment: datetime | None, written_ms: int) -> bool:
     return moment is not None and 0 < written_ms <= moment.timestamp() * 1000
 
 
-def _is_well(status: object) -> bool:
+def is_well(status: object) -> bool:
+    """Whether it is that of a good answer."""
     return isinstance(status, int) and 200 <= status < 300
 
 

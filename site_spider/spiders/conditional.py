@@ -208,12 +208,15 @@ class ConditionalFetch:
         if known and is_usable and response.status != 304:
             same = _has_same_head(response, known) if is_head else await _has_same_body(response, known)
         is_compared = known is not None and (not known or is_usable) and same is not None
-        check = self._check(request, known, response.status, same=same)
-        checked = Checked(bool(same), "" if is_compared else None, known or {}, check)
+        changed_at, is_same = "" if is_compared else None, same
+        if known and is_good and not is_usable and not is_head and _is_left(known):
+            is_as_left = await _has_same_body(response, known)
+            changed_at = known.get("changed_at") if is_as_left else ""
+            is_same = is_as_left and recrawl.is_well(known.get("status"))  # read in vain then as now
+        check = self._check(request, known, response.status, same=is_same)
+        checked = Checked(bool(same), changed_at, known or {}, check)
         if not is_good:
             checked = self._failed(request, known, response.status)
-        elif known and not is_usable and not is_head and _is_left(known):
-            checked = checked._replace(changed_at=known["changed_at"] if await _has_same_body(response, known) else "")
         says_noindex = self._drops_noindex and forbids(directives(_texts(response, b"X-Robots-Tag")), "noindex")
         if same and says_noindex and response.status == 304:  # its body has to be dropped
             return request.replace(meta={**request.meta, "follow_unchanged": True}, dont_filter=True)
@@ -235,7 +238,7 @@ class ConditionalFetch:
         job = job_of(request)
         if job is not None and job.is_link and (same is not False or not 200 <= (status or 0) < 300):
             return None  # left to its own check
-        is_repeat = job is not None and recrawl.is_checked_since(known, _written_ms(job))
+        is_repeat = job is not None and recrawl.is_checked_since(known, first_written_ms(job.entry.message))
         return recrawl.check_of(self._rules, known, status, is_same=same, is_repeat=is_repeat)
 
     def _was_dropped(self, known: Known) -> bool:
@@ -322,15 +325,14 @@ def _compared_job(request: Request) -> Job | None:
 
 def _is_usable(known: Known, request: Request) -> bool:
     """Whether it is a good answer to the same question: HEAD stores no body."""
-    status, is_same_method = known.get("status"), known.get("method", request.method) == request.method
-    is_well = isinstance(status, int) and 200 <= status < 300 and known.get("description") is None
-    return is_well and "body_hash" in known and is_same_method
+    is_well, is_same_method = recrawl.is_well(known.get("status")), known.get("method") in (None, request.method)
+    return is_well and is_same_method and known.get("description") is None and "body_hash" in known
 
 
 def _is_left(known: Known) -> bool:
-    """Whether a failed check has left the content, and it says since when it is so."""
+    """Whether it is a failure with content to compare: read in vain, or left by a check that failed."""
     is_of_failure = known.get("description") is not None and known.get("method") != "HEAD"
-    return is_of_failure and known.keys() >= {"body_hash", "changed_at"}
+    return is_of_failure and "body_hash" in known and ("changed_at" in known or recrawl.is_well(known.get("status")))
 
 
 def _is_earlier_attempt(known: Known, job: Job) -> bool:
@@ -338,13 +340,9 @@ def _is_earlier_attempt(known: Known, job: Job) -> bool:
 
     Who found it may have died before its links were followed; a later check says only that it is the same.
     """
-    written_ms = _written_ms(job)
+    written_ms = first_written_ms(job.entry.message)
     is_new = not known.get("unchanged") and recrawl.is_checked_since(known, written_ms)
     return is_new or recrawl.has_changed_since(known, written_ms)
-
-
-def _written_ms(job: Job) -> int:
-    return first_written_ms(job.entry.message)
 
 
 def _has_same_head(response: Response, known: Known) -> bool | None:

@@ -385,16 +385,17 @@ def test_a_page_that_is_the_same_does_not_count_as_done(tmp_path: Path, other: d
 
 
 def test_a_failure_with_status_200_is_no_version_of_a_page(tmp_path: Path) -> None:
-    class Broken(SeedSpider):
-        name = "broken"
-
-        async def parse(self, response: Response) -> Any:
-            raise ValueError("a bug")
-
-    Site(etag=None)
-    assert of_page(crawl(tmp_path, [seed(**CHECK)], Broken))["status"] == 200
+    """But no change either: a page that a callback cannot read is asked for ever less often."""
+    broken = type("Broken", (SeedSpider,), {"name": "broken", "parse": lambda *_: 1 / 0})
+    site, intervals = Site(etag=None), []
+    for body in (LINK, LINK, "<p>new", "<p>new", LINK):
+        site.body = body
+        found = of_page(crawl(tmp_path, [seed(**CHECK)], broken, SITE_RECRAWL_FIRST_SECONDS=40_000))
+        intervals.append(found["interval_s"])
+    assert intervals == [40_000, 60_000, 30_000, 45_000, 22_500]
     mended = run(tmp_path)
     assert (of_page(mended)["description"], of_page(mended)["unchanged"]) == (None, False)
+    assert of_page(mended)["changed_at"] == found["changed_at"] == found["checked_at"]
     assert f"{HOST}/below" in {one["url"] for one in mended.documents.values()}
     odd = type("Odd", (), {"process_response": lambda *_: None})  # an error without a response, of what is unchanged
     refused = run(tmp_path, DOWNLOADER_MIDDLEWARES={**settings_for(tmp_path)["DOWNLOADER_MIDDLEWARES"], odd: 1})
