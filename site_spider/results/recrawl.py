@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 from enum import Enum, auto
 from typing import Any, NamedTuple, Self
 
-from site_spider import options
+from site_spider import options, runtime
 from site_spider.options import SettingsView
 
 LONGEST_SECONDS = 3_000_000_000  # a century, with which times can be reckoned
@@ -79,8 +79,8 @@ def check_of(rules: CheckRules, known: Document, status: int | None, *, is_same:
             interval = interval + max(1, interval // 2) if is_same else interval // 2
         interval = min(max(interval, rules.least_s), rules.most_s)
         return Check(interval, interval)
-    more, failed = int(not is_repeat), _in_a_row(rules, known, "failed_checks")
-    gone_before = _in_a_row(rules, known, "gone_checks") if known.get("status") in _GONE else 0
+    more, failed = int(not is_repeat), in_a_row(rules, known, "failed_checks")
+    gone_before = in_a_row(rules, known, "gone_checks") if known.get("status") in _GONE else 0
     gone = max(gone_before + more, 1) if status in _GONE else 0
     return Check(rules.error_s, interval, max(failed + more, 1), gone, gone >= rules.gone_after)
 
@@ -155,7 +155,7 @@ class Calendar(NamedTuple):
 
     def standing(self, document: Document, now: datetime) -> Standing:
         rules, checked = self.rules, _checked(document)
-        if _in_a_row(rules, document, "failed_checks") >= rules.max_errors:
+        if in_a_row(rules, document, "failed_checks") >= rules.max_errors:
             return Standing.ENDED
         if checked is not None and now < self._due_at(document, checked):
             return Standing.LATER
@@ -185,7 +185,7 @@ def _checked(document: Document) -> datetime | None:
     return max((moment for moment in found if moment is not None), default=None)
 
 
-def _in_a_row(rules: CheckRules, document: Document, name: str) -> int:
+def in_a_row(rules: CheckRules, document: Document, name: str) -> int:
     """Checks so far, of a page that failed; those before a fetch that was no check are over."""
     next_at, checked = _time(document, "next_at"), _checked(document)
     error_s = timedelta(seconds=rules.error_s)
@@ -204,6 +204,11 @@ def _utc(text: str) -> datetime:
     if moment.year > _LAST_YEAR:
         raise ValueError(f"{text} is no time of a check")
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def is_due(known: Document) -> bool:
+    """Whether the time of its next check has come."""
+    return (next_at := _time(known, "next_at")) is not None and next_at <= runtime.now(UTC)
 
 
 def is_checked_since(known: Document, written_ms: int) -> bool:

@@ -153,8 +153,8 @@ class ConditionalFetch:
     def process_response(
         self, request: Request, response: Response
     ) -> Response | Coroutine[Any, Any, Response | Request]:
-        if meta_keys.KNOWN_PAGE in request.meta:
-            return self._compared(request, response)
+        if meta_keys.KNOWN_PAGE in request.meta and (compared := _compared_job(request)) is not None:
+            return self._compared(request, compared, response)
         job = job_of(request) if response.status == 304 and _has_conditions(request) else None
         if job is not None and job.parent is None:  # by headers of the seed
             request.meta[meta_keys.CHECKED] = Checked(True, None, {})
@@ -166,14 +166,14 @@ class ConditionalFetch:
         if meta_keys.KNOWN_PAGE not in request.meta and (job := _compared_job(request)) is not None:
             await self._look_up(request, job)
 
-    def _failed(self, request: Request, known: Known | None, status: int | None) -> Checked:
+    def _failed(self, job: Job, known: Known | None, status: int | None) -> Checked:
         is_whole = known is None if self._pages is None else known == {}
-        return Checked(False if is_whole else None, None, known or {}, self._check(request, known, status, same=False))
+        return Checked(False if is_whole else None, None, known or {}, self._check(job, known, status, same=False))
 
     async def _look_up(self, request: Request, job: Job) -> Known | None:
         known = None if self._pages is None else await self._pages.of(job.url_id)
         request.meta[meta_keys.KNOWN_PAGE] = known
-        request.meta[meta_keys.CHECKED] = self._failed(request, known, None)  # unless an answer comes through
+        request.meta[meta_keys.CHECKED] = self._failed(job, known, None)  # unless an answer comes through
         return known
 
     async def _look_up_link(self, request: Request, job: Job) -> None:
@@ -199,9 +199,8 @@ class ConditionalFetch:
             if isinstance(value := said.get(name), str) and VALIDATOR.fullmatch(value):
                 request.headers[header] = value.encode("latin-1")
 
-    async def _compared(self, request: Request, response: Response) -> Response | Request:
+    async def _compared(self, request: Request, job: Job, response: Response) -> Response | Request:
         known: Known | None = request.meta.pop(meta_keys.KNOWN_PAGE)
-        job = job_of(request)
         same: bool | None = response.status == 304 and _has_conditions(request)
         is_good, is_head = same or 200 <= response.status < 300, request.method == "HEAD"
         is_usable = bool(is_good and known and _is_usable(known, request))
@@ -213,32 +212,30 @@ class ConditionalFetch:
             is_as_left = await _has_same_body(response, known)
             changed_at = known.get("changed_at") if is_as_left else ""
             is_same = is_as_left and recrawl.is_well(known.get("status"))  # read in vain then as now
-        check = self._check(request, known, response.status, same=is_same)
+        check = self._check(job, known, response.status, same=is_same)
         checked = Checked(bool(same), changed_at, known or {}, check)
         if not is_good:
-            checked = self._failed(request, known, response.status)
+            checked = self._failed(job, known, response.status)
         says_noindex = self._drops_noindex and forbids(directives(_texts(response, b"X-Robots-Tag")), "noindex")
         if same and says_noindex and response.status == 304:  # its body has to be dropped
             return request.replace(meta={**request.meta, "follow_unchanged": True}, dont_filter=True)
-        is_earlier = job is not None and known is not None and _is_earlier_attempt(known, job)
-        if known and same and (is_earlier or says_noindex or self._was_dropped(known)):
+        if known and same and (says_noindex or self._was_dropped(known) or _is_earlier_attempt(known, job)):
             checked = checked._replace(unchanged=False, changed_at=known.get("changed_at"))
         request.meta[meta_keys.CHECKED] = checked
         if checked.unchanged and not request.meta.get("follow_unchanged"):
             request.callback = self._crawler.spider.unchanged  # type: ignore[union-attr]
-        elif job is not None and not job.is_link and (dupefilter := part_of(self._crawler, SeenDupeFilter)) is not None:
+        elif not job.is_link and (dupefilter := part_of(self._crawler, SeenDupeFilter)) is not None:
             dupefilter.has_changed(request, job)
         return response
 
-    def _check(
-        self, request: Request, known: Known | None, status: int | None, *, same: bool | None
-    ) -> recrawl.Check | None:
+    def _check(self, job: Job, known: Known | None, status: int | None, *, same: bool | None) -> recrawl.Check | None:
         if known is None:
             return None
-        job = job_of(request)
-        if job is not None and job.is_link and (same is not False or not 200 <= (status or 0) < 300):
+        is_due = not job.is_link or recrawl.is_well(status) or recrawl.is_due(known)
+        in_a_row = recrawl.in_a_row(self._rules, known, "failed_checks")
+        if job.is_link and (same is not False or not (is_due or in_a_row)):
             return None  # left to its own check
-        is_repeat = job is not None and recrawl.is_checked_since(known, first_written_ms(job.entry.message))
+        is_repeat = not is_due or recrawl.is_checked_since(known, first_written_ms(job.entry.message))
         return recrawl.check_of(self._rules, known, status, is_same=same, is_repeat=is_repeat)
 
     def _was_dropped(self, known: Known) -> bool:
