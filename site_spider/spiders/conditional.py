@@ -147,6 +147,7 @@ class ConditionalFetch:
 
     def process_request(self, request: Request) -> Coroutine[Any, Any, None] | None:
         if (job := _compared_job(request)) is None:
+            request.meta.pop(meta_keys.CHECKED, None)  # of a page whose meta it was given
             return None
         return self._look_up_link(request, job) if job.is_link else self._add_conditions(request, job)
 
@@ -232,8 +233,7 @@ class ConditionalFetch:
         if known is None:
             return None
         is_due = not job.is_link or recrawl.is_well(status) or recrawl.is_due(known)
-        in_a_row = recrawl.in_a_row(self._rules, known, "failed_checks")
-        if job.is_link and (same is not False or not (is_due or in_a_row)):
+        if job.is_link and (same is not False or not (is_due or recrawl.in_a_row(self._rules, known, "failed_checks"))):
             return None  # left to its own check
         is_repeat = not is_due or recrawl.is_checked_since(known, first_written_ms(job.entry.message))
         return recrawl.check_of(self._rules, known, status, is_same=same, is_repeat=is_repeat)

@@ -430,6 +430,17 @@ def test_a_page_that_a_callback_reads_is_met(tmp_path: Path, status: int) -> Non
     assert count(crawl(tmp_path, [seed(**CHECK)], own)) == 1
 
 
+def test_what_is_posted_with_the_meta_of_a_page_has_no_part_in_its_check(tmp_path: Path) -> None:
+    def parse(_: Any, response: Response) -> Any:  # as people write it
+        return Request(f"{HOST}/post", method="POST", meta=response.meta) if response.url.endswith("/page") else None
+
+    site, own = Site(etag=None), type("Own", (SeedSpider,), {"name": "own", "parse": parse})
+    for status in (200, 200, 500):
+        site.status, ANSWERS["/post"] = status, lambda request, status=status: page(request, f"posted {status}")
+        found = of_page(crawl(tmp_path, [seed(follow_unchanged=True, **CHECK)], own, RETRY_TIMES=0), "/post")
+        assert (found["body"], found["unchanged"], found["changed_at"]) == (f"posted {status}", False, None)
+
+
 def test_a_dead_letter_that_is_put_back_is_no_later_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its first attempt has written the new document; what was refused then is written now."""
     site = Site(etag=None, body="old")

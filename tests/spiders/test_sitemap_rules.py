@@ -38,10 +38,7 @@ def told_by(crawlers: list[Any]) -> Any:
 
 
 def serve(path: str, body: bytes, kind: str = "application/xml", status: int = 200) -> None:
-    def answer(request: Request) -> Response:
-        return Response(request.url, status=status, headers={"Content-Type": kind}, body=body)
-
-    ANSWERS[path] = answer
+    ANSWERS[path] = lambda request: Response(request.url, status, {"Content-Type": kind}, body)
 
 
 def urlset(*paths: str, more: str = "") -> bytes:
@@ -67,12 +64,8 @@ def test_the_pages_of_an_index_are_crawled_and_say_where_they_were_listed(tmp_pa
     serve("/map.gz", gzip.compress(inside), "application/gzip")
     found = by_path(crawl(tmp_path, [seed("/index")]))
     assert found.keys() == {"/index", "/map.gz", "/1"}
-    assert found["/1"]["meta"]["sitemap"] == {
-        "lastmod": "2026-01-02",
-        "priority": "0.8",
-        "changefreq": None,
-        "source": f"{HOST}/map.gz",
-    }
+    said = {"lastmod": "2026-01-02", "priority": "0.8", "changefreq": None, "source": f"{HOST}/map.gz"}
+    assert found["/1"]["meta"]["sitemap"] == said
     assert found["/map.gz"]["meta"]["sitemap"]["level"] == 1
     assert [found[path]["depth"] for path in ("/index", "/map.gz", "/1")] == [0, 1, 1]
     assert "sitemap" not in found["/index"].get("meta", {})
@@ -81,13 +74,10 @@ def test_the_pages_of_an_index_are_crawled_and_say_where_they_were_listed(tmp_pa
 @pytest.mark.parametrize(
     ("settings", "fields"), [({"SITE_SITEMAPS": "off"}, {}), ({}, {"meta": {"task_id": "t", "NotExtract": True}})]
 )
-def test_what_is_not_asked_for_is_not_followed(
-    tmp_path: Path, settings: dict[str, Any], fields: dict[str, Any]
-) -> None:
+def test_what_nobody_asked_for_is_not_followed(tmp_path: Path, settings: dict[str, Any], fields: dict[str, Any]) -> None:
     serve("/index", b"<sitemapindex><sitemap><loc>/map</loc></sitemap></sitemapindex>")
     serve("/map", urlset("/1"))
-    found = paths(crawl(tmp_path, [seed("/index", **fields)], **settings))
-    assert found == ["/index"]
+    assert paths(crawl(tmp_path, [seed("/index", **fields)], **settings)) == ["/index"]
 
 
 def test_files_of_sitemaps_are_no_level_of_links_but_their_pages_are(tmp_path: Path) -> None:
@@ -170,8 +160,7 @@ def test_entries_of_a_long_file_wait_as_less_than_requests(tmp_path: Path) -> No
     crawlers: list[Any] = []
     is_over = told_by(crawlers)
     of_other_tests = requests_alive()
-    crawled = crawl(tmp_path, [seed("/map")], until=is_over, CONCURRENT_REQUESTS=1, SITE_TREE_MAX_PAGES=5_000)
-    found = by_path(crawled)
+    found = by_path(crawl(tmp_path, [seed("/map")], until=is_over, CONCURRENT_REQUESTS=1, SITE_TREE_MAX_PAGES=5_000))
     assert len(found) == 501
     assert 0 < alive[0] - of_other_tests < 100
     assert {tuple(said["meta"]["sitemap"].values()) for path, said in found.items() if path != "/map"} == {
