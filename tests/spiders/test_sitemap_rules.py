@@ -151,7 +151,7 @@ def test_entries_of_a_long_file_wait_as_less_than_requests(tmp_path: Path) -> No
     alive: list[int] = []
 
     async def first(request: Request) -> Response:
-        while crawlers[0].stats.get_value("scheduler/enqueued", 0) < 500:
+        while not crawlers or crawlers[0].stats.get_value("scheduler/enqueued", 0) < 500:
             await asyncio.sleep(0.01)
         alive.append(requests_alive())
         return page(request, "first")
