@@ -203,25 +203,24 @@ class ConditionalFetch:
     async def _compared(self, request: Request, job: Job, response: Response) -> Response | Request:
         known: Known | None = request.meta.pop(meta_keys.KNOWN_PAGE)
         same: bool | None = response.status == 304 and _has_conditions(request)
-        is_good, is_head = same or 200 <= response.status < 300, request.method == "HEAD"
-        is_usable = bool(is_good and known and _is_usable(known, request))
-        if known and is_usable and response.status != 304:
+        is_good = same or recrawl.is_well(response.status)
+        has_version = bool(known and is_good and _has_version(known, request))
+        if known and has_version and response.status != 304:
+            is_head = request.method == "HEAD"
             same = _has_same_head(response, known) if is_head else await _has_same_body(response, known)
-        is_compared = known is not None and (not known or is_usable) and same is not None
-        changed_at, is_same = "" if is_compared else None, same
-        if known and is_good and not is_usable and not is_head and _is_left(known):
-            is_as_left = await _has_same_body(response, known)
-            changed_at = known.get("changed_at") if is_as_left else ""
-            is_same = is_as_left and recrawl.is_well(known.get("status"))  # read in vain then as now
-        check = self._check(job, known, response.status, same=is_same)
-        checked = Checked(bool(same), changed_at, known or {}, check)
+        is_compared = known is not None and (not known or has_version) and same is not None
+        changed_at = (known or {}).get("changed_at") if same else "" if is_compared else None
+        is_well = not known or recrawl.is_well(known.get("status"))
+        check = self._check(job, known, response.status, same=same if is_well else False)
+        checked = Checked(bool(same) and (not known or _is_usable(known, request)), changed_at, known or {}, check)
         if not is_good:
             checked = self._failed(job, known, response.status)
         says_noindex = self._drops_noindex and forbids(directives(_texts(response, b"X-Robots-Tag")), "noindex")
         if same and says_noindex and response.status == 304:  # its body has to be dropped
             return request.replace(meta={**request.meta, "follow_unchanged": True}, dont_filter=True)
-        if known and same and (says_noindex or self._was_dropped(known) or _is_earlier_attempt(known, job)):
-            checked = checked._replace(unchanged=False, changed_at=known.get("changed_at"))
+        is_needed = says_noindex or (known and (self._was_dropped(known) or _is_earlier_attempt(known, job)))
+        if known and checked.unchanged and is_needed:
+            checked = checked._replace(unchanged=False)
         request.meta[meta_keys.CHECKED] = checked
         if checked.unchanged and not request.meta.get("follow_unchanged"):
             request.callback = self._crawler.spider.unchanged  # type: ignore[union-attr]
@@ -321,15 +320,14 @@ def _compared_job(request: Request) -> Job | None:
 
 
 def _is_usable(known: Known, request: Request) -> bool:
-    """Whether it is a good answer to the same question: HEAD stores no body."""
-    is_well, is_same_method = recrawl.is_well(known.get("status")), known.get("method") in (None, request.method)
-    return is_well and is_same_method and known.get("description") is None and "body_hash" in known
+    """Whether it is a good answer to the same question."""
+    return _has_version(known, request) and known.get("description") is None
 
 
-def _is_left(known: Known) -> bool:
-    """Whether it is a failure with content to compare: read in vain, or left by a check that failed."""
-    is_of_failure = known.get("description") is not None and known.get("method") != "HEAD"
-    return is_of_failure and "body_hash" in known and ("changed_at" in known or recrawl.is_well(known.get("status")))
+def _has_version(known: Known, request: Request) -> bool:
+    """Whether it has content of the page: a good answer's, perhaps read in vain, or left by a check that failed."""
+    is_content = recrawl.is_well(known.get("status")) or known.keys() >= {"description", "changed_at"}
+    return is_content and "body_hash" in known and known.get("method") in (None, request.method)  # HEAD has no body
 
 
 def _is_earlier_attempt(known: Known, job: Job) -> bool:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from scrapy import Request
@@ -207,9 +208,11 @@ def test_a_redirected_page_is_compared_as_well(tmp_path: Path) -> None:
 def test_pages_without_a_body_are_compared_by_what_their_heads_say(tmp_path: Path, name: str) -> None:
     site, head = Site(None, body=""), seed(method="HEAD", if_changed=True)
     setattr(site, name, "1")
-    assert of_page(run(tmp_path, head))["changed_at"] is not None
+    assert (changed_at := of_page(run(tmp_path, head))["changed_at"])
     ANSWERS["/page"] = lambda request: site(request.replace(headers={}))  # which knows no conditions
     assert of_page(run(tmp_path, head))["unchanged"] is True
+    for site.status in (500, 200):
+        assert of_page(run(tmp_path, head))["changed_at"] == changed_at
     setattr(site, name, "2")
     found = of_page(run(tmp_path, head))
     assert (found["unchanged"], found["changed_at"]) == (False, found["checked_at"])
@@ -229,10 +232,7 @@ def test_without_a_store_pages_are_fetched_whole(
     site = Site()
     run(tmp_path)
 
-    def away(*_: object) -> Any:
-        raise error
-
-    monkeypatch.setattr(LocalResults, "known", away)
+    monkeypatch.setattr(LocalResults, "known", Mock(side_effect=error))
     found = of_page(run(tmp_path, seed(**CHECK), seed(**CHECK)))
     assert (found["unchanged"], found["changed_at"], found["status"]) == (False, None, 200)
     assert b"If-None-Match" not in site.asked[-1]
@@ -308,7 +308,7 @@ def test_a_check_that_fails_says_so_and_leaves_the_content(
     ANSWERS["/page"] = answer
     with monkeypatch.context() as patched:
         if is_away:
-            patched.setattr(LocalResults, "known", _is_away)
+            patched.setattr(LocalResults, "known", Mock(side_effect=SinkUnavailable("away")))
         failed = of_page(run(tmp_path, RETRY_TIMES=0))
     assert (bool(failed["description"]), failed["unchanged"]) == (True, False)
     assert (failed["status"], failed["response_size"]) in ((None, None), (500, 5))  # which counts for a budget
@@ -347,10 +347,6 @@ def test_a_check_that_fails_leaves_what_producers_have_under_chosen_names(tmp_pa
         ANSWERS["/page"] = answer
         found = run(tmp_path, check, **told).documents["a"]
         assert {name: found[name] for name in theirs} == theirs
-
-
-def _is_away(self: LocalResults, url_ids: Sequence[str], fields: Sequence[str]) -> dict[str, Any]:
-    raise SinkUnavailable("away")
 
 
 @in_a_thread()
