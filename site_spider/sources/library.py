@@ -424,13 +424,13 @@ class SourceFolder:
 
     @classmethod
     def open(cls, folder: Path, *, must_exist: bool) -> SourceFolder:
-        """With all files read. Raises ConfigError, a line for each mistake."""
+        """With all files read. Raises ConfigError, with each mistake."""
         found = cls(folder)
         if must_exist and not folder.is_dir():
             raise ConfigError(f"SITE_SOURCES_DIR is {str(folder)!r}, but there is no such folder.")
         if mistakes := found.look():
-            lines = "\n".join(map(str, mistakes))
-            raise ConfigError(f"SITE_SOURCES_DIR: {plural(len(mistakes), 'file')} cannot be used:\n{lines}")
+            said = "; ".join("\n".join(map(str, mistakes)).splitlines())
+            raise ConfigError(f"SITE_SOURCES_DIR: {plural(len(mistakes), 'file')} cannot be used: {said}")
         return found
 
     def look(self) -> list[BadSource]:
