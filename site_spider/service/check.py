@@ -27,6 +27,7 @@ from site_spider.service.environment import ENVIRONMENT_PRIORITY
 from site_spider.service.notices import sender
 from site_spider.service.service import SeedService
 from site_spider.sources.url_rules import UrlRulesFile
+from site_spider.text import plural
 
 ESSENTIAL: Final = (  # what people want to see though nobody has changed it
     *("SITE_KAFKA_BROKERS", "SITE_SEED_TOPIC", "SITE_SEED_TOPICS", "SITE_CONSUMER_GROUP", "SITE_SINKS"),
@@ -182,7 +183,7 @@ def _of_right(log: SeedLog, said: Granted) -> tuple[str, str]:
         return what, "Kafka does not say what this user may do"
     if said.missing:
         return what, f"this user may not {_joined(said.missing, 'or')}"
-    number = f", {log.partitions(name)} partitions" if kind == "topic" else ""
+    number = f", {plural(log.partitions(name), 'partition')}" if kind == "topic" else ""
     return what, f"this user may {_joined(operations, 'and')}{number}"
 
 

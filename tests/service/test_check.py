@@ -110,7 +110,7 @@ class Log(LocalSeedLog):
         return [missing.get(right.name) or Granted(right, ()) for right in rights]
 
     def partitions(self, _topic: str) -> int:
-        return 4
+        return 1
 
 
 def examined(monkeypatch: pytest.MonkeyPatch, log: Log, folder: Path) -> dict[str, tuple[str, int]]:
@@ -134,7 +134,7 @@ def test_rights_are_said_one_by_one(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         orders.name: Granted(orders, ("Read",)),
     })  # fmt: skip
     found = examined(monkeypatch, log, tmp_path)
-    assert found["topic seeds"] == ("this user may read and write, 4 partitions", 0)
+    assert found["topic seeds"] == ("this user may read and write, 1 partition", 0)
     assert found["topic seeds.dead-letters"] == ("does not exist, and this user may not create it", 0)
     assert found["topic seeds.stats"] == ("this user may not write; a crawl starts without", 0)
     assert found["group site_spider"] == ("this user may not read", 78)
