@@ -75,7 +75,7 @@ def of_topics(log: SeedLog, topics: Topics, group: str) -> list[PartitionProgres
         try:
             found += log.progress(topic, group)
         except TopicMissing as error:
-            missing = error
+            missing = TopicMissing(f"{error} Produce seeds to it, or name another one (SITE_SEED_TOPIC, --topic).")
     if missing is not None and not found:
         raise missing
     return found

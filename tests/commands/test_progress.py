@@ -168,4 +168,5 @@ def test_a_topic_that_does_not_exist_is_exit_code_1(project: Project, options: l
     """With the reason, whether it was to wait or not."""
     ran = project.scrapy("progress", *options)
     assert (ran.returncode, ran.stdout) == (1, "")
-    assert ran.stderr.startswith("scrapy progress: Topic seeds does not exist")
+    assert ran.stderr.startswith("scrapy progress: Topic seeds does not exist in ")
+    assert ran.stderr.endswith(" Produce seeds to it, or name another one (SITE_SEED_TOPIC, --topic).\n")
