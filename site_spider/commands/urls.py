@@ -26,6 +26,7 @@ from site_spider.tasks.orders import TaskDesk
 
 _COLUMNS = (Column("CHECK"), Column("SEED"), Column("LINK"), Column("SAYS", shrinks=True))
 _WORDS = {True: "yes", False: "no", None: "-"}
+_RULES = {None: "no rule refuses it", "allow": "no list allows it"}  # others are named as they are counted
 
 
 class UrlCheck(NamedTuple):
@@ -105,15 +106,15 @@ class Command(SiteCommand):
         yield UrlCheck("compared as", None, None, canonical if form is None else form.of(canonical))
         url = LinkBase.parse(url, "utf-8").join(trimmed(url)) or url  # as links are found
         rule = UrlRulesFile.open(self.options).rules.refusal(url)
-        yield UrlCheck("rules", None, rule is None, rule or "no rule refuses it")
+        yield UrlCheck("rules", None, rule is None, _RULES.get(rule, rule))
         yield from self._limits(url, rules, opts.depth)
         if rules is not None:
             may_begin = not phase.is_over and rules.takes_seed(url)
             is_taken = may_begin and rules.takes_link(url, opts.depth)
             is_deep = rules.depth is not None and opts.depth > rules.depth
             said = "deny" if not may_begin else "depth" if is_deep else "allow"
-            state = f"the task is {phase.name}"
-            yield UrlCheck("task", may_begin, is_taken, state if is_taken or phase.is_over else said)
+            said = f"the task is {phase.name}" if is_taken or phase.is_over else said
+            yield UrlCheck("task", may_begin, is_taken, said)
         source = None if opts.seed is None else self._source(opts.seed, rules)
         if source is not None and source.follow is not None:
             number = next((number for number, rule in enumerate(source.follow) if rule.takes(url)), None)

@@ -62,8 +62,8 @@ def test_a_wrong_setting_is_not_said_by_the_code_of_a_refused_link(project: Proj
 def test_a_table_says_why(project: Project, tmp_path: Path) -> None:
     file = tmp_path / "rules.yaml"
     file.write_text("8.8.8.8: {deny: ['*.pdf']}")
-    url = f"{PUBLIC}/7/a.pdf?utm_source=x"
-    said = project.scrapy("urls", "explain", f"{url}#page=2", SITE_URL_RULES=str(file), ROBOTSTXT_OBEY="true")
+    url = f"{PUBLIC}/7/a.pdf?utm_source=x#page=2"
+    said = project.scrapy("urls", "explain", url, SITE_URL_RULES=str(file), ROBOTSTXT_OBEY="true")
     rows = [line.split(maxsplit=3) for line in said.stdout.splitlines()]
     assert ["rules", "-", "no", "8.8.8.8 deny .pdf"] in rows
     assert f"compared as  -     -     {PUBLIC}/7/a.pdf\n" in said.stdout
@@ -71,6 +71,7 @@ def test_a_table_says_why(project: Project, tmp_path: Path) -> None:
     assert "8.8.8.8/N/a.pdf?utm_source=x\n" in said.stdout
     said = project.scrapy("urls", "explain", f"{PUBLIC}/\xfc.pdf#x", SITE_URL_DENY="*.pdf,%C3%BC")
     assert "SITE_URL_DENY .pdf\n" in said.stdout
+    assert " no list allows it\n" in project.scrapy("urls", "explain", PUBLIC, SITE_URL_ALLOW="*.html").stdout
 
 
 def test_rules_of_a_task_count(project: Project, tmp_path: Path) -> None:
@@ -85,10 +86,8 @@ def test_rules_of_a_task_count(project: Project, tmp_path: Path) -> None:
     table = project.scrapy("urls", "explain", f"{PUBLIC}/yes/?x=1&utm_a=2", "--task-id", "t").stdout
     assert f"{PUBLIC}/yes/?utm_a=2\n" in table
     said = project.scrapy("urls", "explain", PUBLIC, "--task-id", "other")
-    assert (said.returncode, said.stderr) == (
-        1,
-        "scrapy urls: nobody has declared the task 'other'; leave out --task-id\n",
-    )
+    reason = "scrapy urls: nobody has declared the task 'other'; leave out --task-id\n"
+    assert (said.returncode, said.stderr) == (1, reason)
 
 
 def test_it_changes_nothing(project: Project) -> None:
