@@ -120,10 +120,9 @@ class Command(SiteCommand):
         follow = options.boolean(self.options, "SITE_FOLLOW_NOFOLLOW")
         found = asyncio.run(_extracted(source, body._replace(follow_nofollow=follow)))
         (_print_json if opts.format == "json" else _print)(source, found)
-        said = found.lost or ([] if found.items or found.links else ["nothing was found in the page"])
-        for line in said:
+        nothing = f"nothing was found in the page as {body.url}; --url names another"
+        for line in found.lost or ([] if found.items or found.links else [nothing]):
             self.complain(line)
-        if said:
             self.exitcode = EXIT_FAILED
 
     def _saved(self, source: Source, name: str, url: str | None) -> PageBody:
@@ -132,8 +131,7 @@ class Command(SiteCommand):
                 body = file.read(_LARGEST_PAGE_BYTES)
         except OSError as error:
             raise SiteSpiderError(f"{name} cannot be read: {error.strerror or error}") from None
-        usual = f"http://{source.match.hosts[0].removeprefix('*.')}/"
-        return PageBody(_checked(url or usual), body, None)
+        return PageBody(_checked(url or f"http://{source.match.hosts[0].removeprefix('*.')}/"), body, None)
 
     def _fetched(self, source: Source, url: str) -> PageBody:
         fetched: list[PageBody | str] = []
