@@ -113,7 +113,7 @@ class Command(SiteCommand):
             is_more = next(found, None) is not None
         whole = reader.count(status, fields) if is_more else number
         if opts.format == "table":
-            self.print_tables(rows, f" among {limit} of {whole:,} documents" if is_more else "")
+            self.print_tables(rows, f" among the first {limit} of {whole:,} documents" if is_more else "")
         if is_more:
             self.complain(f"shown are {limit} of {whole}; --limit 0 shows all")
         elif not number:

@@ -185,7 +185,7 @@ def test_a_limit_says_of_how_many(command: str, extracted: Project) -> None:
     ran = extracted.direct(command, "--limit", "1", "--format", "json")
     assert len(ran.stdout.splitlines()) == 1
     assert ran.stderr == f"scrapy {command}: shown are 1 of 3; --limit 0 shows all\n"
-    assert f"{command.title()}: 2 among 2 of 3 documents\n" in extracted.direct(command, "--limit", "2").stdout
+    assert f"{command.title()}: 2 among the first 2 of 3 doc" in extracted.direct(command, "--limit", "2").stdout
 
 
 def test_one_item_is_shown_in_full(extracted: Project) -> None:
