@@ -5,8 +5,9 @@
 const PERIOD_MS = 3000;
 const charts = new Map();
 const compact = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
-const minutes = new Intl.DateTimeFormat("en", { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
-const seconds = new Intl.DateTimeFormat("en", { minute: "2-digit", second: "2-digit" });
+const hours = { hour: "2-digit", minute: "2-digit", hourCycle: "h23", timeZone: "UTC" }; // as all times of the pages
+const minutes = new Intl.DateTimeFormat("en", hours);
+const seconds = new Intl.DateTimeFormat("en", { ...hours, second: "2-digit" });
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 function isInUse(part) {
@@ -34,7 +35,7 @@ function times(_, ticks) {
 function options(box) {
   const axis = { stroke: colour("--faint"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false } };
   return {
-    width: box.clientWidth, height: 150, legend: { show: false }, cursor: { y: false, drag: { x: false, y: false } },
+    width: box.clientWidth, height: 150, padding: [null, 28, null, null], legend: { show: false }, cursor: { y: false, drag: { x: false, y: false } },
     scales: { y: { range: (_, low, high) => [0, Math.max(high * 1.1, 1)] } },
     axes: [{ ...axis, space: 70, size: 28, values: times }, { ...axis, size: 52, values: (_, ticks) => ticks.map((tick) => compact.format(tick)) }],
     series: [{}, { stroke: colour("--mark"), fill: colour("--mark") + "22", width: 2, spanGaps: true, points: { show: false } }],
@@ -50,7 +51,7 @@ function draw(box, curves) {
   box.dataset.last = last ?? "";
   const known = charts.get(box);
   if (known) return known.setData([curves.time, values]);
-  if (values.length) charts.set(box, new uPlot(options(box), [curves.time, values], box));
+  if (values.length > 1) charts.set(box, new uPlot(options(box), [curves.time, values], box));
 }
 
 async function refreshCurves() {
