@@ -74,7 +74,7 @@ def test_the_pages_of_an_index_are_crawled_and_say_where_they_were_listed(tmp_pa
 @pytest.mark.parametrize(
     ("settings", "fields"), [({"SITE_SITEMAPS": "off"}, {}), ({}, {"meta": {"task_id": "t", "NotExtract": True}})]
 )
-def test_what_nobody_asked_for_is_not_followed(tmp_path: Path, settings: dict[str, Any], fields: dict[str, Any]) -> None:
+def test_what_is_off_is_not_followed(tmp_path: Path, settings: dict[str, Any], fields: dict[str, Any]) -> None:
     serve("/index", b"<sitemapindex><sitemap><loc>/map</loc></sitemap></sitemapindex>")
     serve("/map", urlset("/1"))
     assert paths(crawl(tmp_path, [seed("/index", **fields)], **settings)) == ["/index"]
