@@ -45,7 +45,7 @@ class Command(SiteCommand):
         scrapy results --spider books --host example.com
         scrapy results --limit 0 --format json        all of them, one JSON document a line
     """
-    spider_help = "only what this spider wrote"
+    spider_help = "only what this spider wrote (default: all)"
     of_items = False
     missing = "no result has the url_id"  # the one that was asked for stands behind it
 
