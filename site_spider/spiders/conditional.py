@@ -270,8 +270,7 @@ def describe_check(result: Result, response: Response) -> None:
 
 def renews(request: Request) -> bool:
     """Whether a check found a stored document, which would say what the page was before, a failure, say."""
-    checked: Checked | None = request.meta.get(meta_keys.CHECKED)
-    return checked is not None and bool(checked.known)
+    return bool(getattr(request.meta.get(meta_keys.CHECKED), "known", None))
 
 
 def describe_outcome(result: Result, checked: Checked) -> None:

@@ -380,7 +380,6 @@ class SeedSpider(Spider):
         job = job_of(request)
         result = self._result(request, job)
         assert failure.value is not None
-        described = describe_exception(failure.value, request) + describe_retries(request.meta)
         if self.page_texts is not None and job is not None:
             self.page_texts.forget(job)
         refused = getattr(failure, "response", None)  # a spider middleware of somebody's did not want it
@@ -388,8 +387,10 @@ class SeedSpider(Spider):
         if isinstance(response, Response):
             await self._turn(response)
             await self._describe(result, response, job)
+        elif renews(request):
+            result.unchanged = None  # whatever the answer was: what is stored stays
         if not isinstance(failure.value, HttpError):
-            result.description = described
+            result.description = describe_exception(failure.value, request) + describe_retries(request.meta)
         return result
 
     def describe_answer(self, result: Result, response: Response) -> None:

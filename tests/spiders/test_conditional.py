@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.adapters.local.results import LocalResults, LocalSink, LocalStore
 from site_spider.contracts.sink import Answer, Record, Verdict
 from site_spider.dead_letter_replay import Replay
+from site_spider.engine.scrapy_parts import LeanCookies, LeanOffsite
 from site_spider.errors import SinkUnavailable
 from site_spider.seed.tiers import CrawlTopics
 from site_spider.service import config as parts
@@ -225,10 +225,7 @@ def test_pages_without_a_body_are_compared_by_what_their_heads_say(tmp_path: Pat
 @pytest.mark.parametrize(
     ("error", "said"), [(SinkUnavailable("the store is away"), "the store is away"), (KeyError("x"), "KeyError('x')")]
 )
-def test_without_a_store_pages_are_fetched_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
-    error: Exception, said: str,
-) -> None:  # fmt: skip
+def test_without_a_store_all_is_whole(tmp_path: Path, monkeypatch: Any, caplog: Any, error: Any, said: str) -> None:
     site = Site()
     run(tmp_path)
 
@@ -236,9 +233,8 @@ def test_without_a_store_pages_are_fetched_whole(
     found = of_page(run(tmp_path, seed(**CHECK), seed(**CHECK)))
     assert (found["unchanged"], found["changed_at"], found["status"]) == (False, None, 200)
     assert b"If-None-Match" not in site.asked[-1]
-    assert [record.getMessage() for record in caplog.records if "for a while" in record.getMessage()] == [
-        f"Stored documents are not looked up for a while: {said}"
-    ]
+    warned = [record.getMessage() for record in caplog.records if "for a while" in record.getMessage()]
+    assert warned == [f"Stored documents are not looked up for a while: {said}"]
 
 
 def test_a_store_that_does_not_answer_holds_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,11 +252,9 @@ def test_many_questions_are_one() -> None:
             questions.append(list(url_ids))
             return {url_id: {"etag": url_id, "hash": "h"} for url_id in url_ids if url_id != "none"}
 
-    def start(work: Any, _name: str) -> Callable[[], object]:
-        return asyncio.get_running_loop().create_task(work).get_name
-
     async def scenario() -> list[Any]:
-        pages = StoredPages(Store(Path("nowhere")), {"etag": "etag", "body_hash": "hash"}, start)
+        store, names = Store(Path("nowhere")), {"etag": "etag", "body_hash": "hash"}
+        pages = StoredPages(store, names, lambda work, _: asyncio.ensure_future(work))
         ids = [str(number) for number in range(500)]
         return await asyncio.gather(*map(pages.of, [*ids, "none", "1"]))
 
@@ -270,9 +264,7 @@ def test_many_questions_are_one() -> None:
     assert [len(question) for question in questions] == [200, 200, 101]
 
 
-def test_a_seeds_own_conditions_are_not_sent_while_the_store_is_away(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_seeds_own_conditions_are_not_sent_while_the_store_is_away(tmp_path: Path, monkeypatch: Any) -> None:
     """They are about a version that may not be the stored one."""
     site = Site()
     run(tmp_path)
@@ -299,9 +291,7 @@ CONTENT = {"body", "body_hash", "body_truncated", "content_type", "encoding", "e
 
 @pytest.mark.parametrize("answer", [no_answer, redirect_loop, lambda request: page(request, "error", 500, ETag='"2"')])
 @pytest.mark.parametrize("is_away", [False, True])
-def test_a_check_that_fails_says_so_and_leaves_the_content(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Any, is_away: bool
-) -> None:
+def test_a_check_that_fails_leaves_the_content(tmp_path: Path, monkeypatch: Any, answer: Any, is_away: bool) -> None:
     """Also while the store does not say what it has; when the page is back it says since when it is as it is."""
     site = Site()
     stored = of_page(run(tmp_path))
@@ -322,6 +312,16 @@ def test_a_check_that_fails_says_so_and_leaves_the_content(
     run(tmp_path, RETRY_TIMES=0)
     ANSWERS["/page"], site.body, site.etag = site, "<p>new", '"2"'
     assert of_page(run(tmp_path))["changed_at"] > stored["changed_at"]
+
+
+def test_a_check_whose_answer_somebody_refuses_leaves_the_content(tmp_path: Path, monkeypatch: Any) -> None:
+    site, stored = Site(None), of_page(run(tmp_path))
+    for middleware in (LeanOffsite, LeanCookies):
+        monkeypatch.setattr(middleware, "process_response", lambda *_, **__: 1 / 0, raising=False)
+        for site.body in (LINK, "<p>a captcha"):
+            failed = of_page(run(tmp_path))
+            assert (failed["body"], failed["changed_at"], failed["unchanged"]) == (LINK, stored["changed_at"], False)
+            assert failed["description"]
 
 
 @pytest.mark.parametrize(("stored", "failed"), [("GET", "HEAD"), ("HEAD", "GET")])
