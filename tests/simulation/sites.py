@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 import random
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -60,12 +60,13 @@ class Page:
         links = "".join(f'<a href="{link}">x</a>' for link in self.links)
         return f"<html>{head}{links}<p>{self.canonical or self.url} {self.version}</p></html>"
 
-    def may_leave(self, body: str | None) -> bool:
-        """Whether a document may hold it: a check that fails leaves the content of a version before."""
+    def may_leave(self, document: Mapping[str, Any]) -> bool:
+        """Whether it may be so in the end: a check that fails leaves the content of a version before, or none."""
+        body = document.get("body")
         if self.status == 200:
             return body == self.body
         versions = [replace(self, status=200, version=version).body for version in range(self.version + 1)]
-        return body in versions or (body is None and self.status is None)
+        return body in versions or (body is None and (self.status is None or "body" not in document))
 
 
 class Sites:

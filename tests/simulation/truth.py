@@ -304,7 +304,7 @@ class Truth:
             return None
         if page.target or page.status is None or not self._is_stored(url):
             return None
-        return found.get("status") == page.status and page.may_leave(found.get("body"))
+        return found.get("status") == page.status and page.may_leave(found)
 
     def is_open(self, url: str, besides: At | None = None) -> bool:
         """Whether a message, not complete yet, has this page in its tree."""
@@ -344,7 +344,7 @@ class Truth:
 
     def _wrong_page(self, url: str, there: Page) -> Iterator[tuple[str, str]]:
         found, is_cancelled = self.documents[url], not self.cancelled.isdisjoint(self.world.sites.tasks_of(url))
-        is_right = found.get("status") == there.status and there.may_leave(found.get("body"))
+        is_right = found.get("status") == there.status and there.may_leave(found)
         if not is_right and not (is_cancelled and found.get("description")):
             said = f"{found.get('status')} {found.get('description')} {found.get('body')!r:.60}"
             yield "a wrong document", f"{url}: {said}, not {there.status} {there.body!r:.60}"
