@@ -28,7 +28,7 @@ def produce(deployment: Deployment, site: Site, count: int, path: str = "page", 
 
 
 def by_host(site: Site) -> dict[str, list[Entry]]:
-    entries = sorted(site.entries(), key=lambda entry: entry.time)
+    entries = sorted(site.wait_for(2 * 31, 300), key=lambda entry: entry.time)
     return {name: [e for e in entries if e.host == name] for name in map(host_name, range(site.hosts))}
 
 
