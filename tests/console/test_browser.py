@@ -58,7 +58,11 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 class Reader:
-    """A page of a browser that hears what goes wrong."""
+    """A page of a browser that hears what goes wrong.
+
+    What `wait_for_function` gets is a function: the policy of the pages lets the first look evaluate a string, not the
+    next one, so that an expression fails as soon as it has to wait.
+    """
 
     def __init__(self, browser: Any, **options: Any) -> None:
         self.context = browser.new_context(**options)
@@ -80,7 +84,7 @@ def test_every_page_works_and_no_script_of_the_web_runs(browser: Any, address: s
     with Reader(browser) as reader:
         page = reader.page
         page.goto(address)
-        page.wait_for_function("document.querySelector('#conservation b').textContent !== '0'")
+        page.wait_for_function("() => document.querySelector('#conservation b').textContent !== '0'")
         seen = ""
         for path in PAGES:
             query = "?url=http://127.0.0.2/" if path == "/url" else ""
@@ -91,7 +95,7 @@ def test_every_page_works_and_no_script_of_the_web_runs(browser: Any, address: s
             assert page.evaluate("document.querySelectorAll('main script').length") == 0
         assert reader.wrong == []
         page.goto(f"{address}failures")
-        page.wait_for_function(f"document.body.innerText.includes({json.dumps(SCRIPT)})")
+        page.wait_for_function("said => document.body.innerText.includes(said)", arg=SCRIPT)
         assert SCRIPT in seen, "the test has shown nothing"
         assert page.evaluate("window.owned") is None
 
@@ -149,7 +153,7 @@ def test_chosen_dead_letters_are_put_back_by_a_click(browser: Any, address: str)
         page = reader.page
         page.goto(f"{address}failures")
         page.wait_for_function(
-            "document.querySelector('#dead-letters input[type=checkbox]') || (location.reload(), false)"
+            "() => document.querySelector('#dead-letters input[type=checkbox]') || (location.reload(), false)"
         )
         page.check("#dead-letters input[type=checkbox] >> nth=0")
         page.click("#dead-letters button")
