@@ -31,7 +31,8 @@ _SHARE = 10  # one in so many has to have a text of its own
 _MOST_PATTERNS = 2_000  # of all hosts: about 10 MB
 _SECONDS = 3_600.0  # then as many pages are fetched anew: a site may have been out of order
 _MOST_RULES = 500  # that are counted by name
-_REST = 2_000  # pages that are not looked at after many had texts of their own
+_FIRST = 10  # pages that are not looked at: most patterns have no more, and a look at one takes 5 % of its time
+_REST = 2_000  # the same, after many had texts of their own
 _LONGEST_BODY = 50_000  # characters, or of links; 20,000 take less than a millisecond
 _MOST_SEARCHED = 200_000  # characters, for links alone
 # A date is found by signs that are rare, as expressions that may begin with many take milliseconds a page.
@@ -62,13 +63,14 @@ class Traps(SeedListener):
         if not is_well or document.get("method") == "HEAD" or (pattern := pattern_of(job.url)) is None:
             return
         place = job.seed.page_scope, pattern
-        if left := self._rest.get(place, 0):
+        pages = self._pages.get(place) or OrderedDict()
+        if left := self._rest.get(place, 0 if pages else _FIRST):
             self._rest[place] = left - 1
             if left == 1:
                 self._pages.pop(place, None)
             return
         is_link = job.parent is not None or job.seed.spilled is not None
-        self._pages[place] = pages = self._pages.get(place) or OrderedDict()  # it was met last
+        self._pages[place] = pages  # it was met last
         pages[hash(job.url)] = hash(_content(document, is_link=is_link) or said)
         if len(pages) > _PAGES:
             pages.popitem(last=False)

@@ -192,9 +192,13 @@ def test_pages_of_one_text_differ_by_links_and_images_and_not_by_numbers_in_them
 
 def test_pages_with_texts_of_their_own_are_looked_at_now_and_then() -> None:
     traps = Traps()
-    for n in range(50):
+    first, rest = link_rules._FIRST, link_rules._REST
+    for n in range(first):
+        write(traps, f"/a/{n}", "same")
+    for n in range(first, first + 50):
         write(traps, f"/a/{n}", f"{n}")
-    for n in range(50, 50 + link_rules._REST + 50):
+    for n in range(first + 50, first + 50 + rest + 50):
+        assert traps.of(f"{HOST}/a/9", None) is None, n
         write(traps, f"/a/{n}", "same")
     assert traps.of(f"{HOST}/a/9", None) == "h.test/a/N"
 
@@ -221,11 +225,12 @@ def test_a_trap_is_looked_at_anew_after_an_hour_and_when_its_pages_differ_again(
     traps = Traps()
     now = 1_000.0
     monkeypatch.setattr(link_rules.runtime, "monotonic", lambda: now)
-    for n in range(50):
+    for n in range(link_rules._FIRST + 50):
+        assert traps.of(f"{HOST}/a/99", None) is None, n
         write(traps, f"/a/{n}", "same")
         write(traps, f"/b/{n}", "same")
     assert traps.of(f"{HOST}/a/99", None) == "h.test/a/N"
-    for n in range(50, 54):
+    for n in range(100, 104):
         write(traps, f"/a/{n}", f"{n}")
     assert traps.of(f"{HOST}/a/99", None) is None
     now += 3_600
@@ -236,8 +241,12 @@ def test_a_trap_is_looked_at_anew_after_an_hour_and_when_its_pages_differ_again(
 
 def test_traps_keep_a_bounded_number_of_patterns_and_pages() -> None:
     traps = Traps()
-    for n in range(3_000):
-        write(traps, f"/{'x' * (n % 100)}{'y' * (n // 100)}/1", "same")
+    for n in range(2_500):
+        for again in range(link_rules._FIRST + 1):
+            write(traps, f"/{'x' * (n % 100)}{'y' * (n // 100)}/{again}", "same")
         write(traps, f"/y/{n}", f"{n}")
+        if n % 41 == 0:  # that its first pages have passed is forgotten before it is found
+            write(traps, f"/slow/{n}", "same")
+    assert traps.of(f"{HOST}/slow/9", None) == "h.test/slow/N"
     assert len(traps._pages) == 2_000
     assert max(map(len, traps._pages.values())) == 50
