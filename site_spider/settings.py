@@ -32,13 +32,13 @@ EXTENSIONS = {
     "site_spider.engine.scrapy_parts.QuickCoreStats": 0,  # instead: counts without signals
     "scrapy.extensions.logstats.LogStats": None,
     "site_spider.service.log_lines.RateLine": 0,  # instead: tells the lag as well
-    "site_spider.download.proxies.service.ProxyService": 5,  # only where SITE_PROXIES is set
+    "site_spider.download.proxies.ProxyService": 5,  # only where SITE_PROXIES is set
     "site_spider.service.service.SeedService": 10,
 }
 DOWNLOADER_MIDDLEWARES = {
     "scrapy.downloadermiddlewares.robotstxt.RobotsTxtMiddleware": None,
     "site_spider.frontier.robots.FrontierRobotsMiddleware": 100,  # instead
-    "site_spider.download.proxies.service.ProxyLevelMiddleware": 540,  # gets what the retries give up
+    "site_spider.download.proxies.ProxyLevelMiddleware": 540,  # gets what the retries give up
     "scrapy.downloadermiddlewares.offsite.OffsiteMiddleware": None,
     "site_spider.engine.scrapy_parts.LeanOffsite": 50,  # instead, as those below: at less cost
     "scrapy.downloadermiddlewares.cookies.CookiesMiddleware": None,
@@ -52,7 +52,7 @@ DOWNLOADER_MIDDLEWARES = {
     "site_spider.download.bodies.SteppedHttpCompression": 590,  # instead: in steps
     "scrapy.downloadermiddlewares.redirect.RedirectMiddleware": None,
     "site_spider.frontier.retry_and_redirect.CheckedRedirectMiddleware": 600,  # instead: only to valid URLs
-    "site_spider.download.proxies.service.ProxyRouteMiddleware": 760,  # behind Scrapy's own for proxies
+    "site_spider.download.proxies.ProxyRouteMiddleware": 760,  # behind Scrapy's own for proxies
 }
 SPIDER_MIDDLEWARES = {
     "site_spider.dupefilter.dupefilter.SeenLookup": 20,  # for a dupefilter outside the process

@@ -27,7 +27,7 @@ from scrapy.settings import BaseSettings
 from site_spider import runtime
 from site_spider.contracts.seed_log import Partition
 from site_spider.download.bodies import Bodies
-from site_spider.download.proxies.service import ProxyService
+from site_spider.download.proxies import ProxyService
 from site_spider.engine import flow as engine_hooks
 from site_spider.engine.scrapy_parts import ROBOTS_COUNTED
 from site_spider.frontier.retry_and_redirect import RETRIES_COUNTED

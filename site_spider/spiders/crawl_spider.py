@@ -20,7 +20,7 @@ from twisted.python.failure import Failure
 
 from site_spider import meta_keys, options
 from site_spider.download.bodies import LARGE_BYTES, Bodies
-from site_spider.download.proxies.service import proxied_by
+from site_spider.download.proxies import proxied_by
 from site_spider.dupefilter.dupefilter import SeenDupeFilter, usual_form
 from site_spider.engine import flow as engine_hooks
 from site_spider.engine.background import Turns, run_through

@@ -10,7 +10,7 @@ import sys
 from scrapy.cmdline import execute
 
 from site_spider.download import connection_pool, names
-from site_spider.download.proxies import pool as proxy_target
+from site_spider.download import proxy_pool as proxy_target
 
 
 def main(address: str, arguments: list[str]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from scrapy import Request
 
 from site_spider.download.names import PublicHostResolver
-from site_spider.download.proxies.pool import PublicTargets
+from site_spider.download.proxy_pool import PublicTargets
 from tests.download.guarded_site import PRIVATE, PUBLIC, Names, Sites, make_public
 from tests.download.handler_trials import handler_of, run_with_reactor
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import site_spider
 from site_spider import runtime
 from site_spider.adapters.local.log_file import LocalProducer
-from site_spider.download.proxies import service as proxy_service
+from site_spider.download import proxies as proxy_service
 from site_spider.engine.background import THREAD_PREFIX, Background, Turns
 from site_spider.errors import EXIT_SOFTWARE
 from tests.in_process.engine import crawl

@@ -15,7 +15,7 @@ from scrapy import __version__ as scrapy_version
 from site_spider import options, runtime
 from site_spider.bounded import Histogram
 from site_spider.download.names import LOOKUPS
-from site_spider.download.proxies.service import ProxyService
+from site_spider.download.proxies import ProxyService
 from site_spider.dupefilter.dupefilter import SeenDupeFilter
 from site_spider.engine.scrapy_parts import ROBOTS_COUNTED
 from site_spider.frontier.retry_and_redirect import BACKOFFS_COUNTED, REDIRECTS_COUNTED

@@ -22,8 +22,8 @@ from scrapy.exceptions import (
 from scrapy.http import Response
 from scrapy.settings import Settings
 
-from site_spider.download.proxies import pool as proxy_pool
-from site_spider.download.proxies import service as proxy_service
+from site_spider.download import proxies as proxy_service
+from site_spider.download import proxy_pool
 from site_spider.errors import ConfigError
 from site_spider.service.service import SeedService
 from site_spider.spiders.crawl_spider import SeedSpider
@@ -273,7 +273,7 @@ def test_a_file_is_read_again_when_it_has_changed(
 ) -> None:
     """While it is bad, or gone, the last good list stays, and that is said once for each state."""
     monkeypatch.setattr(proxy_service, "LOOK_SECONDS", 0.02)
-    caplog.set_level(logging.INFO, "site_spider.download.proxies.service")
+    caplog.set_level(logging.INFO, "site_spider.download.proxies")
     file = tmp_path / "proxies"
     file.write_text(f"# ours\n{WITH_CREDENTIALS}\n")
     steps = iter([f"{TWO}\nhttp://operator:hush%3Ahush@", None, f"{TWO}\n"])

@@ -1,4 +1,7 @@
-"""Reads SITE_PROXIES, follows changes of its file, and logs when a proxy rests."""
+"""Requests through proxies, for pages that fail without one: SITE_PROXIES, its file, and the middlewares.
+
+No seed names a proxy.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ from scrapy.http import Response
 from scrapy.utils.httpobj import urlparse_cached
 
 from site_spider import meta_keys, options, runtime
-from site_spider.download.proxies.pool import (
+from site_spider.download.proxy_pool import (
     Attempt,
     PagePatterns,
     Proxy,

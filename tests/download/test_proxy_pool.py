@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from site_spider.download.proxies.pool import (
+from site_spider.download.proxy_pool import (
     SEARCHED_BYTES,
     Attempt,
     PagePatterns,
