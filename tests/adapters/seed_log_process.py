@@ -18,8 +18,8 @@ from importlib import import_module
 from typing import Any
 
 from site_spider.adapters.kafka import client
+from site_spider.adapters.kafka.assignment import KafkaAssignment
 from site_spider.adapters.kafka.client import ClientClosing
-from site_spider.adapters.kafka.membership import KafkaAssignment
 from site_spider.contracts.seed_log import Partition, Position, SeedLog
 
 

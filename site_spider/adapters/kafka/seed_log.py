@@ -12,9 +12,9 @@ from confluent_kafka import Message as RawMessage
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec  # type: ignore[attr-defined] # not in its stubs
 
 from site_spider import options, runtime
+from site_spider.adapters.kafka.assignment import assignment_of, described
 from site_spider.adapters.kafka.client import MISSING, Certificates, KafkaConfig, LastErrors, insisted, to_message
 from site_spider.adapters.kafka.consumer import KafkaConsumer
-from site_spider.adapters.kafka.membership import assignment_of, described
 from site_spider.adapters.kafka.positions import ask_ids, to_position
 from site_spider.adapters.kafka.producer import KafkaProducer
 from site_spider.adapters.kafka.transactions import KafkaTransactions

@@ -17,7 +17,7 @@ from confluent_kafka import Producer as KafkaClient
 from confluent_kafka.admin import AclOperation, AdminClient, ConfigResource
 
 from site_spider.adapters.kafka.client import KafkaConfig
-from site_spider.adapters.kafka.membership import MemberSlot
+from site_spider.adapters.kafka.consumer import MemberSlot
 from site_spider.adapters.kafka.seed_log import KafkaSeedLog, KafkaTopicReader, _read, granted
 from site_spider.contracts.seed_log import Granted, Partition, Position, Right
 from site_spider.errors import LogUnavailable
@@ -133,7 +133,7 @@ def test_positions_that_are_not_told_at_a_rebalance_are_read_later(
     monkeypatch.setattr("site_spider.adapters.kafka.consumer._LEARN_SECONDS", learn_seconds)
     case.produce(40)
     with monkeypatch.context() as patched:
-        patched.setattr("site_spider.adapters.kafka.membership.KafkaAssignment._committed", untold)
+        patched.setattr("site_spider.adapters.kafka.assignment.KafkaAssignment._committed", untold)
         member = case.member()
         said = "cannot be read yet" if learn_seconds > 1 else "does not tell group"
         poll_until([member], lambda: said in caplog.text)

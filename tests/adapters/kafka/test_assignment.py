@@ -1,0 +1,93 @@
+"""Who joins again so that partitions that nobody has get an owner."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from itertools import chain, repeat
+from struct import pack
+from typing import Any
+
+import pytest
+
+from site_spider.adapters.kafka.assignment import LOOK_SECONDS, GroupAssignment, OwnerWatch, owned_by
+from site_spider.contracts.seed_log import Partition
+
+ONE, TWO, THREE = (Partition("seeds", number) for number in (1, 2, 3))
+
+
+def assignment(owned: Mapping[str, set[Partition]], *, is_settled: bool = True) -> GroupAssignment:
+    parts = {member: frozenset(those) for member, those in owned.items()}
+    return GroupAssignment(parts, frozenset({ONE, TWO, THREE}), is_settled)
+
+
+@pytest.fixture
+def watch(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Makes a watch that gets these answers, the last of them for ever."""
+
+    def make(*answers: GroupAssignment | None) -> OwnerWatch:
+        told = chain(answers, repeat(answers[-1]))
+        monkeypatch.setattr(f"{OwnerWatch.__module__}.assignment_of", lambda *_of_what: next(told))
+        return OwnerWatch(lambda: None, "group", ["seeds"])  # type: ignore[arg-type, return-value]
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("told", "owes"),
+    [
+        pytest.param(assignment({"a-1": {ONE, TWO, THREE}}), False, id="each partition has an owner"),
+        pytest.param(assignment({"a-1": {ONE}, "b-1": {TWO}}), True, id="one has none"),
+        pytest.param(assignment({"b-1": {ONE}}), False, id="to join makes the group rebalance"),
+        pytest.param(assignment({"a-1": set()}, is_settled=False), True, id="a rebalance is under way"),
+        pytest.param(assignment({}, is_settled=False), False, id="there is no group"),
+        pytest.param(None, True, id="the servers do not tell"),
+    ],
+)
+def test_who_owes_a_join(watch: Any, told: GroupAssignment | None, owes: bool) -> None:
+    """A member of a name that the group knows, unless each partition has an owner."""
+    assert watch(told).owes_join("a") is owes
+
+
+def turns_of(watched: OwnerWatch, member: str, looks: int) -> list[int]:
+    """In which looks a member is to join again."""
+    return [look for look in range(looks) if watched.is_to_rejoin(lambda: member, 1000 + look * LOOK_SECONDS)]
+
+
+def test_the_member_with_the_fewest_partitions_joins_again_and_then_the_next(watch: Any) -> None:
+    """After 30 s: partitions have no owner for a moment in each rebalance."""
+    gap = assignment({"a": {ONE, TWO}, "b": set()})
+    assert turns_of(watch(gap), "b", 8) == [3, 5, 7]
+    assert turns_of(watch(gap), "a", 8) == [4, 6]
+
+
+def test_a_gap_that_closes_or_moves_is_none(watch: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """Neither is a rebalance, nor servers that do not tell, nor a group without members."""
+    quiet = [
+        assignment({"a": {ONE}, "b": {TWO}}),
+        assignment({"a": {ONE}, "b": {THREE}}),
+        assignment({"a": {ONE, TWO}, "b": {THREE}}),
+        assignment({"a": set()}, is_settled=False),
+        None,
+        assignment({}),
+    ]
+    assert turns_of(watch(*quiet * 3, quiet[2]), "a", 20) == []
+    assert caplog.messages == []
+
+
+def test_a_gap_and_its_end_are_said_once(watch: Any, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    gap, whole = assignment({"a": {ONE}, "b": {TWO}}), assignment({"a": {ONE, THREE}, "b": {TWO}})
+    turns_of(watch(*[gap] * 6, whole), "c", 9)
+    first, second = caplog.messages
+    assert first.startswith("Group group: nobody has had seeds/3 for 30 s.")
+    assert second == "Group group: each partition has an owner again."
+
+
+def test_an_assignment_is_read_and_another_form_is_none() -> None:
+    """Each beginning of one is no assignment, and raises nothing."""
+    parts = pack(">h5si3i", 5, b"seeds", 3, 1, 2, 3) + pack(">h4si0i", 4, b"bulk", 0)
+    whole = pack(">hi", 1, 2) + parts + pack(">i", -1)
+    assert owned_by(whole) == {ONE, TWO, THREE}
+    assert [owned_by(whole[:end]) for end in range(len(whole) - 4)] == [frozenset()] * (len(whole) - 4)
+    assert owned_by(b"\xff" * 40) == frozenset()
