@@ -21,7 +21,7 @@ LEVEL = {"COMPILE_LEVEL": "0"}  # the same code, in a third of the time
 FOLDERS = ("ledger", "seed", "page", "frontier", "intake", "dupefilter", "results", "engine", "service")
 PURE = (
     *("tests/ledger", "tests/seed", "tests/page/test_links.py", "tests/page/test_url.py"),
-    *("tests/page/test_decode.py", "tests/frontier/test_frontier.py", "tests/results/test_batch.py"),
+    *("tests/page/test_decode.py", "tests/frontier/test_frontier.py", "tests/results/test_batches_and_retries.py"),
     "tests/dupefilter/test_dupefilter.py",
 )
 CRAWLS = ("tests/frontier/test_link_slices.py", "tests/intake/test_repeats.py")

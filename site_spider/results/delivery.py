@@ -26,7 +26,7 @@ from site_spider.bounded import Histogram
 from site_spider.contracts.sink import ACKNOWLEDGED, Answer, DocumentStore, Record, Verdict
 from site_spider.errors import BatchError, ConfigError, SinkUnavailable
 from site_spider.outage import Outage, until_there
-from site_spider.results.batch import Batch, Batcher, BatchLimits
+from site_spider.results.batches_and_retries import Batch, Batcher, BatchLimits
 from site_spider.text import cut, up_to
 
 # --- log limit: bounds how many similar lines are logged in a minute -------------------------------------

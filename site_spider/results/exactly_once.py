@@ -21,7 +21,7 @@ from site_spider.errors import CommitInDoubt, LogUnavailable, SinkRejected
 from site_spider.ledger.completion import Completion, Job, SeedListener
 from site_spider.ledger.ledger import SeedInFlight
 from site_spider.outage import Outage
-from site_spider.results.batch import BatchLimits
+from site_spider.results.batches_and_retries import BatchLimits
 from site_spider.results.commits import Commits, CommitTally, Member, Silence, Tell
 from site_spider.results.dead_letters import DeadLetters
 from site_spider.results.document import refusal_of

@@ -31,7 +31,7 @@ from site_spider.contracts.seed_log import Partition, Position
 from site_spider.contracts.sink import Record
 from site_spider.errors import BatchError
 from site_spider.ledger.ledger import NOTHING, Ledger, SeedInFlight
-from site_spider.results.batch import BatchLimits
+from site_spider.results.batches_and_retries import BatchLimits
 
 # A bitmap of the text of a commit reaches 18,000 offsets and more; the rest is for what is polled meanwhile.
 LONGEST_SPAN_OFFSETS = 16_000

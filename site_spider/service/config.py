@@ -15,7 +15,7 @@ from site_spider.errors import ConfigError
 from site_spider.frontier.spill import SpillRules
 from site_spider.intake.room import SeedLimits
 from site_spider.options import SettingsView
-from site_spider.results.batch import BatchLimits
+from site_spider.results.batches_and_retries import BatchLimits
 from site_spider.results.delivery import OnDemand
 from site_spider.results.transaction_queue import LONGEST_SPAN_OFFSETS
 from site_spider.seed.seed import FORBIDDEN_META

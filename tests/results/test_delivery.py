@@ -13,7 +13,7 @@ import pytest
 from site_spider.contracts.sink import ACKNOWLEDGED, Answer, Record, Verdict
 from site_spider.errors import ConfigError, SinkUnavailable
 from site_spider.results import delivery as hearing
-from site_spider.results.batch import BatchLimits
+from site_spider.results.batches_and_retries import BatchLimits
 from site_spider.results.delivery import Delivery, LogLimit
 from tests.in_process import virtual_time
 from tests.in_process.scripted_sink import ScriptedSink

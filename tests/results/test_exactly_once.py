@@ -22,7 +22,7 @@ from site_spider.frontier.spill import Spill
 from site_spider.ledger import metadata as commit_metadata
 from site_spider.ledger.completion import Completion, Job, SeedListener, job_of
 from site_spider.ledger.ledger import Ledger, Outcome, SeedInFlight
-from site_spider.results.batch import BatchLimits
+from site_spider.results.batches_and_retries import BatchLimits
 from site_spider.results.commits import Member
 from site_spider.results.exactly_once import ExactlyOnce, TransactionCommits, TransactionOutcome
 from site_spider.results.transaction_queue import Item, Link, Transaction

@@ -23,7 +23,7 @@ from site_spider.intake.seed_queue import seed_request
 from site_spider.ledger.completion import Completion, Job, SeedListener, job_of
 from site_spider.ledger.ledger import Ledger, Outcome, SeedInFlight
 from site_spider.observe.counters import Counted
-from site_spider.results.batch import BatchLimits
+from site_spider.results.batches_and_retries import BatchLimits
 from site_spider.results.commits import Member, OffsetCommits
 from site_spider.results.dead_letters import DeadLetters
 from site_spider.results.delivery import Delivery

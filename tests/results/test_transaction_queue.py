@@ -11,7 +11,7 @@ from site_spider.contracts.sink import Record
 from site_spider.errors import BatchError
 from site_spider.ledger import metadata as commit_metadata
 from site_spider.ledger.ledger import Ledger, Outcome, SeedInFlight
-from site_spider.results.batch import BatchLimits
+from site_spider.results.batches_and_retries import BatchLimits
 from site_spider.results.transaction_queue import Link, TransactionQueue
 
 P, Q = Partition("seeds", 0), Partition("seeds", 1)

@@ -17,7 +17,7 @@ from site_spider.frontier.politeness import PoliteFrontier, build_frontier
 from site_spider.intake.intake import Intake
 from site_spider.ledger.completion import Completion
 from site_spider.ledger.ledger import PartitionLedger, Ledger
-from site_spider.results.batch import Batcher
+from site_spider.results.batches_and_retries import Batcher
 from site_spider.results.commits import OffsetCommits
 from site_spider.results.delivery import Delivery
 from site_spider.results.exactly_once import ExactlyOnce, TransactionCommits

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from site_spider.contracts.sink import ACKNOWLEDGED, Answer, Record, Verdict
 from site_spider.errors import BatchError
-from site_spider.results.batch import Batch, Batcher, BatchLimits
+from site_spider.results.batches_and_retries import Batch, Batcher, BatchLimits
 
 RETRY = Verdict(Answer.RETRY, "busy")
 REJECTED = Verdict(Answer.REJECTED, "bad")
