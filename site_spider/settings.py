@@ -57,7 +57,7 @@ DOWNLOADER_MIDDLEWARES = {
 SPIDER_MIDDLEWARES = {
     "site_spider.dupefilter.dupefilter.SeenLookup": 20,  # for a dupefilter outside the process
     "scrapy.spidermiddlewares.depth.DepthMiddleware": None,
-    "site_spider.tasks.states.TaskDepth": 900,  # instead: tasks have limits, pages of one list one depth
+    "site_spider.tasks.unfollowed_links.TaskDepth": 900,  # instead: tasks have limits, pages of one list one depth
 }
 REFERRER_POLICY = "site_spider.engine.scrapy_parts.QuickReferrerPolicy"  # Scrapy's default, at less cost
 ITEM_PIPELINES = {"site_spider.results.pipeline.ResultPipeline": 900}

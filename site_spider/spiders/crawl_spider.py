@@ -71,7 +71,7 @@ from site_spider.spiders.sitemap_rules import (
     urls_of,
 )
 from site_spider.tasks.declaration import TaskRules
-from site_spider.tasks.states import rules_of
+from site_spider.tasks.unfollowed_links import rules_of
 
 # --- by source: what a source makes of a page: items, and requests for the links that its rules find ----
 

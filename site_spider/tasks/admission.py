@@ -25,9 +25,9 @@ from site_spider.ledger.ledger import SeedInFlight
 from site_spider.page.url import host_of
 from site_spider.seed.seed import Seed
 from site_spider.tasks.board import Board
+from site_spider.tasks.budgets import TaskState, TaskStates
 from site_spider.tasks.declaration import TaskRules
 from site_spider.tasks.parking import Leaving
-from site_spider.tasks.states import TaskState, TaskStates
 
 logger = logging.getLogger(__name__)
 

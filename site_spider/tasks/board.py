@@ -318,7 +318,7 @@ def _read(kind: type[K], value: bytes | None) -> K | None:
 # Adds up what processes have told that are gone.
 #
 # Theory. A process that has seeds of a task tells of it at least each minute, and never goes on under a name
-# that it has not used for so long (tasks.states). So a name that says nothing for much longer is that of a
+# that it has not used for so long (tasks.budgets). So a name that says nothing for much longer is that of a
 # process that is gone. Its counts go to a record of the past that names it; from then on its own record
 # counts no more, so that nothing counts twice or not at all in between. That is taken back when the record of
 # the past has stood for a while: of two owners of the first partition the later word holds for both.

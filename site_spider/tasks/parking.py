@@ -31,11 +31,11 @@ from site_spider.results.pipeline import Results
 from site_spider.seed.seed import MOVED, carried, moved_headers
 from site_spider.seed.tiers import CrawlTopics
 from site_spider.tasks.board import RETURNED, Board, note_key
+from site_spider.tasks.budgets import CANCELLED, TaskState, TaskStates
 from site_spider.tasks.control_log import Endings, make_control_log, read_endings, written
 from site_spider.tasks.declaration import Returned, Task
 from site_spider.tasks.ending import Moved, TaskEnding
 from site_spider.tasks.follower import ORIGIN_HEADER, TASK_HEADER, read_board
-from site_spider.tasks.states import CANCELLED, TaskState, TaskStates
 from site_spider.tasks.tracker import Control
 
 # --- parking ---------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from site_spider.engine.scrapy_parts import part_of
 from site_spider.service.seed_producer import SeedProducer
 from site_spider.service.service import SeedService
 from site_spider.spiders import conditional
-from site_spider.tasks.states import TaskStates
+from site_spider.tasks.budgets import TaskStates
 from tests.in_process import engine
 from tests.in_process.engine import Crawled, page, settings_for
 from tests.in_process.extraction import in_a_thread

@@ -20,7 +20,7 @@ from site_spider.page import sitemap
 from site_spider.page.url import host_of
 from site_spider.spiders.crawl_spider import SeedSpider
 from site_spider.spiders.sitemap_rules import SitemapRules, level_below, looks_like_sitemap
-from site_spider.tasks.states import TaskStates
+from site_spider.tasks.budgets import TaskStates
 from tests.in_process.engine import ANSWERS, crawl, page, settings_for
 from tests.tasks.test_control import declare, desk
 

@@ -15,9 +15,9 @@ from site_spider import runtime
 from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.contracts.seed_log import Message, Partition
 from site_spider.tasks.board import PAST, Board, PastUsage, note_key, pace_key
+from site_spider.tasks.budgets import TaskState
 from site_spider.tasks.declaration import MOST, Pace, Past, Returned, Task, Usage
 from site_spider.tasks.follower import TopicView
-from site_spider.tasks.states import TaskState
 from tests.growth import CONSTANT, assert_grows
 
 TASKS = Partition("seeds.tasks", 0)

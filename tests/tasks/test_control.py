@@ -25,11 +25,11 @@ from site_spider.ledger.ledger import Outcome
 from site_spider.seed.tiers import CrawlTopics
 from site_spider.service.service import SeedService
 from site_spider.tasks import end_events
+from site_spider.tasks.budgets import TaskStates
 from site_spider.tasks.control_log import read_endings
 from site_spider.tasks.declaration import declared, in_state
 from site_spider.tasks.orders import TaskDesk
 from site_spider.tasks.parking import Leaving, Parking
-from site_spider.tasks.states import TaskStates
 from tests.in_process import engine
 from tests.in_process.engine import crawl, page
 

@@ -10,19 +10,25 @@ import logging
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
+from functools import cached_property
 from typing import Any
 
 from scrapy import Request, Spider
+from scrapy.crawler import Crawler
+from scrapy.http import Response
+from scrapy.spidermiddlewares.depth import DepthMiddleware
 
 from site_spider import meta_keys, runtime
 from site_spider.bounded import BoundedDict
+from site_spider.engine.scrapy_parts import part_of
 from site_spider.frontier.scheduler import Pages
 from site_spider.ledger.completion import Job, SeedListener, job_of
 from site_spider.page.sitemap import is_listing
 from site_spider.page.url import host_of, pattern_of, without_numbers
 from site_spider.sources.url_rules import UrlRules
 from site_spider.tasks.admission import TaskAdmission, asks_robots, takes_request
-from site_spider.tasks.states import TaskState
+from site_spider.tasks.budgets import TaskState, TaskStates
+from site_spider.tasks.declaration import TaskRules
 
 logger = logging.getLogger(__name__)
 
@@ -215,3 +221,47 @@ class WantedPages:
         self._pages.sort_seeds()
         if self._gate.tasks:
             self._gate.sort()
+
+
+def rules_of(crawler: Crawler, job: Job) -> TaskRules | None:
+    """Those of the task of a job, if that is declared."""
+    states = part_of(crawler, TaskStates)
+    state = states.of(job.seed.task_id) if states else None
+    return None if state is None else state.rules
+
+
+# --- depth -----------------------------------------------------------------------------------------------
+# Scrapy's middleware for the depth, with the limits of tasks, and one depth for the pages of a list.
+
+
+class TaskDepth(DepthMiddleware):
+    """The depth of a declared task counts instead of DEPTH_LIMIT.
+
+    A list of 50 pages, and files of sitemaps, would else end at it; the source's own limit counts for them.
+    """
+
+    def get_processed_request(self, request: Request, response: Response | None) -> Request | None:
+        """As Scrapy asks; for the next page the depth of this one."""
+        if response is not None and (
+            request.meta.pop(meta_keys.SAME_DEPTH, False)
+            or request.meta.get(meta_keys.PAGE_NUMBER, 1) > response.meta.get(meta_keys.PAGE_NUMBER, 1)
+        ):
+            request.meta["depth"] = response.meta["depth"]
+            return request
+        usual, self.maxdepth = self.maxdepth, self._limit(response) or self.maxdepth
+        try:
+            return super().get_processed_request(request, response)
+        finally:
+            self.maxdepth = usual
+
+    @cached_property
+    def _states(self) -> TaskStates | None:
+        return part_of(self.crawler, TaskStates)
+
+    def _limit(self, response: Response | None) -> int | None:
+        states = self._states
+        if not states or response is None or response.request is None:
+            return None
+        job = job_of(response.request)
+        state = None if job is None else states.of(job.seed.task_id)
+        return None if state is None else state.rules.depth

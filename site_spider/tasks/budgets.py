@@ -1,4 +1,4 @@
-"""The declared tasks of which this process has seeds; tells the other processes what it did for them."""
+"""What this process may begin of each declared task: budgets, shared by claims, and what others are told of them."""
 
 from __future__ import annotations
 
@@ -7,20 +7,12 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
-from functools import cached_property
 from typing import Any
 
-from scrapy import Request
-from scrapy.crawler import Crawler
-from scrapy.http import Response
-from scrapy.spidermiddlewares.depth import DepthMiddleware
-
-from site_spider import meta_keys
 from site_spider.contracts.seed_log import Headers, Message
 from site_spider.engine.background import Background
-from site_spider.engine.scrapy_parts import part_of
 from site_spider.errors import SeedError
-from site_spider.ledger.completion import Job, SeedListener, job_of
+from site_spider.ledger.completion import Job, SeedListener
 from site_spider.ledger.ledger import SeedInFlight
 from site_spider.page.url import UrlForm
 from site_spider.seed.seed import Seed
@@ -183,13 +175,6 @@ _MOST_STATES = 5_000
 Send = Callable[[bytes, bytes], "Future[Any]"]
 
 
-def rules_of(crawler: Crawler, job: Job) -> TaskRules | None:
-    """Those of the task of a job, if that is declared."""
-    states = part_of(crawler, TaskStates)
-    state = states.of(job.seed.task_id) if states else None
-    return None if state is None else state.rules
-
-
 class TaskStates(SeedListener):
     """On the event loop's thread only. Of a task that was not declared it has nothing."""
 
@@ -328,40 +313,3 @@ class TaskStates(SeedListener):
             state = found[0]
             state.open_seeds, state.idle_since = state.open_seeds - 1, self._loop.time()
         return found
-
-
-# --- depth -----------------------------------------------------------------------------------------------
-# Scrapy's middleware for the depth, with the limits of tasks, and one depth for the pages of a list.
-
-
-class TaskDepth(DepthMiddleware):
-    """The depth of a declared task counts instead of DEPTH_LIMIT.
-
-    A list of 50 pages, and files of sitemaps, would else end at it; the source's own limit counts for them.
-    """
-
-    def get_processed_request(self, request: Request, response: Response | None) -> Request | None:
-        """As Scrapy asks; for the next page the depth of this one."""
-        if response is not None and (
-            request.meta.pop(meta_keys.SAME_DEPTH, False)
-            or request.meta.get(meta_keys.PAGE_NUMBER, 1) > response.meta.get(meta_keys.PAGE_NUMBER, 1)
-        ):
-            request.meta["depth"] = response.meta["depth"]
-            return request
-        usual, self.maxdepth = self.maxdepth, self._limit(response) or self.maxdepth
-        try:
-            return super().get_processed_request(request, response)
-        finally:
-            self.maxdepth = usual
-
-    @cached_property
-    def _states(self) -> TaskStates | None:
-        return part_of(self.crawler, TaskStates)
-
-    def _limit(self, response: Response | None) -> int | None:
-        states = self._states
-        if not states or response is None or response.request is None:
-            return None
-        job = job_of(response.request)
-        state = None if job is None else states.of(job.seed.task_id)
-        return None if state is None else state.rules.depth
