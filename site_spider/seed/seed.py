@@ -176,7 +176,7 @@ def parse_seed(
         directives=directives,
         extra_json=json.dumps(extra, ensure_ascii=False, separators=(",", ":")).encode() if extra else b"",
         unknown_fields=unknown,
-        spilled=_spilled(url, fields, meta.get(spilled.KEY), keys),
+        spilled=spilled.origin_of(url, fields, meta.get(spilled.KEY), keys),
         page_scope=page_scope,
     )
 
@@ -193,16 +193,6 @@ def _id_of_data(meta: dict[str, Any]) -> str:
     """Of a seed without a URL: the same for the same meta."""
     text = json.dumps(meta, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
     return hashlib.blake2b(text.encode(), digest_size=20).hexdigest()
-
-
-def _spilled(url: str, fields: dict[str, Any], value: object, keys: Sequence[bytes]) -> Spilled | None:
-    said = None if value is None else Spilled.read(value, fields.get(spilled.HOPS))
-    if said is None:
-        return None
-    if keys and not spilled.is_signed(fields, keys):
-        why = "not signed with SITE_SPILL_KEY; only processes of the group may write it"
-        raise refused(f"meta.{spilled.KEY}", why)
-    return said.judged(url, is_proven=bool(keys))
 
 
 def _default_id(url: str, page_scope: str | None) -> str:

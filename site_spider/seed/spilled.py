@@ -170,3 +170,13 @@ def _signature(message: Mapping[str, Any], key: bytes) -> str:
     meta = {name: value for name, value in message["meta"].items() if name != SIGNATURE_KEY}
     text = json.dumps({**message, "meta": meta}, sort_keys=True, separators=(",", ":"))
     return hmac.new(key, text.encode(), "sha256").hexdigest()
+
+
+def origin_of(url: str, message: Message, value: object, keys: Sequence[bytes]) -> Spilled | None:
+    """What the message of a seed says in `value`. Raises SeedError for what no process of the group has signed."""
+    said = None if value is None else Spilled.read(value, message.get(HOPS))
+    if said is None:
+        return None
+    if keys and not is_signed(message, keys):
+        raise refused(f"meta.{KEY}", "not signed with SITE_SPILL_KEY; only processes of the group may write it")
+    return said.judged(url, is_proven=bool(keys))
