@@ -1,4 +1,4 @@
-"""Connections with bounds, the verdicts of answers (429: again), and index templates."""
+"""Connections with bounds, what answers and errors say, and index templates."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import logging
 import re
 import reprlib
 import warnings
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from io import BytesIO
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Final, Literal, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 from urllib.parse import urlsplit
 
 from aiohttp import ClientResponse, ClientSession
@@ -24,7 +24,6 @@ from elastic_transport import AiohttpHttpNode, NodeConfig, Urllib3HttpNode
 from elasticsearch import ApiError, ElasticsearchWarning, TransportError, UnsupportedProductError
 
 from site_spider.adapters.files import ReplacedFiles
-from site_spider.contracts.sink import ACKNOWLEDGED, Answer, Verdict
 from site_spider.errors import ConfigError, SinkUnavailable
 from site_spider.options import SettingsView, mapping, names, text
 from site_spider.outage import Outage
@@ -267,24 +266,11 @@ def _checked(number: int, host: str) -> str:
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
 
 
-# --- Reads Elasticsearch's answers: a verdict for each record, and what an error means -------------------
-# Another server or a proxy may have answered, so nothing is taken for granted. A record is acknowledged
-# only by an item that names it, and an answer that contradicts itself says nothing. A record is refused
-# only for its own sake: a status of 400 or 413 whose error speaks of the document. Everything else
-# (overload, a version conflict, a closed index, missing rights) may pass later.
+# --- Reads Elasticsearch's answers: their parts, and what an error means ---------------------------------
+# Another server or a proxy may have answered, so nothing is taken for granted.
 
 K = TypeVar("K")
 
-Action = Literal["update", "index"]  # a partial update, or the whole document
-
-_REFUSING = {400, 413}
-_NOT_THE_RECORDS_FAULT = {
-    "index_closed_exception",
-    "index_not_found_exception",
-    "validation_exception",  # the cluster has no room for one more shard
-    "cluster_block_exception",
-    "security_exception",
-}
 _SHOWN_CHARACTERS = 200  # of a reason, and of what came instead of an answer
 _MOST_CAUSES = 4
 
@@ -314,26 +300,6 @@ def within(answer: object, *names: str) -> Mapping[str, Any] | None:
     return answer if isinstance(answer, Mapping) else None
 
 
-def verdicts_of(answer: object, keys: Sequence[str], action: Action = "update") -> list[Verdict]:
-    """One verdict for each key, in order. Raises UnexpectedResponse."""
-    has_errors, items = part(answer, "errors", bool), part(answer, "items", list)
-    if len(items) != len(keys):
-        raise UnexpectedResponse(f"{len(items)} answers to {len(keys)} records", answer)
-    verdicts = [verdict_of(_said_of(item, key, action)) for item, key in zip(items, keys, strict=True)]
-    if has_errors is all(verdict is ACKNOWLEDGED for verdict in verdicts):
-        raise UnexpectedResponse(f"items contradict errors, which is {has_errors}", answer)
-    return verdicts
-
-
-def verdict_of(update: Mapping[str, Any]) -> Verdict:
-    """What the answer to one item of a bulk request means."""
-    status, error = update["status"], update.get("error")
-    if 200 <= status < 300 and not error:
-        return ACKNOWLEDGED
-    answer = Answer.REJECTED if _is_own_fault(status, error) else Answer.RETRY
-    return Verdict(answer, reason_of(status, error))
-
-
 def reason_of(status: int, error: object) -> str:
     """What went wrong in one line, with the causes, whatever shape they have."""
     causes: list[str] = []
@@ -350,17 +316,12 @@ def reason_of(status: int, error: object) -> str:
 def explained(error: Exception) -> str:
     """An error of the client in one line."""
     if isinstance(error, ApiError):
-        return reason_of(error.status_code, _words(error) or {"type": "proxy?", "reason": error.message})
+        return reason_of(error.status_code, words_of(error) or {"type": "proxy?", "reason": error.message})
     # the client drops the error of the network that its own stands for
     cause = error.__context__ if isinstance(error, TransportError) else None
     behind = f" ({shown(str(cause)) if str(cause) else type(cause).__name__})" if cause else ""
     hint = "; is it http://?" if "WRONG_VERSION_NUMBER" in f"{error}{behind}" else ""
     return f"{type(error).__name__}: {shown(str(error))}{behind}{hint}"
-
-
-def refuses_content(error: ApiError) -> bool:
-    """Whether a request was refused for what is in it; a 400 without Elasticsearch's words is a proxy's."""
-    return error.status_code == 413 or _is_own_fault(error.status_code, _words(error))
 
 
 def shown(value: object) -> str:
@@ -369,28 +330,9 @@ def shown(value: object) -> str:
     return cut(escaped(text), _SHOWN_CHARACTERS)
 
 
-def _said_of(item: object, key: str, action: Action) -> Mapping[str, Any]:
-    """The answer to the action on this very key. Raises UnexpectedResponse."""
-    is_deletion = isinstance(item, Mapping) and "delete" in item
-    said = part(item, "delete" if is_deletion else action, dict)
-    if is_deletion and said.get("status") == 404 and not said.get("error"):
-        said = {**said, "status": 200}  # it was not there
-    if said.get("_id") != key or not 200 <= part(said, "status", int) <= 599:
-        raise UnexpectedResponse(f"the answer says nothing of {shown(key)}", item)
-    return said
-
-
-def _words(error: ApiError) -> Mapping[str, Any]:
+def words_of(error: ApiError) -> Mapping[str, Any]:
     """Elasticsearch's own description of the error; empty if somebody else answered."""
     return within(error.body, "error") or {}
-
-
-def _is_own_fault(status: int, error: object) -> bool:
-    kind = error.get("type") if isinstance(error, Mapping) else None
-    if status not in _REFUSING or not isinstance(kind, str) or kind in _NOT_THE_RECORDS_FAULT:
-        return False
-    assert isinstance(error, Mapping)
-    return "no write index" not in str(error.get("reason"))  # an alias that is not ready to be written to
 
 
 # --- The index template of one index, and what becomes of it on a server without the usual text analysis -

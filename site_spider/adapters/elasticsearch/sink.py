@@ -18,7 +18,7 @@ from dataclasses import replace
 from functools import partial
 from html import unescape
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, Literal, NamedTuple, Self
 
 from elastic_transport import TlsError
 from elasticsearch import ApiError, AsyncElasticsearch, AuthenticationException, UnsupportedProductError
@@ -27,7 +27,6 @@ from site_spider import runtime
 from site_spider.adapters.elasticsearch.client import (
     HOSTS,
     TEXT,
-    Action,
     ElasticsearchOptions,
     IndexTemplate,
     PiecewiseNode,
@@ -40,12 +39,13 @@ from site_spider.adapters.elasticsearch.client import (
     index_name,
     newest,
     not_mapped,
-    refuses_content,
+    part,
+    reason_of,
     shown,
-    verdicts_of,
     within,
+    words_of,
 )
-from site_spider.contracts.sink import Answer, Record, Verdict
+from site_spider.contracts.sink import ACKNOWLEDGED, Answer, Record, Verdict
 from site_spider.errors import ConfigError, SinkRejected, SinkUnavailable
 from site_spider.options import SettingsView
 from site_spider.resources import resource
@@ -269,6 +269,67 @@ def _by_id(answer: object) -> _Stored:
 def id_of(record: Record) -> str:
     """The `_id`, as it is sent and comes back."""
     return record.key.encode("utf-8", "replace").decode()
+
+
+# --- Reads the answers to bulk requests: a verdict for each record ---------------------------------------
+# A record is acknowledged only by an item that names it, and an answer that contradicts itself says nothing.
+# A record is refused only for its own sake: a status of 400 or 413 whose error speaks of the document.
+# Everything else (429, a version conflict, a closed index, missing rights) may pass later.
+
+Action = Literal["update", "index"]  # a partial update, or the whole document
+
+_REFUSING = {400, 413}
+_NOT_THE_RECORDS_FAULT = {
+    "index_closed_exception",
+    "index_not_found_exception",
+    "validation_exception",  # the cluster has no room for one more shard
+    "cluster_block_exception",
+    "security_exception",
+}
+
+
+def verdicts_of(answer: object, keys: Sequence[str], action: Action = "update") -> list[Verdict]:
+    """One verdict for each key, in order. Raises UnexpectedResponse."""
+    has_errors, items = part(answer, "errors", bool), part(answer, "items", list)
+    if len(items) != len(keys):
+        raise UnexpectedResponse(f"{len(items)} answers to {len(keys)} records", answer)
+    verdicts = [verdict_of(_said_of(item, key, action)) for item, key in zip(items, keys, strict=True)]
+    if has_errors is all(verdict is ACKNOWLEDGED for verdict in verdicts):
+        raise UnexpectedResponse(f"items contradict errors, which is {has_errors}", answer)
+    return verdicts
+
+
+def verdict_of(update: Mapping[str, Any]) -> Verdict:
+    """What the answer to one item of a bulk request means."""
+    status, error = update["status"], update.get("error")
+    if 200 <= status < 300 and not error:
+        return ACKNOWLEDGED
+    answer = Answer.REJECTED if _is_own_fault(status, error) else Answer.RETRY
+    return Verdict(answer, reason_of(status, error))
+
+
+def refuses_content(error: ApiError) -> bool:
+    """Whether a request was refused for what is in it; a 400 without Elasticsearch's words is a proxy's."""
+    return error.status_code == 413 or _is_own_fault(error.status_code, words_of(error))
+
+
+def _said_of(item: object, key: str, action: Action) -> Mapping[str, Any]:
+    """The answer to the action on this very key. Raises UnexpectedResponse."""
+    is_deletion = isinstance(item, Mapping) and "delete" in item
+    said = part(item, "delete" if is_deletion else action, dict)
+    if is_deletion and said.get("status") == 404 and not said.get("error"):
+        said = {**said, "status": 200}  # it was not there
+    if said.get("_id") != key or not 200 <= part(said, "status", int) <= 599:
+        raise UnexpectedResponse(f"the answer says nothing of {shown(key)}", item)
+    return said
+
+
+def _is_own_fault(status: int, error: object) -> bool:
+    kind = error.get("type") if isinstance(error, Mapping) else None
+    if status not in _REFUSING or not isinstance(kind, str) or kind in _NOT_THE_RECORDS_FAULT:
+        return False
+    assert isinstance(error, Mapping)
+    return "no write index" not in str(error.get("reason"))  # an alias that is not ready to be written to
 
 
 # --- updates: records as lines of a bulk request ---------------------------------------------------------

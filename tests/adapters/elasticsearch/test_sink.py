@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from site_spider.adapters.elasticsearch import sink
-from site_spider.adapters.elasticsearch.client import verdict_of
 from site_spider.adapters.elasticsearch.results import ElasticsearchResults
-from site_spider.adapters.elasticsearch.sink import ElasticsearchSink, Sizes
+from site_spider.adapters.elasticsearch.sink import ElasticsearchSink, Sizes, verdict_of
 from site_spider.contracts.sink import Answer, Record
 from site_spider.errors import ConfigError, SinkUnavailable
 from tests.adapters.elasticsearch.conftest import record, settings_for, write
