@@ -12,20 +12,16 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
 
-from scrapy import Request, signals
+from scrapy import Request
 from scrapy.exceptions import (
     CannotResolveHostError,
     DownloadConnectionRefusedError,
     DownloadTimeoutError,
     IgnoreRequest,
 )
-from scrapy.http import Response
-from scrapy.signalmanager import SignalManager
 from scrapy.utils.httpobj import urlparse_cached
-from twisted.python.failure import Failure
 
-from site_spider.ledger import completion
-from site_spider.results.document import LONGEST_SAID, Result
+from site_spider.results.document import LONGEST_SAID
 from site_spider.text import cut
 
 # --- Describes why a download failed: the `description` of a failure result ------------------------------
@@ -167,47 +163,6 @@ def _name(description: str) -> str:
     if not _NAME.fullmatch(kind):
         kind = " ".join(_VARYING.sub("", kind).split())
     return kind[:_MOST_CHARACTERS].strip() or _OTHER
-
-
-# --- error signals: remembers what went wrong after a download, for the failure result ------------------
-
-
-class ErrorSignals:
-    """Listens to Scrapy's signals of errors."""
-
-    def __init__(self, manager: SignalManager) -> None:
-        manager.connect(self._spider_error, signal=signals.spider_error)
-        manager.connect(self._item_error, signal=signals.item_error)
-        manager.connect(self._item_dropped, signal=signals.item_dropped)
-
-    def _spider_error(self, failure: Failure, response: object) -> None:
-        _note(_raised(failure, "the spider"), response)
-
-    def _item_error(self, item: object, failure: Failure, response: object) -> None:
-        _note(_raised(failure, "an item pipeline"), response, item)
-
-    def _item_dropped(self, item: object, exception: BaseException, response: object) -> None:
-        if isinstance(item, Result):  # what else a pipeline drops is not wanted, and that is all
-            _note(f"the item was dropped: {exception}", response, item)
-
-
-def _raised(failure: Failure, where: str) -> str:
-    try:
-        said = str(failure.value)
-    except Exception as error:  # noqa: BLE001 - a class of the spider's
-        said = f"its text cannot be had: {type(error).__name__}"
-    return f"{type(failure.value).__name__} in {where}: {said}"
-
-
-def _note(error: str, response: object, item: object = None) -> None:
-    job = completion.current_job()
-    if job is None:
-        return
-    job.error = error
-    if isinstance(item, Result) and item.url_id == job.url_id:
-        job.page = item
-    if job.answer is None and isinstance(response, Response):
-        job.answer = response
 
 
 # --- name counts: counts names that come from outside, with a bound on how many --------------------------

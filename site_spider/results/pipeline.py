@@ -16,9 +16,12 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, Self
 
 from itemadapter import ItemAdapter
-from scrapy import Request, Spider
+from scrapy import Request, Spider, signals
 from scrapy.crawler import Crawler
 from scrapy.exceptions import DropItem, NotConfigured
+from scrapy.http import Response
+from scrapy.signalmanager import SignalManager
+from twisted.python.failure import Failure
 
 from site_spider import runtime
 from site_spider.contracts.sink import Answer, Record, Verdict
@@ -419,6 +422,47 @@ async def _later(item: Any, sinks: Sinks) -> Any:
     while not sinks.have_room:  # noqa: ASYNC110
         await asyncio.sleep(_LOOK_SECONDS)
     return item
+
+
+# --- error signals: remembers what went wrong after a download, for the failure result ------------------
+
+
+class ErrorSignals:
+    """Listens to Scrapy's signals of errors."""
+
+    def __init__(self, manager: SignalManager) -> None:
+        manager.connect(self._spider_error, signal=signals.spider_error)
+        manager.connect(self._item_error, signal=signals.item_error)
+        manager.connect(self._item_dropped, signal=signals.item_dropped)
+
+    def _spider_error(self, failure: Failure, response: object) -> None:
+        _note(_raised(failure, "the spider"), response)
+
+    def _item_error(self, item: object, failure: Failure, response: object) -> None:
+        _note(_raised(failure, "an item pipeline"), response, item)
+
+    def _item_dropped(self, item: object, exception: BaseException, response: object) -> None:
+        if isinstance(item, Result):  # what else a pipeline drops is not wanted, and that is all
+            _note(f"the item was dropped: {exception}", response, item)
+
+
+def _raised(failure: Failure, where: str) -> str:
+    try:
+        said = str(failure.value)
+    except Exception as error:  # noqa: BLE001 - a class of the spider's
+        said = f"its text cannot be had: {type(error).__name__}"
+    return f"{type(failure.value).__name__} in {where}: {said}"
+
+
+def _note(error: str, response: object, item: object = None) -> None:
+    job = completion.current_job()
+    if job is None:
+        return
+    job.error = error
+    if isinstance(item, Result) and item.url_id == job.url_id:
+        job.page = item
+    if job.answer is None and isinstance(response, Response):
+        job.answer = response
 
 
 # --- callbacks -------------------------------------------------------------------------------------------

@@ -64,8 +64,7 @@ from site_spider.results.dead_letters import DeadLetters
 from site_spider.results.delivery import Delivery
 from site_spider.results.document import PAGE_FIELDS, result_fields
 from site_spider.results.exactly_once import ExactlyOnce
-from site_spider.results.failures import ErrorSignals
-from site_spider.results.pipeline import Callbacks, DocumentForm, Results, Sinks
+from site_spider.results.pipeline import Callbacks, DocumentForm, ErrorSignals, Results, Sinks
 from site_spider.secrets import Redaction, secrets_of
 from site_spider.seed.seed import parse_seed
 from site_spider.service.config import SEED_HEADERS, ServiceSettings, guard_of
