@@ -1,4 +1,4 @@
-"""Finds secrets in settings and removes them from texts.
+"""Finds secrets in settings and removes them from texts and logs.
 
 Errors do not show values that may be secret in the first place. This is for what others write: clients,
 Scrapy, tracebacks. A secret is met in several forms, as it was given, percent-encoded or decoded, escaped,
@@ -8,9 +8,10 @@ or in the Base64 of a header, so each of them counts.
 from __future__ import annotations
 
 import json
+import logging
 import re
 from base64 import b64encode
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 from urllib.parse import quote, unquote
@@ -144,3 +145,44 @@ def _unescaped(text: str) -> str:
     with suppress(ValueError):
         text = json.loads(f'"{text}"')
     return text
+
+
+# --- redaction: removes secrets of the settings from every log record ------------------------------------
+# Scrapy replaces its handler more than once, so the records themselves are looked at. One without a secret
+# stays as it is.
+
+_formatter = logging.Formatter()
+
+
+class RedactingFactory:
+    """Makes records as another factory does, without the secrets."""
+
+    def __init__(self, inner: Callable[..., logging.LogRecord], redaction: Redaction) -> None:
+        self.inner, self._redaction = inner, redaction
+
+    def __call__(self, *args: Any, **more: Any) -> logging.LogRecord:
+        """As logging asks for a record."""
+        record = self.inner(*args, **more)
+        self._redact_message(record)
+        if record.exc_info and record.exc_info[0] is not None:
+            record.exc_text = self._redaction(_formatter.formatException(record.exc_info))
+        return record
+
+    def _redact_message(self, record: logging.LogRecord) -> None:
+        try:
+            message = record.getMessage()
+        except Exception:  # noqa: BLE001 - logging says itself what is wrong with it
+            return
+        redacted = self._redaction(message)
+        if redacted != message:
+            record.msg, record.args = redacted, None
+
+
+def redact_logs(settings: Mapping[str, Any]) -> Redaction:
+    """From now on no record has a secret of these settings; returns what does it, for other texts."""
+    redaction = Redaction(secrets_of(settings))
+    inner = logging.getLogRecordFactory()
+    while isinstance(inner, RedactingFactory):
+        inner = inner.inner
+    logging.setLogRecordFactory(RedactingFactory(inner, redaction))
+    return redaction

@@ -17,11 +17,12 @@ from site_spider.commands.output import complain, escape_logs_and_tracebacks
 from site_spider.commands.site_command import loaded_spider
 from site_spider.engine.scrapy_commands import CrawlCommand
 from site_spider.errors import EXIT_CONFIG, EXIT_SETUP, EXIT_SOFTWARE, EXIT_UNAVAILABLE, ConfigError
-from site_spider.secrets import Redaction
+from site_spider.secrets import Redaction, redact_logs
 from site_spider.service import environment
 from site_spider.service.check import check_takes_seeds
-from site_spider.service.environment import apply_environment, check_log_settings, redact_logs
+from site_spider.service.environment import apply_environment
 from site_spider.service.log_lines import own_log_lines, processes_of, shorten_start
+from site_spider.service.settings_checks import check_log_settings
 
 logger = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from site_spider.errors import ConfigError
 from site_spider.seed.tiers import Tiers
 from site_spider.service import supervisor
 from site_spider.service.check import ESSENTIAL, check_crawl, examine, origins
-from site_spider.service.environment import check_log_settings
+from site_spider.service.settings_checks import check_log_settings
 
 _SETTINGS = (Column("SETTING"), Column("VALUE", shrinks=True), Column("FROM"))
 _FINDINGS = (Column("OK"), Column("WHAT"), Column("STATE"))

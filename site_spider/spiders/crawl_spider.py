@@ -47,7 +47,8 @@ from site_spider.results.document import (
 from site_spider.results.failures import describe_exception
 from site_spider.results.pipeline import describe_host, describe_job, gives_page_result
 from site_spider.service import environment
-from site_spider.service.environment import apply_custom_settings, apply_environment, check_names, check_scrapy_settings
+from site_spider.service.environment import apply_custom_settings, apply_environment
+from site_spider.service.settings_checks import check_names, check_scrapy_settings
 from site_spider.sources.extraction import NEXT_PAGE, Extracted, FoundLink
 from site_spider.sources.extraction_process import Extractor, PageBody
 from site_spider.sources.library import SourceFolder

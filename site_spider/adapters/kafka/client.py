@@ -241,11 +241,8 @@ _REFUSALS = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})  # theirs, 
 _LOGIN = "the login and the certificates of SITE_KAFKA_OPTIONS"
 # The server refuses this very message, and will again.
 REFUSED = frozenset({
-    KafkaError.MSG_SIZE_TOO_LARGE,
-    KafkaError.INVALID_MSG,
-    KafkaError.INVALID_MSG_SIZE,
-    KafkaError.INVALID_RECORD,
-    KafkaError._BAD_MSG,
+    KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_MSG, KafkaError.INVALID_MSG_SIZE,
+    KafkaError.INVALID_RECORD, KafkaError._BAD_MSG,
 })  # fmt: skip
 MISSING = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})
 
@@ -366,12 +363,8 @@ class BrokerHealth:
 # connection.
 
 _OPTIONS = (
-    "ssl.ca.location",
-    "ssl.certificate.location",
-    "ssl.key.location",
-    "ssl.keystore.location",
-    "ssl.crl.location",
-)
+    "ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "ssl.keystore.location", "ssl.crl.location",
+)  # fmt: skip
 _ANSWER_SECONDS = 2.0
 _LONGEST_PAUSE_SECONDS = 60.0  # after new files with which nobody answered; doubled from a look to the next
 _TOPIC = "site_spider"  # is asked about; there need be none

@@ -1,0 +1,172 @@
+"""Refuses settings before they are used: names that nobody reads, and values of no use."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from difflib import get_close_matches
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+
+from scrapy.settings import BaseSettings, default_settings
+from scrapy.utils.misc import load_object
+
+from site_spider import options, resources
+from site_spider import settings as ours
+from site_spider.errors import ConfigError
+from site_spider.service.environment import FILES, content_of, files_of
+
+# --- names: a mistyped one would be without effect, silently ---------------------------------------------
+# Known are the names with a default, here or in the settings file of the project at hand, and those that a
+# class of somebody else's declares in `setting_names`. Other names than ours are refused when they are
+# nearly one of Scrapy's, and have such a value: other parts of a project have settings of their own.
+
+_PREFIX = "SITE_"
+_OF_SERVERS = "SITE_SERVERS_"  # task_shell/servers.sh reads these
+_FILE = "SCRAPY_SETTINGS_MODULE"  # the variable that Scrapy keeps the project's settings file in
+_LIKENESS = 0.6  # of two names, from 0 to 1
+_NEARLY = 0.9  # the same: a letter that lacks or is too many
+_LONG = 12  # characters: a shorter variable of the environment may be another program's
+_SCRAPYS = frozenset(name for name in dir(default_settings) if name.isupper())
+_UNUSUAL = frozenset({"CONCURRENT_REQUESTS_PER_IP"})  # Scrapy reads them, and has no default
+_GONE = {
+    "SITE_TRACE_EVERY": "nothing is sent over OTLP: let a collector scrape SITE_METRICS_ADDRESS",
+    "SITE_KAFKA_GROUP_PROTOCOL": "members speak the classic protocol. Remove it, and stop a group of another "
+    "protocol as a whole before the first of these processes starts",
+}
+_CLASSES = ("SITE_SEED_LOG_CLASSES", "SITE_SINK_CLASSES", "SITE_READER_CLASSES", "SITE_DUPEFILTER_CLASSES")
+
+
+def check_names(settings: BaseSettings, environ: Mapping[str, str] = os.environ) -> None:
+    """Raise ConfigError that names every unknown one, given in whatever way, and the nearest known.
+
+    Also for a value of another type than the default's, and for a file with a secret that cannot be read.
+    """
+    check_log_settings(settings)
+    for name, path in files_of(settings, environ):
+        content_of(name, path)
+        if environ.get(name):
+            raise ConfigError(f"{name} and {name}_FILE are both in the environment; keep one of them.")
+    given = {name for name in environ if not name.startswith(_OF_SERVERS)} | set(settings)
+    unknown = {name for name in given if name.startswith(_PREFIX)} - _with_defaults() - FILES
+    if unknown:
+        unknown -= set(_declared(settings))
+    if unknown:
+        raise ConfigError(" ".join(map(_refusal, sorted(unknown))) + " docs/settings.md has all of them.")
+    if misspelt := dict(_misspelt(settings, environ)):
+        raise ConfigError(" ".join(f"{name} is not a setting: did you mean {near}?" for name, near in misspelt.items()))
+    for name, default in vars(ours).items():  # also of what is not used now
+        if isinstance(default, dict):
+            options.mapping(settings, name)
+        elif isinstance(default, bool | int | float) and name.startswith(_PREFIX) and name in settings:
+            _check(settings, name, default)
+
+
+def _misspelt(settings: BaseSettings, environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Names that are nearly one of Scrapy's, and that."""
+    declared = set(_declared(settings)) | _UNUSUAL
+    long = {name: value for name, value in environ.items() if len(name) >= _LONG and name not in settings}
+    for name, value in sorted({**long, **{name: settings[name] for name in settings}}.items()):
+        if not name.isupper() or name in _SCRAPYS or name in declared or name.startswith(_PREFIX):
+            continue
+        near = _nearest(name)
+        if near is not None and _fits(value, getattr(default_settings, near)):
+            yield name, near
+
+
+@cache
+def _nearest(name: str) -> str | None:
+    """Of Scrapy's; each name takes 2 ms."""
+    return next(iter(get_close_matches(name, _SCRAPYS, n=1, cutoff=_NEARLY)), None)
+
+
+def _fits(value: object, default: object) -> bool:
+    """Whether somebody may have meant it for a setting with this default: USER_AGENTS is a list of others."""
+    if isinstance(value, str):
+        is_number = value.replace(".", "", 1).isdecimal() or value.lower() in {"true", "false"}
+        return is_number or not isinstance(default, bool | int | float)
+    return default is None or _kind(value) is _kind(default)
+
+
+def _kind(value: object) -> type:
+    """A number, a text or neither."""
+    if isinstance(value, int | float):  # true and false as well
+        return float
+    return str if isinstance(value, str) else object
+
+
+def _with_defaults() -> set[str]:
+    project = os.environ.get(_FILE)
+    modules = [ours] if project is None else [ours, import_module(project)]
+    return {name for module in modules for name in vars(module) if name.startswith(_PREFIX)}
+
+
+def _declared(settings: BaseSettings) -> Iterator[str]:
+    for path in _foreign_classes(settings):
+        with suppress(ImportError, NameError, ValueError, TypeError):  # whoever needs the class says so
+            yield from getattr(load_object(path), "setting_names", ())
+
+
+def _foreign_classes(settings: BaseSettings) -> set[str]:
+    paths = set(options.names(settings, "SITE_SINKS")) | {options.text(settings, "SITE_DUPEFILTER")}
+    for name in _CLASSES:
+        paths.update(map(str, options.mapping(settings, name).values()))
+    return {path for path in paths if "." in path and not path.startswith("site_spider.")}
+
+
+def _refusal(name: str) -> str:
+    if name in _GONE:
+        return f"{name} is gone: {_GONE[name]}."
+    near = get_close_matches(name.upper(), _with_defaults() | _SCRAPYS, n=1, cutoff=_LIKENESS)
+    return f"{name} is not a setting" + (f": did you mean {near[0]}?" if near else ".")
+
+
+# --- scrapy settings: checks Scrapy's own settings before Scrapy reads them ------------------------------
+
+_MAY_BE_NEGATIVE = frozenset({"DEPTH_PRIORITY", "REDIRECT_PRIORITY_ADJUST", "RETRY_PRIORITY_ADJUST"})
+_LOWEST = -(10**9)
+
+
+def check_scrapy_settings(settings: BaseSettings) -> None:
+    """Raise ConfigError for the first number, or true or false, that is none; and for another Scrapy."""
+    resources.check()
+    if settings.get("SITE_SEED_TOPIC") is None:
+        raise ConfigError(
+            "The settings of site_spider are missing in this project: add "
+            'ADDONS = {"site_spider.Addon": 300} to its settings.py.'
+        )
+    for name in sorted(_SCRAPYS):
+        default = getattr(default_settings, name)
+        # only these are read: reading a deprecated setting warns
+        if isinstance(default, bool | int | float) and settings.get(name) is not None:
+            _check(settings, name, default)
+    for code in options.names(settings, "RETRY_HTTP_CODES"):
+        options.integer({"RETRY_HTTP_CODES": code}, "RETRY_HTTP_CODES", 100, 599)
+
+
+def check_log_settings(settings: BaseSettings) -> None:
+    """Raise ConfigError for what Scrapy could not begin a log with."""
+    _check(settings, "LOG_ENABLED", default=True)
+    level, levels = settings.get("LOG_LEVEL"), logging.getLevelNamesMapping()
+    if isinstance(level, str) and level not in levels:
+        raise ConfigError(f"LOG_LEVEL is {level!r}, but must be one of: {', '.join(levels)}.")
+    file = Path(settings.get("LOG_FILE") or os.devnull)
+    if not os.access(file if os.access(file, os.F_OK) else file.parent, os.W_OK) or file.is_dir():
+        raise ConfigError(f"LOG_FILE is '{file}', but that is no file that this user can write.")
+
+
+def _check(settings: BaseSettings, name: str, default: float) -> None:
+    if isinstance(default, bool) or name == "TELNETCONSOLE_ENABLED":  # which is 1 by default
+        try:
+            settings.getbool(name)
+        except ValueError:
+            raise ConfigError(f"{name} is {settings.get(name)!r}, but Scrapy takes only true and false.") from None
+        return
+    lowest = _LOWEST if name in _MAY_BE_NEGATIVE else 0
+    if isinstance(default, int) and not name.endswith(("_TIMEOUT", "_DELAY", "_INTERVAL", "_SECONDS")):
+        options.integer(settings, name, lowest)
+    else:
+        options.seconds(settings, name, lowest)

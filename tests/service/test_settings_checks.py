@@ -1,0 +1,102 @@
+"""Settings that nobody reads, and values of no use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from scrapy.settings import Settings
+
+from site_spider.errors import ConfigError
+from site_spider.service.settings_checks import check_names
+
+# --- a setting that nobody reads ends the start, in whatever way it is given ----------------------
+
+
+class OwnSink:
+    setting_names = ("SITE_OWN_FOLDER",)
+
+
+def refusal(environ: Mapping[str, str] = {}, priority: str = "cmdline", **given: Any) -> str:
+    settings = Settings()
+    settings.setmodule("site_spider.settings", priority="project")
+    settings.setdict(given, priority=priority)
+    try:
+        check_names(settings, environ)
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        *(("SITE_SINK", "SITE_SINKS"), ("SITE_sinks", "SITE_SINKS"), ("SITE_BROKERS", "SITE_KAFKA_BROKERS")),
+        *(("SITE_ELASTIC_SEARCH_HOSTS", "SITE_ELASTICSEARCH_HOSTS"), ("SITE_SEEDS_TOPIC", "SITE_SEED_TOPIC")),
+        ("SITE_CONCURRENT_REQUESTS", "CONCURRENT_REQUESTS"),
+    ],
+)
+@pytest.mark.parametrize("priority", ["spider", "cmdline", "environment"])
+def test_the_nearest_known_name_is_named(name: str, near: str, priority: str) -> None:
+    """In custom_settings, with -s and in the environment."""
+    said = refusal({name: "x"}) if priority == "environment" else refusal(priority=priority, **{name: "x"})
+    assert said.startswith(f"{name} is not a setting: did you mean {near}?")
+
+
+@pytest.mark.parametrize("priority", ["project", "spider", "cmdline", "environment"])
+@pytest.mark.parametrize(
+    ("name", "near", "value"),
+    [
+        ("CONCURENT_REQUESTS", "CONCURRENT_REQUESTS", "5"),
+        ("DOWNLOAD_DELAYS", "DOWNLOAD_DELAY", 0.5),
+        ("ROBOTSTXT_OBAY", "ROBOTSTXT_OBEY", True),
+        ("ITEM_PIPELINE", "ITEM_PIPELINES", {"mine.Pipeline": 100}),
+    ],
+)
+def test_a_misspelt_setting_of_scrapys_is_refused(name: str, near: str, value: Any, priority: str) -> None:
+    """Wherever it is given."""
+    environ = {name: str(value)} if priority == "environment" and not isinstance(value, dict) else {}
+    said = (
+        refusal(environ) if environ else refusal(priority=priority.replace("environment", "cmdline"), **{name: value})
+    )
+    assert said == f"{name} is not a setting: did you mean {near}?"
+
+
+def test_settings_of_others_are_left_alone() -> None:
+    """Also those with nearly the name of one and another kind of value, short variables, and those of scripts."""
+    assert refusal(USER_AGENTS=["a", "b"], PLAYWRIGHT_LAUNCH_OPTIONS={}, SENTRY_DSN="x") == ""
+    assert refusal({"LOGLEVEL": "info", "PATH": "x", "CONCURRENT_REQUESTS": "x"}) == ""
+    assert refusal(CONCURRENT_REQUESTS_PER_IP=3) == ""
+    assert refusal({"SITE_SERVERS_DIR": "x", "WEBSITE_NAME": "x", "SITE": "x", "SITE_SINKS": "local"}) == ""
+
+
+def test_options_that_cannot_be_read_are_refused_also_where_nobody_uses_them() -> None:
+    """The brokers may come with the next start."""
+    for value in ("{broken", "[1]", "7"):
+        assert refusal(SITE_KAFKA_OPTIONS=value, SITE_KAFKA_BROKERS="").startswith("SITE_KAFKA_OPTIONS ")
+
+
+def test_all_unknown_names_stand_in_one_line_without_their_values() -> None:
+    """Those that are gone with what to do instead, and a name like no other all the same."""
+    said = refusal({"SITE_SPILL_KEYS": "s3cret", "SITE_TRACE_EVERY": "0"}, SITE_SINK="s3cret", SITE_QQQQQQQQ="x")
+    assert said == (
+        "SITE_QQQQQQQQ is not a setting. SITE_SINK is not a setting: did you mean SITE_SINKS? "
+        "SITE_SPILL_KEYS is not a setting: did you mean SITE_SPILL_KEY? "
+        "SITE_TRACE_EVERY is gone: nothing is sent over OTLP: let a collector scrape SITE_METRICS_ADDRESS. "
+        "docs/settings.md has all of them."
+    )
+
+
+def test_names_that_a_class_or_the_project_declares_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A class that cannot be loaded is left to whoever needs it. The settings file of a project is, say, this one."""
+    own = {"SITE_SINKS": f"local,{__name__}.OwnSink"}
+    assert refusal({"SITE_OWN_FOLDER": "x"}, **own) == ""
+    assert refusal(SITE_OWN_FOLDER="x", **own) == ""
+    assert "SITE_OWN_FOLDER" in refusal(SITE_OWN_FOLDER="x")
+    assert "SITE_SINK is" in refusal(SITE_SINK="x", SITE_SINKS="no.such.Sink")
+    monkeypatch.setenv("SCRAPY_SETTINGS_MODULE", __name__)
+    assert refusal(SITE_OF_THIS_PROJECT="x") == ""
+
+
+SITE_OF_THIS_PROJECT = ""
