@@ -29,7 +29,7 @@ _EMPTY: dict[str, Any] = {"enum": [None, "", [], {}]}
 
 def seed_schema() -> dict[str, Any]:
     """For producers and editors."""
-    beside = {name: _META_FIELDS[name] for name in seed.FIELDS}
+    beside = {name: _META_FIELDS[name] for name in check.BESIDE_THE_URL}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Seed",

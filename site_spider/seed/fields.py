@@ -15,7 +15,7 @@ from encodings import normalize_encoding
 from encodings.aliases import aliases
 from functools import lru_cache
 from itertools import accumulate, islice
-from typing import Any
+from typing import Any, Final
 
 from site_spider.errors import SeedError
 from site_spider.text import kind, refused, shown
@@ -376,3 +376,34 @@ def _constant(name: str) -> Any:
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_int=_int, parse_float=_float, parse_constant=_constant)
+
+
+# --- Fields of a seed's meta that producers put beside the URL instead: taken as if they stood in meta ---
+
+BESIDE_THE_URL: Final = {
+    "task_id": optional_identifier,
+    "url_id": identifier,
+    "NotExtract": flag,
+    "depth": depth,
+    "if_changed": boolean,
+    "follow_unchanged": boolean,
+    "etag": validator,
+    "last_modified": validator,
+}
+
+
+def gathered_fields(message: dict[str, Any], meta: dict[str, Any]) -> dict[str, Any]:
+    """The meta, with what stands beside the URL. Raises SeedError for a contradiction."""
+    names = BESIDE_THE_URL.keys() & message.keys()
+    if not names:
+        return meta
+    return meta | {name: _agreed(name, message[name], meta.get(name)) for name in sorted(names)}
+
+
+def _agreed(name: str, beside: object, inside: object) -> object:
+    if beside is None or inside is None:
+        return inside if beside is None else beside
+    read = BESIDE_THE_URL[name]
+    if read(name, beside) != read(f"meta.{name}", inside):
+        raise refused(name, f"{shown(beside)}, but meta.{name} is {shown(inside)}; leave one of them out")
+    return inside

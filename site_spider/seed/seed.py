@@ -24,37 +24,6 @@ from site_spider.seed.fields import read_object
 from site_spider.seed.spilled import Spilled
 from site_spider.text import refused, shown
 
-# --- Fields of a seed's meta that producers put beside the URL instead: taken as if they stood in meta ---
-
-FIELDS: Final = {
-    "task_id": check.optional_identifier,
-    "url_id": check.identifier,
-    "NotExtract": check.flag,
-    "depth": check.depth,
-    "if_changed": check.boolean,
-    "follow_unchanged": check.boolean,
-    "etag": check.validator,
-    "last_modified": check.validator,
-}
-
-
-def gathered_fields(message: dict[str, Any], meta: dict[str, Any]) -> dict[str, Any]:
-    """The meta, with what stands beside the URL. Raises SeedError for a contradiction."""
-    names = FIELDS.keys() & message.keys()
-    if not names:
-        return meta
-    return meta | {name: _agreed(name, message[name], meta.get(name)) for name in sorted(names)}
-
-
-def _agreed(name: str, beside: object, inside: object) -> object:
-    if beside is None or inside is None:
-        return inside if beside is None else beside
-    read = FIELDS[name]
-    if read(name, beside) != read(f"meta.{name}", inside):
-        raise refused(name, f"{shown(beside)}, but meta.{name} is {shown(inside)}; leave one of them out")
-    return inside
-
-
 MAX_RETRY_TIMES: Final = 100
 MAX_TIMEOUT_SECONDS: Final = 3600
 
@@ -72,7 +41,7 @@ _LONGEST_UNKNOWN: Final = 80  # characters of such a name
 _FIELDS: Final = frozenset({
     "url", "meta", "method", "_encoding", "headers", "cookies", "body", "priority", "dont_filter", "callback",
 })  # fmt: skip
-_KNOWN: Final = frozenset({*_FIELDS, *FIELDS, spilled.HOPS})
+_KNOWN: Final = frozenset({*_FIELDS, *check.BESIDE_THE_URL, spilled.HOPS})
 _MUST_BE_EMPTY: Final = frozenset({"errback", "cb_kwargs", "flags"})  # of Request.to_dict()
 _META: Final = frozenset({
     "url_id", "NotExtract", "task_id", "depth", "parent_url_id", "seed_url_id", spilled.KEY,
@@ -147,7 +116,7 @@ def parse_seed(
     meta = check.mapping("meta", get("meta"))
     unknown: tuple[str, ...] = ()
     if not fields.keys() <= _FIELDS:
-        unknown, meta = _unknown_fields(fields), gathered_fields(fields, meta)
+        unknown, meta = _unknown_fields(fields), check.gathered_fields(fields, meta)
     directives, extra = _split_meta(meta)
     encoding = check.encoding(fields["_encoding"]) if "_encoding" in fields else "utf-8"
     task_id = check.optional_identifier("meta.task_id", meta["task_id"]) if "task_id" in meta else None
@@ -288,9 +257,9 @@ def seed_message(
     if method is not None and document.get("method") is None:
         document["method"] = method
     meta = document.get("meta")
-    names = [name for name in document if name in FIELDS]
+    names = [name for name in document if name in check.BESIDE_THE_URL]
     if meta is None or isinstance(meta, dict):  # anything else is for parse_seed to refuse
-        gathered = gathered_fields(document, meta or {})
+        gathered = check.gathered_fields(document, meta or {})
         document = {name: value for name, value in document.items() if name not in names}
         document.update(_with_options(gathered, task_id, not_extract))
     value = _utf8(json.dumps(document, ensure_ascii=False, separators=(",", ":")))
