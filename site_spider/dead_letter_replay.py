@@ -33,7 +33,7 @@ from site_spider.contracts.seed_log import (
 from site_spider.errors import LogUnavailable, SinkRejected, TopicMissing
 from site_spider.ledger.metadata import Ahead, Run, decode, encode
 from site_spider.seed.seed import FIRST_WRITTEN
-from site_spider.seed.tiers import CrawlTopics
+from site_spider.seed.topics import CrawlTopics
 from site_spider.tasks.orders import PutBackTasks
 from site_spider.text import cut, shown
 

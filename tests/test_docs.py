@@ -19,7 +19,7 @@ from scrapy.settings import default_settings
 from site_spider import settings
 from site_spider.adapters.elasticsearch.client import TEXT
 from site_spider.results.document import MARK, Result
-from site_spider.seed.tiers import CrawlTopics
+from site_spider.seed.topics import CrawlTopics
 from site_spider.service import supervisor
 from site_spider.spiders.crawl_spider import SeedSpider
 from tests.in_process.engine import ANSWERS, crawl, page

@@ -15,7 +15,7 @@ from site_spider.console.access import Listening
 from site_spider.console.url_search import UrlSearch
 from site_spider.console.watch import FleetWatch
 from site_spider.contracts.seed_log import SeedLog
-from site_spider.seed.tiers import CrawlTopics
+from site_spider.seed.topics import CrawlTopics
 from site_spider.service import config
 from site_spider.service.config import check_ends_are_told
 

@@ -12,7 +12,7 @@ from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
 from site_spider.contracts.seed_log import Message, SeedLog
 from site_spider.dead_letter_replay import SUFFIX, Letter, Replay, beginning, letters, topic_of
 from site_spider.errors import TopicMissing
-from site_spider.seed.tiers import CrawlTopics, Tiers
+from site_spider.seed.topics import CrawlTopics, Tiers
 from site_spider.service import config as parts
 
 __name__ = "site_spider.commands.dead-letters"  # Scrapy names the command after it

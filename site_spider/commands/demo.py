@@ -20,7 +20,7 @@ from site_spider.commands.site_command import SiteCommand
 from site_spider.errors import ConfigError
 from site_spider.resources import resource
 from site_spider.seed.seed import seed_message
-from site_spider.seed.tiers import Tiers
+from site_spider.seed.topics import Tiers
 from site_spider.service import config as parts
 
 # --- The pages of the sample site: hosts of ten pages, and the failures of real sites --------------------

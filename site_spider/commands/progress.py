@@ -21,7 +21,7 @@ from site_spider.commands.site_command import SiteCommand
 from site_spider.contracts.seed_log import Partition, SeedLog, Topics, each_topic
 from site_spider.errors import LogUnavailable
 from site_spider.observe.progress import Progress, Rate, in_parked_topic, in_seed_topic, of_partition, of_topics, total
-from site_spider.seed.tiers import CrawlTopics, Tiers
+from site_spider.seed.topics import CrawlTopics, Tiers
 from site_spider.service import config as parts
 from site_spider.service.log_lines import processes_of
 from site_spider.tasks.orders import TaskDesk, not_known

@@ -38,7 +38,7 @@ from site_spider.results.recrawl import (
     Standing,
 )
 from site_spider.seed.seed import seed_message
-from site_spider.seed.tiers import CrawlTopics
+from site_spider.seed.topics import CrawlTopics
 from site_spider.service import config as parts
 from site_spider.tasks.declaration import span_seconds
 from site_spider.tasks.orders import PutBackTasks

@@ -21,7 +21,7 @@ from site_spider.intake import seed_queue
 from site_spider.observe.progress import LagGate
 from site_spider.seed.fields import MAX_MESSAGE_BYTES, identifier
 from site_spider.seed.seed import seed_message
-from site_spider.seed.tiers import CrawlTopics
+from site_spider.seed.topics import CrawlTopics
 from site_spider.service import config as parts
 from site_spider.service.config import check_ends_are_told
 from site_spider.service.seed_producer import SeedStream, gates_of

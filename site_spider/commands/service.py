@@ -16,7 +16,7 @@ from scrapy import Spider
 from site_spider.commands.output import Column, add_format_option, number, print_json, print_table, show
 from site_spider.commands.site_command import SiteCommand
 from site_spider.errors import ConfigError
-from site_spider.seed.tiers import Tiers
+from site_spider.seed.topics import Tiers
 from site_spider.service import supervisor
 from site_spider.service.check import ESSENTIAL, check_crawl, examine, origins
 from site_spider.service.settings_checks import check_log_settings

@@ -19,7 +19,7 @@ from site_spider.errors import SeedError
 from site_spider.observe.progress import in_parked_topic, in_seed_topic
 from site_spider.seed.fields import identifier
 from site_spider.seed.seed import Seed
-from site_spider.seed.tiers import CrawlTopics
+from site_spider.seed.topics import CrawlTopics
 from site_spider.service import config as parts
 from site_spider.service.config import EXACTLY_ONCE, check_ends_are_told, guard_of, spill_keys
 from site_spider.sources.library import parse, read_with

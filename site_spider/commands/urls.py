@@ -16,7 +16,7 @@ from site_spider.dupefilter.dupefilter import usual_form
 from site_spider.errors import SeedError
 from site_spider.page.links import LinkBase, trimmed
 from site_spider.page.url import SCOPES, canonical_url, check_url, host_of, pattern_of, same_scope, url_id
-from site_spider.seed.tiers import CrawlTopics
+from site_spider.seed.topics import CrawlTopics
 from site_spider.service import config as parts
 from site_spider.sources.library import SourceFolder
 from site_spider.sources.model import Source

@@ -28,7 +28,7 @@ from site_spider.observe.frontier_socket import METRICS_QUESTION
 from site_spider.observe.metrics.catalogue import exposition, form_for
 from site_spider.resources import resource
 from site_spider.seed.fields import identifier
-from site_spider.seed.tiers import CrawlTopics
+from site_spider.seed.topics import CrawlTopics
 from site_spider.text import escaped, plural
 
 # --- Dead letters for the page of failures: read in a thread, kept for some seconds, one replay at a time

@@ -17,7 +17,7 @@ from site_spider.ledger.metadata import DoneOffsets
 from site_spider.observe.progress import of_topics
 from site_spider.page.url import canonical_url, host_of, url_id
 from site_spider.seed.seed import seed_message
-from site_spider.seed.tiers import partition_of
+from site_spider.seed.topics import partition_of
 
 _SECONDS = 5.0  # of reading the log
 _MOST_MESSAGES = 100_000

@@ -26,7 +26,7 @@ from site_spider.observe import frontier_socket
 from site_spider.observe.frontier_socket import OddSnapshot, parsed
 from site_spider.observe.progress import of_partition, of_topics
 from site_spider.observe.statistics import LARGEST_STATISTICS_BYTES
-from site_spider.seed.tiers import CrawlTopics
+from site_spider.seed.topics import CrawlTopics
 from site_spider.tasks.board import Board
 from site_spider.tasks.control_log import Endings
 from site_spider.tasks.follower import TopicView

@@ -36,7 +36,7 @@ from site_spider.results.commits import Commits
 from site_spider.seed import spilled
 from site_spider.seed.seed import DIRECTIVES, Seed, moved_headers, parse_seed
 from site_spider.seed.spilled import Spilled, signed
-from site_spider.seed.tiers import partition_of
+from site_spider.seed.topics import partition_of
 
 logger = logging.getLogger(__name__)
 

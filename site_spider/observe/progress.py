@@ -20,7 +20,7 @@ from site_spider.errors import TopicMissing
 from site_spider.frontier.priority_queue import HostView
 from site_spider.ledger.metadata import DoneOffsets, Run, decode
 from site_spider.seed.seed import Seed
-from site_spider.seed.tiers import CrawlTopics
+from site_spider.seed.topics import CrawlTopics
 from site_spider.tasks.board import Board
 from site_spider.tasks.control_log import seed_of
 

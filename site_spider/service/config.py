@@ -19,7 +19,7 @@ from site_spider.results.batches_and_retries import BatchLimits
 from site_spider.results.delivery import OnDemand
 from site_spider.results.transaction_queue import LONGEST_SPAN_OFFSETS
 from site_spider.seed.seed import FORBIDDEN_META
-from site_spider.seed.tiers import CrawlTopics, Tiers
+from site_spider.seed.topics import CrawlTopics, Tiers
 from site_spider.webhook import MayReach
 
 EXACTLY_ONCE = "SITE_KAFKA_EXACTLY_ONCE"

@@ -19,7 +19,7 @@ from site_spider.errors import ConfigError, SeedError
 from site_spider.observe.progress import LagGate, lag_of
 from site_spider.seed.fields import identifier
 from site_spider.seed.seed import seed_message
-from site_spider.seed.tiers import CrawlTopics
+from site_spider.seed.topics import CrawlTopics
 from site_spider.service import config
 from site_spider.service.config import check_ends_are_told
 from site_spider.service.environment import apply_environment

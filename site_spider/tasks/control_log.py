@@ -26,7 +26,7 @@ from site_spider.errors import ConfigError, LogUnavailable, SeedError, SiteSpide
 from site_spider.ledger.metadata import ascending_to_text
 from site_spider.seed.fields import MAX_ID_BYTES, read_object
 from site_spider.seed.seed import Seed, parse_seed
-from site_spider.seed.tiers import CrawlTopics
+from site_spider.seed.topics import CrawlTopics
 from site_spider.tasks.ending import (
     ALL_PRODUCERS,
     UNKNOWN,

@@ -17,7 +17,7 @@ from site_spider.contracts.seed_log import MessagePlace, Producer, SeedLog
 from site_spider.engine.background import Background, Turns
 from site_spider.errors import LogUnavailable, SinkRejected, SiteSpiderError
 from site_spider.outage import Outage
-from site_spider.seed.tiers import CrawlTopics
+from site_spider.seed.topics import CrawlTopics
 from site_spider.tasks.board import Board
 from site_spider.tasks.control_log import close_for_all, make_control_log
 from site_spider.tasks.ending import Attempts, EndTold, Noticed, SeedCounts, TaskEnding, WebhookAttempt

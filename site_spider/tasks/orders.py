@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from site_spider import runtime
 from site_spider.contracts.seed_log import MessagePlace, Producer, SeedLog
 from site_spider.errors import TopicMissing
-from site_spider.seed.tiers import CrawlTopics
+from site_spider.seed.topics import CrawlTopics
 from site_spider.tasks.board import CANCELLED, SEPARATOR, VERSION_HEADER, Board, BrokerClock, Cancelled, note_key
 from site_spider.tasks.control_log import Endings, TaskProducer, make_ordered, read_endings
 from site_spider.tasks.declaration import BadTask, Phase, Task, changed, in_state, usual_task

@@ -29,7 +29,7 @@ from site_spider.page.url import host_of
 from site_spider.results.dead_letters import DeadLetters
 from site_spider.results.pipeline import Results
 from site_spider.seed.seed import MOVED, carried, moved_headers
-from site_spider.seed.tiers import CrawlTopics
+from site_spider.seed.topics import CrawlTopics
 from site_spider.tasks.board import RETURNED, Board, note_key
 from site_spider.tasks.budgets import CANCELLED, TaskState, TaskStates
 from site_spider.tasks.control_log import Endings, make_control_log, read_endings, written

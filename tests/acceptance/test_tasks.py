@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from site_spider.observe.snapshot import is_conserved
-from site_spider.seed.tiers import CrawlTopics
+from site_spider.seed.topics import CrawlTopics
 from site_spider.tasks.declaration import declared, in_state
 from site_spider.tasks.orders import TaskDesk
 from tests.acceptance.test_deaths import crawlers

@@ -23,7 +23,7 @@ from site_spider.contracts.sink import Record
 from site_spider.errors import LogUnavailable, SinkUnavailable, TopicMissing
 from site_spider.results.recrawl import LEASE_SECONDS, Calendar, CheckRules
 from site_spider.seed.seed import parse_seed
-from site_spider.seed.tiers import CrawlTopics
+from site_spider.seed.topics import CrawlTopics
 from tests.commands.project import Project
 from tests.commands.test_task import shown
 from tests.in_process.engine import ANSWERS, crawl

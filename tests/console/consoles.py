@@ -20,7 +20,7 @@ from site_spider.console.url_search import UrlSearch
 from site_spider.console.watch import FleetWatch
 from site_spider.contracts.seed_log import SeedLog
 from site_spider.secrets import Redaction
-from site_spider.seed.tiers import CrawlTopics
+from site_spider.seed.topics import CrawlTopics
 
 TOKEN = "0123456789abcdef0123"
 PAGES = ("/", "/tasks", "/processes", "/hosts", "/failures", "/sinks", "/url")

@@ -19,7 +19,7 @@ from site_spider.console.watch import FleetWatch, History, TaskWatch
 from site_spider.contracts.seed_log import name_of
 from site_spider.observe import frontier_socket
 from site_spider.observe.frontier_socket import METRICS_QUESTION
-from site_spider.seed.tiers import CrawlTopics
+from site_spider.seed.topics import CrawlTopics
 from site_spider.tasks.declaration import usual_task
 from site_spider.tasks.orders import TaskDesk
 from tests.console.consoles import TOPICS, watch_of

@@ -14,7 +14,7 @@ from scrapy.crawler import Crawler
 
 from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.contracts.seed_log import Message, Partition, SeedLog
-from site_spider.seed.tiers import CrawlTopics
+from site_spider.seed.topics import CrawlTopics
 from site_spider.service.service import SeedService
 from site_spider.tasks import end_events, parking
 from site_spider.tasks.board import Board, Cancelled, note_key

@@ -18,7 +18,7 @@ from scrapy.http import Response
 
 from site_spider.contracts.seed_log import SeedLog
 from site_spider.dead_letter_replay import Replay
-from site_spider.seed.tiers import CrawlTopics
+from site_spider.seed.topics import CrawlTopics
 from site_spider.service import config
 from tests.contracts.seed_logs import make_kafka_topic
 from tests.in_process import engine

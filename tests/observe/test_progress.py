@@ -13,7 +13,7 @@ from site_spider.frontier.frontier import Frontier, HostPolicy, HostView
 from site_spider.ledger.metadata import Ahead, encode
 from site_spider.observe import progress
 from site_spider.observe.progress import MOST_HOSTS, Progress, Rate, Survey, of_partition, total
-from site_spider.seed.tiers import CrawlTopics
+from site_spider.seed.topics import CrawlTopics
 from site_spider.tasks.board import RETURNED, Board, note_key
 from site_spider.tasks.declaration import Returned
 

@@ -23,7 +23,7 @@ from site_spider.contracts.seed_log import PartitionProgress, Position, Topics, 
 from site_spider.contracts.sink import Record
 from site_spider.errors import CommitInDoubt, LogSilent, LogUnavailable, TopicMissing
 from site_spider.results.transaction_queue import Item
-from site_spider.seed.tiers import partition_of
+from site_spider.seed.topics import partition_of
 
 LOST_ANSWER_SECONDS = 5.0
 SLOW_SHARE = 0.02  # of what goes over the network, on a good day

@@ -20,7 +20,7 @@ from tests.simulation.world import Process, World
 
 from site_spider.dead_letter_replay import Replay
 from site_spider.errors import LogUnavailable
-from site_spider.seed.tiers import CrawlTopics
+from site_spider.seed.topics import CrawlTopics
 from site_spider.service.seed_producer import SeedProducer
 from site_spider.tasks.orders import TaskDesk, TaskOrders
 from site_spider.tasks.declaration import BadTask, Task

@@ -24,7 +24,7 @@ from scrapy.crawler import AsyncCrawlerRunner
 from scrapy.settings import Settings
 
 from site_spider.contracts.seed_log import Partition, Position
-from site_spider.seed.tiers import CrawlTopics, partition_of
+from site_spider.seed.topics import CrawlTopics, partition_of
 from site_spider.service.wiring import Parts
 from site_spider.service.service import SeedService
 from site_spider.spiders.crawl_spider import SeedSpider, to_topic

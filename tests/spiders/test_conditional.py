@@ -22,7 +22,7 @@ from site_spider.contracts.sink import Answer, Record, Verdict
 from site_spider.dead_letter_replay import Replay
 from site_spider.engine.scrapy_parts import LeanCookies, LeanOffsite
 from site_spider.errors import SinkUnavailable
-from site_spider.seed.tiers import CrawlTopics
+from site_spider.seed.topics import CrawlTopics
 from site_spider.service import config as parts
 from site_spider.spiders import conditional
 from site_spider.spiders.conditional import StoredPages

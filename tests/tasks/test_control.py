@@ -22,7 +22,7 @@ from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.engine.scrapy_parts import part_of
 from site_spider.errors import LogUnavailable
 from site_spider.ledger.ledger import Outcome
-from site_spider.seed.tiers import CrawlTopics
+from site_spider.seed.topics import CrawlTopics
 from site_spider.service.service import SeedService
 from site_spider.tasks import end_events
 from site_spider.tasks.budgets import TaskStates

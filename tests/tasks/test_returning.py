@@ -12,7 +12,7 @@ import pytest
 
 from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.contracts.seed_log import Message, Partition
-from site_spider.seed.tiers import CrawlTopics
+from site_spider.seed.topics import CrawlTopics
 from site_spider.tasks import parking
 from site_spider.tasks.board import RETURNED, note_key
 from site_spider.tasks.control_log import TaskProducer, read_endings, written

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from site_spider.errors import TopicMissing
-from site_spider.seed.tiers import CrawlTopics
+from site_spider.seed.topics import CrawlTopics
 from site_spider.tasks.control_log import read_endings
 from tools.chaos.acts import ACTS
 from tools.chaos.check import Check, Stored

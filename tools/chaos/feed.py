@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from site_spider.contracts.seed_log import Producer
 from site_spider.errors import TopicMissing
 from site_spider.page.url import url_id
-from site_spider.seed.tiers import CrawlTopics
+from site_spider.seed.topics import CrawlTopics
 from site_spider.tasks.control_log import TaskProducer
 from tools.chaos.pages import paths_of
 from tools.deployment.deployment import ROOT, Deployment

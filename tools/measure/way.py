@@ -41,7 +41,7 @@ from scrapy.settings import Settings
 import site_spider
 from site_spider import runtime
 from site_spider.contracts.seed_log import SeedLog
-from site_spider.seed.tiers import CrawlTopics
+from site_spider.seed.topics import CrawlTopics
 from site_spider.service import config as parts
 from site_spider.service import service
 from site_spider.service.wiring import Parts

@@ -30,7 +30,7 @@ from site_spider.contracts.sink import ACKNOWLEDGED, Answer, Record, Verdict
 from site_spider.errors import ConfigError, LogUnavailable, SinkRejected, SinkUnavailable
 from site_spider.options import SettingsView, text
 from site_spider.results.document import encode, shortened
-from site_spider.seed.tiers import seed_topics
+from site_spider.seed.topics import seed_topics
 
 T = TypeVar("T")
 

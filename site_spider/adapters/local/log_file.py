@@ -26,7 +26,7 @@ from site_spider.adapters.files import DatabaseFile, error_code, is_busy
 from site_spider.contracts.seed_log import Headers, MessagePlace, Partition, Position, Producer
 from site_spider.errors import LogUnavailable, SinkRejected
 from site_spider.outage import Outage
-from site_spider.seed.tiers import partition_of
+from site_spider.seed.topics import partition_of
 
 logger = logging.getLogger(__name__)
 

@@ -26,7 +26,7 @@ from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST as OPEN
 from prometheus_client.openmetrics.exposition import generate_latest as openmetrics
 from prometheus_client.registry import Collector
 
-from site_spider.seed.tiers import MOST_TIERS
+from site_spider.seed.topics import MOST_TIERS
 
 # --- Numbers out of documents that others wrote: what is missing or of another type is left out ----------
 

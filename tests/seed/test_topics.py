@@ -13,7 +13,7 @@ from scrapy.settings import Settings
 
 from site_spider.dead_letter_replay import topic_of
 from site_spider.errors import ConfigError
-from site_spider.seed.tiers import CrawlTopics, Tier, Tiers, murmur2, partition_of
+from site_spider.seed.topics import CrawlTopics, Tier, Tiers, murmur2, partition_of
 
 
 def tiers(value: Any, topic: str = "seeds") -> Tiers:

@@ -1,4 +1,4 @@
-"""The seed topics of a crawl, each with its weight: one, or several tiers."""
+"""The topics of a crawl: seed topics, one or several tiers with weights, and all others; the partition of a key."""
 
 from __future__ import annotations
 
