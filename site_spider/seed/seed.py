@@ -145,7 +145,7 @@ def parse_seed(
         directives=directives,
         extra_json=json.dumps(extra, ensure_ascii=False, separators=(",", ":")).encode() if extra else b"",
         unknown_fields=unknown,
-        spilled=spilled.origin_of(url, fields, meta.get(spilled.KEY), keys),
+        spilled=None if (said := meta.get(spilled.KEY)) is None else spilled.origin_of(url, fields, said, keys),
         page_scope=page_scope,
     )
 

@@ -174,7 +174,7 @@ def _signature(message: Mapping[str, Any], key: bytes) -> str:
 
 def origin_of(url: str, message: Message, value: object, keys: Sequence[bytes]) -> Spilled | None:
     """What the message of a seed says in `value`. Raises SeedError for what no process of the group has signed."""
-    said = None if value is None else Spilled.read(value, message.get(HOPS))
+    said = Spilled.read(value, message.get(HOPS))
     if said is None:
         return None
     if keys and not is_signed(message, keys):
