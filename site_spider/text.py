@@ -53,7 +53,7 @@ def _cut(text: str, most: int) -> str:
 
 
 def _as_python(character: str) -> str:
-    return character if character.isprintable() else character.encode("unicode_escape").decode()
+    return character if character.isprintable() else ascii(character)[1:-1]
 
 
 def _as_json(character: str) -> str:

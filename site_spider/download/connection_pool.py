@@ -51,7 +51,7 @@ class ConnectionSlots:
     """On the event loop's thread only."""
 
     def __init__(self, count: Callable[[], int], close_idle: Callable[[], bool]) -> None:
-        """`count` is asked once, when the first place is taken; `close_idle` closes one connection."""
+        """`count` is asked when a place is taken, until it has more than a few; `close_idle` closes one connection."""
         self._count = count
         self._close_idle = close_idle
         self._usual = 0
@@ -64,7 +64,7 @@ class ConnectionSlots:
 
     async def take(self) -> float:
         """Take a place. Returns the seconds that it was waited for."""
-        if not self._usual:
+        if self._usual <= _FEWEST:
             self._usual = self._now = max(_FEWEST, self._count())
         loop = asyncio.get_running_loop()
         began = runtime.monotonic()

@@ -95,16 +95,13 @@ def is_shortage(error: BaseException | None) -> bool:
     return False
 
 
-def are_short() -> bool:
-    """Whether hardly a descriptor is left. Slow, so only for a failure that may come of it."""
-    try:
-        return _in_use() + _FEWEST_CONNECTIONS > raise_limit()
-    except OSError as error:
-        return is_shortage(error)
-
-
 def _in_use() -> int:
-    return sum(1 for _ in _OWN.iterdir())
+    try:
+        return sum(1 for _ in _OWN.iterdir())
+    except OSError as error:
+        if is_shortage(error):  # none is left to look with
+            return raise_limit()
+        raise
 
 
 # --- lookups: counts the lookups of host names in this process, whichever thread makes them --------------
@@ -177,7 +174,7 @@ def look_up(host: str, *arguments: Any) -> list[Any]:
     except UnicodeError as error:
         raise socket.gaierror(socket.EAI_NONAME, str(error)) from error
     except OSError as error:
-        if is_shortage(error) or are_short():
+        if is_shortage(error) or _in_use() + _FEWEST_CONNECTIONS > raise_limit():  # slow
             _short[host] = None
         raise socket.gaierror(socket.EAI_AGAIN, str(error)) from error
     finally:

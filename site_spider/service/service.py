@@ -252,8 +252,8 @@ class SeedService:
         if isinstance(parts.dupefilter, SeenDupeFilter):
             await parts.dupefilter.connect(config.startup_wait_seconds)
         await parts.partitions.ask()
-        names.check_limit(settings)
         await asyncio.to_thread(parts.tasks.open, max(config.startup_wait_seconds, 5.0))
+        names.check_limit(settings)
         await self._start(parts)
         logger.info(
             "Taking seeds from %s of %s as a member of %s; results go to %s; site_spider is %s",

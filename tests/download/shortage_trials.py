@@ -57,7 +57,7 @@ async def main(reactor: Any) -> None:
         pass
     resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
     await asyncio.sleep(0.1)
-    taken = take_all()
+    taken, handler._wires.places._usual = take_all(), 0  # 0: they are counted for the first time
     asyncio.get_running_loop().call_later(SHORTAGE_SECONDS, lambda: [os.close(one) for one in taken])
     reactor.nameResolver._known.clear()
     found = await asyncio.gather(*(fetch(handler, url, method) for method in ("GET", "POST") for url in urls.values()))
