@@ -37,10 +37,10 @@ from site_spider.errors import GroupRebalances, LogUnavailable
 # Theory of operation. In a cooperative rebalance a member first gives up what others are to have, and then
 # joins again, so that the others get it. A static member that is killed between the two and comes back
 # within its session gets its old assignment without a rebalance (KIP-345): what it had given up then
-# belongs to nobody, until somebody joins or leaves. So a member owes the group a join when the group knows
-# its name already, and does not say that each partition has an owner; it pays by leaving and joining again,
-# which makes every version of Kafka rebalance. While the group says that each partition has an owner
-# nothing is owed: a later rebalance waits for this member.
+# belongs to nobody, until somebody joins or leaves. After a change of SITE_SEED_TOPIC it gets partitions of
+# the topic before. So a member owes the group a join when the group knows its name already, and says that a
+# partition has no owner, or that this member has one of another topic; it pays by leaving and joining again,
+# which makes every version of Kafka rebalance. Else nothing is owed: a later rebalance waits for this member.
 #
 # Members look at the assignment now and then besides: a process of an earlier release may owe a join. Who
 # has the fewest partitions pays; when that does not help, the next one.
@@ -59,7 +59,7 @@ _NO_GROUP = SimpleNamespace(members=(), state="Dead", error=None)
 class GroupAssignment:
     """Who has which partitions of some topics, as the group's coordinator says."""
 
-    owned: Mapping[str, frozenset[Partition]]  # by member id, which begins with the name of a static member
+    owned: Mapping[str, frozenset[Partition]]  # also of other topics; by member id, which begins with its name
     partitions: frozenset[Partition]  # of the topics
     is_settled: bool  # no rebalance is under way
 
@@ -68,8 +68,8 @@ class GroupAssignment:
         """What nobody has; while a rebalance is under way everything."""
         return self.partitions.difference(*self.owned.values())
 
-    def knows(self, name: str) -> bool:
-        return any(member.startswith(f"{name}-") for member in self.owned)
+    def owned_under(self, name: str) -> frozenset[Partition] | None:
+        return next((owned for member, owned in self.owned.items() if member.startswith(f"{name}-")), None)
 
 
 def assignment_of(admin: AdminClient, group: str, topics: Sequence[str], seconds: float) -> GroupAssignment | None:
@@ -87,7 +87,7 @@ def assignment_of(admin: AdminClient, group: str, topics: Sequence[str], seconds
         Partition(topic, number) for topic, found_topic in known.items() for number in found_topic.partitions
     )
     return GroupAssignment(
-        owned={member.id: owned_by(member.assignment or b"") & partitions for member in found.members},
+        owned={member.id: owned_by(member.assignment or b"") for member in found.members},
         partitions=partitions,
         is_settled=found.state == _SETTLED,
     )
@@ -147,7 +147,8 @@ class OwnerWatch:
         known = assignment_of(self._admin(), self._group, self._topics, _ANSWER_SECONDS)
         if known is None:
             return True
-        return known.knows(name) and not (known.is_settled and not known.unowned)
+        had = known.owned_under(name)
+        return had is not None and not (known.is_settled and not known.unowned and had <= known.partitions)
 
     def is_to_rejoin(self, member_id: Callable[[], str], now: float) -> bool:
         """Whether this member is to leave and join again, so that partitions without owner get one.

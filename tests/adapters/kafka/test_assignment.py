@@ -38,6 +38,7 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Any:
     [
         pytest.param(assignment({"a-1": {ONE, TWO, THREE}}), False, id="each partition has an owner"),
         pytest.param(assignment({"a-1": {ONE}, "b-1": {TWO}}), True, id="one has none"),
+        pytest.param(assignment({"a-1": {Partition("old", 1)}, "b": {ONE, TWO, THREE}}), True, id="another topic"),
         pytest.param(assignment({"b-1": {ONE}}), False, id="to join makes the group rebalance"),
         pytest.param(assignment({"a-1": set()}, is_settled=False), True, id="a rebalance is under way"),
         pytest.param(assignment({}, is_settled=False), False, id="there is no group"),
@@ -79,9 +80,8 @@ def test_a_gap_and_its_end_are_said_once(watch: Any, caplog: pytest.LogCaptureFi
     caplog.set_level(logging.INFO)
     gap, whole = assignment({"a": {ONE}, "b": {TWO}}), assignment({"a": {ONE, THREE}, "b": {TWO}})
     turns_of(watch(*[gap] * 6, whole), "c", 9)
-    first, second = caplog.messages
-    assert first.startswith("Group group: nobody has had seeds/3 for 30 s.")
-    assert second == "Group group: each partition has an owner again."
+    assert caplog.messages[0].startswith("Group group: nobody has had seeds/3 for 30 s.")
+    assert caplog.messages[1:] == ["Group group: each partition has an owner again."]
 
 
 def test_an_assignment_is_read_and_another_form_is_none() -> None:
