@@ -29,9 +29,9 @@ class Exchange:
     is_cut: bool = False  # the connection ended before the body did
 
     @property
-    def is_same(self) -> bool:
-        """Whether the answer says that the page is what it was."""
-        return self.head[8:13] == b" 304 "
+    def status(self) -> int:
+        """Also of an answer that gives no reason behind it."""
+        return int(self.head.split(None, 2)[1])
 
     @property
     def size_bytes(self) -> int:

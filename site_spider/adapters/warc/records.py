@@ -56,7 +56,7 @@ class Earlier(NamedTuple):
     date: str
 
 
-Find = Callable[[str, str | None], Earlier | None]  # by URL and digest of the payload; None: whatever it is
+Find = Callable[[str, str | None], Earlier | None]  # by place and digest of the payload; None: whatever it is
 
 
 class WarcRecord(NamedTuple):
@@ -64,7 +64,7 @@ class WarcRecord(NamedTuple):
 
     headers: dict[str, str]
     block: tuple[bytes, ...]
-    has_payload: bool = False  # so that a later one of the page may refer to it
+    place: str = ""  # where a later one of the page with its payload finds it; of a failure another than the page's
 
     @property
     def head(self) -> bytes:
@@ -124,8 +124,7 @@ def _of_document(
     found: list[WarcRecord] = []
     if (content := _content(document)) is not None:
         truncated = {"WARC-Truncated": "length"} if document.get("body_truncated") else {}
-        headers = {**about, **truncated, "Content-Type": content[0]}
-        found.append(_made("resource", headers, (content[1],), new_id))
+        found.append(_made("resource", {**about, **truncated, "Content-Type": content[0]}, (content[1],), new_id))
     for last in [*found, *made[-2:]][:1]:  # of an exchange the response, not its request
         about["WARC-Concurrent-To"] = last.headers["WARC-Record-ID"]
     headers = {**about, "WARC-Target-URI": f"urn:metadata:{about['WARC-Target-URI']}"}  # no capture of the page
@@ -139,9 +138,11 @@ def _of_exchange(exchange: Exchange, about: dict[str, str], new_id: NewId, earli
     if exchange.address:
         common["WARC-IP-Address"] = exchange.address
     payload = digest(exchange.body)
-    before = earlier(url, payload) if exchange.body and not exchange.is_cut else None
-    before = earlier(url, None) if exchange.is_same else before
+    is_same, has_payload = exchange.status == 304, not exchange.is_cut and not exchange.request.startswith(b"HEAD ")
+    place = url if is_same or 200 <= exchange.status < 300 else f"{exchange.status} {url}"
+    before = earlier(place, None if is_same else payload) if is_same or (exchange.body and has_payload) else None
     response = _response(exchange, {**common, "WARC-Payload-Digest": payload}, before, new_id)
+    response = response._replace(place=place if has_payload and response.headers["WARC-Type"] == "response" else "")
     asked = {**common, "WARC-Concurrent-To": response.headers["WARC-Record-ID"]}
     asked["Content-Type"] = "application/http;msgtype=request"
     asked["WARC-Payload-Digest"] = digest(exchange.request.partition(b"\r\n\r\n")[2])
@@ -155,12 +156,11 @@ def _response(exchange: Exchange, headers: dict[str, str], before: Earlier | Non
     if before is not None:
         headers |= {"WARC-Refers-To": before.record_id, "WARC-Refers-To-Date": before.date}
         headers |= {"WARC-Refers-To-Target-URI": headers["WARC-Target-URI"]}
-    if exchange.is_same:  # which is about the last answer that had a body, so it has no payload
+    if exchange.status == 304:  # which is about the last answer that had a body, so it has no payload
         del headers["WARC-Payload-Digest"]
         return _made("revisit", {**headers, "WARC-Profile": NOT_MODIFIED}, (head,), new_id)
     if before is None:
-        has_payload = not exchange.is_cut and not exchange.request.startswith(b"HEAD ")
-        return _made("response", headers, (head, exchange.body), new_id)._replace(has_payload=has_payload)
+        return _made("response", headers, (head, exchange.body), new_id)
     return _made("revisit", {**headers, "WARC-Profile": PROFILE}, (head,), new_id)
 
 

@@ -136,8 +136,8 @@ class WarcFiles:
             mender.shutdown()
 
     def _put(self, record: Record) -> Verdict:
-        def earlier(url: str, digest: str | None) -> Earlier | None:
-            return self._repeats.find(record.key, url, digest)
+        def earlier(place: str, digest: str | None) -> Earlier | None:
+            return self._repeats.find(record.key, place, digest)
 
         try:
             made = records_of(record, runtime.time(), runtime.uuid4, earlier)
@@ -327,11 +327,11 @@ class KnownPayloads(DatabaseFile):
         super().__init__(path, _SCHEMA, _BUSY_SECONDS, is_durable=False)
         self._has_failed = False
 
-    def find(self, key: str, url: str, digest: str | None) -> Earlier | None:
+    def find(self, key: str, place: str, digest: str | None) -> Earlier | None:
         """The record of the same payload, if there is one; None: of the page's last one."""
         query = "SELECT record_id, date FROM written WHERE page = ? AND digest = coalesce(?, digest)"
         with self._without_trouble():
-            for found in self.query(query, [_page(key, url), digest]):
+            for found in self.query(query, [_page(key, place), digest]):
                 return Earlier(*map(str, found))
         return None
 
@@ -356,14 +356,14 @@ class KnownPayloads(DatabaseFile):
 
 def page_in(record: WarcRecord, key: str) -> Page | None:
     """What is kept of a record; None for one that no other can refer to."""
-    if not record.has_payload:
+    if not record.place:
         return None
-    url, *rest = (record.headers[f"WARC-{name}"] for name in ("Target-URI", "Payload-Digest", "Record-ID", "Date"))
-    return (_page(key, url), *rest)
+    said = (record.headers[f"WARC-{name}"] for name in ("Payload-Digest", "Record-ID", "Date"))
+    return (_page(key, record.place), *said)
 
 
-def _page(key: str, url: str) -> bytes:
-    return blake2b(f"{key}\0{url}".encode("utf-8", "replace"), digest_size=16).digest()
+def _page(key: str, place: str) -> bytes:
+    return blake2b(f"{key}\0{place}".encode("utf-8", "replace"), digest_size=16).digest()
 
 
 def _is_at(path: Path, file: BinaryIO) -> bool:

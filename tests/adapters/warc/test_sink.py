@@ -67,8 +67,7 @@ def keys(folder: Path, kind: str = "response") -> set[str]:
 def assert_valid(folder: Path) -> None:
     """By the library's own checker; every file is whole and has an index that leads to its records."""
     paths = files(folder)
-    assert paths
-    assert all(path.name.endswith(".warc.gz") for path in paths)
+    assert {path.suffix for path in paths} == {".gz"}
     said = io.StringIO()
     with redirect_stdout(said):
         status = Checker(Namespace(inputs=[*map(str, paths)], verbose=False)).process_all()
@@ -83,8 +82,7 @@ def assert_indexed(path: Path) -> None:
     lines = path.with_name(path.name.replace(".warc.gz", ".cdxj")).read_bytes().splitlines()
     assert lines == sorted(lines)
     found = []
-    for line in lines:
-        fields = json.loads(line.split(b" ", 2)[2])
+    for fields in (json.loads(line.split(b" ", 2)[2]) for line in lines):
         assert fields["filename"] == path.name
         begin = int(fields["offset"])
         member = gzip.decompress(data[begin : begin + int(fields["length"])]).decode("latin-1")
@@ -97,8 +95,7 @@ def assert_indexed(path: Path) -> None:
 
 def test_files_are_rotated_by_size(tmp_path: Path) -> None:
     """Each stays below the limit and begins with a record that says what it is; no result is lost."""
-    dice = random.Random(1)
-    batch = [record(str(n), "".join(dice.choices(LETTERS, k=5000)).encode()) for n in range(30)]
+    batch = [record(str(n), "".join(random.Random(n).choices(LETTERS, k=5000)).encode()) for n in range(30)]
     write(tmp_path, batch, SITE_WARC_MAX_BYTES="20000", SITE_WARC_PREFIX="my.archive")
     assert len(files(tmp_path)) > 5
     assert all(path.stat().st_size <= 20_000 for path in files(tmp_path))
@@ -129,18 +126,21 @@ def test_the_same_payload_of_the_same_page_is_a_revisit(tmp_path: Path) -> None:
     assert_valid(tmp_path)
 
 
-def test_an_answer_not_modified_refers_to_the_payload_of_the_page(tmp_path: Path) -> None:
-    """Which an answer to HEAD is not, though it came later."""
+@pytest.mark.parametrize("line", [b"HTTP/1.1 304 Not Modified", b"HTTP/1.1 304"])
+def test_an_answer_not_modified_refers_to_the_payload_of_the_page(tmp_path: Path, line: bytes) -> None:
+    """Which an answer to HEAD is not, nor a failure, though they came later. The page itself is a revisit still."""
     (got,) = record("a").exchanges
-    same = replace(got, head=b"HTTP/1.1 304 Not Modified\r\n\r\n", body=b"")
+    same = replace(got, head=line + b"\r\n\r\n", body=b"")
     head = replace(got, request=got.request.replace(b"GET", b"HEAD"), body=b"")
-    write(tmp_path, [record("a"), record("b")], [replace(record("a"), exchanges=[head])])
-    write(tmp_path, [replace(record("a"), exchanges=[same])])
-    (original, _), (revisit,) = written(tmp_path, "response", "a"), written(tmp_path, "revisit")
+    failed = replace(got, head=b"HTTP/1.1 500 Oops\r\n\r\n", body=b"oops")
+    later = [replace(record("a"), exchanges=[one]) for one in (head, failed, same, failed, got)]
+    write(tmp_path, [record("a"), record("b")], *([one] for one in later))
+    original, _, error = written(tmp_path, "response", "a")
+    revisit, again, repeat = written(tmp_path, "revisit")
     assert revisit.headers["WARC-Profile"].endswith("/revisit/server-not-modified")
-    assert revisit.headers["WARC-Refers-To"] == original.headers["WARC-Record-ID"]
-    assert revisit.headers["WARC-Refers-To-Target-URI"] == original.headers["WARC-Target-URI"]
-    assert revisit.headers["WARC-Refers-To-Date"] == original.headers["WARC-Date"]
+    for one, first in ((revisit, original), (again, error), (repeat, original)):
+        for name, said in (("-Target-URI", "Target-URI"), ("-Date", "Date"), ("", "Record-ID")):
+            assert one.headers[f"WARC-Refers-To{name}"] == first.headers[f"WARC-{said}"]
     assert_valid(tmp_path)
 
 
