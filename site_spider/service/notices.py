@@ -111,8 +111,8 @@ class Troubles:
 
     def _found(self, now: float) -> Iterator[tuple[str, str]]:
         yield from self._memory()
-        away = {f"sink {sink.sink.name}": not sink.available for sink in self._parts.sinks}
-        away["seed log"] = self._parts.intake.is_away
+        sinks = [(f"sink {one.sink.name}", one.available) for one in self._parts.sinks]  # some also for items
+        away = {name: (name, False) in sinks for name, _ in sinks} | {"seed log": self._parts.intake.is_away}
         for name, is_away in away.items():
             if is_away and self._lasts(name, is_away, now) >= _AWAY_SECONDS:
                 yield name, f"the {name} is away for {_AWAY_SECONDS:.0f} s"

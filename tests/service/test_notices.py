@@ -180,7 +180,7 @@ def parts() -> Any:
     ledger = SimpleNamespace(outcomes={}, in_flight=0, held=[1], partitions=lambda: ledger.held)
     return SimpleNamespace(
         config=SimpleNamespace(memory_soft_bytes=0),
-        sinks=[SimpleNamespace(sink=SimpleNamespace(name="local"), available=True)],
+        sinks=[SimpleNamespace(sink=SimpleNamespace(name="local"), available=True) for _ in ("results", "items")],
         intake=SimpleNamespace(is_away=False),
         completion=SimpleNamespace(ledger=ledger),
         watched=SimpleNamespace(
