@@ -8,6 +8,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any, Self
 
@@ -25,6 +26,7 @@ from site_spider.results.document import encode, settled, without_mark
 FILE_NAME = "results.sqlite"
 KEEP = "SITE_LOCAL_KEEP_SECONDS"
 FORGET_ROWS = 1_000  # with one write
+_PART_ROWS = 1_000  # without bodies, that are read with one question
 BUSY_SECONDS = 20.0  # how long one write waits for those of other processes
 
 
@@ -238,9 +240,8 @@ class LocalResults:
         self, status: StatusFilter = None, fields: Fields = ANY, *, limit: int | None = 1000,
         before: Fields = ANY, names: Sequence[str] = (),
     ) -> Generator[dict[str, Any]]:  # fmt: skip
-        where, values = conditions(self._table, status, fields, before)
-        ordered = f"{where} ORDER BY rowid LIMIT ?"
-        return self._documents(ordered, [*values, -1 if limit is None else limit], has_body=not names)
+        found = self._documents(*conditions(self._table, status, fields, before), has_body=not names)
+        return (one for one in islice(found, limit))
 
     def count(self, status: StatusFilter = None, fields: Fields = ANY) -> int:
         where, values = conditions(self._table, status, fields)
@@ -248,8 +249,7 @@ class LocalResults:
 
     def exchange(self, name: str, changes: Mapping[str, tuple[str | None, str]]) -> set[str]:
         """Set a field where it still is what was read, in one transaction. Raises SinkUnavailable."""
-        path = f'$."{name}"'
-        table, column = self._table.name, self._table.key
+        path, table, column = f'$."{name}"', self._table.name, self._table.key
         statement = f"UPDATE {table} SET document = json_set(document, ?, ?) WHERE {column} = ? AND {_FIELD_IS}"  # noqa: S608
         rows = [(key, [path, new, key, path, old]) for key, (old, new) in changes.items()]
         with closing(LocalStore(self._path.parent, self._table)) as store, store.transaction() as connection:
@@ -259,20 +259,20 @@ class LocalResults:
         """Nothing is held between calls."""
 
     def _documents(self, where: str, values: Sequence[Any], *, has_body: bool = True) -> Generator[dict[str, Any]]:
-        # the clauses are constants of this module, their values are bound
-        key, table = self._table.key, self._table.name
-        shown = "_id" if self._table is ITEMS else key
-        what = "document" if has_body else _WITHOUT_BODY
-        for found, document in self._rows(f"SELECT {key}, {what} FROM {table} {where}", values):  # noqa: S608
-            yield {shown: found, **without_mark(document_in(document))}
+        """In parts: while a question lasts, the file's log could not be shortened, whatever is written meanwhile."""
+        key, last, shown = self._table.key, 0, "_id" if self._table is ITEMS else self._table.key
+        what, most = ("document", _PART_ROWS // 50) if has_body else (_WITHOUT_BODY, _PART_ROWS)
+        after = f"FROM {self._table.name} {where or 'WHERE true'} AND rowid > ? ORDER BY rowid LIMIT {most}"
+        while rows := list(self._rows(f"SELECT {key}, {what}, rowid {after}", [*values, last])):
+            yield from ({shown: found, **without_mark(document_in(document))} for found, document, _ in rows)
+            last = rows[-1][2]
 
     def _rows(self, query: str, values: Sequence[Any]) -> Iterator[Any]:
         try:
             self._path.stat()
             address = f"{self._path.absolute().as_uri()}?mode=ro"
             with closing(sqlite3.connect(address, uri=True, timeout=BUSY_SECONDS)) as connection:
-                tables = "SELECT 1 FROM sqlite_master WHERE name = ?"
-                if connection.execute(tables, [self._table.name]).fetchone():
+                if connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", [self._table.name]).fetchone():
                     yield from connection.execute(query, values)
         except FileNotFoundError:
             return

@@ -49,10 +49,7 @@ def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path) ->
 
 def test_a_full_disk_is_an_outage_until_there_is_room(tmp_path: Path) -> None:
     """The batch fails as a whole, nothing of it stays, and later it passes."""
-    store = LocalStore(tmp_path, RESULTS)
-    store.open()
-    assert store._connection
-    store._connection.execute("PRAGMA max_page_count = 20")
+    (store := LocalStore(tmp_path, RESULTS))._connected().execute("PRAGMA max_page_count = 20")
     with pytest.raises(SinkUnavailable, match="full"):
         store.write([record("a", body="small"), record("b", body="x" * 1_000_000)])
     assert LocalResults(tmp_path).count() == 0
@@ -61,23 +58,30 @@ def test_a_full_disk_is_an_outage_until_there_is_room(tmp_path: Path) -> None:
     store.close()
 
 
+def test_what_is_written_while_others_read_leaves_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`scrapy recrawl` writes each document twice, while it reads: a million may be 20 GB."""
+    monkeypatch.setattr("site_spider.adapters.local.results._PART_ROWS", 50)
+    written(LocalSink(tmp_path), [record(f"{number}") for number in range(120)])
+    with closing(LocalStore(tmp_path, RESULTS)) as store:
+        for found in LocalResults(tmp_path).search(limit=None, names=["url"]):
+            store.write([record(found["url_id"], url="seen")])
+            assert store.query("PRAGMA wal_checkpoint(TRUNCATE)")[0][0] == 0
+    assert {found.get("url") for found in LocalResults(tmp_path).search(limit=None)} == {"seen"}
+
+
 def test_a_lock_that_lasts_is_an_outage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("site_spider.adapters.local.results.BUSY_SECONDS", 0.05)
-    store = LocalStore(tmp_path, RESULTS)
-    store.open()
-    other = sqlite3.connect(tmp_path / FILE_NAME, isolation_level=None)
-    other.execute("BEGIN IMMEDIATE")
-    with pytest.raises(SinkUnavailable, match="locked"):
-        store.write([record("a")])
-    other.execute("ROLLBACK")
-    other.close()
-    assert store.write([record("a")])[0].answer is Answer.ACKNOWLEDGED
-    store.close()
+    with closing(LocalStore(tmp_path, RESULTS)) as store:
+        store.open()
+        with closing(sqlite3.connect(tmp_path / FILE_NAME, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            with pytest.raises(SinkUnavailable, match="locked"):
+                store.write([record("a")])
+        assert store.write([record("a")])[0].answer is Answer.ACKNOWLEDGED
 
 
 def _fill(folder: Path, name: str) -> None:
-    records = [[record(f"{name}-{batch}-{number}", status=200) for number in range(20)] for batch in range(10)]
-    written(LocalSink(folder), *records)
+    written(LocalSink(folder), *([record(f"{name}-{batch}-{n}", status=200) for n in range(20)] for batch in range(10)))
 
 
 def test_processes_share_the_file(tmp_path: Path) -> None:

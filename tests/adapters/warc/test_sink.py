@@ -12,7 +12,7 @@ import sqlite3
 import threading
 from argparse import Namespace
 from collections.abc import Callable, Sequence
-from contextlib import redirect_stdout
+from contextlib import closing, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -102,8 +102,9 @@ def test_files_are_rotated_by_size(tmp_path: Path) -> None:
     assert all(path.name.startswith("my.archive-") for path in files(tmp_path))
     assert all(path.stat().st_mode & 0o077 == 0 for path in (tmp_path / "warc").iterdir())
     for path in files(tmp_path):
-        first = records_of(path)[0]
-        assert (first.kind, first.headers["WARC-Filename"]) == ("warcinfo", path.name)
+        assert [(first.kind, first.headers["WARC-Filename"]) for first in records_of(path)[:1]] == [
+            ("warcinfo", path.name)
+        ]
     assert keys(tmp_path) == {str(n) for n in range(30)}
     assert_valid(tmp_path)
 
@@ -162,9 +163,8 @@ def test_without_its_memory_all_is_written_in_full(tmp_path: Path, trouble: str)
 def test_what_is_remembered_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(warc_sink, "_KNOWN", 10)
     write(tmp_path, [record(str(n)) for n in range(30)])
-    with sqlite3.connect(tmp_path / "warc" / "repeats.sqlite") as memory:
+    with closing(sqlite3.connect(tmp_path / "warc" / "repeats.sqlite")) as memory:
         assert memory.execute("SELECT count(*) FROM written").fetchone() == (10,)
-    memory.close()
     write(tmp_path, [record("3"), record("29")])
     assert keys(tmp_path, "revisit") == {"29"}
 
@@ -287,12 +287,8 @@ async def test_a_file_that_cannot_be_written_is_an_outage_and_leaves_valid_files
 
 
 def test_settings_are_checked(tmp_path: Path) -> None:
-    for name, value in (
-        ("SITE_WARC_MAX_BYTES", "1 GB"),
-        ("SITE_WARC_MAX_BYTES", 0),
-        ("SITE_WARC_PREFIX", "a/b"),
-        ("SITE_WARC_PREFIX", ""),
-    ):
+    wrong = {"SITE_WARC_MAX_BYTES": ("1 GB", 0), "SITE_WARC_PREFIX": ("a/b", "")}
+    for name, value in ((name, value) for name, values in wrong.items() for value in values):
         with pytest.raises(ConfigError, match=name):
             sink_in(tmp_path, **{name: value})
     (tmp_path / "file").write_text("")
