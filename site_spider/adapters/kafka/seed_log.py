@@ -436,7 +436,7 @@ class KafkaSeedLog(SeedLog):
         partitions = self._partitions(topic)
         starts, ends = self._offsets(partitions, _EARLIEST), self._offsets(partitions, _LATEST)
         later = dict(start or {})
-        if timed := [partition for partition in partitions if since_ms and partition not in later]:
+        if timed := [partition for partition in partitions if since_ms > 0 and partition not in later]:
             found = self._offsets(timed, OffsetSpec.for_timestamp(since_ms))
             later |= {part: offset if offset >= 0 else ends[part] for part, offset in found.items()}
         bounds = {part.number: (max(at, later.get(part, 0)), ends[part]) for part, at in starts.items()}
