@@ -214,13 +214,12 @@ def _why_not(result: Result, known: _KnownPage | None, own: set[str], job: Job) 
 
 
 async def _has_earlier_urls(known: _KnownPage, stored: StoredPages | None) -> bool:
-    """Take over the URLs that the stored document has; False when the store does not say."""
-    if known.urls or stored is None:
-        return True
-    if (document := await stored.of(known.url_id)) is None:
-        return False
-    known.urls.extend(url for url in document.get("additional_urls", ()) if url not in known.urls)
-    return True
+    """Take over the stored URLs, some of which others may have merged meanwhile; False when the store does not say."""
+    document = {} if stored is None else await stored.of(known.url_id)
+    said = (document or {}).get("additional_urls")
+    urls = said if isinstance(said, list) else [said]
+    known.urls.extend(url for url in urls if isinstance(url, str) and url not in known.urls)
+    return document is not None
 
 
 def _as_canonical(result: Result, known: _KnownPage) -> Result:

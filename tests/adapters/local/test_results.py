@@ -133,8 +133,7 @@ def test_what_is_made_is_private(umask: int, tmp_path: Path) -> None:
     """
     produce(tmp_path / "data" / "below", OURS)
     assert modes(tmp_path / "data") == OURS
-    shared = tmp_path / "shared"
-    shared.mkdir()
+    (shared := tmp_path / "shared").mkdir()
     shared.chmod(0o755)
     produce(shared, {0o755, 0o600})
     assert modes(shared) == {0o755, 0o600}
