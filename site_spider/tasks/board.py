@@ -386,7 +386,7 @@ class PastUsage:
 # owner yet.
 #
 # The broker's time is learnt from the time at which it stores a record of a topic that is dated by the
-# server.
+# server, and goes on from there with a clock that does not jump.
 
 
 logger = logging.getLogger(__name__)
@@ -405,6 +405,7 @@ class BrokerClock:
     def __init__(self, log: SeedLog, producer: Producer, topic: str) -> None:
         self.ahead_seconds = 0.0  # negative when it is behind
         self._log = log
+        self._began = runtime.time() - runtime.monotonic()  # by the broker's time, as measured last
         self._producer = producer
         self._topic = topic
         self._has_topic = False
@@ -416,11 +417,12 @@ class BrokerClock:
 
     def now(self) -> float:
         """The broker's time, as a Unix time."""
-        return runtime.time() - self.ahead_seconds
+        return self._began + runtime.monotonic()
 
     def measure(self) -> None:
         """Blocks for some seconds at most. Says it when the clocks differ."""
         if not getattr(self._log, "has_own_clock", False):
+            self._began = runtime.time() - runtime.monotonic()
             return
         try:
             self._ask()
@@ -443,15 +445,16 @@ class BrokerClock:
         if not self._has_topic:
             self._log.make_topic(self._topic, 1, compacted=True, dated=True)
             self._has_topic = True
-        before = runtime.time()
+        before = runtime.monotonic()
         place = self._producer.send(self._topic, _KEY, b"").result(_ANSWER_SECONDS)
-        took = runtime.time() - before
+        took = runtime.monotonic() - before
         if not place.written_ms:
             raise SiteSpiderError(
                 f"topic {self._topic} is not dated by the server; set its message.timestamp.type=LogAppendTime"
             )
         if took <= _SURE_SECONDS:
-            self.ahead_seconds = before + took / 2 - place.written_ms / 1000
+            self._began = place.written_ms / 1000 - before - took / 2
+            self.ahead_seconds = runtime.time() - self.now()
 
 
 class TimeLimits:

@@ -349,9 +349,8 @@ class Returned(TaskRecord):
     waited: Number = 0  # that processes had told of when all of them were last put back
     found: Number = 0  # put back since then, in work that is not at its end
     missing: Number = 0  # that processes had told of, and that are not in the topic
-    offsets: dict[PartitionNumber, Number] = Field(
-        default_factory=dict
-    )  # of each partition: the first that was not looked at
+    # of each partition: the first that was not looked at
+    offsets: dict[PartitionNumber, Number] = Field(default_factory=dict)
     topic_id: Name = ""  # in which topic of this name, where the log can tell; else empty
     by: Name = ""  # who is at work; empty: nobody
 
@@ -398,9 +397,8 @@ class Total:
         counts = {name: getattr(self.used, name) - getattr(before, name) + getattr(after, name) for name in _COUNTS}
         seeds = _moved(dict(self.used.seeds), before.seeds, after.seeds)
         traps = _moved(dict(self.used.traps), before.traps, after.traps)
-        self.used = Usage.model_construct(
-            **counts, seeds=seeds, traps=traps, hosts={}
-        )  # sums may be larger than what one may tell
+        # sums may be larger than what one may tell
+        self.used = Usage.model_construct(**counts, seeds=seeds, traps=traps, hosts={})
         self.waiting += after.waiting - before.waiting
         _moved(self.hosts, before.hosts, after.hosts)
 

@@ -332,7 +332,6 @@ _PAUSE_SECONDS = 0.5  # while the log does not answer
 
 Then = Callable[[], None]
 
-
 Waiting = tuple[dict[object, Counted], list[Then]]  # of one task: what is to be written, of a page once
 
 
