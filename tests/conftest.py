@@ -35,7 +35,6 @@ settings.register_profile("project", PATIENT, max_examples=25)
 settings.register_profile("quick", PATIENT, max_examples=8)
 settings.register_profile("nightly", PATIENT, max_examples=2_000)
 
-
 DEAREST_TIMEOUT_SECONDS = 1800  # of slow.toml and the night; others have what test.sh gives them
 LONGEST_VALUE = 200
 ACCEPTANCE = Path(__file__).with_name("acceptance")

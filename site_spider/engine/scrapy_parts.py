@@ -336,8 +336,8 @@ class PageLogFormatter(LogFormatter):
 
 _NAMES: Final = (
     "Accept", "Accept-Encoding", "Accept-Language", "Authorization", "Content-Encoding", "Content-Length",
-    "Content-Type", "Cookie", "Host", "Location", "Referer", "Retry-After", "Server",
-    "Set-Cookie", "User-Agent",
+    "Content-Type", "Cookie", "Host", "Location", "Referer", "Retry-After", "Server", "Set-Cookie",
+    "User-Agent",
 )  # fmt: skip
 _SPELLED: Final[dict[str | bytes, bytes]] = {key: name.encode() for name in _NAMES for key in (name, name.encode())}
 

@@ -32,19 +32,25 @@ def pause_seconds(attempt: int, first_seconds: float, longest_seconds: float, ji
     return min(longest_seconds, base) * (1 + jitter / 2)
 
 
-def retry_after_seconds(value: str, now: float, longest_seconds: float) -> float | None:
+def retry_after_seconds(value: str, date: str, now: float, longest_seconds: float) -> float | None:
     """A Retry-After header in either form (RFC 9110: seconds, or a date), capped; None when unusable.
 
-    `now` is a Unix time.
+    A date is one of the server's clock, whose time the header Date says; without it that is `now`, a Unix time.
     """
     text = value.strip()
     if text.isascii() and text.isdigit():
         return min(float(text[:12]), longest_seconds)
+    if (moment := _moment(text)) is None:
+        return None
+    sent = _moment(date)
+    return min(max(0.0, moment - (now if sent is None else sent)), longest_seconds)
+
+
+def _moment(text: str) -> float | None:
     try:
-        moment = parsedate_to_datetime(text).timestamp()
+        return parsedate_to_datetime(text).timestamp()
     except (TypeError, ValueError, OverflowError):
         return None
-    return min(max(0.0, moment - now), longest_seconds)
 
 
 class _Host:

@@ -141,7 +141,9 @@ class PatientRetryMiddleware(RetryBase):
         value = headers.get("Retry-After") if headers else None
         if value is None:
             return None
-        return retry_after_seconds(value.decode("latin-1"), runtime.time(), self.longest_seconds)
+        date = headers.get("Date") or b""
+        texts = value.decode("latin-1"), date.decode("latin-1")
+        return retry_after_seconds(*texts, runtime.time(), self.longest_seconds)
 
     def _pause(self, retry: Request, asked_seconds: float | None) -> None:
         jitter = runtime.random()  # spreads retries only

@@ -272,9 +272,7 @@ def _read(fields: Mapping[str, Any]) -> Task:
 
 
 _MOST_NAMES = 1_000  # of outcomes and of hosts
-_COUNTS = (
-    "claimed", "begun", "pages", "bytes", "parked", "sent_on", "links_filtered", "links_cancelled",
-)  # fmt: skip
+_COUNTS = ("claimed", "begun", "pages", "bytes", "parked", "sent_on", "links_filtered", "links_cancelled")
 
 
 def _text(text: str) -> str:

@@ -70,7 +70,6 @@ class GroupWork:
 # tasks that end meanwhile. All pages are in it, because no seed is complete before its pages are. If the
 # control log says more of the task when the pages are counted, they are counted again.
 
-
 _PAUSE_SECONDS = 0.5  # while pages cannot be counted
 _TRAP = "trap "  # begins what the reasons say of links that were not followed
 
@@ -339,7 +338,6 @@ class TaskCloser(GroupWork):
 # The same where the end of a task waits for the parked topic although nothing of it waits there: who closed
 # the task saw a message that its process had parked, and not yet that the process sent it on.
 
-
 _QUIET_SECONDS = 10.0  # without news of a task: a command that puts back tells of it
 _MOST_PUT_BACK = 1_000  # tasks at once
 
@@ -395,7 +393,6 @@ class ParkedWatch(GroupWork):
 # The record in the topic of events is the truth; a webhook is a copy of it. The process that has the first
 # partition of the seed topic sends: twelve attempts, the pauses grow from a minute to 32 hours. `task_id`
 # and `generation` name an event, so a receiver that gets one twice knows it.
-
 
 _MOST_POSTS = 2  # at once
 

@@ -33,7 +33,6 @@ from site_spider.tasks.declaration import bounded
 # A page is known by its URL within its task, not by the message that asked for it. So a page that was
 # fetched for two messages, or once more after a death, is one page.
 
-
 _SEPARATOR = "\x1f"
 _BITS = 64  # of the number of a page: two of ten million are equal by a chance of 1 in 400,000
 _MOST_REASON_CHARACTERS = 80
@@ -323,7 +322,6 @@ class PageTable:
 #
 # What a record says is true however often it is written, so a crash costs nothing here: the repeat of the
 # seed writes its pages once more, and they are counted once (tasks.page_log).
-
 
 logger = logging.getLogger(__name__)
 

@@ -556,9 +556,8 @@ class _Returning:
         make_control_log(self._log, self._topics)
         works, read_to = self._works.values(), self._read_to
         self._write(self._topics.control, (written(work.task_id, work.moved(read_to)) for work in works))
-        self._write_notes({
-            work.task_id: work.returned(read_to, by, self._topic_id, is_last=is_last) for work in works
-        })  # fmt: skip
+        notes = {work.task_id: work.returned(read_to, by, self._topic_id, is_last=is_last) for work in works}
+        self._write_notes(notes)
         self._note_at, self._unnoted = runtime.monotonic() + _NOTE_SECONDS, 0
 
     def _write_notes(self, notes: Mapping[str, Returned]) -> None:

@@ -32,7 +32,6 @@ logger = logging.getLogger(__name__)
 # --- control ---------------------------------------------------------------------------------------------
 # What the control log says in a crawl, and what this process writes to it.
 
-
 _MOST_KNOWN = 20_000  # tasks of which messages are known
 _MOST_LOOKED_AT = 1_000
 
@@ -132,7 +131,6 @@ class Control(Follower):
 # A tally names highs of all messages of its task that this process knows of: those that it has sent, and
 # those that have come here as links. For a process may die behind the message of a link. Its seed repeats,
 # and drops the link if the message has come to the same process meanwhile.
-
 
 _MOST_LEFT = 20_000  # seeds whose partition went away while they were under way
 _MOST_UNCOUNTED = 20_000  # tasks that nobody has named yet

@@ -44,16 +44,19 @@ def test_a_pause_doubles_up_to_the_longest_plus_half(attempt: int, jitter: float
 NOW = 1_700_000_000.0
 
 
+def date(seconds: float) -> str:
+    return format_datetime(datetime.fromtimestamp(NOW + seconds, UTC), usegmt=True)
+
+
 @pytest.mark.parametrize(
-    ("value", "seconds"),
-    [("7", 7), (" 7 ", 7), ("99999999999999999999", 120), ("0", 0), ("-1", None), ("soon", None), ("", None),
-     (format_datetime(datetime.fromtimestamp(NOW + 9, UTC), usegmt=True), 9),
-     (format_datetime(datetime.fromtimestamp(NOW - 9, UTC), usegmt=True), 0),
-     (format_datetime(datetime.fromtimestamp(NOW + 9_000, UTC), usegmt=True), 120)],
+    ("value", "sent", "seconds"),
+    [("7", "", 7), (" 7 ", "", 7), ("99999999999999999999", "", 120), ("0", date(9), 0), ("-1", "", None),
+     ("soon", date(0), None), ("", "", None), (date(9), "", 9), (date(-9), "soon", 0), (date(9_000), "", 120),
+     (date(3_609), date(3_600), 9), (date(-3_591), date(-3_600), 9)],
 )  # fmt: skip
-def test_retry_after_is_read_in_both_forms_and_capped(value: str, seconds: float | None) -> None:
-    """Seconds, or a date; None when it is neither."""
-    assert retry_after_seconds(value, NOW, 120.0) == seconds
+def test_retry_after_is_read_in_both_forms_and_capped(value: str, sent: str, seconds: float | None) -> None:
+    """Seconds, or a date of the server's clock; None when it is neither."""
+    assert retry_after_seconds(value, sent, NOW, 120.0) == seconds
 
 
 @pytest.mark.parametrize(
@@ -296,8 +299,8 @@ def test_an_overloaded_host_is_left_alone_and_others_go_on(tmp_path: Path, scrip
 
 
 def test_retry_after_holds_the_whole_host(tmp_path: Path, script: Script) -> None:
-    """For as long as the server asks."""
-    script.has("/limited", 429, 200, Retry_After="1")
+    """For as long as the server asks, by its own clock."""
+    script.has("/limited", 429, 200, Retry_After=date(1), Date=date(0))
     script.has("/next", 200)
     crawl(tmp_path, [seed("/limited"), seed("/next")], CONCURRENT_REQUESTS_PER_DOMAIN=1)
     first = script.moments["/limited"][0]

@@ -36,7 +36,6 @@ PIECES = [
 NEARLY_URLS = st.lists(st.sampled_from(PIECES), max_size=12).map("".join)
 SIMPLE_URLS = st.from_regex(r"https?://(a|b\.c|h:81)/[aB.~_/-]{0,8}(\?[aB1.&=]{0,12})?", fullmatch=True)
 
-
 AS_GIVEN = (
     *("http://example.com/a?b=2&a=1#top", "http://example.com", "http://example.com?q", "http://example.com:65535/"),
     *("http://example.com./", "http://a_b.example.com/", "http://127.0.0.1:8000/", "http://example.com/a@b:c\\d[e]"),

@@ -29,7 +29,6 @@ ITEM = "#item"  # of a page
 MOVED = "moved"  # the header of what comes back from the parked topic
 MOST_DEATHS = 5  # a seed that saw so many may be a dead letter (decision 0008)
 
-
 Place = tuple[Partition, int]
 
 
