@@ -451,7 +451,7 @@ class TaskParts:
         self.states = TaskStates(self.board, process, self._send, background)
         self._endings = Endings()
         view = TopicView(log, topics.control, self._endings.take, count)
-        self.control = Control(view, tell, self._endings, producer, process, background)
+        self.control = Control(view, tell, self._endings, producer, process, background, (*topics.tiers, topics.parked))
         self.highs = self.control if config.tells_ends else None  # None: the end of tasks is not told
         self.parking = Parking(producer, topics, self.states, background, self.highs)
         self._has_first = lambda: Partition(topics.seeds, 0) in completion.ledger.partitions()

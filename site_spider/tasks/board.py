@@ -325,7 +325,6 @@ def _read(kind: type[K], value: bytes | None) -> K | None:
 #
 # A process that stands still for longer than that, and goes on, is counted twice: a budget is spent sooner.
 
-
 REFRESH_SECONDS = 60.0
 _GONE_SECONDS = 600.0
 _MOST_FOLDED = 500
@@ -387,7 +386,6 @@ class PastUsage:
 #
 # The broker's time is learnt from the time at which it stores a record of a topic that is dated by the
 # server, and goes on from there with a clock that does not jump.
-
 
 logger = logging.getLogger(__name__)
 

@@ -31,7 +31,6 @@ from site_spider.tasks.page_log import is_answered
 # more pages begin than the budget says, however many processes there are and whenever they claim. What a
 # process that died had claimed and not begun is lost: two blocks at most.
 
-
 _BLOCKS, _LARGEST_BLOCK = 20, 500  # of a budget, and pages
 _MOST_HOSTS_TOLD = 1_000
 _MOST_TRAPS = 20

@@ -301,7 +301,6 @@ def _offsets_of(ending: TaskEnding | None) -> int:
 # meanwhile either lies below those ends, or its process has read that the task is known, and waits for its
 # next tally (tasks.tracker).
 
-
 _ANSWER_SECONDS = 60.0
 _COUNT_SECONDS = 10.0
 

@@ -155,7 +155,6 @@ def schema() -> dict[str, Any]:
 # --- changes ---------------------------------------------------------------------------------------------
 # A person's words as a task: fields with short forms, and changes as name=value.
 
-
 _SPAN = re.compile(r"(\d{1,9})\s*([smhd])")
 _SPAN_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _LISTS = ("allow", "deny")
@@ -269,7 +268,6 @@ def _read(fields: Mapping[str, Any]) -> Task:
 
 # --- usage -----------------------------------------------------------------------------------------------
 # What one process has done for a task, as it tells the others. Numbers only grow, but for `claimed`.
-
 
 _MOST_NAMES = 1_000  # of outcomes and of hosts
 _COUNTS = ("claimed", "begun", "pages", "bytes", "parked", "sent_on", "links_filtered", "links_cancelled")

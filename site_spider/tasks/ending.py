@@ -92,7 +92,6 @@ Offsets = Annotated[
 # was. A message whose outcome is `spilled` has left, and comes again with a prefix, perhaps more than once.
 # So how a seed that has left ended is told apart: see tasks.page_log.
 
-
 _LINK, _AGAIN, _MOVED = "link:", "again:", "moved:"
 SPILLED = Outcome.SPILLED.value
 

@@ -23,7 +23,6 @@ ORIGIN_HEADER = "origin_topic"  # of a parked message: the seed topic that it co
 # Others may write to the topics of tasks, too. So each topic has one strict reader, and each record is
 # taken behind this guard.
 
-
 logger = logging.getLogger(__name__)
 
 _MOST_SAID = 20  # of a topic
@@ -63,7 +62,6 @@ class BadRecords:
 
 # --- view ------------------------------------------------------------------------------------------------
 # What a topic says: read up to its present end, or followed by a thread.
-
 
 _POLL_SECONDS = 0.1
 _PAUSE_SECONDS = 0.5  # while the log does not answer

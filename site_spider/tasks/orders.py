@@ -90,7 +90,6 @@ def _task_of(value: bytes | None) -> str | None:
 # Before the end a task is as the task topic says, and its seeds are those that the control log has counted.
 # Once the end of a generation is told, state and numbers are those of its event, up to a new generation.
 
-
 BUDGETS = ("page_budget", "byte_budget", "time_budget")
 _ENDS = ("done", "cancelled", "expired")
 

@@ -323,7 +323,6 @@ def _why_cancelled(state: TaskState) -> str:
 # processes have told of, it is read from its start: a message that comes back twice is crawled twice, one
 # that does not is lost. What is not there either is said, and stays counted as parked.
 
-
 _MOST_UNDER_WAY = 2_000
 _NOTE_EVERY = 5_000  # messages
 _NOTE_SECONDS = 2.0

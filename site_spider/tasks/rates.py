@@ -141,7 +141,6 @@ class GroupRates:
 # A task is known to have seeds in the log when its producers have said how far these reach. It is believed
 # to have some when it is declared, running, and no process has counted one of them.
 
-
 logger = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 1.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
@@ -44,9 +44,18 @@ class Control(Follower):
     """
 
     def __init__(
-        self, view: TopicView, tell: Tell, endings: Endings, producer: Producer, writer: str, background: Background
+        self,
+        view: TopicView,
+        tell: Tell,
+        endings: Endings,
+        producer: Producer,
+        writer: str,
+        background: Background,
+        topics: Collection[str],
     ) -> None:
+        """`topics` are those that seeds of tasks wait in; what goes elsewhere leaves its task."""
         super().__init__(view, tell, lambda _task_ids: None)
+        self._topics = topics
         self.writer = writer  # the name of this process in the log
         self.endings = endings  # that the view fills
         self._topic = view.topic
@@ -95,6 +104,8 @@ class Control(Follower):
         self._background.when_done(send(self._producer, self._topic, task_id, fact), heard)
 
     def put(self, task_id: str, place: MessagePlace) -> None:
+        if place.partition.topic not in self._topics:
+            return
         known = self._known.pop(task_id, {})
         known[place.partition] = max(place.offset + 1, known.get(place.partition, 0))
         self._known[task_id] = known

@@ -59,7 +59,6 @@ DRIPPED = {
     "a trailer behind an odd head": dripped(ODD + CHUNKS + b"0\r\nX: ", b"y"),
 }
 
-
 INTERIM = {
     "/few": sends(HINTS * 50 + whole(b"<p>good")),
     "/many": sends(HINTS * 500 + whole(b"<p>good")),
@@ -154,7 +153,6 @@ COSTLY = {
     "one trailer": (b"1\r\nA\r\n0\r\nX: ", b"y"),
     "content, then extensions": (b"ffff\r\n" + b"A" * 65_535 + b"\r\n", b"1;" + b"x" * 900 + b"\r\nA\r\n"),
 }
-
 
 SMALL_CHUNKS = BEGINNINGS["plain"] + b"14\r\n%s\r\n" % (b"A" * 20) * 10_000 + b"0\r\n\r\n"
 CASES = [(head, name) for head in BEGINNINGS for name in COSTLY]

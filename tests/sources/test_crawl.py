@@ -14,9 +14,11 @@ from scrapy import Request
 from scrapy.http import Response, TextResponse
 
 from site_spider.adapters.local.log import LocalSeedLog
+from site_spider.service.seed_producer import SeedProducer
 from site_spider.spiders.crawl_spider import SeedSpider
-from tests.in_process.engine import ANSWERS, Crawled, crawl, page
+from tests.in_process.engine import ANSWERS, Crawled, crawl, page, settings_for
 from tests.in_process.extraction import in_a_thread
+from tests.tasks.test_end_in_crawl import told
 
 SHOP = """
 match: {hosts: [shop.test]}
@@ -133,14 +135,14 @@ def test_an_item_that_is_left_out_is_said_in_the_result(tmp_path: Path) -> None:
 
 
 def test_links_go_to_another_topic_as_seeds(tmp_path: Path) -> None:
-    """The list completes when they are there."""
+    """The list completes when they are there, and its task ends: they have left it."""
+    with SeedProducer(settings_for(tmp_path / "data"), task_id="t", closes_task=True) as producer:
+        producer.send({"url": "http://shop.test/shop"})
     lists = SHOP.replace("allow: ['/book/']", "allow: ['/book/'], to: details, not_extract: true")
-    crawled = run(tmp_path, {"shop": lists}, {"url": "http://shop.test/shop", "meta": {"task_id": "t"}})
+    crawled = run(tmp_path, {"shop": lists}, until=told(tmp_path / "data"))
     assert crawled.lag == 0
     assert paths(crawled) == {"/shop", *(f"/shop?page={n}" for n in range(2, 7))}
-    log = LocalSeedLog(tmp_path / "data")
-    seeds = [json.loads(message.value or b"") for message in log.read("details")]
-    log.close()
+    seeds = [json.loads(message.value or b"") for message in LocalSeedLog(tmp_path / "data").read("details")]
     assert {seed["url"].rpartition("/")[2] for seed in seeds} == {f"{n}-{m}" for n in range(1, 7) for m in range(2)}
     assert all(seed["meta"]["NotExtract"] and seed["meta"]["task_id"] == "t" for seed in seeds)
 
