@@ -343,7 +343,7 @@ class Returned(TaskRecord):
     """How far the parked messages of a task were put back; counts are of messages."""
 
     waited: Number = 0  # that processes had told of when all of them were last put back
-    found: Number = 0  # put back since then, in work that is not at its end
+    found: Number = 0  # put back since then, in work that is not at its end, or that nobody had told of
     missing: Number = 0  # that processes had told of, and that are not in the topic
     # of each partition: the first that was not looked at
     offsets: dict[PartitionNumber, Number] = Field(default_factory=dict)

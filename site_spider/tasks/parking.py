@@ -405,7 +405,8 @@ class _Work:
         if is_last:
             missing = self.before.missing + self.missing
             waited = max(0, self.waiting - missing)
-            update |= {"found": 0, "missing": missing, "waited": waited}
+            ahead = max(0, self.before.cleared + update["found"] - self.waiting)  # of what processes will tell of
+            update |= {"found": ahead, "missing": missing, "waited": waited}
         return self.before.model_copy(update=update)
 
 

@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import pytest
@@ -523,11 +524,8 @@ def test_threads_may_share_a_producer(case: Case) -> None:
         for number in range(500):
             producer.send(case.topic, name, b"%d" % number)
 
-    threads = [threading.Thread(target=work, args=(name,)) for name in (b"one", b"two")]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(work, (b"one", b"two")))
     assert producer.flush(PATIENCE_SECONDS) == 0
     producer.close()
     messages = list(case.log.read(case.topic))

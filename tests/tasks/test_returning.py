@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -66,9 +67,8 @@ def park(log: Log, count: int, told: int | None = None, task_id: str = "t", proc
 
 
 def say(log: Log, key: bytes, value: Any) -> None:
-    producer = log.producer()
-    producer.send("seeds.tasks", key, value.model_dump_json().encode()).result()
-    producer.close()
+    with closing(log.producer()) as producer:
+        producer.send("seeds.tasks", key, value.model_dump_json().encode()).result()
 
 
 def desk(log: Log) -> TaskDesk:
@@ -102,9 +102,8 @@ def test_seeds_come_back_in_their_own_tier(tmp_path: Path) -> None:
 def test_what_does_not_say_where_it_was_comes_back_to_the_main_tier(log: Log, origin: bytes | None) -> None:
     """As records of releases before; no message chooses a topic that is no tier."""
     headers = [(TASK_HEADER, b"t"), *([] if origin is None else [(ORIGIN_HEADER, origin)])]
-    producer = log.producer()
-    producer.send("seeds.parked", b"k", b"v", headers).result()
-    producer.close()
+    with closing(log.producer()) as producer:
+        producer.send("seeds.parked", b"k", b"v", headers).result()
     say(log, note_key("t", "p"), Usage(parked=1))
     assert desk(log).put_back("t") == 1
     assert back(log) == [b"v"]
@@ -156,21 +155,24 @@ def test_what_is_not_there_stays_counted_and_is_looked_for_once(log: Log, caplog
 
 def test_two_at_once_put_each_message_back_once(log: Log) -> None:
     park(log, 400)
-    counts: list[int] = []
     both = threading.Barrier(2)
 
-    def resume() -> None:
+    def resume(_number: int) -> int:
         mine = TaskDesk(Log(Path(log.address).parent), TOPICS)
         both.wait()
-        counts.append(mine.put_back("t"))
+        return mine.put_back("t")
 
-    threads = [threading.Thread(target=resume) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(counts) == [0, 400]
+    with ThreadPoolExecutor(2) as pool:
+        assert sorted(pool.map(resume, range(2))) == [0, 400]
     assert len(back(log)) == 400
+
+
+def test_what_is_told_of_when_it_is_back_does_not_come_back_again(log: Log) -> None:
+    """As of a task whose budget is spent still: all that was ever parked of it came back each time."""
+    for told in (3, 7, 12):
+        park(log, 4, told=told)
+        assert desk(log).put_back("t") == 4
+    assert (desk(log).board.parked("t"), len(back(log))) == (0, 12)
 
 
 def test_who_stands_still_is_not_waited_for(log: Log) -> None:
