@@ -115,7 +115,7 @@ class Parking:
                 continue
             state = self._states.of(task_id)
             mine = None if state is None else self._states.board.usage(task_id, state.process)
-            while waiting and mine is not None and waiting[0].number <= mine.parked:
+            while waiting and (state is None or (mine is not None and waiting[0].number <= mine.parked)):
                 parked = waiting.popleft()
                 if state is not None and _stays(state, parked):
                     self._finish(parked, parked.place)

@@ -60,6 +60,20 @@ def test_a_seed_that_no_topic_takes_is_parked_later(tmp_path: Path, monkeypatch:
     assert (found.lag, found.seeds["spilled"]) == (0, 5)
 
 
+def test_what_is_parked_of_a_task_that_is_deleted_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a tombstone, before its process has read back that it is parked."""
+    declare(tmp_path, state="paused")
+    durable = Parking._durable
+
+    def deleted(self: Any, *arguments: Any) -> None:
+        durable(self, *arguments)
+        self._producer.send(TOPICS.tasks, b"t", None)
+
+    monkeypatch.setattr(Parking, "_durable", deleted)
+    monkeypatch.setattr(TaskStates, "_tell", lambda _self: None)
+    assert crawl(tmp_path, seeds(3)).seeds["completed_with_result"] == 3
+
+
 def test_a_seed_that_is_not_parked_because_the_crawl_ends_is_no_outage(caplog: pytest.LogCaptureFixture) -> None:
     leaving = Leaving(*[Mock(is_closed=True)] * 8, control=None, writes_cancelled=False)
     leaving._parked(Mock(exception=lambda: LogUnavailable("The producer is closed.")), Mock(live=True))
