@@ -258,7 +258,7 @@ def test_a_trap_ends_with_exactly_once_and_its_links_are_counted_once(
 def test_links_out_of_a_trap_are_counted_and_not_parked(tmp_path: Path, site: Site) -> None:
     """What waits when its task is paused is fetched when that goes on, and leads no deeper."""
     declare(tmp_path)
-    is_done = paused_at(tmp_path, site, 55, day)  # the trap is known, and links wait
+    is_done = paused_at(tmp_path, site, 65, day)  # the trap is known, and links wait
     first = engine.crawl(tmp_path, [DAY], until=is_done, **OF_TRAPS)
     parked = first.stats["spill/sent"]
     assert (first.lag, trapped(first) > 0) == (0, True)
@@ -278,7 +278,7 @@ def test_a_trap_is_found_anew_after_a_kill_and_what_was_counted_stays(tmp_path: 
     counted: list[int] = []
 
     async def dying(path: str) -> str:
-        while not counted and len(site.asked) > 55 and not shown(tmp_path):
+        while not counted and len(site.asked) > 65 and not shown(tmp_path):
             await asyncio.sleep(0.05)
         return await never() if not counted and shown(tmp_path) else day(path)
 
