@@ -14,7 +14,7 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from types import FrameType
 from typing import Any, Final
 
@@ -120,11 +120,11 @@ class IdleClose:
         self._before: object = ()
         self._since = 0.0
 
-    def is_over(self, now: float, counts: object, *, is_busy: bool, has_partitions: bool) -> bool:
+    def is_over(self, now: float, counts: object, *, is_busy: bool, partitions: Collection[object]) -> bool:
         """Whether nothing was to be done for the whole time; `counts` differ when a seed has come or ended."""
-        if is_busy or counts != self._before:
-            self._before, self._since = counts, now
-        spare_seconds = 0.0 if has_partitions else _JOIN_SECONDS
+        if is_busy or (counts, partitions) != self._before:  # those of a process that died may have seeds
+            self._before, self._since = (counts, partitions), now
+        spare_seconds = 0.0 if partitions else _JOIN_SECONDS
         return now - self._since >= self._limit_seconds + spare_seconds > spare_seconds
 
 

@@ -328,8 +328,8 @@ class Parts:
         ledger = self.completion.ledger
         waits = ledger.in_flight or len(self.room) or self.intake.is_away or self.tasks.is_counting()
         is_busy = bool(waits) or not self.back_pressure.may_poll()
-        counts = tuple(ledger.outcomes.values())
-        return self._idle.is_over(now, counts, is_busy=is_busy, has_partitions=bool(ledger.partitions()))
+        counts, partitions = tuple(ledger.outcomes.values()), frozenset(ledger.partitions())
+        return self._idle.is_over(now, counts, is_busy=is_busy, partitions=partitions)
 
     def unready(self) -> str:
         """Why no seed would be taken now. Sinks and the log that are away come back by themselves."""
