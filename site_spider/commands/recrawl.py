@@ -138,7 +138,7 @@ class Recrawl:
             self._step(len(some))
             found = [(self._plan.calendar.standing(each, runtime.now(UTC)), each) for each in some]
             held += [document["url_id"] for standing, document in found if standing is Standing.HELD]
-            doubtful += [document for standing, document in found if standing is Standing.IN_DOUBT]
+            doubtful += filter(self._is_wanted, [one for standing, one in found if standing is Standing.IN_DOUBT])
             held += self._produce(document for standing, document in found if standing is Standing.DUE)
         missing = self._missing(doubtful) if doubtful and self._room else iter(())
         while some := list(islice(missing, _MOST_AT_ONCE)):
