@@ -20,6 +20,7 @@ from site_spider.outage import Outage
 from site_spider.seed.topics import CrawlTopics
 from site_spider.tasks.board import Board
 from site_spider.tasks.control_log import close_for_all, make_control_log
+from site_spider.tasks.declaration import Phase, Returned
 from site_spider.tasks.ending import Attempts, EndTold, Noticed, SeedCounts, TaskEnding, WebhookAttempt
 from site_spider.tasks.follower import BadRecords, read_board
 from site_spider.tasks.orders import forget_tasks
@@ -338,7 +339,7 @@ class TaskCloser(GroupWork):
 # The same where the end of a task waits for the parked topic although nothing of it waits there: who closed
 # the task saw a message that its process had parked, and not yet that the process sent it on.
 
-_QUIET_SECONDS = 10.0  # without news of a task: a command that puts back tells of it
+_QUIET_SECONDS = 10.0  # in which nobody tells that he puts messages of a task back, and its phase is the same
 _MOST_PUT_BACK = 1_000  # tasks at once
 
 
@@ -350,28 +351,30 @@ class ParkedWatch(GroupWork):
     def __init__(self, group: Group) -> None:
         super().__init__(group)
         self._look_at = 0.0
-        self._news: dict[str, float] = {}  # when something was heard of a task that has parked messages
+        self._news: dict[str, tuple[Returned, Phase, float]] = {}  # of a task with parked messages: since when
         self._work: asyncio.Task[None] | None = None
 
     def heard(self, task_ids: Collection[str]) -> None:
         now = asyncio.get_running_loop().time()
         for task_id in task_ids:
-            if self._board.has_parked(task_id):
-                self._news[task_id] = now
-            else:
-                self._news.pop(task_id, None)
+            self._hear(task_id, now) if self._board.has_parked(task_id) else self._news.pop(task_id, None)
+
+    def _hear(self, task_id: str, now: float) -> None:
+        said, phase = self._board.returned(task_id), self._board.phase(task_id)
+        if (known := self._news.get(task_id)) is None or known[0] is not said or known[1] != phase:
+            self._news[task_id] = said, phase, now
 
     def look(self) -> None:
         now = asyncio.get_running_loop().time()
         if now >= self._look_at:
             self._look_at = now + _QUIET_SECONDS
             for task_id in self._control.endings.waiting_for(self._topics.parked):
-                self._news.setdefault(task_id, now)
+                self._hear(task_id, now)
         is_at_work = self._work is not None and not self._work.done()
         if not self._news or is_at_work or not self._has_first():
             return
         before = now - _QUIET_SECONDS
-        quiet = (task_id for task_id, heard in self._news.items() if heard < before)
+        quiet = (task_id for task_id, (*_, heard) in self._news.items() if heard < before)
         due = [task_id for task_id in quiet if self._board.phase(task_id).name != "paused"]
         if due:
             self._work = self._background.start(self._put_back(due[:_MOST_PUT_BACK]), "parked messages")
@@ -384,6 +387,8 @@ class ParkedWatch(GroupWork):
             logger.warning("Parked messages of %s cannot be put back now: %s", said, error)
         else:
             logger.info("Put back %d parked messages of %s", count, said)
+        for task_id in task_ids:  # if something is left, not at once
+            self._news.pop(task_id, None)
         self.heard(task_ids)
 
 

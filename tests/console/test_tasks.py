@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -35,19 +36,17 @@ def console(tmp_path: Path) -> Console:
     usage = Usage(pages=3, begun=3, bytes=900, seeds={"result": 3}, parked=1_600, traps={EVIL: 1_234})
     send(desk, note_key("spring", "a-process"), usage.model_dump_json().encode())
     desk.write(usual_task(EVIL))
-    producer = console.log.producer()
-    closer = TaskProducer(console.log, producer, TOPICS, "autumn")
-    closer.begin()
-    closer.end(closes=True)
-    producer.close()
+    with closing(console.log.producer()) as producer:
+        closer = TaskProducer(console.log, producer, TOPICS, "autumn")
+        closer.begin()
+        closer.end(closes=True)
     return console
 
 
 def send(desk: TaskDesk, key: bytes, value: bytes) -> None:
     """Any record of the task topic."""
-    producer = desk.log.producer()
-    producer.send(TOPICS.tasks, key, value).result()
-    producer.close()
+    with closing(desk.log.producer()) as producer:
+        producer.send(TOPICS.tasks, key, value).result()
 
 
 async def ordered(client: Client, verb: str, task_id: str, **more: str) -> str:

@@ -63,15 +63,14 @@ def test_a_key_always_finds_the_same_partition_and_messages_without_one_are_spre
 
 def test_everything_a_message_may_hold_comes_back(case: Case) -> None:
     """Tombstones, empty keys and values, headers in order and twice, any bytes; 900 KB each time."""
-    producer = case.new_producer()
-    headers = [("error", b"caf\xc3\xa9 \x00\xff"), ("twice", b"1"), ("twice", b"2"), ("\u00fc", b"")]
-    started_ms = time.time_ns() // 1_000_000
-    plain = [(b"k", None), (b"k", b""), (b"", b"empty key"), (None, b"no key")]
-    plain += [(b"%d" % number, bytes([number]) * 900_000) for number in range(8)]
-    for key, value in plain:
-        producer.send(case.topic, key, value).result(PATIENCE_SECONDS)
-    producer.send(case.topic, b"k", bytes(range(256)), headers).result(PATIENCE_SECONDS)
-    producer.close()
+    with closing(case.new_producer()) as producer:
+        headers = [("error", b"caf\xc3\xa9 \x00\xff"), ("twice", b"1"), ("twice", b"2"), ("\u00fc", b"")]
+        started_ms = time.time_ns() // 1_000_000
+        plain = [(b"k", None), (b"k", b""), (b"", b"empty key"), (None, b"no key")]
+        plain += [(b"%d" % number, bytes([number]) * 900_000) for number in range(8)]
+        for key, value in plain:
+            producer.send(case.topic, key, value).result(PATIENCE_SECONDS)
+        producer.send(case.topic, b"k", bytes(range(256)), headers).result(PATIENCE_SECONDS)
     found = {(message.key, message.value): message for message in case.member().take(13)}
     rich = found.pop((b"k", bytes(range(256))))
     assert found.keys() == set(plain)
@@ -116,18 +115,17 @@ def test_a_lone_message_is_handed_out_at_once(case: Case) -> None:
     started = time.monotonic()
     assert member.poll(0.5) == []
     assert time.monotonic() - started > 0.4
-    producer = case.new_producer()
-    producer.send(case.topic, b"k", b"first").result(PATIENCE_SECONDS)  # connects
-    member.take(2)
-    waits = []
-    for number in range(5):
-        timer = threading.Thread(target=send_late, args=(producer, case.topic, b"%d" % number))
-        timer.start()
-        started = time.monotonic()
-        assert [message.value for message in member.poll(60)] == [b"lone"]
-        waits.append(time.monotonic() - started - 0.1)
-        timer.join()
-    producer.close()
+    with closing(case.new_producer()) as producer:
+        producer.send(case.topic, b"k", b"first").result(PATIENCE_SECONDS)  # connects
+        member.take(2)
+        waits = []
+        for number in range(5):
+            timer = threading.Thread(target=send_late, args=(producer, case.topic, b"%d" % number))
+            timer.start()
+            started = time.monotonic()
+            assert [message.value for message in member.poll(60)] == [b"lone"]
+            waits.append(time.monotonic() - started - 0.1)
+            timer.join()
     assert min(waits) < 30
 
 
@@ -502,13 +500,12 @@ def test_reading_may_begin_at_an_offset_or_at_a_time(case: Case) -> None:
 
 def test_flush_waits_for_everything_and_close_sends_what_is_queued(case: Case) -> None:
     """Nothing is lost in an orderly end; what is sent later is refused, so it is not lost silently."""
-    producer = case.new_producer()
-    futures = [producer.send(case.topic, b"%d" % number, b"value") for number in range(2000)]
-    assert producer.flush(PATIENCE_SECONDS) == 0
-    assert [future.exception(0) for future in futures] == [None] * 2000
-    assert producer.flush(0) == 0
-    futures = [producer.send(case.topic, b"%d" % number, b"value") for number in range(100)]
-    producer.close()
+    with closing(case.new_producer()) as producer:
+        futures = [producer.send(case.topic, b"%d" % number, b"value") for number in range(2000)]
+        assert producer.flush(PATIENCE_SECONDS) == 0
+        assert [future.exception(0) for future in futures] == [None] * 2000
+        assert producer.flush(0) == 0
+        futures = [producer.send(case.topic, b"%d" % number, b"value") for number in range(100)]
     assert [future.exception(0) for future in futures] == [None] * 100
     assert isinstance(producer.send(case.topic, b"k", b"v").exception(1), LogUnavailable)
     assert sum(1 for _ in case.log.read(case.topic)) == 2100
@@ -536,13 +533,12 @@ def test_threads_may_share_a_producer(case: Case) -> None:
 
 def test_a_callback_of_a_future_may_send(case: Case) -> None:
     """The thread that reports must not wait for itself."""
-    producer = case.new_producer()
-    ended = []
-    first = producer.send(case.topic, b"k", b"first")
-    first.add_done_callback(lambda _: ended.append(producer.send(case.topic, b"k", b"second")))
-    wait_until(lambda: ended and ended[0].done())
-    assert ended[0].exception() is None
-    producer.close()
+    with closing(case.new_producer()) as producer:
+        ended = []
+        first = producer.send(case.topic, b"k", b"first")
+        first.add_done_callback(lambda _: ended.append(producer.send(case.topic, b"k", b"second")))
+        wait_until(lambda: ended and ended[0].done())
+        assert ended[0].exception() is None
 
 
 def test_a_topic_that_is_kept_takes_messages_and_keeps_new_ones(case: Case) -> None:
@@ -574,16 +570,15 @@ def test_a_reader_gives_all_that_is_there_and_then_what_comes(case: Case) -> Non
     case.log.make_topic(case.topic, 1, compacted=True)
     case.log.make_topic(case.topic, 1, compacted=True)
     assert case.log.partitions(case.topic) == 1
-    producer = case.log.producer()
-    for number in range(20):
-        producer.send(case.topic, b"k%d" % number, b"%d" % number).result(PATIENCE_SECONDS)
-    with closing(case.log.reader(case.topic, compacted=True)) as reader:
-        assert not reader.is_at_end
-        assert [message.value for message in taken(reader, 20)] == [b"%d" % number for number in range(20)]
-        assert reader.is_at_end
-        producer.send(case.topic, b"k0", b"new").result(PATIENCE_SECONDS)
-        assert [message.value for message in taken(reader, 1)] == [b"new"]
-    producer.close()
+    with closing(case.log.producer()) as producer:
+        for number in range(20):
+            producer.send(case.topic, b"k%d" % number, b"%d" % number).result(PATIENCE_SECONDS)
+        with closing(case.log.reader(case.topic, compacted=True)) as reader:
+            assert not reader.is_at_end
+            assert [message.value for message in taken(reader, 20)] == [b"%d" % number for number in range(20)]
+            assert reader.is_at_end
+            producer.send(case.topic, b"k0", b"new").result(PATIENCE_SECONDS)
+            assert [message.value for message in taken(reader, 1)] == [b"new"]
 
 
 def test_a_reader_waits_for_a_topic_that_does_not_exist(case: Case) -> None:
@@ -593,9 +588,8 @@ def test_a_reader_waits_for_a_topic_that_does_not_exist(case: Case) -> None:
         assert reader.poll(0.1) == []
         assert case.log.partitions(case.topic) == 0
         case.log.make_topic(case.topic, 1, compacted=True)
-        producer = case.log.producer()
-        producer.send(case.topic, b"k", b"v").result(PATIENCE_SECONDS)
-        producer.close()
+        with closing(case.log.producer()) as producer:
+            producer.send(case.topic, b"k", b"v").result(PATIENCE_SECONDS)
         assert [message.value for message in taken(reader, 1)] == [b"v"]
 
 

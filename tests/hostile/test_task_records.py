@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -197,14 +198,13 @@ def test_a_record_of_pages_is_taken_or_refused() -> None:
 
 
 def _write(log: SeedLog, topic: str, kinds: dict[str, Record], headers: Any = ()) -> None:
-    producer = log.producer()
-    many = [message for kind, record in kinds.items() for message in records(kind, record, EACH // 4)]
-    random.Random(1).shuffle(many)
-    for message in many:
-        producer.send(topic, message.key, message.value, headers)
-    for key, value in kinds.values():  # and good ones behind them
-        producer.send(topic, key, value, headers).result()
-    producer.close()
+    with closing(log.producer()) as producer:
+        many = [message for kind, record in kinds.items() for message in records(kind, record, EACH // 4)]
+        random.Random(1).shuffle(many)
+        for message in many:
+            producer.send(topic, message.key, message.value, headers)
+        for key, value in kinds.values():  # and good ones behind them
+            producer.send(topic, key, value, headers).result()
 
 
 @pytest.fixture
@@ -242,14 +242,13 @@ def test_a_crawl_goes_on_and_tells_the_end_of_a_good_task(attacked: Path) -> Non
     log = LocalSeedLog(attacked)
     desk = TaskDesk(log, TOPICS)
     desk.write(Task(task_id="good"))
-    producer = log.producer()
-    good = TaskProducer(log, producer, TOPICS, "good")
-    good.begin()
-    for number in range(5):
-        value = {"url": f"http://h.test/{number}", "meta": {"task_id": "good", "NotExtract": True}}
-        good.sent(producer.send("seeds", b"h.test", json.dumps(value).encode()).result())
-    good.end(closes=True)
-    producer.close()
+    with closing(log.producer()) as producer:
+        good = TaskProducer(log, producer, TOPICS, "good")
+        good.begin()
+        for number in range(5):
+            value = {"url": f"http://h.test/{number}", "meta": {"task_id": "good", "NotExtract": True}}
+            good.sent(producer.send("seeds", b"h.test", json.dumps(value).encode()).result())
+        good.end(closes=True)
     seeds = [{"url": f"http://h.test/{task_id}", "meta": {"task_id": task_id, "NotExtract": True}} for task_id in IDS]
     found = crawl(attacked, seeds, until=lambda crawler: _ends_of(crawler)("good"))
     assert found.exit_code == 0

@@ -39,13 +39,12 @@ def test_malformed_records_are_said_once_each_and_skipped(tmp_path: Path, caplog
     """They change nothing, and a process starts all the same; a flood is cut off."""
     log = LocalSeedLog(tmp_path)
     log.make_topic("seeds.tasks", 1, compacted=True)
-    producer = log.producer()
-    for key, value in HOSTILE:
-        producer.send("seeds.tasks", key or b"k", value)
-    for number in range(100):
-        producer.send("seeds.tasks", f"k{number}".encode(), b"no JSON")
-    producer.send("seeds.tasks", b"t", Task(task_id="t").value()).result()
-    producer.close()
+    with closing(log.producer()) as producer:
+        for key, value in HOSTILE:
+            producer.send("seeds.tasks", key or b"k", value)
+        for number in range(100):
+            producer.send("seeds.tasks", f"k{number}".encode(), b"no JSON")
+        producer.send("seeds.tasks", b"t", Task(task_id="t").value()).result()
     board, skipped = Board(), list[str]()
     with caplog.at_level(logging.WARNING), closing(TopicView(log, "seeds.tasks", board.take, skipped.append)) as view:
         view.read_on(10)

@@ -63,13 +63,7 @@ def test_a_seed_that_no_topic_takes_is_parked_later(tmp_path: Path, monkeypatch:
 def test_what_is_parked_of_a_task_that_is_deleted_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By a tombstone, before its process has read back that it is parked."""
     declare(tmp_path, state="paused")
-    durable = Parking._durable
-
-    def deleted(self: Any, *arguments: Any) -> None:
-        durable(self, *arguments)
-        self._producer.send(TOPICS.tasks, b"t", None)
-
-    monkeypatch.setattr(Parking, "_durable", deleted)
+    monkeypatch.setattr(TaskStates, "tell_soon", lambda self: self._send(b"t", None))
     monkeypatch.setattr(TaskStates, "_tell", lambda _self: None)
     assert crawl(tmp_path, seeds(3)).seeds["completed_with_result"] == 3
 

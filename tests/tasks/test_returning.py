@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -18,9 +20,11 @@ from site_spider.tasks import parking
 from site_spider.tasks.board import RETURNED, note_key
 from site_spider.tasks.control_log import TaskProducer, read_endings, written
 from site_spider.tasks.declaration import Returned, Task, Usage
+from site_spider.tasks.end_events import Group, ParkedWatch
 from site_spider.tasks.ending import EndTold
 from site_spider.tasks.follower import ORIGIN_HEADER, TASK_HEADER
 from site_spider.tasks.orders import TaskDesk
+from tests.in_process import virtual_time
 from tests.in_process.engine import crawl
 
 TIERS = ("urgent", "seeds", "bulk")
@@ -57,13 +61,12 @@ def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Log:
 
 def park(log: Log, count: int, told: int | None = None, task_id: str = "t", process: str = "p") -> None:
     """So many messages are parked, and a process has told of as many, or of `told`."""
-    producer = log.producer()
-    for number in range(count):
-        headers = [(TASK_HEADER, task_id.encode()), (ORIGIN_HEADER, b"seeds")]
-        producer.send("seeds.parked", b"k", f"{task_id} {process} {number}".encode(), headers)
-    usage = Usage(parked=count if told is None else told)
-    producer.send("seeds.tasks", note_key(task_id, process), usage.model_dump_json().encode()).result()
-    producer.close()
+    with closing(log.producer()) as producer:
+        for number in range(count):
+            headers = [(TASK_HEADER, task_id.encode()), (ORIGIN_HEADER, b"seeds")]
+            producer.send("seeds.parked", b"k", f"{task_id} {process} {number}".encode(), headers)
+        usage = Usage(parked=count if told is None else told)
+        producer.send("seeds.tasks", note_key(task_id, process), usage.model_dump_json().encode()).result()
 
 
 def say(log: Log, key: bytes, value: Any) -> None:
@@ -83,11 +86,10 @@ def test_seeds_come_back_in_their_own_tier(tmp_path: Path) -> None:
     tiers = {"SITE_SEED_TOPICS": "urgent:8,seeds:4,bulk:1"}
     log = LocalSeedLog(tmp_path)
     TaskDesk(log, TOPICS).write(Task(task_id="t", state="paused"))
-    producer = log.producer()
-    for topic in TIERS:
-        value = b'{"url": "http://h.test/%s", "meta": {"task_id": "t"}}' % topic.encode()
-        producer.send(topic, b"h.test", value).result()
-    producer.close()
+    with closing(log.producer()) as producer:
+        for topic in TIERS:
+            value = b'{"url": "http://h.test/%s", "meta": {"task_id": "t"}}' % topic.encode()
+            producer.send(topic, b"h.test", value).result()
     parked = lambda: log.partitions("seeds.parked") and len(list(log.read("seeds.parked"))) == 3  # noqa: E731
     crawl(tmp_path, [], until=lambda _: bool(parked()), **tiers)
     TaskDesk(log, TOPICS).write(Task(task_id="t"))
@@ -179,6 +181,23 @@ def test_who_stands_still_is_not_waited_for(log: Log) -> None:
     park(log, 5)
     say(log, note_key("t", RETURNED), Returned(by="dead.1"))
     assert desk(log).put_back("t") == 5
+
+
+def test_what_waits_comes_back_while_its_task_goes_on(log: Log) -> None:
+    """Processes tell of such a task all the time."""
+    park(log, 3)
+    control, started = Mock(**{"endings.waiting_for.return_value": []}), Mock(return_value=None)
+    watch = ParkedWatch(Group(log, Mock(), TOPICS, desk(log).board, control, lambda: True, Mock(start=started)))
+    watch._put_back = Mock()  # type: ignore[method-assign]
+
+    async def look() -> None:
+        for _ in range(12):
+            watch.heard(["t"])
+            watch.look()
+            await asyncio.sleep(1)
+
+    virtual_time.run(look())
+    watch._put_back.assert_called_with(["t"])
 
 
 def test_several_tasks_are_one_reading(log: Log) -> None:

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
@@ -225,16 +226,15 @@ def test_messages_that_are_refused_because_of_the_clock_are_sent_when_it_is_righ
     make_refusing(kafka_brokers, case.topic, refuses=True)
     other = f"{case.topic}.other"
     make_kafka_topic(kafka_brokers, other, 1)
-    producer = case.new_producer()
-    futures = [producer.send(case.topic, b"k", b"%d" % number) for number in range(200)]
-    wait_until(lambda: "an outage of ours" in caplog.text)
-    futures += [producer.send(case.topic, b"k", b"%d" % number) for number in range(200, 300)]
-    producer.send(other, b"k", b"v").result(PATIENCE_SECONDS)
-    assert not all(future.done() for future in futures)
-    make_refusing(kafka_brokers, case.topic, refuses=False)
-    for future in futures:
-        future.result(PATIENCE_SECONDS)
-    producer.close()
+    with closing(case.new_producer()) as producer:
+        futures = [producer.send(case.topic, b"k", b"%d" % number) for number in range(200)]
+        wait_until(lambda: "an outage of ours" in caplog.text)
+        futures += [producer.send(case.topic, b"k", b"%d" % number) for number in range(200, 300)]
+        producer.send(other, b"k", b"v").result(PATIENCE_SECONDS)
+        assert not all(future.done() for future in futures)
+        make_refusing(kafka_brokers, case.topic, refuses=False)
+        for future in futures:
+            future.result(PATIENCE_SECONDS)
     found = [message.value for message in case.log.read(case.topic) if message.value != PROBE]
     assert found == [b"%d" % number for number in range(300)]
     said = [record.message for record in caplog.records if record.name == kafka_producer_module.__name__]
@@ -247,12 +247,11 @@ def test_a_record_that_a_topic_does_not_take_is_rejected_alone(case: Case, kafka
     """A compacted topic wants keys; the server calls all records of the batch invalid."""
     topic = f"{case.topic}.compacted"
     make_kafka_topic(kafka_brokers, topic, 1, **{"cleanup.policy": "compact"})
-    producer = case.new_producer()
-    keys = [b"a", None, b"b", None, b"c"]
-    futures = [producer.send(topic, key, b"v") for key in keys]
-    errors = [future.exception(PATIENCE_SECONDS) for future in futures]
-    assert [type(error) for error in errors] == [SinkRejected if key is None else type(None) for key in keys]
-    producer.close()
+    with closing(case.new_producer()) as producer:
+        keys = [b"a", None, b"b", None, b"c"]
+        futures = [producer.send(topic, key, b"v") for key in keys]
+        errors = [future.exception(PATIENCE_SECONDS) for future in futures]
+        assert [type(error) for error in errors] == [SinkRejected if key is None else type(None) for key in keys]
     assert [message.key for message in case.log.read(topic)] == [b"a", b"b", b"c"]
 
 
@@ -265,9 +264,8 @@ def test_a_producer_that_is_closed_gives_up_what_is_refused_because_of_the_clock
 
     def is_given_up() -> bool:
         """Not what arrives within a millisecond."""
-        producer = case.new_producer()
-        futures = [producer.send(case.topic, b"k", b"v") for _ in range(10)]
-        producer.close()
+        with closing(case.new_producer()) as producer:
+            futures = [producer.send(case.topic, b"k", b"v") for _ in range(10)]
         return {type(future.exception(0)) for future in futures} - {type(None)} == {LogUnavailable}
 
     wait_until(is_given_up)
@@ -277,21 +275,19 @@ def test_a_producer_that_is_closed_gives_up_what_is_refused_because_of_the_clock
 def test_a_full_queue_loses_nothing_and_keeps_the_order(case: Case, kafka_brokers: str) -> None:
     """What the client has no room for waits on our side."""
     make_kafka_topic(kafka_brokers, case.topic, 1)
-    producer = of(kafka_brokers, **{"queue.buffering.max.messages": 10}).producer()
-    futures = [producer.send(case.topic, b"k", b"%d" % number) for number in range(500)]
-    assert producer.flush(PATIENCE_SECONDS) == 0
-    assert {future.exception(0) for future in futures} == {None}
-    producer.close()
+    with closing(of(kafka_brokers, **{"queue.buffering.max.messages": 10}).producer()) as producer:
+        futures = [producer.send(case.topic, b"k", b"%d" % number) for number in range(500)]
+        assert producer.flush(PATIENCE_SECONDS) == 0
+        assert {future.exception(0) for future in futures} == {None}
     assert [message.value for message in case.log.read(case.topic)] == [b"%d" % number for number in range(500)]
 
 
 @pytest.mark.servers
 def test_a_producer_goes_on_after_a_fatal_error_of_its_client(case: Case) -> None:
     """A new client takes over; a message is either durable or its future says that it is not."""
-    producer = case.new_producer()
-    producer.send(case.topic, b"k", b"before").result(PATIENCE_SECONDS)
-    old = producer._client  # type: ignore[attr-defined]
-    producer._on_error(KafkaError(KafkaError._FATAL, "out of order", fatal=True))  # type: ignore[attr-defined]
-    producer.send(case.topic, b"k", b"after").result(PATIENCE_SECONDS)
-    assert producer._client is not old  # type: ignore[attr-defined]
-    producer.close()
+    with closing(case.new_producer()) as producer:
+        producer.send(case.topic, b"k", b"before").result(PATIENCE_SECONDS)
+        old = producer._client  # type: ignore[attr-defined]
+        producer._on_error(KafkaError(KafkaError._FATAL, "out of order", fatal=True))  # type: ignore[attr-defined]
+        producer.send(case.topic, b"k", b"after").result(PATIENCE_SECONDS)
+        assert producer._client is not old  # type: ignore[attr-defined]

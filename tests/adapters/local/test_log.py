@@ -180,12 +180,11 @@ def test_a_file_that_cannot_be_used_is_named(tmp_path: Path, damage: str) -> Non
         log.progress("topic", "group")
     with pytest.raises(LogUnavailable, match=words):
         local_member_poll(log)
-    producer = log.producer()
-    with pytest.raises(LogUnavailable, match=words):
+    with closing(log.producer()) as producer:
+        with pytest.raises(LogUnavailable, match=words):
+            producer.send("topic", b"k", b"v").result(300)
+        (folder / FILE_NAME if damage == "corrupt" else folder).unlink()
         producer.send("topic", b"k", b"v").result(300)
-    (folder / FILE_NAME if damage == "corrupt" else folder).unlink()
-    producer.send("topic", b"k", b"v").result(300)
-    producer.close()
 
 
 def local_member_poll(log: LocalSeedLog) -> None:
@@ -302,11 +301,10 @@ def member(log: LocalSeedLog) -> Iterator[Member]:
 
 
 def produce(log: LocalSeedLog, count: int) -> None:
-    producer = log.producer()
-    for _ in range(count):
-        producer.send(TOPIC, None, b"x")
-    assert producer.flush(300) == 0
-    producer.close()
+    with closing(log.producer()) as producer:
+        for _ in range(count):
+            producer.send(TOPIC, None, b"x")
+        assert producer.flush(300) == 0
 
 
 def offsets(log: LocalSeedLog) -> list[int]:
