@@ -84,7 +84,8 @@ class Command(SiteCommand):
             raise TopicMissing(f"--topic is {given!r}, but neither {seeds} nor {topic} exists at {log.address}.")
 
     def _replay(self, log: SeedLog, topic: str) -> None:
-        topics = CrawlTopics.beside(self.options)
+        is_other = topic != topic_of(self.options)
+        topics = CrawlTopics.beside(self.options, topic.removesuffix(SUFFIX) if is_other else None)
         replay = Replay(log, topic, self._complain_about, topics)
         try:
             replay.run()

@@ -412,10 +412,8 @@ class Seeds:
         logger.warning(
             "%s/%d starts again at offset %d, below the position %d: the topic was created again, or its "
             "retention has passed the committed offset",
-            *message.partition,
-            message.offset,
-            position,
-        )
+            *message.partition, message.offset, position,
+        )  # fmt: skip
         self.lost([message.partition])
         self.assigned({message.partition: None})
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from typing import Any
 
 import pytest
 
 from site_spider.adapters.local.log import LocalSeedLog
-from site_spider.contracts.seed_log import Headers, Message
+from site_spider.contracts.seed_log import Headers
 from site_spider.dead_letter_replay import Replay, letters, put_back
+from site_spider.seed.tiers import CrawlTopics
+from site_spider.tasks.control_log import TaskProducer, read_endings
+from site_spider.tasks.ending import TaskEnding
 from tests.commands.project import Project
 
 LETTERS = "seeds.dead-letters"
@@ -17,23 +21,16 @@ LETTERS = "seeds.dead-letters"
 
 def headers(origin: str = "seeds", **more: str) -> tuple[tuple[str, bytes], ...]:
     values = {
-        "error": "url: missing",
-        "origin_topic": origin,
-        "origin_partition": "1",
-        "origin_offset": "7",
+        "error": "url: missing", "origin_topic": origin, "origin_partition": "1", "origin_offset": "7",
         "failed_at": "2026-01-02T03:04:05.006+00:00",
-    }
+    }  # fmt: skip
     return tuple((name, value.encode()) for name, value in (values | more).items())
 
 
 def replay(project: Project) -> tuple[Replay, list[str]]:
     """One run, and what it complained about."""
     complaints: list[str] = []
-
-    def complain(message: Message, reason: str) -> None:
-        complaints.append(reason)
-
-    work = Replay(project.log, LETTERS, complain)
+    work = Replay(project.log, LETTERS, lambda _message, reason: complaints.append(reason))
     work.run()
     return work, complaints
 
@@ -58,9 +55,7 @@ def test_json_has_the_whole_message(project: Project) -> None:
     """Values that are not UTF-8 come in base64, which a field of its own says."""
     project.produce(LETTERS, (b"k", "grün".encode()), (None, b"\xff\x00"), (b"t", None), headers=headers())
     ran = project.direct("dead_letters", "list", "--topic", "seeds", "--format", "json")
-    found: dict[Any, dict[str, Any]] = {
-        document["key"]: document for document in map(json.loads, ran.stdout.splitlines())
-    }
+    found: dict[Any, Any] = {document["key"]: document for document in map(json.loads, ran.stdout.splitlines())}
     assert found["k"]["value"] == "grün"
     assert (found[None]["value"], found[None]["value_encoding"]) == ("/wA=", "base64")
     assert found["t"]["value"] is None
@@ -147,6 +142,15 @@ def test_what_was_written_twice_is_one_dead_letter(project: Project) -> None:
     assert [letter.replayed for letter in letters(project.log, LETTERS)] == [True] * 2
     assert replay(project)[0].replayed == 0
     assert len(contents(project, "seeds")) == 2
+
+
+def test_letters_of_another_crawl_go_on_with_their_tasks_there(project: Project) -> None:
+    topics, seed = CrawlTopics.of({"SITE_SEED_TOPIC": "more"}), b'{"url": "http://h/", "meta": {"task_id": "t"}}'
+    with closing(project.log.producer()) as producer:
+        TaskProducer(project.log, producer, topics, "t").begin()
+    project.produce("more.dead-letters", (b"h", seed), headers=headers("more"))
+    assert project.direct("dead_letters", "replay", "--topic", "more").stdout == "replayed 1\n"
+    assert [*(read_endings(project.log, topics).get("t") or TaskEnding()).highs.values()] == [1]
 
 
 def test_messages_of_a_topic_that_was_made_anew_are_others(project: Project) -> None:

@@ -232,7 +232,6 @@ print(*sorted(sys.modules))
 """
 _NOT_AT_THE_START = {"confluent_kafka", "elasticsearch", "happybase", "jinja2", "redis"}
 
-
 _COMMAND = """
 import sys
 from scrapy.cmdline import execute

@@ -116,10 +116,9 @@ def umask(request: pytest.FixtureRequest) -> Iterator[int]:
 
 
 def produce(folder: Path, allowed: set[int]) -> None:
-    producer = LocalSeedLog(folder).producer()
-    producer.send("seeds", b"key", b"value").result(300)
-    assert modes(folder) <= allowed  # while it is open: the -wal and -shm files
-    producer.close()
+    with closing(LocalSeedLog(folder).producer()) as producer:
+        producer.send("seeds", b"key", b"value").result(300)
+        assert modes(folder) <= allowed  # while it is open: the -wal and -shm files
 
 
 def modes(folder: Path) -> set[int]:
