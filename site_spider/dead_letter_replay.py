@@ -275,7 +275,6 @@ def _encoded(name: str, raw: bytes | None) -> dict[str, str | None]:
 # --- replay ----------------------------------------------------------------------------------------------
 # Sends dead letters to the topics they came from, byte by byte as they were: all of them, or chosen ones.
 
-
 TRUNCATED = "truncated_from_bytes"  # the header of a dead letter that does not hold the whole message
 
 _BATCH = 500

@@ -304,7 +304,6 @@ def curves(view: View) -> Document:
 
 # --- The pages that are tables: processes, hosts, sinks --------------------------------------------------
 
-
 _AS_THEY_ARE = (  # of a process
     "machine", "pid", "slot", "spider", "consumed", "completed", "in_flight", "missing", "waiting", "requests_out",
     "memory_bytes", "loop_lag_seconds", "log_is_away",

@@ -53,7 +53,6 @@ class LoopCalls:
 
 # --- intake ----------------------------------------------------------------------------------------------
 
-
 Arrival = tuple[Message, Seed | SeedError]  # a polled message, and what it says or why that is not valid
 logger = logging.getLogger(__name__)
 
@@ -453,14 +452,12 @@ class Seeds:
         count = self._ledger.unread(partition, first, beyond)
         self.deleted_unread += count
         if count:
+            self._completion.deleted(partition, first, beyond)
             logger.warning(
                 "%s/%d: %d seeds were deleted unread, from offset %d to before %d: the topic's retention is "
                 "shorter than its backlog. Produce them again, and raise retention.ms or retention.bytes",
-                *partition,
-                count,
-                first,
-                beyond,
-            )
+                *partition, count, first, beyond,
+            )  # fmt: skip
 
     def look(self) -> None:
         """See how far the partitions have come; to be called now and then."""

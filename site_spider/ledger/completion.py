@@ -234,6 +234,9 @@ class SeedListener:
     def committed(self, positions: Mapping[Partition, Position | None]) -> None:
         """The group has committed these, or had when they were assigned; that stays so over a restart."""
 
+    def deleted(self, partition: Partition, first: int, beyond: int) -> None:
+        """As in Listener."""
+
 
 _EVENTS = tuple(name for name in vars(SeedListener) if not name.startswith("_"))
 
@@ -272,7 +275,7 @@ class Completion:
             if self.has_tasks:
                 hear(positions)
 
-        return hear_of_commit if event == "committed" else hear_of_task
+        return {"committed": hear_of_commit, "deleted": hear}.get(event, hear_of_task)
 
     # --- requests ---------------------------------------------------------------------
 
@@ -430,6 +433,11 @@ class Completion:
                 self.repeats.committed(partition, position.offset)
         for tell in self._told["committed"]:
             tell(positions)
+
+    def deleted(self, partition: Partition, first: int, beyond: int) -> None:
+        """The log has deleted messages that were not read."""
+        for tell in self._told["deleted"]:
+            tell(partition, first, beyond)
 
     def lost(self, partitions: Sequence[Partition]) -> None:
         """End the epochs; what waits for their seeds is to be dropped: the next owner does them again."""

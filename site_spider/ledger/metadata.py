@@ -32,7 +32,6 @@ from site_spider.contracts.seed_log import Position
 # --- varints ---------------------------------------------------------------------------------------------
 # Variable-length integers: LEB128, as in Protocol Buffers.
 
-
 _MOST_BITS = 63  # as offsets have
 LARGEST = 2**_MOST_BITS - 1
 
@@ -93,7 +92,6 @@ def ascending_from_text(text: str, start: int) -> Iterator[int]:
 # process; which one is alone is committed before it begins, and that it has ended before anything else
 # begins. A seed that was alone at DEATHS_ALONE deaths is the culprit. More than one, because an operator's
 # kill -9 can hit any seed; twice the same one alone hardly ever.
-
 
 DEATHS_TO_ISOLATE = 3
 DEATHS_ALONE = 2

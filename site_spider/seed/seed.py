@@ -289,7 +289,6 @@ def _utf8(text: str) -> bytes:
 # --- moved -----------------------------------------------------------------------------------------------
 # What the headers say of a seed that goes on as another message: put back after a pause, or sent elsewhere.
 
-
 MOVED: Final = "moved"
 FIRST_PLACE: Final = "first_place"  # where the message of its producer is
 FIRST_WRITTEN: Final = "first_written_ms"  # when a message of the seed was written first

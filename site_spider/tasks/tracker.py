@@ -193,6 +193,7 @@ class Tracker(SeedListener):
         self._epochs: dict[Partition, int | None] = {}
         self._ready: set[Share] = set()  # something waits to be counted
         self._unsure: list[SeedInFlight] = []
+        self._deleted: list[tuple[Partition, int, int]] = []  # while it is not known which tasks lack them
         self._uncounted: BoundedDict[str, int] = BoundedDict(_MOST_UNCOUNTED)  # seeds, by task
         self._numbers = count()  # of keys in the log
 
@@ -264,10 +265,17 @@ class Tracker(SeedListener):
                 if counting.is_empty and (task_id, partition) not in self._ready:
                     del self._countings[task_id, partition]
 
+    def deleted(self, partition: Partition, first: int, beyond: int) -> None:
+        self._deleted.append((partition, first, beyond))
+        if len(self._deleted) == 1:
+            self._control.when_read(self._tell_deleted)
+
     # --- the control log --------------------------------------------------------------------------
 
     def look(self) -> None:
         """Write what has changed; to be called often."""
+        if self._deleted:
+            return
         self._forget_lost()
         self._tell_deleted_anew()
         if self._pages.waiting:
@@ -284,6 +292,16 @@ class Tracker(SeedListener):
     def is_counting(self) -> bool:
         """Whether a seed waits to be counted."""
         return bool(self._ready or self._unsure or self._pages.is_writing)
+
+    def _tell_deleted(self) -> None:
+        """Whose messages these were nobody knows: perhaps seeds of each task that is not passed there."""
+        deleted, self._deleted = self._deleted, []
+        for task_id in list(self._control.endings) if deleted else ():
+            ending = self._control.get(task_id) or TaskEnding()
+            for partition, first, beyond in deleted if not ending.is_told else ():
+                is_there = bool(ending.sending) or ending.highs.get(partition, 0) > first
+                if is_there and ending.passed(partition) < beyond:
+                    self._control.write(task_id, Uncounted(1), lambda _is_durable: None)
 
     def _decide(self) -> None:
         """The log is read: which of them belong to a task that it names."""

@@ -30,19 +30,10 @@ _TEXT = (Path(__file__).parents[2] / "docs/observability.md").read_text(encoding
 PAGE = re.sub(r"\n {2}(?=\S)", " ", _TEXT)  # each point of a list in one line
 # the last part of a field's name that comes from elsewhere, by what the table writes for it
 _NAMED = {
-    "responses": "STATUS",
-    "reasons": "REASON",
-    "by_reason": "REASON",
-    "failures": "NAME",
-    "unknown_fields": "NAME",
-    "paused_seconds": "CAUSE",
-    "counters": "NAME",
-    "texts": "NAME",
-    "outcomes": "OUTCOME",
-    "seeds_in_flight": "PARTITION",
-    "oldest_in_flight_seconds": "PARTITION",
-    "levels": "LEVEL",
-    "paused": "PARTITION",
+    **dict.fromkeys(("failures", "unknown_fields", "counters", "texts"), "NAME"),
+    **dict.fromkeys(("seeds_in_flight", "oldest_in_flight_seconds", "paused"), "PARTITION"),
+    **dict.fromkeys(("reasons", "by_reason"), "REASON"),
+    **{"responses": "STATUS", "paused_seconds": "CAUSE", "outcomes": "OUTCOME", "levels": "LEVEL"},
 }
 _WHOLE = {"largest_hosts", "newest_failures", "buckets"}  # described as one
 

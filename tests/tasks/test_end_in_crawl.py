@@ -22,6 +22,7 @@ from site_spider.errors import ConfigError, LogUnavailable, SeedError
 from site_spider.observe.snapshot import is_conserved
 from site_spider.seed.seed import MOVED
 from site_spider.service.seed_producer import SeedProducer
+from site_spider.service.service import SeedService
 from site_spider.tasks import end_events, parking
 from site_spider.tasks.control_log import TaskProducer, make_control_log, read_endings
 from site_spider.tasks.end_events import TaskCloser
@@ -99,6 +100,21 @@ def test_dead_letters_that_are_put_back_begin_a_generation(
     crawl(tmp_path, [], until=told(tmp_path, 2))
     assert [event["generation"] for event in events(tmp_path)] == [1, 2]
     assert [event["seeds"]["total"] for event in events(tmp_path)] == [1, 2]
+
+
+def test_an_end_says_that_seeds_of_its_task_may_have_been_deleted(tmp_path: Path) -> None:
+    """By the log's retention, before they were read."""
+    produce(tmp_path, closes=False)
+
+    def until(crawler: Crawler) -> bool:
+        if not (ending := ending_of(tmp_path)).lacks_some:
+            SeedService.of(crawler).parts.seeds.deleted(next(iter(ending.highs)), 0, 99)
+        elif not ending.is_closed:
+            close(tmp_path)
+        return bool(events(tmp_path))
+
+    crawl(tmp_path, [], until=until, timeout_seconds=60)
+    assert events(tmp_path)[0]["partial"] is True
 
 
 def test_a_cancelled_task_ends_without_a_close(tmp_path: Path, fetched: Counter[str]) -> None:

@@ -153,9 +153,8 @@ class IndexPreparation:
                 raise
             logger.warning(
                 "The index template %s could not be installed, so a new index gets guessed mappings: %s",
-                name,
-                explained(error),
-            )
+                name, explained(error),
+            )  # fmt: skip
             return False
 
     async def _put_template(self, client: AsyncElasticsearch) -> dict[str, Any]:
@@ -473,9 +472,8 @@ class ElasticsearchSink:
         logger.warning(
             "Index %s has a strict mapping without %s: results are written without. Add the field to the"
             " mapping, or leave it out with SITE_RESULT_FIELDS.",
-            self._index,
-            ", ".join(sorted(new)),
-        )
+            self._index, ", ".join(sorted(new)),
+        )  # fmt: skip
 
     async def _encoded(self, records: Sequence[Record]) -> list[Update | Verdict]:
         encoded: list[Update | Verdict] = []

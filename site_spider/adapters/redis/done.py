@@ -224,9 +224,8 @@ class RedisDone(DoneStore):
             logger.warning(
                 "SITE_REDIS_DUPEFILTER_BLOOM is true, but %s has no Bloom filters, so every fingerprint is "
                 "kept exactly, as a key of its own: %s",
-                self.address,
-                error,
-            )
+                self.address, error,
+            )  # fmt: skip
             return self._exact
         return filters
 
