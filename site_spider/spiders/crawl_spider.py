@@ -443,6 +443,8 @@ class SeedSpider(Spider):
         sitemap, level = await self._read_sitemap(response, result, job)
         result.description = sitemap.refusal or result.description
         result.add_note(sitemap.note)
+        if not sitemap.entries:
+            return []
         base = LinkBase.parse(response.url, "utf-8")
         is_long = len(sitemap.entries) > AT_ONCE
         found = urls_of(sitemap.entries, base, level, response.url)

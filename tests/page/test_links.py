@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from site_spider.page.links import MAX_LINKS, SLICE_CHARS, SLICE_LINKS, LinkBase, link_slices, trimmed
+from site_spider.page.links import MAX_LINKS, SLICE_CHARS, SLICE_LINKS, LinkBase, _find, link_slices, trimmed
 from site_spider.page.url import MAX_URL_BYTES, check_url
 from tests.growth import assert_grows
 
@@ -209,7 +209,7 @@ def test_the_short_way_of_joining_gives_what_the_long_way_gives(href: str, base:
 def test_what_is_kept_of_a_link_holds_on_every_page_of_its_folder(href: str, base: str, codec: str) -> None:
     """Links are joined once a folder."""
     page = LinkBase.parse(base, codec)
-    kept = page.find_short(href)
+    kept = _find(page.origin, page.folder, codec, href)
     assert kept is None or kept == (trimmed(href), page.join(trimmed(href)))
 
 
