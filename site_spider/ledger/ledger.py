@@ -216,8 +216,8 @@ class PartitionLedger:
         """What is complete above the watermark, ascending."""
         assert self.next is not None
         after = None
-        for offset in self.order:
-            if offset in self.open and offset not in besides:
+        for offset in self.open:
+            if offset not in besides:
                 if after is not None and offset > after:
                     yield after, offset
                 after = offset + 1

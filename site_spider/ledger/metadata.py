@@ -34,10 +34,13 @@ from site_spider.contracts.seed_log import Position
 
 _MOST_BITS = 63  # as offsets have
 LARGEST = 2**_MOST_BITS - 1
+_BYTES = [bytes([number]) for number in range(0x80)]
 
 
 def encode_varints(number: int) -> bytes:
     """One number, not negative."""
+    if number <= 0x7F:  # as most, and a commit has thousands
+        return _BYTES[number]
     out = bytearray()
     while number > 0x7F:
         out.append(number & 0x7F | 0x80)
@@ -277,10 +280,11 @@ def _read_state(watermark: int, state: str) -> tuple[str, Suspicion, tuple[int, 
 
 
 def _shorter(watermark: int, runs: Sequence[Run], room_bytes: int) -> str:
-    data, reach = _runs_to_bytes(watermark, runs, room_bytes)
     last = runs[-1][1] if runs else watermark
     bitmap_bytes = min((last - watermark + 7) // 8, room_bytes)
     bitmap_reach = min(last, watermark + 8 * bitmap_bytes)
+    is_certain = bitmap_reach == last and bitmap_bytes < 2 * len(runs)  # as each run is two bytes or more
+    data, reach = (b"", watermark) if is_certain else _runs_to_bytes(watermark, runs, room_bytes)
     if bitmap_reach > reach or (bitmap_reach == reach and bitmap_bytes < len(data)):
         bitmap = _bitmap(watermark, runs, bitmap_bytes)
         return "b:" + base64.b64encode(bitmap).decode()
