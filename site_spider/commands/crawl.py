@@ -27,9 +27,9 @@ from site_spider.service.settings_checks import check_log_settings
 logger = logging.getLogger(__name__)
 
 # Some 30 objects of a page live until its result is acknowledged; Python's 700 has all looked at in vain.
-# A middle collection after 2 young ones looks at 15,000 objects, up to 15 ms of a turn (after 4: 24 ms) while
-# 50,000 entries of a sitemap begin to wait. A full one comes after as many objects as with 4 and 25.
-_COLLECTED_OBJECTS = (5_000, 2, 42)
+# A middle collection after each young one looks at 20,000 objects, up to 15 ms of a turn while 50,000 entries of a
+# sitemap begin to wait; so it does after three of 5,000, and all collections take twice as long. A full one is rare.
+_COLLECTED_OBJECTS = (10_000, 0, 42)
 
 EXIT_FAILED = 1
 EXIT_TEMPORARY = 75  # EX_TEMPFAIL of sysexits.h: a server went away for good while crawling
