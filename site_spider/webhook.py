@@ -18,9 +18,6 @@ from w3lib.url import safe_url_string
 
 from site_spider import runtime
 
-MOST_ATTEMPTS = 12
-_FIRST_PAUSE_SECONDS = 60.0
-_LONGEST_PAUSE_SECONDS = 32 * 3600.0
 _SECONDS = 15.0  # for all of one attempt
 _MOST_BYTES = 1_000  # of the answer
 _LONGEST_ERROR = 200
@@ -41,11 +38,6 @@ class Posted(NamedTuple):
 
 
 MayReach = Callable[[str, str], bool]  # a host, and one of its addresses
-
-
-def pause_seconds(attempts: int) -> float:
-    """How long to wait after so many attempts: a minute, then twice as long each time, up to 32 hours."""
-    return float(min(_FIRST_PAUSE_SECONDS * 2 ** max(0, attempts - 1), _LONGEST_PAUSE_SECONDS))
 
 
 def secret_of(keys: Sequence[bytes]) -> bytes:

@@ -179,7 +179,7 @@ def _real_time() -> Iterator[None]:
 def _processes_hear_soon(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a task that goes on: who puts back what was parked waits for them, in real time before a crawl."""
     if not _needs_server(request.node) and not starts_processes(request.node):
-        monkeypatch.setattr("site_spider.tasks.parking._HEARD_SECONDS", 0.1)
+        monkeypatch.setattr("site_spider.tasks.returning._HEARD_SECONDS", 0.1)
 
 
 @pytest.fixture(autouse=True)

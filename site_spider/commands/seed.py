@@ -25,7 +25,7 @@ from site_spider.seed.topics import CrawlTopics
 from site_spider.service import config as parts
 from site_spider.service.config import check_ends_are_told
 from site_spider.service.seed_producer import SeedStream, gates_of
-from site_spider.tasks.control_log import TaskProducer
+from site_spider.tasks.closing import TaskProducer
 from site_spider.text import for_log, refused
 
 # --- seed lines: reads a file of seeds line by line, however long the file or a line of it is ------------

@@ -22,7 +22,7 @@ from site_spider.ledger.metadata import DoneOffsets, Run, decode
 from site_spider.seed.seed import Seed
 from site_spider.seed.topics import CrawlTopics
 from site_spider.tasks.board import Board
-from site_spider.tasks.control_log import seed_of
+from site_spider.tasks.closing import seed_of
 
 
 class Progress(NamedTuple):

@@ -23,7 +23,7 @@ from site_spider.seed.topics import CrawlTopics
 from site_spider.service import config
 from site_spider.service.config import check_ends_are_told
 from site_spider.service.environment import apply_environment
-from site_spider.tasks.control_log import TaskProducer
+from site_spider.tasks.closing import TaskProducer
 from site_spider.text import refused
 
 MOST_UNDER_WAY = 5_000

@@ -77,12 +77,13 @@ from site_spider.tasks.admission import TaskAdmission, with_source
 from site_spider.tasks.board import Board, BrokerClock, PastUsage, TimeLimits
 from site_spider.tasks.budgets import TaskStates
 from site_spider.tasks.control_log import Endings
-from site_spider.tasks.end_events import EndAnnouncer, Group, ParkedWatch, TaskCloser, Webhooks
+from site_spider.tasks.end_events import EndAnnouncer, TaskCloser, Webhooks
 from site_spider.tasks.follower import BadRecords, Follower, TopicView
 from site_spider.tasks.page_log import PageLog
 from site_spider.tasks.parking import Leaving, Parking
 from site_spider.tasks.rates import TELL_SECONDS, GroupRates, Overtaking
-from site_spider.tasks.tracker import Control, Tracker
+from site_spider.tasks.returning import ParkedWatch
+from site_spider.tasks.tracker import Control, Group, Tracker
 from site_spider.tasks.unfollowed_links import Traps, WantedPages
 from site_spider.text import for_log
 

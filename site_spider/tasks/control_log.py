@@ -9,27 +9,22 @@ So the number of keys is that of partitions, whatever number of processes have w
 from __future__ import annotations
 
 import json
-from collections import defaultdict, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import closing
-from dataclasses import replace
 from datetime import datetime
 from itertools import islice
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, TypeAdapter
 
-from site_spider import runtime
 from site_spider.contracts.seed_log import Headers, Message, MessagePlace, Partition, Producer, SeedLog
-from site_spider.errors import ConfigError, LogUnavailable, SeedError, SiteSpiderError, TopicMissing
+from site_spider.errors import ConfigError, SiteSpiderError
 from site_spider.ledger.metadata import ascending_to_text
 from site_spider.seed.fields import MAX_ID_BYTES, read_object
-from site_spider.seed.seed import Seed, parse_seed
 from site_spider.seed.topics import CrawlTopics
 from site_spider.tasks.ending import (
     ALL_PRODUCERS,
-    UNKNOWN,
     Attempts,
     EndTold,
     Fact,
@@ -44,7 +39,6 @@ from site_spider.tasks.ending import (
     Tally,
     TaskEnding,
     Uncounted,
-    prefix_of,
 )
 from site_spider.tasks.follower import TopicView
 
@@ -293,18 +287,6 @@ def _offsets_of(ending: TaskEnding | None) -> int:
     return sum(len(tally.holes) + len(tally.left) for tally in tallies)
 
 
-# --- closing ---------------------------------------------------------------------------------------------
-# What producers say in the control log of a task: that they begin, that they end, that it is closed.
-#
-# A task that is known there is counted. So a producer says that it begins before it sends. Whoever closes
-# the task for all producers says so before it looks for the ends of the topic: a request that is spilled
-# meanwhile either lies below those ends, or its process has read that the task is known, and waits for its
-# next tally (tasks.tracker).
-
-_ANSWER_SECONDS = 60.0
-_COUNT_SECONDS = 10.0
-
-
 def make_control_log(log: SeedLog, topics: CrawlTopics) -> None:
     """Make the topic, unless it is there. Raises ConfigError, LogUnavailable."""
     make_ordered(log, topics, topics.control)
@@ -327,144 +309,3 @@ def read_endings(log: SeedLog, topics: CrawlTopics, only: str | None = None) -> 
     with closing(TopicView(log, topics.control, endings.take)) as view:
         view.read_on()
     return endings
-
-
-class TaskProducer:
-    """One producer of a task's seeds; its name is new each time. All methods block."""
-
-    def __init__(self, log: SeedLog, producer: Producer, topics: CrawlTopics, task_id: str) -> None:
-        self._log = log
-        self._producer = producer
-        self._topics = topics
-        self._task_id = task_id
-        self._name = runtime.token_hex(6)
-        self._highs: dict[Partition, int] = {}
-        self._uncounted: dict[Partition, deque[int]] | None = None  # offsets; None: nobody asks for them
-        self._counted = Endings(task_id)
-        self._view = TopicView(log, topics.control, self._counted.take)
-
-    def waiting(self) -> int:
-        """How many of its seeds nobody has counted yet, of those sent since this was first asked."""
-        if self._uncounted is None:
-            self._uncounted = defaultdict(deque)
-        self._view.read_on()
-        ending = self._counted.get(self._task_id)
-        for partition, offsets in self._uncounted.items():
-            if ending is not None and (tally := ending.tallies.get(partition)) is not None:
-                self._uncounted[partition] = deque(one for one in offsets if not tally.has_counted(one))
-        return sum(map(len, self._uncounted.values()))
-
-    def begin(self) -> None:
-        """To be called before the first seed is sent. Raises ConfigError, LogUnavailable."""
-        make_control_log(self._log, self._topics)
-        self._say(Producing(self._name, is_open=True))
-
-    def sent(self, place: MessagePlace) -> None:
-        """A seed is durable there."""
-        self._highs[place.partition] = max(place.offset + 1, self._highs.get(place.partition, 0))
-        if self._uncounted is not None:
-            self._uncounted[place.partition].append(place.offset)
-
-    def end(self, *, closes: bool) -> None:
-        """All seeds are durable; `closes`: no other producer sends any."""
-        with closing(self._view):
-            self._view.read_on()
-        ending = self._counted.get(self._task_id) or TaskEnding()
-        said = Producing(self._name, is_open=False, closes=closes, highs=dict(self._highs))
-        self._say(ending.carried_on(said))
-        gone = [TakenBack(self._name, is_open=True), *ending.carried_words(ending.read_to)]
-        _say(self._log, self._producer, self._topics, [(self._task_id, fact) for fact in gone])
-
-    def close_for_all(self, has_parked: Callable[[], bool]) -> None:
-        """As the function says, of this task alone. Blocks.
-
-        Its seeds are counted in the topics, for some seconds at most, so that the end can say whether some
-        were done before the processes knew it.
-        """
-        task_id = self._task_id
-        parked = lambda: [task_id] if has_parked() else []  # noqa: E731
-        is_new = read_endings(self._log, self._topics, task_id).get(task_id) is None
-        messages = lambda: self._count_messages(is_new=is_new)  # noqa: E731
-        close_for_all(self._log, self._producer, self._topics, [task_id], parked, messages)
-
-    def _count_messages(self, *, is_new: bool) -> int:
-        deadline, count = runtime.monotonic() + _COUNT_SECONDS, 0
-        for topic in self._topics.tiers:
-            try:
-                for message in self._log.read(topic):
-                    seed = seed_of(message, self._task_id)
-                    count += seed is not None and not prefix_of(seed, message.headers)
-                    if runtime.monotonic() > deadline:
-                        return UNKNOWN if is_new else 0
-            except TopicMissing:
-                continue
-        return count
-
-    def _say(self, fact: Fact) -> None:
-        _say(self._log, self._producer, self._topics, [(self._task_id, fact)])
-
-
-def close_for_all(
-    log: SeedLog,
-    producer: Producer,
-    topics: CrawlTopics,
-    task_ids: Collection[str],
-    parked: Callable[[], Collection[str]],
-    count: Callable[[], int] = lambda: 0,
-) -> None:
-    """No producer sends more seeds of these tasks; what is in the topics now is all of it.
-
-    `parked` is asked when the processes know the tasks, and names those of which messages are parked. A
-    process that parks one later says so in the control log. `count` gives the number of their seeds.
-    """
-    make_control_log(log, topics)
-    begins = Producing(ALL_PRODUCERS, is_open=True)
-    _say(log, producer, topics, [(task_id, begins) for task_id in task_ids])
-    endings = read_endings(log, topics)
-    with_parked = parked()
-    highs = {part: end for topic in topics.tiers for part, end in _ends(log, topic) if end}
-    all_highs = highs | ({part: end for part, end in _ends(log, topics.parked) if end} if with_parked else {})
-    messages = count()
-    known = {task_id: endings.get(task_id) or TaskEnding() for task_id in task_ids}
-    for ending in known.values():
-        ending.sending.clear()  # it speaks for them
-    said = Producing(ALL_PRODUCERS, is_open=False, closes=True, messages=messages)
-    ends = [
-        (task_id, ending.carried_on(replace(said, highs=all_highs if task_id in with_parked else highs)))
-        for task_id, ending in known.items()
-    ]
-    _say(log, producer, topics, ends)
-    gone = ((task_id, ending.carried_words(ending.read_to)) for task_id, ending in known.items())
-    _say(log, producer, topics, [(task_id, fact) for task_id, facts in gone for fact in facts])
-
-
-def _say(log: SeedLog, producer: Producer, topics: CrawlTopics, facts: Iterable[tuple[str, Fact]]) -> None:
-    """Durable when it returns."""
-    sent = [send(producer, topics.control, task_id, fact) for task_id, fact in facts]
-    deadline = runtime.monotonic() + _ANSWER_SECONDS
-    try:
-        for future in sent:
-            future.result(max(0.0, deadline - runtime.monotonic()))
-    except TimeoutError:
-        raise LogUnavailable(
-            f"{log.address} took no record for {topics.control} within {_ANSWER_SECONDS:g} s"
-        ) from None
-
-
-def seed_of(message: Message, task_id: str) -> Seed | None:
-    """The seed of a message, if it is one of the task."""
-    value = message.value or b""
-    if task_id.encode() not in value and b"\\" not in value:  # far quicker than to read the others
-        return None
-    try:
-        seed = parse_seed(value, needs_url=False)
-    except SeedError:
-        return None
-    return seed if seed.task_id == task_id else None
-
-
-def _ends(log: SeedLog, topic: str) -> list[tuple[Partition, int]]:
-    try:
-        return [(part.partition, part.end) for part in log.progress(topic, None)]
-    except TopicMissing:
-        return []

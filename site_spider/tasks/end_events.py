@@ -1,62 +1,31 @@
-"""What one process does for the ends of tasks: closes them, tells events, sends webhooks, puts messages back."""
+"""What one process does for the ends of tasks: closes them, tells events, sends webhooks."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from site_spider import runtime, webhook
-from site_spider.contracts.seed_log import MessagePlace, Producer, SeedLog
-from site_spider.engine.background import Background, Turns
+from site_spider.contracts.seed_log import MessagePlace
+from site_spider.engine.background import Turns
 from site_spider.errors import LogUnavailable, SinkRejected, SiteSpiderError
 from site_spider.outage import Outage
-from site_spider.seed.topics import CrawlTopics
-from site_spider.tasks.board import Board
-from site_spider.tasks.control_log import close_for_all, make_control_log
-from site_spider.tasks.declaration import Phase, Returned
+from site_spider.tasks.closing import close_for_all
+from site_spider.tasks.control_log import make_control_log
 from site_spider.tasks.ending import Attempts, EndTold, Noticed, SeedCounts, TaskEnding, WebhookAttempt
 from site_spider.tasks.follower import BadRecords, read_board
 from site_spider.tasks.orders import forget_tasks
 from site_spider.tasks.page_log import PageCounts, PageReading, PageTable
-from site_spider.tasks.parking import put_back
-from site_spider.tasks.tracker import Control
+from site_spider.tasks.tracker import Group, GroupWork
 
 logger = logging.getLogger(__name__)
-
-
-class Group(NamedTuple):
-    """What `GroupWork` needs."""
-
-    log: SeedLog
-    producer: Producer
-    topics: CrawlTopics
-    board: Board
-    control: Control
-    has_first: Callable[[], bool]
-    background: Background
-
-
-class GroupWork:
-    """Of the process that has the first partition of the seed topic. On the event loop's thread only.
-
-    `heard` is told of tasks of which records have come; `look` is called now and then, as `every_seconds` says.
-    """
-
-    def __init__(self, group: Group) -> None:
-        self._log, self._producer, self._topics, self._board, self._control, *_ = group
-        self._has_first, self._background = group.has_first, group.background
-        self._busy: set[str] = set()  # tasks of which something is on its way
-
-    def _when_settled(self, task_id: str) -> None:
-        """What was written is read back before the next look at the task."""
-        self._control.when_read(lambda: self._busy.discard(task_id))
 
 
 # --- end announcer --------------------------------------------------------------------------------------
@@ -333,65 +302,6 @@ class TaskCloser(GroupWork):
         self._is_forgetting = False
 
 
-# --- return watch ----------------------------------------------------------------------------------------
-# Puts parked messages back where no command does: their task has expired, or the command was killed.
-#
-# The same where the end of a task waits for the parked topic although nothing of it waits there: who closed
-# the task saw a message that its process had parked, and not yet that the process sent it on.
-
-_QUIET_SECONDS = 10.0  # in which nobody tells that he puts messages of a task back, and its phase is the same
-_MOST_PUT_BACK = 1_000  # tasks at once
-
-
-class ParkedWatch(GroupWork):
-    """Puts back what waits although its task goes on."""
-
-    every_seconds = 0.2
-
-    def __init__(self, group: Group) -> None:
-        super().__init__(group)
-        self._look_at = 0.0
-        self._news: dict[str, tuple[Returned, Phase, float]] = {}  # of a task with parked messages: since when
-        self._work: asyncio.Task[None] | None = None
-
-    def heard(self, task_ids: Collection[str]) -> None:
-        now = asyncio.get_running_loop().time()
-        for task_id in task_ids:
-            self._hear(task_id, now) if self._board.has_parked(task_id) else self._news.pop(task_id, None)
-
-    def _hear(self, task_id: str, now: float) -> None:
-        said, phase = self._board.returned(task_id), self._board.phase(task_id)
-        if (known := self._news.get(task_id)) is None or known[0] is not said or known[1] != phase:
-            self._news[task_id] = said, phase, now
-
-    def look(self) -> None:
-        now = asyncio.get_running_loop().time()
-        if now >= self._look_at:
-            self._look_at = now + _QUIET_SECONDS
-            for task_id in self._control.endings.waiting_for(self._topics.parked):
-                self._hear(task_id, now)
-        is_at_work = self._work is not None and not self._work.done()
-        if not self._news or is_at_work or not self._has_first():
-            return
-        before = now - _QUIET_SECONDS
-        quiet = (task_id for task_id, (*_, heard) in self._news.items() if heard < before)
-        due = [task_id for task_id in quiet if self._board.phase(task_id).name != "paused"]
-        if due:
-            self._work = self._background.start(self._put_back(due[:_MOST_PUT_BACK]), "parked messages")
-
-    async def _put_back(self, task_ids: Collection[str]) -> None:
-        said = "task " + ", ".join(list(task_ids)[:3]) + (", ..." if len(task_ids) > 3 else "")
-        try:
-            count = await asyncio.to_thread(put_back, self._log, self._topics, task_ids)
-        except SiteSpiderError as error:
-            logger.warning("Parked messages of %s cannot be put back now: %s", said, error)
-        else:
-            logger.info("Put back %d parked messages of %s", count, said)
-        for task_id in task_ids:  # if something is left, not at once
-            self._news.pop(task_id, None)
-        self.heard(task_ids)
-
-
 # --- webhooks --------------------------------------------------------------------------------------------
 # Sends webhooks of events, again and again until one is taken, and keeps each attempt in the control log.
 #
@@ -400,6 +310,9 @@ class ParkedWatch(GroupWork):
 # and `generation` name an event, so a receiver that gets one twice knows it.
 
 _MOST_POSTS = 2  # at once
+_MOST_ATTEMPTS = 12
+_FIRST_PAUSE_SECONDS = 60.0
+_LONGEST_PAUSE_SECONDS = 32 * 3600.0
 
 
 class Webhooks(GroupWork):
@@ -409,8 +322,7 @@ class Webhooks(GroupWork):
 
     def __init__(self, group: Group, secret: bytes, may_reach: webhook.MayReach) -> None:
         super().__init__(group)
-        self._secret = secret
-        self._may_reach = may_reach
+        self._secret, self._may_reach = secret, may_reach
         self._open: set[str] = set()  # tasks whose webhook may have to be sent
 
     def heard(self, task_ids: Collection[str]) -> None:
@@ -444,7 +356,7 @@ def tried(
     """Sends the webhook of an end; this attempt is the last. Blocks."""
     sent = webhook.notice(ended.event, secret, int(runtime.time()))
     attempt = WebhookAttempt(int(runtime.time() * 1000), *webhook.post(url, sent, may_reach))
-    return Attempts(ended.generation, (*before, attempt)[-webhook.MOST_ATTEMPTS :])
+    return Attempts(ended.generation, (*before, attempt)[-_MOST_ATTEMPTS:])
 
 
 def attempts_of(ending: TaskEnding) -> tuple[WebhookAttempt, ...]:
@@ -456,7 +368,7 @@ def attempts_of(ending: TaskEnding) -> tuple[WebhookAttempt, ...]:
 def is_settled(ending: TaskEnding) -> bool:
     """Whether the webhook of the last end was taken, or is not tried any more."""
     made = attempts_of(ending)
-    return len(made) >= webhook.MOST_ATTEMPTS or any(not attempt.error for attempt in made)
+    return len(made) >= _MOST_ATTEMPTS or any(not attempt.error for attempt in made)
 
 
 def due_at(ending: TaskEnding) -> float | None:
@@ -464,4 +376,5 @@ def due_at(ending: TaskEnding) -> float | None:
     ended, made = ending.ended, attempts_of(ending)
     if ended is None or ending.noticed < ended.generation or is_settled(ending):
         return None
-    return made[-1].at_ms / 1000 + webhook.pause_seconds(len(made)) if made else 0.0
+    pause = min(_FIRST_PAUSE_SECONDS * 2.0 ** (len(made) - 1), _LONGEST_PAUSE_SECONDS)
+    return made[-1].at_ms / 1000 + pause if made else 0.0

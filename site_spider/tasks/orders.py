@@ -15,7 +15,8 @@ from site_spider.contracts.seed_log import MessagePlace, Producer, SeedLog
 from site_spider.errors import TopicMissing
 from site_spider.seed.topics import CrawlTopics
 from site_spider.tasks.board import CANCELLED, SEPARATOR, VERSION_HEADER, Board, BrokerClock, Cancelled, note_key
-from site_spider.tasks.control_log import Endings, TaskProducer, make_ordered, read_endings
+from site_spider.tasks.closing import TaskProducer
+from site_spider.tasks.control_log import Endings, make_ordered, read_endings
 from site_spider.tasks.declaration import BadTask, Phase, Task, changed, in_state, usual_task
 from site_spider.tasks.ending import SeedCounts, TaskEnding
 from site_spider.tasks.follower import read_board
@@ -31,9 +32,7 @@ class PutBackTasks:
     """Of one run of the command. Blocks."""
 
     def __init__(self, log: SeedLog, producer: Producer, topics: CrawlTopics) -> None:
-        self._log = log
-        self._producer = producer
-        self._topics = topics
+        self._log, self._producer, self._topics = log, producer, topics
         self._endings = read_endings(log, topics)
         self._going: dict[str, TaskProducer] = {}
 
@@ -290,7 +289,7 @@ class TaskDesk:
 
     def put_back(self, task_id: str) -> int:
         """Put the parked messages of a task back; how many. To be called when its new state is written."""
-        from site_spider.tasks.parking import put_back  # noqa: PLC0415 - it imports what a crawl needs
+        from site_spider.tasks.returning import put_back  # noqa: PLC0415 - it imports what a crawl needs
 
         count = put_back(self.log, self.topics, [task_id])
         self.read()

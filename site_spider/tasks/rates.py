@@ -29,8 +29,8 @@ from site_spider.ledger.ledger import Outcome, SeedInFlight
 from site_spider.seed.seed import moved_headers
 from site_spider.tasks.board import Board, pace_key
 from site_spider.tasks.declaration import Pace
-from site_spider.tasks.end_events import Group
 from site_spider.tasks.parking import key_of
+from site_spider.tasks.tracker import Group
 
 TELL_SECONDS = 1.0
 _STALE_SECONDS = 4.0  # without a word, a process is gone, or this one does not hear

@@ -9,11 +9,11 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
 from itertools import count, islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from site_spider import runtime
 from site_spider.bounded import BoundedDict
-from site_spider.contracts.seed_log import Message, MessagePlace, Partition, Position, Producer
+from site_spider.contracts.seed_log import Message, MessagePlace, Partition, Position, Producer, SeedLog
 from site_spider.engine.background import Background
 from site_spider.errors import SeedError
 from site_spider.ledger.completion import Completion, Job, SeedListener
@@ -21,6 +21,8 @@ from site_spider.ledger.ledger import SeedInFlight
 from site_spider.ledger.metadata import DoneOffsets
 from site_spider.outage import Outage
 from site_spider.seed.seed import Seed, first_place
+from site_spider.seed.topics import CrawlTopics
+from site_spider.tasks.board import Board
 from site_spider.tasks.control_log import Endings, headers_of, read, send, written
 from site_spider.tasks.declaration import bounded
 from site_spider.tasks.ending import SPILLED, Counting, Counts, Fact, TakenBack, TaskEnding, Uncounted, prefix_of
@@ -129,6 +131,34 @@ class Control(Follower):
             if ending is None or ending.is_told:
                 return
             self._known[task_id] = known
+
+
+class Group(NamedTuple):
+    """What `GroupWork` needs."""
+
+    log: SeedLog
+    producer: Producer
+    topics: CrawlTopics
+    board: Board
+    control: Control
+    has_first: Callable[[], bool]
+    background: Background
+
+
+class GroupWork:
+    """Of the process that has the first partition of the seed topic. On the event loop's thread only.
+
+    `heard` is told of tasks of which records have come; `look` is called now and then, as `every_seconds` says.
+    """
+
+    def __init__(self, group: Group) -> None:
+        self._log, self._producer, self._topics, self._board, self._control, *_ = group
+        self._has_first, self._background = group.has_first, group.background
+        self._busy: set[str] = set()  # tasks of which something is on its way
+
+    def _when_settled(self, task_id: str) -> None:
+        """What was written is read back before the next look at the task."""
+        self._control.when_read(lambda: self._busy.discard(task_id))
 
 
 # --- tracker ---------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from site_spider.console.fleet import LogView
 from site_spider.console.pages import overview
 from site_spider.service.config import check_ends_are_told
 from site_spider.tasks.board import note_key
-from site_spider.tasks.control_log import TaskProducer
+from site_spider.tasks.closing import TaskProducer
 from site_spider.tasks.declaration import Usage, usual_task
 from site_spider.tasks.orders import TaskDesk
 from tests.console.consoles import TOPICS, Client, Console, document, form_token

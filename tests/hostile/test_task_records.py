@@ -17,9 +17,10 @@ from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.contracts.seed_log import Message, Partition, SeedLog
 from site_spider.seed.topics import CrawlTopics
 from site_spider.service.service import SeedService
-from site_spider.tasks import end_events, parking
+from site_spider.tasks import returning
 from site_spider.tasks.board import Board, Cancelled, note_key
-from site_spider.tasks.control_log import BadRecord, Endings, TaskProducer, read_endings, written
+from site_spider.tasks.closing import TaskProducer
+from site_spider.tasks.control_log import BadRecord, Endings, read_endings, written
 from site_spider.tasks.control_log import read as read_control
 from site_spider.tasks.declaration import BadTask, Pace, Returned, Task, TaskTimes, Usage
 from site_spider.tasks.ending import (
@@ -210,8 +211,8 @@ def _write(log: SeedLog, topic: str, kinds: dict[str, Record], headers: Any = ()
 @pytest.fixture
 def attacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder whose topics are full of them."""
-    monkeypatch.setattr(end_events, "_QUIET_SECONDS", 0.1)
-    monkeypatch.setattr(parking, "_STILL_SECONDS", 0.3)
+    monkeypatch.setattr(returning, "_QUIET_SECONDS", 0.1)
+    monkeypatch.setattr(returning, "_STILL_SECONDS", 0.3)
     log = LocalSeedLog(tmp_path)
     for topic in ("seeds.tasks", "seeds.tasks.control", "seeds.tasks.pages"):
         log.make_topic(topic, 1, compacted=True)

@@ -292,7 +292,6 @@ def test_no_body_costs_more_than_its_length(body: bytes) -> None:
 
 # --- Text in slices is the text in one go, wherever the slices are cut
 
-
 CODECS = {
     "utf-8": "utf-8", "utf-16le": "utf-16-le", "utf-16be": "utf-16-be", "gb18030": "gb18030", "big5": "big5hkscs",
     "euc-jp": "euc_jp", "euc-kr": "cp949", "iso-2022-jp": "iso2022_jp_ext", "shift_jis": "cp932",
@@ -364,7 +363,6 @@ def test_half_a_surrogate_pair_does_not_keep_a_text_from_being_cut() -> None:
 
 
 # --- A body is read in steps, and only as far as it is needed
-
 
 SIZE = 1_000_000
 

@@ -215,7 +215,6 @@ def test_what_is_kept_of_a_link_holds_on_every_page_of_its_folder(href: str, bas
 
 # --- Pages that were made to hurt those who look for links
 
-
 BOMBS = {  # made when they are needed: 150 MB in each worker
     "nested elements": lambda: "<div>" * 200_000,
     "50,000 attributes in a tag": lambda: "<a " + " ".join(f"a{i}=1" for i in range(50_000)) + " href=/no>",

@@ -216,7 +216,6 @@ def test_labels_that_shrink_when_they_are_mapped_are_spelled() -> None:
 
 # --- URLs in their usual form
 
-
 ODD = r"https?://[a-z0-9._~-]{0,9}(:[0-9]{0,5})?[/?#]?[A-Za-z0-9/._~%&=?# \t'\[\]|{}<>\"^`\\;,+é-]{0,20}"
 FORM = r"https?://[a-z0-9._-]{1,9}(:[1-9][0-9]{0,4})?/[A-Za-z0-9/_.~-]{0,9}(\?[A-Za-z0-9_.~&=-]{1,9})?"
 
@@ -246,7 +245,6 @@ def test_what_scrapy_may_change_or_is_rare_is_not(url: str) -> None:
 
 
 # --- What links are compared as
-
 
 HOST = "http://h.test"
 
@@ -379,7 +377,6 @@ def test_many_urls_are_looked_at_as_one_by_one(urls, scope, seed_host):
 
 
 # --- The short way to a fingerprint
-
 
 HREFS = st.text("ab./?=&%+,:;@!$*()-_~2eE#'\"\\\\[]|é中 ", min_size=1, max_size=20)
 

@@ -302,7 +302,6 @@ def test_what_a_page_gives_is_bounded() -> None:
 
 # --- JSON in scripts -------------------------------------------------------------------------------------
 
-
 SCRIPTS = """
 <script type="application/ld+json">{"@context": "https://schema.org", "@graph": [
   {"@type": "Product", "name": "A\nlamp", "offers": {"price": "19.90"}}, {"@type": "Person"}]}</script>

@@ -24,7 +24,7 @@ from site_spider.errors import LogUnavailable
 from site_spider.ledger.ledger import Outcome
 from site_spider.seed.topics import CrawlTopics
 from site_spider.service.service import SeedService
-from site_spider.tasks import end_events
+from site_spider.tasks import end_events, returning
 from site_spider.tasks.budgets import TaskStates
 from site_spider.tasks.control_log import read_endings
 from site_spider.tasks.declaration import declared, in_state
@@ -264,7 +264,7 @@ def test_a_retry_that_waits_is_parked_and_goes_on(tmp_path: Path, monkeypatch: p
 
 def test_what_nobody_puts_back_a_process_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A command was killed behind its record, or the task expired while it was paused."""
-    monkeypatch.setattr(end_events, "_QUIET_SECONDS", 0.1)
+    monkeypatch.setattr(returning, "_QUIET_SECONDS", 0.1)
     declare(tmp_path, state="paused")
     crawl(tmp_path, seeds(10))
     declare(tmp_path, expires_at=datetime.now(UTC).isoformat(), state="paused")

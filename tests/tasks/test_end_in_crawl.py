@@ -23,8 +23,9 @@ from site_spider.observe.snapshot import is_conserved
 from site_spider.seed.seed import MOVED
 from site_spider.service.seed_producer import SeedProducer
 from site_spider.service.service import SeedService
-from site_spider.tasks import end_events, parking
-from site_spider.tasks.control_log import TaskProducer, make_control_log, read_endings
+from site_spider.tasks import returning
+from site_spider.tasks.closing import TaskProducer
+from site_spider.tasks.control_log import make_control_log, read_endings
 from site_spider.tasks.end_events import TaskCloser
 from site_spider.tasks.follower import ORIGIN_HEADER, TASK_HEADER, Follower
 from site_spider.tasks.orders import TaskDesk
@@ -183,7 +184,7 @@ def test_an_end_does_not_wait_for_a_parked_message_that_was_sent_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who closed the task knew that its process had parked it, and not yet that the process sent it on."""
-    monkeypatch.setattr(end_events, "_QUIET_SECONDS", 0.1)
+    monkeypatch.setattr(returning, "_QUIET_SECONDS", 0.1)
     declare(tmp_path)
     log = LocalSeedLog(tmp_path)
     log.make_topic(TOPICS.parked, 1, compacted=False)
@@ -202,7 +203,7 @@ def test_an_end_does_not_wait_for_a_parked_message_that_was_sent_on(
 def test_what_is_put_back_is_cut_short_and_counts_once(
     tmp_path: Path, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parking, "_STILL_SECONDS", 0.5)  # then who was killed is not waited for
+    monkeypatch.setattr(returning, "_STILL_SECONDS", 0.5)  # then who was killed is not waited for
     declare(tmp_path, state="paused")
     produce(tmp_path, count=12)
     crawl(tmp_path, [])

@@ -12,7 +12,8 @@ import pytest
 from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.contracts.seed_log import Message, Partition
 from site_spider.tasks.board import Board, note_key
-from site_spider.tasks.control_log import Endings, close_for_all, written
+from site_spider.tasks.closing import close_for_all
+from site_spider.tasks.control_log import Endings, written
 from site_spider.tasks.declaration import Task, Usage, changed, declared, in_state, usual_task
 from site_spider.tasks.ending import Counts, EndTold, Fact, Noticed, Producing, Tally
 from site_spider.tasks.orders import TaskFacts, TaskOverview

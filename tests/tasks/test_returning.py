@@ -16,9 +16,10 @@ import pytest
 from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.contracts.seed_log import Message, Partition
 from site_spider.seed.topics import CrawlTopics
-from site_spider.tasks import parking
+from site_spider.tasks import returning
 from site_spider.tasks.board import RETURNED, note_key
-from site_spider.tasks.control_log import TaskProducer, read_endings, written
+from site_spider.tasks.closing import TaskProducer
+from site_spider.tasks.control_log import read_endings, written
 from site_spider.tasks.declaration import Returned, Task, Usage
 from site_spider.tasks.end_events import Group, ParkedWatch
 from site_spider.tasks.ending import EndTold
@@ -50,8 +51,8 @@ class Log(LocalSeedLog):
 
 @pytest.fixture
 def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Log:
-    monkeypatch.setattr(parking, "_STILL_SECONDS", 0.5)
-    monkeypatch.setattr(parking, "_LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(returning, "_STILL_SECONDS", 0.5)
+    monkeypatch.setattr(returning, "_LOOK_SECONDS", 0.02)
     log = Log(tmp_path)
     for topic in ("seeds.tasks", "seeds.tasks.control"):
         log.make_topic(topic, 1, compacted=True)
@@ -204,7 +205,7 @@ def test_several_tasks_are_one_reading(log: Log) -> None:
     for number in range(50):
         park(log, 2, task_id=f"t{number}")
     log.starts.clear()
-    assert parking.put_back(log, TOPICS, [f"t{number}" for number in range(50)]) == 100
+    assert returning.put_back(log, TOPICS, [f"t{number}" for number in range(50)]) == 100
     assert len(log.starts) == 1
 
 
@@ -220,14 +221,14 @@ def test_an_end_waits_for_what_is_being_put_back_and_none_comes_back_behind_it(
                 producer.send(TOPICS.control, *written(part, told)).result()
         park(log, 3, task_id=part)
         say(log, note_key(part, "p"), Usage(parked=3, sent_on=3))
-    over, send = [], parking._Returning._send
+    over, send = [], returning._Returning._send
 
     def sent(self: Any, message: Message, work: Any) -> None:
         ending = read_endings(log, TOPICS).get("t")
         over.append(ending is None or ending.is_over)
         send(self, message, work)
 
-    monkeypatch.setattr(parking._Returning, "_send", sent)
+    monkeypatch.setattr(returning._Returning, "_send", sent)
     assert desk(log).put_back("over") == 0
     assert desk(log).put_back("t") == 3
     assert over == [False] * 3

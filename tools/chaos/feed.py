@@ -23,7 +23,7 @@ from site_spider.contracts.seed_log import Producer
 from site_spider.errors import TopicMissing
 from site_spider.page.url import url_id
 from site_spider.seed.topics import CrawlTopics
-from site_spider.tasks.control_log import TaskProducer
+from site_spider.tasks.closing import TaskProducer
 from tools.chaos.pages import paths_of
 from tools.deployment.deployment import ROOT, Deployment
 from tools.deployment.processes import logged
