@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from site_spider.adapters.kafka.client import KafkaConfig
-from site_spider.adapters.kafka.consumer import MemberSlot
+from site_spider.adapters.kafka.member_name import MemberSlot
 from tests.acceptance.relay import Relay
 from tools.deployment.deployment import Deployment, opened, wait_until
 from tools.site.handle import Site

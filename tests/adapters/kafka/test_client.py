@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 
 from site_spider.adapters import files
 from site_spider.adapters.kafka.client import BrokerHealth, Certificates, KafkaConfig, LastErrors
-from site_spider.adapters.kafka.consumer import MemberSlot
+from site_spider.adapters.kafka.member_name import MemberSlot
 from site_spider.adapters.kafka.seed_log import KafkaSeedLog
 from site_spider.errors import ConfigError
 from tests.contracts.seed_logs import PATIENCE_SECONDS, Member, wait_until

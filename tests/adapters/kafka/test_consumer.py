@@ -14,15 +14,8 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from site_spider.adapters.kafka.consumer import (
-    FEW_MESSAGES,
-    MOST_BYTES,
-    MOST_MESSAGES,
-    Gaps,
-    KafkaPrefetch,
-    MemberSlot,
-    default_folder,
-)
+from site_spider.adapters.kafka.consumer import FEW_MESSAGES, MOST_BYTES, MOST_MESSAGES, Gaps, KafkaPrefetch
+from site_spider.adapters.kafka.member_name import MemberSlot, default_folder
 from site_spider.contracts.seed_log import Message, Partition, Position
 from site_spider.observe.progress import of_partition, total
 from tests.contracts.seed_logs import Case, poll_until
@@ -137,7 +130,6 @@ def test_a_crawl_counts_seeds_that_were_deleted_unread(
 
 # --- messages between the client and whoever polls ------------------------------------------------
 
-
 A, B = Partition("seeds", 0), Partition("seeds", 1)
 
 
@@ -247,11 +239,10 @@ def test_a_new_assignment_finds_the_client_going_on(client: Client) -> None:
 
 # --- names of group members: kept over restarts, never shared by two that live --------------------
 
-
 CLAIM = """
 import sys
 from pathlib import Path
-from site_spider.adapters.kafka.consumer import MemberSlot
+from site_spider.adapters.kafka.member_name import MemberSlot
 slot = MemberSlot.claim("group", Path(sys.argv[1]))
 print(slot.instance_id, flush=True)
 input()

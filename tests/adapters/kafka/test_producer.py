@@ -175,7 +175,6 @@ def test_a_message_that_may_not_be_written_names_the_right(renewal: Renewal, mon
 
 # --- refusals, full queues, and fatal errors of the client, with servers --------------------------
 
-
 PROBE = b"probe"
 
 

@@ -17,7 +17,7 @@ from confluent_kafka import Producer as KafkaClient
 from confluent_kafka.admin import AclOperation, AdminClient, ConfigResource
 
 from site_spider.adapters.kafka.client import KafkaConfig
-from site_spider.adapters.kafka.consumer import MemberSlot
+from site_spider.adapters.kafka.member_name import MemberSlot
 from site_spider.adapters.kafka.seed_log import KafkaSeedLog, KafkaTopicReader, _read, granted
 from site_spider.contracts.seed_log import Granted, Partition, Position, Right
 from site_spider.errors import LogUnavailable
@@ -233,7 +233,6 @@ def test_a_producer_keeps_messages_for_missing_servers(
 
 # --- What Kafka says of rights; tests/acceptance/test_secured.py asks one with users
 
-
 READS = Right("topic", "seeds", ("Read", "Write"))
 WRITES = Right("topic", "letters", ("Write",))
 JOINS = Right("group", "crawlers", ("Read",))
@@ -354,7 +353,6 @@ def test_a_topic_that_may_not_be_read_any_more_is_said_until_it_is_read(monkeypa
 
 
 # --- A client that closes while an assignment waits for its answer (librdkafka, issue 4884)
-
 
 HANG_SECONDS = 300.0
 

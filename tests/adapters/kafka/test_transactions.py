@@ -13,7 +13,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from site_spider.adapters.kafka import transactions
 from site_spider.adapters.kafka.client import KafkaConfig
-from site_spider.adapters.kafka.consumer import KafkaConsumer, MemberSlot
+from site_spider.adapters.kafka.consumer import KafkaConsumer
+from site_spider.adapters.kafka.member_name import MemberSlot
 from site_spider.adapters.kafka.seed_log import KafkaSeedLog
 from site_spider.adapters.kafka.transactions import KafkaTransactions, Topics
 from site_spider.contracts.seed_log import Partition, Position
