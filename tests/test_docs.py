@@ -17,7 +17,7 @@ from scrapy import commands as scrapys
 from scrapy.settings import default_settings
 
 from site_spider import settings
-from site_spider.adapters.elasticsearch.client import TEXT
+from site_spider.adapters.elasticsearch.index_template import TEXT
 from site_spider.results.document import MARK, Result
 from site_spider.seed.topics import CrawlTopics
 from site_spider.service import supervisor

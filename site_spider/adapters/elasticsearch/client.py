@@ -1,12 +1,9 @@
-"""Connections with bounds, what answers and errors say, and index templates."""
+"""Connections with bounds, and what answers and errors say."""
 
 from __future__ import annotations
 
 import asyncio
-import copy
-import json
 import logging
-import re
 import reprlib
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -14,9 +11,8 @@ from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from io import BytesIO
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit
 
 from aiohttp import ClientResponse, ClientSession
@@ -333,144 +329,3 @@ def shown(value: object) -> str:
 def words_of(error: ApiError) -> Mapping[str, Any]:
     """Elasticsearch's own description of the error; empty if somebody else answered."""
     return within(error.body, "error") or {}
-
-
-# --- The index template of one index, and what becomes of it on a server without the usual text analysis -
-# Every complete Elasticsearch has the module analysis-common, with html_strip and asciifolding. A slim
-# distribution refuses a template that names them. There the index of results has a further field, body_text,
-# for the text of a page, which the sink fills.
-
-TEXT: Final = "body_text"  # the text of `body`, where the server cannot make it
-_BODY: Final = "body"
-_ANALYZERS: Final = ("page_text", "plain_text")
-_REFUSALS: Final = ("char_filter", "failed to find filter")
-# by a query that names no field
-_SEARCHED: Final = [TEXT, "title", "text", "description", "url", "url_id", "host", "task_id", "reason"]
-
-
-class IndexTemplate:
-    """The template as it is sent."""
-
-    def __init__(self, path: Path, index: str) -> None:
-        template: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        self.name = f"site_spider-{index}"
-        self.version: int = template["version"]
-        # Two templates of one priority may not share a name. The longer name is the more
-        # specific one, and priorities that people choose themselves (100 and up) win over it.
-        self.content: dict[str, Any] = {
-            "index_patterns": [index, f"{index}-*"],
-            "priority": min(len(index), 99),
-            "version": template["version"],
-            "meta": template["_meta"],
-            "template": template["template"],
-        }
-
-    @property
-    def properties(self) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = self.content["template"]["mappings"]["properties"]
-        return found
-
-    def reduced(self, refusal: ApiError) -> dict[str, Any] | None:
-        """Without what a server refuses that does not know it; None when it is refused for another reason."""
-        content = copy.deepcopy(self.content)
-        template = content["template"]
-        said = explained(refusal) if refusal.status_code == 400 else ""
-        if "ignore_dynamic_beyond_limit" in said:  # before 8.14: documents with too many fields are refused
-            del template["settings"]["index"]["mapping"]["total_fields"]
-            return content
-        if not any(words in said for words in _REFUSALS):
-            return None
-        template["settings"].pop("analysis")
-        _forget_analyzer(template["mappings"])
-        if _BODY in self.properties:
-            template["mappings"]["properties"][TEXT] = {"type": "text"}
-            template["settings"]["index"]["query"] = {"default_field": _SEARCHED}
-        return content
-
-
-def newest(answer: object, version: int) -> Mapping[str, Any] | None:
-    """The template on the server, if it has this version or a newer one. Raises UnexpectedResponse."""
-    if not isinstance(answer, Mapping):
-        raise UnexpectedResponse("the answer about an index template is no object", answer)
-    templates = answer.get("index_templates")
-    for template in templates if isinstance(templates, list) else []:
-        found = within(template, "index_template") or {}
-        if isinstance(its_version := found.get("version"), int) and its_version >= version:
-            return found
-    return None
-
-
-def has_text(template: Mapping[str, Any]) -> bool:
-    """Whether indices of a template have the field for texts."""
-    return TEXT in (within(template, "template", "mappings", "properties") or ())
-
-
-def _forget_analyzer(mapping: Any) -> None:
-    if isinstance(mapping, dict):
-        if mapping.get("analyzer") in _ANALYZERS:
-            del mapping["analyzer"]
-        for inner in mapping.values():
-            _forget_analyzer(inner)
-    elif isinstance(mapping, list):
-        for inner in mapping:
-            _forget_analyzer(inner)
-
-
-# --- mapping: adjusts the mapping of an index that existed before ----------------------------------------
-# It gets the fields that it lacks: a strict mapping refuses no result for them, and others map them as a new
-# index does.
-#
-# And `meta` of one producer harms no other results. Elasticsearch makes a field of every new key of an
-# object, up to 1,000 in an index; beyond them it refuses whatever has a new key, whoever sends it. In an
-# index of ours `meta` is one field, whatever is in it.
-
-_CLOSED = {"false", "strict"}  # values of `dynamic` with which no field is made
-_NOT_MAPPED = re.compile(r"strict_dynamic_mapping_exception.*?introduction of \[(\w+)\] within \[_doc\]")
-
-
-def added_fields(answer: object, wanted: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The fields that each index, in an answer about mappings, lacks, as `wanted` maps them.
-
-    An index that is there gets no new analyzers: new texts have the one that it has for all. One whose
-    mapping ignores unknown fields stays as it is.
-    """
-    for index, mappings in _mappings(answer):
-        known = within(mappings, "properties") or {}
-        added = {name: copy.deepcopy(one) for name, one in wanted.items() if name not in known}
-        _forget_analyzer(added)
-        if added and str(mappings.get("dynamic")).lower() != "false":
-            yield index, added
-
-
-def has_field(answer: object, field: str) -> bool:
-    """Whether an index, in an answer about mappings, has this field."""
-    return any(field in (within(mappings, "properties") or ()) for _, mappings in _mappings(answer))
-
-
-def not_mapped(reason: str) -> str:
-    """The field for which a strict mapping refused a document; empty when it was for another reason."""
-    found = _NOT_MAPPED.search(reason)
-    return found[1] if found else ""
-
-
-def _mappings(answer: object) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    for index, found in answer.items() if isinstance(answer, Mapping) else ():
-        if (mappings := within(found, "mappings")) is not None:
-            yield str(index), mappings
-
-
-def closing_changes(answer: object, field: str, wanted: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The change to the properties of each index, in an answer about mappings, that makes fields of `field`.
-
-    `wanted` is the mapping of one that is not there yet. What is mapped already stays.
-    """
-    for index, mappings in _mappings(answer):
-        now = (within(mappings, "properties") or {}).get(field)
-        # an object that says nothing does as those above it
-        said = now if isinstance(now, Mapping) and "dynamic" in now else mappings
-        if str(said.get("dynamic", "true")).lower() in _CLOSED:
-            continue
-        if now is None:
-            yield index, {field: dict(wanted)}
-        elif isinstance(now, Mapping) and (kind := now.get("type", "object")) in ("object", "nested"):
-            yield index, {field: {"type": kind, "dynamic": False}}

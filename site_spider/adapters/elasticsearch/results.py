@@ -11,7 +11,6 @@ from elasticsearch import ApiError, Elasticsearch, NotFoundError, TransportError
 
 from site_spider import runtime
 from site_spider.adapters.elasticsearch.client import (
-    TEXT,
     AnswerTooLarge,
     BoundedNode,
     ElasticsearchOptions,
@@ -20,6 +19,7 @@ from site_spider.adapters.elasticsearch.client import (
     reason_of,
     within,
 )
+from site_spider.adapters.elasticsearch.index_template import TEXT
 from site_spider.contracts.sink import ANY, Fields, StatusFilter
 from site_spider.errors import ConfigError, SinkUnavailable
 from site_spider.options import SettingsView

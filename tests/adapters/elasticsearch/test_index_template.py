@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from site_spider.adapters.elasticsearch.client import IndexTemplate, closing_changes
+from site_spider.adapters.elasticsearch.index_template import IndexTemplate, closing_changes
 from site_spider.adapters.elasticsearch.results import ElasticsearchResults
 from site_spider.adapters.elasticsearch.sink import MOST_CHARACTERS, TEMPLATES, ElasticsearchSink, page_text
 from site_spider.contracts.sink import Answer
