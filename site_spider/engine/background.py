@@ -202,3 +202,28 @@ def run_through(steps: Generator[object, None, T]) -> T:
             next(steps)
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
+
+
+# --- pulse: whether the event loop turns, as other threads see it ----------------------------------------
+
+_BEAT_SECONDS = 0.25
+
+
+class Pulse:
+    """Beats on the running event loop. By its own clock: that of uvloop stands still while the loop does."""
+
+    def __init__(self) -> None:
+        self._beat_at = runtime.monotonic()
+        self._timer: asyncio.Handle | None = None
+
+    def start(self) -> None:
+        self._beat_at = runtime.monotonic()
+        self._timer = asyncio.get_running_loop().call_later(_BEAT_SECONDS, self.start)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def silent_seconds(self) -> float:
+        """Since the last beat was due. Any thread may ask."""
+        return max(0.0, runtime.monotonic() - self._beat_at - _BEAT_SECONDS)

@@ -2,13 +2,15 @@
 
 Scrapy catches Exception around callbacks. A CancelledError raised in one (by a library whose
 own task was cancelled, say) passes by, and the request never ends; nor does one whose
-coroutine waits for ever. Both become ordinary errors here.
+coroutine waits for ever. Both become ordinary errors here. One that blocks the event loop ends the process: `Watchdog`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+import sys
+import traceback
 import types
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
 from functools import partial
@@ -26,6 +28,7 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from site_spider import runtime
+from site_spider.engine.background import Pulse
 from site_spider.engine.scrapy_parts import takes_seeds
 from site_spider.errors import SiteSpiderError
 from site_spider.page.url import plain_url
@@ -165,6 +168,50 @@ def is_being_cancelled() -> bool:
     """Whether somebody cancelled the task that runs now."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
+
+
+# --- watchdog: ends a process whose event loop is blocked, and one whose stop takes too long -------------
+# Nothing else can end such code. The process is started again by crawl_spider.sh, the seed is repeated, and
+# isolated when it does this each time (see intake.suspects).
+
+
+class Watchdog:
+    """Watches the running event loop from a thread, which lasts as long as the process."""
+
+    def __init__(self, limit_seconds: float, bite: Callable[[], None], look_at_stop: Callable[[], None]) -> None:
+        self._limit_seconds = limit_seconds
+        self._bite = bite
+        self._look_at_stop = look_at_stop
+        self._interval_seconds = min(1.0, limit_seconds / 4)
+        self._pulse = Pulse()
+        self._pulse.start()
+        self._done = runtime.Event()
+        self._watched = runtime.get_ident()
+        runtime.Thread(target=self._watch, name="site-watchdog", daemon=True).start()
+
+    def stop(self) -> None:
+        self._done.set()
+        self._pulse.stop()
+
+    def _show(self) -> None:
+        sys.stderr.write(
+            f"The event loop was blocked for more than SITE_CALLBACK_TIMEOUT_SECONDS="
+            f"{self._limit_seconds:g}; the process ends here, this is what it was doing:\n"
+        )
+        frame = sys._current_frames().get(self._watched)
+        sys.stderr.write("".join(traceback.format_stack(frame)) if frame else "")
+        sys.stderr.flush()
+
+    def _watch(self) -> None:
+        while True:
+            runtime.sleep(self._interval_seconds)
+            self._look_at_stop()
+            if not self._done.is_set() and self._pulse.silent_seconds() > self._limit_seconds:
+                try:
+                    self._show()
+                finally:  # nobody may read stderr any more
+                    self._bite()
+                return
 
 
 # --- Scrapy's downloader and item processor, with a stray CancelledError turned into an ordinary failure -

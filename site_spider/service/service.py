@@ -28,6 +28,7 @@ from site_spider.download.connection import give_back_large_blocks
 from site_spider.download.names import guard_reactor
 from site_spider.dupefilter.dupefilter import SeenDupeFilter
 from site_spider.engine import flow as engine_hooks
+from site_spider.engine.callback_guard import Watchdog
 from site_spider.engine.scrapy_parts import takes_seeds
 from site_spider.errors import EXIT_SOFTWARE, ConfigError, LogUnavailable
 from site_spider.frontier.scheduler import SeedScheduler
@@ -39,7 +40,7 @@ from site_spider.service import config as plugins
 from site_spider.service.config import ServiceSettings, check_rights, spill_keys
 from site_spider.service.log_lines import is_first_process, processes_of
 from site_spider.service.notices import NO_ITEMS, Notifier, Troubles, sender
-from site_spider.service.stop import IDLE, Stop, Watchdog, tell_supervisor
+from site_spider.service.stop import IDLE, Stop, tell_supervisor
 from site_spider.service.wiring import Ending, Parts, Stores
 from site_spider.sources.library import SourceFolder
 from site_spider.sources.url_rules import UrlRulesFile

@@ -13,7 +13,6 @@ import logging
 import os
 import signal
 import sys
-import traceback
 from collections.abc import Callable, Collection
 from types import FrameType
 from typing import Any, Final
@@ -21,7 +20,6 @@ from typing import Any, Final
 from scrapy.crawler import CrawlerProcessBase
 
 from site_spider import runtime
-from site_spider.observe.metrics.readings import Pulse
 
 logger = logging.getLogger(__name__)
 
@@ -132,47 +130,3 @@ def tell_supervisor(said: bytes) -> None:
     """Where one has started this process."""
     with contextlib.suppress(OSError, ValueError):
         os.write(int(os.environ.get(TELLS, "")), said)
-
-
-# --- watchdog: ends a process whose event loop is blocked, and one whose stop takes too long -------------
-# Nothing else can end such code. The process is started again by crawl_spider.sh, the seed is repeated, and
-# isolated when it does this each time (see intake.suspects).
-
-
-class Watchdog:
-    """Watches the running event loop from a thread, which lasts as long as the process."""
-
-    def __init__(self, limit_seconds: float, bite: Callable[[], None], look_at_stop: Callable[[], None]) -> None:
-        self._limit_seconds = limit_seconds
-        self._bite = bite
-        self._look_at_stop = look_at_stop
-        self._interval_seconds = min(1.0, limit_seconds / 4)
-        self._pulse = Pulse()
-        self._pulse.start()
-        self._done = runtime.Event()
-        self._watched = runtime.get_ident()
-        runtime.Thread(target=self._watch, name="site-watchdog", daemon=True).start()
-
-    def stop(self) -> None:
-        self._done.set()
-        self._pulse.stop()
-
-    def _show(self) -> None:
-        sys.stderr.write(
-            f"The event loop was blocked for more than SITE_CALLBACK_TIMEOUT_SECONDS="
-            f"{self._limit_seconds:g}; the process ends here, this is what it was doing:\n"
-        )
-        frame = sys._current_frames().get(self._watched)
-        sys.stderr.write("".join(traceback.format_stack(frame)) if frame else "")
-        sys.stderr.flush()
-
-    def _watch(self) -> None:
-        while True:
-            runtime.sleep(self._interval_seconds)
-            self._look_at_stop()
-            if not self._done.is_set() and self._pulse.silent_seconds() > self._limit_seconds:
-                try:
-                    self._show()
-                finally:  # nobody may read stderr any more
-                    self._bite()
-                return

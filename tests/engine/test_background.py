@@ -36,7 +36,7 @@ OWNED = {
     ("intake/intake.py", "ensure_future"): "an answer, which is raised on the thread that asked",
     ("intake/intake.py", "Thread"): "the intake tells its owner",
     ("service/log_lines.py", "Thread"): "a thread of ours, see THREAD_PREFIX",
-    ("service/stop.py", "Thread"): "a thread of ours, see THREAD_PREFIX",
+    ("engine/callback_guard.py", "Thread"): "a thread of ours, see THREAD_PREFIX",
     ("adapters/kafka/client.py", "Thread"): "closes a client, for which its consumer waits",
     ("adapters/kafka/producer.py", "Thread"): "a thread of ours, see THREAD_PREFIX",
     ("adapters/local/log_file.py", "Thread"): "a thread of ours, see THREAD_PREFIX",

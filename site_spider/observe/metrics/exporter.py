@@ -21,9 +21,9 @@ from typing import Any, Final, NamedTuple, Self
 
 from site_spider import options, runtime
 from site_spider.contracts.seed_log import Partition, PartitionProgress, SeedLog, Topics, each_topic
+from site_spider.engine.background import Pulse
 from site_spider.errors import ConfigError, LogUnavailable, SiteSpiderError, TopicMissing
 from site_spider.observe.metrics.catalogue import OWN, Form, exposition, form_for
-from site_spider.observe.metrics.readings import Pulse
 from site_spider.observe.progress import lag_of, of_partition, total
 from site_spider.observe.snapshot import Snapshot
 from site_spider.options import SettingsView

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import platform
 import resource
@@ -12,7 +11,7 @@ from typing import Any, Final
 
 from scrapy import __version__ as scrapy_version
 
-from site_spider import options, runtime
+from site_spider import options
 from site_spider.bounded import Histogram
 from site_spider.download.names import LOOKUPS
 from site_spider.download.proxies import ProxyService
@@ -24,31 +23,6 @@ from site_spider.observe.counters import LogTally
 from site_spider.observe.metrics.catalogue import OWN
 from site_spider.observe.snapshot import Snapshot, Watched, number, snapshot, stats_of
 from site_spider.results.commits import Commits
-
-# --- pulse: whether the event loop turns, as other threads see it ----------------------------------------
-
-_BEAT_SECONDS = 0.25
-
-
-class Pulse:
-    """Beats on the running event loop. By its own clock: that of uvloop stands still while the loop does."""
-
-    def __init__(self) -> None:
-        self._beat_at = runtime.monotonic()
-        self._timer: asyncio.Handle | None = None
-
-    def start(self) -> None:
-        self._beat_at = runtime.monotonic()
-        self._timer = asyncio.get_running_loop().call_later(_BEAT_SECONDS, self.start)
-
-    def stop(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-
-    def silent_seconds(self) -> float:
-        """Since the last beat was due. Any thread may ask."""
-        return max(0.0, runtime.monotonic() - self._beat_at - _BEAT_SECONDS)
-
 
 # --- What only metrics need of a process, beside its snapshot: histograms, counts by outcome, resources --
 
