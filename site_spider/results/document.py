@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from enum import Enum
 from http import HTTPStatus
 from io import BytesIO
-from itertools import groupby
 from json.encoder import encode_basestring as quoted
 from math import isfinite
 from operator import attrgetter
@@ -38,7 +37,7 @@ from site_spider.options import SettingsView
 from site_spider.page.decode import media_type
 from site_spider.page.links import Page
 from site_spider.page.url import url_id
-from site_spider.text import cut
+from site_spider.results.failures import describe_retries
 
 # --- The result of one URL -------------------------------------------------------------------------------
 
@@ -403,7 +402,6 @@ def page_of_job(job: Job) -> SeedPage:
 
 # --- What a result says of the answer, and of the attempts before it -------------------------------------
 
-LONGEST_SAID = 500  # characters of a description
 _TYPE_BYTES = 1_024  # of a Content-Type; no type is longer
 
 
@@ -454,20 +452,6 @@ def content_type_of(response: Response) -> str | None:
     headers = response.headers
     values = dict.get(headers, b"Content-Type") if headers else None  # past Scrapy's slow look-up
     return values[-1][:_TYPE_BYTES].decode("latin-1") if values else None
-
-
-def describe_retries(meta: dict[str, Any]) -> str:
-    """Such as ` (after 2 retries: ConnectionRefusedError, HTTP 503)`; empty when there were none."""
-    retries, reasons = meta.get("retry_times", 0), meta.get(meta_keys.RETRY_REASONS, ())
-    if not retries:
-        return ""
-    said = ": " + ", ".join(_counted(reasons)) if reasons else ""
-    return cut(f" (after {retries} {'retry' if retries == 1 else 'retries'}{said}", LONGEST_SAID) + ")"
-
-
-def _counted(reasons: Sequence[str]) -> list[str]:
-    runs = [(reason, sum(1 for _ in run)) for reason, run in groupby(reasons)]
-    return [reason if count == 1 else f"{count} x {reason}" for reason, count in runs]
 
 
 def describe_status(status: int) -> str | None:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from functools import lru_cache
+from itertools import groupby
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 from scrapy import Request
 from scrapy.exceptions import (
@@ -21,11 +23,12 @@ from scrapy.exceptions import (
 )
 from scrapy.utils.httpobj import urlparse_cached
 
-from site_spider.results.document import LONGEST_SAID
+from site_spider import meta_keys
 from site_spider.text import cut
 
 # --- Describes why a download failed: the `description` of a failure result ------------------------------
 
+LONGEST_SAID = 500  # characters of a description
 _NAMES: dict[type[BaseException], str] = {  # those of everybody's, where Scrapy has its own
     CannotResolveHostError: "DNSLookupError",
     DownloadConnectionRefusedError: "ConnectionRefusedError",
@@ -64,6 +67,20 @@ def describe_exception(error: BaseException, request: Request) -> str:
 
 def _one_line(text: str) -> str:
     return cut(" ".join(text.split()), LONGEST_SAID)
+
+
+def describe_retries(meta: dict[str, Any]) -> str:
+    """Such as ` (after 2 retries: ConnectionRefusedError, HTTP 503)`; empty when there were none."""
+    retries, reasons = meta.get("retry_times", 0), meta.get(meta_keys.RETRY_REASONS, ())
+    if not retries:
+        return ""
+    said = ": " + ", ".join(_counted(reasons)) if reasons else ""
+    return cut(f" (after {retries} {'retry' if retries == 1 else 'retries'}{said}", LONGEST_SAID) + ")"
+
+
+def _counted(reasons: Sequence[str]) -> list[str]:
+    runs = [(reason, sum(1 for _ in run)) for reason, run in groupby(reasons)]
+    return [reason if count == 1 else f"{count} x {reason}" for reason, count in runs]
 
 
 # --- reasons: the class of a description ------------------------------------------------------------------

@@ -39,12 +39,11 @@ from site_spider.results.document import (
     content_type_of,
     describe_request,
     describe_response,
-    describe_retries,
     describe_status,
     page_of,
     result_fields,
 )
-from site_spider.results.failures import describe_exception
+from site_spider.results.failures import describe_exception, describe_retries
 from site_spider.results.pipeline import describe_host, describe_job, gives_page_result
 from site_spider.service import environment
 from site_spider.service.environment import apply_custom_settings, apply_environment
