@@ -21,10 +21,11 @@ from site_spider.tasks.board import RETURNED, note_key
 from site_spider.tasks.closing import TaskProducer
 from site_spider.tasks.control_log import read_endings, written
 from site_spider.tasks.declaration import Returned, Task, Usage
-from site_spider.tasks.end_events import Group, ParkedWatch
 from site_spider.tasks.ending import EndTold
 from site_spider.tasks.follower import ORIGIN_HEADER, TASK_HEADER
 from site_spider.tasks.orders import TaskDesk
+from site_spider.tasks.returning import ParkedWatch
+from site_spider.tasks.tracker import Group
 from tests.in_process import virtual_time
 from tests.in_process.engine import crawl
 
