@@ -306,13 +306,12 @@ class TaskCloser(GroupWork):
 # Sends webhooks of events, again and again until one is taken, and keeps each attempt in the control log.
 #
 # The record in the topic of events is the truth; a webhook is a copy of it. The process that has the first
-# partition of the seed topic sends: twelve attempts, the pauses grow from a minute to 32 hours. `task_id`
+# partition of the seed topic sends: twelve attempts, the pauses grow from a minute to 17 hours. `task_id`
 # and `generation` name an event, so a receiver that gets one twice knows it.
 
 _MOST_POSTS = 2  # at once
 _MOST_ATTEMPTS = 12
 _FIRST_PAUSE_SECONDS = 60.0
-_LONGEST_PAUSE_SECONDS = 32 * 3600.0
 
 
 class Webhooks(GroupWork):
@@ -376,5 +375,4 @@ def due_at(ending: TaskEnding) -> float | None:
     ended, made = ending.ended, attempts_of(ending)
     if ended is None or ending.noticed < ended.generation or is_settled(ending):
         return None
-    pause = min(_FIRST_PAUSE_SECONDS * 2.0 ** (len(made) - 1), _LONGEST_PAUSE_SECONDS)
-    return made[-1].at_ms / 1000 + pause if made else 0.0
+    return made[-1].at_ms / 1000 + _FIRST_PAUSE_SECONDS * 2.0 ** (len(made) - 1) if made else 0.0
