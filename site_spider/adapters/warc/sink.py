@@ -92,7 +92,7 @@ class WarcFiles:
         self._file: BinaryIO | None = None  # not buffered: what an error leaves must not be written later
         self._path = folder  # of the file, when there is one
         self._end = self._synced = 0  # bytes of it
-        self._fresh: list[tuple[bytes | None, Page | None]] = []  # of what is written and not synced
+        self._fresh, self._pages = list[bytes](), dict[bytes, Page]()  # lines and pages of what is not synced
         self._index = IndexLines(folder)
         self._repeats = KnownPayloads(folder / "repeats.sqlite")
         self._mender: runtime.ThreadPoolExecutor | None = None
@@ -137,7 +137,9 @@ class WarcFiles:
 
     def _put(self, record: Record) -> Verdict:
         def earlier(place: str, digest: str | None) -> Earlier | None:
-            return self._repeats.find(record.key, place, digest)
+            if (fresh := self._pages.get(page := _page(record.key, place))) and digest in (None, fresh[1]):
+                return Earlier(*fresh[2:])
+            return self._repeats.find(page, digest)
 
         try:
             made = records_of(record, runtime.time(), runtime.uuid4, earlier)
@@ -155,8 +157,8 @@ class WarcFiles:
         while left:
             left = left[self._file.write(left) :]
         member = PackedRecord(self._end, len(data), record.beginning)
-        line = index_line(member, self._path.name.removesuffix(OPEN))
-        self._fresh.append((line, page_in(record, key)))
+        self._fresh += filter(None, [index_line(member, self._path.name.removesuffix(OPEN))])
+        self._pages |= {page[0]: page for page in [page_in(record, key)] if page}
         self._end += len(data)
 
     def _make_room(self, size_bytes: int) -> None:
@@ -194,9 +196,9 @@ class WarcFiles:
         if not _is_at(self._path, self._file):
             raise FileNotFoundError(f"{self._path.name} was removed or moved while it was written")
         self._synced = self._end
-        fresh, self._fresh = self._fresh, []
-        self._index.add(line for line, _ in fresh if line)
-        self._repeats.keep([page for _, page in fresh if page])
+        fresh, self._fresh, pages, self._pages = self._fresh, [], self._pages, {}
+        self._repeats.keep([*pages.values()])
+        self._index.add(fresh)
 
     def _finish(self) -> None:
         self._sync()
@@ -208,7 +210,7 @@ class WarcFiles:
 
     def _take_back(self) -> None:
         """Cut the file to what is known of it."""
-        self._fresh = []
+        self._fresh, self._pages = [], {}
         with suppress(OSError):
             if self._file is not None:
                 self._end = self._file.seek(self._synced)
@@ -219,7 +221,6 @@ class WarcFiles:
 
     def _abandon(self) -> None:
         file, self._file = self._file, None
-        self._fresh = []
         self._index.clear()
         if file is not None:
             with suppress(OSError):
@@ -327,11 +328,11 @@ class KnownPayloads(DatabaseFile):
         super().__init__(path, _SCHEMA, _BUSY_SECONDS, is_durable=False)
         self._has_failed = False
 
-    def find(self, key: str, place: str, digest: str | None) -> Earlier | None:
+    def find(self, page: bytes, digest: str | None) -> Earlier | None:
         """The record of the same payload, if there is one; None: of the page's last one."""
         query = "SELECT record_id, date FROM written WHERE page = ? AND digest = coalesce(?, digest)"
         with self._without_trouble():
-            for found in self.query(query, [_page(key, place), digest]):
+            for found in self.query(query, [page, digest]):
                 return Earlier(*map(str, found))
         return None
 
