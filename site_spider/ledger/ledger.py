@@ -142,13 +142,12 @@ class PartitionLedger:
     is part of what is about to be committed.
     """
 
-    __slots__ = ("admitted", "done_ahead", "epoch", "next", "open", "order", "suspicion")
+    __slots__ = ("admitted", "done_ahead", "epoch", "next", "open", "suspicion")
 
     def __init__(self, epoch: int, committed: Position | None, owner: str) -> None:
         self.epoch = epoch
         self.next: int | None = None  # no offset below it will be taken any more; None: not known yet
-        self.open: dict[int, SeedInFlight] = {}  # in flight, by offset
-        self.order: deque[int] = deque()  # offsets as taken, ascending; complete ones leave lazily
+        self.open: dict[int, SeedInFlight] = {}  # in flight, by offset, ascending as they were taken
         self.done_ahead: deque[Run] = deque()  # runs that an earlier owner completed
         self.suspicion = NO_SUSPICION
         self.admitted: set[int] = set()  # of the open ones that care is taken with: these may be under way
@@ -164,10 +163,8 @@ class PartitionLedger:
 
     def watermark(self, besides: Collection[int] = NOTHING) -> int | None:
         """The first incomplete offset; None while none is known."""
-        while self.order and self.order[0] not in self.open:
-            self.order.popleft()
-        for offset in self.order:
-            if offset in self.open and offset not in besides:
+        for offset in self.open:
+            if offset not in besides:
                 return offset
         watermark = self.next
         if watermark is not None:
@@ -289,7 +286,6 @@ class Ledger:
             return None
         entry = books.open[offset] = SeedInFlight(partition, offset, books.epoch)
         entry.is_suspected = books.suspicion != NO_SUSPICION
-        books.order.append(offset)
         self.in_flight += 1
         self.consumed += 1
         return entry

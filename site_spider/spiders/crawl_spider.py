@@ -442,11 +442,8 @@ class SeedSpider(Spider):
         sitemap, level = await self._read_sitemap(response, result, job)
         result.description = sitemap.refusal or result.description
         result.add_note(sitemap.note)
-        if not sitemap.entries:
-            return []
-        base = LinkBase.parse(response.url, "utf-8")
         is_long = len(sitemap.entries) > AT_ONCE
-        found = urls_of(sitemap.entries, base, level, response.url)
+        found = urls_of(sitemap.entries, level, response.url)
         is_flat = is_file_below(listed_in(response.request, job))
         requests = chain.from_iterable(self._requests(said, anchor, job, said, is_flat) for said in found)
         return requests if is_long else list(requests)

@@ -121,13 +121,11 @@ def level_below(kind: str, listed: Mapping[str, Any]) -> int | None:
     return 1 + max(0, level) if kind == "sitemapindex" and isinstance(level, int) else None
 
 
-def urls_of(
-    entries: list[ListedPage], base: LinkBase, level: int | None, source: str
-) -> Iterator[dict[str, dict[str, Any]]]:
+def urls_of(entries: list[ListedPage], level: int | None, source: str) -> Iterator[dict[str, dict[str, Any]]]:
     """In slices, what the file says of each URL; the list is emptied meanwhile."""
     entries.reverse()
     while entries:
-        said: dict[str, dict[str, Any]] = {}
+        base, said = LinkBase.parse(source, "utf-8"), dict[str, dict[str, Any]]()
         for _ in range(min(AT_ONCE, len(entries))):
             entry = entries.pop()
             if (url := base.join(entry.url.partition("#")[0])) is not None:

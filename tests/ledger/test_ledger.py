@@ -168,7 +168,7 @@ def completed() -> tuple[Ledger, SeedInFlight]:
 
 
 def books(ledger: Ledger) -> Any:
-    state = {p: (b.epoch, b.next, list(b.open), list(b.order)) for p, b in ledger._assigned.items()}
+    state = {p: (b.epoch, b.next, list(b.open)) for p, b in ledger._assigned.items()}
     return copy.deepcopy((state, ledger.in_flight, ledger.consumed, ledger.handed_back, ledger.outcomes))
 
 
