@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, ClassVar, Final, Self, TypeVar
 
 import scrapy
-from scrapy import Request, signals
+from scrapy import Request, Spider, signals
 from scrapy.crawler import Crawler
 from scrapy.downloadermiddlewares.cookies import CookiesMiddleware
 from scrapy.downloadermiddlewares.httpcompression import HttpCompressionMiddleware
@@ -42,7 +42,7 @@ from site_spider.engine.cookies import Jars, bounded
 from site_spider.errors import ConfigError
 from site_spider.ledger.completion import SeedListener
 from site_spider.ledger.ledger import SeedInFlight
-from site_spider.page.url import is_public_suffix, plain_url
+from site_spider.page.url import is_public_suffix, is_safe, plain_url
 from site_spider.text import for_log
 
 ROBOTS_COUNTED = "robotstxt/"  # stands before Scrapy's name where what is robots.txt is counted again
@@ -141,7 +141,12 @@ class SeedCookies(SeedListener):
 
 
 class LeanOffsite(OffsiteMiddleware):
-    """Looks at no request of a spider without `allowed_domains`."""
+    """Looks at no request of a spider without `allowed_domains`, and is not told of its links: 4 us for each."""
+
+    def spider_opened(self, spider: Spider) -> None:
+        super().spider_opened(spider)
+        if not getattr(spider, "allowed_domains", None):  # given later, they hold when a link is to be fetched
+            self.crawler.signals.disconnect(self.request_scheduled, signals.request_scheduled)
 
     def process_request(self, request: Request) -> None:  # type: ignore[override]
         if getattr(self.crawler.spider, "allowed_domains", None):
@@ -391,7 +396,10 @@ def quick_request(
     return request
 
 
-_stripped = lru_cache(maxsize=64)(DefaultReferrerPolicy().stripped_referrer)  # all links of a page have one
+@lru_cache(maxsize=64)  # all links of a page have one
+def _stripped(url: str) -> str | None:
+    is_stripped = is_safe(url) and ":80/" not in url and ":443/" not in url
+    return url if is_stripped else DefaultReferrerPolicy().stripped_referrer(url)
 
 
 class QuickReferrerPolicy(DefaultReferrerPolicy):
