@@ -20,7 +20,7 @@ from tests.commands.project import Project
         ("SITE_SINK=local", "SITE_SINK is not a setting: did you mean SITE_SINKS?"),
         ("LOG_LEVEL=LOUD", "LOG_LEVEL is 'LOUD', but must be one of: "),
         ("LOG_FILE=nowhere/crawl-%p.log", "LOG_FILE is 'nowhere/crawl-1.log', but that is no file that "),
-        ("LOG_FILE=/", "LOG_FILE is '/', but that is no file that this user can write."),
+        ("LOG_FILE=/", "LOG_FILE is '/', but that is no file that this user can write. Make its folder"),
     ],
 )
 def test_a_wrong_setting_ends_the_start_with_one_line_and_exit_code_78(project: Project, wrong: str, said: str) -> None:
