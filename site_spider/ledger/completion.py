@@ -31,7 +31,6 @@ from site_spider.seed.seed import Seed
 
 _REDIRECT_BYTES = 65_536  # of a body; a longer one is no part of an archive
 
-
 _place: ContextVar[int] = ContextVar("place", default=0)
 _working_on: ContextVar[Request | None] = ContextVar("working_on", default=None)
 

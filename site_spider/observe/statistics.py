@@ -102,7 +102,6 @@ _AS_THEY_ARE: Final = (  # in the snapshot
 _NO_HOSTS: Final = dict.fromkeys(("waiting", "ready", "busy", "delay", "back-off", "robots"), 0)
 _NAMED_BY_OTHERS: Final = frozenset({"failures", "responses", "unknown_fields", "counters", "texts"})
 
-
 _SUMS: Final = dict(zip(("num", "response_size", "request_size"), COUNTED_OF_DOWNLOADS, strict=True))
 
 

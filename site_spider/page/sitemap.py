@@ -75,7 +75,6 @@ _FIELDS: Final = {
     **dict.fromkeys(("pubDate", "date", "updated"), "lastmod"),  # date: dc:date
 }
 
-
 ListedAs = tuple[str | None, ...]  # the values of LISTED
 LISTED: Final = ("lastmod", "priority", "changefreq", "source")  # in `meta.sitemap` of a page
 

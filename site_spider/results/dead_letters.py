@@ -52,7 +52,7 @@ class DeadLetters:
         logger.warning("Dead letter from %s: %s", where, reason)
         self.under_way += 1
         self._completion.leaves(entry)
-        self._send(message, _headers(message, reason), entry)
+        self._send(message, headers_of(message, reason), entry)
 
     def give_up(self, job: Job, reason: str) -> None:
         """Nothing can be written for a job: its seed becomes a dead letter, once.
@@ -103,7 +103,8 @@ def _marked(headers: list[tuple[str, bytes]], message: Message, shorter: Message
     return [*headers, *new]
 
 
-def _headers(message: Message, reason: str) -> list[tuple[str, bytes]]:
+def headers_of(message: Message, reason: str) -> list[tuple[str, bytes]]:
+    """Those of a dead letter: why, and from where."""
     origin = message.partition
     values = {
         "error": escaped(reason[:_LONGEST_REASON])[:_LONGEST_REASON],

@@ -22,11 +22,13 @@ from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import closing, suppress
+from dataclasses import replace
 from typing import Any
 
 from site_spider import runtime
 from site_spider.contracts.seed_log import Message, MessagePlace, Partition, Producer, SeedLog
 from site_spider.errors import SinkRejected, SiteSpiderError
+from site_spider.results.dead_letters import headers_of
 from site_spider.seed.seed import MOVED, carried
 from site_spider.seed.topics import CrawlTopics
 from site_spider.tasks.board import RETURNED, Board, note_key
@@ -238,11 +240,8 @@ class _Returning:
         self._settle(most=0)
 
     def _send(self, message: Message, work: _Work) -> None:
-        """Back to where it was; releases before did not say where."""
-        origin = dict(message.headers).get(ORIGIN_HEADER, b"").decode(errors="replace")
-        topic = origin if origin in self._topics.tiers else self._topics.seeds
         headers = ((MOVED, b""), *carried(message.headers))
-        sent = self._producer.send(topic, message.key, message.value, headers)
+        sent = self._producer.send(self._topic_of(message), message.key, message.value, headers)
         self._under_way.append((message, work, sent))
         self._settle(most=_MOST_UNDER_WAY)
 
@@ -253,13 +252,31 @@ class _Returning:
             try:
                 place = future.result()
             except SinkRejected as error:
-                where = f"{message.partition} offset {message.offset}"
-                logger.error("%s cannot be put back, and stays there: %s", where, error)  # noqa: TRY400
-                work.refused += 1
+                self._set_aside(
+                    message, work, f"{message.partition} offset {message.offset} cannot be put back: {error}"
+                )
             else:
                 work.count += 1
                 self._unnoted += 1
                 work.highs[place.partition] = max(place.offset + 1, work.highs.get(place.partition, 0))
+
+    def _topic_of(self, message: Message) -> str:
+        """Where it was; releases before did not say where."""
+        origin = dict(message.headers).get(ORIGIN_HEADER, b"").decode(errors="replace")
+        return origin if origin in self._topics.tiers else self._topics.seeds
+
+    def _set_aside(self, message: Message, work: _Work, reason: str) -> None:
+        """Its topic refuses it."""
+        origin = Partition(self._topic_of(message), message.partition.number)
+        headers = headers_of(replace(message, partition=origin), reason)
+        try:
+            self._producer.send(self._topics.dead_letters, message.key, message.value, headers).result()
+        except SinkRejected:
+            logger.error("%s; it stays there", reason)  # noqa: TRY400
+            work.refused += 1
+        else:
+            logger.warning("Dead letter: %s", reason)
+            work.count += 1
 
     # --- what is told -------------------------------------------------------------------------
 

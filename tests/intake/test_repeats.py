@@ -271,17 +271,10 @@ def test_partitions_that_come_back_before_the_loop_has_answered_are_taken(
         return lambda _service: len(ScriptedConsumer.revoked) == times
 
     steps = [
-        lambda _s: site.asked["/slow"] == 1,
-        answers_come_late,
-        script(revoke=True),
-        revoked(1),
-        lambda s: in_flight(s) == 11,
-        script(revoke=True),
-        revoked(2),
-        lambda s: in_flight(s) == 11,
-        answers_come_in_time,
-        do(site.let_go),
-    ]
+        lambda _s: site.asked["/slow"] == 1, answers_come_late, script(revoke=True), revoked(1),
+        lambda s: in_flight(s) == 11, script(revoke=True), revoked(2), lambda s: in_flight(s) == 11,
+        answers_come_in_time, do(site.let_go),
+    ]  # fmt: skip
     found = run(tmp_path, paths, steps, CONCURRENT_REQUESTS=1, SITE_REVOKE_GRACE_SECONDS=grace_seconds)
     assert ScriptedConsumer.revoked == [{}, {}]
     assert set(found.documents) == set(paths)

@@ -109,7 +109,7 @@ MUTANTS: dict[str, tuple[Any, str, str]] = {
     "a dead letter is done before it is durable": (DeadLetters._send,
         "self._background.when_done(sent, self._sent, message, headers, entry)",
         "self.under_way -= 1\n        self._completion.end_as(entry, Outcome.DEAD_LETTER)"),
-    "no dead letter is written": (DeadLetters.set_aside, "self._send(message, _headers(message, reason), entry)",
+    "no dead letter is written": (DeadLetters.set_aside, "self._send(message, headers_of(message, reason), entry)",
         "self._completion.end_as(entry, Outcome.DEAD_LETTER)"),
     "a dead letter behind those put back stays": (PutBack.__contains__, "offset < self", "offset <= self"),
     "an item does not hold its seed": (Results.submit_item, "_Pending(self, job,", "_Pending(self, None,"),

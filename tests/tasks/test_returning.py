@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,9 @@ from unittest.mock import Mock
 
 import pytest
 
-from site_spider.adapters.local.log import LocalSeedLog
+from site_spider.adapters.local.log import LocalProducer, LocalSeedLog
 from site_spider.contracts.seed_log import Message, Partition
+from site_spider.errors import SinkRejected
 from site_spider.seed.topics import CrawlTopics
 from site_spider.tasks import returning
 from site_spider.tasks.board import RETURNED, note_key
@@ -177,6 +178,19 @@ def test_what_is_told_of_when_it_is_back_does_not_come_back_again(log: Log) -> N
         park(log, 4, told=told)
         assert desk(log).put_back("t") == 4
     assert (desk(log).board.parked("t"), len(back(log))) == (0, 12)
+
+
+def test_what_its_seed_topic_refuses_becomes_a_dead_letter(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a message that is too large with the headers of one that has moved."""
+    send, refused = LocalProducer.send, Future[Any]()
+    refused.set_exception(SinkRejected("it is too large"))
+    is_taken = lambda topic, _key, value, *_: (topic, value) != ("seeds", b"t p 1")  # noqa: E731
+    park(log, 3)
+    monkeypatch.setattr(LocalProducer, "send", lambda self, *said: send(self, *said) if is_taken(*said) else refused)
+    desk(log).put_back("t")
+    [letter] = log.read("seeds.dead-letters")
+    assert (letter.value, dict(letter.headers)["origin_topic"]) == (b"t p 1", b"seeds")
+    assert (desk(log).board.parked("t"), len(back(log))) == (0, 2)
 
 
 def test_who_stands_still_is_not_waited_for(log: Log) -> None:

@@ -40,7 +40,6 @@ from site_spider.errors import ConfigError, LogUnavailable, TopicMissing
 _READER_BATCH = 500
 _ASK_SECONDS = 1.0  # between two questions whether there is such a topic
 
-
 Bounds = Mapping[int, tuple[int, int]]  # of partitions: the first offset, and the one behind the last
 
 

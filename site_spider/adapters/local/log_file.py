@@ -67,7 +67,6 @@ SELECT_MESSAGES = (
     "SELECT id, key, value, headers, timestamp_ms FROM messages WHERE id >= ? AND id < ? ORDER BY id LIMIT ?"
 )
 
-
 SELECT_FIRST = "SELECT id, timestamp_ms FROM messages WHERE id >= ? AND id < ? ORDER BY id LIMIT 1"
 
 
