@@ -354,14 +354,9 @@ def test_partitions_do_not_wait_for_a_sink_that_is_away(tmp_path: Path) -> None:
         return do(lambda: setattr(SlowSink.made, "away", away))
 
     steps = [
-        SlowSink.is_asked,
-        is_away(True),
-        script(revoke=True),
-        is_active_for(2 * GRACE_SECONDS),
-        SlowSink.answers,
-        has_been_revoked,
-        is_away(False),
-    ]
+        SlowSink.is_asked, is_away(True), script(revoke=True), is_active_for(2 * GRACE_SECONDS), SlowSink.answers,
+        has_been_revoked, is_away(False),
+    ]  # fmt: skip
     found = run(tmp_path, ["/one"], steps, **SLOW)
     assert ScriptedConsumer.revoked[0] == {} or handed_over() == 0
     assert site.asked == {"/one": 1}

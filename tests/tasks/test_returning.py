@@ -17,14 +17,14 @@ from site_spider.adapters.local.log import LocalProducer, LocalSeedLog
 from site_spider.contracts.seed_log import Message, Partition
 from site_spider.errors import SinkRejected
 from site_spider.seed.topics import CrawlTopics
-from site_spider.tasks import returning
+from site_spider.tasks import orders, returning
 from site_spider.tasks.board import RETURNED, note_key
 from site_spider.tasks.closing import TaskProducer
 from site_spider.tasks.control_log import read_endings, written
 from site_spider.tasks.declaration import Returned, Task, Usage
-from site_spider.tasks.ending import EndTold
+from site_spider.tasks.ending import EndTold, TaskEnding
 from site_spider.tasks.follower import ORIGIN_HEADER, TASK_HEADER
-from site_spider.tasks.orders import TaskDesk
+from site_spider.tasks.orders import PutBackTasks, TaskDesk
 from site_spider.tasks.returning import ParkedWatch
 from site_spider.tasks.tracker import Group
 from tests.in_process import virtual_time
@@ -214,6 +214,24 @@ def test_what_waits_comes_back_while_its_task_goes_on(log: Log) -> None:
 
     virtual_time.run(look())
     watch._put_back.assert_called_with(["t"])
+
+
+def test_a_replay_that_begins_behind_another_one_closes(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The task had ended when they began. Somebody stops the first one, whose seeds are done meanwhile."""
+    monkeypatch.setattr(orders, "_LOOK_SECONDS", 0.0)
+    value = b'{"meta": {"task_id": "t"}}'
+    ends = [EndTold(number, 99, {"task_id": "t", "generation": number, "event": "done"}) for number in (1, 2)]
+    with closing(log.producer()) as producer:
+        TaskProducer(log, producer, TOPICS, "t").close_for_all(lambda: False)
+        producer.send(TOPICS.control, *written("t", ends[0])).result()
+        first = PutBackTasks(log, producer, TOPICS)
+        first.before("seeds", value)
+        second = PutBackTasks(log, producer, TOPICS)
+        first.end()
+        producer.send(TOPICS.control, *written("t", ends[1])).result()
+        second.before("seeds", value)
+        second.end()
+    assert (read_endings(log, TOPICS).get("t") or TaskEnding()).is_closed
 
 
 def test_several_tasks_are_one_reading(log: Log) -> None:
