@@ -155,7 +155,7 @@ def check_log_settings(settings: BaseSettings) -> None:
         raise ConfigError(f"LOG_LEVEL is {level!r}, but must be one of: {', '.join(levels)}.")
     file = Path(settings.get("LOG_FILE") or os.devnull)
     if not os.access(file if os.access(file, os.F_OK) else file.parent, os.W_OK) or file.is_dir():
-        raise ConfigError(f"LOG_FILE is '{file}', but this user cannot write that file: make its folder, or name another.")
+        raise ConfigError(f"LOG_FILE is '{file}', which this user cannot write: make its folder, or name another file.")
 
 
 def _check(settings: BaseSettings, name: str, default: float) -> None:

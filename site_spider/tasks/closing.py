@@ -23,6 +23,7 @@ from site_spider.tasks.ending import ALL_PRODUCERS, UNKNOWN, Fact, Producing, Ta
 from site_spider.tasks.follower import TopicView
 
 _ANSWER_SECONDS = 60.0
+_PAUSE_SECONDS = 0.2
 _COUNT_SECONDS = 10.0
 
 
@@ -41,10 +42,9 @@ class TaskProducer:
         """How many of its seeds nobody has counted yet, of those sent since this was first asked."""
         if self._uncounted is None:
             self._uncounted = defaultdict(deque)
-        self._view.read_on()
-        ending = self._counted.get(self._task_id)
+        ending = self._read()
         for partition, offsets in self._uncounted.items():
-            if ending is not None and (tally := ending.tallies.get(partition)) is not None:
+            if (tally := ending.tallies.get(partition)) is not None:
                 self._uncounted[partition] = deque(one for one in offsets if not tally.has_counted(one))
         return sum(map(len, self._uncounted.values()))
 
@@ -62,12 +62,24 @@ class TaskProducer:
     def end(self, *, closes: bool) -> None:
         """All seeds are durable; `closes`: no other producer sends any."""
         with closing(self._view):
-            self._view.read_on()
-        ending = self._counted.get(self._task_id) or TaskEnding()
+            ending = self._read()
         said = Producing(self._name, is_open=False, closes=closes, highs=dict(self._highs))
         self._say(ending.carried_on(said))
         gone = [TakenBack(self._name, is_open=True), *ending.carried_words(ending.read_to)]
         _say(self._log, self._producer, self._topics, [(self._task_id, fact) for fact in gone])
+
+    def _read(self) -> TaskEnding:
+        """What the log says now, also if it is away for a moment: without its end the task would stay open."""
+        deadline = runtime.monotonic() + _ANSWER_SECONDS
+        while True:
+            try:
+                self._view.read_on()
+            except LogUnavailable:
+                if runtime.monotonic() > deadline:
+                    raise
+                runtime.sleep(_PAUSE_SECONDS)
+            else:
+                return self._counted.get(self._task_id) or TaskEnding()
 
     def close_for_all(self, has_parked: Callable[[], bool]) -> None:
         """As the function says, of this task alone. Blocks.

@@ -19,8 +19,8 @@ from tests.commands.project import Project
         ("SITE_LINK_SCOPE=universe", "SITE_LINK_SCOPE is 'universe', but must be one of: host, domain, any."),
         ("SITE_SINK=local", "SITE_SINK is not a setting: did you mean SITE_SINKS?"),
         ("LOG_LEVEL=LOUD", "LOG_LEVEL is 'LOUD', but must be one of: "),
-        ("LOG_FILE=nowhere/crawl-%p.log", "LOG_FILE is 'nowhere/crawl-1.log', but this user cannot "),
-        ("LOG_FILE=/", "LOG_FILE is '/', but this user cannot write that file: make its folder, or name another."),
+        ("LOG_FILE=nowhere/crawl-%p.log", "LOG_FILE is 'nowhere/crawl-1.log', which this user cannot "),
+        ("LOG_FILE=/", "LOG_FILE is '/', which this user cannot write: make its folder, or name another file."),
     ],
 )
 def test_a_wrong_setting_ends_the_start_with_one_line_and_exit_code_78(project: Project, wrong: str, said: str) -> None:

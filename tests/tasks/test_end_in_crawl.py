@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
-from unittest.mock import MagicMock
+from unittest.mock import MagicMock, Mock
 
 import pytest
 from scrapy.crawler import Crawler
@@ -27,7 +27,7 @@ from site_spider.tasks import returning
 from site_spider.tasks.closing import TaskProducer
 from site_spider.tasks.control_log import make_control_log, read_endings
 from site_spider.tasks.end_events import TaskCloser
-from site_spider.tasks.follower import ORIGIN_HEADER, TASK_HEADER, Follower
+from site_spider.tasks.follower import ORIGIN_HEADER, TASK_HEADER, Follower, TopicView
 from site_spider.tasks.orders import TaskDesk
 from tests.adapters.raw_server import Asked, Said, answering, said
 from tests.in_process.engine import ANSWERS, crawl, page, settings_for
@@ -66,6 +66,18 @@ def close(folder: Path) -> None:
     log = LocalSeedLog(folder)
     with closing(log.producer()) as producer:
         TaskProducer(log, producer, TOPICS, "t").close_for_all(lambda: False)
+
+
+def test_a_producer_that_ends_in_an_outage_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its task would stay open for ever."""
+    read_on, troubles = TopicView.read_on, [LogUnavailable("Not leader for partition")] * 2
+    with SeedProducer(settings_for(tmp_path), task_id="t", closes_task=True) as producer:
+        producer.send(seeds(1)[0])
+        answers = Mock(side_effect=[*troubles, None])
+        with monkeypatch.context() as away:
+            away.setattr(TopicView, "read_on", lambda self: (answers(), read_on(self)))
+            producer.close()
+    assert ending_of(tmp_path).is_closed
 
 
 def test_a_seed_with_an_unknown_source_is_a_dead_letter_of_its_task(tmp_path: Path) -> None:
