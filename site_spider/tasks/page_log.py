@@ -159,11 +159,13 @@ _LAST_WORDS = """CREATE TEMP TABLE words AS
     SELECT is_answered, reason, max(rowid) FROM said WHERE task = ? GROUP BY page"""
 _LAST_SIZES = """SELECT total(size_bytes) FROM (
     SELECT size_bytes, max(rowid) FROM said WHERE task = ? AND size_bytes GROUP BY page)"""  # a 304 has none
-# Seeds that were counted as spilled, each once, by the last word on how they ended; what never came back is
-# spilled still. What a process wrote of one that was not counted as spilled, as when it died before, is none.
+# Seeds that were counted as spilled, each once, by the last word on how they ended (a copy that was filtered
+# has no word, if there is another); what never came back is spilled still. What a process wrote of one that
+# was not counted as spilled, as when it died before, is none.
 _CAME_BACK = """WITH
     gone AS (SELECT DISTINCT first FROM moved WHERE task = ?1 AND outcome = ''),
-    back AS (SELECT first, outcome, max(rowid) FROM moved WHERE task = ?1 AND outcome <> '' GROUP BY first)
+    back AS (SELECT first, outcome, max((outcome <> 'filtered') << 62 | rowid)
+        FROM moved WHERE task = ?1 AND outcome <> '' GROUP BY first)
     SELECT ifnull(back.outcome, 'spilled') AS ended, count(*)
     FROM gone LEFT JOIN back USING (first) GROUP BY ended"""
 

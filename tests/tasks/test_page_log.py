@@ -163,12 +163,13 @@ def test_a_record_that_is_none_is_skipped_and_named(value: bytes) -> None:
 
 
 def test_a_seed_that_left_counts_once_by_the_last_word_on_it() -> None:
-    """What was not counted as spilled is none, whatever its other messages say."""
+    """But for a copy that was filtered. What was not counted as spilled is none, whatever its other messages say."""
     left, lost, never = (CountedSeed.at(f"seeds/0/{offset}") for offset in range(3))
     said = [
         [left, lost],
         [left._replace(outcome="failure"), never._replace(outcome="result")],
         [left, left._replace(outcome="result")],
+        [left._replace(outcome="filtered")],
     ]
     found, bad = reading(messages([("one", those) for those in said]), ["one"])  # type: ignore[misc]
     assert bad == []
