@@ -60,7 +60,7 @@ class PutBackTasks:
         if task_id is None or self._endings.get(task_id) is None:
             return None
         if task_id not in self._going:
-            if runtime.monotonic() >= self._look_at:  # another replay may have begun and ended a generation
+            if runtime.monotonic() >= self._look_at:  # others may have begun and ended a generation meanwhile
                 self._endings = read_endings(self._log, self._topics)
                 self._look_at = runtime.monotonic() + _LOOK_SECONDS
             ending, producer = (
