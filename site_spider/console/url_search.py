@@ -77,10 +77,16 @@ class UrlSearch:
         """All that is known of it. What cannot be asked is said in `troubles`. Raises SeedError."""
         wanted = Sought.of(url, task_id, by_task=self.by_task)
         document: Document = {
-            **wanted._asdict(), "key": wanted.key.decode("utf-8", "replace"), "partition": None,
-            "partition_name": None, "messages": [], "is_read_to_the_end": True, "dead_letters": [], "results": [],
+            **wanted._asdict(),
+            "key": wanted.key.decode("utf-8", "replace"),
+            "partition": None,
+            "partition_name": None,
+            "messages": [],
+            "is_read_to_the_end": True,
+            "dead_letters": [],
+            "results": [],
             "troubles": [],
-        }  # fmt: skip
+        }
         for look in (self._look_at_log, self._look_at_dead_letters, self._look_at_results):
             try:
                 document |= look(wanted)

@@ -241,8 +241,10 @@ class SteppedHttpCompression(CompressionBase):
         if len(response.body) < least <= len(body):
             logger.warning(
                 "%s body size after decompression (%d B) is larger than the download warning size (%d B).",
-                response, len(body), least,
-            )  # fmt: skip
+                response,
+                len(body),
+                least,
+            )
         if unknown:
             self.warn_of_unknown(response, unknown)
         if self.stats:

@@ -387,8 +387,10 @@ class Spill:
         for entry in () if crowded else late:
             logger.info(
                 "The tree of %s is open for more than %.0f s; its links are spilled to %s",
-                entry.url, self._rules.open_seconds, entry.partition.topic,
-            )  # fmt: skip
+                entry.url,
+                self._rules.open_seconds,
+                entry.partition.topic,
+            )
         return bool(late)
 
     def _has_to_leave(self, waiter: Waiter) -> bool:

@@ -411,8 +411,10 @@ class Seeds:
         logger.warning(
             "%s/%d starts again at offset %d, below the position %d: the topic was created again, or its "
             "retention has passed the committed offset",
-            *message.partition, message.offset, position,
-        )  # fmt: skip
+            *message.partition,
+            message.offset,
+            position,
+        )
         self.lost([message.partition])
         self.assigned({message.partition: None})
 
@@ -456,8 +458,11 @@ class Seeds:
             logger.warning(
                 "%s/%d: %d seeds were deleted unread, from offset %d to before %d: the topic's retention is "
                 "shorter than its backlog. Produce them again, and raise retention.ms or retention.bytes",
-                *partition, count, first, beyond,
-            )  # fmt: skip
+                *partition,
+                count,
+                first,
+                beyond,
+            )
 
     def look(self) -> None:
         """See how far the partitions have come; to be called now and then."""

@@ -249,8 +249,9 @@ class PollRoom:
             logger.warning(
                 "%s/%d: %d offsets are not committed behind a seed that takes long; no more are polled there "
                 "until it ends (SITE_MAX_SPAN_OFFSETS)",
-                *partition, ledger.of_partition(partition).span(),
-            )  # fmt: skip
+                *partition,
+                ledger.of_partition(partition).span(),
+            )
         self._too_wide = wide
         in_flight = {partition: len(ledger.of_partition(partition).open) for partition in mine}
         self._greedy = self._over_share(in_flight)

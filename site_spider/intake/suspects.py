@@ -211,8 +211,10 @@ class Quarantine:
         if not self.is_closed:
             logger.warning(
                 "Seeds that took part in %d deaths of their process are crawled one by one, from %s/%d at %d",
-                DEATHS_TO_ISOLATE, *waiting.partition, waiting.offset,
-            )  # fmt: skip
+                DEATHS_TO_ISOLATE,
+                *waiting.partition,
+                waiting.offset,
+            )
         self._suspects.append(waiting)
         self.is_closed = True
         return True

@@ -407,8 +407,9 @@ class _Store:
             logger.warning(
                 "The store of statistics %s is away, and %d documents wait for it: new ones are dropped "
                 "until it is there. The crawl goes on",
-                self.name, delivery.backlog_count,
-            )  # fmt: skip
+                self.name,
+                delivery.backlog_count,
+            )
         self._is_dropping = is_full
         if not is_full:
             delivery.submit(made, partial(self._answered, made))
@@ -422,8 +423,9 @@ class _Store:
             logger.warning(
                 "The store of statistics %s refuses a document, so those it refuses are written without "
                 "counters and failures by name: %s",
-                self.name, verdict.reason,
-            )  # fmt: skip
+                self.name,
+                verdict.reason,
+            )
         try:
             # nobody's seed, and the delivery logs what is refused
             self.delivery.submit(_record(made.key, without_names(made.document)), lambda _verdict: None)

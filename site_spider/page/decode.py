@@ -44,9 +44,15 @@ _LONGEST_ESCAPE = 16  # bytes
 _FAULT = "\ufffd"
 
 PYTHON_CODECS = {
-    "big5": "big5hkscs", "euc-kr": "cp949", "iso-2022-jp": "iso2022_jp_ext", "iso-8859-8-i": "iso8859-8",
-    "macintosh": "mac-roman", "shift_jis": "cp932", "windows-874": "cp874", "x-mac-cyrillic": "mac-cyrillic",
-}  # fmt: skip
+    "big5": "big5hkscs",
+    "euc-kr": "cp949",
+    "iso-2022-jp": "iso2022_jp_ext",
+    "iso-8859-8-i": "iso8859-8",
+    "macintosh": "mac-roman",
+    "shift_jis": "cp932",
+    "windows-874": "cp874",
+    "x-mac-cyrillic": "mac-cyrillic",
+}
 _MULTI_BYTE = frozenset(
     ("utf-8", "utf-16le", "utf-16be", "gb18030", "big5", "euc-jp", "euc-kr", "iso-2022-jp", "shift_jis")
 )

@@ -156,8 +156,9 @@ class Silence:
             logger.warning(
                 "The seed log has not answered a commit for %.0f s. After %.0f s nothing new begins until it "
                 "answers, because other members may own the partitions then",
-                self.seconds, self._limit_seconds,
-            )  # fmt: skip
+                self.seconds,
+                self._limit_seconds,
+            )
 
     def look_without_partitions(self) -> None:
         """Nothing is asked any more that could be answered: others have the partitions, which is no news."""

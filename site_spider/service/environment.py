@@ -24,9 +24,15 @@ from site_spider.errors import ConfigError
 # `NAME_FILE` is the path of a file with what `NAME` would be, as an environment variable or a setting.
 
 SECRETS = (
-    "SITE_KAFKA_OPTIONS", "SITE_ELASTICSEARCH_HOSTS", "SITE_ELASTICSEARCH_OPTIONS", "SITE_REDIS_URL", "SITE_PROXIES",
-    "SITE_SPILL_KEY", "SITE_CONSOLE_TOKEN", "SITE_NOTIFY_URL",
-)  # fmt: skip
+    "SITE_KAFKA_OPTIONS",
+    "SITE_ELASTICSEARCH_HOSTS",
+    "SITE_ELASTICSEARCH_OPTIONS",
+    "SITE_REDIS_URL",
+    "SITE_PROXIES",
+    "SITE_SPILL_KEY",
+    "SITE_CONSOLE_TOKEN",
+    "SITE_NOTIFY_URL",
+)
 FILES = frozenset(f"{name}_FILE" for name in SECRETS)
 
 _MOST_BYTES = 1_000_000

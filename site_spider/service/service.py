@@ -93,14 +93,18 @@ def say_starts_without_seeds(spider: Spider) -> None:
             "start of spider %s: each process fetches what it yields at each start, beside the seeds and "
             "without their promise; items that it yields are dropped. Produce seeds instead: "
             "scrapy seed --spider %s",
-            spider.name, spider.name,
-        )  # fmt: skip
+            spider.name,
+            spider.name,
+        )
     elif given := [name for name in _STARTS if getattr(spider, name, None)]:
         logger.warning(
             "%s of spider %s: no effect, as it begins with seeds alone. Produce these URLs with "
             "`scrapy seed --spider %s`, and remove %s from the spider.",
-            ", ".join(given), spider.name, spider.name, "it" if len(given) == 1 else "them",
-        )  # fmt: skip
+            ", ".join(given),
+            spider.name,
+            spider.name,
+            "it" if len(given) == 1 else "them",
+        )
 
 
 def _begins_with_seeds(spider: type[Spider]) -> bool:
@@ -118,8 +122,9 @@ def say_idle_processes(topics: Sequence[str], partitions: int) -> None:
             "nothing to do. Add partitions to the topic, or start fewer processes with -n.",
             f"Topic {topics[0]} has" if len(topics) == 1 else f"Topics {', '.join(topics)} have",
             "1 partition" if partitions == 1 else f"{partitions} partitions",
-            processes, processes - partitions,
-        )  # fmt: skip
+            processes,
+            processes - partitions,
+        )
 
 
 # --- ticker: runs the periodic work of a crawl on the event loop -----------------------------------------
@@ -331,8 +336,9 @@ class SeedService:
         except TimeoutError:
             logger.warning(
                 "%d requests did not end within %.0f s of the stop; their seeds are repeated",
-                len(engine_hooks.requests_in_progress(self._crawler.engine)), seconds,
-            )  # fmt: skip
+                len(engine_hooks.requests_in_progress(self._crawler.engine)),
+                seconds,
+            )
             if stop.owns_process:
                 await self._close("shutdown")
                 stop.exit_now(self._ending.exit_code)

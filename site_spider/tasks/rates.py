@@ -260,8 +260,9 @@ class Overtaking:
         if moved:
             logger.info(
                 "%d seeds of other tasks were sent to the end of their topic, so that task %s is reached",
-                moved, task_id,
-            )  # fmt: skip
+                moved,
+                task_id,
+            )
 
     def _ends(self) -> dict[Partition, int]:
         topics = {partition.topic for partition in self._ledger.partitions()}

@@ -21,9 +21,12 @@ LETTERS = "seeds.dead-letters"
 
 def headers(origin: str = "seeds", **more: str) -> tuple[tuple[str, bytes], ...]:
     values = {
-        "error": "url: missing", "origin_topic": origin, "origin_partition": "1", "origin_offset": "7",
+        "error": "url: missing",
+        "origin_topic": origin,
+        "origin_partition": "1",
+        "origin_offset": "7",
         "failed_at": "2026-01-02T03:04:05.006+00:00",
-    }  # fmt: skip
+    }
     return tuple((name, value.encode()) for name, value in (values | more).items())
 
 

@@ -36,9 +36,13 @@ VALUES = st.recursive(
 
 def test_what_a_process_says_is_read() -> None:
     failed = {
-        "url": "http://h.test/a", "at": iso(NOW), "reason": "dns", "description": "no address", "task_id": "t",
+        "url": "http://h.test/a",
+        "at": iso(NOW),
+        "reason": "dns",
+        "description": "no address",
+        "task_id": "t",
         "seed": "seeds/0@1",
-    }  # fmt: skip
+    }
     state = state_of(
         snapshot(
             seeds=seeds(100, 50, 20, filtered=3, dead_lettered=1, cancelled=1) | {"deleted_unread": 700},

@@ -36,9 +36,14 @@ def found(case: SinkCase, **filters: Any) -> dict[str, dict[str, Any]]:
 def test_items_come_back_as_they_were_written(case: SinkCase) -> None:
     """Nested, in any script, also what is called as fields of results are; results are elsewhere."""
     rich = {
-        "n": 1, "title": "Grüße 🎉", "body": "mine" * 10, "price": 12.5, "tags": [{"b": [1, None]}],
-        "url_id": "mine, too", "empty": None,
-    }  # fmt: skip
+        "n": 1,
+        "title": "Grüße 🎉",
+        "body": "mine" * 10,
+        "price": 12.5,
+        "tags": [{"b": [1, None]}],
+        "url_id": "mine, too",
+        "empty": None,
+    }
     one = item(1, rich)
     assert answers(written(OnDemand(case.new_for_items()), [one])) == [Answer.ACKNOWLEDGED]
     with closing(case.new_reader_of_items()) as reader:

@@ -58,9 +58,13 @@ def keys(case: SinkCase, **filters: Any) -> set[str]:
 def test_large_values_pass(case: SinkCase) -> None:
     """A body of 1 MB, a header of 100 KB and a URL of 60 KB are no reason to refuse a result."""
     document = {
-        "url_id": "large", "status": 200, "body": "word 🎉 " * 125_000, "headers": "h" * 100_000,
-        "url": "http://host.test/" + "é" * 30_000, "meta": {"note": "漢" * 40_000},
-    }  # fmt: skip
+        "url_id": "large",
+        "status": 200,
+        "body": "word 🎉 " * 125_000,
+        "headers": "h" * 100_000,
+        "url": "http://host.test/" + "é" * 30_000,
+        "meta": {"note": "漢" * 40_000},
+    }
     assert write(case, [record("large", document)])[0].answer is Answer.ACKNOWLEDGED
     assert read(case, "large") == document
 

@@ -271,10 +271,17 @@ def test_partitions_that_come_back_before_the_loop_has_answered_are_taken(
         return lambda _service: len(ScriptedConsumer.revoked) == times
 
     steps = [
-        lambda _s: site.asked["/slow"] == 1, answers_come_late, script(revoke=True), revoked(1),
-        lambda s: in_flight(s) == 11, script(revoke=True), revoked(2), lambda s: in_flight(s) == 11,
-        answers_come_in_time, do(site.let_go),
-    ]  # fmt: skip
+        lambda _s: site.asked["/slow"] == 1,
+        answers_come_late,
+        script(revoke=True),
+        revoked(1),
+        lambda s: in_flight(s) == 11,
+        script(revoke=True),
+        revoked(2),
+        lambda s: in_flight(s) == 11,
+        answers_come_in_time,
+        do(site.let_go),
+    ]
     found = run(tmp_path, paths, steps, CONCURRENT_REQUESTS=1, SITE_REVOKE_GRACE_SECONDS=grace_seconds)
     assert ScriptedConsumer.revoked == [{}, {}]
     assert set(found.documents) == set(paths)
@@ -354,9 +361,14 @@ def test_partitions_do_not_wait_for_a_sink_that_is_away(tmp_path: Path) -> None:
         return do(lambda: setattr(SlowSink.made, "away", away))
 
     steps = [
-        SlowSink.is_asked, is_away(True), script(revoke=True), is_active_for(2 * GRACE_SECONDS), SlowSink.answers,
-        has_been_revoked, is_away(False),
-    ]  # fmt: skip
+        SlowSink.is_asked,
+        is_away(True),
+        script(revoke=True),
+        is_active_for(2 * GRACE_SECONDS),
+        SlowSink.answers,
+        has_been_revoked,
+        is_away(False),
+    ]
     found = run(tmp_path, ["/one"], steps, **SLOW)
     assert ScriptedConsumer.revoked[0] == {} or handed_over() == 0
     assert site.asked == {"/one": 1}

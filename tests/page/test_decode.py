@@ -293,9 +293,16 @@ def test_no_body_costs_more_than_its_length(body: bytes) -> None:
 # --- Text in slices is the text in one go, wherever the slices are cut
 
 CODECS = {
-    "utf-8": "utf-8", "utf-16le": "utf-16-le", "utf-16be": "utf-16-be", "gb18030": "gb18030", "big5": "big5hkscs",
-    "euc-jp": "euc_jp", "euc-kr": "cp949", "iso-2022-jp": "iso2022_jp_ext", "shift_jis": "cp932",
-}  # fmt: skip
+    "utf-8": "utf-8",
+    "utf-16le": "utf-16-le",
+    "utf-16be": "utf-16-be",
+    "gb18030": "gb18030",
+    "big5": "big5hkscs",
+    "euc-jp": "euc_jp",
+    "euc-kr": "cp949",
+    "iso-2022-jp": "iso2022_jp_ext",
+    "shift_jis": "cp932",
+}
 TEXTS = ["中文", "これは①㈱", "한국어", "Où 🎉", "a\n", "€"]
 ODD = [b"\x1b", b"\x1b$B", b"\x1b(J", b"\x1b$(D", b"\x0e", b"\x8e", b"\x8f", b"\xad\xa1", b"\x80", b"\x81\x30"]
 ODD += [b"\x00\xd8", b"\xd8\x00", b"\x3d\xd8\x00", b"\xff", b"\xe2\x82"]

@@ -110,9 +110,14 @@ def test_the_partition_is_that_of_the_c_client(key: bytes, partitions: int) -> N
 
 TIERS = {"SITE_SEED_TOPICS": "urgent:8,seeds:4,bulk:1", "SITE_SEED_TOPIC": "urgent"}
 NAMED = {
-    "SITE_SEED_TOPICS": "a:2,b:1", "SITE_TASK_TOPIC": "c", "SITE_TASK_EVENTS_TOPIC": "d",
-    "SITE_DEAD_LETTER_TOPIC": "e", "SITE_STATS_TOPIC": "f", "SITE_RESULTS_TOPIC": "g", "SITE_ITEMS_TOPIC": "h",
-}  # fmt: skip
+    "SITE_SEED_TOPICS": "a:2,b:1",
+    "SITE_TASK_TOPIC": "c",
+    "SITE_TASK_EVENTS_TOPIC": "d",
+    "SITE_DEAD_LETTER_TOPIC": "e",
+    "SITE_STATS_TOPIC": "f",
+    "SITE_RESULTS_TOPIC": "g",
+    "SITE_ITEMS_TOPIC": "h",
+}
 DERIVED = ("a.parked", "c.control", "c.pages", "c.clock")
 
 

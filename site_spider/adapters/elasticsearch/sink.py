@@ -325,8 +325,9 @@ class ElasticsearchSink:
         logger.warning(
             "Index %s has a strict mapping without %s: results are written without. Add the field to the"
             " mapping, or leave it out with SITE_RESULT_FIELDS.",
-            self._index, ", ".join(sorted(new)),
-        )  # fmt: skip
+            self._index,
+            ", ".join(sorted(new)),
+        )
 
     async def _encoded(self, records: Sequence[Record]) -> list[Update | Verdict]:
         encoded: list[Update | Verdict] = []

@@ -363,8 +363,12 @@ class BrokerHealth:
 # connection.
 
 _OPTIONS = (
-    "ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "ssl.keystore.location", "ssl.crl.location",
-)  # fmt: skip
+    "ssl.ca.location",
+    "ssl.certificate.location",
+    "ssl.key.location",
+    "ssl.keystore.location",
+    "ssl.crl.location",
+)
 _ANSWER_SECONDS = 2.0
 _LONGEST_PAUSE_SECONDS = 60.0  # after new files with which nobody answered; doubled from a look to the next
 _TOPIC = "site_spider"  # is asked about; there need be none

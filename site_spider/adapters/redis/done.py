@@ -224,8 +224,9 @@ class RedisDone(DoneStore):
             logger.warning(
                 "SITE_REDIS_DUPEFILTER_BLOOM is true, but %s has no Bloom filters, so every fingerprint is "
                 "kept exactly, as a key of its own: %s",
-                self.address, error,
-            )  # fmt: skip
+                self.address,
+                error,
+            )
             return self._exact
         return filters
 

@@ -55,9 +55,14 @@ KINDS = ("page", *ANSWERS)
 
 def crawler(folder: Path, **settings: Any) -> subprocess.Popen[bytes]:
     own = {
-        "SITE_DATA_DIR": str(folder), "SITE_SINKS": "local,warc", "SITE_ALLOW_PRIVATE_HOSTS": True,
-        "RETRY_TIMES": 0, "SITE_SINK_FLUSH_SECONDS": 0.1, "LOG_LEVEL": "WARNING", **settings,
-    }  # fmt: skip
+        "SITE_DATA_DIR": str(folder),
+        "SITE_SINKS": "local,warc",
+        "SITE_ALLOW_PRIVATE_HOSTS": True,
+        "RETRY_TIMES": 0,
+        "SITE_SINK_FLUSH_SECONDS": 0.1,
+        "LOG_LEVEL": "WARNING",
+        **settings,
+    }
     options = [word for name, value in own.items() for word in ("-s", f"{name}={value}")]
     command = [sys.executable, "-m", "scrapy", "crawl", "crawl_spider", *options]
     usual = {name: value for name, value in os.environ.items() if not name.startswith("SITE_")}
