@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, ClassVar, Final, Self, TypeVar
 
 import scrapy
-from scrapy import Request, Spider, signals
+from scrapy import Request, signals
 from scrapy.crawler import Crawler
 from scrapy.downloadermiddlewares.cookies import CookiesMiddleware
 from scrapy.downloadermiddlewares.httpcompression import HttpCompressionMiddleware
@@ -141,12 +141,7 @@ class SeedCookies(SeedListener):
 
 
 class LeanOffsite(OffsiteMiddleware):
-    """Looks at no request of a spider without `allowed_domains`, and is not told of its links: 4 us for each."""
-
-    def spider_opened(self, spider: Spider) -> None:
-        super().spider_opened(spider)
-        if not getattr(spider, "allowed_domains", None):  # given later, they hold when a link is to be fetched
-            self.crawler.signals.disconnect(self.request_scheduled, signals.request_scheduled)
+    """Looks at no request of a spider without `allowed_domains`."""
 
     def process_request(self, request: Request) -> None:  # type: ignore[override]
         if getattr(self.crawler.spider, "allowed_domains", None):
