@@ -349,8 +349,9 @@ class SeedService:
         await self._let_sinks_take(parts, stop)
         await parts.handover.told()
         parts.tasks.tell()
-        await asyncio.to_thread(parts.producer.flush, stop.seconds_left())
-        await asyncio.sleep(0)  # lets the last dead letters reach the ledger
+        for _ in range(2):  # the last dead letters reach the ledger, and that the end of a task was told its topic
+            await asyncio.to_thread(parts.producer.flush, stop.seconds_left())
+            await asyncio.sleep(0)
         for end in self._at_close:
             end()
         if self._metrics is not None:

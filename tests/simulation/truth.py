@@ -50,6 +50,7 @@ class Truth:
         self.documents: dict[str, dict[str, Any]] = {}
         self.keys: dict[str, str] = {}  # of documents
         self.merged: set[str] = set()  # into their canonical page
+        self.were_refused: set[str] = set()  # by a sink
         self.additional: dict[str, list[str]] = {}  # of canonical pages
         self.fingerprints: dict[bytes, str] = {}  # of pages
         self.before: dict[Place, Counter[str]] = {}  # how often a page had been stored that is asked for again
@@ -175,6 +176,7 @@ class Truth:
         if record.document.get("url") not in self.world.sites.refused:
             return False
         self.pages.add((record.document["url"], record.document.get("task_id")))
+        self.were_refused.add(record.document["url"])
         return True
 
     def store(self, sink: str, record: Record, by: str = "") -> None:
@@ -265,14 +267,18 @@ class Truth:
         waiting = [at.url]
         for url in waiting:
             lacks = not self._is_stored(url) or self._lacks_items(url)
-            is_refused = url in self.world.sites.refused or url in self.set_aside_at  # also while it is put back
-            is_spared = is_refused or self._is_left_to_others(url)
+            is_spared = self._is_refused(url) or self._is_left_to_others(url)
             if lacks and not (is_spared or self._is_expected(url, at)):
                 return f"{url} is stored in {sorted(self.stored[url])}, its items in {sorted(self.stored[url + ITEM])}"
             if self._is_stored(url):
                 links = self.world.sites.pages[url].links
                 waiting += [link for link in links if link not in waiting and not self._is_expected(link, at)]
         return ""
+
+    def _is_refused(self, url: str) -> bool:
+        """Also while it is put back, or was refused before and its seed became a dead letter later."""
+        was_refused = url in self.were_refused and not self.set_aside_at.keys().isdisjoint(self.world.sites.above(url))
+        return url in self.world.sites.refused or url in self.set_aside_at or was_refused
 
     def _above(self, url: str) -> Iterator[At]:
         """The messages that have a page in their tree."""

@@ -6,7 +6,8 @@ import hmac
 import json
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from unittest.mock import MagicMock, Mock
 import pytest
 from scrapy.crawler import Crawler
 
-from site_spider.adapters.local.log import LocalSeedLog
+from site_spider.adapters.local.log import LocalProducer, LocalSeedLog
 from site_spider.contracts.seed_log import Message
 from site_spider.dead_letter_replay import Replay
 from site_spider.errors import ConfigError, LogUnavailable, SeedError
@@ -78,6 +79,46 @@ def test_a_producer_that_ends_in_an_outage_waits(tmp_path: Path, monkeypatch: py
             away.setattr(TopicView, "read_on", lambda self: (answers(), read_on(self)))
             producer.close()
     assert ending_of(tmp_path).is_closed
+
+
+def test_an_end_that_is_told_in_a_stop_is_known_before_the_group_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next owner of the first partition would tell it again."""
+    send, flush, leave = LocalProducer.send, LocalProducer.flush, SeedService._leave_group
+    late: list[Callable[[], None]] = []
+    noticed: list[int] = []
+
+    def send_late(self: LocalProducer, topic: str, *rest: Any) -> Future[Any]:
+        """What is told from the event on is there, or heard of, when somebody waits for it."""
+        answer: Future[Any] = Future()
+        if topic == TOPICS.events:
+            sent = send(self, topic, *rest)
+            late.append(lambda: answer.set_result(sent.result()))
+        elif topic == TOPICS.control and events(tmp_path):
+            late.append(lambda: answer.set_result(send(self, topic, *rest).result()))
+        else:
+            return send(self, topic, *rest)
+        return answer
+
+    def flush_all(self: LocalProducer, seconds: float) -> int:
+        while late:
+            late.pop()()
+        return flush(self, seconds)
+
+    async def look(self: SeedService, *rest: Any) -> None:
+        noticed.append(ending_of(tmp_path).noticed)
+        await leave(self, *rest)
+
+    produce(tmp_path)
+    for part, name, change in (
+        (LocalProducer, "send", send_late),
+        (LocalProducer, "flush", flush_all),
+        (SeedService, "_leave_group", look),
+    ):
+        monkeypatch.setattr(part, name, change)
+    crawl(tmp_path, [], until=told(tmp_path))
+    assert noticed == [1]
 
 
 def test_a_seed_with_an_unknown_source_is_a_dead_letter_of_its_task(tmp_path: Path) -> None:

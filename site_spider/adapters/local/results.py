@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -26,7 +26,7 @@ from site_spider.results.document import encode, settled, without_mark
 FILE_NAME = "results.sqlite"
 KEEP = "SITE_LOCAL_KEEP_SECONDS"
 FORGET_ROWS = 1_000  # with one write
-_PART_ROWS = 1_000  # without bodies, that are read with one question
+_PART_ROWS, _PART_CHARACTERS = 1_000, 2_000_000  # that are read with one question, unless the last one is longer
 BUSY_SECONDS = 20.0  # how long one write waits for those of other processes
 
 
@@ -261,13 +261,22 @@ class LocalResults:
     def _documents(self, where: str, values: Sequence[Any], *, has_body: bool = True) -> Generator[dict[str, Any]]:
         """In parts: while a question lasts, the file's log could not be shortened, whatever is written meanwhile."""
         key, last, shown = self._table.key, 0, "_id" if self._table is ITEMS else self._table.key
-        what, most = ("document", _PART_ROWS // 50) if has_body else (_WITHOUT_BODY, _PART_ROWS)
-        after = f"FROM {self._table.name} {where or 'WHERE true'} AND rowid > ? ORDER BY rowid LIMIT {most}"
-        while rows := list(self._rows(f"SELECT {key}, {what}, rowid {after}", [*values, last])):
-            yield from ({shown: found, **without_mark(document_in(document))} for found, document, _ in rows)
-            last = rows[-1][2]
+        what, where = "document" if has_body else _WITHOUT_BODY, where or "WHERE true"
+        after = f"FROM {self._table.name} {where} AND rowid > ? ORDER BY rowid LIMIT {_PART_ROWS}"
+        while part := self._part(f"SELECT {key}, {what}, rowid {after}", [*values, last]):
+            yield from ({shown: found, **without_mark(document_in(document))} for found, document, _ in part)
+            last = part[-1][2]
 
-    def _rows(self, query: str, values: Sequence[Any]) -> Iterator[Any]:
+    def _part(self, query: str, values: Sequence[Any]) -> list[Any]:
+        part, size = [], 0
+        with closing(self._rows(query, values)) as rows:
+            for row in rows:
+                part.append(row)
+                if (size := size + len(str(row[1]))) > _PART_CHARACTERS:
+                    break
+        return part
+
+    def _rows(self, query: str, values: Sequence[Any]) -> Generator[Any]:
         try:
             self._path.stat()
             address = f"{self._path.absolute().as_uri()}?mode=ro"
