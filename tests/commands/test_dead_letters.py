@@ -7,11 +7,11 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from site_spider.seed.topics import CrawlTopics
 
 from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.contracts.seed_log import Headers
 from site_spider.dead_letter_replay import Replay, letters, put_back
+from site_spider.seed.topics import CrawlTopics
 from site_spider.tasks.closing import TaskProducer
 from site_spider.tasks.control_log import read_endings
 from site_spider.tasks.ending import TaskEnding
