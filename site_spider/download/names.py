@@ -10,6 +10,7 @@ import os
 import resource
 import socket
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Self, cast
 
@@ -104,6 +105,13 @@ def _in_use() -> int:
         raise
 
 
+def _are_short() -> bool:
+    """Whether hardly a descriptor is left. Slow; raises nothing, also where nobody can count them."""
+    with suppress(OSError):
+        return _in_use() + _FEWEST_CONNECTIONS > raise_limit()
+    return False
+
+
 # --- lookups: counts the lookups of host names in this process, whichever thread makes them --------------
 
 
@@ -174,7 +182,7 @@ def look_up(host: str, *arguments: Any) -> list[Any]:
     except UnicodeError as error:
         raise socket.gaierror(socket.EAI_NONAME, str(error)) from error
     except OSError as error:
-        if is_shortage(error) or _in_use() + _FEWEST_CONNECTIONS > raise_limit():  # slow
+        if is_shortage(error) or _are_short():
             _short[host] = None
         raise socket.gaierror(socket.EAI_AGAIN, str(error)) from error
     finally:

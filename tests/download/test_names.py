@@ -1,13 +1,16 @@
-"""HostNames are looked up once at a time."""
+"""HostNames are looked up once at a time, and each look-up ends."""
 
 from __future__ import annotations
 
 import asyncio
+import errno
+import socket
+from unittest.mock import Mock
 
 import pytest
 
 from site_spider.download import names
-from site_spider.download.names import HostNames
+from site_spider.download.names import HostNames, look_up
 
 
 class Resolver:
@@ -68,3 +71,14 @@ async def test_an_end_leaves_no_lookup_behind(resolver: Resolver) -> None:
         await waiting
     assert asyncio.all_tasks() == {asyncio.current_task()}
     assert resolver.asked == ["a.test"]
+
+
+@pytest.mark.parametrize("number", [errno.ENOMEM, errno.ENOENT, errno.EMFILE])
+def test_a_lookup_that_fails_ends_also_when_descriptors_cannot_be_counted(
+    monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """Twisted waits for ever after any error but gaierror."""
+    monkeypatch.setattr(names, "_OWN", Mock(iterdir=Mock(side_effect=OSError(number, "no list"))))
+    monkeypatch.setattr(socket, "getaddrinfo", Mock(side_effect=socket.gaierror(socket.EAI_NONAME, "unknown")))
+    with pytest.raises(socket.gaierror):
+        look_up("a.test")
