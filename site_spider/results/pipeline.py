@@ -270,7 +270,9 @@ def describe_host(result: Result, host: str) -> None:
 def _size_bytes(document: Mapping[str, Any]) -> int:
     """About the document's weight: texts and objects counted, the rest estimated."""
     size = 600
-    for value in filter(None, document.values()):  # most have none
+    for value in document.values():
+        if value is None:  # as most; the truth of others is not asked for: an array has none
+            continue
         if isinstance(value, str):
             size += len(value)
         elif isinstance(value, _OBJECTS):

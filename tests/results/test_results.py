@@ -123,6 +123,23 @@ async def test_a_result_that_comes_after_the_end_of_the_crawl_leaves_its_seed_to
     assert crawl.completion.ledger.in_flight == 1
 
 
+class Table:
+    """As an array of NumPy."""
+
+    def __bool__(self) -> bool:
+        raise ValueError("the truth of an array is ambiguous")
+
+
+async def test_a_value_that_is_neither_true_nor_false_is_left_to_the_sinks() -> None:
+    """Which refuse it with its kind; a pipeline may have put it there."""
+    delivery = Delivery(sink := ScriptedSink(), limits=QUICK)
+    await delivery.open(300)
+    crawl = Crawl(delivery)
+    crawl.results.submit({"url_id": "a", "body": "text", "rows": Table()}, job_of(crawl.request))
+    await until(lambda: sink.written == [["a"]])
+    await delivery.close(300)
+
+
 # --- Dead letters that the log does not take as they are
 
 
