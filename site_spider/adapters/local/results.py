@@ -263,18 +263,21 @@ class LocalResults:
         key, last, shown = self._table.key, 0, "_id" if self._table is ITEMS else self._table.key
         what, where = "document" if has_body else _WITHOUT_BODY, where or "WHERE true"
         after = f"FROM {self._table.name} {where} AND rowid > ? ORDER BY rowid LIMIT {_PART_ROWS}"
-        while part := self._part(f"SELECT {key}, {what}, rowid {after}", [*values, last]):
+        is_over = False
+        while not is_over:
+            part, is_over = self._part(f"SELECT {key}, {what}, rowid {after}", [*values, last])
             yield from ({shown: found, **without_mark(document_in(document))} for found, document, _ in part)
-            last = part[-1][2]
+            last = part[-1][2] if part else last
 
-    def _part(self, query: str, values: Sequence[Any]) -> list[Any]:
+    def _part(self, query: str, values: Sequence[Any]) -> tuple[list[Any], bool]:
+        """And whether there is no further one: to look for it without an index takes long."""
         part, size = [], 0
         with closing(self._rows(query, values)) as rows:
             for row in rows:
                 part.append(row)
                 if (size := size + len(str(row[1]))) > _PART_CHARACTERS:
-                    break
-        return part
+                    return part, False
+        return part, len(part) < _PART_ROWS
 
     def _rows(self, query: str, values: Sequence[Any]) -> Generator[Any]:
         try:

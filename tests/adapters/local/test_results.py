@@ -69,6 +69,19 @@ def test_what_is_written_while_others_read_leaves_the_log(tmp_path: Path, monkey
     assert {found.get("url") for found in LocalResults(tmp_path).search(limit=None)} == {"seen"}
 
 
+@pytest.mark.parametrize(("host", "questions"), [("few.test", 1), ("many.test", 3)])
+def test_what_is_rare_is_looked_for_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, questions: int
+) -> None:
+    """Each question reads all documents from where the one before has ended."""
+    written(LocalSink(tmp_path), [record(f"{n}", host="many.test" if n else "few.test") for n in range(51)])
+    monkeypatch.setattr("site_spider.adapters.local.results._PART_ROWS", 20)
+    asked, ask = [], LocalResults._rows
+    monkeypatch.setattr(LocalResults, "_rows", lambda *question: [asked.append(question), ask(*question)][1])
+    assert len(list(LocalResults(tmp_path).search(fields={"host": host}))) == (50 if questions > 1 else 1)
+    assert len(asked) == questions
+
+
 def test_a_lock_that_lasts_is_an_outage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("site_spider.adapters.local.results.BUSY_SECONDS", 0.05)
     with closing(LocalStore(tmp_path, RESULTS)) as store:
