@@ -13,7 +13,7 @@ from urllib.parse import urlparse, urlunparse
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scrapy import Request, Spider
+from scrapy import Request, Spider, signals
 from scrapy.downloadermiddlewares.cookies import CookiesMiddleware
 from scrapy.downloadermiddlewares.offsite import OffsiteMiddleware
 from scrapy.downloadermiddlewares.stats import DownloaderStats
@@ -231,6 +231,17 @@ def test_the_same_requests_are_off_site(domains: list[str] | None, url: str, met
         except IgnoreRequest as error:
             outcomes.append((str(error), made.stats.get_stats()))
     assert outcomes[0] == outcomes[1]
+
+
+def test_domains_that_a_spider_allows_later_hold_for_links() -> None:
+    """When they are scheduled: one that is dropped as it is fetched gets a failure result."""
+    made = crawler()
+    middleware = LeanOffsite.from_crawler(made)
+    middleware.spider_opened(made.spider)
+    made.spider.allowed_domains = ["a.test"]
+    told = {"request": Request("http://b.test/"), "spider": made.spider, "dont_log": IgnoreRequest}
+    found = made.signals.send_catch_log(signals.request_scheduled, **told)
+    assert [type(answer.value) for who, answer in found if who == middleware.request_scheduled] == [IgnoreRequest]
 
 
 def test_statistics_are_kept_alike() -> None:
