@@ -214,7 +214,7 @@ def granted(admin: AdminClient, config: KafkaConfig, rights: Sequence[Right], se
 def _of_group(config: KafkaConfig, group: str, topic: str, seconds: float) -> _Authorized:
     """Who may see a group's positions is taken to have all rights to it; if not, joining it says so.
 
-    The servers say more, but not without a risk (see `membership.described`).
+    The servers say more, but not without a risk (see `assignment.described`).
     """
     client = Consumer(config.reader(group, lambda _error: None))
     give_up = runtime.monotonic() + min(seconds, _GROUP_SECONDS)
