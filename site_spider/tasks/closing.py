@@ -36,7 +36,8 @@ class TaskProducer:
         self._highs: dict[Partition, int] = {}
         self._uncounted: dict[Partition, deque[int]] | None = None  # offsets; None: nobody asks for them
         self._counted = Endings(task_id)
-        self._view = TopicView(log, topics.control, self._counted.take)
+        self._was_ending: bool | None = None  # when this one began; None: its word was not read yet
+        self._view = TopicView(log, topics.control, self._take)
 
     def waiting(self) -> int:
         """How many of its seeds nobody has counted yet, of those sent since this was first asked."""
@@ -59,10 +60,11 @@ class TaskProducer:
         if self._uncounted is not None:
             self._uncounted[place.partition].append(place.offset)
 
-    def end(self, *, closes: bool) -> None:
-        """All seeds are durable; `closes`: no other producer sends any."""
+    def end(self, *, closes: bool | None) -> None:
+        """All seeds are durable; `closes`: no other producer sends any. None: if that was so when this one began."""
         with closing(self._view):
             ending = self._read()
+        closes = bool(self._was_ending) if closes is None else closes
         said = Producing(self._name, is_open=False, closes=closes, highs=dict(self._highs))
         self._say(ending.carried_on(said))
         gone = [TakenBack(self._name, is_open=True), *ending.carried_words(ending.read_to)]
@@ -80,6 +82,16 @@ class TaskProducer:
                 runtime.sleep(_PAUSE_SECONDS)
             else:
                 return self._counted.get(self._task_id) or TaskEnding()
+
+    def _take(self, message: Message) -> str:
+        before = self._counted.get(self._task_id)
+        was_ending = before is not None and before.is_ending
+        task_id = self._counted.take(message)
+        if self._was_ending is None and task_id == self._task_id:
+            ending = self._counted.get(task_id)
+            if ending is not None and (self._name, True) in ending.words:
+                self._was_ending = was_ending
+        return task_id
 
     def close_for_all(self, has_parked: Callable[[], bool]) -> None:
         """As the function says, of this task alone. Blocks.

@@ -28,17 +28,13 @@ from site_spider.tasks.follower import read_board
 # the topic, if it was closed before.
 
 
-_LOOK_SECONDS = 2.0
-
-
 class PutBackTasks:
     """Of one run of the command. Blocks."""
 
     def __init__(self, log: SeedLog, producer: Producer, topics: CrawlTopics) -> None:
         self._log, self._producer, self._topics = log, producer, topics
         self._endings = read_endings(log, topics)
-        self._look_at = runtime.monotonic() + _LOOK_SECONDS
-        self._going: dict[str, tuple[TaskProducer, bool]] = {}  # and whether it was closed before
+        self._going: dict[str, TaskProducer] = {}
 
     def takes_seeds(self, task_id: str) -> bool:
         """Not if it was cancelled or has expired, told or not yet: its seeds would be cancelled as well."""
@@ -60,26 +56,19 @@ class PutBackTasks:
         if task_id is None or self._endings.get(task_id) is None:
             return None
         if task_id not in self._going:
-            if runtime.monotonic() >= self._look_at:  # others may have begun and ended a generation meanwhile
-                self._endings = read_endings(self._log, self._topics)
-                self._look_at = runtime.monotonic() + _LOOK_SECONDS
-            ending, producer = (
-                self._endings.get(task_id),
-                TaskProducer(self._log, self._producer, self._topics, task_id),
-            )
-            self._going[task_id] = producer, ending is not None and ending.is_ending
-            producer.begin()
+            self._going[task_id] = TaskProducer(self._log, self._producer, self._topics, task_id)
+            self._going[task_id].begin()
         return task_id
 
     def sent(self, task_id: str | None, place: MessagePlace) -> None:
         """It is durable there."""
         if task_id is not None:
-            self._going[task_id][0].sent(place)
+            self._going[task_id].sent(place)
 
     def end(self) -> None:
         """All of them are."""
-        for producer, closes in self._going.values():
-            producer.end(closes=closes)
+        for producer in self._going.values():
+            producer.end(closes=None)  # others may have begun and ended a generation meanwhile
         self._going.clear()
 
 

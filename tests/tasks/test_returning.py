@@ -17,7 +17,7 @@ from site_spider.adapters.local.log import LocalProducer, LocalSeedLog
 from site_spider.contracts.seed_log import Message, Partition
 from site_spider.errors import SinkRejected
 from site_spider.seed.topics import CrawlTopics
-from site_spider.tasks import orders, returning
+from site_spider.tasks import returning
 from site_spider.tasks.board import RETURNED, note_key
 from site_spider.tasks.closing import TaskProducer
 from site_spider.tasks.control_log import read_endings, written
@@ -216,9 +216,8 @@ def test_what_waits_comes_back_while_its_task_goes_on(log: Log) -> None:
     watch._put_back.assert_called_with(["t"])
 
 
-def test_a_replay_that_begins_behind_another_one_closes(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replay_that_begins_behind_another_one_closes(log: Log) -> None:
     """The task had ended when they began. Somebody stops the first one, whose seeds are done meanwhile."""
-    monkeypatch.setattr(orders, "_LOOK_SECONDS", 0.0)
     value = b'{"meta": {"task_id": "t"}}'
     ends = [EndTold(number, 99, {"task_id": "t", "generation": number, "event": "done"}) for number in (1, 2)]
     with closing(log.producer()) as producer:
@@ -231,6 +230,23 @@ def test_a_replay_that_begins_behind_another_one_closes(log: Log, monkeypatch: p
         producer.send(TOPICS.control, *written("t", ends[1])).result()
         second.before("seeds", value)
         second.end()
+    assert (read_endings(log, TOPICS).get("t") or TaskEnding()).is_closed
+
+
+def test_a_replay_does_not_close_the_generation_of_a_producer_that_does_not(log: Log) -> None:
+    """The task had ended when the replay began, and more of its seeds come before the first that is put back."""
+    end = EndTold(1, 99, {"task_id": "t", "generation": 1, "event": "done"})
+    with closing(log.producer()) as producer:
+        TaskProducer(log, producer, TOPICS, "t").close_for_all(lambda: False)
+        producer.send(TOPICS.control, *written("t", end)).result()
+        replay = PutBackTasks(log, producer, TOPICS)
+        other = TaskProducer(log, producer, TOPICS, "t")
+        other.begin()
+        replay.before("seeds", b'{"meta": {"task_id": "t"}}')
+        replay.end()
+        ending = read_endings(log, TOPICS).get("t") or TaskEnding()
+        assert (ending.generation, ending.is_closed) == (2, False)
+        other.end(closes=True)
     assert (read_endings(log, TOPICS).get("t") or TaskEnding()).is_closed
 
 
