@@ -324,12 +324,13 @@ class Tracker(SeedListener):
         return bool(self._ready or self._unsure or self._pages.is_writing)
 
     def _tell_deleted(self) -> None:
-        """Whose messages these were nobody knows: perhaps seeds of each task that is not passed there."""
+        """Whose messages these were nobody knows: perhaps seeds of each task that is open, or not passed there."""
         deleted, self._deleted = self._deleted, []
         for task_id in list(self._control.endings) if deleted else ():
             ending = self._control.get(task_id) or TaskEnding()
             for partition, first, beyond in deleted if not ending.is_told else ():
-                is_there = bool(ending.sending) or ending.highs.get(partition, 0) > first
+                # some producers say nothing to the control log
+                is_there = bool(ending.sending) or not ending.is_closed or ending.highs.get(partition, 0) > first
                 if is_there and ending.passed(partition) < beyond:
                     self._control.write(task_id, Uncounted(1), lambda _is_durable: None)
 

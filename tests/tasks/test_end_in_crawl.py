@@ -156,18 +156,21 @@ def test_dead_letters_that_are_put_back_begin_a_generation(
     assert [event["seeds"]["total"] for event in events(tmp_path)] == [1, 2]
 
 
-def test_an_end_says_that_seeds_of_its_task_may_have_been_deleted(tmp_path: Path) -> None:
-    """By the log's retention, before they were read."""
-    produce(tmp_path, closes=False)
+@pytest.mark.parametrize("is_told_of", [True, False])
+def test_an_end_says_that_seeds_of_its_task_may_have_been_deleted(tmp_path: Path, *, is_told_of: bool) -> None:
+    """By the log's retention, before they were read; or those of a producer that says nothing to the control log."""
+    produce(tmp_path, closes=False) if is_told_of else desk(tmp_path).make_known("t")
 
     def until(crawler: Crawler) -> bool:
+        parts = SeedService.of(crawler).parts
         if not (ending := ending_of(tmp_path)).lacks_some:
-            SeedService.of(crawler).parts.seeds.deleted(next(iter(ending.highs)), 0, 99)
+            for partition in parts.completion.ledger.partitions():
+                parts.seeds.deleted(partition, 0, 99)
         elif not ending.is_closed:
             close(tmp_path)
         return bool(events(tmp_path))
 
-    crawl(tmp_path, [], until=until, timeout_seconds=60)
+    crawl(tmp_path, [] if is_told_of else seeds(5), until=until, timeout_seconds=60)
     assert events(tmp_path)[0]["partial"] is True
 
 
