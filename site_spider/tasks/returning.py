@@ -248,7 +248,7 @@ class _Returning:
     def _settle(self, most: int) -> None:
         """Wait for the oldest, until so many are under way at most."""
         while len(self._under_way) > most:
-            message, work, future = self._under_way.popleft()
+            message, work, future = self._under_way[0]  # where it stays if that fails: no note passes it
             try:
                 place = future.result()
             except SinkRejected as error:
@@ -259,6 +259,7 @@ class _Returning:
                 work.count += 1
                 self._unnoted += 1
                 work.highs[place.partition] = max(place.offset + 1, work.highs.get(place.partition, 0))
+            self._under_way.popleft()
 
     def _topic_of(self, message: Message) -> str:
         """Where it was; releases before did not say where."""

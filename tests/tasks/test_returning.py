@@ -15,7 +15,7 @@ import pytest
 
 from site_spider.adapters.local.log import LocalProducer, LocalSeedLog
 from site_spider.contracts.seed_log import Message, Partition
-from site_spider.errors import SinkRejected
+from site_spider.errors import LogUnavailable, SinkRejected
 from site_spider.seed.topics import CrawlTopics
 from site_spider.tasks import returning
 from site_spider.tasks.board import RETURNED, note_key
@@ -191,6 +191,21 @@ def test_what_its_seed_topic_refuses_becomes_a_dead_letter(log: Log, monkeypatch
     [letter] = log.read("seeds.dead-letters")
     assert (letter.value, dict(letter.headers)["origin_topic"]) == (b"t p 1", b"seeds")
     assert (desk(log).board.parked("t"), len(back(log))) == (0, 2)
+
+
+def test_what_fails_on_its_way_is_not_passed(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where more had been put back before than waits, as what is parked while its task goes on is sent on, too."""
+    send, failed = LocalProducer.send, Future[Any]()
+    failed.set_exception(LogUnavailable("Not leader for partition"))
+    park(log, 3)
+    say(log, note_key("t", RETURNED), Returned(found=5))
+    is_taken = lambda topic, _key, value, *_: (topic, value) != ("seeds", b"t p 1")  # noqa: E731
+    with monkeypatch.context() as away:
+        away.setattr(LocalProducer, "send", lambda self, *said: send(self, *said) if is_taken(*said) else failed)
+        with pytest.raises(LogUnavailable):
+            desk(log).put_back("t")
+    desk(log).put_back("t")
+    assert b"t p 1" in back(log)
 
 
 def test_who_stands_still_is_not_waited_for(log: Log) -> None:
