@@ -72,7 +72,7 @@ class Command(SiteCommand):
             if opts.topic is not None:
                 self._check_topic(log, opts.topic, topic)
             if verb == "replay":
-                self._replay(log, topic)
+                self._replay(log, topic, opts.topic)
             else:
                 self._list(log, topic, opts)
 
@@ -83,9 +83,11 @@ class Command(SiteCommand):
         if not any(log.partitions(name) for name in (topic, seeds)) and not {topic, seeds} & {*known}:
             raise TopicMissing(f"--topic is {given!r}, but neither {seeds} nor {topic} exists at {log.address}.")
 
-    def _replay(self, log: SeedLog, topic: str) -> None:
-        is_other = topic != topic_of(self.options)
-        topics = CrawlTopics.beside(self.options, topic.removesuffix(SUFFIX) if is_other else None)
+    def _replay(self, log: SeedLog, topic: str, given: str | None) -> None:
+        seeds = topic.removesuffix(SUFFIX)
+        is_named = given == seeds or log.partitions(seeds) > 0  # else what can be put back came from our topics
+        is_other = topic != topic_of(self.options) and is_named
+        topics = CrawlTopics.beside(self.options, seeds if is_other else None)
         replay = Replay(log, topic, self._complain_about, topics)
         try:
             replay.run()

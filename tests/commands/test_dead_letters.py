@@ -157,6 +157,13 @@ def test_letters_of_another_crawl_go_on_with_their_tasks_there(project: Project)
     assert [*(read_endings(project.log, topics).get("t") or TaskEnding()).highs.values()] == [1]
 
 
+def test_letters_of_this_crawl_in_a_topic_of_another_name_come_back(project: Project) -> None:
+    """As one that SITE_DEAD_LETTER_TOPIC named before, for two crawls at once: no seed topic has that name."""
+    project.produce("shared.dead-letters", (b"h.test", b"wrong"), headers=headers("seeds"))
+    ran = project.direct("dead_letters", "replay", "--topic", "shared.dead-letters")
+    assert (ran.returncode, ran.stdout) == (0, "replayed 1\n")
+
+
 def test_messages_of_a_topic_that_was_made_anew_are_others(project: Project) -> None:
     """They have the same offsets, and came at another time."""
     for moment in ("1700000000000", "1800000000000"):
