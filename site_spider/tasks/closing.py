@@ -61,10 +61,10 @@ class TaskProducer:
             self._uncounted[place.partition].append(place.offset)
 
     def end(self, *, closes: bool | None) -> None:
-        """All seeds are durable; `closes`: no other producer sends any. None: if that was so when this one began."""
+        """All seeds are durable; `closes`: no other producer sends any. None: as it was when this began, or is now."""
         with closing(self._view):
             ending = self._read()
-        closes = bool(self._was_ending) if closes is None else closes
+        closes = (bool(self._was_ending) or ending.is_ending) if closes is None else closes
         said = Producing(self._name, is_open=False, closes=closes, highs=dict(self._highs))
         self._say(ending.carried_on(said))
         gone = [TakenBack(self._name, is_open=True), *ending.carried_words(ending.read_to)]

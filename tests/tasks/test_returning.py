@@ -265,6 +265,22 @@ def test_a_replay_does_not_close_the_generation_of_a_producer_that_does_not(log:
     assert (read_endings(log, TOPICS).get("t") or TaskEnding()).is_closed
 
 
+def test_a_replay_that_ends_when_its_task_has_ended_closes(log: Log) -> None:
+    """Somebody closed the task while the replay was going on, and what comes behind that begins the next generation."""
+    end = EndTold(1, 99, {"task_id": "t", "generation": 1, "event": "done"})
+    with closing(log.producer()) as producer:
+        known = TaskProducer(log, producer, TOPICS, "t")
+        known.begin()
+        known.end(closes=False)
+        replay = PutBackTasks(log, producer, TOPICS)
+        replay.before("seeds", b'{"meta": {"task_id": "t"}}')
+        TaskProducer(log, producer, TOPICS, "t").close_for_all(lambda: False)
+        producer.send(TOPICS.control, *written("t", end)).result()
+        replay.end()
+    ending = read_endings(log, TOPICS).get("t") or TaskEnding()
+    assert (ending.generation, ending.is_closed) == (2, True)
+
+
 def test_several_tasks_are_one_reading(log: Log) -> None:
     for number in range(50):
         park(log, 2, task_id=f"t{number}")
