@@ -326,13 +326,10 @@ class Tracker(SeedListener):
     def _tell_deleted(self) -> None:
         """Whose messages these were nobody knows: perhaps seeds of each task that is open, or not passed there."""
         deleted, self._deleted = self._deleted, []
-        for task_id in list(self._control.endings) if deleted else ():
+        for task_id in list(self._control.endings):
             ending = self._control.get(task_id) or TaskEnding()
-            for partition, first, beyond in deleted if not ending.is_told else ():
-                # some producers say nothing to the control log
-                is_there = bool(ending.sending) or not ending.is_closed or ending.highs.get(partition, 0) > first
-                if is_there and ending.passed(partition) < beyond:
-                    self._control.write(task_id, Uncounted(1), lambda _is_durable: None)
+            if not (ending.is_told or ending.lacks_some) and any(_may_lack(ending, *one) for one in deleted):
+                self._control.write(task_id, Uncounted(1), lambda _is_durable: None)
 
     def _decide(self) -> None:
         """The log is read: which of them belong to a task that it names."""
@@ -454,3 +451,9 @@ class Tracker(SeedListener):
 
 def _outcome(entry: SeedInFlight) -> str:
     return "result" if entry.outcome is None else entry.outcome.value
+
+
+def _may_lack(ending: TaskEnding, partition: Partition, first: int, beyond: int) -> bool:
+    """Whether seeds of a task may have been in this part of a partition; some producers do not say where theirs are."""
+    is_open = bool(ending.sending) or not ending.is_closed
+    return (is_open or ending.highs.get(partition, 0) > first) and ending.passed(partition) < beyond

@@ -17,7 +17,7 @@ import pytest
 from scrapy.crawler import Crawler
 
 from site_spider.adapters.local.log import LocalProducer, LocalSeedLog
-from site_spider.contracts.seed_log import Message
+from site_spider.contracts.seed_log import Message, Partition
 from site_spider.dead_letter_replay import Replay
 from site_spider.errors import ConfigError, LogUnavailable, SeedError
 from site_spider.observe.snapshot import is_conserved
@@ -28,8 +28,10 @@ from site_spider.tasks import returning
 from site_spider.tasks.closing import TaskProducer
 from site_spider.tasks.control_log import make_control_log, read_endings
 from site_spider.tasks.end_events import TaskCloser
+from site_spider.tasks.ending import TaskEnding, Uncounted
 from site_spider.tasks.follower import ORIGIN_HEADER, TASK_HEADER, Follower, TopicView
 from site_spider.tasks.orders import TaskDesk
+from site_spider.tasks.tracker import Tracker
 from tests.adapters.raw_server import Asked, Said, answering, said
 from tests.in_process.engine import ANSWERS, crawl, page, settings_for
 from tests.in_process.extraction import in_a_thread
@@ -172,6 +174,17 @@ def test_an_end_says_that_seeds_of_its_task_may_have_been_deleted(tmp_path: Path
 
     crawl(tmp_path, [] if is_told_of else seeds(5), until=until, timeout_seconds=60)
     assert events(tmp_path)[0]["partial"] is True
+
+
+def test_each_task_is_told_once_that_seeds_were_deleted() -> None:
+    """Though it be of many partitions, and again."""
+    control = Mock(endings=["t", "u"], get={"t": TaskEnding(), "u": TaskEnding(lacks_some=True)}.get)
+    tracker = Tracker(Mock(), control, Mock(), Mock())
+    for number in range(9):
+        tracker.deleted(Partition("seeds", number), 0, 99)
+    for call in control.when_read.call_args_list:
+        call.args[0]()
+    assert [call.args[:2] for call in control.write.call_args_list] == [("t", Uncounted(1))]
 
 
 def test_a_cancelled_task_ends_without_a_close(tmp_path: Path, fetched: Counter[str]) -> None:
