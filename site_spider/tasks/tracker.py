@@ -329,7 +329,7 @@ class Tracker(SeedListener):
         for task_id in list(self._control.endings):
             ending = self._control.get(task_id) or TaskEnding()
             if not (ending.is_told or ending.lacks_some) and any(_may_lack(ending, *one) for one in deleted):
-                self._control.write(task_id, Uncounted(1), lambda _is_durable: None)
+                self._write_uncounted(task_id, 1)
 
     def _decide(self) -> None:
         """The log is read: which of them belong to a task that it names."""
@@ -342,7 +342,7 @@ class Tracker(SeedListener):
                 self._done(entry, tracked)
             else:
                 self._counting((tracked.task_id, entry.partition)).skipped(entry.offset)
-                self._uncounted[tracked.task_id] = self._uncounted.get(tracked.task_id, 0) + 1
+                self._count_uncounted(tracked.task_id, 1)
                 self._completion.release(entry)
 
     def _is_known(self, task_id: str) -> bool:
@@ -400,7 +400,14 @@ class Tracker(SeedListener):
         """Before `passed`: the end waits for that, and comes behind this in the log."""
         found, ending = self._uncounted.pop(task_id, None), self._control.get(task_id)
         if found is not None and ending is not None and not ending.lacks_some:
-            self._control.write(task_id, Uncounted(found), lambda _is_durable: None)
+            self._write_uncounted(task_id, found)
+
+    def _write_uncounted(self, task_id: str, seeds: int) -> None:
+        again = partial(self._count_uncounted, task_id, seeds)
+        self._control.write(task_id, Uncounted(seeds), lambda is_durable: None if is_durable else again())
+
+    def _count_uncounted(self, task_id: str, seeds: int) -> None:
+        self._uncounted[task_id] = self._uncounted.get(task_id, 0) + seeds
 
     def _tell_passed(self, task_id: str) -> None:
         ending = self._control.get(task_id)

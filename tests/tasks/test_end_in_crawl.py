@@ -177,14 +177,19 @@ def test_an_end_says_that_seeds_of_its_task_may_have_been_deleted(tmp_path: Path
 
 
 def test_each_task_is_told_once_that_seeds_were_deleted() -> None:
-    """Though it be of many partitions, and again."""
-    control = Mock(endings=["t", "u"], get={"t": TaskEnding(), "u": TaskEnding(lacks_some=True)}.get)
-    tracker = Tracker(Mock(), control, Mock(), Mock())
+    """Though it be of many partitions, and again; and once more if the control log did not take it."""
+    control = MagicMock(endings=["t", "u"], get={"t": TaskEnding(), "u": TaskEnding(lacks_some=True)}.get)
+    tracker = Tracker(Mock(), control, Mock(waiting=False), Mock())
     for number in range(9):
         tracker.deleted(Partition("seeds", number), 0, 99)
     for call in control.when_read.call_args_list:
         call.args[0]()
     assert [call.args[:2] for call in control.write.call_args_list] == [("t", Uncounted(1))]
+    control.endings = Mock(unfinished={"t"}, deleted=set())
+    for is_durable in (False, True):
+        control.write.call_args.args[2](is_durable)
+        tracker.look()
+    assert [call.args[:2] for call in control.write.call_args_list] == [("t", Uncounted(1))] * 2
 
 
 def test_a_cancelled_task_ends_without_a_close(tmp_path: Path, fetched: Counter[str]) -> None:
