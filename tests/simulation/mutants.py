@@ -51,7 +51,7 @@ MUTANTS: dict[str, tuple[Any, str, str]] = {
         "yield after, offset", "yield after, offset + 1"),
     "a seed behind a complete run counts as complete": (PartitionLedger.is_done,
         "self.done_ahead[0][1] <= offset", "self.done_ahead[0][1] < offset"),
-    "the oldest incomplete seed is overlooked": (PartitionLedger.watermark, "in self.order:", "in [*self.order][1:]:"),
+    "the oldest incomplete seed is overlooked": (PartitionLedger.watermark, "in self.open:", "in [*self.open][1:]:"),
     "the end of a partition is one too far": (Ledger.reached, "= offset", "= offset + 1"),
     "seeds of a partition that left are not fenced": (Ledger.revoke, "return fenced", "return []"),
     "the last hold but one completes a seed": (Ledger.release,
@@ -153,8 +153,8 @@ MUTANTS: dict[str, tuple[Any, str, str]] = {
         "if isinstance(waiter, WaitingLink):\n"
         "            return self._completion.release(waiter.parent.entry)\n"
         "        request, is_link ="),
-    "half of what was parked comes back": (_Returning._send, "origin = ",
-        "if message.offset % 2 == 0:\n            work.count += 1\n            return\n        origin = "),
+    "half of what was parked comes back": (_Returning._send, "headers = ",
+        "if message.offset % 2 == 0:\n            work.count += 1\n            return\n        headers = "),
     "a seed that overtakes is done before it is durable": (Overtaking._send,
         "self._background.when_done(sent, self._sent, waiting)", "self._completion.end_as(waiting, Outcome.SPILLED)\n"
         "        self._background.when_done(\n"
