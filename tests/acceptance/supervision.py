@@ -42,7 +42,7 @@ def lives(pid: int) -> bool:
     """Whether it runs; a zombie does not."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # the second one if it ends while it is read
         return False
     return stat.rpartition(")")[2].split()[0] != "Z"
 
