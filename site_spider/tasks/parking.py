@@ -165,8 +165,14 @@ class Leaving:
         control: Control | None,
         writes_cancelled: bool,
     ) -> None:
-        self._spider, self._completion, self._room, self._spill = spider, completion, room, spill
-        self._parking, self._results, self._dead_letters, self._background = parking, results, dead_letters, background
+        self._spider = spider
+        self._completion = completion
+        self._room = room
+        self._spill = spill
+        self._parking = parking
+        self._results = results
+        self._dead_letters = dead_letters
+        self._background = background
         self._control = control  # None: seeds are not counted
         self._writes_cancelled = writes_cancelled
         self._cancelled: list[tuple[Waiter, TaskState]] = []  # they may have been counted before
