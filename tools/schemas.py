@@ -107,7 +107,7 @@ def _meta() -> dict[str, Any]:
     return {
         "type": ["object", "null"],
         "description": "what the task and the document need; other keys are kept as data",
-        "properties": {**_META_FIELDS, **dict.fromkeys(sorted(seed.FORBIDDEN_META), False)},
+        "properties": {**_META_FIELDS, **dict.fromkeys(sorted(check.FORBIDDEN_META), False)},
         "patternProperties": {f"^(_|site_(?!({own})$))": False},
     }
 

@@ -17,7 +17,7 @@ from site_spider.commands.output import complain, escape_logs_and_tracebacks
 from site_spider.commands.site_command import loaded_spider
 from site_spider.engine.scrapy_commands import CrawlCommand
 from site_spider.errors import EXIT_CONFIG, EXIT_SETUP, EXIT_SOFTWARE, EXIT_UNAVAILABLE, ConfigError
-from site_spider.secrets import Redaction, redact_logs
+from site_spider.redaction import Redaction, redact_logs
 from site_spider.service import environment
 from site_spider.service.check import check_takes_seeds
 from site_spider.service.environment import apply_environment

@@ -24,7 +24,7 @@ from site_spider import options
 from site_spider.commands.output import complain, escape_logs_and_tracebacks
 from site_spider.engine.scrapy_parts import take_no_seeds
 from site_spider.errors import EXIT_CONFIG, ConfigError, SiteSpiderError
-from site_spider.secrets import Redaction, redact_logs
+from site_spider.redaction import Redaction, redact_logs
 from site_spider.seed.topics import Tiers
 from site_spider.service import environment
 from site_spider.service.environment import apply_custom_settings, apply_environment, custom_settings_of_file

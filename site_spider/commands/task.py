@@ -12,7 +12,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from site_spider import options, runtime, webhook
+from site_spider import options, runtime, signed_post
 from site_spider.commands.output import Column, print_counted, print_json, print_table, show
 from site_spider.commands.site_command import EXIT_FAILED, SiteCommand, checked
 from site_spider.errors import SeedError
@@ -25,10 +25,10 @@ from site_spider.service.config import EXACTLY_ONCE, check_ends_are_told, guard_
 from site_spider.sources.library import parse, read_with
 from site_spider.tasks.control_log import Endings, read_endings, send
 from site_spider.tasks.declaration import BadTask, Task, TaskRules, anew, declared, moment_or_span, span
-from site_spider.tasks.end_events import attempts_of, tried
 from site_spider.tasks.ending import TaskEnding
 from site_spider.tasks.follower import TopicView
 from site_spider.tasks.orders import TaskDesk, TaskFacts, TaskOrders, TaskOverview
+from site_spider.tasks.webhooks import attempts_of, tried
 
 EXIT_STOPPED = 3  # cancelled or expired
 EXIT_SPENT = 4  # its budget
@@ -374,7 +374,7 @@ class Command(SiteCommand):
 
     def notify(self) -> None:
         """Send the webhook of the end once more. Exit code 1 when it is not taken."""
-        desk, secret = self.desk, webhook.secret_of(spill_keys(self.options))
+        desk, secret = self.desk, signed_post.secret_of(spill_keys(self.options))
         if self.opts.secret:
             self._answer(secret.decode() or "none: SITE_SPILL_KEY is empty", secret=secret.decode())
             return

@@ -31,7 +31,8 @@ from site_spider.bounded import BoundedDict
 from site_spider.download.address import is_address, is_metadata_name, is_public
 from site_spider.download.answer import MAX_HEAD_BYTES
 from site_spider.download.connection import Connection
-from site_spider.download.names import HostNames, PrivateHostError, addresses_of, for_connections, is_refused
+from site_spider.download.descriptors import for_connections
+from site_spider.download.names import HostNames, PrivateHostError, addresses_of, is_refused
 from site_spider.download.tls import TlsClient
 
 # --- Bounds the connections to sites that are open at a time; a download without a place waits for one ---

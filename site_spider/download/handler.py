@@ -39,7 +39,8 @@ from site_spider.download.answer import BodyEnd, HttpAnswer, NoAnswer, OddAnswer
 from site_spider.download.bodies import LARGE_BYTES, Bodies
 from site_spider.download.connection import Connection, NothingCame
 from site_spider.download.connection_pool import ConnectionPool, ProxyPlace, Server, TunnelRefused
-from site_spider.download.names import HostNames, is_shortage
+from site_spider.download.descriptors import is_shortage
+from site_spider.download.names import HostNames
 from site_spider.download.tls import CertificateError, TlsClient, tls_context
 from site_spider.engine.flow import is_heard
 from site_spider.engine.scrapy_parts import part_of, provide

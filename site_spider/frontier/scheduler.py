@@ -48,6 +48,7 @@ class Queues:
         completion: Completion,
         dead_letters: DeadLetters,
         quarantine: Quarantine,
+        sort_seeds: Callable[[], None],  # takes those that are not to be fetched out of `seeds`
     ) -> None:
         self.seeds = seeds
         self.room = room
@@ -55,6 +56,7 @@ class Queues:
         self._completion = completion
         self._dead_letters = dead_letters
         self._quarantine = quarantine
+        self._sort_seeds = sort_seeds
 
     def __len__(self) -> int:
         return len(self.room) + len(self.seeds)
@@ -79,6 +81,8 @@ class Queues:
 
     def admit_seeds(self) -> None:
         """Let the seeds that may begin wait among the requests, each for its host."""
+        if self.seeds.is_due:
+            self._sort_seeds()
         for waiting in self.room.take_kept_back() if self.room.keeps_back else ():
             if waiting.live and self._quarantine.may_begin(waiting):
                 self._admit(waiting)
@@ -141,9 +145,6 @@ class Pages(Protocol):
 
     def begins(self, request: Request, job: Job) -> None:
         """The first request of a seed is made; it is remembered, not filtered."""
-
-    def sort_seeds(self) -> None:
-        """Take those that are not to be fetched out of the seed queue, right before it is emptied."""
 
 
 class CrawlParts(NamedTuple):
@@ -231,8 +232,6 @@ class Dispatcher:
         if self._back_pressure.hindrance():
             return None
         if self._back_pressure.may_admit():
-            if self._queues.seeds.is_due:
-                self._pages.sort_seeds()
             self._queues.admit_seeds()
         else:
             self._queues.room.withdraw_seeds()

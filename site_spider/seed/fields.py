@@ -17,6 +17,7 @@ from functools import lru_cache
 from itertools import accumulate, islice
 from typing import Any, Final
 
+from site_spider import meta_keys
 from site_spider.errors import SeedError
 from site_spider.text import kind, refused, shown
 
@@ -34,6 +35,13 @@ FORBIDDEN_HEADERS = frozenset({
     "trailer", "keep-alive", "proxy-connection",
 })  # fmt: skip
 
+# Each would turn a protection off, or reach for another network path than the operator chose.
+FORBIDDEN_META = frozenset({
+    "proxy", "bindaddress", "download_slot", "download_maxsize", "http_user", "http_pass",
+    "dont_obey_robotstxt", "allow_offsite", "cookiejar",
+})  # fmt: skip
+_MUST_BE_EMPTY = frozenset({"errback", "cb_kwargs", "flags"})  # of Request.to_dict()
+
 # Known by name, so that no name from a message becomes an import of a codec or stays in its cache.
 _ENCODINGS = frozenset(aliases) | frozenset(aliases.values()) | {
     "cp1006", "cp720", "cp737", "cp856", "cp874", "iso8859_1", "koi8_t", "koi8_u", "mac_arabic",
@@ -48,6 +56,16 @@ _HEADER_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")  # a tab is allowed in
 _HEADER_CONTROL_BYTES = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 
 Cookies = dict[str, str] | list[dict[str, str | bool]]
+
+
+def is_forbidden(key: str) -> bool:
+    """Whether no seed may have this key in its meta."""
+    return key in FORBIDDEN_META or key.startswith(("_", meta_keys.PREFIX))
+
+
+def must_be_empty(name: str) -> bool:
+    """Whether a field beside the URL is refused when it says something, instead of ignored."""
+    return name in _MUST_BE_EMPTY or name.startswith("_")
 
 
 def mapping(field: str, value: object) -> dict[str, Any]:

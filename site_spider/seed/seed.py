@@ -29,12 +29,6 @@ MAX_TIMEOUT_SECONDS: Final = 3600
 
 CALLBACKS: Final[frozenset[str]] = frozenset({"parse"})
 
-# Each would turn a protection off, or reach for another network path than the operator chose.
-FORBIDDEN_META: Final = frozenset({
-    "proxy", "bindaddress", "download_slot", "download_maxsize", "http_user", "http_pass",
-    "dont_obey_robotstxt", "allow_offsite", "cookiejar",
-})  # fmt: skip
-
 _MOST_UNKNOWN: Final = 20  # fields that are counted by name, of one seed
 _LONGEST_UNKNOWN: Final = 80  # characters of such a name
 
@@ -42,7 +36,6 @@ _FIELDS: Final = frozenset({
     "url", "meta", "method", "_encoding", "headers", "cookies", "body", "priority", "dont_filter", "callback",
 })  # fmt: skip
 _KNOWN: Final = frozenset({*_FIELDS, *check.BESIDE_THE_URL, spilled.HOPS})
-_MUST_BE_EMPTY: Final = frozenset({"errback", "cb_kwargs", "flags"})  # of Request.to_dict()
 _META: Final = frozenset({
     "url_id", "NotExtract", "task_id", "depth", "parent_url_id", "seed_url_id", spilled.KEY,
     spilled.SIGNATURE_KEY,
@@ -177,7 +170,7 @@ def _unknown_fields(fields: dict[str, Any]) -> tuple[str, ...]:
     for name, value in fields.items():
         if name in _KNOWN:
             continue
-        ours = name in _MUST_BE_EMPTY or name.startswith("_")
+        ours = check.must_be_empty(name)
         if ours and not _is_empty(value):
             raise refused(name, f"{shown(value)} is not allowed in a seed; leave it out")
         if not ours and len(unknown) < _MOST_UNKNOWN:
@@ -207,7 +200,7 @@ def _split_meta(meta: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         if key in _DIRECTIVES:
             if value is not None:
                 directives[key] = _DIRECTIVES[key](f"meta.{key}", value)
-        elif key in FORBIDDEN_META or key.startswith(("_", "site_")):
+        elif check.is_forbidden(key):
             raise refused("meta", f"key {shown(key)} is not allowed in a seed; leave it out")
         else:
             extra[key] = value

@@ -19,7 +19,7 @@ from site_spider.errors import EXIT_CONFIG, EXIT_SETUP, EXIT_UNAVAILABLE, Config
 from site_spider.observe.metrics.exporter import MetricsAddress, serve_metrics
 from site_spider.observe.snapshot import Identity
 from site_spider.observe.statistics import StatisticsPlan, statistics_id
-from site_spider.secrets import Redaction, masked, secrets_of
+from site_spider.redaction import Redaction, masked, secrets_of
 from site_spider.service import config as plugins
 from site_spider.service import environment
 from site_spider.service.config import ServiceSettings

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from scrapy.settings import BaseSettings
 
-from site_spider import meta_keys, options
+from site_spider import options
 from site_spider.contracts.seed_log import Right, SeedLog
 from site_spider.contracts.sink import ResultReader, Sink, StatisticsStore
 from site_spider.download.address import is_metadata_name, is_public
@@ -18,9 +18,9 @@ from site_spider.options import SettingsView
 from site_spider.results.batches_and_retries import BatchLimits
 from site_spider.results.delivery import OnDemand
 from site_spider.results.transaction_queue import LONGEST_SPAN_OFFSETS
-from site_spider.seed.seed import FORBIDDEN_META
+from site_spider.seed.fields import is_forbidden
 from site_spider.seed.topics import CrawlTopics, Tiers
-from site_spider.webhook import MayReach
+from site_spider.signed_post import MayReach
 
 EXACTLY_ONCE = "SITE_KAFKA_EXACTLY_ONCE"
 STATS_TO = "SITE_STATS_TO"
@@ -108,7 +108,7 @@ def exactly_once(settings: SettingsView) -> bool:
 def _seed_meta_keys(settings: SettingsView) -> tuple[str, ...]:
     keys = options.names(settings, "SITE_SEED_META_KEYS")
     for key in keys:
-        if key in FORBIDDEN_META or key.startswith(("_", meta_keys.PREFIX)):
+        if is_forbidden(key):
             raise ConfigError(
                 f"SITE_SEED_META_KEYS names {key!r}, which no seed may set: it would reach around the guards."
             )

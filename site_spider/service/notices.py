@@ -20,7 +20,7 @@ from urllib.parse import unquote
 
 from scrapy.settings import BaseSettings
 
-from site_spider import options, runtime, webhook
+from site_spider import options, runtime, signed_post
 from site_spider.engine.background import Background
 from site_spider.errors import ConfigError, SeedError
 from site_spider.observe.snapshot import number, stats_of
@@ -57,7 +57,7 @@ def sender(settings: BaseSettings, keys: tuple[bytes, ...]) -> Send | None:
         check_url(url)
     except SeedError as error:
         raise ConfigError(f"{URL} cannot be used: {error.reason}") from None
-    return partial(_post, url, webhook.secret_of(keys), guard_of(settings))
+    return partial(_post, url, signed_post.secret_of(keys), guard_of(settings))
 
 
 def _addresses(text: str) -> list[str]:
@@ -67,9 +67,9 @@ def _addresses(text: str) -> list[str]:
     return names
 
 
-def _post(url: str, secret: bytes, may_reach: webhook.MayReach, said: Mapping[str, Any]) -> str:
+def _post(url: str, secret: bytes, may_reach: signed_post.MayReach, said: Mapping[str, Any]) -> str:
     event_id = f"{said['process']}.{said['number']}"
-    return webhook.post(url, webhook.notice(said, secret, int(runtime.time()), event_id), may_reach).error
+    return signed_post.post(url, signed_post.notice(said, secret, int(runtime.time()), event_id), may_reach).error
 
 
 def _message(sent_by: str, names: list[str], said: Mapping[str, Any]) -> EmailMessage:

@@ -23,7 +23,7 @@ from scrapy.utils.defer import maybe_deferred_to_future
 
 from site_spider import options, runtime
 from site_spider.contracts.seed_log import LogName, name_of
-from site_spider.download import names
+from site_spider.download import descriptors
 from site_spider.download.connection import give_back_large_blocks
 from site_spider.download.names import guard_reactor
 from site_spider.dupefilter.dupefilter import SeenDupeFilter
@@ -228,7 +228,7 @@ class SeedService:
 
     async def _open(self) -> None:
         settings, ending = self._crawler.settings, self._ending
-        names.raise_limit()
+        descriptors.raise_limit()
         give_back_large_blocks(beside_large_bodies=False)
         config = ServiceSettings(settings)
         say_what_has_no_effect(settings)
@@ -253,7 +253,7 @@ class SeedService:
             await parts.dupefilter.connect(config.startup_wait_seconds)
         await parts.partitions.ask()
         await asyncio.to_thread(parts.tasks.open, max(config.startup_wait_seconds, 5.0))
-        names.check_limit(settings)
+        descriptors.check_limit(settings)
         await self._start(parts)
         logger.info(
             "Taking seeds from %s of %s as a member of %s; results go to %s; site_spider is %s",

@@ -22,7 +22,7 @@ from scrapy.dupefilters import BaseDupeFilter
 from scrapy.exceptions import CloseSpider
 from scrapy.settings import BaseSettings
 
-from site_spider import options, runtime, webhook
+from site_spider import options, runtime, signed_post
 from site_spider.contracts.seed_log import LogName, Partition, Producer, SeedLog
 from site_spider.contracts.sink import Sink, StatisticsStore
 from site_spider.download.bodies import Bodies
@@ -59,13 +59,13 @@ from site_spider.observe.metrics.exporter import GroupWatch
 from site_spider.observe.metrics.readings import Measurements
 from site_spider.observe.snapshot import Identity, Watched, rss_bytes
 from site_spider.observe.statistics import Statistics, StatisticsPlan, StatsTopic, statistics_id
+from site_spider.redaction import Redaction, secrets_of
 from site_spider.results.commits import Commits, Member, OffsetCommits, Urgency
 from site_spider.results.dead_letters import DeadLetters
 from site_spider.results.delivery import Delivery
 from site_spider.results.document import PAGE_FIELDS, result_fields
 from site_spider.results.exactly_once import ExactlyOnce
 from site_spider.results.pipeline import Callbacks, DocumentForm, ErrorSignals, Results, Sinks
-from site_spider.secrets import Redaction, secrets_of
 from site_spider.seed.seed import parse_seed
 from site_spider.service.config import SEED_HEADERS, ServiceSettings, guard_of
 from site_spider.service.log_lines import slot_name
@@ -77,14 +77,16 @@ from site_spider.tasks.admission import TaskAdmission, with_source
 from site_spider.tasks.board import Board, BrokerClock, PastUsage, TimeLimits
 from site_spider.tasks.budgets import TaskStates
 from site_spider.tasks.control_log import Endings
-from site_spider.tasks.end_events import EndAnnouncer, TaskCloser, Webhooks
+from site_spider.tasks.end_events import EndAnnouncer, TaskCloser
 from site_spider.tasks.follower import BadRecords, Follower, TopicView
 from site_spider.tasks.page_log import PageLog
 from site_spider.tasks.parking import Leaving, Parking
 from site_spider.tasks.rates import TELL_SECONDS, GroupRates, Overtaking
 from site_spider.tasks.returning import ParkedWatch
 from site_spider.tasks.tracker import Control, Group, Tracker
-from site_spider.tasks.unfollowed_links import Traps, WantedPages
+from site_spider.tasks.traps import Traps
+from site_spider.tasks.unfollowed_links import WantedPages
+from site_spider.tasks.webhooks import Webhooks
 from site_spider.text import for_log
 
 logger = logging.getLogger(__name__)
@@ -213,7 +215,15 @@ class Parts:
             tasks.parking,
             tasks.highs,
         )
-        self.queues = queues = Queues(seed_queue, room, spill, completion, dead_letters, quarantine)
+
+        def sort_seeds() -> None:
+            if gate.tasks:
+                gate.sort()
+            pages.sort_seeds()
+            if gate.tasks:  # some come from a look-up
+                gate.sort()
+
+        self.queues = queues = Queues(seed_queue, room, spill, completion, dead_letters, quarantine, sort_seeds)
         all_seeds = options.boolean(settings, "SITE_FILTER_SEEDS")
         pages = pages_of(dupefilter, seed_queue, completion, spider, background, all_seeds=all_seeds)
         traps, rules = Traps(), lambda: stores.url_rules.rules
@@ -476,7 +486,7 @@ class TaskParts:
         told = board, self.topics.tasks, self._producer, self._has_first
         self._gate, self._watch = gate, ParkedWatch(group)
         self._limits, past = TimeLimits(self.clock, *told), PastUsage(*told)
-        self._webhooks = Webhooks(group, webhook.secret_of(config.spill_keys), guard_of(settings))
+        self._webhooks = Webhooks(group, signed_post.secret_of(config.spill_keys), guard_of(settings))
         self._announcer = EndAnnouncer(group, BadRecords(self.topics.pages, self._count_in_stats))
         self._is_telling = False  # once a task was closed
         self._rates = GroupRates(board, rates, self.states.process, self._send)

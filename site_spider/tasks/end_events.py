@@ -1,4 +1,4 @@
-"""What one process does for the ends of tasks: closes them, tells events, sends webhooks."""
+"""What one process does for the ends of tasks: closes them, and tells their events."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from site_spider import runtime, webhook
 from site_spider.contracts.seed_log import MessagePlace
 from site_spider.engine.background import Turns
 from site_spider.errors import LogUnavailable, SinkRejected, SiteSpiderError
 from site_spider.outage import Outage
 from site_spider.tasks.closing import close_for_all
 from site_spider.tasks.control_log import make_control_log
-from site_spider.tasks.ending import Attempts, EndTold, Noticed, SeedCounts, TaskEnding, WebhookAttempt
+from site_spider.tasks.ending import EndTold, Noticed, SeedCounts, TaskEnding
 from site_spider.tasks.follower import BadRecords, read_board
 from site_spider.tasks.orders import forget_tasks
 from site_spider.tasks.page_log import PageCounts, PageReading, PageTable
 from site_spider.tasks.tracker import Group, GroupWork
+from site_spider.tasks.webhooks import is_settled
 
 logger = logging.getLogger(__name__)
 
@@ -300,79 +300,3 @@ class TaskCloser(GroupWork):
 
     def _has_forgotten(self) -> None:
         self._is_forgetting = False
-
-
-# --- webhooks --------------------------------------------------------------------------------------------
-# Sends webhooks of events, again and again until one is taken, and keeps each attempt in the control log.
-#
-# The record in the topic of events is the truth; a webhook is a copy of it. The process that has the first
-# partition of the seed topic sends: twelve attempts, the pauses grow from a minute to 17 hours. `task_id`
-# and `generation` name an event, so a receiver that gets one twice knows it.
-
-_MOST_POSTS = 2  # at once
-_MOST_ATTEMPTS = 12
-_FIRST_PAUSE_SECONDS = 60.0
-
-
-class Webhooks(GroupWork):
-    """Sends webhooks."""
-
-    every_seconds = 2.0
-
-    def __init__(self, group: Group, secret: bytes, may_reach: webhook.MayReach) -> None:
-        super().__init__(group)
-        self._secret, self._may_reach = secret, may_reach
-        self._open: set[str] = set()  # tasks whose webhook may have to be sent
-
-    def heard(self, task_ids: Collection[str]) -> None:
-        self._open.update(task_ids)
-
-    def look(self) -> None:
-        now = runtime.time()
-        if not self._has_first():
-            return
-        self._open |= self._control.endings.told
-        self._control.endings.told.clear()
-        for task_id in self._open - self._busy:
-            task, ending = self._board.task(task_id), self._control.get(task_id)
-            if not (task and task.webhook and ending and ending.ended) or (due := due_at(ending)) is None:
-                self._open.discard(task_id)
-            elif now >= due and len(self._busy) < _MOST_POSTS:
-                self._busy.add(task_id)
-                self._background.start(self._send(task_id, task.webhook, ending, ending.ended), "webhook")
-
-    async def _send(self, task_id: str, url: str, ending: TaskEnding, ended: EndTold) -> None:
-        with self._control.guarded(task_id):
-            attempts = await asyncio.to_thread(tried, url, ended, attempts_of(ending), self._secret, self._may_reach)
-            if error := attempts.made[-1].error:
-                logger.warning("The webhook of task %s was not taken: %s", task_id, error)
-            self._control.write(task_id, attempts, lambda _: self._when_settled(task_id))
-
-
-def tried(
-    url: str, ended: EndTold, before: tuple[WebhookAttempt, ...], secret: bytes, may_reach: webhook.MayReach
-) -> Attempts:
-    """Sends the webhook of an end; this attempt is the last. Blocks."""
-    sent = webhook.notice(ended.event, secret, int(runtime.time()))
-    attempt = WebhookAttempt(int(runtime.time() * 1000), *webhook.post(url, sent, may_reach))
-    return Attempts(ended.generation, (*before, attempt)[-_MOST_ATTEMPTS:])
-
-
-def attempts_of(ending: TaskEnding) -> tuple[WebhookAttempt, ...]:
-    """Those that were made for the event of the last end."""
-    made, ended = ending.attempts, ending.ended
-    return made.made if made and ended and made.generation == ended.generation else ()
-
-
-def is_settled(ending: TaskEnding) -> bool:
-    """Whether the webhook of the last end was taken, or is not tried any more."""
-    made = attempts_of(ending)
-    return len(made) >= _MOST_ATTEMPTS or any(not attempt.error for attempt in made)
-
-
-def due_at(ending: TaskEnding) -> float | None:
-    """The Unix time at which the webhook of the last end is to be tried; None: not before there is news."""
-    ended, made = ending.ended, attempts_of(ending)
-    if ended is None or ending.noticed < ended.generation or is_settled(ending):
-        return None
-    return made[-1].at_ms / 1000 + _FIRST_PAUSE_SECONDS * 2.0 ** (len(made) - 1) if made else 0.0

@@ -247,7 +247,7 @@ class Noticed:
 
 
 class WebhookAttempt(NamedTuple):
-    """One attempt to send a webhook; status and error are those of webhook.Posted."""
+    """One attempt to send a webhook; status and error are those of signed_post.Posted."""
 
     at_ms: Milliseconds
     status: Number

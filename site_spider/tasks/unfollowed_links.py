@@ -1,136 +1,31 @@
-"""Links that are not followed, before the dupefilter notes them: by rules for URLs, out of traps, by tasks.
-
-A trap is a pattern of URLs of a host whose pages hardly differ: a calendar, a path that never ends. It is
-found by the pages that were fetched, within what they are compared with others.
-"""
+"""Links that are not followed, before the dupefilter notes them: by rules for URLs, out of traps, by tasks."""
 
 from __future__ import annotations
 
 import logging
-import re
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable
 from functools import cached_property
-from typing import Any
 
 from scrapy import Request, Spider
 from scrapy.crawler import Crawler
 from scrapy.http import Response
 from scrapy.spidermiddlewares.depth import DepthMiddleware
 
-from site_spider import meta_keys, runtime
-from site_spider.bounded import BoundedDict
+from site_spider import meta_keys
 from site_spider.engine.scrapy_parts import part_of
 from site_spider.frontier.scheduler import Pages
-from site_spider.ledger.completion import Job, SeedListener, job_of
+from site_spider.ledger.completion import Job, job_of
 from site_spider.page.sitemap import is_listing
-from site_spider.page.url import host_of, pattern_of, without_numbers
+from site_spider.page.url import host_of
 from site_spider.sources.url_rules import UrlRules
 from site_spider.tasks.admission import TaskAdmission, asks_robots, takes_request
 from site_spider.tasks.budgets import TaskState, TaskStates
 from site_spider.tasks.declaration import TaskRules
+from site_spider.tasks.traps import Traps
 
 logger = logging.getLogger(__name__)
 
-_PAGES = 50  # of a pattern that are looked at, the last ones
-_SHARE = 10  # one in so many has to have a text of its own
-_MOST_PATTERNS = 2_000  # of all hosts: about 10 MB
-_SECONDS = 3_600.0  # then as many pages are fetched anew: a site may have been out of order
 _MOST_RULES = 500  # that are counted by name
-_FIRST = 10  # pages that are not looked at: most patterns have no more, and a look at one takes 5 % of its time
-_REST = 2_000  # the same, after many had texts of their own
-_LONGEST_BODY = 50_000  # characters, or of links; 20,000 take less than a millisecond
-_MOST_SEARCHED = 200_000  # characters, for links alone
-# A date is found by signs that are rare, as expressions that may begin with many take milliseconds a page.
-_LINK, _IMAGE = (re.compile(rf"""{name}=(?:"[^"]*"|'[^']*'|[^\s>"']*)""") for name in ("href", "src"))
-_NAMED = re.compile(
-    r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*\.?(?:\s+\d{1,2}(?:st|nd|rd|th)?\b)?(?:,?\s+\d{4})?"
-    r"|(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day"
-)
-_NUMBERS = re.compile(  # the zero stands for what was found by its name
-    r"\d(?:\d{3}[-/]\d{1,2}(?:[-/]\d{1,2})?|\d?[-/.]\d{1,2}[-/.]\d{4}|\d?(?:st|nd|rd|th)?\.?\s+\0)"
-)
-
-_Place = tuple[str | None, str]  # within what pages are compared, and a pattern
-
-
-class Traps(SeedListener):
-    """On the event loop's thread only."""
-
-    def __init__(self) -> None:
-        # by pattern: of each page what its text is known by
-        self._pages: BoundedDict[_Place, OrderedDict[int, int]] = BoundedDict(_MOST_PATTERNS)
-        self._found: BoundedDict[_Place, float] = BoundedDict(_MOST_PATTERNS)  # when
-        self._rest: BoundedDict[_Place, int] = BoundedDict(_MOST_PATTERNS)  # pages
-
-    def written(self, job: Job, document: Mapping[str, Any]) -> None:
-        said = document.get("text_hash") or document.get("body_hash")
-        is_well = said is not None and 200 <= (document.get("status") or 0) < 300
-        if not is_well or document.get("method") == "HEAD" or (pattern := pattern_of(job.url)) is None:
-            return
-        place = job.seed.page_scope, pattern
-        pages = self._pages.get(place) or OrderedDict()
-        if left := self._rest.get(place, 0 if pages else _FIRST):
-            self._rest[place] = left - 1
-            if left == 1:
-                self._pages.pop(place, None)
-            return
-        is_link = job.parent is not None or job.seed.spilled is not None
-        self._pages[place] = pages  # it was met last
-        pages[hash(job.url)] = hash(_content(document, is_link=is_link) or said)
-        if len(pages) > _PAGES:
-            pages.popitem(last=False)
-        elif len(pages) < _PAGES:
-            return
-        self._judge(place, len(set(pages.values())))
-
-    def _judge(self, place: _Place, texts: int) -> None:
-        if texts * _SHARE >= _PAGES:
-            self._found.pop(place, None)
-            if texts * 2 > _PAGES:
-                self._rest[place] = _REST
-        elif place not in self._found:
-            self._found[place] = runtime.monotonic()
-            said = "Links like %s are not followed for %.0f s: its last %d pages have %d different texts"
-            logger.info(said, place[1], _SECONDS, _PAGES, texts)
-
-    def of(self, url: str, scope: str | None) -> str | None:
-        """The pattern of the trap that a link would lead into."""
-        if not self._found or (pattern := pattern_of(url)) is None:
-            return None
-        found_at = self._found.get((scope, pattern))
-        if found_at is not None and runtime.monotonic() - found_at >= _SECONDS:
-            for known in (self._found, self._pages):
-                known.pop((scope, pattern), None)
-            return None
-        return None if found_at is None else pattern
-
-
-def _content(document: Mapping[str, Any], *, is_link: bool) -> Hashable:
-    """A page's text and the forms of its links and images; without a text, its body without dates, and those of links.
-
-    The text of a link has no dates either. None when that cannot be told, or costs too much: of a body that is long, or
-    has no date, any difference counts.
-    """
-    text_hash, text, body = map(document.get, ("text_hash", "text", "body"))
-    if not isinstance(body, str) or not (text_hash or (is_link and len(body) <= _LONGEST_BODY)):
-        return None
-    images = _IMAGE.findall(body, 0, _MOST_SEARCHED) if text_hash else []
-    if not text_hash:
-        text, dates = _undated(_LINK.sub("", body))
-        if not dates:
-            return None
-    else:
-        text = _undated(text)[0] if is_link and text and len(text) <= _LONGEST_BODY else text_hash
-    found = _LINK.findall(body, 0, _MOST_SEARCHED) + images
-    return text, frozenset(without_numbers("\n".join(found)[:_LONGEST_BODY]).split("\n"))
-
-
-def _undated(text: str) -> tuple[str, int]:
-    """And how many dates it had."""
-    text, named = _NAMED.subn("\0", text)
-    text, numbers = _NUMBERS.subn("", text)
-    return text, named + numbers
 
 
 class WantedPages:
@@ -213,14 +108,6 @@ class WantedPages:
             self._refused = None
         else:
             self._pages.log(request, spider)
-
-    def sort_seeds(self) -> None:
-        """As in Pages. Some come from a look-up, so the gate looks twice."""
-        if self._gate.tasks:
-            self._gate.sort()
-        self._pages.sort_seeds()
-        if self._gate.tasks:
-            self._gate.sort()
 
 
 def rules_of(crawler: Crawler, job: Job) -> TaskRules | None:

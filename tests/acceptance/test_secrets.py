@@ -21,7 +21,7 @@ import pytest
 from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.engine import scrapy_parts
 from site_spider.errors import SiteSpiderError
-from site_spider.secrets import redact_logs
+from site_spider.redaction import redact_logs
 from tests.adapters.raw_server import Asked, Said, answering, said
 from tests.commands.project import Project
 from tests.in_process import engine

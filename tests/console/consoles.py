@@ -19,7 +19,7 @@ from site_spider.console.server import DeadLetterCache, Handlers
 from site_spider.console.url_search import UrlSearch
 from site_spider.console.watch import FleetWatch
 from site_spider.contracts.seed_log import SeedLog
-from site_spider.secrets import Redaction
+from site_spider.redaction import Redaction
 from site_spider.seed.topics import CrawlTopics
 
 TOKEN = "0123456789abcdef0123"

@@ -21,12 +21,13 @@ from scrapy.settings import Settings
 from scrapy.utils.test import get_crawler
 
 from site_spider import runtime
-from site_spider.download import bodies, connection_pool, names
+from site_spider.download import bodies, connection_pool, descriptors
 from site_spider.download.bodies import Bodies
 from site_spider.download.connection import Connection
 from site_spider.download.connection_pool import ConnectionPool, ConnectionSlots, Server
+from site_spider.download.descriptors import check_limit, is_shortage, raise_limit
 from site_spider.download.handler import PlainDownloadHandler
-from site_spider.download.names import HostNames, PrivateHostError, addresses_of, check_limit, is_shortage, raise_limit
+from site_spider.download.names import HostNames, PrivateHostError, addresses_of
 from site_spider.download.tls import TlsClient, tls_context
 from site_spider.errors import ConfigError
 from tests.download.handler_trials import certificate, said_by
@@ -234,7 +235,7 @@ def test_concurrent_requests_are_checked_against_the_limit(
     possible: int, is_refused: bool | None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A line says what to do when some can be had, an error when none can."""
-    monkeypatch.setattr(names, "for_connections", lambda: possible)
+    monkeypatch.setattr(descriptors, "for_connections", lambda: possible)
     settings = Settings({"CONCURRENT_REQUESTS": 64})
     if is_refused:
         with pytest.raises(ConfigError, match=r"CONCURRENT_REQUESTS is 64, .* Raise the hard limit to \d+"):

@@ -9,7 +9,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from site_spider.download import names
+from site_spider.download import descriptors, names
 from site_spider.download.names import HostNames, look_up
 
 
@@ -78,7 +78,7 @@ def test_a_lookup_that_fails_ends_also_when_descriptors_cannot_be_counted(
     monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     """Twisted waits for ever after any error but gaierror."""
-    monkeypatch.setattr(names, "_OWN", Mock(iterdir=Mock(side_effect=OSError(number, "no list"))))
+    monkeypatch.setattr(descriptors, "_OWN", Mock(iterdir=Mock(side_effect=OSError(number, "no list"))))
     monkeypatch.setattr(socket, "getaddrinfo", Mock(side_effect=socket.gaierror(socket.EAI_NONAME, "unknown")))
     with pytest.raises(socket.gaierror):
         look_up("a.test")

@@ -18,7 +18,7 @@ from site_spider.engine.background import Turns
 from site_spider.frontier.waiter import LinksInHand
 from site_spider.page.links import SLICE_LINKS
 from site_spider.service.service import SeedService
-from site_spider.tasks import unfollowed_links
+from site_spider.tasks import traps
 from tests.in_process import engine
 from tests.in_process.engine import Crawled, crawl, page
 
@@ -26,7 +26,7 @@ from tests.in_process.engine import Crawled, crawl, page
 @pytest.fixture(autouse=True)
 def _no_traps(monkeypatch: pytest.MonkeyPatch) -> None:
     """All pages of the site have one text."""
-    monkeypatch.setattr(unfollowed_links, "_PAGES", 10**9)
+    monkeypatch.setattr(traps, "_PAGES", 10**9)
 
 
 @pytest.fixture(autouse=True)

@@ -29,7 +29,7 @@ from site_spider.ledger.metadata import Suspicion
 from site_spider.page.url import url_id
 from site_spider.service.service import SeedService
 from site_spider.spiders.crawl_spider import SeedSpider
-from site_spider.tasks import unfollowed_links
+from site_spider.tasks import traps
 from tests.in_process import engine
 from tests.in_process.engine import crawl, page
 from tests.in_process.linked_site import HOST, Site, seed, site
@@ -43,7 +43,7 @@ TO_THE_TOPIC = {"SITE_LINKS_TO": "kafka"}
 @pytest.fixture(autouse=True)
 def _no_traps(monkeypatch: pytest.MonkeyPatch) -> None:
     """All pages of the site have one text."""
-    monkeypatch.setattr(unfollowed_links, "_PAGES", 10**9)
+    monkeypatch.setattr(traps, "_PAGES", 10**9)
 
 
 def messages(folder: Path) -> list[dict[str, Any]]:

@@ -12,7 +12,8 @@ from jsonschema import Draft202012Validator
 
 from site_spider.errors import SeedError
 from site_spider.page.url import url_id
-from site_spider.seed.seed import FORBIDDEN_META, Seed, parse_seed
+from site_spider.seed.fields import FORBIDDEN_META
+from site_spider.seed.seed import Seed, parse_seed
 from tests.seed.seed_messages import URL, assert_plain, message, parsed, reason_of
 from tools.schemas import seed_schema
 

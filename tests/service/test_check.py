@@ -24,7 +24,7 @@ from site_spider.errors import (
     SiteSpiderError,
     exit_code_of,
 )
-from site_spider.secrets import masked
+from site_spider.redaction import masked
 from site_spider.service import config, environment
 from site_spider.service.check import examine, origins
 from tests.in_process.engine import crawl, settings_for

@@ -11,7 +11,7 @@ from scrapy.settings import Settings
 
 from site_spider import options
 from site_spider.errors import ConfigError
-from site_spider.secrets import secrets_of
+from site_spider.redaction import secrets_of
 from site_spider.service.environment import SECRETS, apply_environment
 from site_spider.service.settings_checks import check_names
 

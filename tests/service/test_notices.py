@@ -19,7 +19,7 @@ from scrapy.settings import Settings
 from site_spider import settings as defaults
 from site_spider.engine.background import Background
 from site_spider.errors import ConfigError
-from site_spider.secrets import Redaction, secrets_of
+from site_spider.redaction import Redaction, secrets_of
 from site_spider.service import notices
 from site_spider.service.notices import Notifier, Troubles, sender
 from site_spider.service.wiring import Parts

@@ -14,12 +14,12 @@ from scrapy import Request
 from scrapy.crawler import Crawler
 from scrapy.http import Response
 
+from site_spider import runtime
 from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.ledger.completion import Job
 from site_spider.service.seed_producer import SeedProducer
 from site_spider.sources import url_rules
-from site_spider.tasks import unfollowed_links
-from site_spider.tasks.unfollowed_links import Traps
+from site_spider.tasks.traps import _FIRST, _REST, Traps
 from tests.in_process import engine
 from tests.in_process.engine import Crawled, crawl, page, produce, settings_for
 from tests.in_process.extraction import in_a_thread
@@ -192,7 +192,7 @@ def test_pages_of_one_text_differ_by_links_and_images_and_not_by_numbers_in_them
 
 def test_pages_with_texts_of_their_own_are_looked_at_now_and_then() -> None:
     traps = Traps()
-    first, rest = unfollowed_links._FIRST, unfollowed_links._REST
+    first, rest = _FIRST, _REST
     for n in range(first):
         write(traps, f"/a/{n}", "same")
     for n in range(first, first + 50):
@@ -224,8 +224,8 @@ def test_a_trap_is_looked_at_anew_after_an_hour_and_when_its_pages_differ_again(
 ) -> None:
     traps = Traps()
     now = 1_000.0
-    monkeypatch.setattr(unfollowed_links.runtime, "monotonic", lambda: now)
-    for n in range(unfollowed_links._FIRST + 50):
+    monkeypatch.setattr(runtime, "monotonic", lambda: now)
+    for n in range(_FIRST + 50):
         assert traps.of(f"{HOST}/a/99", None) is None, n
         write(traps, f"/a/{n}", "same")
         write(traps, f"/b/{n}", "same")
@@ -242,7 +242,7 @@ def test_a_trap_is_looked_at_anew_after_an_hour_and_when_its_pages_differ_again(
 def test_traps_keep_a_bounded_number_of_patterns_and_pages() -> None:
     traps = Traps()
     for n in range(2_500):
-        for again in range(unfollowed_links._FIRST + 1):
+        for again in range(_FIRST + 1):
             write(traps, f"/{'x' * (n % 100)}{'y' * (n // 100)}/{again}", "same")
         write(traps, f"/y/{n}", f"{n}")
         if n % 41 == 0:  # that its first pages have passed is forgotten before it is found

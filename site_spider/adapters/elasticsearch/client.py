@@ -23,7 +23,7 @@ from site_spider.adapters.files import ReplacedFiles
 from site_spider.errors import ConfigError, SinkUnavailable
 from site_spider.options import SettingsView, mapping, names, text
 from site_spider.outage import Outage
-from site_spider.secrets import without_secrets
+from site_spider.redaction import without_secrets
 from site_spider.text import cut, escaped
 
 logger = logging.getLogger(__name__)

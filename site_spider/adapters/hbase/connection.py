@@ -17,8 +17,8 @@ from thriftpy2.transport import TSocket, TTransportException
 
 from site_spider.errors import ConfigError, SinkUnavailable
 from site_spider.options import SettingsView, choice, integer, mapping, seconds, text
+from site_spider.redaction import without_secrets
 from site_spider.results.document import result_fields
-from site_spider.secrets import without_secrets
 
 CONNECT_SECONDS = 5.0
 

@@ -20,7 +20,7 @@ from site_spider.contracts.seed_log import Message, Partition
 from site_spider.errors import ConfigError, LogUnavailable
 from site_spider.options import SettingsView
 from site_spider.outage import Outage
-from site_spider.secrets import without_secrets
+from site_spider.redaction import without_secrets
 
 R = TypeVar("R")
 

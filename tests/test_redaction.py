@@ -13,7 +13,7 @@ import pytest
 from scrapy.settings import Settings
 
 from site_spider.engine import scrapy_parts
-from site_spider.secrets import HIDDEN, Redaction, redact_logs, secrets_of, without_secrets
+from site_spider.redaction import HIDDEN, Redaction, redact_logs, secrets_of, without_secrets
 
 SECRET = 'm4rk3d/"sé cret"'
 QUOTED = quote(SECRET, safe="")
