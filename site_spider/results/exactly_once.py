@@ -126,7 +126,8 @@ class TransactionCommits:
         else:
             self._tell(TransactionOutcome(committed=not refused, refused=refused))
         finally:
-            self.silence.over()  # when it failed, the keeper waits
+            if self._doubtful is None:
+                self.silence.over()  # when it failed, the keeper waits
 
     def _without_topic(self, transaction: Transaction) -> Mapping[int, str]:
         """Links to one topic that is gone, or may not be written: no server says so of a transaction."""
@@ -147,6 +148,7 @@ class TransactionCommits:
             return
         logger.info("The transaction in doubt was %s", "committed" if committed else "not committed")
         self._doubtful = None
+        self.silence.over()
         self._tell(TransactionOutcome(committed))
 
     def _tell(self, outcome: TransactionOutcome) -> None:

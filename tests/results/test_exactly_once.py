@@ -159,6 +159,23 @@ def test_a_transaction_in_doubt_is_asked_after_before_anything_else_is_committed
     assert outcomes == [TransactionOutcome(committed)]
 
 
+def test_while_a_transaction_is_in_doubt_the_seed_log_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So nothing new begins when others may own the partitions, as with any commit without an answer."""
+    now = [100.0]
+    monkeypatch.setattr("site_spider.runtime.monotonic", lambda: now[0])
+    commits, told, _ = commits_and_outcomes()
+    commits.silence.joined(10.0)
+    thread = Thread(commits, told, ScriptedConsumer(CommitInDoubt("?"), LogUnavailable("away"), True), P)
+    commits.put(transaction(P))
+    thread.look()
+    now[0] += 9.0
+    thread.look()
+    assert commits.silence.is_long
+    now[0] += 9.0
+    thread.look()
+    assert not commits.silence.is_long
+
+
 # --- The loop's half ---
 
 
