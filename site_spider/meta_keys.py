@@ -25,7 +25,7 @@ KNOWN_PAGE = "site_known_page"  # what the store says of a page that is fetched 
 CHECKED = "site_checked"  # with it, of the answer: what came of the comparison
 SAME_DEPTH = "site_same_depth"  # the request is as deep as the page that names it
 PAGE_NUMBER = "site_page_number"  # of a list with pagination, from 2 on
-KNOWN_RUN = "site_known_run"  # with it: entries of the list in a row that an earlier crawl has stored
+KNOWN_RUN = "site_known_run"  # with it: entries of the list in a row that are known, and before when they were stored
 
 # --- Scrapy's
 COOKIEJAR = "cookiejar"

@@ -35,7 +35,7 @@ from site_spider.page.url import host_of
 from site_spider.results.commits import Commits
 from site_spider.seed import spilled
 from site_spider.seed.seed import DIRECTIVES, Seed, moved_headers, parse_seed
-from site_spider.seed.spilled import Spilled, signed
+from site_spider.seed.spilled import ListPlace, Spilled, signed
 from site_spider.seed.topics import partition_of
 
 logger = logging.getLogger(__name__)
@@ -153,7 +153,7 @@ CookiesOf = Callable[[Request, SeedInFlight], dict[str, str]]
 # Keys of Request.meta that mean nothing elsewhere, or that the message says in its own words.
 _OF_LINKS = frozenset({
     "depth", meta_keys.JOB, meta_keys.COOKIEJAR, meta_keys.TO_TOPIC, meta_keys.LEAF, "link_text",
-    meta_keys.SITEMAP,
+    meta_keys.SITEMAP, meta_keys.PAGE_NUMBER, meta_keys.KNOWN_RUN,
 }) | DIRECTIVES  # fmt: skip
 _OF_ATTEMPTS = _OF_LINKS | {
     meta_keys.DOWNLOAD_SLOT, "download_latency", "retry_times",
@@ -221,6 +221,7 @@ class SeedWriter:
             "body": body,
             "dont_filter": request.dont_filter,
             spilled.HOPS: 0 if is_link else _hops(job),
+            spilled.PLACE: _place(request),
         }
         return {
             "url": request.url,
@@ -292,6 +293,11 @@ def _spilled(request: Request, job: Job, *, is_link: bool) -> Spilled:
         redirect_reasons=tuple(get("redirect_reasons", ())),
         unraised_priority=get(meta_keys.UNRAISED_PRIORITY),
     )
+
+
+def _place(request: Request) -> list[int]:
+    number = request.meta.get(meta_keys.PAGE_NUMBER)
+    return [] if number is None else [*ListPlace(number, *request.meta.get(meta_keys.KNOWN_RUN, ()))]
 
 
 def _hops(job: Job) -> int:

@@ -127,10 +127,13 @@ def _cookies(seed: Seed) -> dict[str, Any] | list[Any]:
 
 
 def _attempts(spilled: Spilled) -> dict[str, Any]:
-    """What Scrapy notes of the attempts that were made before; they were made by another process."""
-    if spilled.is_link:
-        return {}
+    """Its place in a list, and what Scrapy notes of the attempts that were made before, by another process."""
     meta: dict[str, Any] = {}
+    number, *known = spilled.place
+    if number > 1:
+        meta |= {meta_keys.PAGE_NUMBER: number, meta_keys.KNOWN_RUN: known}
+    if spilled.is_link:
+        return meta
     if spilled.retry_times:
         meta |= {"retry_times": spilled.retry_times, meta_keys.RETRY_REASONS: list(spilled.retry_reasons)}
     if spilled.redirect_times:

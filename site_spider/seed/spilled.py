@@ -19,7 +19,7 @@ import hmac
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 from site_spider.page.url import check_url, host_of, same_scope
 from site_spider.seed import fields as check
@@ -27,12 +27,25 @@ from site_spider.text import refused, shown
 
 KEY: Final = "site_moved"  # in a message's meta
 HOPS: Final = "site_hops"  # of a message, beside the URL
+PLACE: Final = "site_place"  # likewise: see ListPlace
 MOST_HOPS: Final = 50  # then a page is crawled where it is: no two processes hand it to and fro for ever
 _MOST = 1_000  # of a count
 _MOST_WORDS = 200  # URLs or reasons in a list
 _LONGEST_WORD = 200  # characters of a reason
 _STATUSES = (100, 999)
+_LATEST_MS = 2**53
 _NOWHERE = "."  # a host that no link has
+
+
+class ListPlace(NamedTuple):
+    """Of a page of a list with pagination."""
+
+    number: int = 1
+    known_run: int = 0  # entries in a row before it that an earlier crawl has stored
+    known_before_ms: int = 0  # that was before then; 0: nobody has asked
+
+
+_FIRST: Final = ListPlace()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +67,7 @@ class Spilled:
     redirect_reasons: tuple[str | int, ...] = ()
     unraised_priority: int | None = None  # what the message's was before redirects raised it
     hops: int = 0  # how many times the page was sent on before
+    place: ListPlace = _FIRST
     scope_host: str = ""  # the anchor host as far as it is believed; not in the message
     is_proven: bool = False  # the message was signed; not in the message
 
@@ -65,7 +79,7 @@ class Spilled:
     def fields(self) -> dict[str, Any]:
         """For the message; what is as usual is left out."""
         usual = _USUAL
-        said = ((name, value) for name, value in asdict(self).items() if name in usual and name != "hops")
+        said = ((name, value) for name, value in asdict(self).items() if name in usual and name not in _BESIDE)
         return {name: value for name, value in said if value != usual[name]}
 
     def judged(self, url: str, *, is_proven: bool) -> Self:
@@ -79,7 +93,7 @@ class Spilled:
         return replace(self, scope_host=anchor if is_near else _NOWHERE, is_proven=is_proven)
 
     @classmethod
-    def read(cls, value: object, hops: object = None) -> Self | None:
+    def read(cls, value: object, hops: object = None, place: object = None) -> Self | None:
         """From a message; None for null. Raises SeedError for what no process would have written."""
         if value is None:
             return None
@@ -102,15 +116,25 @@ class Spilled:
                 check.integer(HOPS, hops, 0, MOST_HOPS),
                 check.integer(f"meta.{KEY}.hops", given.get("hops"), 0, MOST_HOPS),
             ),
+            place=_place(place),
         )
 
 
+_BESIDE: Final = ("hops", "place")
 _DERIVED: Final = frozenset({"scope_host", "is_proven"})
 _USUAL: Final = {field.name: field.default for field in fields(Spilled) if field.name not in _DERIVED}
 
 
 def _count(name: str, given: dict[str, Any]) -> int:
     return check.integer(f"meta.{KEY}.{name}", given.get(name), 0, _MOST)
+
+
+def _place(value: object) -> ListPlace:
+    if value is None:
+        return _FIRST
+    if not isinstance(value, list) or len(value) != len(ListPlace._fields):
+        raise refused(PLACE, f"{shown(value)}, but must be a list of {len(ListPlace._fields)} numbers")
+    return ListPlace(*(check.integer(PLACE, number, 0, _LATEST_MS) for number in value))
 
 
 def _host(value: object) -> str:
@@ -174,7 +198,7 @@ def _signature(message: Mapping[str, Any], key: bytes) -> str:
 
 def origin_of(url: str, message: Message, value: object, keys: Sequence[bytes]) -> Spilled | None:
     """What the message of a seed says in `value`. Raises SeedError for what no process of the group has signed."""
-    said = Spilled.read(value, message.get(HOPS))
+    said = Spilled.read(value, message.get(HOPS), message.get(PLACE))
     if said is None:
         return None
     if keys and not is_signed(message, keys):

@@ -48,20 +48,20 @@ class KnownItems:
         most = source.pagination.stop_when_known if source.pagination is not None else None
         if most is None:
             return found
-        run = response.meta.get(meta_keys.KNOWN_RUN, 0)
-        for is_known in await self._are_known(found, job):
+        run, before_ms = response.meta.get(meta_keys.KNOWN_RUN, (0, 0))
+        before_ms = before_ms or first_written_ms(job.entry.message) - _SKEW_MS
+        for is_known in await self._are_known(found, job, before_ms):
             run = run + 1 if is_known else 0
             if run >= most:
                 return replace(found, links=[link for link in found.links if link.rule != NEXT_PAGE])
-        response.meta[meta_keys.KNOWN_RUN] = run
+        response.meta[meta_keys.KNOWN_RUN] = run, before_ms
         return found
 
-    async def _are_known(self, found: Extracted, job: Job) -> list[bool]:
+    async def _are_known(self, found: Extracted, job: Job, before_ms: int) -> list[bool]:
         ids = [url_id for item in found.items if (url_id := _identity(item))]
         urls = [] if ids else [link.url for link in found.links if link.rule != NEXT_PAGE]
         items = [self._items.of(item_id) for item_id in ids]
         pages = [self._pages.of(id_of_page(url, job.seed.page_scope)) for url in urls]
-        before_ms = first_written_ms(job.entry.message) - _SKEW_MS
         documents = await asyncio.gather(*items, *pages)
         return [document is not None and _is_before(document, before_ms) for document in documents]
 

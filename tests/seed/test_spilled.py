@@ -14,7 +14,7 @@ from site_spider.errors import SeedError
 from site_spider.seed import spilled as signature
 from site_spider.seed.fields import MAX_PRIORITY
 from site_spider.seed.seed import parse_seed
-from site_spider.seed.spilled import HOPS, KEY, MOST_HOPS, Spilled
+from site_spider.seed.spilled import HOPS, KEY, MOST_HOPS, PLACE, ListPlace, Spilled
 
 words = st.lists(st.text("aé 5()", max_size=5), max_size=3).map(tuple)
 urls = st.lists(st.sampled_from(["http://h.test/a", "https://[::1]:8080/?b=c"]), max_size=3).map(tuple)
@@ -31,6 +31,7 @@ spilled = st.builds(
     redirect_urls=urls,
     redirect_reasons=st.lists(st.just("meta refresh") | st.integers(100, 999), max_size=3).map(tuple),
     hops=st.integers(0, MOST_HOPS),
+    place=st.builds(ListPlace, numbers, numbers, numbers),
     unraised_priority=st.none() | st.integers(-MAX_PRIORITY, MAX_PRIORITY),
 )
 
@@ -38,7 +39,8 @@ spilled = st.builds(
 @given(spilled)
 def test_it_comes_out_as_it_went_in(said: Spilled) -> None:
     """Over JSON, in a seed."""
-    message = json.dumps({"url": "http://h.test/b", "meta": {KEY: said.fields()}, HOPS: said.hops}).encode()
+    beside = {HOPS: said.hops, PLACE: said.place}
+    message = json.dumps({"url": "http://h.test/b", "meta": {KEY: said.fields()}, **beside}).encode()
     seed = parse_seed(message)
     assert seed.spilled == replace(said, scope_host=said.anchor_host)
     assert seed.extra == {}
@@ -74,6 +76,12 @@ def test_what_no_process_writes_is_refused(value: Any) -> None:
     """The message becomes a dead letter, with the reason."""
     with pytest.raises(SeedError):
         parse_seed(json.dumps({"url": "http://h.test/", "meta": {KEY: value}}).encode())
+
+
+@pytest.mark.parametrize("place", [1, {}, [], [2, 0], [2, 0, -1], [2, 0, True], [2, 0, 2**53 + 1]])
+def test_a_place_in_a_list_that_no_process_writes_is_refused(place: Any) -> None:
+    with pytest.raises(SeedError, match=PLACE):
+        parse_seed(json.dumps({"url": "http://h.test/", "meta": {KEY: {}}, PLACE: place}).encode())
 
 
 def message(url: str = "http://h.test/b", **meta: Any) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from site_spider.service.seed_producer import SeedProducer
 from site_spider.spiders.crawl_spider import SeedSpider
 from tests.in_process.engine import ANSWERS, Crawled, crawl, page, settings_for
 from tests.in_process.extraction import in_a_thread
+from tests.tasks.test_control import declare, desk
 from tests.tasks.test_end_in_crawl import told
 
 SHOP = """
@@ -72,7 +73,7 @@ def site() -> None:
 
 def run(folder: Path, sources: dict[str, str], *seeds: dict[str, Any], **settings: Any) -> Crawled:
     directory = folder / "sources"
-    directory.mkdir()
+    directory.mkdir(exist_ok=True)
     for name, text in sources.items():
         (directory / f"{name}.yaml").write_text(text)
     with in_a_thread():
@@ -101,6 +102,26 @@ def test_links_pagination_items_headers_and_cookies(tmp_path: Path) -> None:
     assert ASKED[0].headers["Accept-Language"] == b"de"
     languages = {urlsplit(request.url).path: request.headers["Accept-Language"] for request in ASKED}
     assert languages["/book/1-0"] == b"fr"
+
+
+@pytest.mark.parametrize("pauses", ["by command", "page_budget"])
+def test_a_task_that_is_paused_pauses_its_lists_which_go_on_where_they_were(tmp_path: Path, pauses: str) -> None:
+    """Also up to the limit of pages: the third page is the third one still."""
+    source = {"shop": SHOP.replace("{css: a.next}", "{css: a.next, limit: 5}").replace(".detail", ".none")}
+
+    def listed(request: Request) -> Response:
+        if len(ASKED) == 1 and pauses == "by command":
+            declare(tmp_path / "data", state="paused")
+        return shop(request)
+
+    ANSWERS["/shop"] = listed
+    declare(tmp_path / "data", **({"max_pages": 2} if pauses == "page_budget" else {}))
+    seed = {"url": "http://shop.test/shop", "meta": {"task_id": "t"}}
+    before = run(tmp_path, source, seed, DOWNLOAD_DELAY=1.0)
+    assert (len(before.documents), before.lag) == (2, 0)
+    declare(tmp_path / "data")
+    assert desk(tmp_path / "data").put_back("t") == 1
+    assert paths(run(tmp_path, source)) == {"/shop", *(f"/shop?page={n}" for n in range(2, 6))}
 
 
 def test_a_seed_names_its_source(tmp_path: Path) -> None:

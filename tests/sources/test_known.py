@@ -15,7 +15,7 @@ from scrapy.http import Response, TextResponse
 from site_spider.adapters.local.results import ITEMS, RESULTS, LocalResults, LocalStore
 from site_spider.contracts.sink import Record
 from site_spider.errors import ConfigError, SinkUnavailable
-from site_spider.spiders import conditional
+from site_spider.spiders import conditional, known_items
 from site_spider.spiders.known_items import KnownItems
 from tests.in_process.engine import ANSWERS, Crawled, crawl, page
 from tests.in_process.extraction import in_a_thread
@@ -119,6 +119,21 @@ def test_what_is_new_is_not_missed_while_entries_move_to_the_next_page(tmp_path:
     assert listed.asked == 5  # the first again, three of new ones, and one that is known
     assert not [name for name in found.items if name.startswith("late")]  # the next crawl has them
     assert {f"late{number}" for number in range(SIZE)} <= run(tmp_path, listed).items.keys()
+
+
+def test_what_the_crawl_itself_has_stored_is_not_known_where_pages_are_sent_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The third page, which was sent on some time later, shows the first again."""
+    monkeypatch.setattr(known_items, "_SKEW_MS", 500)
+    listed = List(60)
+    run(tmp_path, listed)
+    new = [f"new{number}" for number in range(30)]
+    listed.entries = new + listed.entries
+    listed.moves = [[], [f"late{number}" for number in range(2 * SIZE)]]
+    found = run(tmp_path, listed, SITE_LINKS_TO="kafka", DOWNLOAD_DELAY=3.0)
+    assert set(new) <= found.items.keys()
+    assert listed.asked == 6
 
 
 def test_entries_that_are_known_count_in_a_row_over_the_ends_of_pages(tmp_path: Path) -> None:
