@@ -6,7 +6,7 @@ import argparse
 
 from scrapy.commands.settings import Command as ScrapyCommandOfThatName
 
-from site_spider.commands.site_command import loaded_spider
+from site_spider.commands.site_command import DEFAULT_SPIDER, loaded_spider, usual_spider
 from site_spider.service import environment
 from site_spider.service.environment import apply_environment
 
@@ -16,7 +16,9 @@ class Command(ScrapyCommandOfThatName):
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         super().add_options(parser)
-        parser.add_argument("--spider", metavar="NAME", help="with the custom_settings of this spider")
+        parser.add_argument(
+            "--spider", metavar="NAME", help=f"with the custom_settings of this spider (default: {DEFAULT_SPIDER})"
+        )
 
     def process_options(self, args: list[str], opts: argparse.Namespace) -> None:
         """As Scrapy asks; a project without the add-on has its own settings alone."""
@@ -27,4 +29,6 @@ class Command(ScrapyCommandOfThatName):
         if opts.spider:
             loaded_spider(self.settings, opts.spider).update_settings(self.settings)
         if environment.has_our_settings(self.settings):
+            if not opts.spider:
+                usual_spider(self.settings).update_settings(self.settings)
             apply_environment(self.settings)

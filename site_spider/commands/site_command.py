@@ -108,7 +108,7 @@ class SiteCommand(ScrapyCommand):
         self._of_project = self.options.copy()
         if self.needs_spider or opts.spider or not self._has_read_settings():
             named = loaded_spider(self.options, opts.spider) if opts.spider else None
-            self.spider_class = named or self._usual_spider()
+            self.spider_class = named or usual_spider(self.options)
             self.spider_class.update_settings(self.options)
         apply_environment(self.options)
 
@@ -121,21 +121,10 @@ class SiteCommand(ScrapyCommand):
         apply_custom_settings(self.options, found)
         return True
 
-    def _usual_spider(self) -> type[Spider]:
-        """Whose custom_settings count: crawl_spider's, else those of the only one that takes seeds."""
-        takers = self._takers()
-        found = [spider for spider in takers if spider.name == DEFAULT_SPIDER] or takers
-        return found[0] if len(found) == 1 else Spider
-
-    def _takers(self) -> list[type[Spider]]:
-        loader = get_spider_loader(self.options)
-        spiders = map(loader.load, loader.list())
-        return [spider for spider in spiders if getattr(spider, "takes_seeds", False)]
-
     def topics_of_spiders(self) -> dict[str, Sequence[str]]:
         """The seed topics of each spider that takes seeds, by its name. Raises ConfigError."""
         found: dict[str, Sequence[str]] = {}
-        for spider in self._takers():
+        for spider in _takers(self.options):
             settings = (self._of_project or self.options).copy()
             spider.update_settings(settings)
             found[spider.name] = Tiers.of(settings).topics
@@ -186,6 +175,19 @@ def loaded_spider(settings: BaseSettings, name: str) -> type[Spider]:
     if name not in (known := loader.list()):
         raise UsageError(f"no spider {name!r}; there is {', '.join(known)}", print_help=False)
     return loader.load(name)
+
+
+def usual_spider(settings: BaseSettings) -> type[Spider]:
+    """Whose custom_settings count: crawl_spider's, else those of the only one that takes seeds."""
+    takers = _takers(settings)
+    found = [spider for spider in takers if spider.name == DEFAULT_SPIDER] or takers
+    return found[0] if len(found) == 1 else Spider
+
+
+def _takers(settings: BaseSettings) -> list[type[Spider]]:
+    loader = get_spider_loader(settings)
+    spiders = map(loader.load, loader.list())
+    return [spider for spider in spiders if getattr(spider, "takes_seeds", False)]
 
 
 class _HelpFormatter(ScrapyHelpFormatter):

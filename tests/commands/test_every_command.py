@@ -18,7 +18,7 @@ from scrapy.cmdline import ScrapyArgumentParser
 from scrapy.commands import ScrapyHelpFormatter
 from scrapy.settings import Settings
 
-from site_spider import commands
+from site_spider import SeedSpider, commands
 from site_spider.commands.site_command import SiteCommand, Trial
 from site_spider.resources import module_of
 from site_spider.service.environment import custom_settings_of_file
@@ -298,6 +298,16 @@ def test_custom_settings_are_read_from_the_file_where_they_are_literals(
     file = tmp_path / "spider.py"
     file.write_text(text)
     assert custom_settings_of_file(file) == found
+
+
+def test_a_setting_is_shown_as_a_crawl_has_it(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of crawl_spider, if no other is named: the command line, then the environment, then custom_settings."""
+    monkeypatch.setattr(SeedSpider, "custom_settings", {"SITE_SEED_TOPIC": "of the spider"})
+    get = ("settings", "--get", "SITE_SEED_TOPIC")
+    assert project.within(*get).stdout == "of the spider\n"
+    assert project.within(*get, SITE_SEED_TOPIC="of the environment").stdout == "of the environment\n"
+    ran = project.within(*get, "-s", "SITE_SEED_TOPIC=given", SITE_SEED_TOPIC="of the environment")
+    assert ran.stdout == "given\n"
 
 
 @pytest.fixture

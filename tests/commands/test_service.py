@@ -13,7 +13,7 @@ import pytest
 from scrapy.commands import ScrapyCommand
 
 from site_spider import SeedSpider
-from site_spider.commands import service
+from site_spider.commands import service, site_command
 from site_spider.errors import EXIT_CONFIG, EXIT_SETUP, EXIT_UNAVAILABLE
 from site_spider.service import supervisor
 from site_spider.service.check import check_crawl
@@ -56,7 +56,7 @@ def test_options_of_a_crawl_are_those_of_every_process(words: list[str]) -> None
 
 def test_a_spider_is_checked_with_its_arguments(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     city = type("City", (SeedSpider,), {"__init__": lambda self, city: SeedSpider.__init__(self, name=city)})
-    monkeypatch.setattr(service.Command, "_usual_spider", lambda _self: city)
+    monkeypatch.setattr(site_command, "usual_spider", lambda _settings: city)
     with pytest.raises(Became):
         run(*(given := ["-a", "city=Oslo"]))
     assert words[-2:] == given
