@@ -26,6 +26,7 @@ from site_spider.results.commits import Commits, CommitTally, Member, Silence, T
 from site_spider.results.dead_letters import DeadLetters
 from site_spider.results.document import refusal_of
 from site_spider.results.transaction_queue import Item, Link, Transaction, TransactionQueue, Tree
+from site_spider.seed.seed import moved_headers
 
 # --- commits: passes transactions to the intake's thread, and their outcome back -------------------------
 # Theory. Transactions run on the thread that polls, so none runs while partitions come or go. One that was
@@ -239,7 +240,8 @@ class ExactlyOnce(SeedListener, Commits):
         """Keep a link that becomes a seed when the tree it leaves is complete; the future fails if it cannot."""
         kept: Future[Any] = Future()
         own = job.entry.partition.topic
-        link = Link(key, value, topic or own)
+        headers = moved_headers(job.seed, job.entry.message) if job.parent is None else ()
+        link = Link(key, value, topic or own, headers)
         if topic is None or topic == own or topic in self._sound:
             self._keep(job, link)
             kept.set_result(None)

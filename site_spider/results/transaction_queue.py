@@ -27,7 +27,7 @@ from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from site_spider.contracts.seed_log import Partition, Position
+from site_spider.contracts.seed_log import Headers, Partition, Position
 from site_spider.contracts.sink import Record
 from site_spider.errors import BatchError
 from site_spider.ledger.ledger import NOTHING, Ledger, SeedInFlight
@@ -43,6 +43,7 @@ class Link(NamedTuple):
     key: bytes | None
     value: bytes
     topic: str | None = None
+    headers: Headers = ()
 
     @property
     def size_bytes(self) -> int:

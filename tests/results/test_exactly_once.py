@@ -18,7 +18,7 @@ from site_spider.contracts.seed_log import Listener, Message, Partition, Positio
 from site_spider.contracts.sink import Exchange, Record
 from site_spider.engine.background import Background
 from site_spider.errors import CommitInDoubt, ConfigError, LogUnavailable, SinkRejected
-from site_spider.frontier.spill import Spill
+from site_spider.frontier.spill import Spill, TopicPartitions
 from site_spider.ledger import metadata as commit_metadata
 from site_spider.ledger.completion import Completion, Job, SeedListener, job_of
 from site_spider.ledger.ledger import Ledger, Outcome, SeedInFlight
@@ -26,7 +26,7 @@ from site_spider.results.batches_and_retries import BatchLimits
 from site_spider.results.commits import Member
 from site_spider.results.exactly_once import ExactlyOnce, TransactionCommits, TransactionOutcome
 from site_spider.results.transaction_queue import Item, Link, Transaction
-from site_spider.seed.seed import parse_seed
+from site_spider.seed.seed import FIRST_WRITTEN, MOVED, parse_seed
 from site_spider.service.config import ServiceSettings
 from site_spider.spiders.crawl_spider import SeedSpider, to_topic
 from tests.adapters.warc.test_sink import files
@@ -484,7 +484,7 @@ class PlayedConsumer(LocalConsumer):
         cls.transactions += bool(results)
         for link in (item for item in items if isinstance(item, Link)):
             producer = PlayedLog.log.producer()
-            producer.send("seeds", link.key, link.value).result(300)
+            producer.send("seeds", link.key, link.value, link.headers).result(300)
             producer.close()
         if positions:
             super().commit(positions)
@@ -608,6 +608,18 @@ def test_entries_of_sitemaps_are_stored_once_and_with_their_seed(tmp_path: Path)
         assert stored_keys() == dict.fromkeys(crawled.documents, 1)
         said = [record.document["meta"].get("sitemap", {}) for record in PlayedConsumer.stored[2:]]
         assert [one["lastmod"] for one in said] == ["2026-01-02"] * 120
+
+
+def test_a_seed_that_goes_on_elsewhere_says_when_it_was_written_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else what was stored before its process died counts as known, and its links are not followed."""
+    monkeypatch.setattr(TopicPartitions, "owns", lambda _self, host, _topic: host != "far.test")
+    engine.ANSWERS["/moved"] = lambda request: page(request, status=302, Location="http://far.test/here")
+    crawled = crawl_trees(tmp_path, 0, seeds=[{"url": f"{HOST}/moved"}], SITE_HOST_OWNERSHIP=True)
+    assert (crawled.lag, len(crawled.documents)) == (0, 1)
+    first, second = PlayedLog.log.read("seeds")
+    assert dict(second.headers) == {MOVED: b"", FIRST_WRITTEN: str(first.timestamp_ms).encode()}
 
 
 def test_an_archive_has_each_exchange_once_though_transactions_fail(

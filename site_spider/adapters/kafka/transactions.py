@@ -191,12 +191,13 @@ class KafkaTransactions:
     def _produce(self, client: Producer, attempt: TransactionAttempt, number: int, what: tuple[Item, bytes]) -> None:
         item, value = what
         topic, key = self._topics.of(item), item.key if isinstance(item, Link) else item.key.encode("utf-8", "replace")
+        headers: list[tuple[str, str | bytes | None]] = [*item.headers] if isinstance(item, Link) else []
         report = partial(attempt.report, number)
         attempt.unanswered.add(number)
         is_queued = False
         while not is_queued and not attempt.failed:
             try:
-                client.produce(topic, value, key, on_delivery=report)
+                client.produce(topic, value, key, on_delivery=report, headers=headers)
                 is_queued = True
                 client.poll(0)
             except BufferError:

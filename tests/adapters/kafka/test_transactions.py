@@ -91,12 +91,14 @@ def test_results_items_links_and_positions_are_stored_together(scene: Scene) -> 
     """Each in its topic; a plain commit goes the same way. An item that is too large is refused as it is."""
     member = scene.member(0, 1)
     position = Position(3, "1;5;r:;")
-    link = Link(b"host.test", b'{"url": "http://host.test/"}')
+    link = Link(b"host.test", b'{"url": "http://host.test/"}', None, (("moved", b""),))
     item = Record("page-1", {"title": "t"}, 100, "item")
     assert member.commit_with([page(1), page(2), link, item], {scene.at: position}) == {}
     assert scene.stored() == ["1", "2"]
     assert scene.committed() == position
-    assert [message.value for message in scene.log.read(scene.seeds)] == [link.value]
+    assert [(message.value, *message.headers) for message in scene.log.read(scene.seeds)] == [
+        (link.value, *link.headers)
+    ]
     assert KafkaResults(scene.settings, "SITE_ITEMS_TOPIC").messages() == [("page-1", {"title": "t"})]
     member.commit({scene.at: Position(4)})
     assert scene.committed() == Position(4)
