@@ -14,10 +14,11 @@ from site_spider.commands.output import Column, add_format_option, number, print
 from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
 from site_spider.dupefilter.dupefilter import usual_form
 from site_spider.errors import SeedError
-from site_spider.page.links import LinkBase, trimmed
+from site_spider.page.links import LinkBase
 from site_spider.page.url import SCOPES, canonical_url, check_url, host_of, pattern_of, same_scope, url_id
 from site_spider.seed.topics import CrawlTopics
 from site_spider.service import config as parts
+from site_spider.sources.extraction import absolute
 from site_spider.sources.library import SourceFolder
 from site_spider.sources.model import Source
 from site_spider.sources.url_rules import UrlRulesFile
@@ -94,25 +95,27 @@ class Command(SiteCommand):
             return TaskRules(task), desk.board.phase(task_id)
 
     def _checks(self, url: str, rules: TaskRules | None, phase: Phase, opts: argparse.Namespace) -> Iterator[UrlCheck]:
-        try:
-            url = check_url(url)
-            canonical = canonical_url(url)
-        except (SeedError, ValueError) as error:
-            yield UrlCheck("url", False, False, getattr(error, "reason", str(error)))
-            return
+        link = absolute(url, LinkBase.parse("", "utf-8"))  # as links are found
         scoped = opts.task_id if options.text(self.options, "SITE_DUPEFILTER_SCOPE") == "task" else None
-        yield UrlCheck("url", True, True, f"url_id {url_id(url, scoped)}")
+        seed = None
+        try:
+            seed, said = check_url(url), f"url_id {url_id(check_url(url), scoped)}"
+        except (SeedError, ValueError) as error:
+            said = getattr(error, "reason", str(error))
+        yield UrlCheck("url", seed is not None, link is not None, said)
+        if not (url := link or seed or ""):
+            return
         form = usual_form(self.options) if rules is None or rules.task.drop_params is None else rules.form
+        canonical = canonical_url(url)
         yield UrlCheck("compared as", None, None, canonical if form is None else form.of(canonical))
-        url = LinkBase.parse(url, "utf-8").join(trimmed(url)) or url  # as links are found
         rule = UrlRulesFile.open(self.options).rules.refusal(url)
         yield UrlCheck("rules", None, rule is None, _RULES.get(rule, rule))
         yield from self._limits(url, rules, opts.depth)
         if rules is not None:
-            may_begin = not phase.is_over and rules.takes_seed(url)
-            is_taken = may_begin and rules.takes_link(url, opts.depth)
+            may_begin = not phase.is_over and (seed is None or rules.takes_seed(seed))
+            is_taken = not phase.is_over and rules.takes_link(url, opts.depth)
             is_deep = rules.depth is not None and opts.depth > rules.depth
-            said = "deny" if not may_begin else "depth" if is_deep else "allow"
+            said = "deny" if not rules.takes_seed(url) else "depth" if is_deep else "allow"
             said = f"the task is {phase.name}" if is_taken or phase.is_over else said
             yield UrlCheck("task", may_begin, is_taken, said)
         source = None if opts.seed is None else self._source(opts.seed, rules)

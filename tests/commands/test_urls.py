@@ -74,6 +74,23 @@ def test_a_table_says_why(project: Project, tmp_path: Path) -> None:
     assert " no list allows it\n" in project.scrapy("urls", "explain", PUBLIC, SITE_URL_ALLOW="*.html").stdout
 
 
+WRITTEN = {  # a URL as people write it, and whether it is taken as a seed; as a link it is
+    "/a b": False,
+    "/a\\b": True,
+    "/a/../b?c#d": True,
+    "/index.html?&copy=1": True,
+}
+
+
+def test_a_url_that_is_no_seed_may_be_a_link(project: Project) -> None:
+    for written, is_seed in WRITTEN.items():
+        assert explain(project, PUBLIC + written) == ({"seed": None if is_seed else "url", "link": None}, 0), written
+    declare(project.data, deny=["\xe4", "b%"])
+    assert explain(project, f"{PUBLIC}/\xe4", "--task-id", "t")[0] == {"seed": "task", "link": None}
+    assert explain(project, f"{PUBLIC}/b\xe4", "--task-id", "t")[0] == {"seed": "task", "link": "task"}
+    assert explain(project, f"{PUBLIC}/b c", "--task-id", "t")[0] == {"seed": "url", "link": "task"}
+
+
 def test_rules_of_a_task_count(project: Project, tmp_path: Path) -> None:
     declare(project.data, deny=["/no/"], allow=["/yes/"], drop_params=["x"])
     declare(project.data, "over", state="cancelled")
