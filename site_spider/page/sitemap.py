@@ -65,6 +65,7 @@ _CONTROL: Final = bytes([*range(0x09), 0x0B, 0x0C, *range(0x0E, 0x20)])
 _MISMATCH: Final = errors.codes[errors.XML_ERROR_TAG_MISMATCH]
 _MONTH: Final = re.compile(r"\d{4}(-\d\d)?")
 _SLASHED: Final = re.compile(r"(\d{4})/(\d\d?)/(\d\d?)(?!\d)")
+_ZONED: Final = re.compile(r"(\d{4}-\d\d-\d\d)(Z|[+-]\d\d:\d\d)")  # a day, as the schema of sitemaps has it, too
 _PERIODS: Final = {4: timedelta(366), 7: timedelta(31)}  # that a date of this length names
 _NEVER: Final = datetime.min.replace(tzinfo=UTC)
 _REGISTERED: Final = "http://www.iana.org/assignments/relation/"  # may stand before a relation of Atom
@@ -157,6 +158,8 @@ def parse_lastmod(text: str | None) -> datetime | None:
         text = "{}-{:0>2}-{:0>2}".format(*slashed.groups()) + text[slashed.end() :]
     if _MONTH.fullmatch(text):
         text = f"{text}-01-01"[:10]
+    if zoned := _ZONED.fullmatch(text):
+        text = "{}T00:00{}".format(*zoned.groups())
     for read in (datetime.fromisoformat, parsedate_to_datetime):
         with suppress(ValueError, OverflowError):  # such as an offset of years
             at = read(text)
@@ -231,7 +234,7 @@ def _is_before(since: datetime, lastmod: str | None) -> bool:
     """Whether all of the day, month or year is that it names; of a time, whether that is."""
     if lastmod is None or (at := parse_lastmod(lastmod)) is None:
         return False
-    usual = timedelta.resolution if ":" in lastmod else timedelta(1)
+    usual = timedelta.resolution if ":" in lastmod and not _ZONED.fullmatch(lastmod) else timedelta(1)
     return since - at >= _PERIODS.get(len(lastmod), usual)
 
 

@@ -131,10 +131,11 @@ def test_what_is_said_of_a_page_is_kept() -> None:
 
 def test_older_entries_are_left_out() -> None:
     dates = "2026-01-01", "2026-01-03T00:00:00Z", "Sat, 03 Jan 2026 00:00:00 GMT", "2024", "soon", ""
-    dates += "2026/01/01", "2026/1/1 12:00", "2026/13/45"
+    dates += "2026/01/01", "2026/1/1 12:00", "2026/13/45", "2026-01-01Z", "2026-01-02+14:00"
     body = urlset(*(f"<url><loc>/{n}</loc><lastmod>{date}</lastmod></url>" for n, date in enumerate(dates)))
     found = read(body, since=datetime(2026, 1, 2, tzinfo=UTC))
-    assert [entry.url[-1] for entry in found.entries] == ["1", "2", "4", "5", "8"]
+    assert [entry.url[-1] for entry in found.entries] == ["1", "2", "4", "5", "8", "0"]
+    assert parse_lastmod("2026-01-02+14:00") == datetime(2026, 1, 1, 10, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +148,11 @@ def test_the_latest_of_several_dates_counts(dates: str, old: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "date", ["2026-01-02", "20260102", "2026/01/02", "2026/1/2", "02 Jan 2026", "2026-01", "2026", "2026-01-02T12:00Z"]
+    "date",
+    [
+        *("2026-01-02", "20260102", "2026/01/02", "2026/1/2", "02 Jan 2026", "2026-01", "2026", "2026-01-02T12:00Z"),
+        *("2026-01-02Z", "2026-01-02+02:00", "2026-01-02-11:00"),
+    ],
 )
 def test_a_date_that_may_be_as_new_as_asked_for_is_followed(date: str) -> None:
     """`7d` is a time of the day: what changed in the rest of that day has no other date."""
