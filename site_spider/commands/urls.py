@@ -14,11 +14,11 @@ from site_spider.commands.output import Column, add_format_option, number, print
 from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
 from site_spider.dupefilter.dupefilter import usual_form
 from site_spider.errors import SeedError
+from site_spider.page.directives import absolute
 from site_spider.page.links import LinkBase
 from site_spider.page.url import SCOPES, canonical_url, check_url, host_of, pattern_of, same_scope, url_id
 from site_spider.seed.topics import CrawlTopics
 from site_spider.service import config as parts
-from site_spider.sources.extraction import absolute
 from site_spider.sources.library import SourceFolder
 from site_spider.sources.model import Source
 from site_spider.sources.url_rules import UrlRulesFile

@@ -53,8 +53,8 @@ def canonical_of_header(values: Iterable[str], url: str) -> str | None:
 
 
 def absolute(written: str, base: LinkBase) -> str | None:
-    """A URL as a page writes it; None for one that leads nowhere."""
-    href = trimmed(written.strip())
+    """A URL as a parser of HTML or a header gives it; None for one that leads nowhere by http."""
+    href = trimmed(written.replace("&", "&amp;"))  # which `trimmed` undoes
     return base.join(href) if href else None
 
 

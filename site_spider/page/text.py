@@ -132,7 +132,7 @@ def _dates(document: DocumentNode) -> Iterator[str | None]:
 def _dates_of_json(text: str) -> Iterator[str]:
     """`datePublished`, wherever it stands in an object of JSON-LD."""
     try:
-        waiting = [json.loads(text)]
+        waiting = [json.loads(text, strict=False)]  # with line feeds in texts
     except (ValueError, RecursionError):
         return
     for _ in range(_MAX_NODES):

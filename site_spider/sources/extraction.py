@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 from lxml import etree
 
 from site_spider.page.decode import python_codec
-from site_spider.page.directives import forbids
-from site_spider.page.links import MAX_LINKS, LinkBase, link_slices, trimmed
+from site_spider.page.directives import absolute, forbids
+from site_spider.page.links import MAX_LINKS, LinkBase, link_slices
 from site_spider.sources import model
 from site_spider.sources.model import ItemField, ItemRule, Selection, Source, ValueStep, any_matches, compiled, sound
 from site_spider.sources.model import found as found_in
@@ -94,12 +94,6 @@ def _each(convert: Callable[[Any], Any], values: Iterable[Any], note: Callable[[
             note(str(error))
         except (ValueError, TypeError, ArithmeticError, RecursionError) as error:
             note(f"{_shown(str(value)[:_SHOWN])} cannot be used: {error}")
-
-
-def absolute(href: str, base: LinkBase) -> str | None:
-    """The URL that a link, as a parser of HTML gives it, leads to; None if it is none of http or https."""
-    href = trimmed(href.replace("&", "&amp;"))  # which `trimmed` undoes
-    return base.join(href) if href else None
 
 
 def text_of(value: Any) -> str:

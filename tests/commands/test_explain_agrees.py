@@ -16,8 +16,8 @@ from scrapy.http import Response
 from scrapy.settings import Settings
 
 from site_spider.commands import urls
+from site_spider.page.directives import absolute
 from site_spider.page.links import LinkBase
-from site_spider.sources.extraction import absolute
 from tests.in_process.engine import ScriptedHandler, crawl, page, settings_for
 from tests.tasks.test_control import declare
 

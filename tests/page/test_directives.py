@@ -47,6 +47,7 @@ def test_none_forbids_both_and_blanks_separate() -> None:
         ('<y>; anchor="/other"; rel=canonical', None),
         ('<y>;crossorigin ; Title = "a, b; <c>" ;REL = "next Canonical"', "http://a.test/folder/y"),
         ("<x>; rel=next, <y>;; rel=canonical;type=text/html", "http://a.test/folder/y"),
+        ("<y?a&copy>; rel=canonical", "http://a.test/folder/y?a&copy"),
     ],
 )
 def test_the_canonical_url_of_a_header(header: str, canonical: str | None) -> None:
@@ -89,6 +90,7 @@ DATED = JSON_LD.format("; charset=utf-8", '{"datePublished": "2021-01-01"}')
         ("<time datetime=2022-01-01>x</time><time pubdate datetime=2021-01-01>", "2021-01-01T00:00:00+00:00"),
         ("<time datetime=2022-01-01>x</time><p itemprop='a datePublished'>2021-01-01", "2021-01-01T00:00:00+00:00"),
         (JSON_LD.format("", '{"datePublished": [1]}'), None),
+        (JSON_LD.format("", '{"about": "two\nlines", "datePublished": "2021-05"}'), "2021-05-01T00:00:00+00:00"),
     ],
 )
 def test_the_date_of_publication(markup: str, date: str | None) -> None:
@@ -96,8 +98,8 @@ def test_the_date_of_publication(markup: str, date: str | None) -> None:
 
 
 def test_the_canonical_url_is_relative_to_the_base_of_the_page() -> None:
-    markup = '<base href="/b/"><link rel="stylesheet" href=s><link rel="Canonical" href="c?x=1#f">'
-    assert read_page(markup, URL, main_only=False)["canonical"] == "http://a.test/b/c?x=1"
+    markup = '<base href="/b/"><link rel="stylesheet" href=s><link rel="Canonical" href="c?x=1&amp;reg#f">'
+    assert read_page(markup, URL, main_only=False)["canonical"] == "http://a.test/b/c?x=1&reg"
 
 
 def test_a_long_text_is_cut_with_a_note() -> None:
