@@ -242,7 +242,7 @@ class Quarantine:
 
     def _concluded(self, ended: Sequence[SeedInFlight]) -> None:
         self._is_committing = False
-        self._alone = None
+        self._alone = None if self._alone in ended else self._alone  # asked for twice, it may be another one by now
         self._awaited = [entry for entry in self._awaited if entry not in ended]
         self.is_closed = bool(self._suspects or self._awaited)
         if not self.is_closed:

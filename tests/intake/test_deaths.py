@@ -14,8 +14,12 @@ from scrapy import Request
 from scrapy.crawler import Crawler
 from scrapy.http import Response
 
-from site_spider.contracts.seed_log import Message, Position
+from site_spider.contracts.seed_log import Message, Partition, Position
+from site_spider.intake.seed_queue import SeedQueue
+from site_spider.intake.suspects import Quarantine
 from site_spider.ledger import metadata as commit_metadata
+from site_spider.ledger.completion import Completion
+from site_spider.ledger.ledger import Ledger, Outcome
 from site_spider.ledger.metadata import Ahead, Suspicion
 from site_spider.seed.seed import parse_seed
 from site_spider.service import config as parts
@@ -225,3 +229,38 @@ def test_seeds_of_other_hosts_are_polled_though_a_slow_one_has_a_thousand_before
     found = crawl(tmp_path, seeds, until=fast_ones_are_through)
     assert most > 1_400
     assert {str(n) for n in range(1_500, 1_530)} <= set(found.documents)
+
+
+def test_an_end_that_is_committed_twice_as_partitions_leave_leaves_the_next_suspect_its_turn() -> None:
+    """Another partition goes while that commit waits, so it is asked for again; both are answered, one late."""
+    ledger = Ledger()
+    asked: list[Any] = []
+    completion = Completion(ledger)
+    queue = SeedQueue(Mock())
+    quarantine = Quarantine(completion, queue, Mock(), lambda _positions, then: asked.append(then), Mock())
+    ours, other = Partition("seeds", 0), Partition("seeds", 1)
+    text = commit_metadata.encode(0, Ahead(2, (), "", Suspicion(2, thrice=(0, 1))))
+    completion.assigned({ours: Position(0, text), other: Position(0)})
+    for offset in range(2):
+        value = json.dumps(seed(offset)).encode()
+        waiting = completion.take(Message(ours, offset, None, value), found := parse_seed(value))
+        assert waiting is not None
+        queue.read(waiting, found)
+        quarantine.let_begin([waiting])
+    quarantine.proceed_alone()
+    asked.pop()()
+    first = queue.pop()
+    assert first is not None
+    completion.end_as(first, Outcome.RESULT)
+    quarantine.proceed_alone()
+    completion.lost([other])
+    quarantine.lost([other])
+    quarantine.proceed_alone()
+    one, again = asked
+    one()
+    quarantine.proceed_alone()
+    again()
+    asked[-1]()
+    second = queue.pop()
+    assert second is not None
+    assert quarantine.may_begin(second)
