@@ -240,7 +240,7 @@ class Supervisor:
 
     def _ended(self, slot: _Slot, code: int) -> None:
         slot.process = None
-        is_idle = code == 0 and _told(slot) == b"idle"
+        is_idle = _told(slot) == b"idle" and code == 0
         if self._is_stopping:
             # found to be done while a crawler was still finding out that it cannot work
             if slot.number and self._exit_code == 0 and code in (CONFIG, USAGE):

@@ -118,6 +118,19 @@ def test_the_exit_codes_of_the_supervisor_are_those_of_crawls() -> None:
     assert (supervisor.UNAVAILABLE, supervisor.SETUP, supervisor.CONFIG) == (EXIT_UNAVAILABLE, EXIT_SETUP, EXIT_CONFIG)
 
 
+@pytest.mark.parametrize("code", [0, 70, 137])
+def test_the_pipe_of_a_process_that_has_ended_is_closed(code: int) -> None:
+    """However it ended: a supervisor that lives for months has few descriptors."""
+    plan = supervisor.Supervision("test", [sys.executable], "crawl_spider", [], 1)
+    running = supervisor.Supervisor(plan, supervisor.ScaleControl(["test"]))
+    slot = running._slot(1)
+    slot.tells, its_end = reads, _ = os.pipe()
+    os.close(its_end)
+    running._ended(slot, code)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(reads)
+
+
 @pytest.mark.parametrize("trap", ["link", "writable", "file"])
 def test_a_folder_that_others_can_reach_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trap: str) -> None:
     """It keeps no supervisor from its start: the next folder is taken."""
