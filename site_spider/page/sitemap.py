@@ -357,11 +357,15 @@ def _read_xml(
 
 
 def _in_utf_8(body: bytes, encoding: str = "utf-8") -> Iterator[bytes]:
-    """In pieces of whole characters, from this encoding, or UTF-16 as the first bytes say."""
+    """In pieces of whole characters, from this encoding, or UTF-16 as the first bytes say. Raises _Fault."""
     name = UTF_16.get(beginning_of(body)[:2], encoding)
     decoder = getincrementaldecoder(name if name.startswith("utf-16") else python_codec(name))("replace")
     for piece in _pieces(body):
-        yield decoder.decode(piece).encode("utf-8", "replace")
+        try:
+            text = decoder.decode(piece)
+        except UnicodeError as error:  # of iso2022_jp_ext: an escape sequence without an end
+            raise _Fault(f"its encoding is broken: {error}") from None
+        yield text.encode("utf-8", "replace")
     yield decoder.decode(b"", final=True).encode("utf-8", "replace")
 
 

@@ -354,6 +354,13 @@ def test_a_feed_in_an_encoding_of_nobody_is_read_as_utf_8(encoding: str) -> None
     assert urls(ENCODED.format(encoding, "é", "é").encode()) == ["https://a.test/1?q=é"]
 
 
+def test_an_escape_without_an_end_ends_the_entries_wherever_pieces_end() -> None:
+    head = b"<?xml version='1.0' encoding='iso-2022-jp'?><urlset><url><loc>/1</loc></url>"
+    for at in range(8_192 - 10, 8_192 + 1):
+        found = read(head.ljust(at) + b"\x1b" + b"$" * 40 + b"</urlset>")
+        assert [entry.url for entry in found.entries] == ["https://a.test/1"]
+
+
 def test_an_endless_base_is_none() -> None:
     entry = b"<entry><link href='1'/></entry>"
     body = b"<feed xml:base='https://a.test/" + b"x" * 60_000 + b"/'>" + entry * 500 + b"</feed>"
