@@ -15,6 +15,7 @@ from site_spider.console.access import Listening
 from site_spider.console.url_search import UrlSearch
 from site_spider.console.watch import FleetWatch
 from site_spider.contracts.seed_log import SeedLog
+from site_spider.results.document import result_fields
 from site_spider.seed.topics import CrawlTopics
 from site_spider.service import config
 from site_spider.service.config import check_ends_are_told
@@ -66,7 +67,9 @@ class Command(SiteCommand):
         topics = CrawlTopics.beside(self.options, opts.topic)
         by_task = options.choice(self.options, "SITE_DUPEFILTER_SCOPE", ("task", "group")) == "task"
         reader = partial(config.reader, self.options)
-        search = UrlSearch(log, watch.topics, watch.group, topics.dead_letters, reader, by_task)
+        search = UrlSearch(
+            log, watch.topics, watch.group, topics.dead_letters, reader, by_task, result_fields(self.options)
+        )
         check_ends = partial(check_ends_are_told, self.options)
         console = Handlers(listening, watch, DeadLetterCache(log, topics), search, self._redaction, check_ends)
         task = asyncio.current_task()

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from site_spider import runtime
 from site_spider.contracts.seed_log import Message, Partition, PartitionProgress, Position, SeedLog
-from site_spider.contracts.sink import ResultReader
+from site_spider.contracts.sink import Fields, ResultReader
 from site_spider.dead_letter_replay import newest
 from site_spider.errors import SeedError, SiteSpiderError
 from site_spider.ledger.metadata import DoneOffsets
@@ -72,6 +72,7 @@ class UrlSearch:
     dead_letter_topic: str
     reader: Callable[[], ResultReader]
     by_task: bool
+    names: Fields  # that fields of results have in the store
 
     def find(self, url: str, task_id: str | None) -> Document:
         """All that is known of it. What cannot be asked is said in `troubles`. Raises SeedError."""
@@ -129,12 +130,17 @@ class UrlSearch:
         }
 
     def _look_at_results(self, wanted: Sought) -> Document:
+        """By its usual url_id; a producer may have given it another one."""
+        names, asked = self.names, {"url": wanted.url}
+        if wanted.task_id is not None:
+            asked["task_id"] = wanted.task_id
         with closing(self.reader()) as reader:
             by_id = reader.get(wanted.url_id)
             found = [] if by_id is None else [by_id]
-            if not found and wanted.task_id is None:
-                found = list(reader.search(limit=_MOST_RESULTS, fields={"url": wanted.url}))
-        return {"results": [{name: result.get(name) for name in _SHOWN} for result in found]}
+            if not found and (not names or asked.keys() <= names.keys()):
+                fields = {names.get(name, name): value for name, value in asked.items()}
+                found = list(reader.search(limit=_MOST_RESULTS, fields=fields))
+        return {"results": [{name: result.get(names.get(name, name)) for name in _SHOWN} for result in found]}
 
 
 class _Bounded:

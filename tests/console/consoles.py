@@ -19,6 +19,7 @@ from site_spider.console.server import DeadLetterCache, Handlers
 from site_spider.console.url_search import UrlSearch
 from site_spider.console.watch import FleetWatch
 from site_spider.contracts.seed_log import SeedLog
+from site_spider.contracts.sink import ANY
 from site_spider.redaction import Redaction
 from site_spider.seed.topics import CrawlTopics
 
@@ -50,7 +51,7 @@ class Console:
         self.now = now
         self.watch = watch_of(self.log)
         reader = partial(LocalResults, folder)
-        search = UrlSearch(self.log, TOPICS.tiers, "site_spider", TOPICS.dead_letters, reader, by_task=True)
+        search = UrlSearch(self.log, TOPICS.tiers, "site_spider", TOPICS.dead_letters, reader, by_task=True, names=ANY)
         where = Listening(**({"host": "127.0.0.1", "port": 0} | listening))
         letters = DeadLetterCache(self.log, TOPICS)
         self.app = Handlers(where, self.watch, letters, search, Redaction(secrets), check_ends).application()

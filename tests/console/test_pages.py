@@ -12,6 +12,7 @@ from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -184,6 +185,23 @@ async def test_a_url_is_found_where_it_waits(console: Console) -> None:
         assert other["found"]["state"].startswith("unknown")
         assert "ftp" in (await document(client, "/url", url="ftp://h.test/"))["refused"]
         assert "url_id without a task" in await (await client.get("/url", params={"url": "http://h.test/"})).text()
+
+
+@pytest.mark.parametrize("names", [{}, {"url_id": "url_id", "url": "page.url", "task_id": "job", "status": "status"}])
+def test_a_result_with_an_id_of_its_producer_is_found_under_its_task(names: dict[str, str]) -> None:
+    stored = {
+        "url_id": "42",
+        "status": 200,
+        names.get("url", "url"): "http://h.test/",
+        names.get("task_id", "task_id"): "a",
+    }
+    reader = Mock(get=Mock(return_value=None), search=Mock(return_value=[stored]))
+    log = Mock(progress=Mock(return_value=[]), read=Mock(return_value=[]))
+    search = UrlSearch(log, ["seeds"], "g", "seeds.dead-letters", lambda: reader, by_task=True, names=names)
+    found = search.find("http://h.test/", "a")
+    asked = {names.get("url", "url"): "http://h.test/", names.get("task_id", "task_id"): "a"}
+    assert reader.search.call_args.kwargs["fields"] == asked
+    assert (found["state"], found["results"][0]["url"]) == ("done, with a result", "http://h.test/")
 
 
 async def test_one_url_is_looked_for_at_a_time(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
