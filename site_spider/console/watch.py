@@ -222,10 +222,10 @@ class LocalProcesses:
         """Without a wait for a log that is away: until it has answered its address stands for it."""
         if self._own.identity:
             return
-        self._naming = self._naming or asyncio.create_task(asyncio.to_thread(name_of, self._log))
-        done, _ = await asyncio.wait([self._naming], timeout=_NAMING_SECONDS)
-        if done:
-            self._own, self._naming = self._naming.result(), None
+        naming = self._naming = self._naming or asyncio.create_task(asyncio.to_thread(name_of, self._log))
+        done, _ = await asyncio.wait([naming], timeout=_NAMING_SECONDS)
+        if done:  # for all who wait
+            self._naming, self._own = None, naming.result()
 
 
 # --- task watch: follows what is known of tasks, and carries out what an operator orders of one ----------

@@ -135,6 +135,12 @@ async def test_processes_of_another_seed_log_are_asked_once_and_not_shown(tmp_pa
     assert named == "machine-3-1799999000 (site_spider), of another seed log"
 
 
+async def test_the_name_of_the_log_is_learnt_by_all_who_wait_for_it(tmp_path: Path) -> None:
+    """A scrape of the metrics comes while the console looks for the first time."""
+    found = watch_of(LocalSeedLog(tmp_path)).local_processes
+    await asyncio.gather(found.ask_all(METRICS_QUESTION), found.ask_all(b"0"), found.ask_all(b"0"))
+
+
 __all__ = ["case", "kafka_producer"]
 
 
