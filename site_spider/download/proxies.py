@@ -32,6 +32,7 @@ from scrapy.http import Response
 from scrapy.utils.httpobj import urlparse_cached
 
 from site_spider import meta_keys, options, runtime
+from site_spider.download.descriptors import DescriptorShortage
 from site_spider.download.proxy_pool import (
     Attempt,
     PagePatterns,
@@ -344,7 +345,10 @@ class ProxyRouteMiddleware:
                 request.meta.pop(_DONT_RETRY, None)  # copied from the page it was found on
             return None
         if self._targets is not None:
-            await self._targets.check(urlparse_cached(request).hostname or "")
+            try:
+                await self._targets.check(urlparse_cached(request).hostname or "")
+            except DescriptorShortage:
+                return route.another(request, "", self._service.next_at())
         attempt = self._service.take(route.tried if route.url == request.url else ())
         if attempt is None:
             return route.another(request, "", self._service.next_at())

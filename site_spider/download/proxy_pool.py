@@ -264,6 +264,7 @@ def _compiled(text: str) -> Any:
 # any private address. A proxy that sees other addresses than we do is not caught by this.
 
 _TTL_SECONDS = 60.0
+_LOOKUP_SECONDS = 30.0  # as for a connection: a resolver that has no thread says nothing at all
 _MOST_HOSTS = 10_000
 
 
@@ -274,12 +275,12 @@ class PublicTargets:
         self._known: BoundedDict[str, tuple[float, bool]] = BoundedDict(_MOST_HOSTS)
 
     async def check(self, host: str) -> None:
-        """Raises PrivateHostError, or CannotResolveHostError when we find no address."""
+        """Raises PrivateHostError, CannotResolveHostError when we find no address, and DescriptorShortage."""
         loop = asyncio.get_running_loop()
         until, may_pass = self._known.get(host, (0.0, False))
         if until <= loop.time():
             may_pass = not is_metadata_name(host)
-            if may_pass and not (found := await addresses_of(host, unfiltered=True)):
+            if may_pass and not (found := await _addresses_in_time(host)):
                 raise CannotResolveHostError(f"no address for host {host}")
             may_pass = may_pass and all(map(is_public, found))
             self._known[host] = (loop.time() + _TTL_SECONDS, may_pass)
@@ -288,3 +289,11 @@ class PublicTargets:
                 f"{host} has a private address, and no proxy is asked for such a host; "
                 "set SITE_ALLOW_PRIVATE_HOSTS=true to crawl private ones"
             )
+
+
+async def _addresses_in_time(host: str) -> list[str]:
+    try:
+        async with asyncio.timeout(_LOOKUP_SECONDS):
+            return await addresses_of(host, unfiltered=True)
+    except TimeoutError:
+        return []

@@ -24,6 +24,7 @@ from scrapy.settings import Settings
 
 from site_spider.download import proxies as proxy_service
 from site_spider.download import proxy_pool
+from site_spider.download.descriptors import DescriptorShortage
 from site_spider.errors import ConfigError
 from site_spider.service.service import SeedService
 from site_spider.spiders.crawl_spider import SeedSpider
@@ -404,6 +405,29 @@ def test_no_proxy_is_asked_for_a_private_host(
     assert documents["8.8.8.8"]["status"] == 200
     assert network.ways("refused").count(ONE) == 1
     assert (network.ways("begin"), network.ways("there")) == ([None, ONE], [])
+
+
+def test_a_host_that_cannot_be_looked_up_now_is_asked_for_later(
+    tmp_path: Path, network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For want of file descriptors; a resolver that says nothing at all is waited for so long and no longer."""
+    asked: list[str] = []
+
+    async def resolved(host: str, **_how: Any) -> list[str]:
+        asked.append(host)
+        if host == "silent.test":
+            await asyncio.get_running_loop().create_future()
+        if len(asked) < 3:
+            raise DescriptorShortage
+        return ["93.184.216.34"]
+
+    monkeypatch.setattr(proxy_pool, "addresses_of", resolved)
+    monkeypatch.setattr(proxy_pool, "_LOOKUP_SECONDS", 0.05)
+    network.has("refused", 403)
+    seeds = [{"url": f"http://{host}/refused", "meta": {"url_id": host}} for host in ("short.test", "silent.test")]
+    documents = run(tmp_path, *seeds, SITE_ALLOW_PRIVATE_HOSTS=False).documents
+    assert (documents["short.test"]["status"], asked.count("silent.test")) == (200, 1)
+    assert documents["silent.test"]["description"].startswith("DNSLookupError: no address for host silent.test")
 
 
 def test_a_seed_cannot_choose_a_proxy(tmp_path: Path, network: Network) -> None:
