@@ -27,6 +27,7 @@ EXTENSIONS_BASE = {
     for name, order in _scrapy.EXTENSIONS_BASE.items()
     if name != "scrapy.extensions.remote_control.RemoteControl"
 } | {"site_spider.engine.scrapy_parts.LateRemoteControl": 0}  # instead: imported where it is switched on
+# None of Scrapy's stands before what stands in for it (environment.STAND_INS)
 EXTENSIONS = {
     "scrapy.extensions.corestats.CoreStats": None,
     "site_spider.engine.scrapy_parts.QuickCoreStats": 0,  # instead: counts without signals
@@ -47,8 +48,8 @@ DOWNLOADER_MIDDLEWARES = {
     "site_spider.engine.scrapy_parts.LeanDownloaderStats": 850,
     "scrapy.downloadermiddlewares.retry.RetryMiddleware": None,
     "site_spider.frontier.retry_and_redirect.PatientRetryMiddleware": 550,  # instead: retries wait
-    "scrapy.downloadermiddlewares.httpcompression.HttpCompressionMiddleware": None,
     "site_spider.spiders.conditional.ConditionalFetch": 530,  # of what is left of an answer
+    "scrapy.downloadermiddlewares.httpcompression.HttpCompressionMiddleware": None,
     "site_spider.download.bodies.SteppedHttpCompression": 590,  # instead: in steps
     "scrapy.downloadermiddlewares.redirect.RedirectMiddleware": None,
     "site_spider.frontier.retry_and_redirect.CheckedRedirectMiddleware": 600,  # instead: only to valid URLs

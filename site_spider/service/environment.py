@@ -6,6 +6,7 @@ import ast
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Self
@@ -14,6 +15,7 @@ from scrapy.crawler import Crawler
 from scrapy.exceptions import NotConfigured
 from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings
 from scrapy.utils.misc import load_object
+from scrapy.utils.python import global_object_name
 from scrapy.utils.reactor import is_reactor_installed
 
 from site_spider import settings as ours
@@ -71,14 +73,18 @@ def apply_environment(settings: BaseSettings, environ: Mapping[str, str] = os.en
     An empty variable sets a text setting to nothing and leaves any other as it is.
     """
     for name in set(settings) & set(environ):
-        value = environ[name]
-        if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"":
-            value = value[1:-1]
+        value = unquoted(environ[name])
         if value or isinstance(settings[name], str):
-            settings.set(name, value, priority=ENVIRONMENT_PRIORITY)
+            with suppress(TypeError, ValueError):  # no JSON object: `settings_checks.check_names` says so
+                settings.set(name, value, priority=ENVIRONMENT_PRIORITY)
     for name, path in files_of(settings, environ):
         with suppress(ConfigError):  # `settings_checks.check_names` says so
             settings.set(name, content_of(name, path), priority=ENVIRONMENT_PRIORITY)
+
+
+def unquoted(value: str) -> str:
+    """Without quotes around all of it."""
+    return value[1:-1] if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"" else value
 
 
 # --- spider settings: the custom_settings of a spider, over the parts of this project --------------------
@@ -86,7 +92,8 @@ def apply_environment(settings: BaseSettings, environ: Mapping[str, str] = os.en
 # its own would have none that writes results, and one with a middleware of its own no retries.
 
 _NAME = "custom_settings"
-MERGED = ("ITEM_PIPELINES", "DOWNLOADER_MIDDLEWARES", "SPIDER_MIDDLEWARES", "EXTENSIONS", "DOWNLOAD_HANDLERS")
+COMPONENTS = ("ITEM_PIPELINES", "DOWNLOADER_MIDDLEWARES", "SPIDER_MIDDLEWARES", "EXTENSIONS")
+MERGED = (*COMPONENTS, "DOWNLOAD_HANDLERS")
 
 
 def custom_settings_of_file(path: Path) -> dict[str, Any] | None:
@@ -115,9 +122,39 @@ def _targets(node: ast.AnnAssign | ast.Assign) -> list[ast.expr]:
 def apply_custom_settings(settings: BaseSettings, custom: Mapping[str, Any]) -> None:
     """Set them; dicts of components add to those that are there, and None takes one out."""
     merged = {
-        name: {**settings.getdict(name), **custom[name]} for name in MERGED if isinstance(custom.get(name), Mapping)
+        name: {**settings.getdict(name), **_with_stand_ins(custom[name])}
+        for name in MERGED
+        if isinstance(custom.get(name), Mapping)
     }
     settings.setdict({**custom, **merged}, priority="spider")
+
+
+# Whoever names one of these classes of Scrapy's means the one that does its work here: None turns it off, so
+# that a retry middleware of a project's own is the only one, and a number moves it.
+STAND_INS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        stock: ours_instead
+        for parts in (ours.EXTENSIONS, ours.DOWNLOADER_MIDDLEWARES, ours.SPIDER_MIDDLEWARES)
+        for (stock, order), (ours_instead, _) in pairwise(parts.items())
+        if order is None
+    }
+)
+
+
+def _with_stand_ins(named: Mapping[Any, int | None]) -> dict[Any, int | None]:
+    """Components and their orders; what is named itself stays as it is said."""
+    paths = {_path_of(component): component for component in named}
+    meant = {stock: instead for stock, instead in STAND_INS.items() if stock in paths and instead not in paths}
+    return {
+        **named,
+        **{instead: named[paths[stock]] for stock, instead in meant.items()},
+        **{paths[stock]: None for stock in meant},
+    }
+
+
+def _path_of(component: object) -> str:
+    """Without loading it: a module of a project may install Twisted's usual reactor, before it is Scrapy's turn."""
+    return component if isinstance(component, str) else global_object_name(component)
 
 
 # --- add-on: the settings of this project in another one, as an add-on of Scrapy -------------------------
@@ -129,8 +166,7 @@ ADDON_PRIORITY: Final = "addon"
 ADDON_PATH: Final = "site_spider.Addon"
 _LEAST: Final = SETTINGS_PRIORITIES[ADDON_PRIORITY]
 
-_COMPONENTS: Final = ("EXTENSIONS", "DOWNLOADER_MIDDLEWARES", "SPIDER_MIDDLEWARES", "ITEM_PIPELINES")
-_HANDLERS: Final = "DOWNLOAD_HANDLERS"
+_RESULTS: Final = "site_spider.results.pipeline.ResultPipeline"
 # What a project is called and where its code lies; and what this package's place in it says already.
 _PROJECTS: Final = frozenset({"BOT_NAME", "SPIDER_MODULES", "NEWSPIDER_MODULE", "COMMANDS_MODULE"})
 # Of the process: whoever made it has chosen them. `scrapy crawl` sets them before it makes one.
@@ -154,6 +190,7 @@ class Addon:
         """As Scrapy asks: our settings below the project's, the environment above them."""
         join_settings(settings)
         apply_environment(settings)
+        add_our_parts(settings)
 
 
 def has_addon(settings: BaseSettings) -> bool:
@@ -174,21 +211,30 @@ def join_settings(settings: BaseSettings) -> None:
 def apply_our_settings(settings: BaseSettings, without: frozenset[str] = frozenset()) -> None:
     """Our settings where the project has none of its own. Doing it twice changes nothing more."""
     for name, value in OUR_SETTINGS.items():
-        if name in without:
-            continue
-        if name in _COMPONENTS:
-            _add_components(settings, name, value)
-        elif name == _HANDLERS:
-            _merge(settings, name, {**value, **settings.getdict(name)})
-        else:
+        if name not in without and name not in MERGED:
             settings.set(name, value, priority=ADDON_PRIORITY)
+    add_our_parts(settings)
 
 
-def _add_components(settings: BaseSettings, name: str, added: Mapping[str, int | None]) -> None:
-    theirs = settings.getdict(name)
-    known = {load_object(component) for component in theirs}
-    new = {path: order for path, order in added.items() if load_object(path) not in known}
-    _merge(settings, name, {**new, **theirs})
+def add_our_parts(settings: BaseSettings) -> None:
+    """Beside theirs, whoever has named those: without the service, say, a crawl would wait for ever."""
+    for name in MERGED:
+        try:
+            theirs = _with_stand_ins(settings.getdict(name))
+        except (TypeError, ValueError):  # `settings_checks.check_names` says so
+            continue
+        paths = set(map(_path_of, theirs))
+        new = {path: order for path, order in OUR_SETTINGS[name].items() if path not in paths}
+        _merge(settings, name, _sinks_last({**new, **theirs}))
+
+
+def _sinks_last(components: dict[Any, Any]) -> dict[Any, Any]:
+    """A pipeline with a larger number than ours would change an item that sinks have already."""
+    last = components.get(_RESULTS)
+    numbers = [order for name, order in components.items() if name != _RESULTS and isinstance(order, int | float)]
+    if last is None or max(numbers, default=last - 1) < last:
+        return components
+    return {**components, _RESULTS: max(numbers) + 1}
 
 
 def _merge(settings: BaseSettings, name: str, value: Mapping[str, Any]) -> None:

@@ -17,7 +17,7 @@ from scrapy.utils.misc import load_object
 from site_spider import options, resources
 from site_spider import settings as ours
 from site_spider.errors import ConfigError
-from site_spider.service.environment import FILES, content_of, files_of
+from site_spider.service.environment import COMPONENTS, FILES, content_of, files_of, unquoted
 
 # --- names: a mistyped one would be without effect, silently ---------------------------------------------
 # Known are the names with a default, here or in the settings file of the project at hand, and those that a
@@ -58,11 +58,26 @@ def check_names(settings: BaseSettings, environ: Mapping[str, str] = os.environ)
         raise ConfigError(" ".join(map(_refusal, sorted(unknown))) + " docs/settings.md has all of them.")
     if misspelt := dict(_misspelt(settings, environ)):
         raise ConfigError(" ".join(f"{name} is not a setting: did you mean {near}?" for name, near in misspelt.items()))
+    _check_types(settings, environ)
+
+
+def _check_types(settings: BaseSettings, environ: Mapping[str, str]) -> None:
+    for name in set(settings) & set(environ):
+        if isinstance(settings[name], BaseSettings):
+            options.mapping({name: unquoted(environ[name])}, name)
     for name, default in vars(ours).items():  # also of what is not used now
         if isinstance(default, dict):
-            options.mapping(settings, name)
+            _check_orders(name, options.mapping(settings, name))
         elif isinstance(default, bool | int | float) and name.startswith(_PREFIX) and name in settings:
             _check(settings, name, default)
+
+
+def _check_orders(name: str, parts: Mapping[str, object]) -> None:
+    for part, order in parts.items() if name in COMPONENTS else ():
+        if order is not None and not isinstance(order, int | float):
+            raise ConfigError(
+                f"{name} has {order!r} for {part}, but must have a number, or None (null) to take it out."
+            )
 
 
 def _misspelt(settings: BaseSettings, environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:

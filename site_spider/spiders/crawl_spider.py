@@ -138,6 +138,7 @@ class SeedSpider(Spider):
             environment.join_settings(settings)  # Scrapy itself asks add-ons only when the spider has been made
         apply_custom_settings(settings, cls.custom_settings or {})
         apply_environment(settings)
+        environment.add_our_parts(settings)  # beside those of the command line, say
 
     @classmethod
     def from_crawler(cls, crawler: Crawler, *args: Any, **kwargs: Any) -> Self:

@@ -6,16 +6,20 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
+import pytest
 import scrapy
 from scrapy import Request, Spider
 from scrapy.crawler import AsyncCrawlerRunner, Crawler
+from scrapy.downloadermiddlewares.retry import RetryMiddleware
 from scrapy.http import Response
 from scrapy.settings import Settings
+from scrapy.utils.misc import load_object
 
 from site_spider import Addon, SeedSpider
 from site_spider.service import environment
 
 OURS = "site_spider.frontier.retry_and_redirect.PatientRetryMiddleware"
+WRITES = "site_spider.results.pipeline.ResultPipeline"
 STOCK = "scrapy.downloadermiddlewares.retry.RetryMiddleware"
 
 
@@ -45,6 +49,62 @@ def test_components_and_handlers_are_added_to_the_projects() -> None:
         assert handlers["https"] == "mine.Handler"
         assert handlers["http"] == "site_spider.download.handler.PlainDownloadHandler"
         assert handlers["file"] is None
+
+
+def test_a_part_of_the_project_is_not_loaded_before_it_is_its_turn() -> None:
+    """Its module may install Twisted's usual reactor, and Scrapy's could not be installed any more."""
+    found = settings(ITEM_PIPELINES={"nowhere.Pipeline": 300})
+    environment.apply_our_settings(found)
+    assert set(found.getdict("ITEM_PIPELINES")) == {"nowhere.Pipeline", WRITES}
+
+
+@pytest.mark.parametrize("by", ["project", "custom_settings", "cmdline"])
+@pytest.mark.parametrize("order", [None, 90])
+def test_who_names_a_class_of_scrapys_means_the_one_in_its_place(order: int | None, by: str) -> None:
+    """Without retries of ours, those of a class of the project's own are the only ones. By class or path."""
+    parts = {RetryMiddleware: order, "mine.Retry": 550}
+
+    class Spider(SeedSpider):
+        custom_settings = {"DOWNLOADER_MIDDLEWARES": parts} if by == "custom_settings" else {}
+
+    found = settings(**({"DOWNLOADER_MIDDLEWARES": {STOCK: order, "mine.Retry": 550}} if by == "project" else {}))
+    if by == "cmdline":
+        found.set("DOWNLOADER_MIDDLEWARES", parts, priority=by)
+    for _ in range(2):
+        Spider.update_settings(found)
+    middlewares = {
+        load_object(name): at for name, at in found.getdict("DOWNLOADER_MIDDLEWARES").items() if name != "mine.Retry"
+    }
+    assert middlewares[load_object(OURS)] == order
+    assert middlewares[RetryMiddleware] is None
+    assert "mine.Retry" in found.getdict("DOWNLOADER_MIDDLEWARES")
+    named = settings(DOWNLOADER_MIDDLEWARES={STOCK: None, OURS: 555})
+    environment.apply_our_settings(named)
+    assert named.getdict("DOWNLOADER_MIDDLEWARES")[OURS] == 555
+
+
+def test_what_stands_in_for_a_class_of_scrapys_is_one() -> None:
+    """They are told apart by their order in the settings."""
+    assert len(environment.STAND_INS) == 10
+    for stock, instead in environment.STAND_INS.items():
+        assert stock.rpartition(".")[2] == "LogStats" or issubclass(load_object(instead), load_object(stock))
+
+
+def test_the_sinks_get_what_the_last_pipeline_gives() -> None:
+    found = settings(ITEM_PIPELINES={"mine.Late": 950, "mine.Off": None})
+    environment.apply_our_settings(found)
+    environment.apply_custom_settings(found, {"ITEM_PIPELINES": {"mine.Later": 1000}})
+    environment.add_our_parts(found)
+    assert found.getdict("ITEM_PIPELINES")[WRITES] == 1001
+
+
+@pytest.mark.parametrize("name", environment.MERGED)
+def test_parts_of_the_environment_stand_beside_ours(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """In the place of all, they would take the service itself out, and the crawl would wait for ever."""
+    monkeypatch.setenv(name, '{"mine.Part": 500}')
+    crawler = Crawler(SeedSpider, settings())
+    crawler.addons.load_settings(crawler.settings)
+    assert set(crawler.settings.getdict(name)) >= {"mine.Part", *environment.OUR_SETTINGS[name]}
 
 
 def test_spiders_with_seeds_have_our_settings_before_they_are_made_and_others_none() -> None:

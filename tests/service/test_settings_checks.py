@@ -9,6 +9,7 @@ import pytest
 from scrapy.settings import Settings
 
 from site_spider.errors import ConfigError
+from site_spider.service.environment import apply_environment
 from site_spider.service.settings_checks import check_names
 
 # --- a setting that nobody reads ends the start, in whatever way it is given ----------------------
@@ -75,6 +76,18 @@ def test_options_that_cannot_be_read_are_refused_also_where_nobody_uses_them() -
     """The brokers may come with the next start."""
     for value in ("{broken", "[1]", "7"):
         assert refusal(SITE_KAFKA_OPTIONS=value, SITE_KAFKA_BROKERS="").startswith("SITE_KAFKA_OPTIONS ")
+
+
+def test_parts_without_a_number_and_variables_that_are_no_json_are_refused() -> None:
+    """Scrapy's settings of this kind as well, and a variable that another program may have meant."""
+    assert "EXTENSIONS has 'x' for mine.Part" in refusal(EXTENSIONS={"mine.Part": "x"})
+    for value in ("broken", "[1]", "7"):
+        environ = {"FEEDS": value}
+        settings = Settings()
+        settings.setmodule("site_spider.settings", priority="project")
+        apply_environment(settings, environ)
+        assert refusal(environ, FEEDS=settings["FEEDS"]).startswith("FEEDS ")
+    assert refusal({"FEEDS": "'{}'", "DOWNLOAD_SLOTS": ""}) == ""
 
 
 def test_all_unknown_names_stand_in_one_line_without_their_values() -> None:
