@@ -21,7 +21,7 @@ from site_spider.redaction import Redaction, redact_logs
 from site_spider.service import environment
 from site_spider.service.check import check_takes_seeds
 from site_spider.service.environment import apply_environment
-from site_spider.service.log_lines import own_log_lines, processes_of, shorten_start
+from site_spider.service.log_lines import own_feeds, own_log_lines, processes_of, shorten_start
 from site_spider.service.settings_checks import check_log_settings
 
 logger = logging.getLogger(__name__)
@@ -71,6 +71,7 @@ class Command(CrawlCommand):
             spider.update_settings(self.settings)
         apply_environment(self.settings)
         own_log_lines(self.settings)
+        own_feeds(self.settings)
         try:
             check_log_settings(self.settings)
         except ConfigError as error:

@@ -28,7 +28,8 @@ logger = logging.getLogger(__name__)
 
 SLOT: Final = "CRAWL_SPIDER_SLOT"
 PROCESSES: Final = "CRAWL_SPIDER_PROCESSES"
-_PLACE: Final = "%p"  # in LOG_FILE
+RESTARTS: Final = "CRAWL_SPIDER_RESTARTS"
+_PLACE: Final = "%p"  # in LOG_FILE and FEEDS
 
 # What Scrapy says at every start: it stands in the settings, and is written at DEBUG.
 _AT_START: Final = {
@@ -49,6 +50,26 @@ def own_log_lines(settings: BaseSettings, environ: Mapping[str, str] = os.enviro
         form = str(settings.get("LOG_FORMAT"))  # it may make a JSON object of each line
         own = f'{{"slot": {slot}, {form[1:]}' if form.startswith("{") else f"[{slot}] {form}"
         settings.set("LOG_FORMAT", own, priority="cmdline")
+
+
+def own_feeds(settings: BaseSettings, environ: Mapping[str, str] = os.environ) -> None:
+    """Give each process files of its own for Scrapy's feeds: two that write one destroy it.
+
+    A process that is started again adds to what it has written, also where a feed begins anew at a start.
+    """
+    slot, feeds = environ.get(SLOT, "1"), settings.getdict("FEEDS")
+    added = {"overwrite": False} if environ.get(RESTARTS) else {}
+    own = {_own_uri(str(uri), slot): {**said, **added} for uri, said in feeds.items() if isinstance(said, Mapping)}
+    if len(own) == len(feeds):  # else Scrapy says what is wrong with one
+        settings.set("FEEDS", own, priority="cmdline")
+
+
+def _own_uri(uri: str, slot: str) -> str:
+    if _PLACE in uri or slot == "1" or uri.startswith("stdout:"):
+        return uri.replace(_PLACE, slot)
+    folder, slash, name = uri.rpartition("/")
+    stem, dot, suffix = name.partition(".")
+    return f"{folder}{slash}{stem}-{slot}{dot}{suffix}"
 
 
 def processes_of(environ: Mapping[str, str] = os.environ) -> int:

@@ -20,7 +20,7 @@ from scrapy.spiders import SitemapSpider
 from site_spider import SeedSpider
 from site_spider.engine import scrapy_parts
 from site_spider.engine.scrapy_parts import EscapedRecord, begin_lines_with
-from site_spider.service.log_lines import PROCESSES, SLOT, own_log_lines, shorten_start
+from site_spider.service.log_lines import PROCESSES, RESTARTS, SLOT, own_feeds, own_log_lines, shorten_start
 from site_spider.service.service import (
     say_idle_processes,
     say_starts_without_seeds,
@@ -62,6 +62,26 @@ def test_lines_begin_with_the_slot_where_there_are_several(
     beginning = "[3] " if PROCESSES in environ and environ[PROCESSES] == "4" else ""
     text = logging.Formatter(f"{beginning}%(message)s").format(record)
     assert all(line.startswith(beginning) and "[" not in line[len(beginning) :] for line in text.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("uri", "second"),
+    [
+        *(("items.jsonl", "items-2.jsonl"), ("out/%(name)s.csv.gz", "out/%(name)s-2.csv.gz"), ("stdout:", "stdout:")),
+        *(("s3://shop/%p/items.xml", "s3://shop/2/items.xml"), ("a.b/items", "a.b/items-2")),
+    ],
+)
+def test_each_process_writes_feeds_of_its_own(uri: str, second: str) -> None:
+    """And does not begin them anew when it is started again."""
+    overwritten = {"format": "jsonlines", "overwrite": True}
+    for slot, expected in (("1", uri.replace("%p", "1")), ("2", second)):
+        for restarts, found in (("", overwritten), ("137:1", {**overwritten, "overwrite": False})):
+            settings = Settings({"FEEDS": {uri: overwritten}})
+            own_feeds(settings, {SLOT: slot, RESTARTS: restarts})
+            assert settings.getdict("FEEDS") == {expected: found}
+    broken = Settings({"FEEDS": {"items.jsonl": 5}})
+    own_feeds(broken, {SLOT: "2"})
+    assert broken.getdict("FEEDS") == {"items.jsonl": 5}
 
 
 @pytest.mark.parametrize("level", ["INFO", "DEBUG", "WARNING", logging.INFO])
