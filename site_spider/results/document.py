@@ -246,6 +246,7 @@ MARK: Final = "absent"
 ALWAYS: Final = frozenset({"url_id", "status", "headers", "body", "description"})
 _OF_EACH: Final = ALWAYS - {"body"}  # also of a check that failed
 _OF_EARLIER_VERSIONS: Final = ("latency_ms", "redirects")  # which wrote every field, and no mark
+OF_MARK: Final = (MARK, *_OF_EARLIER_VERSIONS)  # the fields of a stored document that `in_doubt` looks at
 
 
 def is_marked(document: Mapping[str, Any]) -> bool:
@@ -270,17 +271,20 @@ def looked_at(documents: Iterable[Mapping[str, Any]]) -> list[str]:
     results = [document for document in documents if is_marked(document)]
     names = {name for document in results for name in absent(document)}
     is_wanted = names or not all("body" in document for document in results)
-    return [*sorted(names), MARK, *_OF_EARLIER_VERSIONS] if is_wanted else []
+    return [*sorted(names), *OF_MARK] if is_wanted else []
+
+
+def in_doubt(stored: Mapping[str, Any], names: Collection[str]) -> set[str]:
+    """Those of the names whose value in the stored document, if there is one, is a producer's."""
+    mark = stored.get(MARK)
+    if isinstance(mark, str):
+        return set(mark.split(",")) & set(names)
+    return set() if _is_earlier(stored) else set(names)
 
 
 def kept(stored: Mapping[str, Any], names: Collection[str]) -> set[str]:
     """Those of the names that have a producer's value in the stored document."""
-    mark = stored.get(MARK)
-    if isinstance(mark, str):
-        names = set(mark.split(",")) & set(names)
-    elif _is_earlier(stored):
-        return set()
-    return {name for name in names if stored.get(name) is not None}
+    return {name for name in in_doubt(stored, names) if stored.get(name) is not None}
 
 
 def _is_earlier(stored: Mapping[str, Any]) -> bool:

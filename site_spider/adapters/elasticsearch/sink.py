@@ -19,10 +19,11 @@ from html import unescape
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, Self
 
-from elasticsearch import ApiError, AsyncElasticsearch
+from elasticsearch import ApiError, AsyncElasticsearch, TransportError
 
 from site_spider import runtime
 from site_spider.adapters.elasticsearch.client import (
+    AnswerTooLarge,
     ElasticsearchOptions,
     PiecewiseNode,
     UnexpectedResponse,
@@ -38,7 +39,7 @@ from site_spider.contracts.sink import ACKNOWLEDGED, Answer, Record, Verdict
 from site_spider.errors import SinkRejected, SinkUnavailable
 from site_spider.options import SettingsView
 from site_spider.resources import resource
-from site_spider.results.document import encode, looked_at, settled
+from site_spider.results.document import OF_MARK, encode, in_doubt, looked_at, settled
 
 # --- page text: the words of a page without mark-up and accents, for a server that cannot make them itself
 
@@ -97,14 +98,47 @@ _Stored = Mapping[str, Mapping[str, Any]]  # by _id
 async def over_stored(client: AsyncElasticsearch, index: str, records: Sequence[Record]) -> Sequence[Record]:
     """The records as they are written over what is stored. Raises like the client, and UnexpectedResponse."""
     fields = looked_at(record.document for record in records)
-    stored = await _ask(client, index, list(dict.fromkeys(map(id_of, records))), fields) if fields else {}
+    stored = await _stored(client, index, list(dict.fromkeys(map(id_of, records))), fields) if fields else {}
     over = [settled(stored.get(id_of(record), {}), record.document, record.names) for record in records]
     return [replace(record, document=document) for record, document in zip(records, over, strict=True)]
 
 
-async def _ask(client: AsyncElasticsearch, index: str, ids: list[str], fields: list[str]) -> _Stored:
+async def _stored(client: AsyncElasticsearch, index: str, ids: list[str], fields: list[str]) -> _Stored:
+    """Where all of it is too much for an answer, what pages held before is left out: it has megabytes each."""
     try:
-        answer = await client.mget(index=index, ids=ids, source_includes=fields, filter_path="docs._id,docs._source")
+        return await _ask(client, index, ids=ids, source_includes=fields)
+    except TransportError as error:
+        _raise_unless_too_large(error)
+    marks = await _ask(client, index, ids=ids, source_includes=list(OF_MARK))
+    wanted = [(one, name) for one, stored in marks.items() for name in in_doubt(stored, fields)]
+    more = await _in_parts(client, index, wanted) if wanted else {}
+    return {one: {**stored, **more.get(one, {})} for one, stored in marks.items()}
+
+
+async def _in_parts(client: AsyncElasticsearch, index: str, wanted: Sequence[tuple[str, str]]) -> _Stored:
+    """These fields of documents; of one that alone is too much for an answer it is known that it is there."""
+    names: dict[str, list[str]] = {}
+    for one, name in wanted:
+        names.setdefault(one, []).append(name)
+    try:
+        return await _ask(client, index, docs=[{"_id": one, "_source": some} for one, some in names.items()])
+    except TransportError as error:
+        _raise_unless_too_large(error)
+    if len(wanted) == 1:
+        return {one: dict.fromkeys(some, True) for one, some in names.items()}
+    middle = len(wanted) // 2
+    first, second = [await _in_parts(client, index, part) for part in (wanted[:middle], wanted[middle:])]
+    return {one: {**first.get(one, {}), **second.get(one, {})} for one in names}
+
+
+def _raise_unless_too_large(error: TransportError) -> None:
+    if not isinstance(error.__context__, AnswerTooLarge):
+        raise error
+
+
+async def _ask(client: AsyncElasticsearch, index: str, **what: Any) -> _Stored:
+    try:
+        answer = await client.mget(index=index, filter_path="docs._id,docs._source", **what)
     except ApiError as error:
         if error.status_code in (403, 404):  # it may not be read, or is not there yet
             return {}

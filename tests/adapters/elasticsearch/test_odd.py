@@ -10,6 +10,7 @@ from contextlib import closing, contextmanager
 from functools import cache, partial
 from itertools import repeat
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -221,6 +222,40 @@ def test_an_answer_without_bounds_takes_little_memory(name: str) -> None:
         assert tracemalloc.get_traced_memory()[1] < 60_000_000
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize("hosts", [1, 2])
+def test_what_pages_held_before_may_be_too_much_for_an_answer(hosts: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Binary content of 3 MB that is gone now held the sink up for ever; a producer's stays as it is."""
+    monkeypatch.setattr("site_spider.adapters.elasticsearch.client.ANSWER_BYTES", 100_000)
+    large = "x" * 200_000
+    stored: dict[str, dict[str, Any]] = {
+        "ours": {"body_base64": large, "absent": "proxy,text", "proxy": "theirs"},
+        "earlier": {"body_base64": large, "latency_ms": None, "redirects": 0},
+        "theirs": {"body_base64": large, "proxy": large},
+        "marked": {"body_base64": large, "absent": "body_base64,proxy"},
+    }
+    written_over: dict[str, dict[str, Any]] = {}
+
+    def answer(asked: Asked) -> Said:
+        if "_bulk" in asked.path:
+            documents = [json.loads(line)["doc"] for line in asked.body.splitlines()[1::2]]
+            written_over.update(zip(asked.ids, documents, strict=True))
+        if "_mget" not in asked.path:
+            return good(asked)
+        names = parse_qs(urlsplit(asked.path).query).get("_source_includes", [""])[0].split(",")
+        body = json.loads(asked.body)
+        docs = {one["_id"]: one["_source"] for one in body.get("docs", ())} or dict.fromkeys(body["ids"], names)
+        found = {one: {name: stored[one][name] for name in some if name in stored[one]} for one, some in docs.items()}
+        return said({"docs": [{"_id": one, "_source": source} for one, source in found.items()]})
+
+    records = [Record(one, Result(one, 404, "{}", description="HTTP 404").document(), 600) for one in stored]
+    with answering(answer) as address:
+        settings = settings_for(",".join([address, address.replace("127.0.0.1", "localhost")][:hosts]))
+        verdicts = written(ElasticsearchSink.from_settings(settings), records)
+    assert {verdict.answer for verdict in verdicts} == {Answer.ACKNOWLEDGED}
+    nulls = {one: [name for name in ("body_base64", "proxy") if name in written_over[one]] for one in stored}
+    assert nulls == {"ours": ["body_base64"], "earlier": ["body_base64", "proxy"], "theirs": [], "marked": ["proxy"]}
 
 
 def test_warnings_of_the_server_are_not_printed(recwarn: pytest.WarningsRecorder) -> None:
