@@ -252,6 +252,7 @@ class _Refusal(Exception):
 
 
 _NumberedRow = tuple[int, Row]  # where its record stands in the batch
+_LATE = Verdict(Answer.RETRY, "the server took too long for the calls before this one")
 
 
 class HBaseTable:
@@ -286,7 +287,7 @@ class HBaseTable:
             try:
                 row = self._layout.row(record)
                 if record.is_gone:
-                    verdicts[number] = self._delete(row.key)
+                    verdicts[number] = self._delete(row.key, deadline)
                 else:
                     rows.append((number, row))
             except SinkRejected as error:
@@ -370,7 +371,9 @@ class HBaseTable:
 
     # --- Writing ---
 
-    def _delete(self, key: bytes) -> Verdict:
+    def _delete(self, key: bytes, deadline: float) -> Verdict:
+        if runtime.monotonic() > deadline:
+            return _LATE
         try:
             self._guarded(lambda connection: connection.table(self._options.table).delete(key))
             runtime.sleep(0.002)  # what is put in the millisecond of a deletion stays hidden
@@ -380,8 +383,7 @@ class HBaseTable:
 
     def _put(self, call: Sequence[_NumberedRow], deadline: float) -> list[tuple[int, Verdict]]:
         if runtime.monotonic() > deadline:
-            late = Verdict(Answer.RETRY, "the server took too long for the calls before this one")
-            return [(number, late) for number, _ in call]
+            return [(number, _LATE) for number, _ in call]
         try:
             self._guarded(lambda connection: self._put_settled(connection, [row for _, row in call]))
         except _Refusal as refusal:

@@ -249,6 +249,9 @@ def test_what_is_late_is_left_for_another_time(scripted: ScriptedHBase) -> None:
     """A write that nobody waits for any more must not keep the next one from its turn."""
     assert answers(put(scripted, 3, seconds=-1)) == [Answer.RETRY] * 3
     assert scripted.calls == []
+    gone = [replace(record("a", {}), is_gone=True)]
+    assert answers(HBaseTable(scripted).write(gone, time.monotonic() - 1)) == [Answer.RETRY]
+    assert not hasattr(scripted, "deleted_at")
 
 
 @pytest.mark.parametrize(
