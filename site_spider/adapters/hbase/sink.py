@@ -7,7 +7,7 @@ import hashlib
 import json
 import logging
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import fields
 from typing import Any, NamedTuple, NoReturn, Self, TypeVar
@@ -30,7 +30,7 @@ from site_spider.adapters.hbase.connection import (
 from site_spider.contracts.sink import ACKNOWLEDGED, ANY, Answer, Fields, Record, Verdict
 from site_spider.errors import ConfigError, SinkRejected, SinkUnavailable
 from site_spider.options import SettingsView
-from site_spider.results.document import MARK, Result, encode, looked_at, settled
+from site_spider.results.document import MARK, Result, encode, in_doubt, looked_at, settled
 
 # --- row: the layout of a document as a row of HBase -----------------------------------------------------
 # Every field is a column of the family `f`. Text stands there as UTF-8, numbers in decimal, true and false
@@ -45,6 +45,7 @@ CELL_OVERHEAD_BYTES = 30  # of a cell on the wire, about, beside name and value
 PREFIX = f"{FAMILY}:".encode()
 _URL_ID, _BODY, _BYTES, _TRUNCATED = b"f:url_id", b"f:body", b"f:body_bytes", b"f:body_truncated"
 _MARK = PREFIX + MARK.encode()
+_LARGE = frozenset({_BYTES, PREFIX + b"text"})  # a page may have held megabytes there
 _FIELDS = [field.name for field in fields(Result)]  # in the order of people's interest; HBase sorts them
 _TEXT_FIELDS = {field.name for field in fields(Result) if str(field.type).startswith("str")}
 
@@ -394,12 +395,23 @@ class HBaseTable:
         return [(number, ACKNOWLEDGED) for number, _ in call]
 
     def _put_settled(self, connection: HBaseConnection, rows: Sequence[Row]) -> None:
-        stored: dict[bytes, Mapping[bytes, bytes]] = {}
         results = (_fields_of(row.cells) for row in rows if row.names is not None)
-        if columns := [_column(name) for name in looked_at(results)]:
-            stored = dict(connection.table(self._options.table).rows([row.key for row in rows], columns))
+        columns = {_column(name) for name in looked_at(results)}
+        stored = self._stored(connection, [row.key for row in rows], columns) if columns else {}
         over = [over_stored(row, stored.get(row.key, {})) for row in rows]
         connection.put(self._name, [(row.key, row.cells) for row in over])
+
+    def _stored(
+        self, connection: HBaseConnection, keys: list[bytes], columns: Set[bytes]
+    ) -> Mapping[bytes, Mapping[bytes, bytes]]:
+        """These cells; large ones only of rows in which they may be a producer's."""
+        table, large = connection.table(self._options.table), columns & _LARGE
+        stored: dict[bytes, dict[bytes, bytes]] = dict(table.rows(keys, sorted(columns - large)))
+        names = list(map(_name, large))
+        doubtful = [key for key in keys if in_doubt(_fields_of(stored.get(key, {})), names)]
+        for key, cells in table.rows(doubtful, sorted(large)) if doubtful else ():
+            stored.setdefault(key, {}).update(cells)
+        return stored
 
     def _put_shortened(self, place: _NumberedRow, refusal: _Refusal, deadline: float) -> list[tuple[int, Verdict]]:
         """The server's limit is lower than SITE_HBASE_CELL_BYTES: half the body is better than none."""

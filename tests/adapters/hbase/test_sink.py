@@ -24,6 +24,7 @@ from site_spider.adapters.hbase.results import HBaseResults
 from site_spider.adapters.hbase.sink import HBaseSink, HBaseTable, RowLayout, cut_text
 from site_spider.contracts.sink import Answer, Record, Verdict
 from site_spider.errors import ConfigError, SinkRejected, SinkUnavailable
+from site_spider.results.document import Result
 from tests.adapters.raw_server import serving
 from tests.contracts.sinks import drop_table, hbase_settings, record
 from tests.contracts.trials import answers, written
@@ -243,6 +244,32 @@ def test_calls_are_bounded_in_bytes_and_rows(scripted: ScriptedHBase, monkeypatc
     monkeypatch.setattr(hbase_table, "CALL_BYTES", 10)
     put(scripted, 2)
     assert scripted.calls == [1, 1]
+
+
+def test_what_pages_held_before_is_asked_for_only_where_it_may_be_a_producers(
+    scripted: ScriptedHBase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 500 pages that had 2 MB each, and are gone now, a Thrift server would hold 1 GB."""
+    stored = {
+        b"ours": {b"f:body_bytes": b"x", b"f:absent": b"proxy", b"f:proxy": b"theirs"},
+        b"earlier": {b"f:body_bytes": b"x", b"f:latency_ms": b"", b"f:redirects": b"0"},
+        b"theirs": {b"f:body_bytes": b"x"},
+        b"marked": {b"f:body_bytes": b"x", b"f:absent": b"body_bytes"},
+    }
+    asked: list[tuple[bytes, bytes]] = []
+
+    def rows(_: object, keys: list[bytes], columns: list[bytes]) -> list[tuple[bytes, dict[bytes, bytes]]]:
+        asked.extend((key, column) for key in keys for column in columns)
+        found = {key: {one: stored[key][one] for one in columns if one in stored.get(key, {})} for key in keys}
+        return [row for row in found.items() if row[1]]
+
+    monkeypatch.setattr(ScriptedConnection, "rows", rows, raising=False)
+    records = [record(key.decode(), Result(key.decode(), 404, "{}").document()) for key in [*stored, b"new"]]
+    assert set(answers(HBaseTable(scripted).write(records, time.monotonic() + 10))) == {Answer.ACKNOWLEDGED}
+    assert {key for key, column in asked if column == b"f:body_bytes"} == {b"theirs", b"marked", b"new"}
+    kept = {key for key, cells in scripted.stored.items() if b"f:body_bytes" not in cells}
+    assert kept == {b"theirs", b"marked"}
+    assert b"f:proxy" not in scripted.stored[b"ours"]
 
 
 def test_what_is_late_is_left_for_another_time(scripted: ScriptedHBase) -> None:
