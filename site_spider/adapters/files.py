@@ -265,8 +265,6 @@ class DatabaseFile:
             self.close()
         if self._connection is None:
             self._connection = self._opened()
-            self._connection.execute(f"PRAGMA journal_size_limit = {_WAL_LIMIT_BYTES}")
-            self._prepare(self._connection)
             self._inode = inode_of(self.path)
         return self._connection
 
@@ -278,6 +276,8 @@ class DatabaseFile:
         try:
             _switch_to_wal(connection)
             connection.execute(f"PRAGMA synchronous = {'FULL' if self._is_durable else 'NORMAL'}")
+            connection.execute(f"PRAGMA journal_size_limit = {_WAL_LIMIT_BYTES}")
+            self._prepare(connection)
         except BaseException:
             connection.close()
             raise

@@ -47,6 +47,21 @@ def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path) ->
     assert path.read_bytes().startswith(b"not a database")
 
 
+def test_a_file_that_is_busy_when_it_is_opened_was_not_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As operators were told when several processes began at once."""
+    monkeypatch.setattr("site_spider.adapters.local.results.BUSY_SECONDS", 0.05)
+    LocalStore(tmp_path, RESULTS).write([record("a")])
+    with closing(sqlite3.connect(tmp_path / FILE_NAME)) as other, closing(LocalStore(tmp_path, RESULTS)) as store:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(SinkUnavailable, match="locked"):
+            store.open()
+        other.rollback()
+        assert answers(store.write([record("b")])) == [Answer.ACKNOWLEDGED]
+    assert not caplog.messages
+
+
 def test_a_full_disk_is_an_outage_until_there_is_room(tmp_path: Path) -> None:
     """The batch fails as a whole, nothing of it stays, and later it passes."""
     (store := LocalStore(tmp_path, RESULTS))._connected().execute("PRAGMA max_page_count = 20")
