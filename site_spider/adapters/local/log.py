@@ -189,7 +189,10 @@ class LocalConsumer(Consumer):
         until = min(deadline, self._balance_at)
         while (remaining := until - runtime.monotonic()) > 0 and self._version is not None:
             runtime.sleep(min(_WAIT_SECONDS, remaining))
-            if self._data_version() != self._version:
+            try:
+                if self._data_version() != self._version:
+                    return
+            except LogUnavailable:  # the next attempt meets it as well, and says what becomes of it
                 return
 
     def _data_version(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import resource
@@ -242,6 +243,32 @@ def full(_folder: Path) -> Iterator[None]:
 def busy(folder: Path) -> Iterator[None]:
     with closing(LogFile(folder)) as file, file.transaction():
         yield
+
+
+def test_trouble_between_two_attempts_is_an_outage_too(
+    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A member that waits looks at the file all the time; it ended the crawl."""
+    case.produce(1)
+    member = case.member()
+    member.take(1)
+    make = os.mknod
+    full_disk = Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
+
+    def lose_the_file() -> None:
+        monkeypatch.setattr(os, "mknod", full_disk)
+        for path in tmp_path.glob(f"{FILE_NAME}*"):
+            path.unlink()
+
+    timer = runtime.Timer(0.05, lose_the_file)
+    timer.start()
+    assert member.consumer.poll(0.15, 10) == []
+    timer.join()
+    assert full_disk.called
+    assert member.consumer.is_away
+    monkeypatch.setattr(os, "mknod", make)
+    values = case.produce(3)
+    poll_until([member], lambda: set(values) <= set(member.values))
 
 
 @pytest.mark.parametrize("trouble", [full, busy])
