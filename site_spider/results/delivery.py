@@ -414,6 +414,8 @@ class Delivery:
             self._batcher.fail(batch.number, self._now(), jitter)
             return failure
         verdicts = write.result()
+        if not isinstance(verdicts, Sequence) or not all(isinstance(verdict, Verdict) for verdict in verdicts):
+            raise BatchError(f"{verdicts!r:.100} is no list of verdicts.")
         self.tally.answered(verdicts)
         endings = self._batcher.settle(batch.number, verdicts, self._now(), jitter)
         if any(ending.verdict.answer is Answer.ACKNOWLEDGED for ending in endings):

@@ -187,16 +187,22 @@ async def test_a_silent_sink_counts_as_away_long_before_its_write_is_given_up(
 
 
 async def test_a_mistake_in_a_sink_loses_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    """An unexpected error, a wrong number of answers and a stray cancellation are outages."""
+    """An unexpected error, a wrong number of answers, none at all and a stray cancellation are outages."""
 
     class Miscounting(ScriptedSink):
         async def write(self, records: Any) -> Any:
             return await super().write(records) * (3 if self.attempts == 1 else 1)
 
+    class Silent(ScriptedSink):
+        async def write(self, records: Any) -> Any:
+            verdicts = await super().write(records)
+            return {1: None, 2: [True]}.get(self.attempts, verdicts)
+
     for sink, failure in (
         (ScriptedSink(), KeyError("oops")),
         (ScriptedSink(), asyncio.CancelledError()),
         (Miscounting(), None),
+        (Silent(), None),
     ):
         sink.failure = failure
         async with opened(sink) as delivery:
