@@ -258,12 +258,13 @@ class Supervisor:
             self._crawler_ended(slot, code)
 
     def _crawler_ended(self, slot: _Slot, code: int) -> None:
+        was_added = self._was_added(slot)
         if code not in (SETUP, UNAVAILABLE, FAILED) or time.monotonic() - slot.began >= self._plan.steady_seconds:
             self._has_worked = True
         what = f"process {slot.number} {_ending(code)}"
         if code in (CONFIG, USAGE):
             self._stop_all(code)  # the process has said why
-        elif code == UNAVAILABLE and slot.starts == 1:
+        elif code == UNAVAILABLE and slot.starts == 1 and not was_added:
             self._stop_all(UNAVAILABLE)
         elif code in (SETUP, FAILED) and self._is_hopeless(slot):
             tries = self._plan.setup_tries
@@ -289,6 +290,12 @@ class Supervisor:
         slot.failures += 1
         self._say(f"{what} after {lived_seconds:.0f} s; starting again in {pause_seconds:.1f} s")
         slot.begins_at = now + pause_seconds
+
+    def _was_added(self, ended: _Slot) -> bool:
+        """Whether it was the first start of a process beside others, which ran before or have worked."""
+        before = ended.began - self._plan.steady_seconds
+        crawlers = (slot for slot in self._slots.values() if slot.number and slot.process is not None)
+        return self._has_worked or any(slot.began <= before for slot in crawlers)
 
     def _is_hopeless(self, ended: _Slot) -> bool:
         """Each process, this one included, has failed in its set-up often enough, and none runs."""

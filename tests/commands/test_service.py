@@ -7,7 +7,9 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from scrapy.commands import ScrapyCommand
@@ -129,6 +131,19 @@ def test_the_pipe_of_a_process_that_has_ended_is_closed(code: int) -> None:
     running._ended(slot, code)
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(reads)
+
+
+@pytest.mark.parametrize("lived_seconds", [1, 61])
+def test_a_server_that_is_away_stops_none_that_have_worked(lived_seconds: int) -> None:
+    """A process that --scale adds in an outage is started again, while those that were there live through it."""
+    plan = supervisor.Supervision("test", [sys.executable], "crawl_spider", [], 2)
+    running = supervisor.Supervisor(plan, supervisor.ScaleControl(["test"]))
+    old, added = running._slot(1), running._slot(2)
+    old.process, added.starts, added.began = Mock(), 1, time.monotonic() - 70  # SITE_STARTUP_WAIT_SECONDS may be long
+    old.began = added.began - lived_seconds
+    running._ended(added, EXIT_UNAVAILABLE)
+    assert (added.begins_at is not None) is (lived_seconds > 60)
+    assert old.process.send_signal.called is (lived_seconds < 60)  # of a start that finds no server all stop
 
 
 @pytest.mark.parametrize("trap", ["link", "writable", "file"])
