@@ -382,11 +382,14 @@ class ScaleControl:
     def _take(self, path: Path, lock: int) -> str | None:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(lock, 0)
+            os.write(lock, str(os.getpid()).encode())
         except BlockingIOError:
             os.close(lock)
             return "another one runs with the same project, spider, group and topic; --scale reaches that one"
-        os.ftruncate(lock, 0)
-        os.write(lock, str(os.getpid()).encode())
+        except OSError as error:  # a file system without locks, or a full one
+            os.close(lock)
+            return f"--scale cannot reach this: {path}: {error.strerror}"
         self._claimed = path  # the lock stays open
         return None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -168,6 +169,20 @@ def test_a_folder_that_others_can_reach_is_not_used(tmp_path: Path, monkeypatch:
     assert not [*(tmp_path / "elsewhere").iterdir()]
     assert "another one runs" in (supervisor.ScaleControl(["key"]).claim() or "")
     assert supervisor.ScaleControl(["other"]).scale(2) is False
+
+
+@pytest.mark.parametrize(("module", "call"), [("fcntl", "flock"), ("os", "ftruncate"), ("os", "write")])
+def test_a_folder_without_locks_or_room_ends_no_supervisor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, call: str
+) -> None:
+    """As a home in the network, or a full disk: --scale is all that does not work."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr(getattr(supervisor, module), call, Mock(side_effect=OSError(errno.ENOSPC, "No room")))
+    control = supervisor.ScaleControl(["key"])
+    assert "--scale cannot reach this" in (control.claim() or "")
+    monkeypatch.undo()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    assert control.claim() is None  # it is tried again
 
 
 def test_what_is_said_goes_into_no_file_of_a_supervisor_without_stderr(tmp_path: Path) -> None:
