@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 from site_spider import runtime
 from site_spider.contracts.seed_log import MessagePlace, Producer, SeedLog
-from site_spider.errors import TopicMissing
+from site_spider.errors import SeedError, TopicMissing
+from site_spider.seed.fields import optional_identifier
 from site_spider.seed.topics import CrawlTopics
 from site_spider.tasks.board import CANCELLED, SEPARATOR, VERSION_HEADER, Board, BrokerClock, Cancelled, note_key
 from site_spider.tasks.closing import TaskProducer
@@ -76,10 +77,10 @@ def _task_of(value: bytes | None) -> str | None:
     """What the message says, whether it is a valid seed or not."""
     try:
         document = json.loads(value or b"")
-        task_id = document["meta"]["task_id"] if "meta" in document else document["task_id"]
-    except (ValueError, TypeError, KeyError, RecursionError):
+        in_meta = (document.get("meta") or {}).get("task_id")
+        return optional_identifier("task_id", document.get("task_id") if in_meta is None else in_meta)
+    except (ValueError, TypeError, AttributeError, RecursionError, SeedError):
         return None
-    return task_id if isinstance(task_id, str) and task_id else None
 
 
 # --- overview --------------------------------------------------------------------------------------------

@@ -248,6 +248,19 @@ def test_a_replay_that_begins_behind_another_one_closes(log: Log) -> None:
     assert (read_endings(log, TOPICS).get("t") or TaskEnding()).is_closed
 
 
+NAMED = ['"meta": {"task_id": 42}', '"task_id": 42', '"task_id": "42", "meta": {"url_id": "1"}']
+
+
+@pytest.mark.parametrize("said", NAMED)
+def test_a_replay_knows_a_task_in_each_way_in_which_seeds_name_it(log: Log, said: str) -> None:
+    """An id may be a number, and stand beside the URL although there is meta."""
+    with closing(log.producer()) as producer:
+        TaskProducer(log, producer, TOPICS, "42").close_for_all(lambda: False)
+        replay = PutBackTasks(log, producer, TOPICS)
+        assert replay.before("seeds", f'{{"url": "http://a.test/", {said}}}'.encode()) == "42"
+        replay.end()
+
+
 def test_a_replay_does_not_close_the_generation_of_a_producer_that_does_not(log: Log) -> None:
     """The task had ended when the replay began, and more of its seeds come before the first that is put back."""
     end = EndTold(1, 99, {"task_id": "t", "generation": 1, "event": "done"})
