@@ -48,14 +48,15 @@ class Redaction:
 def masked(name: str, value: object) -> Any:
     """A setting as it may be shown: whatever has a secret name is hidden, in dicts and JSON as well."""
     if isinstance(value, Mapping):
-        return {str(key): masked(str(key), inner) for key, inner in value.items()}
+        is_secret = bool(_SECRET_NAME.search(name))
+        return {str(key): masked(name if is_secret else str(key), inner) for key, inner in value.items()}
     if isinstance(value, str) and value.strip().startswith("{"):
         try:
             return json.dumps(masked(name, json.loads(value)))
         except (ValueError, RecursionError):
             return HIDDEN
-    if _SECRET_NAME.search(name) and value and isinstance(value, str | bytes | list | tuple):
-        return value if value in _SWITCHES else HIDDEN
+    if _SECRET_NAME.search(name) and value and isinstance(value, str | bytes | list | tuple | int):
+        return value if str(value) in _SWITCHES else HIDDEN
     if isinstance(value, list | tuple):
         return [masked("", inner) for inner in value]
     return without_secrets(value, name, value) if isinstance(value, str) else value
@@ -101,6 +102,8 @@ def _of_named(name: str, value: object) -> Iterator[str]:
             yield from _of_named(name if is_secret else str(key), inner)
     elif isinstance(value, list | tuple):
         yield from _of_pair(value) if is_secret else (one for part in value for one in _of_named("", part))
+    elif is_secret and isinstance(value, int) and str(value) not in _SWITCHES:
+        yield str(value)
     elif is_secret and isinstance(value, str):
         yield value
         yield from _of_pair(value.split(":", 1))

@@ -74,12 +74,20 @@ def test_the_header_made_of_a_login_is_hidden() -> None:
         {"SITE_PROXIES": "http://proxy:8080", "SITE_REDIS_URL": "redis://h:6379/0"},
         {"SITE_REDIS_URL": "redis://default@h:6379/0"},
         {"SITE_SPILL_KEY": "abc"},  # too short to be told from words
+        {"SITE_KAFKA_OPTIONS": {"sasl.oauthbearer.auth": True}},
     ],
 )
 def test_what_is_not_secret_stays(settings: dict[str, Any]) -> None:
     """Names of users, files and hosts."""
-    text = "url_id seeds /etc/key.pem crawler /etc/ca.pem elastic proxy:8080 redis://default h:6379/0 abc"
+    text = "url_id seeds /etc/key.pem crawler /etc/ca.pem elastic proxy:8080 redis://default h:6379/0 abc True"
     assert Redaction(secrets_of(settings))(text) == text
+
+
+@pytest.mark.parametrize("password", [12345678, "12345678"])
+def test_a_password_of_digits_is_hidden(password: object) -> None:
+    """Whoever writes JSON may leave the quotes out."""
+    settings = {"SITE_KAFKA_OPTIONS": json.dumps({"sasl.password": password})}
+    assert Redaction(secrets_of(settings))("no 12345678!") == f"no {HIDDEN}!"
 
 
 def test_one_setting_by_itself() -> None:
