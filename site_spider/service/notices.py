@@ -27,6 +27,7 @@ from site_spider.observe.snapshot import number, stats_of
 from site_spider.page.url import check_url
 from site_spider.service.config import guard_of
 from site_spider.service.wiring import Parts
+from site_spider.text import shown
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +57,7 @@ def sender(settings: BaseSettings, keys: tuple[bytes, ...]) -> Send | None:
     try:
         check_url(url)
     except SeedError as error:
-        raise ConfigError(f"{URL} cannot be used: {error.reason}") from None
+        raise ConfigError(f"{URL} cannot be used: {error.reason.replace(shown(url), 'it')}") from None
     return partial(_post, url, signed_post.secret_of(keys), guard_of(settings))
 
 

@@ -87,6 +87,14 @@ def test_a_wrong_url_ends_the_start(url: str) -> None:
     assert (" ops@host.example" in shown) == url.startswith("mailto:")
 
 
+@pytest.mark.parametrize("form", ["hooks.test/{}", "https://ho oks.test/{}", "https://h.test/{}\t", "https://h/{0}{0}"])
+def test_a_wrong_url_that_is_long_is_not_shown_in_part(form: str) -> None:
+    """Who knows it may send notices; logs hide it as a whole alone."""
+    with pytest.raises(ConfigError, match="SITE_NOTIFY_URL cannot be used") as refused:
+        sender(settings(SITE_NOTIFY_URL=form.format("s3cret/" * 1_000) + "end"), ())
+    assert "s3cret" not in str(refused.value)
+
+
 def test_without_a_url_nobody_looks() -> None:
     assert sender(settings(), ()) is None
     with pytest.raises(ConfigError, match="SITE_NOTIFY_NO_ITEMS_SECONDS"):
