@@ -71,8 +71,12 @@ class _Worker:
     @classmethod
     async def start(cls) -> _Worker:
         ours, theirs = socket.socketpair()
-        with theirs:
-            running = _started(theirs)
+        try:
+            with theirs:
+                running = _started(theirs)
+        except BaseException:
+            ours.close()
+            raise
         try:
             reader, writer = await asyncio.open_connection(sock=ours, limit=MAX_LINE_BYTES)
         except BaseException:
@@ -110,6 +114,13 @@ class _Worker:
         with suppress(OSError):
             await self._writer.wait_closed()
         return status
+
+
+async def _new_worker(said: str) -> _Worker:
+    try:
+        return await _Worker.start()
+    except OSError as error:  # for want of descriptors or memory
+        raise NotExtracted(f"{said}: the process that extracts cannot be started: {error}") from error
 
 
 def _started(connection: socket.socket) -> subprocess.Popen[bytes]:
@@ -165,7 +176,7 @@ class Extractor:
                 raise NotExtracted(f"its text is not read: {len(slow)} pages of its host took too much")
             try:
                 if self._process is None:
-                    self._process = await _Worker.start()
+                    self._process = await _new_worker(said)
                 async with asyncio.timeout(_WALL_SECONDS):
                     return await work(self._process)
             except (OSError, EOFError, TimeoutError, ValueError, RecursionError) as error:

@@ -90,6 +90,19 @@ def test_a_host_whose_pages_are_all_too_slow_holds_up_the_others_for_a_while_onl
     asyncio.run(asyncio.wait_for(run(), 300))
 
 
+async def test_a_process_that_cannot_be_started_is_no_page_s_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    page, extractor = PageBody(URL, b"<title>a</title>", "text/html"), Extractor()
+    with monkeypatch.context() as broken:
+        broken.setattr(worker, "_started", Mock(side_effect=OSError(24, "Too many open files")))
+        for _ in range(6):
+            with pytest.raises(NotExtracted, match=r"the process that extracts cannot be started: .* open files"):
+                await extractor.read(page, "plain")
+    try:
+        assert (await extractor.read(page, "plain"))["title"] == "a"
+    finally:
+        await extractor.close()
+
+
 def test_a_cancelled_page_does_not_answer_for_the_next() -> None:
     source = parse_source(SOURCE, Path("a.yaml"))
 
