@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 FILE = "SITE_URL_RULES"
 MOST_PATTERNS = 1_000  # of a list
 _MOST_HOSTS = 4_096  # whose rules are kept together
-_MOST_LOOKED_AT = 100  # segments of a path
+_MOST_LOOKED_AT = 100  # segments of a path, for repeats
 _LONGEST_SHOWN = 80  # characters of a rule
 _LOOK_SECONDS = 2.0
 _OPTIONS = re2.Options()
@@ -52,11 +52,12 @@ class Shape(NamedTuple):
         repeats, most, length = self
         if length and len(url) > length:
             return "length"
-        segments = url.partition("?")[0].split("/", _MOST_LOOKED_AT)[3:]
+        path = url.partition("?")[0]
+        if most and path.count("/") - 2 - path.endswith("/") > most:
+            return "segments"
+        segments = path.split("/", _MOST_LOOKED_AT)[3:]
         if segments and not segments[-1]:  # behind a final slash
             segments.pop()
-        if most and len(segments) > most:
-            return "segments"
         return "repeats" if repeats and _repeats(segments, repeats) else None
 
 

@@ -92,6 +92,8 @@ def test_a_shape_is_that_of_the_path_alone(tmp_path: Path, end: str) -> None:
     assert rules(tmp_path).refusal(f"http://h.test/a/a/a{end}") == "repeats"
     assert rules(tmp_path).refusal(f"http://h.test/{'/'.join(map(str, range(20)))}{end}") is None
     assert Shape(0, 0, 0).fault(f"http://h.test{'/a' * 4_000}{end}") is None
+    long = [Shape(0, 150).fault(f"http://h.test{'/a' * number}{end}") for number in (150, 151)]
+    assert long == [None, "segments"]
 
 
 @pytest.mark.parametrize(
