@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import pickle
 from copy import copy
 from functools import wraps
@@ -30,7 +31,7 @@ from twisted.internet.defer import Deferred, succeed
 
 from site_spider import meta_keys
 from site_spider.download.answer import class_of
-from site_spider.download.bodies import SteppedHttpCompression
+from site_spider.download.bodies import Bodies, SteppedHttpCompression
 from site_spider.engine.callback_guard import CallbackCancelled, SafeItemProcessor
 from site_spider.engine.flow import unchecked
 from site_spider.engine.scrapy_parts import (
@@ -42,6 +43,7 @@ from site_spider.engine.scrapy_parts import (
     QuickHeaders,
     QuickReferrerPolicy,
     QuickStatsCollector,
+    provide,
     quick_request,
     request_bytes,
 )
@@ -97,6 +99,17 @@ def test_an_answer_without_a_coding_stays_as_it_came(line: str) -> None:
     answer = SteppedHttpCompression.from_crawler(crawler()).process_response(Request(response.url), response)
     assert asyncio.run(answer) is response  # type: ignore[arg-type]
     assert response.headers["Content-Encoding"] == line.encode()
+
+
+@pytest.mark.parametrize(("end", "will_end"), [(None, True), (-9, True), (-9, False)])
+async def test_a_large_body_counts_unpacked_also_if_it_is_cut(end: int | None, will_end: bool) -> None:
+    made, large = crawler(), Bodies(10**9, lambda: True, lambda _: will_end, lambda: None)
+    provide(made, large)
+    packed = gzip.compress(b"x" * 1_000_000)[:end]
+    request = Request("http://a.test/")
+    answer = Response(request.url, headers={"Content-Encoding": "gzip"}, body=packed)
+    unpacked = await SteppedHttpCompression.from_crawler(made).process_response(request, answer)  # type: ignore[misc]
+    assert large.bytes == (4 * len(unpacked.body) if will_end else 0)
 
 
 def test_only_scrapys_own_check_is_left_out() -> None:
