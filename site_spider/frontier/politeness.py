@@ -202,9 +202,9 @@ class PoliteFrontier:
         if isinstance(waiter, SeedInFlight):
             self.put_seed(waiter, not_before)
             return
-        self.load.count_request(1, size_bytes(waiter))
-        now, flow = self._loop.time(), flow_of(waiter)
+        now, flow, weight_bytes = self._loop.time(), flow_of(waiter), size_bytes(waiter)
         self.frontier.push(-waiter.priority, host_name(waiter), waiter, now, not_before, flow)
+        self.load.count_request(1, weight_bytes)
 
     def next(self, build: Build) -> Request | None:
         """The next request whose host is free."""

@@ -66,18 +66,20 @@ class Queues:
         if job is None:
             self.room.put_request(request)
             return
-        if self._spill.wants(request, job, is_link=is_link):
-            self._completion.accept(request, job)
-            if not self._spill.send(request, job, is_link=is_link):
-                self.room.put_request(request)
-            return
-        if is_link:
+        leaves = self._spill.wants(request, job, is_link=is_link)
+        if is_link and not leaves:
             job.entry.pages += 1
-        if is_link and self.room.put_link(request, job):
-            self._completion.hold(job.entry)  # a link waits as less than a request
-        else:
-            self._completion.accept(request, job)
-            self.room.put_request(request)
+            if self.room.put_link(request, job):
+                self._completion.hold(job.entry)  # a link waits as less than a request
+                return
+        self._completion.accept(request, job)
+        try:
+            if not (leaves and self._spill.send(request, job, is_link=is_link)):
+                self.room.put_request(request)
+        except Exception:
+            job.written = job.written or is_link  # by who hears of the error
+            self._completion.ended(request)
+            raise
 
     def admit_seeds(self) -> None:
         """Let the seeds that may begin wait among the requests, each for its host."""

@@ -340,13 +340,14 @@ def test_a_task_that_outlives_its_callback_holds_the_seed_open(tmp_path: Path) -
 
 
 class OddLinkSpider(SeedSpider):
-    """Follows a link that has no canonical form, and one that cannot be queued."""
+    """Follows a link that has no canonical form, and two that cannot be queued."""
 
     async def parse(self, response: Response) -> Any:  # type: ignore[override]
         output = await super().parse(response)
         unqueueable = Request("http://h.test/unqueueable")
         unqueueable.method = None  # type: ignore[assignment]
-        return [*output, Request("http://ö..x/"), unqueueable]
+        unweighable = Request("http://h.test/unweighable", meta={"redirect_urls": None})
+        return [*output, Request("http://ö..x/"), unqueueable, unweighable]
 
 
 def test_a_link_that_cannot_be_queued_or_named_has_a_failure_result(tmp_path: Path) -> None:
@@ -357,8 +358,9 @@ def test_a_link_that_cannot_be_queued_or_named_has_a_failure_result(tmp_path: Pa
     )
     assert found.lag == 0
     children = {d["url"]: d for d in found.documents.values() if d.get("seed_url_id") == "seed"}
-    assert len(children) == 2
-    assert "could not be queued" in children["http://h.test/unqueueable"]["description"]
+    assert len(children) == 3
+    for name in ("unqueueable", "unweighable"):
+        assert "could not be queued" in children[f"http://h.test/{name}"]["description"]
 
 
 def test_waiting_for_a_moment_that_has_come_is_no_error_under_uvloop(tmp_path: Path) -> None:
