@@ -76,6 +76,12 @@ def is_heard(sender: Any, *wanted: Any) -> bool:
     return False
 
 
+def receivers(crawler: Crawler, signal: Any) -> list[str]:
+    """The names of who hears this signal of the crawl."""
+    found = dispatcher.liveReceivers(dispatcher.getReceivers(crawler.signals.sender, signal))
+    return sorted(f"{one.__module__}.{one.__qualname__}" for one in found)
+
+
 class QuickSignals(SignalManager):
     """Scrapy's signals of one crawl: the same receivers, whoever they were connected through.
 

@@ -107,6 +107,16 @@ def say_starts_without_seeds(spider: Spider) -> None:
         )
 
 
+def say_who_waits_for_idle(crawler: Crawler) -> None:
+    """One line for what would give requests, or keep the crawl, when Scrapy has none left."""
+    if (found := engine_hooks.receivers(crawler, signals.spider_idle)) and is_first_process():
+        logger.warning(
+            "%s: not called, as spider_idle is not sent: a crawl waits for seeds. Produce seeds instead "
+            "(site_spider.SeedProducer), and see SITE_IDLE_CLOSE_SECONDS.",
+            ", ".join(found),
+        )
+
+
 def _begins_with_seeds(spider: type[Spider]) -> bool:
     """Whether `start` is that of the class which takes seeds, and nobody's own."""
     owner = next(kind for kind in spider.__mro__ if "start" in vars(kind))
@@ -234,6 +244,7 @@ class SeedService:
         say_what_has_no_effect(settings)
         assert self._crawler.spider is not None
         say_starts_without_seeds(self._crawler.spider)
+        say_who_waits_for_idle(self._crawler)
         self._stop = stop = Stop(config.stop_grace_seconds, lambda: ending.exit_code)
         stop.catch_signals()
         if stop.owns_process:

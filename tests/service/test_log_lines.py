@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scrapy import Request
+from scrapy import Request, signals
 from scrapy.crawler import Crawler
 from scrapy.http import Response
 from scrapy.settings import Settings
@@ -25,6 +25,7 @@ from site_spider.service.service import (
     say_idle_processes,
     say_starts_without_seeds,
     say_what_has_no_effect,
+    say_who_waits_for_idle,
     where_results_go,
 )
 from tests.in_process import engine
@@ -240,6 +241,21 @@ def test_what_a_spider_would_begin_with_in_scrapy_is_said(
     say_starts_without_seeds(spider())
     assert [message[: len(words)] for message, words in zip(caplog.messages, said, strict=True)] == said
     assert all("scrapy seed --spider shop" in message for message in caplog.messages)
+
+
+def test_who_listens_to_spider_idle_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    """It is never sent: a spider that fetched more then would wait for ever."""
+
+    class Feeding(Urls):
+        def more(self) -> None: ...
+
+    crawler = Crawler(Feeding, settings())
+    say_who_waits_for_idle(crawler)
+    assert caplog.messages == []
+    crawler.signals.connect((spider := Feeding()).more, signals.spider_idle)
+    say_who_waits_for_idle(crawler)
+    (said,) = caplog.messages
+    assert f"{type(spider).__qualname__}.more: not called" in said
 
 
 def test_processes_without_a_partition_are_said_once(
