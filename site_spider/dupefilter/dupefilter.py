@@ -162,8 +162,9 @@ class TaskForms(NamedTuple):
 class _Known(NamedTuple):
     """The fingerprints that a page is remembered by, and those that a link is compared with.
 
-    One for both, but with SITE_FILTER_SEEDS: a seed is never filtered for what its URL is like, so it goes
-    by the first alone, which is of the URL itself; the form of links has a fingerprint apart.
+    One for both, as a rule. With SITE_FILTER_SEEDS a seed is never filtered for what its URL is like, so it goes
+    by the first alone, which is of the URL itself; the form of links has a fingerprint apart. And a page of a
+    list that ends where it is known is compared with those of the same crawl of the list.
     """
 
     marks: tuple[bytes, ...]
@@ -254,7 +255,7 @@ class SeenDupeFilter(DupeFilterBase):
         self._is_met(self._known(first_request(request, job), job), job)
 
     def _is_met(self, known: _Known, job: Job) -> bool:
-        if len(known.asks) == 1:
+        if known.asks is known.marks:
             return not self.seen.begin(known.asks[0], job.entry, _task_of(job))
         if self._is_known(known, job):
             return True
@@ -316,6 +317,13 @@ class SeenDupeFilter(DupeFilterBase):
 
     def _known(self, request: Request, job: Job | None) -> _Known:
         scope = None if job is None else job.seed.page_scope
+        found = self._known_within(scope, request, job)
+        if (run := request.meta.get(meta_keys.KNOWN_RUN)) is None:
+            return found
+        own = self._known_within(f"{scope or ''}\n{run[1]}", request, job)
+        return _Known(own.marks + found.marks, own.asks)
+
+    def _known_within(self, scope: str | None, request: Request, job: Job | None) -> _Known:
         is_get = request.method == "GET" and not request.body
         if self._is_plain and is_get and meta_keys.VERBATIM_URL not in request.meta:
             return self._compared(request.url, scope, None if job is None else self._form_for(job))
@@ -325,7 +333,8 @@ class SeenDupeFilter(DupeFilterBase):
     def _compared(self, url: str, scope: str | None, form: UrlForm | None) -> _Known:
         alike = page_fingerprint(url, scope, form)
         if form is None or not self._filters_seeds:
-            return _Known((alike,), (alike,))
+            only = (alike,)
+            return _Known(only, only)
         exact, apart = page_fingerprint(url, scope), scoped(alike, "links")
         return _Known((exact,) if exact == alike else (exact, apart), (exact, alike, apart))
 

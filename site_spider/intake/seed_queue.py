@@ -129,9 +129,11 @@ def _cookies(seed: Seed) -> dict[str, Any] | list[Any]:
 def _attempts(spilled: Spilled) -> dict[str, Any]:
     """Its place in a list, and what Scrapy notes of the attempts that were made before, by another process."""
     meta: dict[str, Any] = {}
-    number, *known = spilled.place
+    number, run, before_ms = spilled.place
     if number > 1:
-        meta |= {meta_keys.PAGE_NUMBER: number, meta_keys.KNOWN_RUN: known}
+        meta[meta_keys.PAGE_NUMBER] = number
+    if before_ms:
+        meta[meta_keys.KNOWN_RUN] = run, before_ms
     if spilled.is_link:
         return meta
     if spilled.retry_times:

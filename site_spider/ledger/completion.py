@@ -110,7 +110,8 @@ def first_request(request: Request, job: Job) -> Request:
     """What a job's page was first asked for with: `request` itself, unless it is a later attempt."""
     if request.url == job.url and request.method == job.method:
         return request
-    return Request(job.url, method=job.method, meta={meta_keys.JOB: job})
+    meta = {key: request.meta[key] for key in (meta_keys.KNOWN_RUN,) if key in request.meta}
+    return Request(job.url, method=job.method, meta={meta_keys.JOB: job, **meta})
 
 
 work_on = _working_on.set  # from here on, in this context, what happens is done for a request, or for none

@@ -52,8 +52,8 @@ from site_spider.sources.extraction import NEXT_PAGE, Extracted, FoundLink
 from site_spider.sources.extraction_process import Extractor, PageBody
 from site_spider.sources.library import SourceFolder
 from site_spider.sources.model import Source
+from site_spider.spiders import known_items
 from site_spider.spiders.conditional import StoredPages, describe_check, describe_outcome, renews
-from site_spider.spiders.known_items import KnownItems
 from site_spider.spiders.page_text import PageTexts
 from site_spider.spiders.sitemap_rules import (
     AT_ONCE,
@@ -274,14 +274,16 @@ class SeedSpider(Spider):
         found = await extractor.extract(source, page)
         for said in found.notes:
             self.logger.debug("%s: %s", response.url, said)
-        ends_early = source.pagination is not None and source.pagination.stop_when_known
-        known = self._known_items if ends_early and job else None
-        return found if known is None or job is None else await known.cut(source, found, response, job)
+        if job is None or source.pagination is None or not source.pagination.stop_when_known:
+            return found
+        known_items.begin(response, job)
+        known = self._known_items
+        return found if known is None else await known.cut(source, found, response, job)
 
     @cached_property
-    def _known_items(self) -> KnownItems | None:
+    def _known_items(self) -> known_items.KnownItems | None:
         try:
-            return KnownItems.of(self.crawler)
+            return known_items.KnownItems.of(self.crawler)
         except ConfigError as error:
             self.logger.warning("stop_when_known has nothing to look entries up in: %s", error)
             return None

@@ -48,8 +48,7 @@ class KnownItems:
         most = source.pagination.stop_when_known if source.pagination is not None else None
         if most is None:
             return found
-        run, before_ms = response.meta.get(meta_keys.KNOWN_RUN, (0, 0))
-        before_ms = before_ms or first_written_ms(job.entry.message) - _SKEW_MS
+        run, before_ms = response.meta[meta_keys.KNOWN_RUN]
         for is_known in await self._are_known(found, job, before_ms):
             run = run + 1 if is_known else 0
             if run >= most:
@@ -64,6 +63,11 @@ class KnownItems:
         pages = [self._pages.of(id_of_page(url, job.seed.page_scope)) for url in urls]
         documents = await asyncio.gather(*items, *pages)
         return [document is not None and _is_before(document, before_ms) for document in documents]
+
+
+def begin(response: Response, job: Job) -> None:
+    """The crawl of a list is told from others, and what it has stored from what is known, by when it was asked for."""
+    response.meta.setdefault(meta_keys.KNOWN_RUN, (0, max(1, first_written_ms(job.entry.message) - _SKEW_MS)))
 
 
 def _identity(item: Mapping[str, Any]) -> str:

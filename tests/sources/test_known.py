@@ -10,14 +10,16 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from scrapy import Request
+from scrapy.crawler import Crawler
 from scrapy.http import Response, TextResponse
 
+from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.adapters.local.results import ITEMS, RESULTS, LocalResults, LocalStore
 from site_spider.contracts.sink import Record
 from site_spider.errors import ConfigError, SinkUnavailable
 from site_spider.spiders import conditional, known_items
 from site_spider.spiders.known_items import KnownItems
-from tests.in_process.engine import ANSWERS, Crawled, crawl, page
+from tests.in_process.engine import ANSWERS, Crawled, crawl, lag, page, produce
 from tests.in_process.extraction import in_a_thread
 
 SIZE = 10
@@ -40,6 +42,7 @@ class List:
     def __init__(self, count: int) -> None:
         self.entries = [f"e{number}" for number in range(count)]
         self.moves: list[list[str]] = []
+        self.ends_with: str | None = None  # the link of the last page
         self.asked = 0
 
     def __call__(self, request: Request) -> Response:
@@ -48,7 +51,7 @@ class List:
             self.entries = [*self.moves.pop(0), *self.entries]
         self.asked += 1
         shown = self.entries[number * SIZE : (number + 1) * SIZE]
-        following = f"/list?page={number + 1}" if (number + 1) * SIZE < len(self.entries) else None
+        following = f"/list?page={number + 1}" if (number + 1) * SIZE < len(self.entries) else self.ends_with
         return self.answer(request, shown, following)
 
     def answer(self, request: Request, shown: list[str], following: str | None) -> Response:
@@ -134,6 +137,31 @@ def test_what_the_crawl_itself_has_stored_is_not_known_where_pages_are_sent_on(
     found = run(tmp_path, listed, SITE_LINKS_TO="kafka", DOWNLOAD_DELAY=3.0)
     assert set(new) <= found.items.keys()
     assert listed.asked == 6
+
+
+@pytest.mark.parametrize("kind", [List, Links])
+@pytest.mark.parametrize("settings", [{}, {"SITE_LINKS_TO": "kafka", "SITE_FILTER_SEEDS": True}])
+def test_a_service_that_goes_on_reads_each_page_of_a_list_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[List], settings: dict[str, Any]
+) -> None:
+    """As often as the list is asked for; a list that leads back to a page of its own ends."""
+    monkeypatch.setattr(known_items, "_SKEW_MS", 0)
+    listed, asked = kind(40), list[int]()
+    listed.ends_with = "/list?page=1"
+
+    def is_over(crawler: Crawler) -> bool:
+        if crawler.stats.get_value("seeds/in_flight", 1) or lag(LocalSeedLog(tmp_path / "data")):
+            return False
+        asked.append(listed.asked)
+        if len(asked) == 1:
+            listed.entries = [f"new{number}" for number in range(25)] + listed.entries
+            produce(LocalSeedLog(tmp_path / "data"), "seeds", [{"url": "http://a.test/list", "dont_filter": True}])
+        return len(asked) == 2
+
+    found = run(tmp_path, listed, API if kind is List else LISTS, until=is_over, **settings)
+    assert asked == [4, 8]
+    urls = {document["url"] for document in found.documents.values()}
+    assert {f"new{number}" for number in range(25)} <= found.items.keys() | {url.rpartition("/")[2] for url in urls}
 
 
 def test_entries_that_are_known_count_in_a_row_over_the_ends_of_pages(tmp_path: Path) -> None:
