@@ -259,7 +259,7 @@ def _read(text: str, follow_nofollow: bool) -> Generator[list[str], None, tuple[
 def _forbids_following(meta: Mapping[str, str]) -> bool:
     if meta.get("name", "").strip().lower() != "robots":
         return False
-    words = meta.get("content", "").lower().replace(",", " ").split()
+    words = unescape(meta.get("content", "")).lower().replace(",", " ").split()
     return "nofollow" in words or "none" in words
 
 

@@ -122,7 +122,9 @@ def test_nofollow_is_respected_unless_told_otherwise() -> None:
     assert urls(markup, follow_nofollow=True) == ["http://example.com/a", "http://example.com/b"]
 
 
-@pytest.mark.parametrize("content", ["nofollow", "noindex, NOFOLLOW", "none", "noindex,nofollow"])
+@pytest.mark.parametrize(
+    "content", ["nofollow", "noindex, NOFOLLOW", "none", "noindex,nofollow", "noindex&#44;&nbsp;nofollow"]
+)
 def test_a_robots_tag_speaks_for_the_page(content: str) -> None:
     """`nofollow` or `none` in a robots meta tag leaves all links out."""
     markup = f'<a href=/a><META name=Robots content="{content}"><a href=/b>'
