@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import math
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -145,6 +146,7 @@ def task_line(report: Mapping[str, Any]) -> str:
 
 _LOOK_SECONDS = 0.5
 _OWNER_SECONDS = 15.0  # between two questions which partitions nobody has
+_TELL_SECONDS = 30  # that ends of tasks are waited for when all else is done
 _SAY_SECONDS = 5.0  # between two lines when they are not drawn over each other
 
 
@@ -198,6 +200,8 @@ class Watch:
     voice: Lines
     owners: Callable[[], frozenset[Partition] | None]  # partitions that no process has
     pause_seconds: float = _LOOK_SECONDS
+    untold: Callable[[], Sequence[str]] = tuple  # tasks whose end a process of this crawl is about to tell
+    _give_up_at: float = math.inf
     _ask_owners_at: float = field(default_factory=lambda: runtime.monotonic() + _OWNER_SECONDS)
     _without_owner: str = ""  # as it was said last
 
@@ -205,7 +209,7 @@ class Watch:
         """Return when nothing is left. Raises TopicMissing."""
         before: Report | None = None
         for report in self._reports():
-            if report.total.is_done and before is not None and before.ends == report.ends:
+            if report.total.is_done and before is not None and before.ends == report.ends and not self._is_telling():
                 self.voice.end(report)
                 return
             self.voice.show(report)
@@ -213,6 +217,20 @@ class Watch:
             before = report if report.total.is_done else None
             if before is None:
                 runtime.sleep(self.pause_seconds)
+
+    def _is_telling(self) -> bool:
+        """Whether an end is to come: a process tells it when it has read what was said before its start."""
+        try:
+            untold = self.untold()
+        except LogUnavailable as error:
+            untold = [f"tasks (not known: {error})"]
+        now = runtime.monotonic()
+        self._give_up_at = min(self._give_up_at, now + _TELL_SECONDS) if untold else math.inf
+        if now >= self._give_up_at:
+            self._say(f"Not told within {_TELL_SECONDS} s is the end of {cut(', '.join(untold), 200)}")
+        elif untold:
+            runtime.sleep(self.pause_seconds)
+        return now < self._give_up_at < math.inf
 
     def _look_for_owners(self, report: Report) -> None:
         """A rebalance takes a moment: what is said has been so for two looks."""
@@ -292,10 +310,19 @@ class Command(SiteCommand):
                     from site_spider.service.check import check_crawl  # noqa: PLC0415 - it imports the whole crawl
 
                     check_crawl(self.options, self.spider_class)
-                Watch(look, self.complain, _voice(opts.format), owners).run()
+                untold = partial(self._untold, log) if processes_of() else tuple
+                Watch(look, self.complain, _voice(opts.format), owners, untold=untold).run()
             else:
                 log.check(parts.CHECK_SECONDS)
                 self._show_once(look, owners, opts.format)
+
+    def _untold(self, log: SeedLog) -> list[str]:
+        """Tasks that end when a process looks at them. Raises LogUnavailable."""
+        if options.boolean(self.options, parts.EXACTLY_ONCE):  # nobody tells it
+            return []
+        facts = TaskDesk(log, CrawlTopics.of(self.options)).overview()
+        closed = (task for task in facts if (task.is_closed or task.is_over) and not task.is_ended)
+        return [task.task_id for task in closed if task.state != "paused"]
 
     def _show_task(self, log: SeedLog, topic: str, group: str, opts: argparse.Namespace) -> None:
         log.check(parts.CHECK_SECONDS)

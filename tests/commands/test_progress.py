@@ -84,6 +84,17 @@ def test_two_looks_alike_without_lag_end_the_watch(reports: list[Report], shown:
     assert (voice.shown, voice.ended, said) == (shown, [0], [])
 
 
+@pytest.mark.parametrize(("seconds", "spare", "said"), [(30, 0, ""), (0, 2, "Not told within 0 s is the end of a, b")])
+def test_ends_of_tasks_are_waited_for_and_not_for_ever(
+    seconds: int, spare: int, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("site_spider.commands.progress._TELL_SECONDS", seconds)
+    untold = iter([("a", "b"), ("b",), ()])
+    following, words = iter([report(0)] * 4), []
+    Watch(lambda _rate: next(following), words.append, CountingVoice(), frozenset, 0, lambda: next(untold)).run()
+    assert (len([*following]), "".join(words)) == (spare, said)
+
+
 def test_an_outage_is_said_once_and_waited_out() -> None:
     """And its end as well."""
     gone = LogUnavailable("no answer")
@@ -161,6 +172,21 @@ def test_until_done_ends_when_nothing_is_left(project: Project) -> None:
     ran = project.scrapy("progress", "--until-done")
     assert ran.returncode == 0
     assert ran.stdout.splitlines()[-1].startswith("done 1, in flight 0, lag 0, ")
+
+
+@pytest.mark.parametrize(("closed", "said"), [(True, "is the end of spring\n"), (False, "")])
+def test_the_watcher_of_processes_names_tasks_whose_end_is_not_told(
+    closed: bool, said: str, project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Closed behind the crawl; processes that had no seed were stopped before one of them had read that."""
+    monkeypatch.setattr("site_spider.commands.progress._TELL_SECONDS", 0)
+    crawl(project.data, [{"url": "http://host.test/", "meta": {"task_id": "spring"}}])
+    if closed:
+        project.scrapy("task", "close", "spring", "--new")
+    ran = project.scrapy("progress", "--until-done", CRAWL_SPIDER_PROCESSES="1")
+    assert (ran.returncode, ran.stderr.endswith(said)) == (0, True)
+    assert bool(ran.stderr) is closed
+    assert project.scrapy("progress", "--until-done").stderr == ""
 
 
 @pytest.mark.parametrize("options", [[], ["--until-done"]])
