@@ -115,7 +115,9 @@ class Copies:
         """Of these, some were put back."""
         for message in messages:
             some = done.get(message.partition)
-            if some is not None and message.offset in some and (origin := _origin(message)) is not None:
+            if some is None or message.offset not in some or not _can_be_put_back(message):
+                continue
+            if (origin := _origin(message)) is not None:
                 self._put_back.add(origin)
 
     def is_put_back(self, origin: int | None) -> bool:
@@ -138,6 +140,12 @@ def _origin(message: Message) -> int | None:
     headers = dict(message.headers)
     place = tuple(headers.get(name) for name in _ORIGIN)
     return None if None in place[:3] else hash((*place, message.key, message.value))
+
+
+def _can_be_put_back(message: Message) -> bool:
+    """Else a replay says so, and passes it over."""
+    headers = dict(message.headers)
+    return TRUNCATED not in headers and bool(headers.get("origin_topic"))
 
 
 def put_back(log: SeedLog, topic: str) -> Mapping[Partition, PutBack]:
@@ -243,7 +251,7 @@ def _beginning_of(letter: Letter) -> Letter:
 def _with_headers(messages: Iterable[Message], done: Mapping[Partition, PutBack], copies: Copies) -> Iterator[Letter]:
     for message in filter(copies.is_first, messages):
         headers = {name: value.decode("utf-8", "backslashreplace") for name, value in message.headers}
-        is_put_back = message.offset in done.get(message.partition, PutBack())
+        is_put_back = message.offset in done.get(message.partition, PutBack()) and _can_be_put_back(message)
         yield Letter(message, headers, is_put_back or copies.is_put_back(_origin(message)))
 
 

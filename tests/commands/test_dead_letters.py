@@ -10,7 +10,7 @@ import pytest
 
 from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.contracts.seed_log import Headers
-from site_spider.dead_letter_replay import Replay, letters, put_back
+from site_spider.dead_letter_replay import Replay, letters, newest, put_back
 from site_spider.seed.topics import CrawlTopics
 from site_spider.tasks.closing import TaskProducer
 from site_spider.tasks.control_log import read_endings
@@ -97,6 +97,10 @@ def test_what_cannot_be_put_back_is_said_and_left(project: Project) -> None:
     assert "its header origin_topic is 'seeds.tasks', which is no seed topic of this crawl" in complaints
     assert not project.log.partitions("seeds.tasks")
     assert sum(done.below for done in put_back(project.log, LETTERS).values()) == 3
+    replayed = {letter.message.value: letter.replayed for letter in letters(project.log, LETTERS)}
+    assert not replayed[b"foreign"]
+    assert not replayed[b"cut"]
+    assert not next(letter.replayed for letter in newest(project.log, LETTERS, 10) if letter.message.value == b"cut")
 
 
 class QuickCrawl:
