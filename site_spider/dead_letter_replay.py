@@ -291,7 +291,7 @@ _JOIN_SECONDS = 20.0  # until the partitions of chosen ones are ours; another re
 _COMMIT_TRIES = 10  # a rebalance may get into some
 
 Chosen = Mapping[Partition, Set[int]]
-_Send = Callable[[Sequence[Message]], None]
+_Send = Callable[[Sequence[Message]], list[Message]]
 
 
 class Replay(Listener):
@@ -299,6 +299,7 @@ class Replay(Listener):
 
     Of the crawl of these `topics`; without, nobody waits for the end of a task. Only what came from one of its
     seed topics, or from the one that `topic` is named after, is put back, wherever a dead letter says it came from.
+    What came from other topics waits for a replay of the crawl that reads them.
     """
 
     def __init__(
@@ -315,6 +316,8 @@ class Replay(Listener):
         self._done: dict[Partition, PutBack] = {}  # of the same, now: durable, perhaps not committed
         self._changed: set[Partition] = set()
         self._ends: dict[Partition, int] = {}  # up to which all are replayed
+        self._others: dict[Partition, int] = {}  # the first offset of what waits for another crawl's replay
+        self._passed: dict[Partition, int] = {}  # up to which all has been looked at
         self._copies = Copies()
         self._failed_commits = 0
 
@@ -357,9 +360,10 @@ class Replay(Listener):
             polled = consumer.poll(_POLL_SECONDS, _BATCH)
             # what comes later may be what was put back just now: a crawl that runs sets it aside again
             messages = [message for message in polled if message.offset < self._ends.get(message.partition, 0)]
-            send(messages)
+            mine = send(messages)
             for message in messages:
                 self._note(message.partition, message.offset + 1)
+            self._note_offsets(mine)  # behind the first of another crawl
             self._commit(consumer)
             if (not polled or len(messages) < len(polled)) and self._is_done():
                 return
@@ -375,10 +379,7 @@ class Replay(Listener):
             if message.offset in left.get(message.partition, ())
         )
         messages = list(islice(found, sum(map(len, left.values()))))
-        send(messages)
-        for message in messages:
-            self._done[message.partition] = self._done[message.partition].with_offsets([message.offset])
-            self._changed.add(message.partition)
+        self._note_offsets(send(messages))
         self._commit(consumer)
         while self._changed:  # a rebalance got into it
             consumer.poll(_POLL_SECONDS, 1)
@@ -395,23 +396,29 @@ class Replay(Listener):
             consumer.poll(_POLL_SECONDS, 1)  # what it hands out is read again
 
     def _is_done(self) -> bool:
-        """Whether the group is at the ends; others may be replaying as well."""
-        reached = put_back(self._log, self._topic)
-        return all(reached.get(partition, PutBack()).below >= end for partition, end in self._ends.items())
+        """Whether the group is at the ends; others may be replaying as well.
 
-    def _send(self, producer: Producer, tasks: PutBackTasks | None, messages: Sequence[Message]) -> None:
-        """Send what was not put back before, and wait until it is durable. Raises LogUnavailable."""
+        It never is where something waits for another crawl: then whether all is passed that this process has.
+        """
+        reached = put_back(self._log, self._topic)
+        if all(reached.get(partition, PutBack()).below >= end for partition, end in self._ends.items()):
+            return True
+        is_passed = all(self._passed.get(one, 0) >= self._ends.get(one, 0) for one in self._done)
+        return bool(self._others) and is_passed and not self._changed
+
+    def _send(self, producer: Producer, tasks: PutBackTasks | None, messages: Sequence[Message]) -> list[Message]:
+        """Send what was not put back before, and wait until it is durable. Raises LogUnavailable.
+
+        Returns the messages without those of another crawl.
+        """
+        mine = [message for message in messages if not self._is_left_to_others(message)]
         under_way: list[tuple[Message, str | None, Future[MessagePlace]]] = []
-        for message in messages:
-            is_before = message.offset in self._before.get(message.partition, PutBack())
-            if is_before or self._copies.is_put_back(_origin(message)) or not self._copies.is_first(message):
+        for message in mine:
+            if self._is_before(message) or not self._copies.is_first(message):
                 continue
             headers = dict(message.headers)
-            origin = headers.get("origin_topic", b"").decode("utf-8", "replace")
-            if not origin:
+            if not (origin := _topic_of_origin(message)):
                 self._skip(message, "it has no header origin_topic")
-            elif origin not in self._origins:
-                self._skip(message, f"its header origin_topic is {shown(origin)}, which is no seed topic of this crawl")
             elif TRUNCATED in headers:
                 self._skip(message, "it holds the beginning of its message only; the whole is where it came from")
             else:
@@ -429,15 +436,39 @@ class Replay(Listener):
             self.replayed += 1
             if tasks is not None:
                 tasks.sent(task_id, place)
+        return mine
+
+    def _is_before(self, message: Message) -> bool:
+        is_known = message.offset in self._before.get(message.partition, PutBack())
+        return is_known or self._copies.is_put_back(_origin(message))
+
+    def _is_left_to_others(self, message: Message) -> bool:
+        """It waits for the replay of the crawl that it came from, which is said once."""
+        origin = _topic_of_origin(message)
+        if not origin or origin in self._origins or self._is_before(message):
+            return False
+        self._others.setdefault(message.partition, message.offset)
+        if self._copies.is_first(message):
+            self._skip(message, f"its header origin_topic is {shown(origin)}, which is no seed topic of this crawl")
+        return True
 
     def _skip(self, message: Message, reason: str) -> None:
         self.skipped += 1
         self._complain(message, reason)
 
     def _note(self, partition: Partition, offset: int) -> None:
-        below = min(offset, self._ends.get(partition, 0))
+        below = self._passed[partition] = min(offset, self._ends.get(partition, 0))
+        below = min(below, self._others.get(partition, below))
         self._done[partition] = self._done.get(partition, PutBack()).up_to(below)
         self._changed.add(partition)
+
+    def _note_offsets(self, messages: Iterable[Message]) -> None:
+        offsets: dict[Partition, list[int]] = {}
+        for message in messages:
+            offsets.setdefault(message.partition, []).append(message.offset)
+        for partition, some in offsets.items():
+            self._done[partition] = self._done[partition].with_offsets(some)
+            self._changed.add(partition)
 
     def _commit(self, consumer: Consumer) -> None:
         if not self._changed:
@@ -466,7 +497,8 @@ class Replay(Listener):
 
     def lost(self, partitions: Sequence[Partition]) -> None:
         for partition in partitions:
-            self._done.pop(partition, None)
+            for known in (self._done, self._others, self._passed):
+                known.pop(partition, None)
         self._changed.difference_update(partitions)
 
     def deleted(self, partition: Partition, first: int, beyond: int) -> None:
@@ -475,6 +507,10 @@ class Replay(Listener):
     def reached(self, partition: Partition, offset: int) -> None:
         """As in Listener: the last offsets may hold no messages, so the end counts too."""
         self._note(partition, offset)
+
+
+def _topic_of_origin(message: Message) -> str:
+    return dict(message.headers).get("origin_topic", b"").decode("utf-8", "replace")
 
 
 def _left(chosen: Chosen, done: Mapping[Partition, PutBack]) -> dict[Partition, set[int]]:

@@ -96,7 +96,7 @@ def test_what_cannot_be_put_back_is_said_and_left(project: Project) -> None:
     assert (work.replayed, work.skipped) == (0, 3)
     assert "its header origin_topic is 'seeds.tasks', which is no seed topic of this crawl" in complaints
     assert not project.log.partitions("seeds.tasks")
-    assert sum(done.below for done in put_back(project.log, LETTERS).values()) == 3
+    assert sum(done.below for done in put_back(project.log, LETTERS).values()) == 2
     replayed = {letter.message.value: letter.replayed for letter in letters(project.log, LETTERS)}
     assert not replayed[b"foreign"]
     assert not replayed[b"cut"]
@@ -166,6 +166,20 @@ def test_letters_of_this_crawl_in_a_topic_of_another_name_come_back(project: Pro
     project.produce("shared.dead-letters", (b"h.test", b"wrong"), headers=headers("seeds"))
     ran = project.direct("dead_letters", "replay", "--topic", "shared.dead-letters")
     assert (ran.returncode, ran.stdout) == (0, "replayed 1\n")
+
+
+def test_two_crawls_may_share_a_topic_of_dead_letters(project: Project) -> None:
+    """What one of them passes over waits for the replay of the other, wherever it stands."""
+    for number, seeds in enumerate("abbabaab"):
+        said = headers(seeds, origin_offset=str(number))
+        project.produce("shared", (b"one partition", b"of %b" % seeds.encode()), headers=said)
+    for seeds in "abab":
+        topics = CrawlTopics.of({"SITE_SEED_TOPIC": seeds, "SITE_DEAD_LETTER_TOPIC": "shared"})
+        Replay(project.log, "shared", lambda message, reason: None, topics).run()
+    assert contents(project, "a") == [(b"one partition", b"of a")] * 4
+    assert contents(project, "b") == [(b"one partition", b"of b")] * 4
+    assert all(letter.replayed for letter in letters(project.log, "shared"))
+    assert sum(done.below for done in put_back(project.log, "shared").values()) == 8
 
 
 def test_messages_of_a_topic_that_was_made_anew_are_others(project: Project) -> None:
