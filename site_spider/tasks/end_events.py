@@ -41,6 +41,7 @@ logger = logging.getLogger(__name__)
 # control log says more of the task when the pages are counted, they are counted again.
 
 _PAUSE_SECONDS = 0.5  # while pages cannot be counted
+_MOST_AT_ONCE = 2_000  # tasks, in one look: some milliseconds
 _TRAP = "trap "  # begins what the reasons say of links that were not followed
 
 
@@ -50,6 +51,7 @@ class EndAnnouncer(GroupWork):
     def __init__(self, group: Group, bad: BadRecords) -> None:
         super().__init__(group)
         self._over: set[str] = set()  # of those that are busy: whose pages are to be counted
+        self._unfinished: list[str] = []  # that are to be looked at
         self._is_counting = False
         self._table: PageTable | None = None  # once something has ended here
         self._bad = bad  # records of the page log
@@ -57,7 +59,6 @@ class EndAnnouncer(GroupWork):
         self._has_topic = False
 
     def look(self) -> None:
-        unfinished = self._control.endings.unfinished
         if self._over and not self._is_counting:
             self._is_counting = True
             self._background.start(self._tell_all(), "counting pages")
@@ -66,13 +67,15 @@ class EndAnnouncer(GroupWork):
             return
         silent: dict[str, EndTold] = {}
         over: set[str] = set()
-        for task_id in unfinished - self._busy:
-            if (ending := self._control.get(task_id)) is None:
+        self._unfinished = self._unfinished or list(self._control.endings.unfinished)
+        for task_id in self._unfinished[-_MOST_AT_ONCE:]:
+            if task_id in self._busy or (ending := self._control.get(task_id)) is None:
                 continue
             if ending.ended is not None and ending.noticed < ending.ended.generation:
                 silent[task_id] = ending.ended
             elif ending.is_over and not ending.is_told:
                 over.add(task_id)
+        del self._unfinished[-_MOST_AT_ONCE:]
         self._busy |= over | silent.keys()
         if over:
             self._control.when_read(lambda: self._over.update(over))

@@ -175,6 +175,7 @@ class GroupWork:
 
 _MOST_LEFT = 20_000  # seeds whose partition went away while they were under way
 _MOST_UNCOUNTED = 20_000  # tasks that nobody has named yet
+_MOST_AT_ONCE = 5_000  # partitions of tasks that are closed, in one look: some milliseconds
 
 Share = tuple[str, Partition]  # one task in one partition
 
@@ -226,6 +227,7 @@ class Tracker(SeedListener):
         self._deleted: list[tuple[Partition, int, int]] = []  # while it is not known which tasks lack them
         self._uncounted: BoundedDict[str, int] = BoundedDict(_MOST_UNCOUNTED)  # seeds, by task
         self._numbers = count()  # of keys in the log
+        self._closed: list[str] = []  # tasks that wait for their end, and are to be looked at
 
     # --- SeedListener -----------------------------------------------------------------------------
 
@@ -313,10 +315,17 @@ class Tracker(SeedListener):
         for share in list(self._ready):
             with self._control.guarded(share[0]):
                 self._count(share)
-        for task_id in list(self._control.endings.unfinished):
+        self._look_at_closed()
+
+    def _look_at_closed(self) -> None:
+        """At so many; at the others the next time."""
+        self._closed = self._closed or list(self._control.endings.unfinished)
+        left = _MOST_AT_ONCE
+        while self._closed and left > 0:
+            task_id = self._closed.pop()
             with self._control.guarded(task_id):
                 self._tell_uncounted(task_id)
-                self._tell_passed(task_id)
+                left -= 1 + self._tell_passed(task_id)
 
     @property
     def is_counting(self) -> bool:
@@ -409,15 +418,19 @@ class Tracker(SeedListener):
     def _count_uncounted(self, task_id: str, seeds: int) -> None:
         self._uncounted[task_id] = self._uncounted.get(task_id, 0) + seeds
 
-    def _tell_passed(self, task_id: str) -> None:
+    def _tell_passed(self, task_id: str) -> int:
+        """Where it is; returns of how many partitions."""
         ending = self._control.get(task_id)
         if ending is None or ending.is_told:
-            return
+            return 0
         for partition, high in ending.highs.items():
             if ending.passed(partition) < high and self._ledger.epoch(partition) is not None:
+                if (position := self._ledger.next_offset(partition) or 0) < high:
+                    continue
                 counting = self._counting((task_id, partition))
-                if counting.passed(self._ledger.next_offset(partition) or 0) >= high:
+                if counting.passed(position) >= high:
                     self._write((task_id, partition), ending, counting, tells_passed=True)
+        return len(ending.highs)
 
     def _write(self, share: Share, ending: TaskEnding, counting: Counting, *, tells_passed: bool) -> None:
         task_id, partition = share

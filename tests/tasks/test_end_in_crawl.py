@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import closing, nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock, Mock
 
@@ -27,11 +28,11 @@ from site_spider.service.service import SeedService
 from site_spider.tasks import returning
 from site_spider.tasks.closing import TaskProducer
 from site_spider.tasks.control_log import make_control_log, read_endings
-from site_spider.tasks.end_events import TaskCloser
+from site_spider.tasks.end_events import EndAnnouncer, TaskCloser
 from site_spider.tasks.ending import TaskEnding, Uncounted
 from site_spider.tasks.follower import ORIGIN_HEADER, TASK_HEADER, Follower, TopicView
 from site_spider.tasks.orders import TaskDesk
-from site_spider.tasks.tracker import Tracker
+from site_spider.tasks.tracker import Group, Tracker
 from tests.adapters.raw_server import Asked, Said, answering, said
 from tests.in_process.engine import ANSWERS, crawl, page, settings_for
 from tests.in_process.extraction import in_a_thread
@@ -190,6 +191,31 @@ def test_each_task_is_told_once_that_seeds_were_deleted() -> None:
         control.write.call_args.args[2](is_durable)
         tracker.look()
     assert [call.args[:2] for call in control.write.call_args_list] == [("t", Uncounted(1))] * 2
+
+
+def test_a_look_at_very_many_tasks_that_wait_for_their_end_is_short() -> None:
+    """Ten thousand are closed, of which nothing was polled: few are looked at in one turn, each one by and by."""
+    highs = {Partition("seeds", number): 9 for number in range(4)}
+    known = {f"t{number}": TaskEnding(is_closed=True, highs=highs) for number in range(10_000)}
+    asked: list[str] = []
+
+    def get(task_id: str) -> TaskEnding:
+        asked.append(task_id)
+        return known[task_id]
+
+    control = MagicMock(endings=Mock(unfinished=set(known), deleted=set()), get=get)
+    control.guarded = lambda _task_id: nullcontext()
+    ledger = SimpleNamespace(epoch=lambda _partition: 1, next_offset=lambda _partition: 0)
+    tracker = Tracker(Mock(ledger=ledger), control, Mock(waiting=False), Mock())
+    announcer = EndAnnouncer(Group(Mock(), Mock(), TOPICS, Mock(), control, lambda: True, Mock()), Mock())
+    for look in (tracker.look, announcer.look):
+        asked.clear()
+        look()
+        assert 0 < len(asked) <= 5_000
+        for _ in range(10):
+            look()
+        assert set(asked) == set(known)
+    assert not tracker._countings  # nothing is kept of partitions that are not so far
 
 
 def test_a_cancelled_task_ends_without_a_close(tmp_path: Path, fetched: Counter[str]) -> None:
