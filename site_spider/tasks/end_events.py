@@ -42,6 +42,7 @@ logger = logging.getLogger(__name__)
 
 _PAUSE_SECONDS = 0.5  # while pages cannot be counted
 _MOST_AT_ONCE = 2_000  # tasks, in one look: some milliseconds
+_MOST_UNDER_WAY = 1_000  # records of pages that are deleted
 _TRAP = "trap "  # begins what the reasons say of links that were not followed
 
 
@@ -120,9 +121,13 @@ class EndAnnouncer(GroupWork):
                     self._tell(task_id, ending, reading)
             else:
                 self._busy.discard(task_id)
-        for key in reading.stale:
+        for number, key in enumerate(reading.stale, 1):
             with suppress(SiteSpiderError):  # the next owner finds them again
-                self._producer.send(self._topics.pages, key, None)
+                sent = self._producer.send(self._topics.pages, key, None)
+                if number % _MOST_UNDER_WAY == 0:
+                    await asyncio.wrap_future(sent)
+            if not turns.has_time():
+                await turns.time()
 
     def _is_over(self, task_id: str) -> TaskEnding | None:
         ending = self._control.get(task_id)

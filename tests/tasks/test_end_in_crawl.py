@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import json
 import threading
@@ -32,6 +33,7 @@ from site_spider.tasks.end_events import EndAnnouncer, TaskCloser
 from site_spider.tasks.ending import TaskEnding, Uncounted
 from site_spider.tasks.follower import ORIGIN_HEADER, TASK_HEADER, Follower, TopicView
 from site_spider.tasks.orders import TaskDesk
+from site_spider.tasks.page_log import PageReading
 from site_spider.tasks.tracker import Group, Tracker
 from tests.adapters.raw_server import Asked, Said, answering, said
 from tests.in_process.engine import ANSWERS, crawl, page, settings_for
@@ -216,6 +218,30 @@ def test_a_look_at_very_many_tasks_that_wait_for_their_end_is_short() -> None:
             look()
         assert set(asked) == set(known)
     assert not tracker._countings  # nothing is kept of partitions that are not so far
+
+
+async def test_the_pages_of_a_long_task_are_deleted_in_many_turns() -> None:
+    """Its page log may have a hundred thousand records, and the producer takes some at a time."""
+    turn, sent_in, answers = 0, Counter[int](), []
+
+    def send(*_record: Any) -> Future[Any]:
+        sent_in[turn] += 1
+        answers.append(answer := Future[Any]())
+        return answer
+
+    group = Group(Mock(), Mock(send=send), TOPICS, Mock(), MagicMock(), lambda: True, Mock())
+    announcer = EndAnnouncer(group, Mock())
+    announcer._table = Mock(read=Mock(return_value=PageReading({}, 0, [b"key"] * 50_000)))
+    telling = asyncio.ensure_future(announcer._tell_all())
+    while not telling.done():
+        await asyncio.sleep(0)
+        turn += 1
+        assert len(answers) <= 10_000
+        for answer in answers:
+            answer.set_exception(LogUnavailable("not now"))
+        answers.clear()
+    assert sent_in.total() == 50_000
+    assert max(sent_in.values()) <= 5_000
 
 
 def test_a_cancelled_task_ends_without_a_close(tmp_path: Path, fetched: Counter[str]) -> None:
