@@ -11,7 +11,7 @@ from typing import Any
 from site_spider.commands.output import Column, add_format_option, print_json, print_table, show
 from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
 from site_spider.errors import SiteSpiderError
-from site_spider.observe.frontier_socket import OddSnapshot, alive, ask, folders
+from site_spider.observe.frontier_socket import NOBODY, OddSnapshot, alive, ask, folders
 from site_spider.observe.progress import MOST_HOSTS
 
 _DEFAULT_HOSTS = 20
@@ -55,6 +55,8 @@ class Command(SiteCommand):
         for path, pid in _wanted(opts.process).items():
             try:
                 document = asyncio.run(ask(path, b"%d" % opts.hosts, _SECONDS))
+            except NOBODY:
+                continue
             except (OSError, OddSnapshot) as error:
                 said = str(error) or "it may be busy; try again"  # a timeout has no words
                 self.complain(f"process {pid} does not answer: {said}")
@@ -67,19 +69,25 @@ class Command(SiteCommand):
                     print()
                 _print(document)
             answers += 1
+        if not answers and not self.exitcode:
+            raise _nobody(opts.process)
 
 
 def _wanted(pid: int | None) -> dict[Path, int]:
     found = {path: process for path, process in alive().items() if pid in (None, process)}
     if not found:
-        where = " or ".join(str(folder) for folder in folders())
-        what = "no crawl runs" if pid is None else f"no crawl runs as process {pid}"
-        raise SiteSpiderError(
-            f"{what} that could be asked: there is no socket in {where}. Run this on the same machine, as "
-            "the same user and with the same XDG_RUNTIME_DIR as the crawl, which needs "
-            "SITE_FRONTIER_SOCKET=true."
-        )
+        raise _nobody(pid)
     return found
+
+
+def _nobody(pid: int | None) -> SiteSpiderError:
+    where = " or ".join(str(folder) for folder in folders())
+    what = "no crawl runs" if pid is None else f"no crawl runs as process {pid}"
+    return SiteSpiderError(
+        f"{what} that could be asked: there is no socket in {where}. Run this on the same machine, as "
+        "the same user and with the same XDG_RUNTIME_DIR as the crawl, which needs "
+        "SITE_FRONTIER_SOCKET=true."
+    )
 
 
 def _print(found: Mapping[str, Any]) -> None:

@@ -193,13 +193,16 @@ class LocalProcesses:
         await self._learn_own_name()
         self._others = {path: name for path, name in self._others.items() if path in found and self._own.identity}
         paths = [path for path in islice(found, _MOST_PROCESSES) if path not in self._others]
-        turns = asyncio.Semaphore(_AT_ONCE)
+        turns, ended = asyncio.Semaphore(_AT_ONCE), set[Path]()
 
         async def ask(path: Path) -> dict[str, Any] | None:
             """None when there is no answer in time, or an odd one."""
             async with turns:
                 with suppress(OSError, OddSnapshot):
-                    return await frontier_socket.ask(path, question, _SECONDS)
+                    try:
+                        return await frontier_socket.ask(path, question, _SECONDS)
+                    except frontier_socket.NOBODY:
+                        ended.add(path)
             return None
 
         answers = dict(zip(paths, await asyncio.gather(*map(ask, paths)), strict=True))
@@ -209,7 +212,7 @@ class LocalProcesses:
                 del snapshots[path]
                 name = f"{str(answer.get('process'))[:_LONGEST]} ({str(answer.get('group'))[:_LONGEST]})"
                 self._others[path] = f"{name}, of another seed log"
-        silent = [found[path] for path, answer in answers.items() if answer is None]
+        silent = [found[path] for path, answer in answers.items() if answer is None and path not in ended]
         return Answers(snapshots, silent, list(self._others.values()))
 
     def _is_of_this_log(self, answer: dict[str, Any]) -> bool:

@@ -27,6 +27,7 @@ from site_spider.observe.snapshot import Snapshot, Watched, snapshot
 
 _LONGEST_PATH_BYTES = 107  # what a socket's address has room for
 _SUFFIX = ".frontier"
+_own: set[Path] = set()  # that were made here
 
 
 def folders() -> Iterator[Path]:
@@ -47,6 +48,7 @@ def new_path() -> Path:
         except OSError as error:
             reasons.append(error)
         else:
+            _own.add(path)
             return path
     raise reasons[0]
 
@@ -79,9 +81,12 @@ def alive() -> dict[Path, int]:
 
 
 def remove_stale() -> None:
-    """Remove the sockets of processes that have ended, which a killed one leaves behind."""
+    """Remove the sockets of processes that have ended, which a killed one leaves behind.
+
+    Also of one that had the number of this one: in a container all that follow each other have the same.
+    """
     for path, pid in running().items():
-        if has_ended(pid):
+        if has_ended(pid) or (pid == os.getpid() and path not in _own):
             with contextlib.suppress(OSError):
                 path.unlink()
 
@@ -106,6 +111,7 @@ def _is_own(folder: Path) -> bool:
 # --- The client's side ------------------------------------------------------------------------------------
 
 LARGEST_BYTES = 2_000_000  # of one snapshot as JSON
+NOBODY = (ConnectionRefusedError, FileNotFoundError)  # listens: whose socket it was has ended
 
 
 class OddSnapshot(SiteSpiderError):

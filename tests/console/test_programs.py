@@ -76,6 +76,15 @@ async def test_a_host_without_processes_that_answer_is_not_healthy(tmp_path: Pat
         assert (await client.get("/metrics")).status == 200
 
 
+async def test_a_socket_that_nobody_listens_at_is_of_no_process(tmp_path: Path) -> None:
+    """It was of one that was killed, and another has its number."""
+    answer = json.dumps(snapshot(1, at=time.time())).encode()
+    async with asking(tmp_path, answer) as client:
+        frontier_socket.new_path().touch()
+        health = await client.get("/healthz")
+        assert (health.status, (await health.json())["processes"]) == (200, 1)
+
+
 # --- TLS ------------------------------------------------------------------------------------------------
 
 

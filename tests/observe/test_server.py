@@ -180,21 +180,31 @@ def test_a_process_that_does_not_answer_is_named(sockets: Path, monkeypatch: pyt
             asyncio.run(frontier_sockets.ask(path, b"1", 0.2))
 
 
+def test_a_socket_that_nobody_listens_at_is_of_no_process(sockets: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Another process may have the number of the one that was killed."""
+    sockets.mkdir(mode=0o700)
+    (sockets / f"{os.getpid()}-abc.frontier").touch()
+    with pytest.raises(SiteSpiderError, match="no crawl runs that could be asked"):
+        command.Command().work(SimpleNamespace(hosts=1, process=None, format="table"))  # type: ignore[arg-type]
+    assert capsys.readouterr().err == ""
+
+
 def test_sockets_of_ended_processes_are_removed(tmp_path: Path, sockets: Path) -> None:
-    """By the next process that starts; those of living ones, and other files, stay."""
+    """By the next process that starts, those of its own number, too; those of living ones, and other files, stay."""
     with pytest.raises(SiteSpiderError, match="no crawl runs that could be asked"):
         command._wanted(None)
     sockets.mkdir(mode=0o700)
     ended = os.posix_spawn("/bin/true", ["true"], {})
     os.waitpid(ended, 0)
-    names = {f"{ended}-abc.frontier", f"{os.getpid()}-abc.frontier", "1-abc.frontier", "other.lock"}
+    stale = {f"{ended}-abc.frontier", f"{os.getpid()}-abc.frontier"}  # in a container all have the same number
+    names = {*stale, f"{os.getppid()}-abc.frontier", "1-abc.frontier", "other.lock"}
     for name in names:
         (sockets / name).touch()
-    assert len(frontier_sockets.running()) == 3
+    assert len(frontier_sockets.running()) == 4
     with pytest.raises(SiteSpiderError, match="no crawl runs as process"):
         command._wanted(ended)
     while_crawling(tmp_path / "data", lambda: None, seeds=1)
-    assert {path.name for path in sockets.iterdir()} == names - {f"{ended}-abc.frontier"}
+    assert {path.name for path in sockets.iterdir()} == names - stale
 
 
 @pytest.mark.parametrize("name", ["open", "link", "foreign", "long"])
