@@ -327,7 +327,7 @@ class HttpAnswer:
     def _settled(self, lengths: list[bytes], codings: list[bytes], code: int) -> tuple[list[bytes], list[bytes]]:
         """Of several answers to how long the body is, the one that Scrapy's client takes."""
         if self._to_head or code in _NO_BODY:
-            return [length for length in lengths[:1] if length.isdigit()], []
+            return [length for length in lengths[:1] if _LENGTH.fullmatch(length)], []
         if codings:
             if codings[0].lower() != b"chunked":
                 raise NoAnswer("the transfer coding is not chunked")

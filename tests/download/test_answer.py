@@ -35,6 +35,12 @@ ANSWERS = {
 }
 
 
+def test_a_length_of_thousands_of_digits_is_none_of_an_answer_to_head() -> None:
+    """Python reads no such number."""
+    answer = read(HttpAnswer(to_head=True, takes_odd=True), [HEAD + b"Content-Length: " + b"9" * 5_000 + b"\r\n\r\n"])
+    assert (answer.ending, answer.status, answer.headers) == (BodyEnd.WHOLE, 200, [])
+
+
 @pytest.mark.parametrize("name", ANSWERS)
 @given(cuts=st.lists(st.integers(0, 100), max_size=8))
 def test_it_does_not_matter_how_the_bytes_come(name: str, cuts: list[int]) -> None:
