@@ -374,6 +374,9 @@ def test_a_task_is_found_by_the_name_that_its_field_has(project: Project) -> Non
     assert ran.stdout.splitlines()[-1].startswith("due 1,"), ran.stderr
     ran = project.scrapy(*asked, SITE_RESULT_FIELDS=json.dumps(names))
     assert (ran.returncode, "leaves out task_id" in ran.stderr) == (78, True)
+    names["next_at"] = "next_at"
+    ran = project.scrapy("recrawl", "--dry-run", "--adaptive", SITE_RESULT_FIELDS=json.dumps(names))
+    assert (ran.returncode, "leaves out interval_s" in ran.stderr) == (78, True)
 
 
 # --- with other features ---
