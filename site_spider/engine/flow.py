@@ -79,7 +79,9 @@ def is_heard(sender: Any, *wanted: Any) -> bool:
 def receivers(crawler: Crawler, signal: Any) -> list[str]:
     """The names of who hears this signal of the crawl."""
     found = dispatcher.liveReceivers(dispatcher.getReceivers(crawler.signals.sender, signal))
-    return sorted(f"{one.__module__}.{one.__qualname__}" for one in found)
+    return sorted(
+        f"{one.__module__}.{one.__qualname__}" if hasattr(one, "__qualname__") else repr(one) for one in found
+    )
 
 
 class QuickSignals(SignalManager):

@@ -7,6 +7,7 @@ import io
 import logging
 import re
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -253,9 +254,11 @@ def test_who_listens_to_spider_idle_is_said(caplog: pytest.LogCaptureFixture) ->
     say_who_waits_for_idle(crawler)
     assert caplog.messages == []
     crawler.signals.connect((spider := Feeding()).more, signals.spider_idle)
+    crawler.signals.connect(nameless := partial(print), signals.spider_idle)
     say_who_waits_for_idle(crawler)
     (said,) = caplog.messages
-    assert f"{type(spider).__qualname__}.more: not called" in said
+    assert f"{type(spider).__qualname__}.more" in said
+    assert f"{nameless!r}" in said
 
 
 def test_processes_without_a_partition_are_said_once(
