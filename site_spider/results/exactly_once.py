@@ -368,12 +368,11 @@ class ExactlyOnce(SeedListener, Commits):
         self._running = []
         if outcome.refused:
             assert self._held.under_way is not None
-            number, reason = next(iter(outcome.refused.items()))
-            guilty = self._held.under_way.items[number]
-            reason = refusal_of(guilty, reason) if isinstance(guilty, Record) else reason
+            items = self._held.under_way.items
             opened, dropped = self._held.refused(outcome.refused.keys())
-            for tree in opened:
-                self._give_up(tree, reason)
+            for tree, number in opened.items():
+                guilty, reason = items[number], outcome.refused[number]
+                self._give_up(tree, refusal_of(guilty, reason) if isinstance(guilty, Record) else reason)
         else:
             dropped = self._held.not_committed()
         self._drop(dropped)

@@ -188,21 +188,22 @@ class TransactionQueue:
         """
         return self._put_back(self._answered().trees)
 
-    def refused(self, numbers: Collection[int]) -> tuple[list[Tree], list[SeedInFlight]]:
+    def refused(self, numbers: Collection[int]) -> tuple[dict[Tree, int], list[SeedInFlight]]:
         """The server refuses these items of the transaction under way, by number; nothing of it is stored.
 
-        They are dropped. Their trees, which are returned, are open again, so that something can be
-        done about it; the others wait in front. Returns also what `not_committed` does.
+        They are dropped. Their trees, which are returned with the first number of each, are open again, so that
+        something can be done about it; the others wait in front. Returns also what `not_committed` does.
         """
         trees = self._answered().trees
-        opened: list[Tree] = []
+        opened: dict[Tree, int] = {}
         first = 0
         for tree in trees:
             unwanted = {number - first for number in numbers if 0 <= number - first < len(tree.items)}
-            first += len(tree.items)
             if unwanted and tree.is_wanted:
+                opened[tree] = first + min(unwanted)
+            first += len(tree.items)
+            if tree in opened:
                 self._reopen(tree, unwanted)
-                opened.append(tree)
         return opened, self._put_back([tree for tree in trees if tree not in opened])
 
     def forget(self, entry: SeedInFlight) -> bool:

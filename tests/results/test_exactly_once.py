@@ -364,6 +364,15 @@ async def test_a_result_that_kafka_refuses_makes_its_seed_a_dead_letter_and_no_o
     assert crawl.committed[-1] == 2
 
 
+async def test_each_dead_letter_says_why_its_own_result_was_refused() -> None:
+    """Of several in one transaction; of one seed's results it is the first."""
+    crawl = Crawl({0: "no words", 2: "too large", 3: "too deep"})
+    roots = [crawl.begin(offset) for offset in range(3)]
+    crawl.together.keep(roots[2], record("more"))
+    store_together(crawl, *roots)
+    assert crawl.given_up == ["no words", "too large"]
+
+
 async def test_a_link_to_a_topic_that_is_missing_is_not_kept() -> None:
     """And when the topic is there, it is."""
     crawl = Crawl()
