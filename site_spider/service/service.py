@@ -20,6 +20,7 @@ from scrapy.crawler import Crawler
 from scrapy.exceptions import NotConfigured
 from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings
 from scrapy.utils.defer import maybe_deferred_to_future
+from scrapy.utils.python import global_object_name
 
 from site_spider import options, runtime
 from site_spider.contracts.seed_log import LogName, name_of
@@ -36,6 +37,7 @@ from site_spider.observe.metrics.exporter import Exporter, serve_metrics
 from site_spider.observe.snapshot import rss_bytes
 from site_spider.outage import Outage, until_there
 from site_spider.resources import form
+from site_spider.results.pipeline import PlacedItemProcessor
 from site_spider.service import config as plugins
 from site_spider.service.config import ServiceSettings, check_rights, spill_keys
 from site_spider.service.log_lines import is_first_process, processes_of
@@ -412,11 +414,18 @@ def _source_folder(settings: BaseSettings) -> SourceFolder:
 
 
 def _scheduler_of(crawler: Crawler) -> SeedScheduler:
+    """Raises ConfigError for one that serves no seeds, and for what would give all items of a page one id."""
     assert crawler.engine is not None
     scheduler = crawler.engine.scheduler
-    if not isinstance(scheduler, SeedScheduler):
-        raise ConfigError(
-            f"SCHEDULER is {crawler.settings.get('SCHEDULER')!r}, but seeds need "
-            "'site_spider.frontier.scheduler.SeedScheduler' or a subclass. Leave it out."
-        )
+    parts = {
+        "SCHEDULER": (scheduler, SeedScheduler),
+        "ITEM_PROCESSOR": (crawler.engine.scraper.itemproc, PlacedItemProcessor),
+    }
+    for name, (part, needed) in parts.items():
+        if needed not in type(part).__mro__:  # whatever looks like a scheduler is an instance of one for Scrapy
+            raise ConfigError(
+                f"{name} is {crawler.settings.get(name)!r}, but seeds need "
+                f"'{global_object_name(needed)}' or a subclass. Leave it out."
+            )
+    assert isinstance(scheduler, SeedScheduler)
     return scheduler

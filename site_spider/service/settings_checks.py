@@ -143,6 +143,7 @@ def _refusal(name: str) -> str:
 
 _MAY_BE_NEGATIVE = frozenset({"DEPTH_PRIORITY", "REDIRECT_PRIORITY_ADJUST", "RETRY_PRIORITY_ADJUST"})
 _LOWEST = -(10**9)
+_REACTOR = default_settings.TWISTED_REACTOR
 
 
 def check_scrapy_settings(settings: BaseSettings) -> None:
@@ -158,6 +159,8 @@ def check_scrapy_settings(settings: BaseSettings) -> None:
         # only these are read: reading a deprecated setting warns
         if isinstance(default, bool | int | float) and settings.get(name) is not None:
             _check(settings, name, default)
+    if (reactor := str(settings.get("TWISTED_REACTOR"))).startswith("twisted.") and reactor != _REACTOR:
+        raise ConfigError(f"TWISTED_REACTOR is {reactor!r}, but must be {_REACTOR!r}, Scrapy's default. Leave it out.")
     for code in options.names(settings, "RETRY_HTTP_CODES"):
         options.integer({"RETRY_HTTP_CODES": code}, "RETRY_HTTP_CODES", 100, 599)
 
