@@ -447,8 +447,10 @@ class EngineFlow:
 
 def construct(crawler: Crawler, arguments: Mapping[str, str]) -> None:
     """Have Scrapy build what it builds at a start; nothing is opened, and no signal sent. Needs asyncio's loop."""
-    # a folder of JOBDIR would be made
-    crawler.settings.setdict({"TWISTED_REACTOR_ENABLED": False, "JOBDIR": None}, priority="cmdline")
+    # a folder of JOBDIR would be made; and Scrapy's handlers without a reactor come before those of an add-on
+    handlers = crawler.settings.getdict("DOWNLOAD_HANDLERS")
+    changed = {"TWISTED_REACTOR_ENABLED": False, "JOBDIR": None, "DOWNLOAD_HANDLERS": handlers}
+    crawler.settings.setdict(changed, priority="cmdline")
     crawler.spider = crawler._create_spider(**arguments)
     crawler._apply_settings()
     crawler.engine = engine = crawler._create_engine()

@@ -75,6 +75,16 @@ def test_in_another_project_its_own_settings_are_told_from_those_of_the_add_on(m
     assert "ADDONS" not in found
 
 
+def test_a_check_in_another_project_takes_the_handlers_of_a_crawl(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Scrapy's own one without a reactor warned of itself."""
+    made = Settings({"ADDONS": {Addon: 300}, "SITE_DATA_DIR": str(tmp_path)})
+    environment.apply_our_settings(made)
+    assert next(examine(made, SeedSpider)).code == 0
+    assert "Aiohttp" not in caplog.text
+
+
 @pytest.mark.parametrize(
     ("name", "value", "shown"),
     [
