@@ -162,7 +162,7 @@ class Parts:
             wake,
         )
         links_in_hand = LinksInHand()
-        self.extractor = extractor = Extractor()
+        self.extractor = extractor = Extractor(patience_seconds=config.callback_timeout_seconds / 2)
 
         # intake
         load = build_load(settings)

@@ -139,8 +139,9 @@ def _started(connection: socket.socket) -> subprocess.Popen[bytes]:
 class Extractor:
     """On the event loop's thread only; pages take turns."""
 
-    def __init__(self, cpu_seconds: float = CPU_SECONDS) -> None:
+    def __init__(self, cpu_seconds: float = CPU_SECONDS, patience_seconds: float = 60.0) -> None:
         self._cpu_seconds = cpu_seconds
+        self.patience_seconds = patience_seconds  # that the text of a page may wait for others
         self._process: _Worker | None = None
         self._turn = asyncio.Lock()
         self._slow: BoundedDict[str, list[float]] = BoundedDict(1_000)  # by host: when it had pages too slow
@@ -153,39 +154,57 @@ class Extractor:
         except NotExtracted as error:
             return Extracted(lost=[str(error)])
 
-    async def read(self, page: PageBody, mode: str) -> dict[str, Any]:
-        """Fields of a result (page/text.py); `mode` is plain, main or robots. Raises NotExtracted."""
+    async def read(self, page: PageBody, mode: str, until: float | None = None) -> dict[str, Any]:
+        """Fields of a result (page/text.py); `mode` is plain, main or robots. Raises NotExtracted.
+
+        By `until`, a time of the event loop, it has to have begun.
+        """
         body, size = page.body[:MAX_TEXT_BYTES], len(page.body)
         notes = [f"text: of the first {len(body)} of {size} bytes"] if size > len(body) else []
         head: dict[str, Any] = {"read": mode, "url": page.url, "content_type": page.content_type}
         head |= {"notes": notes, "seconds": self._cpu_seconds}
         host = None if mode == "robots" else host_of(page.url)
-        answer = await self._in_turn("its text could not be read", lambda process: process.ask(head, body), host)
+        said = "its text could not be read"
+        answer = await self._in_turn(said, lambda process: process.ask(head, body), host, until)
         if "failed" in answer:
             raise NotExtracted(answer["failed"])
         return answer
 
     async def _in_turn(
-        self, said: str, work: Callable[[_Worker], Awaitable[_Found]], host: str | None = None
+        self,
+        said: str,
+        work: Callable[[_Worker], Awaitable[_Found]],
+        host: str | None = None,
+        until: float | None = None,
     ) -> _Found:
+        try:
+            async with asyncio.timeout_at(until):
+                await self._turn.acquire()
+        except TimeoutError:
+            raise NotExtracted("its text is not read: too many pages waited for that") from None
+        try:
+            return await self._work(said, work, host)
+        finally:
+            self._turn.release()
+
+    async def _work(self, said: str, work: Callable[[_Worker], Awaitable[_Found]], host: str | None) -> _Found:
         """Of a host few slow pages are read, also of those that wait together: others wait behind them."""
-        async with self._turn:
-            now = runtime.monotonic()
-            slow = [at for at in self._slow.get(host or "", ()) if now - at < _SLOW_SECONDS]
-            if len(slow) >= _MOST_SLOW:
-                raise NotExtracted(f"its text is not read: {len(slow)} pages of its host took too much")
-            try:
-                if self._process is None:
-                    self._process = await _new_worker(said)
-                async with asyncio.timeout(_WALL_SECONDS):
-                    return await work(self._process)
-            except (OSError, EOFError, TimeoutError, ValueError, RecursionError) as error:
-                if host is not None:
-                    self._slow[host] = [*slow, now]
-                raise NotExtracted(f"{said}: {self._reason(await self._end())}") from error
-            except BaseException:  # cancelled: an answer under way would be the next page's
-                await asyncio.shield(self._end())
-                raise
+        now = runtime.monotonic()
+        slow = [at for at in self._slow.get(host or "", ()) if now - at < _SLOW_SECONDS]
+        if len(slow) >= _MOST_SLOW:
+            raise NotExtracted(f"its text is not read: {len(slow)} pages of its host took too much")
+        try:
+            if self._process is None:
+                self._process = await _new_worker(said)
+            async with asyncio.timeout(_WALL_SECONDS):
+                return await work(self._process)
+        except (OSError, EOFError, TimeoutError, ValueError, RecursionError) as error:
+            if host is not None:
+                self._slow[host] = [*slow, now]
+            raise NotExtracted(f"{said}: {self._reason(await self._end())}") from error
+        except BaseException:  # cancelled: an answer under way would be the next page's
+            await asyncio.shield(self._end())
+            raise
 
     def _reason(self, status: int | None) -> str:
         if status == -signal.SIGPROF:

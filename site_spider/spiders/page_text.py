@@ -92,7 +92,7 @@ class PageTexts:
         result.duplicate_of = self._first_with(result, scope)
         is_dropped = self._drops_noindex and (read is None or forbids(robots, "noindex"))
         notes += _without_body(result) if is_dropped else []
-        result.page_notes = "; ".join(notes)[:_LONGEST] or None
+        result.page_notes = "; ".join(dict.fromkeys(notes))[:_LONGEST] or None
         return not is_dropped
 
     def _first_with(self, result: Result, scope: str | None) -> str | None:
@@ -118,12 +118,12 @@ class PageTexts:
         is_well = 200 <= response.status < 300
         if extractor is None or not (response.body and is_read and (is_well or self._drops_noindex)):
             return {}, []
-        notes = []
+        notes, until = [], asyncio.get_running_loop().time() + extractor.patience_seconds
         # robots takes linear time: no page is too slow for it
         modes = (self._mode, "robots") if is_well else ("robots",)
         for mode in dict.fromkeys(modes):
             try:
-                fields = await extractor.read(PageBody(response.url, response.body, kind), mode)
+                fields = await extractor.read(PageBody(response.url, response.body, kind), mode, until)
             except NotExtracted as error:
                 notes.append(str(error))
             else:

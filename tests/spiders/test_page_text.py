@@ -24,6 +24,7 @@ from site_spider.service import config as parts
 from site_spider.service.seed_producer import SeedProducer
 from site_spider.sources import extraction_process
 from site_spider.spiders.page_text import PageTexts
+from tests.in_process import extraction
 from tests.in_process.engine import ANSWERS, Crawled, crawl, lag, page, produce, settings_for
 from tests.in_process.extraction import in_a_thread
 from tests.tasks.test_control import declare
@@ -63,6 +64,26 @@ def test_a_page_has_its_text_and_a_failure_has_none(tmp_path: Path) -> None:
     one = [found["/a"][name] for name in ("title", "language", "links_out", "page_notes")]
     assert (one, WORDS.strip() in found["/a"]["text"]) == (["Har bour", "en", 1, None], True)
     assert {name: found["/404"][name] for name in PAGE_FIELDS} == dict.fromkeys(PAGE_FIELDS)
+
+
+def test_pages_that_wait_too_long_for_others_have_a_note_and_are_no_failures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of pages that take nearly as long as they may, each of a host of its own, 60 take the time of a callback."""
+
+    async def slowly(_: object, head: dict[str, Any], _body: bytes) -> dict[str, Any]:
+        await asyncio.sleep(1.9 if head["read"] == "plain" else 0)
+        return {"robots": [], "notes": [], "text": "read"}
+
+    monkeypatch.setattr(extraction._Worker, "ask", slowly)
+    serve("/", "<a href=/a></a>")
+    seeds = ({"url": f"http://{number}.test/"} for number in range(100))
+    found = run(tmp_path, *seeds, SITE_CALLBACK_TIMEOUT_SECONDS=60).documents.values()
+    assert {document["description"] for document in found} == {None}
+    assert {document["page_notes"] for document in found if document["text"] is None} == {
+        "its text is not read: too many pages waited for that"
+    }
+    assert (len(found), len([document for document in found if document["text"] == "read"]) > 15) == (200, True)
 
 
 def test_off_a_document_has_none_of_the_fields(tmp_path: Path) -> None:
