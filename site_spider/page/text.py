@@ -27,6 +27,8 @@ _LANGUAGE_CHARS, _FEWEST_CHARS = 20_000, 50  # that a language is told from
 _SURE_CHARS, _ALIKE = 1_000, 3  # that tell it surely, but for so many: Spanish may read as Galician
 _NAMES = {"nb": "no", "nn": "no"}  # the detector knows Norwegian alone
 _MAX_SCRIPTS, _MAX_NODES = 20, 1_000  # looked at for a date, or a canonical URL
+_OTHERS = frozenset(("review", "reviews", "comment", "citation", "itemListElement"))  # with dates of their own
+_MAX_DEPTH = 100  # looked at, above an element
 _CONTROLS = re.compile(r"[\0-\x08\x0b\x0c\x0e-\x1f\x7f]")  # six bytes each in JSON
 _PRIMARY = re.compile(r"\s*([a-zA-Z]{2,3})(?=[-_\s]|$)")
 _SAID_IN = 'script[type^="application/ld+json" i]'
@@ -120,17 +122,27 @@ def _date(written: str | None) -> datetime | None:
 
 def _dates(document: DocumentNode) -> Iterator[str | None]:
     for selector in ('meta[property="article:published_time"]', 'meta[itemprop="datePublished"]'):
-        node = document.query_selector(selector)
-        if node is not None:
-            yield node.getattr("content")
+        for node in document.query_selector_all(selector)[:_MAX_SCRIPTS]:
+            yield None if _is_of_another(node) else node.getattr("content")
     for script in document.query_selector_all(_SAID_IN)[:_MAX_SCRIPTS]:
         yield from _dates_of_json(script.text or "")
     for node in document.query_selector_all('[itemprop~="datePublished"], time[pubdate]')[:_MAX_SCRIPTS]:
-        yield node.getattr("content") or node.getattr("datetime") or node.text
+        yield None if _is_of_another(node) else node.getattr("content") or node.getattr("datetime") or node.text
+
+
+def _is_of_another(node: Any) -> bool:
+    """Whether it stands in a review, say, of what the page is about."""
+    for _ in range(_MAX_DEPTH):
+        node = node.parent
+        if node is None or isinstance(node, DocumentNode):
+            return False
+        if node.getattr("itemprop") in _OTHERS:
+            return True
+    return False
 
 
 def _dates_of_json(text: str) -> Iterator[str]:
-    """`datePublished`, wherever it stands in an object of JSON-LD."""
+    """`datePublished`, wherever it stands in an object of JSON-LD, but in a review and the like."""
     try:
         waiting = [json.loads(text, strict=False)]  # with line feeds in texts
     except (ValueError, RecursionError):
@@ -142,6 +154,6 @@ def _dates_of_json(text: str) -> Iterator[str]:
         if isinstance(one, dict):
             if isinstance(date := one.get("datePublished"), str):
                 yield date
-            waiting += one.values()
+            waiting += [value for key, value in one.items() if key not in _OTHERS]
         elif isinstance(one, list):
             waiting += one[:_MAX_NODES]

@@ -90,6 +90,9 @@ DATED = JSON_LD.format("; charset=utf-8", '{"datePublished": "2021-01-01"}')
         ("<time datetime=2022-01-01>x</time><time pubdate datetime=2021-01-01>", "2021-01-01T00:00:00+00:00"),
         ("<time datetime=2022-01-01>x</time><p itemprop='a datePublished'>2021-01-01", "2021-01-01T00:00:00+00:00"),
         (JSON_LD.format("", '{"datePublished": [1]}'), None),
+        (JSON_LD.format("", '{"review": [{"datePublished": "2019-01-01"}]}') + DATED, "2021-01-01T00:00:00+00:00"),
+        ("<div itemprop=review><b><meta itemprop=datePublished content=2019-01-01></b></div>", None),
+        ("<p itemprop=comment><i itemprop=datePublished>2019-01-01</i></p>" + DATED, "2021-01-01T00:00:00+00:00"),
         (JSON_LD.format("", '{"about": "two\nlines", "datePublished": "2021-05"}'), "2021-05-01T00:00:00+00:00"),
     ],
 )
