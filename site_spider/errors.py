@@ -73,11 +73,15 @@ class TopicMissing(SiteSpiderError):
     exit_code = EXIT_UNAVAILABLE
 
 
-class SinkUnavailable(SiteSpiderError):
+class SinkError(SiteSpiderError):
+    """A sink could not take results."""
+
+
+class SinkUnavailable(SinkError):
     """The sink is away or overloaded: keep the batch and try again."""
 
     exit_code = EXIT_UNAVAILABLE
 
 
-class SinkRejected(SiteSpiderError):
+class SinkRejected(SinkError):
     """The server refuses this one record for its own sake: it becomes a dead letter."""
