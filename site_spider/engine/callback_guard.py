@@ -35,7 +35,7 @@ from site_spider.page.url import plain_url
 
 Callback = Callable[..., Any]
 _GUARD = "_guards_a_callback"
-_ENDS = (SystemExit, KeyboardInterrupt, GeneratorExit)
+ENDS = (SystemExit, KeyboardInterrupt, GeneratorExit)
 
 
 class CallbackTimeout(SiteSpiderError):
@@ -56,7 +56,7 @@ def guarded(callback: Callback, timeout_seconds: float) -> Callback:
         return callback
 
     def call(*arguments: Any, **keywords: Any) -> Any:
-        with _ERRORS_ALONE:
+        with ERRORS_ALONE:
             output = callback(*arguments, **keywords)
         if inspect.iscoroutine(output):
             return _bounded(output, timeout_seconds)
@@ -83,7 +83,7 @@ def unguarded(callback: Callback | None) -> Callback | None:
 async def _bounded(coroutine: Coroutine[Any, Any, Any], timeout_seconds: float) -> Any:
     """There is a timer only when the coroutine waits; the time before that counts."""
     began = runtime.monotonic()
-    with _ERRORS_ALONE:
+    with ERRORS_ALONE:
         try:
             waits_for = coroutine.send(None)
         except StopIteration as end:
@@ -136,8 +136,15 @@ async def _bounded_items(items: Any, timeout_seconds: float) -> AsyncIterator[An
 
 
 def _uncancelled_items(items: Iterator[Any]) -> Iterator[Any]:
-    with _ERRORS_ALONE:
+    with ERRORS_ALONE:
         yield from items
+
+
+async def errors_alone(outputs: AsyncIterator[Any]) -> AsyncIterator[Any]:
+    """The same outputs; what ends them is an Exception."""
+    with ERRORS_ALONE:
+        async for output in outputs:
+            yield output
 
 
 def _timed_out(timeout_seconds: float) -> CallbackTimeout:
@@ -153,7 +160,7 @@ class _ErrorsAlone:
         pass
 
     def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
-        if error is None or isinstance(error, (Exception, *_ENDS)) or is_being_cancelled():
+        if error is None or isinstance(error, (Exception, *ENDS)) or is_being_cancelled():
             return
         if isinstance(error, asyncio.CancelledError):
             said = f"CancelledError was raised where nothing was cancelled {error}"
@@ -161,7 +168,7 @@ class _ErrorsAlone:
         raise CallbackBroken(f"{type(error).__name__}: {error}") from error
 
 
-_ERRORS_ALONE = _ErrorsAlone()
+ERRORS_ALONE = _ErrorsAlone()
 
 
 def is_being_cancelled() -> bool:
@@ -216,7 +223,7 @@ class Watchdog:
 
 # --- Scrapy's downloader and item processor, with a stray CancelledError turned into an ordinary failure -
 # Raised by a pipeline, it makes the items that follow vanish; raised by a download handler or a downloader
-# middleware, the request never ends. See also engine.callback_guard.
+# middleware, the request never ends. So does what is no Exception. See also engine.callback_guard.
 
 _NO_LIMIT = 1_000_000  # downloads of a host at a time: the frontier has the say
 
@@ -285,7 +292,7 @@ class SafeItemProcessor(ItemPipelineManager):
     """
 
     async def process_item_async(self, item: Any) -> Any:
-        try:
+        with ERRORS_ALONE:
             for method in self.methods["process_item"]:
                 assert method is not None
                 arguments = (self._spider,) if method in self._mw_methods_requiring_spider else ()
@@ -293,8 +300,4 @@ class SafeItemProcessor(ItemPipelineManager):
                 if result is not item or hasattr(result, "__await__"):
                     result = await ensure_awaitable(result, _warn=global_object_name(method))
                 item = result
-        except asyncio.CancelledError as error:
-            if is_being_cancelled():
-                raise
-            raise CallbackCancelled("an item pipeline raised CancelledError") from error
         return item

@@ -38,6 +38,7 @@ from typing import Any
 from pydispatch import dispatcher
 from scrapy import Request, Spider, signals
 from scrapy.core.engine import ExecutionEngine, _Slot
+from scrapy.core.scraper import Scraper
 from scrapy.crawler import Crawler
 from scrapy.exceptions import DownloadFailedError, _InvalidOutput
 from scrapy.http import Response
@@ -58,7 +59,7 @@ from twisted.python.failure import Failure
 
 from site_spider import meta_keys
 from site_spider.engine.background import Turns
-from site_spider.engine.callback_guard import is_being_cancelled
+from site_spider.engine.callback_guard import ENDS, ERRORS_ALONE, errors_alone, is_being_cancelled
 from site_spider.engine.scrapy_parts import QuickCoreStats, forget_frames
 
 # --- signals: Scrapy's signals at no cost when nobody listens --------------------------------------------
@@ -235,12 +236,13 @@ class EngineFlow:
         result = None
         try:
             result = await self._download(request)
-            if engine._slot is None:  # the crawl has ended without it: its seed is repeated
-                self._broken_off(request)
-            elif isinstance(result, Request):
-                engine.crawl(result)
-            else:
-                await self._to_spider(result, request)
+            with ERRORS_ALONE:
+                if engine._slot is None:  # the crawl has ended without it: its seed is repeated
+                    self._broken_off(request)
+                elif isinstance(result, Request):
+                    engine.crawl(result)
+                else:
+                    await self._to_spider(result, request)
         except asyncio.CancelledError:
             self._broken_off(request)
             raise
@@ -267,13 +269,13 @@ class EngineFlow:
                 result = method(request=request, response=result, **keywords)
                 if not isinstance(result, Response):
                     result = checked(method, await ensure_awaitable(result))
-        except asyncio.CancelledError:
-            if is_being_cancelled():
-                raise
-            stray = DownloadFailedError("a downloader middleware raised CancelledError")
-            return Failure(stray)  # type: ignore[no-untyped-call]
         except Exception:  # noqa: BLE001 - every one is the answer to the request
             return Failure()  # type: ignore[no-untyped-call]
+        except BaseException as error:
+            if isinstance(error, ENDS) or is_being_cancelled():
+                raise
+            stray = DownloadFailedError(f"a downloader middleware raised {error!r}")
+            return Failure(stray)  # type: ignore[no-untyped-call]
         finally:
             self._engine.downloader.active.remove(request)
             self._came_back(request)
@@ -362,9 +364,10 @@ class EngineFlow:
     async def _scrape_response(self, response: Response, request: Request) -> None:
         scraper = self._engine.scraper
         try:
-            outputs = await self._output_of(response, request)
-            if not isinstance(outputs, list | tuple):
-                outputs = await scraper.spidermw._process_callback_output(response, aiter(outputs))
+            with ERRORS_ALONE:
+                outputs = await self._output_of(response, request)
+                if not isinstance(outputs, list | tuple):
+                    outputs = await scraper.spidermw._process_callback_output(response, aiter(outputs))
         except Exception as error:  # noqa: BLE001 - a spider middleware may have an answer to it
             await self._scrape_exception(error, response, request)
             return
@@ -489,6 +492,7 @@ def shorten(engine: ExecutionEngine, came_back: Told, broken_off: Told, start: S
 
     Not with a downloader that is not ours, nor with AutoThrottle; `came_back` is called there, too.
     """
+    guard_spider_middlewares(engine.scraper)
     if hasattr(engine.downloader, "came_back"):
         engine.downloader.came_back = came_back
     if getattr(engine.downloader, "goes_short_way", False):
@@ -496,6 +500,21 @@ def shorten(engine: ExecutionEngine, came_back: Told, broken_off: Told, start: S
         engine._start_scheduled_request = flow.start_request  # type: ignore[method-assign]
         assert engine._slot is not None
         schedule_without_timer(engine._slot.nextcall)
+
+
+def guard_spider_middlewares(scraper: Scraper) -> None:
+    """What they raise is an Exception; with anything else a request would never end."""
+    scrape, take = scraper.spidermw.scrape_response_async, scraper.handle_spider_output_async
+
+    async def guarded_scrape(*arguments: Any) -> Any:
+        with ERRORS_ALONE:
+            return await scrape(*arguments)
+
+    async def guarded_take(outputs: Any, request: Request, response: Response | Failure) -> None:
+        await take(errors_alone(outputs) if isinstance(outputs, AsyncIterator) else outputs, request, response)
+
+    scraper.spidermw.scrape_response_async = guarded_scrape  # type: ignore[method-assign, assignment]
+    scraper.handle_spider_output_async = guarded_take  # type: ignore[method-assign, assignment]
 
 
 def schedule_without_timer(next_call: CallLaterOnce[None]) -> None:

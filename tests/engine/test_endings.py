@@ -6,7 +6,7 @@ All the seeds of the first part are crawled at once by the real engine; each tes
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -315,6 +315,93 @@ def test_a_link_dropped_when_it_is_scheduled_does_not_hold_its_seed(tmp_path: Pa
     )
     assert set(found.documents) == {"x"}
     assert found.lag == 0
+
+
+class Panic(BaseException):
+    """As some libraries raise: it is no Exception."""
+
+
+class Stray:
+    """A part that raises what it should not."""
+
+    error: type[BaseException]
+
+    def look(self, response: Response) -> None:
+        if response.url.endswith("/stray"):
+            raise self.error
+
+
+class InputMiddleware(Stray):
+    """A spider middleware, before the callback."""
+
+    def process_spider_input(self, response: Response) -> None:
+        self.look(response)
+
+
+class OutputMiddleware(Stray):
+    """One at the end of what the callback gives."""
+
+    async def process_spider_output(self, response: Response, result: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        async for output in result:
+            yield output
+        self.look(response)
+
+
+class LateMiddleware(Stray):
+    """A downloader middleware."""
+
+    def process_response(self, request: Request, response: Response) -> Response:
+        self.look(response)
+        return response
+
+
+class ItemsPipeline(Stray):
+    """An item pipeline."""
+
+    def process_item(self, item: Any) -> Any:
+        if not isinstance(item, Result):
+            raise self.error
+        return item
+
+
+class ItemsSpider(SeedSpider):
+    """Gives more items than are under way at a time."""
+
+    async def parse(self, response: Response) -> Any:  # type: ignore[override]
+        for number in range(20):
+            yield {"number": number}
+
+
+@pytest.mark.parametrize("way", ["the short way", "Scrapy's own way"])
+@pytest.mark.parametrize("error", [asyncio.CancelledError, Panic])
+@pytest.mark.parametrize(
+    ("setting", "part"),
+    [
+        ("SPIDER_MIDDLEWARES", InputMiddleware),
+        ("SPIDER_MIDDLEWARES", OutputMiddleware),
+        ("DOWNLOADER_MIDDLEWARES", LateMiddleware),
+        ("ITEM_PIPELINES", ItemsPipeline),
+    ],
+)
+def test_a_part_that_raises_no_exception_ends_its_page_alone(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    way: str,
+    error: type[BaseException],
+    setting: str,
+    part: type[Stray],
+) -> None:
+    """Scrapy waits for ever for some of them; others would end the crawl."""
+    if way != "the short way":
+        monkeypatch.setattr(SafeDownloader, "goes_short_way", LONG_WAY, raising=False)
+    monkeypatch.setattr(Stray, "error", error, raising=False)
+    parts = {**getattr(project, setting), f"{__name__}.{part.__name__}": 10}
+    seeds = [{"url": f"http://h.test/{path}", "meta": {"url_id": path}} for path in ("stray", "sound")]
+    spider = ItemsSpider if part is ItemsPipeline else SeedSpider
+    found = crawl(tmp_path, seeds, spider, timeout_seconds=60, **{setting: parts})
+    assert (found.lag, found.exit_code) == (0, 0)
+    assert error.__name__ in found.documents["stray"]["description"]
+    assert (found.documents["sound"]["description"] is None) == (part is not ItemsPipeline)
 
 
 class OutlivingSpider(SeedSpider):
