@@ -125,9 +125,12 @@ class SeedCookies(SeedListener):
         asked = request.copy()
         asked.headers.pop("Cookie", None)
         middleware.jars[entry].add_cookie_header(asked)
-        sent = (asked.headers.get("Cookie") or b"").decode("latin-1")
-        pairs = (pair.partition("=")[::2] for pair in sent.split("; ") if "=" in pair)
-        return dict(pairs)
+        sent = (asked.headers.get("Cookie") or b"").decode(asked.headers.encoding)
+        cookies: dict[str, str] = {}
+        for name, sign, value in (pair.partition("=") for pair in sent.split("; ")):
+            if sign:
+                cookies.setdefault(name, value)  # the first is of the longest path
+        return cookies
 
     def ended(self, entry: SeedInFlight) -> None:
         if (middleware := self._middleware) is not None and entry in middleware.jars:

@@ -6,6 +6,7 @@ import socket
 from functools import partial
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from scrapy.utils.test import get_crawler
 from site_spider.contracts.seed_log import Partition
 from site_spider.engine import cookies
 from site_spider.engine.cookies import Jars
-from site_spider.engine.scrapy_parts import LeanCookies
+from site_spider.engine.scrapy_parts import LeanCookies, SeedCookies
 from site_spider.ledger.ledger import SeedInFlight
 from tests.growth import assert_grows
 from tests.in_process import engine
@@ -187,6 +188,20 @@ def test_the_books_hold_what_the_jar_holds(steps: list[list[str] | None]) -> Non
         assert jar.cookies.size_bytes == sum(jar.cookies._order.values())
     jar.clear()
     assert (list(jar), jar.cookies.size_bytes) == ([], 0)
+
+
+@pytest.mark.parametrize(
+    "lines", [["name=naïve; Path=/"], ["city=Пермь; Path=/"], ["a=far; Path=/", "a=near; Path=/a"]]
+)
+def test_cookies_of_a_request_that_leaves_are_those_that_would_be_sent(
+    middleware: LeanCookies, lines: list[str]
+) -> None:
+    """Also in other letters than those of ASCII; of one name the nearest, which servers read."""
+    entry = SeedInFlight(Partition("seeds", 0), 7, 1)
+    answer(middleware, lines, key=entry)
+    crawler: Any = SimpleNamespace(get_downloader_middleware=lambda _kind: middleware)
+    said = SeedCookies(crawler).for_request(Request(URL), entry)
+    assert sent(middleware, key=8, cookies=said) == sent(middleware, key=entry)[:1]
 
 
 # --- cookies of seeds ------------------------------------------------------------------------------------
