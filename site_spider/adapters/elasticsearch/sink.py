@@ -110,9 +110,10 @@ async def _stored(client: AsyncElasticsearch, index: str, ids: list[str], fields
     except TransportError as error:
         _raise_unless_too_large(error)
     marks = await _ask(client, index, ids=ids, source_includes=list(OF_MARK))
-    wanted = [(one, name) for one, stored in marks.items() for name in in_doubt(stored, fields)]
+    # also of a document without any of these, which an answer may leave out
+    wanted = [(one, name) for one in ids for name in in_doubt(marks.get(one, {}), fields)]
     more = await _in_parts(client, index, wanted) if wanted else {}
-    return {one: {**stored, **more.get(one, {})} for one, stored in marks.items()}
+    return {one: {**marks.get(one, {}), **more.get(one, {})} for one in ids}
 
 
 async def _in_parts(client: AsyncElasticsearch, index: str, wanted: Sequence[tuple[str, str]]) -> _Stored:

@@ -247,7 +247,7 @@ def test_what_pages_held_before_may_be_too_much_for_an_answer(hosts: int, monkey
         body = json.loads(asked.body)
         docs = {one["_id"]: one["_source"] for one in body.get("docs", ())} or dict.fromkeys(body["ids"], names)
         found = {one: {name: stored[one][name] for name in some if name in stored[one]} for one, some in docs.items()}
-        return said({"docs": [{"_id": one, "_source": source} for one, source in found.items()]})
+        return said({"docs": [{"_id": one, "_source": source} for one, source in found.items() if source]})
 
     records = [Record(one, Result(one, 404, "{}", description="HTTP 404").document(), 600) for one in stored]
     with answering(answer) as address:
