@@ -91,6 +91,7 @@ class TransactionCommits:
 
     def look(self, consumer: TransactionalConsumer, mine: Set[Partition]) -> None:
         """Run what waits. On the intake's thread."""
+        self.silence.look()
         if runtime.monotonic() < self._not_before:
             return
         if self._doubtful is not None:
