@@ -28,6 +28,7 @@ _KEPT_BYTES = (100_000, 1_000)
 _LONGEST_REASON = 1_000  # characters: a header counts for the limit as well
 _TRUNCATED = "truncated_from_bytes"
 _TRUNCATED_KEY = "truncated_key_from_bytes"
+_MARKS = (_TRUNCATED, _TRUNCATED_KEY)
 
 
 class DeadLetters:
@@ -80,6 +81,8 @@ class DeadLetters:
             self._send(shorter, _marked(headers, message, shorter), entry)
         else:
             self._away.goes_on(error)
+            if isinstance(error, SinkRejected):  # whatever is cut off, so its size is not why
+                message, headers = entry.message, [one for one in headers if one[0] not in _MARKS]
             again = self._background.guarded(self._send)
             self._loop.call_later(_RETRY_SECONDS, again, message, headers, entry)
 

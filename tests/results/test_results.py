@@ -282,6 +282,30 @@ def test_a_message_that_is_too_large_with_its_headers_is_cut(
     assert headers.get("truncated_from_bytes") == (None if is_whole else str(len(value or b"")).encode())
 
 
+async def test_what_is_refused_however_short_it_is_keeps_its_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by a topic that takes no message without a key: when that is mended, the whole can be put back."""
+    monkeypatch.setattr("site_spider.results.dead_letters._RETRY_SECONDS", 0.01)
+
+    class Mended(NarrowLog):
+        refused = 0
+
+        def send(self, *message: Any) -> Future[None]:
+            self.limit_bytes = 0 if self.refused < 3 else 1_000_000
+            self.refused += 1
+            return super().send(*message)
+
+    log, message = Mended(0), Message(P, 0, None, b"v" * 200_000)
+    completion = Completion(Ledger())
+    completion.assigned({P: None})
+    entry = completion.take(message, SeedError("why"))
+    assert entry is not None
+    letters = DeadLetters(log, "dead", completion, Background([].append))
+    letters.set_aside(message, "why", entry)
+    await until(lambda: log.taken)
+    assert log.taken[0].value == message.value
+    assert not {"truncated_from_bytes", "truncated_key_from_bytes"} & dict(log.taken[0].headers).keys()
+
+
 def test_an_outage_is_said_once_when_it_begins_and_once_when_it_is_over(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
