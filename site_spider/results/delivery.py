@@ -486,6 +486,7 @@ class OnDemand:
         return await self._sink.write(records)
 
     async def close(self) -> None:
-        if self._is_open:
+        """Also what could not be opened, or was about to be: a thread may wait in it."""
+        if self.is_used:
             self._is_open = False
             await self._sink.close()

@@ -14,7 +14,7 @@ from site_spider.contracts.sink import ACKNOWLEDGED, Answer, Record, Verdict
 from site_spider.errors import ConfigError, SinkUnavailable
 from site_spider.results import delivery as hearing
 from site_spider.results.batches_and_retries import BatchLimits
-from site_spider.results.delivery import Delivery, LogLimit
+from site_spider.results.delivery import Delivery, LogLimit, OnDemand
 from tests.in_process import virtual_time
 from tests.in_process.scripted_sink import ScriptedSink
 
@@ -327,6 +327,24 @@ async def test_open_gives_up_in_time_and_releases_the_sink() -> None:
         await Delivery(sink).open(0.5)
     assert asyncio.get_running_loop().time() - began < 1
     assert sink.closed == 1
+
+
+async def test_a_sink_that_was_about_to_be_opened_is_released() -> None:
+    """Its thread would hold up the end of the process."""
+
+    class Slow(ScriptedSink):
+        async def open(self) -> None:
+            await asyncio.Event().wait()
+
+    delivery = Delivery(OnDemand(sink := Slow()), limits=QUICK)
+    await delivery.open(300)
+    submit(delivery, "item")
+    assert await delivery.close(1) == 1
+    assert sink.closed == 1
+    unused = Delivery(OnDemand(sink := ScriptedSink()), limits=QUICK)
+    await unused.open(300)
+    await unused.close(0)
+    assert sink.closed == 0
 
 
 async def test_open_passes_a_wrong_setting_on_at_once() -> None:
