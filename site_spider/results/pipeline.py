@@ -498,7 +498,7 @@ class Callbacks:
         self._failed: Callback | None = getattr(spider, "failed", None)
         self._page_result: Prepare | None = getattr(spider, "page_result", None)
         self._failure_result: Prepare | None = getattr(spider, "failure_result", None)
-        self._methods: dict[Callback, Callback] = {}
+        self._methods: dict[tuple[Callback, Prepare | None], Callback] = {}  # one may be callback and errback
         failed = None if self._failed is None else self._wrapped(self._failed, self._failure_result)
         self._usual = self._wrapped(self._default, self._page_result), failed
 
@@ -514,7 +514,7 @@ class Callbacks:
     def _wrapped(self, callback: Callback, prepare: Prepare | None) -> Callback:
         if getattr(callback, "__self__", None) is not self._spider:
             return self._new(callback, prepare)
-        method = callback.__func__  # type: ignore[attr-defined] # it has a __self__
+        method = callback.__func__, prepare  # type: ignore[attr-defined] # it has a __self__
         if method not in self._methods:
             self._methods[method] = self._new(callback, prepare)
         return self._methods[method]

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, ClassVar
+from unittest.mock import Mock
 
 import attrs
 import pytest
@@ -19,6 +20,7 @@ from pydantic import BaseModel
 from scrapy import Request, signals
 from scrapy.exceptions import DropItem
 from scrapy.http import Response
+from twisted.python.failure import Failure
 
 from site_spider import Result, SeedSpider, page_of
 from site_spider.contracts.sink import ACKNOWLEDGED, Answer, Record, Verdict
@@ -167,6 +169,25 @@ def test_the_result_of_the_page_is_written_besides(tmp_path: Path) -> None:
         assert document["spider"] == "kinds"
     assert set(found.items) == {f"{kind}-1" for kind in kinds if kind != "nothing"}
     assert found.seeds["completed_with_result"] == len(kinds)
+
+
+def test_a_method_may_be_callback_and_errback(tmp_path: Path) -> None:
+    """Of the page and of the failure the result is written besides, whichever came first."""
+
+    class Both(SeedSpider):
+        name = "both"
+
+        async def parse(self, response: Response) -> AsyncIterator[Any]:  # type: ignore[override]
+            for path in ("page", "refused", "page/2"):
+                yield Request(f"http://h.test/{path}", callback=self.both, errback=self.both)
+
+        def both(self, answer: Response | Failure) -> None:
+            """Tells them apart."""
+
+    engine.ANSWERS["/refused"] = Mock(side_effect=ConnectionRefusedError("no"))
+    found = crawl(tmp_path, [SEED], Both, RETRY_ENABLED=False)
+    said = {document["url"][len("http://h.test/") :]: document["description"] for document in found.documents.values()}
+    assert said == {"list": None, "page": None, "page/2": None, "refused": "ConnectionRefusedError: no"}
 
 
 @pytest.mark.parametrize("is_usual", [False, True])
