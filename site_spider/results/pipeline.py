@@ -554,7 +554,7 @@ async def _beside(output: Any, answer: Any, job: Job, prepare: Prepare) -> Any:
             raise
     if inspect.isasyncgen(output):
         return _after(output, answer, job, prepare)
-    if isinstance(output, Iterator) or not _has_result(output):
+    if isinstance(output, Iterator) or not _has_result(output, job):
         await _prepare(answer, job, prepare)
     return output
 
@@ -563,7 +563,7 @@ async def _after(output: Any, answer: Any, job: Job, prepare: Prepare) -> AsyncI
     has_result = False
     try:
         async for one in output:
-            has_result = has_result or isinstance(one, Result)
+            has_result = has_result or _is_result(one, job)
             yield one
     except Exception as error:
         await _prepare_failed(answer, job, prepare, error)
@@ -590,7 +590,10 @@ async def _raising(error: Exception) -> None:
     raise error
 
 
-def _has_result(output: Any) -> bool:
-    return isinstance(output, Result) or (
-        isinstance(output, list | tuple) and any(isinstance(one, Result) for one in output)
-    )
+def _has_result(output: Any, job: Job) -> bool:
+    return _is_result(output, job) or (isinstance(output, list | tuple) and any(_is_result(one, job) for one in output))
+
+
+def _is_result(one: Any, job: Job) -> bool:
+    """Whether it is the document of the job's page, which may be merged into another one."""
+    return isinstance(one, Result) and (one.url_id == job.url_id or bool(one.additional_urls))

@@ -171,6 +171,35 @@ def test_the_result_of_the_page_is_written_besides(tmp_path: Path) -> None:
     assert found.seeds["completed_with_result"] == len(kinds)
 
 
+def test_documents_of_others_do_not_stand_for_the_result_of_the_page(tmp_path: Path) -> None:
+    """Whatever kind of callback gives them."""
+
+    class Others(SeedSpider):
+        name = "others"
+
+        def parse(self, response: Response) -> Any:  # type: ignore[override]
+            return getattr(self, response.url[-1])(Result(f"other-{response.url[-1]}", 200, "{}"))
+
+        async def a(self, other: Result) -> AsyncIterator[Any]:
+            yield other
+
+        def b(self, other: Result) -> Iterator[Any]:
+            yield other
+
+        async def c(self, other: Result) -> Any:
+            return [other]
+
+        def d(self, other: Result) -> Any:
+            return other
+
+    seeds = [{"url": f"http://h.test/{kind}", "meta": {"url_id": kind}} for kind in "abcd"]
+    found = crawl(tmp_path, seeds, Others)
+    assert {name: document["description"] for name, document in found.documents.items()} == dict.fromkeys(
+        [*"abcd", *(f"other-{kind}" for kind in "abcd")]
+    )
+    assert {found.documents[kind]["body"] for kind in "abcd"} == {"<p>page"}
+
+
 def test_a_method_may_be_callback_and_errback(tmp_path: Path) -> None:
     """Of the page and of the failure the result is written besides, whichever came first."""
 
