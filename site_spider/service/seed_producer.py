@@ -6,6 +6,7 @@ import json
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import ExitStack, closing
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
@@ -28,6 +29,7 @@ from site_spider.text import refused
 
 MOST_UNDER_WAY = 5_000
 MOST_BYTES_UNDER_WAY = 32_000_000
+_LAST_CHANCE_SECONDS = 1.0  # for what is under way when an earlier seed was refused
 
 
 class SeedStream:
@@ -135,16 +137,18 @@ class SeedProducer:
         topics = CrawlTopics.beside(known, topic)
         self._task_id = task_id
         self._closes = closes_task
-        self._log = config.seed_log(known)
-        self._log.check(config.CHECK_SECONDS)
-        self._producer = self._log.producer()
-        self._task = None if task_id is None else TaskProducer(self._log, self._producer, topics, task_id)
         topic = topic or topics.seeds
-        gates = gates_of(known, self._log, topic, self._task, max_lag, max_task_lag, lambda _line: None)
-        self._stream = SeedStream(self._producer, topic, self._task, gates)
+        with ExitStack() as opened:
+            log = opened.enter_context(closing(config.seed_log(known)))
+            log.check(config.CHECK_SECONDS)
+            producer = opened.enter_context(closing(log.producer()))
+            self._task = None if task_id is None else TaskProducer(log, producer, topics, task_id)
+            gates = gates_of(known, log, topic, self._task, max_lag, max_task_lag, lambda _line: None)
+            self._stream = SeedStream(producer, topic, self._task, gates)
+            if self._task is not None:
+                self._task.begin()
+            self._opened = opened.pop_all()
         self._is_closed = False
-        if self._task is not None:
-            self._task.begin()
 
     @property
     def produced(self) -> int:
@@ -182,13 +186,15 @@ class SeedProducer:
         if self._is_closed:
             return
         self._is_closed = True
-        try:
-            self.flush()
-            if self._task is not None:
-                self._task.end(closes=closes)
-        finally:
-            self._producer.close()
-            self._log.close()
+        is_whole = False
+        with self._opened:
+            try:
+                self.flush()
+                is_whole = True
+            finally:
+                self._stream.abandon(_LAST_CHANCE_SECONDS)
+                if self._task is not None:
+                    self._task.end(closes=closes and is_whole)
 
 
 def _check(task_id: str | None, *, closes_task: bool, max_lag: int | None, max_task_lag: int | None) -> None:

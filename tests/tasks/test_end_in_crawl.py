@@ -21,7 +21,7 @@ from scrapy.crawler import Crawler
 from site_spider.adapters.local.log import LocalProducer, LocalSeedLog
 from site_spider.contracts.seed_log import Message, Partition
 from site_spider.dead_letter_replay import Replay
-from site_spider.errors import ConfigError, LogUnavailable, SeedError
+from site_spider.errors import ConfigError, LogUnavailable, SeedError, SinkRejected
 from site_spider.observe.snapshot import is_conserved
 from site_spider.seed.seed import MOVED
 from site_spider.service.seed_producer import SeedProducer
@@ -438,6 +438,29 @@ def test_a_block_left_by_an_exception_leaves_the_task_open(tmp_path: Path) -> No
     with pytest.raises(KeyError):
         work()
     assert (ending_of(tmp_path).is_closed, ending_of(tmp_path).sending) == (False, set())
+
+
+def test_a_producer_whose_seed_is_refused_has_ended_and_closes_nothing(tmp_path: Path) -> None:
+    """Else the task waits for it without end, though others close it."""
+    producer = SeedProducer(settings_for(tmp_path), task_id="t", closes_task=True)
+    producer.send("http://host.test/1")
+    refused = Future[Any]()
+    refused.set_exception(SinkRejected("it is too large"))
+    producer._stream._under_way.appendleft((0, 0, refused))
+    with pytest.raises(SinkRejected):
+        producer.close()
+    assert (ending_of(tmp_path).is_closed, ending_of(tmp_path).sending) == (False, set())
+    assert (producer.produced, list(ending_of(tmp_path).highs.values())) == (1, [1])
+
+
+def test_a_seed_producer_that_cannot_begin_leaves_no_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = set(threading.enumerate())
+    with pytest.raises(ConfigError):
+        SeedProducer(settings_for(tmp_path, SITE_KAFKA_EXACTLY_ONCE=True), task_id="t", max_task_lag=3)
+    monkeypatch.setattr(TaskProducer, "begin", Mock(side_effect=LogUnavailable("not now")))
+    with pytest.raises(LogUnavailable):
+        SeedProducer(settings_for(tmp_path), task_id="t")
+    assert set(threading.enumerate()) <= before
 
 
 @pytest.mark.parametrize(("limit", "of_others"), [({"max_lag": 3}, 0), ({"task_id": "t", "max_task_lag": 3}, 20)])
