@@ -174,6 +174,7 @@ class GroupWork:
 # and drops the link if the message has come to the same process meanwhile.
 
 _MOST_LEFT = 20_000  # seeds whose partition went away while they were under way
+_MOST_PAGES_LEFT = 200_000  # of these: some 50 MB
 _MOST_UNCOUNTED = 20_000  # tasks that nobody has named yet
 _MOST_AT_ONCE = 5_000  # partitions of tasks that are closed, in one look: some milliseconds
 
@@ -220,6 +221,7 @@ class Tracker(SeedListener):
         self._tracked: dict[SeedInFlight, Tracked] = {}
         self._entries: dict[tuple[Partition, int], SeedInFlight] = {}  # those that wait to be counted
         self._left: BoundedDict[tuple[Partition, int], Tracked] = BoundedDict(_MOST_LEFT)
+        self._pages_left = 0  # at most
         self._countings: dict[Share, Counting] = {}
         self._epochs: dict[Partition, int | None] = {}
         self._ready: set[Share] = set()  # something waits to be counted
@@ -286,6 +288,9 @@ class Tracker(SeedListener):
             place = entry.partition, entry.offset
             tracked.pages = self._left.get(place, tracked).pages | tracked.pages  # this may be a repeat itself
             self._left[place] = tracked
+            self._pages_left += len(tracked.pages)
+            if self._pages_left > _MOST_PAGES_LEFT:
+                self._forget_left()
             self._entries.pop(place, None)
             self._completion.release(entry)
 
@@ -457,6 +462,12 @@ class Tracker(SeedListener):
             if task_id in deleted:
                 counting.failed()
         deleted.clear()
+
+    def _forget_left(self) -> None:
+        """Those that left first, up to half of what is kept."""
+        self._pages_left = sum(len(left.pages) for left in self._left.values())
+        while self._pages_left > _MOST_PAGES_LEFT // 2 and len(self._left) > 1:
+            self._pages_left -= len(self._left.popitem(last=False)[1].pages)
 
     def _forget_lost(self) -> None:
         """Partitions that have left, or have left and come back: their seeds were fenced."""

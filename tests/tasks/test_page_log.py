@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import MagicMock
+from unittest.mock import MagicMock, Mock
 
 import pytest
 from hypothesis import given
@@ -36,7 +36,7 @@ from site_spider.tasks.page_log import (
     task_of,
     written,
 )
-from site_spider.tasks.tracker import Tracker
+from site_spider.tasks.tracker import Tracked, Tracker
 
 TOPIC = "seeds.tasks.pages"
 
@@ -298,3 +298,16 @@ def test_a_page_is_counted_for_the_repeat_that_it_completes_also_behind_one_that
     seed.leaves()
     seed.completion.release(seed.arrives())
     assert [page.is_answered for page in seed.logged] == [True]
+
+
+def test_pages_of_seeds_that_left_are_few_enough_for_the_memory() -> None:
+    """A tree may have hundreds; those that left last are kept, as their seeds may still be under way."""
+    tracker = Tracker(Mock(), MagicMock(), Mock(), lambda _task_id: True)
+    pages = {number: CountedPage(number, 1, is_answered=True, reason=None) for number in range(500)}
+    for offset in range(1_000):
+        entry = Mock(partition=Partition("seeds", 0), offset=offset)
+        tracker._tracked[entry] = tracked = Tracked("t", "", "")
+        tracked.pages = dict(pages)
+        tracker.fenced(entry)
+    assert 50_000 <= sum(len(left.pages) for left in tracker._left.values()) <= 200_000
+    assert (Partition("seeds", 0), 999) in tracker._left
