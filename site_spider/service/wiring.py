@@ -11,7 +11,7 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
@@ -240,7 +240,7 @@ class Parts:
             writes_cancelled=config.cancelled_results,
         )
         gate = TaskAdmission(tasks.states, queues, leaving, background)
-        tasks.complete(settings, gate, rates, queues, poll_room.is_full, back_pressure.may_poll)
+        tasks.complete(settings, gate, rates, queues, partitions.counts, poll_room.is_full, back_pressure.may_poll)
         callbacks = Callbacks(spider, config.callback_timeout_seconds)
         begins = lambda request, job: gate.begins(request, job) if gate.tasks else None  # noqa: E731
         self.dispatcher = Dispatcher(
@@ -465,12 +465,22 @@ class TaskParts:
         self.control = Control(view, tell, self._endings, producer, process, background, (*topics.tiers, topics.parked))
         self.highs = self.control if config.tells_ends else None  # None: the end of tasks is not told
         self.parking = Parking(producer, topics, self.states, background, self.highs)
-        self._has_first = lambda: Partition(topics.seeds, 0) in completion.ledger.partitions()
+        self._partitions: Mapping[str, int] = {}  # how many each tier has, once `complete` was called
         group = Group(log, producer, topics, self.board, self.control, self._has_first, background)
         self._group, self._over = group, TaskCloser(group)
         pages = PageLog(log, producer, topics.pages, background)
         self.tracker = Tracker(completion, self.control, pages, self._over.is_declared)
         self.clock = BrokerClock(log, producer, topics.clock)
+
+    def _has_first(self) -> bool:
+        """Whether this process has the first partition of the main tier, or while that has no topic of another one.
+
+        While processes differ in that there may be two of them, or none, as in a rebalance.
+        """
+        tiers = self.topics.seeds, *self.topics.tiers
+        there = next((topic for topic in tiers if self._partitions.get(topic)), self.topics.seeds)
+        firsts = {Partition(self.topics.seeds, 0), Partition(there, 0)}
+        return not firsts.isdisjoint(self._completion.ledger.partitions())
 
     def complete(
         self,
@@ -478,10 +488,12 @@ class TaskParts:
         gate: TaskAdmission,
         rates: TaskRates,
         queues: Queues,
+        partitions: Mapping[str, int],
         is_full: Callable[[], bool],
         may_poll: Callable[[], bool],
     ) -> None:
         """Build what needs the frontier. Raises ConfigError."""
+        self._partitions = partitions
         board, group, config = self.board, self._group, self._config
         told = board, self.topics.tasks, self._producer, self._has_first
         self._gate, self._watch = gate, ParkedWatch(group)

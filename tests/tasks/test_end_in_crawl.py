@@ -537,6 +537,16 @@ def test_an_end_covers_all_tiers_and_counts_a_page_once(tmp_path: Path) -> None:
     assert (event["seeds"], event["pages"]) == ({"result": 7, "total": 7}, 5)
 
 
+def test_an_end_comes_though_the_main_tier_has_no_topic_yet(tmp_path: Path) -> None:
+    """Nobody has its first partition, so another tier's counts."""
+    with SeedProducer(settings_for(tmp_path, **TIERS), topic="urgent", task_id="t", closes_task=True) as producer:
+        for seed in seeds(4):
+            producer.send(seed)
+    assert not LocalSeedLog(tmp_path).partitions("seeds")
+    crawl(tmp_path, [], until=told(tmp_path), **TIERS)
+    assert [event["seeds"]["result"] for event in events(tmp_path)] == [4]
+
+
 class Hearsay(LocalSeedLog):
     """As a cluster in which the server that is asked has not heard of a new topic yet."""
 
