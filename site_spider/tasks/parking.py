@@ -22,7 +22,7 @@ from scrapy import Request, Spider
 
 from site_spider import meta_keys
 from site_spider.contracts.seed_log import Headers, MessagePlace, Producer
-from site_spider.engine.background import Background
+from site_spider.engine.background import Background, Turns
 from site_spider.errors import SinkRejected
 from site_spider.frontier.politeness import PoliteFrontier
 from site_spider.frontier.spill import Highs, Spill
@@ -231,7 +231,13 @@ class Leaving:
     def _end_cancelled(self) -> None:
         """A seed that was counted and not committed comes again; its documents are there, and stay."""
         cancelled, self._cancelled = self._cancelled, []
+        self._background.start(self._end_all(cancelled), "cancelled seeds")
+
+    async def _end_all(self, cancelled: list[tuple[Waiter, TaskState]]) -> None:
+        turns = Turns.of_running_loop()
         for waiter, state in cancelled:
+            if not turns.has_time():
+                await turns.time()
             if is_fenced(waiter):
                 self._room.drop(waiter)
             else:

@@ -6,6 +6,7 @@ import asyncio
 import hmac
 import json
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -21,6 +22,7 @@ from scrapy.crawler import Crawler
 from site_spider.adapters.local.log import LocalProducer, LocalSeedLog
 from site_spider.contracts.seed_log import Message, Partition
 from site_spider.dead_letter_replay import Replay
+from site_spider.engine.background import Background
 from site_spider.errors import ConfigError, LogUnavailable, SeedError, SinkRejected
 from site_spider.observe.snapshot import is_conserved
 from site_spider.seed.seed import MOVED
@@ -34,6 +36,7 @@ from site_spider.tasks.ending import TaskEnding, Uncounted
 from site_spider.tasks.follower import ORIGIN_HEADER, TASK_HEADER, Follower, TopicView
 from site_spider.tasks.orders import TaskDesk
 from site_spider.tasks.page_log import PageReading
+from site_spider.tasks.parking import Leaving
 from site_spider.tasks.tracker import Group, Tracker
 from tests.adapters.raw_server import Asked, Said, answering, said
 from tests.in_process.engine import ANSWERS, crawl, page, settings_for
@@ -276,6 +279,28 @@ def test_a_cancel_leaves_the_documents_of_seeds_that_were_counted(tmp_path: Path
     [event] = events(tmp_path)
     assert event["seeds"] == {"result": 5, "cancelled": 3, "total": 8}
     assert (event["pages"], event["failures"]) == (5, 3)
+
+
+async def test_very_many_seeds_of_a_cancelled_task_end_in_many_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With SITE_CANCELLED_RESULTS each has a result, and all wait for one reading of the control log."""
+    turn, ended_in, control = 0, Counter[int](), Mock()
+    parts: list[Any] = [Mock(parking=Mock(topic="parked")) for _ in range(7)]
+    leaving = Leaving(*parts, Background(Mock()), control=control, writes_cancelled=True)
+
+    def end(*_arguments: Any) -> None:
+        ended_in[turn] += 1
+        time.sleep(0.0001)
+
+    monkeypatch.setattr(leaving, "_end", end)
+    monkeypatch.setattr(leaving, "_was_counted", lambda *_: False)
+    for _ in range(2_000):
+        leaving.cancel(MagicMock(), Mock())
+    control.when_read.call_args.args[0]()
+    while ended_in.total() < 2_000:
+        await asyncio.sleep(0)
+        turn += 1
+    assert max(ended_in.values()) <= 500
+    assert control.when_read.call_count == 1
 
 
 def test_a_check_that_is_cancelled_leaves_the_content(tmp_path: Path) -> None:
