@@ -48,7 +48,8 @@ def _number(settings: SettingsView, name: str, kind: Callable[[Any], N], minimum
     number: N | None = None
     with suppress(TypeError, ValueError, OverflowError):
         number = kind(value)
-    if number is None or not number >= minimum or (maximum is not None and number > maximum):
+    is_cut = isinstance(value, float) and number != value
+    if number is None or is_cut or not number >= minimum or (maximum is not None and number > maximum):
         raise ConfigError(f"{name} is {value!r}, but must be {what}, {bounds}.")
     return number
 

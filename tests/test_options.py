@@ -15,6 +15,7 @@ from site_spider.errors import ConfigError
     ("read", "value", "expected"),
     [
         (options.integer, "12", 12),
+        (options.integer, 12.0, 12),
         (options.seconds, "1.5", 1.5),
         (options.boolean, "yes", True),
         (options.boolean, "False", False),
@@ -38,6 +39,8 @@ def test_a_setting_may_come_as_text(read: Callable[..., Any], value: object, exp
         (options.integer, None),
         (options.integer, "-1"),
         (options.integer, "1.5"),
+        (options.integer, 1.5),  # of a settings file
+        (options.integer, float("nan")),
         (options.texts, [1]),
         (options.seconds, "nan"),
         (options.seconds, "inf"),
