@@ -39,7 +39,8 @@ main() {
     case ${1:-} in
     -h | --help) usage && exit 0 ;;
     esac
-    local program missing=() certificates=()
+    local program tag=site-spider missing=() certificates=()
+    if [[ ${1:--} != -* ]]; then tag=$1 && shift; fi
     for program in podman buildah debootstrap runc; do
         command -v "$program" >/dev/null || missing+=("$program")
     done
@@ -50,7 +51,7 @@ main() {
         certificates=(--volume "${PIP_CERT:-$bundle}:$bundle:ro" --env "PIP_CERT=$bundle")
     fi
     buildah bud --quiet --format docker --pull-never --isolation chroot --network host --layers \
-        "${certificates[@]}" --tag "${1:-site-spider}" "${@:2}" "$project"
+        "${certificates[@]}" --tag "$tag" "$@" "$project"
 }
 
 main "$@"

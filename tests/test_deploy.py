@@ -78,6 +78,18 @@ def test_the_dockerfile_is_clean() -> None:
     assert checked.returncode == 0, checked.stdout
 
 
+@pytest.mark.parametrize(
+    ("given", "tag"), [("", "site-spider"), ("mine --build-arg A=1", "mine"), ("--build-arg A=1", "site-spider")]
+)
+def test_the_tag_of_an_image_may_be_left_out(tmp_path: Path, given: str, tag: str) -> None:
+    for name in ("podman", "buildah", "debootstrap", "runc"):
+        (tmp_path / name).write_text('#!/bin/sh\necho "$*"\n')
+        (tmp_path / name).chmod(0o755)
+    built = run("env", f"PATH={tmp_path}:{os.environ['PATH']}", ROOT / "task_shell" / "image.sh", *given.split())
+    assert built.stdout.split("--tag ")[1].split()[0] == tag
+    assert ("--build-arg A=1" in built.stdout) is ("A=1" in given)
+
+
 def test_the_unit_is_hardened() -> None:
     """`systemd-analyze security` says 0 for closed, 10 for open."""
     if shutil.which("systemd-analyze") is None:
