@@ -192,8 +192,6 @@ class Command(SiteCommand):
         topic = opts.topic or topics.seeds
         with closing(log.producer()) as producer:
             task = TaskProducer(log, producer, topics, opts.task_id) if opts.task_id else None
-            if task is not None:
-                task.begin()
             message = partial(
                 seed_message,
                 task_id=opts.task_id,
@@ -203,6 +201,8 @@ class Command(SiteCommand):
             )
             gates = gates_of(self.options, log, topic, task, of_group, of_task, _say)
             seeding = Seeding(producer, topic, _complain, message, task, gates)
+            if task is not None:
+                task.begin()
             is_whole = False
             try:
                 with _bar(stream) as bar:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from site_spider.commands.seed import _bar
+from site_spider.errors import EXIT_CONFIG
 from tests.commands.project import Project
 
 
@@ -67,6 +68,14 @@ def test_who_reads_the_topic_is_said_where_spiders_have_topics_of_their_own(
     assert seed("--spider", "news") == ""
     assert seed(SITE_SEED_TOPIC="all") == ""
     assert len(list(project.log.read("news"))) == 1
+
+
+def test_a_limit_that_cannot_be_kept_begins_no_task(project: Project) -> None:
+    """The task would wait for the end of a producer that never was."""
+    options = ("--task-id", "t", "--max-lag", "5", "-s", "SITE_CONSUMER_GROUP=")
+    ran = project.scrapy("seed", "-", *options, stdin="http://a.test/\n")
+    assert (ran.returncode, ran.stdout) == (EXIT_CONFIG, "")
+    assert not project.log.partitions("seeds.tasks.control")
 
 
 def test_a_data_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
