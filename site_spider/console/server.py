@@ -7,6 +7,7 @@ import json
 import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 from urllib.parse import urlencode
 
@@ -343,6 +344,8 @@ class Handlers:
                 self._check_ends()
             identifier("the task's id", task_id)
             said = await self._ordered(verb, task_id, words)
+        except LogUnavailable as error:  # perhaps behind the first of several steps
+            said = f"The order may be carried out in part; give it again: {error}"
         except SiteSpiderError as error:
             said = f"Nothing was changed: {error}"
         query = urlencode({"id": task_id, "said": said[:_LONGEST_QUERY]})
@@ -356,7 +359,8 @@ class Handlers:
         async def work() -> str:
             async with self._one_order:
                 ordered = await asyncio.to_thread(self._watch.tasks.order, verb, task_id, words, is_told_of=is_told_of)
-            await self._watch.look_at_tasks()
+            with suppress(LogUnavailable):  # the watch looks again, and says so
+                await self._watch.look_at_tasks()
             return ordered.said
 
         working = asyncio.create_task(work())

@@ -16,6 +16,7 @@ from site_spider.commands.top import lines
 from site_spider.console.diagnosis import causes, verdict
 from site_spider.console.fleet import LogView
 from site_spider.console.pages import overview
+from site_spider.errors import LogUnavailable
 from site_spider.service.config import check_ends_are_told
 from site_spider.tasks.board import note_key
 from site_spider.tasks.closing import TaskProducer
@@ -131,6 +132,25 @@ async def test_a_task_is_closed_and_changed(console: Console) -> None:
             assert "Nothing was changed" in await ordered(client, "pause", wrong)
     facts = TaskDesk(console.log, TOPICS).overview().of("spring")
     assert (facts.is_closed, facts.weight, facts.declared.max_pages) == (True, 2.0, 7)
+
+
+async def test_what_is_said_of_an_order_is_so_although_the_log_goes_away(
+    console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind what was written, and behind the order itself."""
+
+    def away(*_: object) -> int:
+        raise LogUnavailable("the log is away")
+
+    async with console.client() as client:
+        await console.watch.look_at_tasks()
+        monkeypatch.setattr(console.watch.tasks, "look", away)
+        assert "task spring is changed" in await ordered(client, "set", "spring", words="weight=2")
+        monkeypatch.setattr(TaskDesk, "put_back", away)
+        said = await ordered(client, "cancel", "spring")
+    assert TaskDesk(console.log, TOPICS).board.phase("spring").name == "cancelled"
+    assert "Nothing was changed" not in said
+    assert "give it again: the log is away" in said
 
 
 async def test_where_ends_are_not_told_no_task_is_closed_and_no_webhook_is_set(
