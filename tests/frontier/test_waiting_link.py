@@ -139,6 +139,7 @@ SPIDER = Spider()
     [
         *OWN,
         *({"meta": meta} for meta in ({"proxy": "http://p.test"}, {"download_slot": "there"}, {"cookiejar": "mine"})),
+        *({"meta": {name: 2}} for name in (meta_keys.PAGE_NUMBER, meta_keys.KNOWN_RUN)),
         {"headers": {"Host": "other.test"}},
         {"headers": {"X-Own": b"\xff"}},
         {"body": b"\xff\xfe", "method": "POST"},
