@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
-from fnmatch import fnmatchcase
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import islice
 from typing import Annotated, Any, Literal, Self
 
@@ -353,7 +352,15 @@ class Match(Part):
 
     def has_host(self, host: str) -> bool:
         """Whether a host is one of its own: links to it are followed whatever the scope is."""
-        return any(fnmatchcase(host, pattern) for pattern in self.hosts)
+        names = self._names
+        if host in names:
+            return True
+        labels = host.split(".")
+        return any(f"*.{'.'.join(labels[number:])}" in names for number in range(1, len(labels)))
+
+    @cached_property
+    def _names(self) -> frozenset[str]:
+        return frozenset(self.hosts)
 
 
 class Requests(Part):

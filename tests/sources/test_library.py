@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,17 @@ def library(**texts: str) -> Library:
 def matched(found: Library, url: str) -> str | None:
     source = found.match(url, host_of(url))
     return None if source is None else source.name
+
+
+def test_hosts_of_a_source_are_few_questions_however_many_there_are() -> None:
+    """Of a page with 10,000 links; all of them together took seconds of the event loop."""
+    names = ["shop.test", "*.deep.test", *(f"*.h{number}.test" for number in range(998))]
+    match = Match(hosts=names)  # type: ignore[call-arg]
+    hosts = ("shop.test", "www.shop.test", "deep.test", "a.deep.test", "a.b.deep.test", "xdeep.test", "h1.test", "")
+    assert [host for host in hosts if match.has_host(host)] == ["shop.test", "a.deep.test", "a.b.deep.test"]
+    began = time.process_time()
+    assert not any(match.has_host(f"x{number}.test") for number in range(10_000))
+    assert time.process_time() - began < 1
 
 
 def test_a_page_belongs_to_the_nearest_source_whose_url_patterns_fit() -> None:
