@@ -81,7 +81,7 @@ class DownloadWatch:
 
     def begin(self, wire: Connection) -> None:
         """The request is sent on this wire."""
-        self._wire = wire
+        self._wire, self.told = wire, 0
         self._timer = asyncio.get_running_loop().call_later(self.seconds_left(), self._look_at_clock)
 
     def end(self) -> None:

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from scrapy import Request
@@ -19,6 +20,7 @@ from scrapy.settings import Settings
 
 from site_spider.download.answer import BodyEnd, HttpAnswer
 from site_spider.download.connection import AnswerDoubt, Connection, NothingCame
+from site_spider.download.handler import DownloadLimits, DownloadWatch
 from site_spider.download.tls import TlsClient, tls_context
 from site_spider.ledger import completion
 from tests.download.handler_trials import certificate, handling, listening
@@ -366,3 +368,18 @@ async def test_an_idle_connection_keeps_no_request_alive(tls: ssl.SSLContext | N
             await asyncio.sleep(0)
             assert left() is None
         assert server.connections == 1
+
+
+async def test_who_hears_of_bytes_hears_of_all_of_an_answer_that_is_asked_for_again() -> None:
+    """Those of the first one were perhaps of another page."""
+    told: list[bytes] = []
+    heard = Mock(signals=Mock(send_catch_log=lambda _signal, **said: told.append(said["data"]) or ()))
+    watch = DownloadWatch(Request("http://h.test/"), DownloadLimits(30, 0, 0), None)
+    watch.heard_by = heard
+    for body in (b"of another", b"page"):
+        watch.begin(Mock())
+        answer = HttpAnswer()
+        answer.feed(OK + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        watch.more_came(answer)
+        watch.end()
+    assert told == [b"of another", b"page"]
