@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Iterable
 from concurrent.futures import Future
 from typing import Any, ClassVar, ParamSpec, TypeVar, TypeVarTuple
 from weakref import WeakKeyDictionary
@@ -176,6 +176,15 @@ class Turns:
                 return end.value  # type: ignore[no-any-return]
             if not self.has_time():
                 await self.time()
+
+    async def take(self, parts: Iterable[T]) -> list[T]:
+        """The parts, each made while a turn has time, or in a later one."""
+        made = []
+        for part in parts:
+            if not self.has_time():
+                await self.time()
+            made.append(part)
+        return made
 
     def _open(self) -> None:
         self._is_open = True

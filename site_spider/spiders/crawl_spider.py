@@ -204,7 +204,7 @@ class SeedSpider(Spider):
         if source is not None and result.description is None and page.encoding is not None:
             found = await self._extracted(source, response, job, wants_links=wants_links)
             items = found.items
-            requests += requests_of_source(source, found, response, self._scope_of(job), anchor)
+            requests += await self._turns.take(requests_of_source(source, found, response, self._scope_of(job), anchor))
             result.description = describe(found)
         if wants_links and follows_all and self.sitemaps.are_read:  # before links, which say less of a page
             listed = await self._follow_listed(response, result, anchor, job)

@@ -290,6 +290,22 @@ async def test_whose_turn_it_is_does_not_wait_again_behind_others(turns: Turns, 
     assert order == list("aabbcc")
 
 
+async def test_parts_are_made_in_as_many_turns_as_they_take(turns: Turns, clock: Clock) -> None:
+    of_turn = 0
+
+    def parts() -> Iterator[int]:
+        for _ in range(5):
+            clock.now += 0.011
+            yield of_turn
+
+    working = asyncio.ensure_future(turns.take(parts()))
+    while not working.done():
+        of_turn += 1
+        await turn()
+    found = await working
+    assert (len(found), len(set(found)) > 1) == (5, True)
+
+
 async def test_one_who_is_cancelled_holds_up_nobody(turns: Turns, clock: Clock) -> None:
     turns.has_time()
     clock.now += 1
