@@ -363,6 +363,11 @@ class BackPressure:
         """Whether nothing begins because the seed log is silent."""
         return self._commits.is_cut_off
 
+    @property
+    def sink_away(self) -> str:
+        """As the commits say."""
+        return self._commits.sink_away
+
     def cause(self) -> str:
         """What keeps polls from beginning; empty when they may."""
         if hindrance := self.hindrance():

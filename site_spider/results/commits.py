@@ -107,6 +107,11 @@ class Commits(ABC):
         """Whether seeds that are not complete hold so many results that no other may begin."""
         return False
 
+    @property
+    def sink_away(self) -> str:
+        """The name of the sink that results are stored in with their offsets, while it is away."""
+        return ""
+
     async def close(self, timeout_seconds: float) -> int:  # noqa: ARG002
         """Store what is ready; returns how many seeds are left, which are repeated."""
         return 0  # the intake commits when it leaves

@@ -219,6 +219,10 @@ class ExactlyOnce(SeedListener, Commits):
     def available(self) -> bool:
         return not self._outage.is_on
 
+    @property
+    def sink_away(self) -> str:
+        return "" if self.available else "kafka"
+
     def is_taking(self) -> bool:
         return self.available and self._held.ready_bytes < self._backlog_bytes
 

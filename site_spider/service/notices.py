@@ -113,6 +113,7 @@ class Troubles:
     def _found(self, now: float) -> Iterator[tuple[str, str]]:
         yield from self._memory()
         sinks = [(f"sink {one.sink.name}", one.available) for one in self._parts.sinks]  # some also for items
+        sinks.append(("sink kafka", not self._parts.commits.sink_away))
         away = {name: (name, False) in sinks for name, _ in sinks} | {"seed log": self._parts.intake.is_away}
         for name, is_away in away.items():
             if is_away and self._lasts(name, is_away, now) >= _AWAY_SECONDS:

@@ -348,8 +348,8 @@ class Parts:
             return "the process is not a member of the consumer group yet"
         if self.intake.is_away:
             return "the seed log does not answer"
-        away = [delivery.sink.name for delivery in self.sinks if not delivery.available]
-        return f"sink {away[0]} is away" if away else ""
+        away = [*(delivery.sink.name for delivery in self.sinks if not delivery.available), self.commits.sink_away]
+        return f"sink {away[0]} is away" if away[0] else ""
 
 
 # --- How a crawl that cannot start or go on ends: the exit code, and the reason in the log ---------------

@@ -306,8 +306,9 @@ async def test_an_outage_is_outlasted(monkeypatch: pytest.MonkeyPatch) -> None:
     crawl.end(root.entry)
     crawl.run()
     assert not crawl.together.available
+    assert crawl.together.sink_away == "kafka"
     crawl.run()
-    assert crawl.together.available
+    assert crawl.together.sink_away == ""
     assert crawl.thread.consumer.stored == [["a"]]
 
 

@@ -189,6 +189,7 @@ def parts() -> Any:
     return SimpleNamespace(
         config=SimpleNamespace(memory_soft_bytes=0),
         sinks=[SimpleNamespace(sink=SimpleNamespace(name="local"), available=True) for _ in ("results", "items")],
+        commits=SimpleNamespace(sink_away=""),
         intake=SimpleNamespace(is_away=False),
         completion=SimpleNamespace(ledger=ledger),
         watched=SimpleNamespace(
@@ -220,15 +221,21 @@ def test_what_is_a_trouble() -> None:
         assert list(troubles.now(now)) == []
     assert list(troubles.now(800)) == ["sink local"]  # which says why the crawl stands
     crawled.sinks[0].available = True
+    crawled.commits.sink_away = "kafka"  # where results wait for a transaction
     crawled.watched.counted.pages.items += 1
-    for now, names in ((801, []), (1_400, []), (1_401, ["stands"])):
+    assert list(troubles.now(800)) == []
+    crawled.watched.counted.pages.items += 1
+    assert list(troubles.now(1_400)) == ["sink kafka"]
+    crawled.commits.sink_away = ""
+    crawled.watched.counted.pages.items += 1
+    for now, names in ((1_401, []), (2_000, []), (2_001, ["stands"])):
         crawled.watched.counted.pages.items += 1
         assert list(troubles.now(now)) == names
     crawled.stats["downloader/response_count"] = 1
-    assert list(troubles.now(1_402)) == []
+    assert list(troubles.now(2_002)) == []
     crawled.intake.is_away = True
     crawled.config.memory_soft_bytes = 100
     for used[0], is_full in ((100, False), (101, True), (95, True), (90, False), (95, False)):
-        assert ("memory" in troubles.now(1_403)) is is_full
+        assert ("memory" in troubles.now(2_003)) is is_full
     crawled.watched.counted.pages.items += 1
-    assert "seed log" in troubles.now(2_100)
+    assert "seed log" in troubles.now(2_700)
