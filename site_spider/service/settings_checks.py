@@ -68,7 +68,9 @@ def _check_types(settings: BaseSettings, environ: Mapping[str, str]) -> None:
     for name, default in vars(ours).items():  # also of what is not used now
         if isinstance(default, dict):
             _check_orders(name, options.mapping(settings, name))
-        elif isinstance(default, bool | int | float) and name.startswith(_PREFIX) and name in settings:
+        elif isinstance(default, bool) and name.startswith(_PREFIX) and name in settings:
+            options.boolean(settings, name)
+        elif isinstance(default, int | float) and name.startswith(_PREFIX) and name in settings:
             _check(settings, name, default)
 
 
@@ -159,6 +161,8 @@ def check_scrapy_settings(settings: BaseSettings) -> None:
         # only these are read: reading a deprecated setting warns
         if isinstance(default, bool | int | float) and settings.get(name) is not None:
             _check(settings, name, default)
+    for name in ("CONCURRENT_REQUESTS", "CONCURRENT_REQUESTS_PER_DOMAIN"):
+        options.integer(settings, name, 1)
     if (reactor := str(settings.get("TWISTED_REACTOR"))).startswith("twisted.") and reactor != _REACTOR:
         raise ConfigError(f"TWISTED_REACTOR is {reactor!r}, but must be {_REACTOR!r}, Scrapy's default. Leave it out.")
     for code in options.names(settings, "RETRY_HTTP_CODES"):

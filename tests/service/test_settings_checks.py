@@ -78,6 +78,13 @@ def test_options_that_cannot_be_read_are_refused_also_where_nobody_uses_them() -
         assert refusal(SITE_KAFKA_OPTIONS=value, SITE_KAFKA_BROKERS="").startswith("SITE_KAFKA_OPTIONS ")
 
 
+@pytest.mark.parametrize("value", ["yes", "No", "on", "OFF", "TRUE", "0", True, "maybe", "", 2])
+def test_our_switches_may_be_said_in_words(value: Any) -> None:
+    """Unlike Scrapy's."""
+    refused = "SITE_FOLLOW_NOFOLLOW is" in refusal(SITE_FOLLOW_NOFOLLOW=value)
+    assert refused == (value in ("maybe", 2))
+
+
 def test_parts_without_a_number_and_variables_that_are_no_json_are_refused() -> None:
     """Scrapy's settings of this kind as well, and a variable that another program may have meant."""
     assert "EXTENSIONS has 'x' for mine.Part" in refusal(EXTENSIONS={"mine.Part": "x"})
