@@ -560,7 +560,8 @@ class _XmlReader:
 
     def _end_entry(self, base: str) -> None:
         said = self._fields
-        loc = said.get("loc") or said.get("guid")
+        guid = said.get("guid", "")
+        loc = said.get("loc") or (guid if _HTTP.match(guid) else None)  # else a name of any kind
         if loc and not (self._has_entities and _ENTITY.search(loc)):  # nobody knows what it stands for
             self._found.add(ListedPage(loc, *(said.get(name) for name in LISTED[:3])), base)
 

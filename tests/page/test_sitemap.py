@@ -52,7 +52,7 @@ KINDS = {
     "<url><loc>/2</loc></url></urlset>".encode("utf-16"),
     "rss": b"<rss version='2.0'><channel><link>/</link><item><title>t</title><link>/1</link></item>"
     b"<item><guid>https://a.test/2</guid></item>"
-    b"<item><guid isPermaLink='false'>x</guid></item></channel></rss>",
+    b"<item><guid isPermaLink='false'>x</guid></item><item><guid>b2d0-7</guid></item></channel></rss>",
     "rss 1.0": b"<rdf:RDF><item><link>/1</link></item><item><link>/2</link></item></rdf:RDF>",
     "latin-1": "<?xml version='1.0' encoding='ISO-8859-1'?><rss><title>é</title><item><link>/1</link></item>"
     "<item><link>/2</link></item></rss>".encode("latin-1"),
