@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import sys
 import traceback
@@ -14,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 from site_spider import runtime
 from site_spider.engine import scrapy_parts
@@ -128,6 +129,21 @@ def print_counted(title: str, columns: Sequence[Column], rows: Sequence[Sequence
     show(f"{title}: {len(rows)}{among}")
     if rows:
         print_table(columns, rows)
+
+
+class Screen(NamedTuple):
+    """The size of a terminal; tqdm draws nothing where that says 0, as in some containers."""
+
+    columns: int | None
+    lines: int | None
+
+    @classmethod
+    def of_stderr(cls) -> Screen:
+        try:
+            columns, lines = os.get_terminal_size(sys.stderr.fileno())
+        except (OSError, ValueError):  # it is none
+            return cls(None, None)
+        return cls(columns or 80, lines or 24)
 
 
 def escape_logs_and_tracebacks() -> None:

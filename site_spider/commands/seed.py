@@ -13,7 +13,7 @@ from typing import BinaryIO, NamedTuple, NoReturn
 
 from tqdm import tqdm
 
-from site_spider.commands.output import number
+from site_spider.commands.output import Screen, number
 from site_spider.commands.site_command import EXIT_FAILED, SiteCommand, checked
 from site_spider.contracts.seed_log import MessagePlace, Producer, SeedLog
 from site_spider.errors import LogUnavailable, SeedError, SinkRejected
@@ -246,7 +246,18 @@ def _opened(name: str) -> AbstractContextManager[BinaryIO]:
 def _bar(stream: BinaryIO) -> tqdm[NoReturn]:
     """A progress bar on stderr if that is a terminal; without an end when the length is not known."""
     size = Path(f"/dev/fd/{stream.fileno()}").stat().st_size if stream.seekable() else 0
-    return tqdm(total=size or None, desc="seeds", unit="B", unit_scale=True, disable=None, file=sys.stderr, leave=False)
+    screen = Screen.of_stderr()
+    return tqdm(
+        total=size or None,
+        desc="seeds",
+        unit="B",
+        unit_scale=True,
+        disable=None,
+        file=sys.stderr,
+        leave=False,
+        ncols=screen.columns,
+        nrows=screen.lines,
+    )
 
 
 def _lag(text: str) -> tuple[int | None, int | None]:

@@ -88,11 +88,15 @@ def test_a_data_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     assert str(blocked) in ran.stderr
 
 
-def test_a_progress_bar_is_drawn_on_a_terminal_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("size", [(24, 80), (0, 0)])
+def test_a_progress_bar_is_drawn_on_a_terminal_only(
+    size: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also on one that does not know its size."""
     file = tmp_path / "seeds.txt"
     file.write_text("http://a.test/\n" * 10)
     ours, theirs = pty.openpty()
-    termios.tcsetwinsize(theirs, (24, 80))
+    termios.tcsetwinsize(theirs, size)
     with file.open("rb") as stream, os.fdopen(os.dup(theirs), "w") as terminal:
         monkeypatch.setattr(sys, "stderr", terminal)
         with _bar(stream) as bar:
