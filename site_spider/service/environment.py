@@ -34,6 +34,7 @@ SECRETS = (
     "SITE_SPILL_KEY",
     "SITE_CONSOLE_TOKEN",
     "SITE_NOTIFY_URL",
+    "MAIL_PASS",  # of Scrapy, for notices by mail
 )
 FILES = frozenset(f"{name}_FILE" for name in SECRETS)
 
