@@ -197,7 +197,7 @@ class Command(SiteCommand):
         for refusal in refusals:
             self.complain(refusal)
         show(f"imported {imported} of {len(objects) - 1} objects")
-        if refusals or imported < len(objects) - 1:
+        if refusals or not imported:
             self.exitcode = EXIT_FAILED
             return
         for one in map(json.loads, objects):

@@ -84,6 +84,15 @@ def heard_by(run: Callable[..., Ran], path: str, *arguments: str, login: str = "
     return asked, ran, url
 
 
+@pytest.mark.parametrize(("count", "code"), [(1, 0), (0, 1)])
+def test_success_is_what_the_answer_says_whatever_it_counts(project: Project, count: int, code: int) -> None:
+    """Unless nothing at all was imported."""
+    with answering(lambda _asked: said({"success": True, "successCount": count}, more=KBN)) as url:
+        ran = project.scrapy("kibana", "import", "--url", url)
+    assert (ran.returncode, ran.stderr) == (code, "")
+    assert ran.stdout.startswith(f"imported {count} of {len(OBJECTS)} objects\n")
+
+
 def test_all_objects_are_sent_as_they_are(project: Project) -> None:
     asked, ran, url = heard_by(project.scrapy, "/", "--api-key", "c2VjcmV0")
     assert uploaded(asked) == EXPORT
