@@ -13,7 +13,10 @@ from http.cookiejar import Cookie, DefaultCookiePolicy
 from typing import Any
 
 from scrapy import Request
-from scrapy.http.cookies import CookieJar
+from scrapy.http.cookies import CookieJar, WrappedRequest
+from scrapy.utils.httpobj import urlparse_cached
+
+from site_spider.seed.fields import MAX_HEADERS, MAX_HEADERS_BYTES, Cookies
 
 _MOST_OF_DOMAIN = 50
 _MOST_OF_JAR = 3_000
@@ -126,6 +129,26 @@ class Jars(defaultdict[Hashable, BoundedJar]):
             return
         self.size_bytes += size - self._sizes.get(key, 0)
         self._sizes[key] = size
+
+
+def said_of(jar: CookieJar, request: Request) -> Cookies:
+    """The cookies that would go out with a request, as a seed says them: also where else they go, if need be."""
+    asked = request.copy()
+    jar.add_cookie_header(asked)  # tells the jar what time it is
+    found = [cookie for cookie in jar.jar._cookies_for_request(WrappedRequest(asked)) if cookie.value is not None]  # type: ignore[attr-defined]
+    found.sort(key=lambda cookie: len(cookie.path), reverse=True)
+    parts = urlparse_cached(request)
+    usual = parts.path[: parts.path.rfind("/")] or "/", parts.scheme == "https"
+    size, said = 0, list[dict[str, str | bool]]()
+    for cookie in found[:MAX_HEADERS]:
+        where = {"domain": cookie.domain} if cookie.domain_specified else {}
+        texts = {"name": cookie.name, "value": str(cookie.value), "path": cookie.path, **where}
+        size += sum(len(text.encode("utf-8", "replace")) for text in texts.values())
+        if size <= MAX_HEADERS_BYTES:
+            said.append({**texts, "secure": cookie.secure})
+    if all("domain" not in each and (each["path"], each["secure"]) == usual for each in said):
+        return {str(each["name"]): str(each["value"]) for each in said}
+    return said
 
 
 def bounded(lines: Sequence[bytes]) -> list[bytes]:

@@ -38,11 +38,12 @@ from twisted.internet._resolver import GAIResolver
 from twisted.python.failure import Failure
 
 from site_spider import meta_keys
-from site_spider.engine.cookies import Jars, bounded
+from site_spider.engine.cookies import Jars, bounded, said_of
 from site_spider.errors import ConfigError
 from site_spider.ledger.completion import SeedListener
 from site_spider.ledger.ledger import SeedInFlight
 from site_spider.page.url import is_public_suffix, is_safe, plain_url
+from site_spider.seed.fields import Cookies
 from site_spider.text import for_log
 
 ROBOTS_COUNTED = "robotstxt/"  # stands before Scrapy's name where what is robots.txt is counted again
@@ -117,20 +118,10 @@ class SeedCookies(SeedListener):
     def __init__(self, crawler: Crawler) -> None:
         self._crawler = crawler
 
-    def for_request(self, request: Request, entry: SeedInFlight) -> dict[str, str]:
+    def for_request(self, request: Request, entry: SeedInFlight) -> Cookies:
         """The cookies that would go out with a request of this seed."""
         middleware = self._middleware
-        if middleware is None or entry not in middleware.jars:
-            return {}
-        asked = request.copy()
-        asked.headers.pop("Cookie", None)
-        middleware.jars[entry].add_cookie_header(asked)
-        sent = (asked.headers.get("Cookie") or b"").decode(asked.headers.encoding)
-        cookies: dict[str, str] = {}
-        for name, sign, value in (pair.partition("=") for pair in sent.split("; ")):
-            if sign:
-                cookies.setdefault(name, value)  # the first is of the longest path
-        return cookies
+        return {} if middleware is None or entry not in middleware.jars else said_of(middleware.jars[entry], request)
 
     def ended(self, entry: SeedInFlight) -> None:
         if (middleware := self._middleware) is not None and entry in middleware.jars:

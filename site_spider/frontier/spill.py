@@ -34,6 +34,7 @@ from site_spider.page.sitemap import is_listing
 from site_spider.page.url import host_of
 from site_spider.results.commits import Commits
 from site_spider.seed import spilled
+from site_spider.seed.fields import Cookies
 from site_spider.seed.seed import DIRECTIVES, Seed, moved_headers, parse_seed
 from site_spider.seed.spilled import ListPlace, Spilled, signed
 from site_spider.seed.topics import partition_of
@@ -148,7 +149,7 @@ class SpillRules:
 
 # --- writer: writes a request as the message of a seed ---------------------------------------------------
 
-CookiesOf = Callable[[Request, SeedInFlight], dict[str, str]]
+CookiesOf = Callable[[Request, SeedInFlight], Cookies]
 
 # Keys of Request.meta that mean nothing elsewhere, or that the message says in its own words.
 _OF_LINKS = frozenset({

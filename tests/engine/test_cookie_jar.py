@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from functools import partial
 from itertools import count
@@ -21,6 +22,7 @@ from site_spider.engine import cookies
 from site_spider.engine.cookies import Jars
 from site_spider.engine.scrapy_parts import LeanCookies, SeedCookies
 from site_spider.ledger.ledger import SeedInFlight
+from site_spider.seed.seed import parse_seed
 from tests.growth import assert_grows
 from tests.in_process import engine
 from tests.in_process.engine import crawl, page
@@ -196,12 +198,14 @@ def test_the_books_hold_what_the_jar_holds(steps: list[list[str] | None]) -> Non
 def test_cookies_of_a_request_that_leaves_are_those_that_would_be_sent(
     middleware: LeanCookies, lines: list[str]
 ) -> None:
-    """Also in other letters than those of ASCII; of one name the nearest, which servers read."""
+    """Also in other letters than those of ASCII, and to other pages and hosts."""
     entry = SeedInFlight(Partition("seeds", 0), 7, 1)
     answer(middleware, lines, key=entry)
     crawler: Any = SimpleNamespace(get_downloader_middleware=lambda _kind: middleware)
     said = SeedCookies(crawler).for_request(Request(URL), entry)
-    assert sent(middleware, key=8, cookies=said) == sent(middleware, key=entry)[:1]
+    for url in (URL, "http://www.shop.test/", "http://shop.test/a/", "https://www.shop.test/a/b"):
+        own = {"cookies": parse_seed(json.dumps({"url": URL, "cookies": said}).encode()).cookies} if url == URL else {}
+        assert sent(middleware, url, key=8, **own) == sent(middleware, url, key=entry)
 
 
 # --- cookies of seeds ------------------------------------------------------------------------------------

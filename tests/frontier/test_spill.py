@@ -102,6 +102,16 @@ def test_a_link_that_comes_back_has_its_level_its_lineage_and_its_cookies(tmp_pa
     }
 
 
+def test_a_cookie_goes_with_the_links_of_a_link_that_came_back(tmp_path: Path) -> None:
+    """As far as it would have in memory: its path is not that of the page it is sent with."""
+    cookie = "session=42; Path=/"
+    engine.ANSWERS["/area/root"] = lambda request: page(request, "<a href=/area/near>x</a>", Set_Cookie=cookie)
+    engine.ANSWERS["/area/near"] = lambda request: page(request, "<a href=/far>x</a>")
+    engine.ANSWERS["/far"] = lambda request: page(request, (request.headers.get("Cookie") or b"none").decode())
+    found = crawl(tmp_path, [seed("area/root")], **TO_THE_TOPIC)
+    assert found.documents[url_id(f"{HOST}/far")]["body"] == "session=42"
+
+
 def test_a_link_that_another_process_sent_is_filtered_when_its_page_was_done(tmp_path: Path, site: Site) -> None:
     """And counts as filtered; what a producer sends, or what failed, is crawled all the same."""
     site.has("a")
