@@ -202,8 +202,9 @@ class Quarantine:
 
     def _committed(self, fresh: list[SeedInFlight]) -> None:
         for waiting in fresh:
-            self._fresh.discard(waiting.partition)
-            self._queue.let_begin(waiting)
+            if waiting.live:  # else its partition may be back, with nothing committed since
+                self._fresh.discard(waiting.partition)
+                self._queue.let_begin(waiting)
 
     def _takes_suspect(self, waiting: SeedInFlight) -> bool:
         if not self._ledger.of_partition(waiting.partition).suspicion.is_suspect(waiting.offset):

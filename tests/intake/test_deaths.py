@@ -19,7 +19,7 @@ from site_spider.intake.seed_queue import SeedQueue
 from site_spider.intake.suspects import Quarantine
 from site_spider.ledger import metadata as commit_metadata
 from site_spider.ledger.completion import Completion
-from site_spider.ledger.ledger import Ledger, Outcome
+from site_spider.ledger.ledger import Ledger, Outcome, SeedInFlight
 from site_spider.ledger.metadata import Ahead, Suspicion
 from site_spider.seed.seed import parse_seed
 from site_spider.service import config as parts
@@ -231,6 +231,14 @@ def test_seeds_of_other_hosts_are_polled_though_a_slow_one_has_a_thousand_before
     assert {str(n) for n in range(1_500, 1_530)} <= set(found.documents)
 
 
+def taken(completion: Completion, queue: SeedQueue, partition: Partition, offset: int) -> SeedInFlight:
+    value = json.dumps(seed(offset)).encode()
+    waiting = completion.take(Message(partition, offset, None, value), found := parse_seed(value))
+    assert waiting is not None
+    queue.read(waiting, found)
+    return waiting
+
+
 def test_an_end_that_is_committed_twice_as_partitions_leave_leaves_the_next_suspect_its_turn() -> None:
     """Another partition goes while that commit waits, so it is asked for again; both are answered, one late."""
     ledger = Ledger()
@@ -242,11 +250,7 @@ def test_an_end_that_is_committed_twice_as_partitions_leave_leaves_the_next_susp
     text = commit_metadata.encode(0, Ahead(2, (), "", Suspicion(2, thrice=(0, 1))))
     completion.assigned({ours: Position(0, text), other: Position(0)})
     for offset in range(2):
-        value = json.dumps(seed(offset)).encode()
-        waiting = completion.take(Message(ours, offset, None, value), found := parse_seed(value))
-        assert waiting is not None
-        queue.read(waiting, found)
-        quarantine.let_begin([waiting])
+        quarantine.let_begin([taken(completion, queue, ours, offset)])
     quarantine.proceed_alone()
     asked.pop()()
     first = queue.pop()
@@ -264,3 +268,23 @@ def test_an_end_that_is_committed_twice_as_partitions_leave_leaves_the_next_susp
     second = queue.pop()
     assert second is not None
     assert quarantine.may_begin(second)
+
+
+def test_a_commit_of_before_does_not_speak_for_a_partition_that_came_back() -> None:
+    """Its first seeds wait for one that says whose it is now: else nobody would know of the next death."""
+    asked: list[Any] = []
+    completion, queue, ours = Completion(Ledger()), SeedQueue(Mock()), Partition("seeds", 0)
+    quarantine = Quarantine(completion, queue, Mock(), lambda _positions, then: asked.append(then), Mock())
+    completion.assigned({ours: Position(0)})
+    quarantine.assigned([ours])
+    quarantine.let_begin([taken(completion, queue, ours, 0)])
+    completion.lost([ours])
+    quarantine.lost([ours])
+    completion.assigned({ours: Position(0)})
+    quarantine.assigned([ours])
+    asked[0]()
+    waiting = taken(completion, queue, ours, 0)
+    quarantine.let_begin([waiting])
+    assert queue.pop() is None
+    asked[-1]()
+    assert queue.pop() is waiting
