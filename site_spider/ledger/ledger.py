@@ -476,7 +476,10 @@ class Repeats:
                 del self._done[partition]
 
     def left(self, partition: Partition) -> None:
-        """A partition went away; when too much is remembered, what is done of others goes first."""
+        """A partition went away, and its repeats; when too much is remembered, what is done of others goes first."""
+        for (whose, _), entry in self.under_way.items():
+            if whose == partition:
+                entry.then = None
         if sum(len(done.offsets) for done in self._done.values()) > MOST_KEPT:
             self._done = {partition: done} if (done := self._done.get(partition)) is not None else {}
 

@@ -6,10 +6,13 @@ import random
 from functools import partial
 
 import pytest
+from scrapy import Request
 
 from site_spider.contracts.seed_log import Message, Partition, Position
 from site_spider.ledger import ledger as module
+from site_spider.ledger.completion import Completion, Job
 from site_spider.ledger.ledger import Ledger, Outcome, Repeats, SeedInFlight
+from site_spider.seed.seed import parse_seed
 
 P = Partition("seeds", 0)
 OTHER = Partition("seeds", 1)
@@ -65,6 +68,26 @@ def test_another_message_is_not_taken_for_it(desk: Desk, another: Message) -> No
     assert not desk.repeats.wait(moved, lambda _outcome: None)
     assert desk.repeats.wait(message(5), lambda _outcome: None)
     assert open_entry.holds == 1
+
+
+def test_work_that_goes_on_is_not_for_a_repeat_whose_partition_has_left_in_its_turn() -> None:
+    """Its results would be written over newer ones of the next owner."""
+    completion, answers = Completion(Ledger()), list[Outcome | None]()
+    seed = parse_seed(b'{"url": "http://h.test/"}')
+    for _ in range(2):
+        completion.assigned({P: None})
+        entry = completion.take(message(), seed)
+        assert entry is not None
+        if not completion.repeats.wait(message(), answers.append):
+            entry.reads(seed)
+            completion.begin(request := Request(seed.url), Job(request, begun := entry))
+        completion.lost([P])
+    assert begun.then is None
+    assert not completion.repeats.is_awaited
+    completion.assigned({P: None})
+    assert completion.repeats.wait(message(), answers.append)
+    completion.drop(request)
+    assert answers == [None]
 
 
 def test_what_is_committed_is_forgotten(desk: Desk) -> None:
