@@ -72,13 +72,17 @@ def build_frontier(
 
 
 def _policy(host: str, slot: Any, usual: HostPolicy) -> HostPolicy:
+    policy, why = usual, "concurrency is 1 or more, delay 0 or more"
     try:
-        concurrency, delay_seconds = slot.get("concurrency", usual[0]), slot.get("delay", usual[1])
-        return HostPolicy(int(concurrency), float(delay_seconds))
-    except (AttributeError, TypeError, ValueError) as error:
+        policy = HostPolicy(int(slot.get("concurrency", usual[0])), float(slot.get("delay", usual[1])))
+        is_usable = policy.concurrency >= 1 and 0 <= policy.delay_seconds < inf  # else nothing of it would ever begin
+    except (AttributeError, OverflowError, TypeError, ValueError) as error:
+        is_usable, why = False, str(error)
+    if not is_usable:
         raise ConfigError(
-            f"DOWNLOAD_SLOTS has {slot!r} for {host}, but needs numbers, such as {{'delay': 1}}: {error}."
-        ) from None
+            f"DOWNLOAD_SLOTS has {slot!r} for {host}, but needs numbers, such as {{'delay': 1}}: {why}."
+        )
+    return policy
 
 
 def _spread(settings: BaseSettings) -> Callable[[float], float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -106,10 +107,13 @@ def test_a_seed_that_cannot_be_queued_is_set_aside(tmp_path: Path, monkeypatch: 
     assert found.lag == 0
 
 
-def test_a_wrong_slot_is_found_at_the_start(tmp_path: Path) -> None:
-    """And not when the first seed of its host begins."""
-    settings = settings_for(tmp_path, DOWNLOAD_SLOTS={"h.test": {"delay": "soon"}})
-    with pytest.raises(ConfigError, match=r"DOWNLOAD_SLOTS has \{'delay': 'soon'\} for h.test, but needs"):
+@pytest.mark.parametrize(
+    "slot", [{"delay": "soon"}, {"concurrency": 0}, {"delay": -1}, {"delay": float("nan")}], ids=str
+)
+def test_a_wrong_slot_is_found_at_the_start(tmp_path: Path, slot: dict[str, Any]) -> None:
+    """And not when the first seed of its host begins, or never would."""
+    settings = settings_for(tmp_path, DOWNLOAD_SLOTS={"h.test": slot})
+    with pytest.raises(ConfigError, match=rf"DOWNLOAD_SLOTS has {re.escape(repr(slot))} for h.test, but needs"):
         build_frontier(settings)
 
 
