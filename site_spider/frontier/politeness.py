@@ -79,9 +79,7 @@ def _policy(host: str, slot: Any, usual: HostPolicy) -> HostPolicy:
     except (AttributeError, OverflowError, TypeError, ValueError) as error:
         is_usable, why = False, str(error)
     if not is_usable:
-        raise ConfigError(
-            f"DOWNLOAD_SLOTS has {slot!r} for {host}, but needs numbers, such as {{'delay': 1}}: {why}."
-        )
+        raise ConfigError(f"DOWNLOAD_SLOTS has {slot!r} for {host}, but needs numbers, such as {{'delay': 1}}: {why}.")
     return policy
 
 

@@ -146,6 +146,9 @@ def _refusal(name: str) -> str:
 _MAY_BE_NEGATIVE = frozenset({"DEPTH_PRIORITY", "REDIRECT_PRIORITY_ADJUST", "RETRY_PRIORITY_ADJUST"})
 _LOWEST = -(10**9)
 _REACTOR = default_settings.TWISTED_REACTOR
+_AT_LEAST_ONE = frozenset({  # or nothing is ever fetched, or taken of a page
+    "CONCURRENT_REQUESTS", "CONCURRENT_REQUESTS_PER_DOMAIN", "CONCURRENT_ITEMS", "REACTOR_THREADPOOL_MAXSIZE",
+})  # fmt: skip
 
 
 def check_scrapy_settings(settings: BaseSettings) -> None:
@@ -161,8 +164,6 @@ def check_scrapy_settings(settings: BaseSettings) -> None:
         # only these are read: reading a deprecated setting warns
         if isinstance(default, bool | int | float) and settings.get(name) is not None:
             _check(settings, name, default)
-    for name in ("CONCURRENT_REQUESTS", "CONCURRENT_REQUESTS_PER_DOMAIN"):
-        options.integer(settings, name, 1)
     if (reactor := str(settings.get("TWISTED_REACTOR"))).startswith("twisted.") and reactor != _REACTOR:
         raise ConfigError(f"TWISTED_REACTOR is {reactor!r}, but must be {_REACTOR!r}, Scrapy's default. Leave it out.")
     for code in options.names(settings, "RETRY_HTTP_CODES"):
@@ -187,7 +188,7 @@ def _check(settings: BaseSettings, name: str, default: float) -> None:
         except ValueError:
             raise ConfigError(f"{name} is {settings.get(name)!r}, but Scrapy takes only true and false.") from None
         return
-    lowest = _LOWEST if name in _MAY_BE_NEGATIVE else 0
+    lowest = _LOWEST if name in _MAY_BE_NEGATIVE else int(name in _AT_LEAST_ONE)
     if isinstance(default, int) and not name.endswith(("_TIMEOUT", "_DELAY", "_INTERVAL", "_SECONDS")):
         options.integer(settings, name, lowest)
     else:

@@ -203,6 +203,8 @@ def test_every_error_of_ours_has_its_exit_code() -> None:
         ({"CONCURRENT_REQUESTS": "abc"}, ("CONCURRENT_REQUESTS", "abc")),
         ({"CONCURRENT_REQUESTS": "0"}, ("CONCURRENT_REQUESTS", "1 or more")),
         ({"CONCURRENT_REQUESTS_PER_DOMAIN": 0}, ("CONCURRENT_REQUESTS_PER_DOMAIN", "1 or more")),
+        ({"CONCURRENT_ITEMS": 0}, ("CONCURRENT_ITEMS", "1")),
+        ({"REACTOR_THREADPOOL_MAXSIZE": 0}, ("REACTOR_THREADPOOL_MAXSIZE", "1")),
         ({"RETRY_HTTP_CODES": "a,b"}, ("RETRY_HTTP_CODES", "'a'")),
         ({"ROBOTSTXT_OBEY": "maybe"}, ("ROBOTSTXT_OBEY", "maybe")),
         ({"COOKIES_ENABLED": "off"}, ("COOKIES_ENABLED", "true and false")),
