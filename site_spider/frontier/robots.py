@@ -53,6 +53,8 @@ from site_spider.results.failures import describe_exception
 
 R = TypeVar("R")
 
+_LEAST_PAUSE_SECONDS = 1.0
+
 
 class State(Enum):
     """Of one origin; see the theory of operation."""
@@ -152,6 +154,8 @@ class RobotsCache(Generic[R]):
         pause = pause_seconds(origin.attempts, limits.first_pause_seconds, limits.longest_pause_seconds, jitter)
         last = origin.failing_since + limits.wait_seconds
         origin.gave_up = not may_pass or now >= last
+        if origin.gave_up or not pause:  # else what waits would ask again before it is told
+            pause = max(pause, _LEAST_PAUSE_SECONDS)
         origin.moment = now + pause if origin.gave_up or origin.rules is not None else min(now + pause, last)
         self._shrink(name)
 

@@ -374,6 +374,15 @@ def test_a_file_that_cannot_be_fetched_is_tried_again_and_then_its_seeds_fail(tm
     assert found.lag == 0
 
 
+def test_without_pauses_seeds_of_a_file_that_cannot_be_fetched_fail_as_well(tmp_path: Path, hosts: Hosts) -> None:
+    """SITE_RETRY_PAUSE_SECONDS=0 is about pages: the file is asked for now and then, and not for ever."""
+    hosts.robots["h.test"] = 503
+    urls = [f"http://h.test/public/{number}" for number in range(5)]
+    found = obeying(tmp_path, *urls, SITE_ROBOTS_WAIT_SECONDS=3, SITE_RETRY_PAUSE_SECONDS=0, timeout_seconds=60)
+    assert set(said(found).values()) == {"robots.txt could not be fetched: HTTP 503 Service Unavailable"}
+    assert hosts.count("/robots.txt")["h.test"] <= 6
+
+
 def test_a_site_that_comes_back_in_time_is_crawled(tmp_path: Path, hosts: Hosts) -> None:
     """The seeds waited, and others did not."""
     hosts.robots["h.test"] = [503, DownloadConnectionRefusedError(), 503, FORBIDS]
