@@ -95,6 +95,7 @@ class TransactionQueue:
         self._trees: dict[SeedInFlight, Tree] = {}
         self._ready: deque[Tree] = deque()
         self._committed: dict[Partition, Position] = {}
+        self._left: set[Partition] = set()  # since the transaction under way was put together
         self.under_way: Transaction | None = None
         self.size_bytes = 0  # of everything
         self.ready_bytes = 0  # of what waits for a transaction or is in one
@@ -170,13 +171,13 @@ class TransactionQueue:
                 trees = self._without(partition, trees)
         if not trees and not positions:
             return None
-        self.under_way = Transaction(tuple(trees), positions)
+        self.under_way, self._left = Transaction(tuple(trees), positions), set()
         return self.under_way
 
     def committed(self) -> tuple[Tree, ...]:
         """The transaction is stored; returns its trees, which are no longer kept."""
         transaction = self._answered()
-        self._committed.update(transaction.positions)
+        self._committed.update((one, at) for one, at in transaction.positions.items() if one not in self._left)
         for tree in transaction.trees:
             self._drop(tree)
         return transaction.trees
@@ -223,6 +224,7 @@ class TransactionQueue:
         """They have left: what was committed for them says nothing about a later assignment."""
         for partition in partitions:
             self._committed.pop(partition, None)
+            self._left.add(partition)
 
     def _make_ready(self, tree: Tree, now: float) -> None:
         tree.is_ready, tree.ready_since = True, now
