@@ -263,13 +263,15 @@ class DatabaseFile:
         if self._connection is not None and inode_of(self.path) != self._inode:
             logger.warning("%s was removed; beginning a new one.", self.path)
             self.close()
-        if self._connection is None:
-            self._connection = self._opened()
+        while self._connection is None:
+            private_database(self.path)
             self._inode = inode_of(self.path)
+            self._connection = self._opened()
+            if inode_of(self.path) != self._inode:  # it was replaced meanwhile, which may be long
+                self.close()
         return self._connection
 
     def _opened(self) -> sqlite3.Connection:
-        private_database(self.path)
         connection = sqlite3.connect(
             self.path, timeout=self._busy_seconds, isolation_level=None, check_same_thread=False
         )

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from site_spider.adapters import files
 from site_spider.adapters.files import private_database
 from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.adapters.local.results import FILE_NAME, RESULTS, LocalResults, LocalSink, LocalStore, merged
@@ -60,6 +61,28 @@ def test_a_file_that_is_busy_when_it_is_opened_was_not_removed(
         other.rollback()
         assert answers(store.write([record("b")])) == [Answer.ACKNOWLEDGED]
     assert not caplog.messages
+
+
+def test_a_file_that_is_replaced_while_it_is_opened_is_opened_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What went into the former one was acknowledged, and nobody found it."""
+    replaced: list[Path] = []
+
+    def wait_for_others(connection: sqlite3.Connection) -> None:
+        if not replaced:
+            replaced.append(path := tmp_path / FILE_NAME)
+            path.unlink()
+            private_database(path)
+        switch(connection)
+
+    switch = files._switch_to_wal
+    monkeypatch.setattr(files, "_switch_to_wal", wait_for_others)
+    with closing(LocalStore(tmp_path, RESULTS)) as store:
+        assert answers(store.write([record("a")])) == [Answer.ACKNOWLEDGED]
+        assert answers(store.write([record("b")])) == [Answer.ACKNOWLEDGED]
+    assert replaced
+    assert {document["url_id"] for document in LocalResults(tmp_path).search()} == {"a", "b"}
 
 
 def test_a_full_disk_is_an_outage_until_there_is_room(tmp_path: Path) -> None:
