@@ -48,8 +48,9 @@ from site_spider.results.document import (
     refusal_of,
     written,
 )
-from site_spider.results.failures import failure_name
+from site_spider.results.failures import LONGEST_SAID, failure_name
 from site_spider.seed.seed import object_bytes
+from site_spider.text import cut
 
 logger = logging.getLogger(__name__)
 
@@ -445,7 +446,7 @@ class ErrorSignals:
 
     def _item_dropped(self, item: object, exception: BaseException, response: object) -> None:
         if isinstance(item, Result):  # what else a pipeline drops is not wanted, and that is all
-            _note(f"the item was dropped: {exception}", response, item)
+            _note(f"the item was dropped: {cut(str(exception), LONGEST_SAID)}", response, item)
 
 
 def _raised(failure: Failure, where: str) -> str:
@@ -453,7 +454,7 @@ def _raised(failure: Failure, where: str) -> str:
         said = str(failure.value)
     except Exception as error:  # noqa: BLE001 - a class of the spider's
         said = f"its text cannot be had: {type(error).__name__}"
-    return f"{type(failure.value).__name__} in {where}: {said}"
+    return f"{type(failure.value).__name__} in {where}: {cut(said, LONGEST_SAID)}"
 
 
 def _note(error: str, response: object, item: object = None) -> None:

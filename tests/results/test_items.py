@@ -200,6 +200,29 @@ def test_documents_of_others_do_not_stand_for_the_result_of_the_page(tmp_path: P
     assert {found.documents[kind]["body"] for kind in "abcd"} == {"<p>page"}
 
 
+@pytest.mark.parametrize("drops", [True, False])
+def test_what_an_error_says_is_bounded(tmp_path: Path, *, drops: bool) -> None:
+    """It may hold the page, and a sink would refuse the failure."""
+
+    class Long(SeedSpider):
+        name = "long"
+
+        async def parse(self, response: Response) -> Any:  # type: ignore[override]
+            if drops:
+                return await super().parse(response)
+            raise ValueError("x" * 1_000_000)
+
+    class Dropping:
+        def process_item(self, item: Any) -> Any:
+            raise DropItem("x" * 1_000_000)
+
+    pipelines = {Dropping: 300, **WRITES} if drops else WRITES
+    found = crawl(tmp_path, [SEED], Long, ITEM_PIPELINES=pipelines)
+    description = found.documents["list"]["description"]
+    assert description.startswith("the item was dropped: x" if drops else "ValueError in the spider: x")
+    assert len(description) < 1_000
+
+
 def test_a_method_may_be_callback_and_errback(tmp_path: Path) -> None:
     """Of the page and of the failure the result is written besides, whichever came first."""
 
