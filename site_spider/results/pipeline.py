@@ -581,7 +581,7 @@ async def _prepare(answer: Any, job: Job, prepare: Prepare) -> None:
 
 async def _prepare_failed(answer: Any, job: Job, prepare: Prepare, error: Exception) -> None:
     """The reason is noted when nobody has an answer to the error: see ErrorSignals."""
-    job.error = str(error)  # the page needs a result: see SeedSpider.page_result
+    job.error = type(error).__name__  # the page needs a result: see SeedSpider.page_result
     with suppress(Exception):  # what can be told without waiting is told later
         job.answer = await prepare(answer)
     job.error = None

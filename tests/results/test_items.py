@@ -223,6 +223,22 @@ def test_what_an_error_says_is_bounded(tmp_path: Path, *, drops: bool) -> None:
     assert len(description) < 1_000
 
 
+def test_an_error_that_cannot_say_what_it_is_is_named_all_the_same(tmp_path: Path) -> None:
+    class MuteError(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    class Raising(SeedSpider):
+        name = "raising"
+
+        def parse(self, response: Response) -> Any:  # type: ignore[override]
+            raise MuteError
+
+    document = crawl(tmp_path, [SEED], Raising).documents["list"]
+    assert document["description"] == "MuteError in the spider: its text cannot be had: RuntimeError"
+    assert document["body"] == "<p>page"
+
+
 def test_a_method_may_be_callback_and_errback(tmp_path: Path) -> None:
     """Of the page and of the failure the result is written besides, whichever came first."""
 
