@@ -445,7 +445,8 @@ class ErrorSignals:
         _note(_raised(failure, "an item pipeline"), response, item)
 
     def _item_dropped(self, item: object, exception: BaseException, response: object) -> None:
-        if isinstance(item, Result):  # what else a pipeline drops is not wanted, and that is all
+        job = completion.current_job()
+        if job is not None and _is_result(item, job):  # what else a pipeline drops is not wanted, and that is all
             _note(f"the item was dropped: {cut(str(exception), LONGEST_SAID)}", response, item)
 
 

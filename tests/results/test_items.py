@@ -200,6 +200,20 @@ def test_documents_of_others_do_not_stand_for_the_result_of_the_page(tmp_path: P
     assert {found.documents[kind]["body"] for kind in "abcd"} == {"<p>page"}
 
 
+def test_a_document_of_another_that_is_dropped_is_no_failure_of_the_page(tmp_path: Path) -> None:
+    """As an item that a pipeline does not want."""
+
+    class Dropping:
+        def process_item(self, item: Any) -> Any:
+            if item.url_id == "other":
+                raise DropItem("not wanted")
+            return item
+
+    given = spider(Result("other", 200, "{}"))
+    found = crawl(tmp_path, [SEED], given, ITEM_PIPELINES={Dropping: 300, **WRITES})
+    assert {name: document["description"] for name, document in found.documents.items()} == {"list": None}
+
+
 @pytest.mark.parametrize("drops", [True, False])
 def test_what_an_error_says_is_bounded(tmp_path: Path, *, drops: bool) -> None:
     """It may hold the page, and a sink would refuse the failure."""
