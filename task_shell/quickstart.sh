@@ -48,6 +48,9 @@ check_file() {
 # Uses the embedded default, whatever the environment says; other variables apply.
 choose_parts() {
     export SITE_KAFKA_BROKERS='' SITE_SINKS=local SITE_ELASTICSEARCH_HOSTS='' SITE_REDIS_URL=''
+    export SITE_STATS_TO='' SITE_KAFKA_EXACTLY_ONCE=false
+    if [[ ${SITE_DUPEFILTER:-} == redis ]]; then export SITE_DUPEFILTER=memory; fi
+    unset SITE_ELASTICSEARCH_HOSTS_FILE SITE_REDIS_URL_FILE # they would count more
     umask 077 # seeds carry cookies, and the log names what was crawled
     mkdir -p data
     chmod 700 data

@@ -18,6 +18,8 @@ from check_jsonschema import main as check_jsonschema
 from click.testing import CliRunner
 from scrapy.cmdline import _get_commands_dict
 
+from site_spider.adapters.local.results import LocalSink
+from site_spider.service import config as parts
 from site_spider.service import environment
 from tests.commands.project import ours
 
@@ -88,6 +90,24 @@ def test_the_tag_of_an_image_may_be_left_out(tmp_path: Path, given: str, tag: st
     built = run("env", f"PATH={tmp_path}:{os.environ['PATH']}", ROOT / "task_shell" / "image.sh", *given.split())
     assert built.stdout.split("--tag ")[1].split()[0] == tag
     assert ("--build-arg A=1" in built.stdout) is ("A=1" in given)
+
+
+def test_the_quickstart_reaches_no_server_of_the_environment(tmp_path: Path) -> None:
+    """Whatever names one: its statistics would go there, or the crawl would not start."""
+    (tmp_path / "hosts").write_text("http://es.test:9200")
+    script = (ROOT / "task_shell" / "quickstart.sh").read_text()
+    choose = "choose_parts() {" + script.split("\nchoose_parts() {")[1].split("\n}\n")[0] + "\n}\n"
+    given = ("SITE_STATS_TO=kafka", "SITE_DUPEFILTER=redis", "SITE_KAFKA_EXACTLY_ONCE=true")
+    files = (f"{name}_FILE={tmp_path}/hosts" for name in ("SITE_ELASTICSEARCH_HOSTS", "SITE_REDIS_URL"))
+    chosen = f"{choose} cd {tmp_path}; fresh=data/new; choose_parts; exec env -0"
+    environ = dict(
+        line.split("=", 1) for line in run("env", *given, *files, "bash", "-c", chosen).stdout.split("\0")[:-1]
+    )
+    settings = ours()
+    environment.apply_environment(settings, environ)
+    assert (settings["SITE_ELASTICSEARCH_HOSTS"], settings["SITE_DUPEFILTER"]) == ("", "memory")
+    assert [type(store) for store in parts.statistics_stores(settings)] == [LocalSink]
+    assert not parts.exactly_once(settings)
 
 
 def test_the_unit_is_hardened() -> None:
