@@ -313,7 +313,7 @@ class SeedSpider(Spider):
         read, turns = super()._parse_sitemap, self._turns  # type: ignore[misc]
         if is_large(response):
             await self._turn(response)
-            requests = await asyncio.to_thread(lambda: list(read(response)))
+            requests = await asyncio.to_thread(read, response)  # it reads all, and makes requests one by one
         else:
             requests = read(response)
         for request in requests:

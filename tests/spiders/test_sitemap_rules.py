@@ -12,6 +12,7 @@ import pytest
 from scrapy import Request
 from scrapy.exceptions import DownloadTimeoutError
 from scrapy.http import Response
+from scrapy.spiders import SitemapSpider
 from scrapy.utils.trackref import live_refs
 
 from site_spider.engine.scrapy_parts import part_of
@@ -380,3 +381,20 @@ def test_a_spider_mixed_with_scrapys_reads_a_sitemap_behind_a_doctype() -> None:
     body = b'<?xml version="1.0"?>\n<!DOCTYPE urlset>\n<urlset></urlset>'
     assert looks_like_sitemap(Response("http://a.test/map", body=body))
     assert not looks_like_sitemap(Response("http://a.test/map", body=b"<html>"))
+
+
+async def test_requests_of_a_long_sitemap_of_scrapys_spider_are_made_one_by_one() -> None:
+    """A file of 33 MB has 700,000 entries."""
+
+    class Maps(SeedSpider, SitemapSpider):
+        name = "maps"
+
+    spider = Maps()
+    spider._max_size = spider._warn_size = 10_000_000
+    body = gzip.compress(urlset(*(f"{HOST}/{n}" for n in range(2_000))))
+    response = Response(f"{HOST}/map.xml.gz", body=body, request=Request(f"{HOST}/map.xml.gz"))
+    before = requests_alive()
+    found = spider._parse_sitemap(response)
+    assert (await anext(found)).url == f"{HOST}/0"
+    assert requests_alive() - before < 100
+    assert len([request async for request in found]) == 1_999
