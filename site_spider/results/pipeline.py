@@ -445,8 +445,7 @@ class ErrorSignals:
         _note(_raised(failure, "an item pipeline"), response, item)
 
     def _item_dropped(self, item: object, exception: BaseException, response: object) -> None:
-        job = completion.current_job()
-        if job is not None and _is_result(item, job):  # what else a pipeline drops is not wanted, and that is all
+        if (job := completion.current_job()) is not None and _is_result(item, job):  # nobody wants what else is dropped
             _note(f"the item was dropped: {cut(str(exception), LONGEST_SAID)}", response, item)
 
 
