@@ -36,6 +36,7 @@ from site_spider.intake.intake import Intake, Seeds
 from site_spider.ledger.ledger import Ledger, Outcome
 from site_spider.observe.counters import SPAN_SAID, Counted, LoopLag, Pauses, iso
 from site_spider.observe.progress import Survey
+from site_spider.results.commits import Commits
 from site_spider.results.delivery import Delivery
 from site_spider.results.failures import REASONS
 from site_spider.results.pipeline import Sinks
@@ -207,6 +208,7 @@ class Watched:
     seeds: Seeds
     intake: Intake
     sinks: Sinks
+    commits: Commits
     bodies: Bodies
     pauses: Pauses
     loop_lag: LoopLag
@@ -317,7 +319,7 @@ def _held_up(watched: Watched) -> Snapshot:
         "paused": _paused(watched),
         "paused_seconds": {cause: round(spent, 3) for cause, spent in watched.pauses.seconds.items()},
         "log_is_away": watched.intake.is_away,
-        "sinks": [_sink(delivery, watched) for delivery in islice(watched.sinks, _MOST_SINKS)],
+        "sinks": [*_of_transactions(watched), *(_sink(each, watched) for each in islice(watched.sinks, _MOST_SINKS))],
         "proxies": _proxies(watched),
     }
 
@@ -329,6 +331,17 @@ def _paused(watched: Watched) -> dict[str, str]:
     if not found and everywhere.cause == "kafka":
         found = {watched.identity.topic: everywhere.said}  # its partitions are lost
     return {name: why for name, why in found.items() if why}
+
+
+def _of_transactions(watched: Watched) -> list[Snapshot]:
+    """The sink that stores results with their offsets."""
+    commits, limit = watched.commits, watched.sinks.backlog_limit_bytes
+    if not commits.stores_records:
+        return []
+    backlog, backlog_bytes = commits.backlog
+    said = {"name": "kafka", "available": not commits.sink_away, "backlog": backlog, "backlog_bytes": backlog_bytes}
+    at = commits.tally.last_at
+    return [{**said, "backlog_limit_bytes": limit, "last_accept_at": None if at is None else iso(at)}]
 
 
 def _sink(delivery: Delivery, watched: Watched) -> Snapshot:

@@ -112,6 +112,11 @@ class Commits(ABC):
         """The name of the sink that results are stored in with their offsets, while it is away."""
         return ""
 
+    @property
+    def backlog(self) -> tuple[int, int]:
+        """How many seeds wait to be stored with their results, and the bytes of these."""
+        return 0, 0
+
     async def close(self, timeout_seconds: float) -> int:  # noqa: ARG002
         """Store what is ready; returns how many seeds are left, which are repeated."""
         return 0  # the intake commits when it leaves

@@ -223,6 +223,10 @@ class ExactlyOnce(SeedListener, Commits):
     def sink_away(self) -> str:
         return "" if self.available else "kafka"
 
+    @property
+    def backlog(self) -> tuple[int, int]:
+        return self._held.ready_count, self._held.ready_bytes
+
     def is_taking(self) -> bool:
         return self.available and self._held.ready_bytes < self._backlog_bytes
 

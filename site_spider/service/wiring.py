@@ -290,7 +290,19 @@ class Parts:
         pauses = Pauses(seeds, quarantine, back_pressure, sinks, lambda: intake.is_away)
         loop_lag = LoopLag(counted.loop_lag_seconds)
         self.watched = watched = Watched(
-            crawler, identity, ledger, queues, seeds, intake, sinks, bodies, pauses, loop_lag, tasks.clock, counted
+            crawler,
+            identity,
+            ledger,
+            queues,
+            seeds,
+            intake,
+            sinks,
+            commits,
+            bodies,
+            pauses,
+            loop_lag,
+            tasks.clock,
+            counted,
         )
         self.measurements = measurements = Measurements(watched, commits, quarantine, dupefilter)
         # made as a sink is, but by another class method: nothing else differs

@@ -34,6 +34,7 @@ from tests.contracts.warc_results import records_of
 from tests.in_process import engine
 from tests.in_process.engine import Crawled, crawl, page, settings_for
 from tests.in_process.extraction import in_a_thread
+from tests.observe.test_snapshot import Snapping
 
 P, Q = Partition("seeds", 0), Partition("seeds", 1)
 
@@ -585,6 +586,13 @@ def test_each_result_and_item_is_stored_once_and_with_its_seed(tmp_path: Path) -
     assert {key for kind, key in kinds if kind == "item"} == set(crawled.items)
     assert len(crawled.items) == 2 * len(crawled.documents) == 2 * 12 * (1 + LINKS)
     assert {stored - told * 3 * (1 + LINKS) for told, stored in PlayedLog.told} == {0}
+
+
+def test_the_sink_of_transactions_is_seen_as_others_are(tmp_path: Path) -> None:
+    crawl_trees(tmp_path, 1, seeds=[{"url": f"{HOST}/last"}], spider=Snapping)
+    kafka, local = Snapping.taken.pop()["sinks"]
+    assert kafka.keys() == local.keys()
+    assert (kafka["name"], kafka["available"]) == ("kafka", True)
 
 
 @in_a_thread()
