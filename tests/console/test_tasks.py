@@ -170,6 +170,7 @@ async def test_a_task_that_processes_tell_of_can_be_paused_although_nobody_decla
         found = await document(client, "/tasks")
         verbs = {row["task_id"]: row["verbs"] for row in found["tasks"]}
         assert verbs == {"winter": ["pause", "cancel", "set", "close"], "(no task)": [], "(other tasks)": []}
+        assert "No task was declared." in await (await client.get("/tasks")).text()
         assert "It was not declared." in await (await client.get("/task?id=winter")).text()
         assert "task winter is paused" in await ordered(client, "pause", "winter")
         assert "Nothing was changed" in await ordered(client, "pause", "(no task)")
