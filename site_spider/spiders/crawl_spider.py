@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import cached_property
 from itertools import chain
@@ -51,7 +51,7 @@ from site_spider.service.settings_checks import check_names, check_scrapy_settin
 from site_spider.sources.extraction import NEXT_PAGE, Extracted, FoundLink
 from site_spider.sources.extraction_process import Extractor, PageBody
 from site_spider.sources.library import SourceFolder
-from site_spider.sources.model import Source
+from site_spider.sources.model import LinkRule, Source
 from site_spider.spiders import known_items
 from site_spider.spiders.conditional import StoredPages, describe_check, describe_outcome, renews
 from site_spider.spiders.page_text import PageTexts
@@ -68,6 +68,8 @@ from site_spider.spiders.sitemap_rules import (
     level_below,
     listed_in,
     looks_like_sitemap,
+    meta_by_rule,
+    taken_by_rules,
     urls_of,
 )
 from site_spider.tasks.declaration import TaskRules
@@ -101,10 +103,7 @@ def _request(source: Source, link: FoundLink, response: Response) -> Request | N
         within = source.pagination is not None and number <= source.pagination.limit
         run = {name: response.meta[name] for name in (meta_keys.KNOWN_RUN,) if name in response.meta}
         return Request(link.url, meta={meta_keys.PAGE_NUMBER: number, **run}) if within else None
-    rule = (source.follow or ())[link.rule]
-    if rule.to is None:
-        return Request(link.url)
-    return Request(link.url, meta={meta_keys.TO_TOPIC: rule.to, meta_keys.LEAF: rule.not_extract})
+    return Request(link.url, meta=meta_by_rule((source.follow or ())[link.rule]))
 
 
 # ruff: noqa: ERA001 - the settings that people edit here stand commented out
@@ -189,8 +188,8 @@ class SeedSpider(Spider):
         if in_hand := self._links_in_hand if wants_links and job is not None else None:
             await in_hand.begin(response.request, len(response.body))
         source = self._source_of(response, job)
-        follows_all = source is None or source.follow is None
-        page = await self._read(response, wants_links=wants_links and follows_all)
+        rules = None if source is None else source.follow
+        page = await self._read(response, wants_links=wants_links and rules is None)
         result = self._result(response.request, job)
         self._describe_answer(result, response, page)
         if self.page_texts is not None and not await self._read_text(response, result, job):
@@ -206,8 +205,8 @@ class SeedSpider(Spider):
             items = found.items
             requests += await self._turns.take(requests_of_source(source, found, response, self._scope_of(job), anchor))
             result.description = describe(found)
-        if wants_links and follows_all and self.sitemaps.are_read:  # before links, which say less of a page
-            listed = await self._follow_listed(response, result, anchor, job)
+        if wants_links and self.sitemaps.are_read:  # before links, which say less of a page
+            listed = await self._follow_listed(response, result, anchor, job, rules)
         found_links = await self._follow_found(page.links, anchor, job) if page.links else []
         if in_hand is not None:
             in_hand.found(response.request, len(requests) + len(found_links))
@@ -438,18 +437,20 @@ class SeedSpider(Spider):
         return part_of(self.crawler, LinksInHand)
 
     async def _follow_listed(
-        self, response: Response, result: Result, anchor: str, job: Job | None
+        self, response: Response, result: Result, anchor: str, job: Job | None, rules: Sequence[LinkRule] | None
     ) -> Iterable[Request]:
         """The entries of a sitemap or feed; of a long one each becomes a request when its turn comes."""
         assert response.request is not None
+        if rules is not None and not rules:
+            return []
         sitemap, level = await self._read_sitemap(response, result, job)
         result.description = sitemap.refusal or result.description
         result.add_note(sitemap.note)
-        is_long = len(sitemap.entries) > AT_ONCE
         found = urls_of(sitemap.entries, level, response.url)
         is_flat = is_file_below(listed_in(response.request, job))
         requests = chain.from_iterable(self._requests(said, anchor, job, said, is_flat) for said in found)
-        return requests if is_long else list(requests)
+        taken = requests if rules is None else taken_by_rules(requests, rules)
+        return taken if len(sitemap.entries) > AT_ONCE else list(taken)
 
     def _robots_of_hosts(self, job: Job | None, found_at: str | None = None) -> list[Request]:
         """For a seed's page, whatever became of it: the robots.txt of its host, and of where it was found."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, Self
 
@@ -19,6 +19,7 @@ from site_spider.ledger.completion import Job
 from site_spider.page.decode import GZIP, beginning_of
 from site_spider.page.links import LinkBase
 from site_spider.page.sitemap import ListedPage, is_listing, parse_lastmod
+from site_spider.sources.model import LinkRule
 
 _ROOT = re.compile(rb"<(?:[\w.-]+:)?(?:urlset|sitemapindex)[\s>/]")
 ROBOTS = "/robots.txt"
@@ -131,3 +132,18 @@ def urls_of(entries: list[ListedPage], level: int | None, source: str) -> Iterat
             if (url := base.join(entry.url.partition("#")[0])) is not None:
                 said.setdefault(url, entry.meta(source, level))
         yield said
+
+
+def meta_by_rule(rule: LinkRule) -> dict[str, Any]:
+    """Of the request for a link that meets it."""
+    return {} if rule.to is None else {meta_keys.TO_TOPIC: rule.to, meta_keys.LEAF: rule.not_extract}
+
+
+def taken_by_rules(requests: Iterable[Request], rules: Sequence[LinkRule]) -> Iterator[Request]:
+    """Of those for entries, what meets a rule of a source for links anywhere, and further files."""
+    for request in requests:
+        if is_listing(request.meta[meta_keys.SITEMAP]):
+            yield request
+        elif rule := next((rule for rule in rules if rule.css is None and rule.takes(request.url)), None):
+            request.meta.update(meta_by_rule(rule))
+            yield request

@@ -73,11 +73,11 @@ def site() -> None:
 
 def run(folder: Path, sources: dict[str, str], *seeds: dict[str, Any], **settings: Any) -> Crawled:
     directory = folder / "sources"
-    directory.mkdir(exist_ok=True)
+    directory.mkdir(exist_ok=True, parents=True)
     for name, text in sources.items():
         (directory / f"{name}.yaml").write_text(text)
     with in_a_thread():
-        return crawl(folder / "data", seeds, Recording, SITE_SOURCES_DIR=str(directory), **settings)
+        return crawl(folder / "data", seeds, **{"spider": Recording, "SITE_SOURCES_DIR": str(directory), **settings})
 
 
 def paths(crawled: Crawled) -> set[str]:
@@ -166,6 +166,29 @@ def test_links_go_to_another_topic_as_seeds(tmp_path: Path) -> None:
     seeds = [json.loads(message.value or b"") for message in LocalSeedLog(tmp_path / "data").read("details")]
     assert {seed["url"].rpartition("/")[2] for seed in seeds} == {f"{n}-{m}" for n in range(1, 7) for m in range(2)}
     assert all(seed["meta"]["NotExtract"] and seed["meta"]["task_id"] == "t" for seed in seeds)
+
+
+@pytest.mark.parametrize("count", [2, 200])
+def test_entries_of_a_sitemap_meet_the_rules_that_are_about_urls(tmp_path: Path, count: int) -> None:
+    """Those for elements of a page take none; further files need no rule, but where nothing is followed."""
+    books = "".join(
+        f"<url><loc>/{kind}/{number}</loc></url>" for number in range(count) for kind in ("x", "book", "to")
+    )
+    files = {
+        "/robots.txt": "Sitemap: /index",
+        "/index": "<sitemapindex><sitemap><loc>/books</loc></sitemap></sitemapindex>",
+        "/books": f"<urlset>{books}</urlset>",
+    }
+    for path, text in files.items():
+        ANSWERS[path] = lambda request, text=text: TextResponse(request.url, body=text.encode())  # type: ignore[misc]
+    ANSWERS["/shop"] = lambda request: page(request, "<a href=/y>y</a>")
+    rules = "match: {hosts: [shop.test]}\nfollow: [{css: p}, {allow: ['/book/']}, {allow: ['/to/'], to: details}]"
+    seed, asks = {"url": "http://shop.test/shop"}, {"SITE_SITEMAPS": "robots", "spider": SeedSpider}
+    wanted = {"/shop", "/index", "/books", *(f"/book/{number}" for number in range(count))}
+    assert paths(run(tmp_path, {"shop": rules}, seed, **asks)) == wanted
+    assert len(list(LocalSeedLog(tmp_path / "data").read("details"))) == count
+    none = rules.partition("follow")[0] + "follow: []"
+    assert paths(run(tmp_path / "none", {"shop": none}, seed, **asks)) == {"/shop"}
 
 
 def test_a_json_api(tmp_path: Path) -> None:
