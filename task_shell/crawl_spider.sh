@@ -48,7 +48,7 @@ dies is restarted with growing pauses. Relative paths in settings start at the p
 
 Exit codes (the reason is on stderr):
   0    stopped or done
-  1    completion cannot be determined, for example because the topic does not exist
+  1    there is no virtual environment, or completion cannot be determined: the topic does not exist, say
   2    an option is wrong
   69   a server is away at the start
   71   no process could take seeds in five starts
