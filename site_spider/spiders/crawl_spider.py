@@ -205,7 +205,7 @@ class SeedSpider(Spider):
             items = found.items
             requests += await self._turns.take(requests_of_source(source, found, response, self._scope_of(job), anchor))
             result.description = describe(found)
-        if wants_links and self.sitemaps.are_read:  # before links, which say less of a page
+        if wants_links and self.sitemaps.are_read and rules != []:  # before links, which say less of a page
             listed = await self._follow_listed(response, result, anchor, job, rules)
         found_links = await self._follow_found(page.links, anchor, job) if page.links else []
         if in_hand is not None:
@@ -441,8 +441,6 @@ class SeedSpider(Spider):
     ) -> Iterable[Request]:
         """The entries of a sitemap or feed; of a long one each becomes a request when its turn comes."""
         assert response.request is not None
-        if rules is not None and not rules:
-            return []
         sitemap, level = await self._read_sitemap(response, result, job)
         result.description = sitemap.refusal or result.description
         result.add_note(sitemap.note)
