@@ -160,7 +160,6 @@ _OF_ATTEMPTS = _OF_LINKS | {
     meta_keys.DOWNLOAD_SLOT, "download_latency", "retry_times",
     "redirect_times", "redirect_ttl", "redirect_urls", "redirect_reasons",
 }  # fmt: skip
-_OF_LISTS = frozenset({meta_keys.PAGE_NUMBER, meta_keys.KNOWN_RUN})  # no message says where a list ends
 
 
 class SeedWriter:
@@ -235,9 +234,7 @@ class SeedWriter:
 
 
 def _is_known(key: str, *, is_link: bool) -> bool:
-    if is_link or key in _OF_LISTS:
-        return key in _OF_LINKS
-    return key in _OF_ATTEMPTS or str(key).startswith(meta_keys.PREFIX)
+    return key in _OF_LINKS if is_link else key in _OF_ATTEMPTS or str(key).startswith(meta_keys.PREFIX)
 
 
 def _headers(request: Request) -> dict[str, list[str]]:

@@ -139,7 +139,6 @@ SPIDER = Spider()
     [
         *OWN,
         *({"meta": meta} for meta in ({"proxy": "http://p.test"}, {"download_slot": "there"}, {"cookiejar": "mine"})),
-        *({"meta": {name: 2}} for name in (meta_keys.PAGE_NUMBER, meta_keys.KNOWN_RUN)),
         {"headers": {"Host": "other.test"}},
         {"headers": {"X-Own": b"\xff"}},
         {"body": b"\xff\xfe", "method": "POST"},
@@ -218,6 +217,16 @@ def test_an_attempt_goes_on_with_its_document_and_its_counts() -> None:
     assert seed.extra == {"colour": None}
     first = completion.first_request(made, job)
     assert fingerprint(first) == fingerprint(Request("http://h.test/first"))
+
+
+@pytest.mark.parametrize("is_link", [True, False])
+def test_a_page_of_a_list_goes_on_with_its_place_in_it(is_link: bool) -> None:
+    """Also a later attempt at it: else a list without an end would go on for ever."""
+    place = {meta_keys.PAGE_NUMBER: 3, meta_keys.KNOWN_RUN: (2, 1_700_000_000_000)}
+    message = writer().write(*link(meta=place), is_link=is_link)
+    assert message is not None
+    made, _ = begun(message[1])
+    assert {name: made.meta.get(name) for name in place} == place
 
 
 # --- headers of a seed on requests for its links ---------------------------------------------------------
