@@ -446,15 +446,18 @@ class ErrorSignals:
 
     def _item_dropped(self, item: object, exception: BaseException, response: object) -> None:
         if (job := completion.current_job()) is not None and _is_result(item, job):  # nobody wants what else is dropped
-            _note(f"the item was dropped: {cut(str(exception), LONGEST_SAID)}", response, item)
+            _note(f"the item was dropped: {_said(exception)}", response, item)
 
 
 def _raised(failure: Failure, where: str) -> str:
+    return f"{type(failure.value).__name__} in {where}: {_said(failure.value)}"
+
+
+def _said(raised: BaseException) -> str:
     try:
-        said = str(failure.value)
+        return cut(str(raised), LONGEST_SAID)
     except Exception as error:  # noqa: BLE001 - a class of the spider's
-        said = f"its text cannot be had: {type(error).__name__}"
-    return f"{type(failure.value).__name__} in {where}: {cut(said, LONGEST_SAID)}"
+        return f"its text cannot be had: {type(error).__name__}"
 
 
 def _note(error: str, response: object, item: object = None) -> None:

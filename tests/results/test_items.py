@@ -20,6 +20,7 @@ from pydantic import BaseModel
 from scrapy import Request, signals
 from scrapy.exceptions import DropItem
 from scrapy.http import Response
+from scrapy.logformatter import LogFormatter
 from twisted.python.failure import Failure
 
 from site_spider import Result, SeedSpider, page_of
@@ -251,6 +252,23 @@ def test_an_error_that_cannot_say_what_it_is_is_named_all_the_same(tmp_path: Pat
     document = crawl(tmp_path, [SEED], Raising).documents["list"]
     assert document["description"] == "MuteError in the spider: its text cannot be had: RuntimeError"
     assert document["body"] == "<p>page"
+
+
+def test_a_reason_to_drop_a_page_that_cannot_be_had_is_no_reason_to_say_nothing(tmp_path: Path) -> None:
+    class MuteDrop(DropItem):
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    class Dropping:
+        def process_item(self, item: Any) -> Any:
+            raise MuteDrop("it cannot be had")
+
+    class Silent(LogFormatter):
+        def dropped(self, *_arguments: Any) -> None:  # type: ignore[override]
+            """The log would ask for the text as well."""
+
+    found = crawl(tmp_path, [SEED], ITEM_PIPELINES={Dropping: 300, **WRITES}, LOG_FORMATTER=Silent)
+    assert found.documents["list"]["description"] == "the item was dropped: its text cannot be had: RuntimeError"
 
 
 def test_a_method_may_be_callback_and_errback(tmp_path: Path) -> None:
