@@ -18,13 +18,12 @@ from site_spider.commands.site_command import EXIT_FAILED, SiteCommand, checked
 from site_spider.contracts.seed_log import MessagePlace, Producer, SeedLog
 from site_spider.errors import LogUnavailable, SeedError, SinkRejected
 from site_spider.intake import seed_queue
-from site_spider.observe.progress import LagGate
 from site_spider.seed.fields import MAX_MESSAGE_BYTES, identifier
 from site_spider.seed.seed import seed_message
 from site_spider.seed.topics import CrawlTopics
 from site_spider.service import config as parts
 from site_spider.service.config import check_ends_are_told
-from site_spider.service.seed_producer import SeedStream, gates_of
+from site_spider.service.seed_producer import LagGate, SeedStream, gates_of
 from site_spider.tasks.closing import TaskProducer
 from site_spider.text import for_log, refused
 

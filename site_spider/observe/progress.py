@@ -10,11 +10,10 @@ asked for first, and the group does not wait for us.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from heapq import heappush, heappushpop
 from typing import Any, NamedTuple
 
-from site_spider import runtime
 from site_spider.contracts.seed_log import Partition, PartitionProgress, SeedLog, Topics, each_topic
 from site_spider.errors import TopicMissing
 from site_spider.frontier.priority_queue import HostView
@@ -156,48 +155,6 @@ def in_parked_topic(log: SeedLog, topics: CrawlTopics, board: Board, task_id: st
     except TopicMissing:
         return
     yield from (seed for message in messages if (seed := seed_of(message, task_id)) is not None)
-
-
-_PAUSE_SECONDS = 1.0
-_SAY_SECONDS = 10.0  # from one line about the wait to the next
-
-
-class LagGate:
-    """Keeps a producer from running too far ahead of a consumer group.
-
-    `wait`, before each seed, returns when at most `most` messages wait, this one included.
-
-    `lag` is asked again only when what it left room for is used up. `say` hears of a wait now and then;
-    `what` is what waits.
-    """
-
-    def __init__(self, lag: Callable[[], int], most: int, what: str, say: Callable[[str], None]) -> None:
-        self._lag = lag
-        self._most = most
-        self._what = what
-        self._say = say
-        self._room = 0
-        self._said_at = -_SAY_SECONDS
-
-    def wait(self) -> None:
-        """Blocks. Raises LogUnavailable."""
-        while self._room <= 0:
-            lag = self._lag()
-            self._room = self._most - lag
-            if self._room <= 0:
-                self._report(lag)
-                runtime.sleep(_PAUSE_SECONDS)
-        self._room -= 1
-
-    @property
-    def is_shut(self) -> bool:
-        """Whether `wait` will ask: what is under way has to be durable before."""
-        return self._room <= 0
-
-    def _report(self, lag: int) -> None:
-        if runtime.monotonic() >= self._said_at + _SAY_SECONDS:
-            self._said_at = runtime.monotonic()
-            self._say(f"waiting: {lag:,} {self._what}, at most {self._most:,} may")
 
 
 # --- survey: counts of what waits in the frontier by reason, and the hosts with the longest queues -------

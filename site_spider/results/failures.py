@@ -65,6 +65,14 @@ def describe_exception(error: BaseException, request: Request) -> str:
     return _one_line(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
 
 
+def text_of(error: BaseException | None) -> str:
+    """What it says, cut."""
+    try:
+        return cut(str(error), LONGEST_SAID)
+    except Exception as odd:  # noqa: BLE001 - a class of the spider's
+        return f"its text cannot be had: {type(odd).__name__}"
+
+
 def _one_line(text: str) -> str:
     return cut(" ".join(text.split()), LONGEST_SAID)
 

@@ -48,9 +48,8 @@ from site_spider.results.document import (
     refusal_of,
     written,
 )
-from site_spider.results.failures import LONGEST_SAID, failure_name
+from site_spider.results.failures import failure_name, text_of
 from site_spider.seed.seed import object_bytes
-from site_spider.text import cut
 
 logger = logging.getLogger(__name__)
 
@@ -446,18 +445,11 @@ class ErrorSignals:
 
     def _item_dropped(self, item: object, exception: BaseException, response: object) -> None:
         if (job := completion.current_job()) is not None and _is_result(item, job):  # nobody wants what else is dropped
-            _note(f"the item was dropped: {_said(exception)}", response, item)
+            _note(f"the item was dropped: {text_of(exception)}", response, item)
 
 
 def _raised(failure: Failure, where: str) -> str:
-    return f"{type(failure.value).__name__} in {where}: {_said(failure.value)}"
-
-
-def _said(raised: BaseException) -> str:
-    try:
-        return cut(str(raised), LONGEST_SAID)
-    except Exception as error:  # noqa: BLE001 - a class of the spider's
-        return f"its text cannot be had: {type(error).__name__}"
+    return f"{type(failure.value).__name__} in {where}: {text_of(failure.value)}"
 
 
 def _note(error: str, response: object, item: object = None) -> None:

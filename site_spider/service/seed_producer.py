@@ -14,10 +14,10 @@ from typing import Any, Self
 from scrapy.settings import BaseSettings, Settings
 from scrapy.utils.project import get_project_settings
 
-from site_spider import options
+from site_spider import options, runtime
 from site_spider.contracts.seed_log import MessagePlace, Producer, SeedLog
 from site_spider.errors import ConfigError, SeedError
-from site_spider.observe.progress import LagGate, lag_of
+from site_spider.observe.progress import lag_of
 from site_spider.seed.fields import identifier
 from site_spider.seed.seed import seed_message
 from site_spider.seed.topics import CrawlTopics
@@ -89,6 +89,50 @@ class SeedStream:
         self.produced += 1
         if self._task is not None:
             self._task.sent(place)
+
+
+# --- lag gates: keep a producer from running too far ahead (--max-lag, --max-task-lag) --------------------
+
+_PAUSE_SECONDS = 1.0
+_SAY_SECONDS = 10.0  # from one line about the wait to the next
+
+
+class LagGate:
+    """Keeps a producer from running too far ahead of a consumer group.
+
+    `wait`, before each seed, returns when at most `most` messages wait, this one included.
+
+    `lag` is asked again only when what it left room for is used up. `say` hears of a wait now and then;
+    `what` is what waits.
+    """
+
+    def __init__(self, lag: Callable[[], int], most: int, what: str, say: Callable[[str], None]) -> None:
+        self._lag = lag
+        self._most = most
+        self._what = what
+        self._say = say
+        self._room = 0
+        self._said_at = -_SAY_SECONDS
+
+    def wait(self) -> None:
+        """Blocks. Raises LogUnavailable."""
+        while self._room <= 0:
+            lag = self._lag()
+            self._room = self._most - lag
+            if self._room <= 0:
+                self._report(lag)
+                runtime.sleep(_PAUSE_SECONDS)
+        self._room -= 1
+
+    @property
+    def is_shut(self) -> bool:
+        """Whether `wait` will ask: what is under way has to be durable before."""
+        return self._room <= 0
+
+    def _report(self, lag: int) -> None:
+        if runtime.monotonic() >= self._said_at + _SAY_SECONDS:
+            self._said_at = runtime.monotonic()
+            self._say(f"waiting: {lag:,} {self._what}, at most {self._most:,} may")
 
 
 def gates_of(
