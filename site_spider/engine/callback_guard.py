@@ -160,7 +160,7 @@ class _ErrorsAlone:
         pass
 
     def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
-        if error is None or isinstance(error, (Exception, *ENDS)) or is_being_cancelled():
+        if error is None or not is_stray(error):
             return
         if isinstance(error, asyncio.CancelledError):
             said = f"CancelledError was raised where nothing was cancelled {error}"
@@ -175,6 +175,11 @@ def is_being_cancelled() -> bool:
     """Whether somebody cancelled the task that runs now."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
+
+
+def is_stray(error: BaseException) -> bool:
+    """Whether it is no Exception, though nobody ends a task, a generator or the process."""
+    return not isinstance(error, (Exception, *ENDS)) and not is_being_cancelled()
 
 
 # --- watchdog: ends a process whose event loop is blocked, and one whose stop takes too long -------------
@@ -272,10 +277,10 @@ class SafeDownloader(Downloader):
     async def _download(self, slot: Slot, request: Request) -> Response:
         try:
             return await super()._download(slot, request)
-        except asyncio.CancelledError as error:
-            if is_being_cancelled():
+        except BaseException as error:
+            if not is_stray(error):
                 raise
-            raise DownloadFailedError("the download handler raised CancelledError") from error
+            raise DownloadFailedError(f"the download handler raised {type(error).__name__}") from error
 
 
 def _convert(failure: Failure) -> Failure:

@@ -59,7 +59,7 @@ from twisted.python.failure import Failure
 
 from site_spider import meta_keys
 from site_spider.engine.background import Turns
-from site_spider.engine.callback_guard import ENDS, ERRORS_ALONE, errors_alone, is_being_cancelled
+from site_spider.engine.callback_guard import ERRORS_ALONE, errors_alone, is_stray
 from site_spider.engine.scrapy_parts import QuickCoreStats, forget_frames
 
 # --- signals: Scrapy's signals at no cost when nobody listens --------------------------------------------
@@ -272,7 +272,7 @@ class EngineFlow:
         except Exception:  # noqa: BLE001 - every one is the answer to the request
             return Failure()  # type: ignore[no-untyped-call]
         except BaseException as error:
-            if isinstance(error, ENDS) or is_being_cancelled():
+            if not is_stray(error):
                 raise
             stray = DownloadFailedError(f"a downloader middleware raised {error!r}")
             return Failure(stray)  # type: ignore[no-untyped-call]
@@ -302,10 +302,10 @@ class EngineFlow:
         try:
             response = await self._handler_for(request)(request)
             tell(signals.response_downloaded, spider=spider, request=request, response=response)
-        except asyncio.CancelledError as error:
-            if is_being_cancelled():
+        except BaseException as error:
+            if not is_stray(error):
                 raise
-            raise DownloadFailedError("the download handler raised CancelledError") from error
+            raise DownloadFailedError(f"the download handler raised {type(error).__name__}") from error
         finally:
             tell(signals.request_left_downloader, spider=spider, request=request)
         return response

@@ -404,6 +404,24 @@ def test_a_part_that_raises_no_exception_ends_its_page_alone(
     assert (found.documents["sound"]["description"] is None) == (part is not ItemsPipeline)
 
 
+@pytest.mark.parametrize("way", ["the short way", "Scrapy's own way"])
+@pytest.mark.parametrize("error", [asyncio.CancelledError, Panic])
+def test_a_download_handler_that_raises_no_exception_ends_its_page_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str, error: type[BaseException]
+) -> None:
+    def panics(request: Request) -> Response:
+        raise error
+
+    if way != "the short way":
+        monkeypatch.setattr(SafeDownloader, "goes_short_way", LONG_WAY, raising=False)
+    monkeypatch.setitem(engine.ANSWERS, "/panics", panics)
+    seeds = [{"url": f"http://h.test/{path}", "meta": {"url_id": path}} for path in ("panics", "sound")]
+    found = crawl(tmp_path, seeds, timeout_seconds=600)
+    assert (found.lag, found.exit_code) == (0, 0)
+    assert error.__name__ in found.documents["panics"]["description"]
+    assert found.documents["sound"]["description"] is None
+
+
 class OutlivingSpider(SeedSpider):
     """Starts a task that goes on after the callback, with a hold on the seed."""
 
