@@ -216,6 +216,7 @@ class Watch:
             self._look_for_owners(report)
             before = report if report.total.is_done else None
             if before is None:
+                self._give_up_at = math.inf
                 runtime.sleep(self.pause_seconds)
 
     def _is_telling(self) -> bool:

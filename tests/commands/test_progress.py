@@ -95,6 +95,15 @@ def test_ends_of_tasks_are_waited_for_and_not_for_ever(
     assert (len([*following]), "".join(words)) == (spare, said)
 
 
+def test_the_wait_for_ends_begins_anew_when_lag_came_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter(range(0, 1_000, 20))
+    monkeypatch.setattr("site_spider.commands.progress.runtime.monotonic", lambda: next(clock))
+    untold, words = iter([("a",), ("a",), ()]), []
+    reports = looks(report(0), report(0), *[report(3)] * 9, report(0), report(0), report(0))
+    Watch(reports, words.append, CountingVoice(), frozenset, 0, lambda: next(untold)).run()
+    assert words == []
+
+
 def test_an_outage_is_said_once_and_waited_out() -> None:
     """And its end as well."""
     gone = LogUnavailable("no answer")
