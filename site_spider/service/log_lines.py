@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 SLOT: Final = "CRAWL_SPIDER_SLOT"
 PROCESSES: Final = "CRAWL_SPIDER_PROCESSES"
-RESTARTS: Final = "CRAWL_SPIDER_RESTARTS"
+STARTS: Final = "CRAWL_SPIDER_STARTS"
 _PLACE: Final = "%p"  # in LOG_FILE and FEEDS
 
 # What Scrapy says at every start: it stands in the settings, and is written at DEBUG.
@@ -58,7 +58,7 @@ def own_feeds(settings: BaseSettings, environ: Mapping[str, str] = os.environ) -
     A process that is started again adds to what it has written, also where a feed begins anew at a start.
     """
     slot, feeds = environ.get(SLOT, "1"), settings.getdict("FEEDS")
-    added = {"overwrite": False} if environ.get(RESTARTS) else {}
+    added = {"overwrite": False} if environ.get(STARTS, "1") != "1" else {}
     own = {_own_uri(str(uri), slot): {**said, **added} for uri, said in feeds.items() if isinstance(said, Mapping)}
     if len(own) == len(feeds):  # else Scrapy says what is wrong with one
         settings.set("FEEDS", own, priority="cmdline")

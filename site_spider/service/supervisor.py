@@ -98,6 +98,7 @@ class Supervisor:
         self._control = control
         self._processes = plan.processes
         self._slots: dict[int, _Slot] = {}
+        self._starts: Counter[int] = Counter()  # by number: a slot that was let go may come back
         self._is_stopping = False
         self._has_worked = False
         self._signals = 0
@@ -165,6 +166,7 @@ class Supervisor:
     def _start(self, slot: _Slot) -> None:
         slot.began, slot.begins_at, slot.is_leaving = time.monotonic(), None, False
         slot.starts += 1
+        self._starts[slot.number] += 1
         command = self._plan.crawler if slot.number else self._plan.watcher
         slot.tells, its_end = os.pipe()
         os.set_blocking(slot.tells, False)
@@ -187,6 +189,7 @@ class Supervisor:
         own = {
             "CRAWL_SPIDER_SLOT": str(slot.number),
             "CRAWL_SPIDER_PROCESSES": str(self._processes),
+            "CRAWL_SPIDER_STARTS": str(self._starts[slot.number]),
             # for the metrics of the process: such as 137:2,70:1
             "CRAWL_SPIDER_RESTARTS": ",".join(f"{code}:{count}" for code, count in slot.endings.items()),
         }

@@ -147,6 +147,27 @@ def test_a_server_that_is_away_stops_none_that_have_worked(lived_seconds: int) -
     assert old.process.send_signal.called is (lived_seconds < 60)  # of a start that finds no server all stop
 
 
+def test_a_process_that_comes_back_knows_that_it_was_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However it left, by --scale or idle: it must not begin the feeds anew that it has written."""
+    started = Mock()
+    monkeypatch.setattr(supervisor.subprocess, "Popen", started)
+    running = supervisor.Supervisor(supervisor.Supervision("test", [], "quotes", [], 2), Mock())
+    for number in (1, 2):
+        running._start(running._slot(number))
+    running._control.wanted.side_effect = [1, 2]
+    running._keep_as_many_as_wanted()
+    running._ended(running._slot(2), 0)
+    running._keep_as_many_as_wanted()
+    seen = [call.kwargs["env"] for call in started.call_args_list]
+    assert [(env["CRAWL_SPIDER_SLOT"], env["CRAWL_SPIDER_STARTS"]) for env in seen] == [
+        ("1", "1"),
+        ("2", "1"),
+        ("2", "2"),
+    ]
+    for number in (1, 2):
+        os.close(running._slot(number).tells or -1)
+
+
 @pytest.mark.parametrize("trap", ["link", "writable", "file"])
 def test_a_folder_that_others_can_reach_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trap: str) -> None:
     """It keeps no supervisor from its start: the next folder is taken."""

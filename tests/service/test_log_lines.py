@@ -21,7 +21,7 @@ from scrapy.spiders import SitemapSpider
 from site_spider import SeedSpider
 from site_spider.engine import scrapy_parts
 from site_spider.engine.scrapy_parts import EscapedRecord, begin_lines_with
-from site_spider.service.log_lines import PROCESSES, RESTARTS, SLOT, own_feeds, own_log_lines, shorten_start
+from site_spider.service.log_lines import PROCESSES, SLOT, STARTS, own_feeds, own_log_lines, shorten_start
 from site_spider.service.service import (
     say_idle_processes,
     say_starts_without_seeds,
@@ -77,9 +77,9 @@ def test_each_process_writes_feeds_of_its_own(uri: str, second: str) -> None:
     """And does not begin them anew when it is started again."""
     overwritten = {"format": "jsonlines", "overwrite": True}
     for slot, expected in (("1", uri.replace("%p", "1")), ("2", second)):
-        for restarts, found in (("", overwritten), ("137:1", {**overwritten, "overwrite": False})):
+        for starts, found in (("1", overwritten), ("2", {**overwritten, "overwrite": False})):
             settings = Settings({"FEEDS": {uri: overwritten}})
-            own_feeds(settings, {SLOT: slot, RESTARTS: restarts})
+            own_feeds(settings, {SLOT: slot, STARTS: starts})
             assert settings.getdict("FEEDS") == {expected: found}
     broken = Settings({"FEEDS": {"items.jsonl": 5}})
     own_feeds(broken, {SLOT: "2"})
