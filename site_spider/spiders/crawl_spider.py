@@ -276,8 +276,7 @@ class SeedSpider(Spider):
         if job is None or source.pagination is None or not source.pagination.stop_when_known:
             return found
         known_items.begin(response, job)
-        known = self._known_items
-        return found if known is None else await known.cut(source, found, response, job)
+        return await self._known_items.cut(source, found, response, job) if self._known_items else found
 
     @cached_property
     def _known_items(self) -> known_items.KnownItems | None:

@@ -203,6 +203,8 @@ def test_an_attempt_goes_on_with_its_document_and_its_counts() -> None:
             "redirect_urls": ["http://h.test/first"],
             "redirect_reasons": [302],
             meta_keys.UNRAISED_PRIORITY: 0,
+            meta_keys.PAGE_NUMBER: 3,
+            meta_keys.KNOWN_RUN: (4, 5),
             meta_keys.JOB: root,
         },
     )
