@@ -252,7 +252,8 @@ class SeenDupeFilter(DupeFilterBase):
 
     def has_changed(self, request: Request, job: Job) -> None:
         """The page of such a seed is read, and its links are followed."""
-        self._is_met(self._known(first_request(request, job), job), job)
+        if job.entry.live:  # else nobody would forget it, and its repeat be filtered as a duplicate of itself
+            self._is_met(self._known(first_request(request, job), job), job)
 
     def _is_met(self, known: _Known, job: Job) -> bool:
         if known.asks is known.marks:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,6 +12,8 @@ from site_spider.contracts.seed_log import Partition
 from site_spider.dupefilter import dupefilter as seen_module
 from site_spider.dupefilter.dupefilter import Seen, SeenMarks
 from site_spider.ledger.ledger import Outcome, SeedInFlight
+from tests.contracts.dupefilters import Member, Seed
+from tests.in_process.engine import settings_for
 
 steps = st.lists(
     st.tuples(st.sampled_from(["begin", "complete", "forget", "send", "arrive"]), st.integers(0, 1), st.integers(0, 1)),
@@ -90,6 +94,16 @@ def test_what_was_spilled_is_forgotten_when_partitions_come() -> None:
     assert not seen.begin(b"page", found)
     SeenMarks(seen).assigned()
     assert seen.begin(b"page", found)
+
+
+def test_a_page_that_has_changed_when_its_partition_has_left_is_not_met(tmp_path: Path) -> None:
+    """Nobody would forget it any more: a repeat of the seed, or another seed of the page, would be filtered."""
+    dupefilter = Member(settings_for(tmp_path)).dupefilter
+    left, other = Seed(), Seed()
+    left.entry.live = False
+    dupefilter.has_changed(left.request("seed"), left.job)
+    assert not dupefilter.request_seen(other.request("seed"))
+    assert dupefilter.request_seen(Seed().request("seed"))
 
 
 @pytest.mark.parametrize("outcome", Outcome)
