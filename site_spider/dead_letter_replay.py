@@ -335,7 +335,7 @@ class Replay(Listener):
         if chosen is None:
             self._ends = {part.partition: part.end for part in parts if part.end > part.start}
         left = _left(chosen or {}, done)
-        if self._is_done() and not left:
+        if not (left or self._not_reached(done)):
             return
         with (
             closing(self._log.producer()) as producer,
@@ -396,15 +396,35 @@ class Replay(Listener):
             consumer.poll(_POLL_SECONDS, 1)  # what it hands out is read again
 
     def _is_done(self) -> bool:
-        """Whether the group is at the ends; others may be replaying as well.
+        """Whether the group is at the ends, but for what waits for another crawl.
 
-        It never is where something waits for another crawl: then whether all is passed that this process has.
+        Others may be replaying as well. What one of them has left comes to this process when that has died.
         """
         reached = put_back(self._log, self._topic)
-        if all(reached.get(partition, PutBack()).below >= end for partition, end in self._ends.items()):
+        left = self._not_reached(reached)
+        if not left:
             return True
-        is_passed = all(self._passed.get(one, 0) >= self._ends.get(one, 0) for one in self._done)
-        return bool(self._others) and is_passed and not self._changed
+        if self._changed or any(self._passed.get(one, 0) < self._ends[one] for one in left & self._done.keys()):
+            return False
+        return not self._holds_ours({one: reached.get(one, PutBack()) for one in left - self._done.keys()})
+
+    def _not_reached(self, reached: Mapping[Partition, PutBack]) -> set[Partition]:
+        return {one for one, end in self._ends.items() if reached.get(one, PutBack()).below < end}
+
+    def _holds_ours(self, elsewhere: Mapping[Partition, PutBack]) -> bool:
+        """Whether something of this crawl is left in these partitions, which other processes have."""
+        start = {**self._ends, **{one: done.below for one, done in elsewhere.items()}}
+        return bool(elsewhere) and any(
+            message.offset < self._ends[message.partition]
+            and message.offset not in elsewhere[message.partition]
+            and not self._is_foreign(message)
+            for message in self._log.read(self._topic, start)
+            if message.partition in elsewhere
+        )
+
+    def _is_foreign(self, message: Message) -> bool:
+        origin = _topic_of_origin(message)
+        return bool(origin) and origin not in self._origins
 
     def _send(self, producer: Producer, tasks: PutBackTasks | None, messages: Sequence[Message]) -> list[Message]:
         """Send what was not put back before, and wait until it is durable. Raises LogUnavailable.
@@ -444,11 +464,11 @@ class Replay(Listener):
 
     def _is_left_to_others(self, message: Message) -> bool:
         """It waits for the replay of the crawl that it came from, which is said once."""
-        origin = _topic_of_origin(message)
-        if not origin or origin in self._origins or self._is_before(message):
+        if not self._is_foreign(message) or self._is_before(message):
             return False
         self._others.setdefault(message.partition, message.offset)
         if self._copies.is_first(message):
+            origin = _topic_of_origin(message)
             self._skip(message, f"its header origin_topic is {shown(origin)}, which is no seed topic of this crawl")
         return True
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
 import pytest
 
+from site_spider.adapters.local import log_file
 from site_spider.adapters.local.log import LocalSeedLog
-from site_spider.contracts.seed_log import Headers
+from site_spider.contracts.seed_log import Headers, Listener, Partition, Position
 from site_spider.dead_letter_replay import Replay, letters, newest, put_back
-from site_spider.seed.topics import CrawlTopics
+from site_spider.seed.topics import CrawlTopics, partition_of
 from site_spider.tasks.closing import TaskProducer
 from site_spider.tasks.control_log import read_endings
 from site_spider.tasks.ending import TaskEnding
@@ -29,6 +31,22 @@ def headers(origin: str = "seeds", **more: str) -> tuple[tuple[str, bytes], ...]
         "failed_at": "2026-01-02T03:04:05.006+00:00",
     }
     return tuple((name, value.encode()) for name, value in (values | more).items())
+
+
+class Owner(Listener):
+    """A member of a group."""
+
+    def assigned(self, positions: Mapping[Partition, Position | None]) -> None:
+        pass
+
+    def revoked(self, partitions: Sequence[Partition]) -> Mapping[Partition, Position]:
+        return {}
+
+    def lost(self, partitions: Sequence[Partition]) -> None:
+        pass
+
+    def deleted(self, partition: Partition, first: int, beyond: int) -> None:
+        pass
 
 
 def replay(project: Project) -> tuple[Replay, list[str]]:
@@ -180,6 +198,32 @@ def test_two_crawls_may_share_a_topic_of_dead_letters(project: Project) -> None:
     assert contents(project, "b") == [(b"one partition", b"of b")] * 4
     assert all(letter.replayed for letter in letters(project.log, "shared"))
     assert sum(done.below for done in put_back(project.log, "shared").values()) == 8
+
+
+def test_a_replay_waits_for_partitions_of_one_that_died_also_where_another_crawl_has_letters(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would end well, with dead letters of its own left."""
+    project.produce(LETTERS, (b"first", b"own"), headers=headers())  # makes the topic
+    replay(project)
+    dying, living = (project.log.consumer(LETTERS, f"{LETTERS}.replay", Owner()) for _ in range(2))
+    while not living._offsets:
+        dying.poll(0.3, 1)
+        living.poll(0.3, 1)
+    assert dying._offsets
+    living.close()
+    for number in range(20):
+        key = b"%d" % number
+        its = Partition(LETTERS, partition_of(key, project.log.partitions(LETTERS)))
+        origin = "seeds" if its in dying._offsets else "foreign"
+        project.produce(LETTERS, (key, origin.encode()), headers=headers(origin, origin_offset=str(number)))
+    monkeypatch.setattr(log_file, "STALLED_SECONDS", 2.0)
+    work, _ = replay(project)
+    sent = contents(project, "seeds")
+    assert work.replayed == len(sent) - 1 > 0
+    assert {value for _, value in sent} == {b"own", b"seeds"}
+    assert {letter.replayed for letter in letters(project.log, LETTERS) if letter.message.value == b"seeds"} == {True}
+    dying.close()
 
 
 def test_messages_of_a_topic_that_was_made_anew_are_others(project: Project) -> None:
