@@ -32,3 +32,4 @@ class Command(ScrapyCommandOfThatName):
             if not opts.spider:
                 usual_spider(self.settings).update_settings(self.settings)
             apply_environment(self.settings)
+            environment.add_our_parts(self.settings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -92,3 +93,11 @@ def test_settings_are_shown_as_a_crawl_has_them(
         monkeypatch.setenv("SITE_SEED_TOPIC", told)
     run(settings_command.Command(), settings.copy(), "--get", "SITE_SEED_TOPIC")
     assert capsys.readouterr().out == f"{shown}\n"
+
+
+def test_parts_that_the_environment_names_are_shown_beside_ours(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    """As a crawl has them."""
+    monkeypatch.setenv("EXTENSIONS", '{"mine.Extension": 1}')
+    run(settings_command.Command(), ours(), "--get", "EXTENSIONS")
+    shown = json.loads(capsys.readouterr().out)
+    assert {"mine.Extension", "site_spider.service.service.SeedService"} <= shown.keys()
