@@ -65,9 +65,10 @@ def own_feeds(settings: BaseSettings, environ: Mapping[str, str] = os.environ) -
 
 
 def _own_uri(uri: str, slot: str) -> str:
-    if _PLACE in uri or slot == "1" or uri.startswith("stdout:"):
-        return uri.replace(_PLACE, slot)
     folder, slash, name = uri.rpartition("/")
+    is_host = folder.endswith(":/")  # of a storage of somebody's own, without a path
+    if _PLACE in uri or slot == "1" or uri.startswith("stdout:") or is_host or not name:
+        return uri.replace(_PLACE, slot)
     stem, dot, suffix = name.partition(".")
     return f"{folder}{slash}{stem}-{slot}{dot}{suffix}"
 

@@ -71,6 +71,7 @@ def test_lines_begin_with_the_slot_where_there_are_several(
     [
         *(("items.jsonl", "items-2.jsonl"), ("out/%(name)s.csv.gz", "out/%(name)s-2.csv.gz"), ("stdout:", "stdout:")),
         *(("s3://shop/%p/items.xml", "s3://shop/2/items.xml"), ("a.b/items", "a.b/items-2")),
+        *(("shop://db.shop.test", "shop://db.shop.test"), ("shop://db.test/", "shop://db.test/")),
     ],
 )
 def test_each_process_writes_feeds_of_its_own(uri: str, second: str) -> None:
