@@ -275,7 +275,7 @@ class SeedSpider(Spider):
             self.logger.debug("%s: %s", response.url, said)
         if job is None or source.pagination is None or not source.pagination.stop_when_known:
             return found
-        known_items.begin(response, job)
+        known_items.begin(response, job, part_of(self.crawler, SeenDupeFilter))
         return await self._known_items.cut(source, found, response, job) if self._known_items else found
 
     @cached_property

@@ -20,6 +20,7 @@ from scrapy.crawler import Crawler
 from scrapy.http import Response
 
 from site_spider import meta_keys
+from site_spider.dupefilter.dupefilter import SeenDupeFilter
 from site_spider.errors import SinkRejected
 from site_spider.ledger.completion import Job, id_of_page
 from site_spider.results.document import PAGE, identity_of, result_fields
@@ -65,9 +66,13 @@ class KnownItems:
         return [document is not None and _is_before(document, before_ms) for document in documents]
 
 
-def begin(response: Response, job: Job) -> None:
+def begin(response: Response, job: Job, dupefilter: SeenDupeFilter | None) -> None:
     """The crawl of a list is told from others, and what it has stored from what is known, by when it was asked for."""
-    response.meta.setdefault(meta_keys.KNOWN_RUN, (0, max(1, first_written_ms(job.entry.message) - _SKEW_MS)))
+    assert response.request is not None
+    if meta_keys.KNOWN_RUN not in response.meta:
+        response.meta[meta_keys.KNOWN_RUN] = 0, max(1, first_written_ms(job.entry.message) - _SKEW_MS)
+        if dupefilter is not None:
+            dupefilter.list_begins(response.request, job)
 
 
 def _identity(item: Mapping[str, Any]) -> str:

@@ -75,7 +75,7 @@ def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
 def run(folder: Path, listed: List, source: str = API, **settings: Any) -> Crawled:
     """An hour after what is stored."""
     age(folder / "data", 3600)
-    (folder / "sources").mkdir(exist_ok=True)
+    (folder / "sources").mkdir(exist_ok=True, parents=True)
     (folder / "sources" / "list.yaml").write_text(source)
     ANSWERS["/list"], listed.asked = listed, 0
     at = {"SITE_SOURCES_DIR": str(folder / "sources"), **settings}
@@ -162,6 +162,18 @@ def test_a_service_that_goes_on_reads_each_page_of_a_list_anew(
     assert asked == [4, 8]
     urls = {document["url"] for document in found.documents.values()}
     assert {f"new{number}" for number in range(25)} <= found.items.keys() | {url.rpartition("/")[2] for url in urls}
+
+
+@pytest.mark.parametrize("settings", [{}, {"SITE_LINKS_TO": "kafka"}, {"SITE_FILTER_SEEDS": True}])
+def test_a_crawl_of_a_list_reads_each_of_its_pages_once(tmp_path: Path, settings: dict[str, Any]) -> None:
+    """Also when the last one leads back to the first, and where they are links that are followed anyway."""
+    listed = Links(40)
+    listed.ends_with = "/list"
+    run(tmp_path, listed, LISTS, **settings)
+    assert listed.asked == 4
+    listed = Links(40)
+    run(tmp_path / "links", listed, LISTS.replace("{css: p}", "{css: p}, {allow: [/list]}"), **settings)
+    assert listed.asked == 4
 
 
 def test_entries_that_are_known_count_in_a_row_over_the_ends_of_pages(tmp_path: Path) -> None:
