@@ -89,7 +89,11 @@ class Decoding:
             before = decoder.getstate() if self._mends_left else None
             data = self._next_slice(size)
             is_last = self._position == len(self._body)
-            text: str = decoder.decode(data, is_last)
+            try:
+                text: str = decoder.decode(data, is_last)
+            except UnicodeError:  # of ISO-2022-JP: it keeps no more of an escape sequence without an end
+                decoder.reset()
+                text = decoder.decode(data, True)
             found = text.count(_FAULT)
             if 0 < found <= self._mends_left:
                 text = self._mended(decoder, before, data, is_last)

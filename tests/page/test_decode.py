@@ -335,6 +335,13 @@ def test_a_slice_of_faults_costs_no_more_than_its_length(encoding: str, unit: by
     assert all(len(piece) <= SLICE_BYTES + 4 for piece in Decoding(text * 20, encoding).pieces())
 
 
+def test_escapes_without_an_end_are_survived_wherever_slices_end() -> None:
+    """The decoder of ISO-2022-JP keeps eight bytes, and gives up."""
+    for at in range(decode.SLICE_BYTES - 60, decode.SLICE_BYTES + 1):
+        body = b"a".ljust(at) + b"\x1b$" * 40 + b"b" * decode.SLICE_BYTES
+        assert decode_body(body, "text/html; charset=iso-2022-jp").text.endswith("b" * decode.SLICE_BYTES)
+
+
 def test_a_body_that_is_all_faults_is_not_read_to_its_end() -> None:
     decoding = Decoding(b"\xff" * 3 * MAX_FAULTS, "utf-8")
     assert MAX_FAULTS <= len("".join(decoding.pieces())) < MAX_FAULTS + SLICE_BYTES
