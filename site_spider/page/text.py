@@ -110,7 +110,7 @@ def _canonical(document: DocumentNode, url: str) -> str | None:
 def _published(document: DocumentNode, now: datetime | None) -> str | None:
     """The first date that the page says it by, or its only time if that is not to come; in ISO 8601 and UTC."""
     found = next(filter(None, map(_date, _dates(document))), None)
-    if found is None and len(times := document.query_selector_all("time")) == 1:
+    if found is None and len(times := document.query_selector_all("time")) == 1 and not _is_of_another(times[0]):
         said = _date(times[0].getattr("datetime"))
         found = said if said and (now is None or said <= now) else None
     return None if found is None else found.isoformat()

@@ -93,6 +93,7 @@ DATED = JSON_LD.format("; charset=utf-8", '{"datePublished": "2021-01-01"}')
         (JSON_LD.format("", '{"review": [{"datePublished": "2019-01-01"}]}') + DATED, "2021-01-01T00:00:00+00:00"),
         ("<div itemprop=review><b><meta itemprop=datePublished content=2019-01-01></b></div>", None),
         ("<p itemprop=comment><i itemprop=datePublished>2019-01-01</i></p>" + DATED, "2021-01-01T00:00:00+00:00"),
+        ("<div itemprop=review><time itemprop=datePublished datetime=2019-01-01>x</time></div>", None),
         (JSON_LD.format("", '{"about": "two\nlines", "datePublished": "2021-05"}'), "2021-05-01T00:00:00+00:00"),
     ],
 )
