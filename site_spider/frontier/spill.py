@@ -326,7 +326,7 @@ def _hops(job: Job) -> int:
 # A request that leaves keeps its hold on its seed until the topic has acknowledged the message, so a crash
 # repeats it rather than loses it. What a seed cannot say (SeedWriter), and what the topic
 # refuses, is crawled here. A page that left is neither in flight nor done in this process
-# (dupefilter.seen): it is compared where it arrives.
+# (dupefilter.dupefilter): it is compared where it arrives.
 
 _NO_WORDS = "a seed has no words for its callback, cb_kwargs, flags, cookies or meta"
 _MOST_AT_ONCE = 500  # of what waits: the event loop goes on in between

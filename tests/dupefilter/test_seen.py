@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from site_spider.contracts.seed_log import Partition
-from site_spider.dupefilter import seen as seen_module
-from site_spider.dupefilter.seen import Seen, SeenMarks
+from site_spider.dupefilter import dupefilter as seen_module
+from site_spider.dupefilter.dupefilter import Seen, SeenMarks
 from site_spider.ledger.ledger import Outcome, SeedInFlight
 from tests.contracts.dupefilters import Member, Seed
 from tests.in_process.engine import settings_for

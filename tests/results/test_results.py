@@ -16,7 +16,7 @@ from scrapy.http import Response
 from site_spider.adapters.local.results import LocalSink
 from site_spider.contracts.seed_log import Headers, Message, Partition
 from site_spider.contracts.sink import Record, Verdict
-from site_spider.dupefilter.seen import Seen, SeenMarks
+from site_spider.dupefilter.dupefilter import Seen, SeenMarks
 from site_spider.engine.background import Background
 from site_spider.errors import LogUnavailable, SeedError, SinkRejected
 from site_spider.intake.seed_queue import seed_request

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from site_spider.dead_letter_replay import PutBack
-from site_spider.dupefilter.seen import Seen, SeenMarks
+from site_spider.dupefilter.dupefilter import Seen, SeenMarks
 from site_spider.frontier.scheduler import Queues
 from site_spider.frontier.spill import Spill, TopicPartitions
 from site_spider.frontier.politeness import PoliteFrontier, build_frontier
