@@ -450,7 +450,7 @@ class SeedFilter(ForeignPages):
         super().__init__(dupefilter)
         error_rate = getattr(dupefilter.seen.done, "error_rate", 0)
         if error_rate and all_seeds:
-            said = "SITE_FILTER_SEEDS is true over a Bloom filter: up to %g of the seeds are filtered, though never fetched"
+            said = "SITE_FILTER_SEEDS is true over a Bloom filter: up to %g of the seeds are filtered and never fetched"
             logger.warning(said, error_rate)
         self._dupefilter = dupefilter
         self._all_seeds = all_seeds
