@@ -71,7 +71,6 @@ class Command(CrawlCommand):
             spider.update_settings(self.settings)
         apply_environment(self.settings)
         own_log_lines(self.settings)
-        own_feeds(self.settings)
         try:
             check_log_settings(self.settings)
         except ConfigError as error:
@@ -92,6 +91,7 @@ class Command(CrawlCommand):
                 return
         assert self.crawler_process is not None
         crawler = self.crawler_of(name)
+        own_feeds(crawler.settings)  # of which the spider has had its say
         self._redaction = redact_logs(crawler.settings)
         crawler.signals.connect(self._spider_opened, signal=signals.spider_opened)
         crawler.signals.connect(self._spider_closed, signal=signals.spider_closed)

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import signal
 import subprocess
 import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
+from scrapy.crawler import Crawler
+from scrapy.settings import BaseSettings
 
+from site_spider import SeedSpider
 from site_spider.adapters.local.results import LocalSink
-from tests.commands.project import Project
+from site_spider.commands.crawl import Command
+from tests.commands.project import Project, ours
 
 
 @pytest.mark.parametrize(
@@ -112,3 +118,25 @@ def test_a_start_is_three_lines_and_a_signal_stops_it_with_exit_code_0(project: 
     told = "".join(lines[2:4])  # partitions may be assigned before
     assert f"as a member of site_spider; {where}" in told
     assert len(list(project.log.read("seeds.dead-letters"))) == 1
+
+
+class Feeding(SeedSpider):
+    """Adds a feed as Scrapy's documentation of `update_settings` does."""
+
+    name = "feeding"
+
+    @classmethod
+    def update_settings(cls, settings: BaseSettings) -> None:
+        super().update_settings(settings)
+        settings.setdefault("FEEDS", {}).update({"items.jsonl": {"format": "jsonlines"}})
+
+
+def test_feeds_that_a_spider_adds_are_those_of_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CRAWL_SPIDER_SLOT", "2")
+    monkeypatch.setattr("site_spider.commands.crawl.redact_logs", Mock(side_effect=KeyboardInterrupt))
+    command, process = Command(), Mock()
+    command.settings, command.crawler_process = ours(), process
+    made = process.create_crawler.return_value = Crawler(Feeding, command.settings)
+    with pytest.raises(KeyboardInterrupt):
+        command.run(["crawl_spider"], argparse.Namespace())
+    assert [*made.settings.getdict("FEEDS")] == ["items-2.jsonl"]
