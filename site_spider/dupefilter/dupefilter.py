@@ -259,7 +259,7 @@ class SeenDupeFilter(DupeFilterBase):
 
     def list_begins(self, request: Request, job: Job) -> None:
         """The page, which has been read, is the first one of a list that ends where it is known."""
-        for mark in self._known(first_request(request, job), job).marks if job.entry.live else ():
+        for mark in self._marks(request, job) if job.entry.live else ():
             self.seen.begin(mark, job.entry, _task_of(job))
 
     def _is_met(self, known: _Known, job: Job) -> bool:
