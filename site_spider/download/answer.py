@@ -317,7 +317,7 @@ class HttpAnswer:
 
     def _check_framing(self, lengths: list[bytes], codings: list[bytes], code: int) -> None:
         """Whatever the status says of a body."""
-        if len(lengths) > 1 or (lengths and codings) or (lengths and not lengths[0].isdigit()):
+        if len(lengths) > 1 or (lengths and codings) or (lengths and not _LENGTH.fullmatch(lengths[0])):
             raise OddAnswer("the length of the body is not clear")
         if codings and (self.version != b"HTTP/1.1" or len(codings) > 1 or codings[0].lower() != b"chunked"):
             raise OddAnswer("the transfer coding is not chunked")

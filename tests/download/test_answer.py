@@ -35,10 +35,16 @@ ANSWERS = {
 }
 
 
-def test_a_length_of_thousands_of_digits_is_none_of_an_answer_to_head() -> None:
+@pytest.mark.parametrize("digit", [b"9", b"0"])
+def test_a_length_of_thousands_of_digits_is_none_of_an_answer_to_head(digit: bytes) -> None:
     """Python reads no such number."""
-    answer = read(HttpAnswer(to_head=True, takes_odd=True), [HEAD + b"Content-Length: " + b"9" * 5_000 + b"\r\n\r\n"])
+    head = HEAD + b"Content-Length: " + digit * 5_000 + b"\r\n\r\n"
+    answer = read(HttpAnswer(to_head=True, takes_odd=True), [head])
     assert (answer.ending, answer.status, answer.headers) == (BodyEnd.WHOLE, 200, [])
+    with pytest.raises(OddAnswer):
+        HttpAnswer().feed(head)
+    with pytest.raises(NoAnswer):
+        HttpAnswer(takes_odd=True).feed(head)
 
 
 @pytest.mark.parametrize("name", ANSWERS)
