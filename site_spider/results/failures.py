@@ -54,15 +54,16 @@ def describe_exception(error: BaseException, request: Request) -> str:
         return f"{name_of(error)}: no address for host {url.hostname}"
     if isinstance(error, DownloadConnectionRefusedError):
         return f"{name_of(error)}: {url.netloc} refuses connections"
+    said = text_of(error)
     if isinstance(error, DownloadTimeoutError):
         seconds = request.meta.get("download_timeout")
-        return f"TimeoutError: no complete answer within {seconds:g} s" if seconds else f"TimeoutError: {error}"
+        return f"TimeoutError: no complete answer within {seconds:g} s" if seconds else f"TimeoutError: {said}"
     if isinstance(error, IgnoreRequest):
-        if "max redirections" in str(error):
+        if "max redirections" in said:
             times = request.meta.get("redirect_times", 0)
             return f"TooManyRedirects: still redirected after {times} redirects"
-        return _one_line(str(error) or "the request was dropped by a middleware")
-    return _one_line(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
+        return _one_line(said or "the request was dropped by a middleware")
+    return _one_line(f"{type(error).__name__}: {said}" if said else type(error).__name__)
 
 
 def text_of(error: BaseException | None) -> str:

@@ -18,7 +18,7 @@ import pytest
 import scrapy
 from pydantic import BaseModel
 from scrapy import Request, signals
-from scrapy.exceptions import DropItem
+from scrapy.exceptions import DropItem, IgnoreRequest
 from scrapy.http import Response
 from scrapy.logformatter import LogFormatter
 from twisted.python.failure import Failure
@@ -252,6 +252,24 @@ def test_an_error_that_cannot_say_what_it_is_is_named_all_the_same(tmp_path: Pat
     document = crawl(tmp_path, [SEED], Raising).documents["list"]
     assert document["description"] == "MuteError in the spider: its text cannot be had: RuntimeError"
     assert document["body"] == "<p>page"
+
+
+def test_nor_does_one_of_a_download_or_of_a_middleware_that_drops_the_page(tmp_path: Path) -> None:
+    class MuteError(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    class MuteIgnore(MuteError, IgnoreRequest):
+        pass
+
+    class Raising:
+        def process_request(self, request: Request) -> None:
+            raise MuteIgnore if request.url.endswith("ignored") else MuteError
+
+    seeds = [{"url": f"http://h.test/{name}", "meta": {"url_id": name}} for name in ("list", "ignored")]
+    found = crawl(tmp_path, seeds, DOWNLOADER_MIDDLEWARES={Raising: 10}).documents
+    assert found["list"]["description"] == "MuteError: its text cannot be had: RuntimeError"
+    assert found["ignored"]["description"] == "its text cannot be had: RuntimeError"
 
 
 def test_a_reason_to_drop_a_page_that_cannot_be_had_is_no_reason_to_say_nothing(tmp_path: Path) -> None:
