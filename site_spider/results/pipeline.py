@@ -48,8 +48,9 @@ from site_spider.results.document import (
     refusal_of,
     written,
 )
-from site_spider.results.failures import failure_name, text_of
+from site_spider.results.failures import LONGEST_SAID, failure_name, text_of
 from site_spider.seed.seed import object_bytes
+from site_spider.text import cut
 
 logger = logging.getLogger(__name__)
 
@@ -170,7 +171,7 @@ class Results(SeedListener):
     def write_missing(self, job: Job) -> None:
         """A job has ended without a result: say so in a failure result."""
         known = _document_in(job.page) if job.has_page else self._known(job).document()
-        why, described = job.error or "ended without a result", known.get("description")
+        why, described = cut(job.error or "ended without a result", 2 * LONGEST_SAID), known.get("description")
         said = {**known, "description": f"{why} ({described})" if described else why}
         self.submit(said, job, is_again=job.written)
 

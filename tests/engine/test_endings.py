@@ -468,6 +468,28 @@ def test_a_link_that_cannot_be_queued_or_named_has_a_failure_result(tmp_path: Pa
         assert "could not be queued" in children[f"http://h.test/{name}"]["description"]
 
 
+class Loud:
+    """No list; says so at length."""
+
+    def __iter__(self) -> Iterator[Any]:
+        raise ValueError("x" * 1_000_000)
+
+
+def test_why_a_link_cannot_be_queued_is_said_in_few_words(tmp_path: Path) -> None:
+    """A sink would refuse a failure that is larger than a page."""
+
+    class LoudLinkSpider(SeedSpider):
+        name = "loud"
+
+        async def parse(self, response: Response) -> Any:  # type: ignore[override]
+            return Request("http://h.test/loud", meta={"redirect_urls": Loud()})
+
+    found = crawl(tmp_path, [{"url": "http://h.test/page", "meta": {"url_id": "seed"}}], LoudLinkSpider)
+    (description,) = [d["description"] for d in found.documents.values() if d["url_id"] != "seed"]
+    assert description.startswith("the request could not be queued: ValueError('x")
+    assert len(description) < 2_000
+
+
 def test_waiting_for_a_moment_that_has_come_is_no_error_under_uvloop(tmp_path: Path) -> None:
     """uvloop gives another kind of handle for it; retries make such moments, and batches that are due."""
     engine.ANSWERS.update({f"/late/{n}": lambda r: page(r, "broken", 503) for n in range(20)})
