@@ -317,6 +317,9 @@ class Tracker(SeedListener):
         self._tell_deleted_anew()
         if self._pages.waiting:
             self._pages.look()
+        for task_id in self._uncounted.keys() & self._control.endings.unfinished:
+            with self._control.guarded(task_id):
+                self._tell_uncounted(task_id)
         for share in list(self._ready):
             with self._control.guarded(share[0]):
                 self._count(share)
@@ -329,7 +332,6 @@ class Tracker(SeedListener):
         while self._closed and left > 0:
             task_id = self._closed.pop()
             with self._control.guarded(task_id):
-                self._tell_uncounted(task_id)
                 left -= 1 + self._tell_passed(task_id)
 
     @property
@@ -411,7 +413,7 @@ class Tracker(SeedListener):
             self._completion.release(entry)
 
     def _tell_uncounted(self, task_id: str) -> None:
-        """Before `passed`: the end waits for that, and comes behind this in the log."""
+        """Before any tally: the end waits for what that says, and comes behind this in the log."""
         found, ending = self._uncounted.pop(task_id, None), self._control.get(task_id)
         if found is not None and ending is not None and not ending.lacks_some:
             self._write_uncounted(task_id, found)

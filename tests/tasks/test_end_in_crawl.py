@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import closing, nullcontext
+from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -221,6 +222,21 @@ def test_a_look_at_very_many_tasks_that_wait_for_their_end_is_short() -> None:
             look()
         assert set(asked) == set(known)
     assert not tracker._countings  # nothing is kept of partitions that are not so far
+
+
+def test_what_nobody_has_counted_is_said_at_once_however_many_tasks_are_closed() -> None:
+    """Else the end could be told before, as that of a task of which nothing is lacking."""
+    ending = TaskEnding(is_closed=True, highs={Partition("seeds", number): 9 for number in range(4)})
+    names = {f"t{number}" for number in range(10_000)}
+    control = MagicMock(endings=Mock(unfinished=names, deleted=set()), get=lambda _: ending)
+    control.guarded = lambda _task_id: nullcontext()
+    ledger = SimpleNamespace(epoch=lambda _partition: 1, next_offset=lambda _partition: 0)
+    tracker = Tracker(Mock(ledger=ledger), control, Mock(waiting=False), Mock())
+    lacking = set(islice(names, 0, None, 500))
+    for task_id in lacking:
+        tracker._count_uncounted(task_id, 1)
+    tracker.look()
+    assert {call.args[0] for call in control.write.call_args_list} == lacking
 
 
 async def test_the_pages_of_a_long_task_are_deleted_in_many_turns() -> None:
