@@ -40,7 +40,7 @@ main() {
     -h | --help) usage && exit 0 ;;
     esac
     local program tag=site-spider missing=() certificates=()
-    if [[ ${1:--} != -* ]]; then tag=$1 && shift; fi
+    if (($# > 0)) && [[ $1 != -* ]]; then tag=${1:-$tag} && shift; fi
     for program in podman buildah debootstrap runc; do
         command -v "$program" >/dev/null || missing+=("$program")
     done

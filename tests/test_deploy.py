@@ -6,6 +6,7 @@ import json
 import os
 import re
 import runpy
+import shlex
 import shutil
 import subprocess
 import sys
@@ -81,14 +82,18 @@ def test_the_dockerfile_is_clean() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "tag"), [("", "site-spider"), ("mine --build-arg A=1", "mine"), ("--build-arg A=1", "site-spider")]
+    ("given", "tag"),
+    [
+        *(("", "site-spider"), ("mine --build-arg A=1", "mine"), ("--build-arg A=1", "site-spider")),
+        ("'' --build-arg A=1", "site-spider"),  # of a variable without a value
+    ],
 )
 def test_the_tag_of_an_image_may_be_left_out(tmp_path: Path, given: str, tag: str) -> None:
     for name in ("podman", "buildah", "debootstrap", "runc"):
         (tmp_path / name).write_text('#!/bin/sh\necho "$*"\n')
         (tmp_path / name).chmod(0o755)
-    built = run("env", f"PATH={tmp_path}:{os.environ['PATH']}", ROOT / "task_shell" / "image.sh", *given.split())
-    assert built.stdout.split("--tag ")[1].split()[0] == tag
+    built = run("env", f"PATH={tmp_path}:{os.environ['PATH']}", ROOT / "task_shell" / "image.sh", *shlex.split(given))
+    assert built.stdout.split("--tag ")[1].startswith(f"{tag} {'--build-arg A=1' if 'A=1' in given else ROOT}")
     assert ("--build-arg A=1" in built.stdout) is ("A=1" in given)
 
 
