@@ -230,10 +230,13 @@ def add_our_parts(settings: BaseSettings) -> None:
 
 
 def _sinks_last(components: dict[Any, Any]) -> dict[Any, Any]:
-    """A pipeline with a larger number than ours would change an item that sinks have already."""
+    """A pipeline with a larger number than ours would change an item that sinks have already.
+
+    Who gives ours a number below the usual one wants that.
+    """
     last = components.get(_RESULTS)
     numbers = [order for name, order in components.items() if name != _RESULTS and isinstance(order, int | float)]
-    if last is None or max(numbers, default=last - 1) < last:
+    if last is None or last < ours.ITEM_PIPELINES[_RESULTS] or max(numbers, default=last - 1) < last:
         return components
     return {**components, _RESULTS: max(numbers) + 1}
 

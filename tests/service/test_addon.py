@@ -96,6 +96,9 @@ def test_the_sinks_get_what_the_last_pipeline_gives() -> None:
     environment.apply_custom_settings(found, {"ITEM_PIPELINES": {"mine.Later": 1000}})
     environment.add_our_parts(found)
     assert found.getdict("ITEM_PIPELINES")[WRITES] == 1001
+    early = settings(ITEM_PIPELINES={"mine.Archive": 300, WRITES: 200})
+    environment.apply_our_settings(early)
+    assert early.getdict("ITEM_PIPELINES") == {"mine.Archive": 300, WRITES: 200}
 
 
 @pytest.mark.parametrize("name", environment.MERGED)
