@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import cached_property
 from itertools import chain
@@ -51,7 +51,7 @@ from site_spider.service.settings_checks import check_names, check_scrapy_settin
 from site_spider.sources.extraction import NEXT_PAGE, Extracted, FoundLink
 from site_spider.sources.extraction_process import Extractor, PageBody
 from site_spider.sources.library import SourceFolder
-from site_spider.sources.model import LinkRule, Source
+from site_spider.sources.model import Source
 from site_spider.spiders import known_items
 from site_spider.spiders.conditional import StoredPages, describe_check, describe_outcome, renews
 from site_spider.spiders.page_text import PageTexts
@@ -60,6 +60,7 @@ from site_spider.spiders.sitemap_rules import (
     ROBOTS,
     SitemapRules,
     callback_names,
+    in_reach,
     is_file_below,
     is_large,
     is_page_of_seed,
@@ -89,9 +90,7 @@ def requests_of_source(
     source: Source, found: Extracted, response: Response, scope: str, anchor: str
 ) -> Iterator[Request]:
     """For the links within the scope, and for those to hosts of the source."""
-    urls = {link.url for link in found.links}
-    wanted = set(in_scope(scope, anchor, urls))
-    wanted |= {url for url in urls if source.match.has_host(host_of(url))}
+    wanted = set(in_reach(source, scope, anchor, [link.url for link in found.links]))
     for link in found.links:
         if link.url in wanted and (request := _request(source, link, response)) is not None:
             yield request
@@ -206,7 +205,7 @@ class SeedSpider(Spider):
             requests += await self._turns.take(requests_of_source(source, found, response, self._scope_of(job), anchor))
             result.description = describe(found)
         if wants_links and self.sitemaps.are_read and rules != []:  # before links, which say less of a page
-            listed = await self._follow_listed(response, result, anchor, job, rules)
+            listed = await self._follow_listed(response, result, anchor, job, None if rules is None else source)
         found_links = await self._follow_found(page.links, anchor, job) if page.links else []
         if in_hand is not None:
             in_hand.found(response.request, len(requests) + len(found_links))
@@ -436,17 +435,17 @@ class SeedSpider(Spider):
         return part_of(self.crawler, LinksInHand)
 
     async def _follow_listed(
-        self, response: Response, result: Result, anchor: str, job: Job | None, rules: Sequence[LinkRule] | None
+        self, response: Response, result: Result, anchor: str, job: Job | None, source: Source | None
     ) -> Iterable[Request]:
-        """The entries of a sitemap or feed; of a long one each becomes a request when its turn comes."""
+        """The entries of a sitemap or feed, by the rules of a source; of a long one each in its turn."""
         assert response.request is not None
         sitemap, level = await self._read_sitemap(response, result, job)
         result.description = sitemap.refusal or result.description
         result.add_note(sitemap.note)
         found = urls_of(sitemap.entries, level, response.url)
         is_flat = is_file_below(listed_in(response.request, job))
-        requests = chain.from_iterable(self._requests(said, anchor, job, said, is_flat) for said in found)
-        taken = requests if rules is None else taken_by_rules(requests, rules)
+        requests = chain.from_iterable(self._requests(said, anchor, job, said, is_flat, source) for said in found)
+        taken = requests if source is None else taken_by_rules(requests, source.follow or ())
         return taken if len(sitemap.entries) > AT_ONCE else list(taken)
 
     def _robots_of_hosts(self, job: Job | None, found_at: str | None = None) -> list[Request]:
@@ -499,8 +498,9 @@ class SeedSpider(Spider):
         job: Job | None,
         listed: Mapping[str, dict[str, Any]] | None = None,  # by URL: what a sitemap says of them
         is_flat: bool = False,  # they are as deep as this page
+        source: Source | None = None,  # whose rules say what is followed
     ) -> Iterator[Request]:
-        for url in self._new_pages(in_scope(self._scope_of(job), anchor, urls), job):
+        for url in self._new_pages(in_reach(source, self._scope_of(job), anchor, urls), job):
             meta: dict[str, Any] = {}
             if listed is not None:
                 meta = {meta_keys.SITEMAP: listed[url], meta_keys.SAME_DEPTH: is_flat}

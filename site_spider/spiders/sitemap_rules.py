@@ -19,7 +19,8 @@ from site_spider.ledger.completion import Job
 from site_spider.page.decode import GZIP, beginning_of
 from site_spider.page.links import LinkBase
 from site_spider.page.sitemap import ListedPage, is_listing, parse_lastmod
-from site_spider.sources.model import LinkRule
+from site_spider.page.url import host_of, in_scope
+from site_spider.sources.model import LinkRule, Source
 
 _ROOT = re.compile(rb"<(?:[\w.-]+:)?(?:urlset|sitemapindex)[\s>/]")
 ROBOTS = "/robots.txt"
@@ -132,6 +133,15 @@ def urls_of(entries: list[ListedPage], level: int | None, source: str) -> Iterat
             if (url := base.join(entry.url.partition("#")[0])) is not None:
                 said.setdefault(url, entry.meta(source, level))
         yield said
+
+
+def in_reach(source: Source | None, scope: str, anchor: str, urls: Iterable[str]) -> list[str]:
+    """Of these URLs those within the link scope, and those to hosts of a source with rules of its own."""
+    if source is None:
+        return in_scope(scope, anchor, urls)
+    known = list(urls)
+    within = set(in_scope(scope, anchor, known))
+    return [url for url in known if url in within or source.match.has_host(host_of(url))]
 
 
 def meta_by_rule(rule: LinkRule) -> dict[str, Any]:

@@ -170,9 +170,15 @@ def test_links_go_to_another_topic_as_seeds(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("count", [2, 200])
 def test_entries_of_a_sitemap_meet_the_rules_that_are_about_urls(tmp_path: Path, count: int) -> None:
-    """Those for elements of a page take none; further files need no rule, but where nothing is followed."""
+    """Those for elements of a page take none; further files need no rule, but where nothing is followed.
+
+    Also to other hosts of the source, as links of its pages.
+    """
+    hosts = dict.fromkeys(("x", "book", "to"), "shop.test") | {"book/b": "b.test", "book/c": "c.test"}
     books = "".join(
-        f"<url><loc>/{kind}/{number}</loc></url>" for number in range(count) for kind in ("x", "book", "to")
+        f"<url><loc>http://{host}/{kind}/{number}</loc></url>"
+        for number in range(count)
+        for kind, host in hosts.items()
     )
     files = {
         "/robots.txt": "Sitemap: /index",
@@ -182,9 +188,16 @@ def test_entries_of_a_sitemap_meet_the_rules_that_are_about_urls(tmp_path: Path,
     for path, text in files.items():
         ANSWERS[path] = lambda request, text=text: TextResponse(request.url, body=text.encode())  # type: ignore[misc]
     ANSWERS["/shop"] = lambda request: page(request, "<a href=/y>y</a>")
-    rules = "match: {hosts: [shop.test]}\nfollow: [{css: p}, {allow: ['/book/']}, {allow: ['/to/'], to: details}]"
+    rules = (
+        "match: {hosts: [shop.test, b.test]}\nfollow: [{css: p}, {allow: ['/book/']}, {allow: ['/to/'], to: details}]"
+    )
     seed, asks = {"url": "http://shop.test/shop"}, {"SITE_SITEMAPS": "robots", "spider": SeedSpider}
-    wanted = {"/shop", "/index", "/books", *(f"/book/{number}" for number in range(count))}
+    wanted = {
+        "/shop",
+        "/index",
+        "/books",
+        *(f"{book}{n}" for n in range(count) for book in ("/book/", "http://b.test/book/b/")),
+    }
     assert paths(run(tmp_path, {"shop": rules}, seed, **asks)) == wanted
     assert len(list(LocalSeedLog(tmp_path / "data").read("details"))) == count
     none = rules.partition("follow")[0] + "follow: []"
