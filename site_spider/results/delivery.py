@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, ValuesView
 from functools import partial
 from math import inf
 
@@ -414,6 +414,8 @@ class Delivery:
             self._batcher.fail(batch.number, self._now(), jitter)
             return failure
         verdicts = write.result()
+        if isinstance(verdicts, ValuesView):  # of a sink that keeps them by key
+            verdicts = [*verdicts]
         if not isinstance(verdicts, Sequence) or not all(isinstance(verdict, Verdict) for verdict in verdicts):
             raise BatchError(f"{verdicts!r:.100} is no list of verdicts.")
         self.tally.answered(verdicts)

@@ -329,6 +329,21 @@ async def test_open_gives_up_in_time_and_releases_the_sink() -> None:
     assert sink.closed == 1
 
 
+async def test_verdicts_may_be_the_values_of_a_dict() -> None:
+    """As they always could; only what is none is an outage."""
+
+    class ByKey(ScriptedSink):
+        async def write(self, records: Any) -> Any:
+            verdicts = await super().write(records)
+            return {record.key: verdict for record, verdict in zip(records, verdicts, strict=True)}.values()
+
+    delivery = Delivery(sink := ByKey(), limits=QUICK)
+    await delivery.open(300)
+    submit(delivery, "page")
+    assert await delivery.close(60) == 0
+    assert sink.attempts == 1
+
+
 async def test_a_sink_that_was_about_to_be_opened_is_released() -> None:
     """Its thread would hold up the end of the process."""
 
