@@ -132,8 +132,8 @@ def _count(name: str, given: dict[str, Any]) -> int:
 def _place(value: object) -> ListPlace:
     if value is None:
         return _FIRST
-    if not isinstance(value, list) or len(value) != len(ListPlace._fields):
-        raise refused(PLACE, f"{shown(value)}, but must be a list of {len(ListPlace._fields)} numbers")
+    if not isinstance(value, list) or len(value) != len(_FIRST):
+        raise refused(PLACE, f"{shown(value)}, but must be a list of {len(_FIRST)} numbers")
     return ListPlace(*(check.integer(PLACE, number, 0, _LATEST_MS) for number in value))
 
 
