@@ -236,7 +236,7 @@ def _sinks_last(components: dict[Any, Any]) -> dict[Any, Any]:
     """
     last = components.get(_RESULTS)
     numbers = [order for name, order in components.items() if name != _RESULTS and isinstance(order, int | float)]
-    if last is None or last < ours.ITEM_PIPELINES[_RESULTS] or max(numbers, default=last - 1) < last:
+    if not isinstance(last, int | float) or last < ours.ITEM_PIPELINES[_RESULTS] or not numbers or max(numbers) < last:
         return components
     return {**components, _RESULTS: max(numbers) + 1}
 

@@ -99,6 +99,7 @@ def test_the_sinks_get_what_the_last_pipeline_gives() -> None:
     early = settings(ITEM_PIPELINES={"mine.Archive": 300, WRITES: 200})
     environment.apply_our_settings(early)
     assert early.getdict("ITEM_PIPELINES") == {"mine.Archive": 300, WRITES: 200}
+    environment.apply_our_settings(settings(ITEM_PIPELINES={WRITES: "900"}))  # refused by `check_names`
 
 
 @pytest.mark.parametrize("name", environment.MERGED)
