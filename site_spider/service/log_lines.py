@@ -30,6 +30,7 @@ SLOT: Final = "CRAWL_SPIDER_SLOT"
 PROCESSES: Final = "CRAWL_SPIDER_PROCESSES"
 STARTS: Final = "CRAWL_SPIDER_STARTS"
 _PLACE: Final = "%p"  # in LOG_FILE and FEEDS
+_OF_WHOLE_FILES: Final = ("s3://", "gs://")  # nothing can be added to one
 
 # What Scrapy says at every start: it stands in the settings, and is written at DEBUG.
 _AT_START: Final = {
@@ -55,11 +56,15 @@ def own_log_lines(settings: BaseSettings, environ: Mapping[str, str] = os.enviro
 def own_feeds(settings: BaseSettings, environ: Mapping[str, str] = os.environ) -> None:
     """Give each process files of its own for Scrapy's feeds: two that write one destroy it.
 
-    A process that is started again adds to what it has written, also where a feed begins anew at a start.
+    A process that is started again adds to what it has written, also where a feed begins anew at a start; in a
+    store that takes whole files it writes another one.
     """
-    slot, feeds = environ.get(SLOT, "1"), settings.getdict("FEEDS")
-    added = {"overwrite": False} if environ.get(STARTS, "1") != "1" else {}
-    own = {_own_uri(str(uri), slot): {**said, **added} for uri, said in feeds.items() if isinstance(said, Mapping)}
+    slot, starts, feeds = environ.get(SLOT, "1"), environ.get(STARTS, "1"), settings.getdict("FEEDS")
+    own = {}
+    for uri, said in ((str(uri), said) for uri, said in feeds.items() if isinstance(said, Mapping)):
+        is_whole = starts != "1" and uri.startswith(_OF_WHOLE_FILES)
+        added = {"overwrite": False} if starts != "1" and not is_whole else {}
+        own[_own_uri(uri, f"{slot}-{starts}" if is_whole else slot)] = {**said, **added}
     if len(own) == len(feeds):  # else Scrapy says what is wrong with one
         settings.set("FEEDS", own, priority="cmdline")
 

@@ -70,7 +70,7 @@ def test_lines_begin_with_the_slot_where_there_are_several(
     ("uri", "second"),
     [
         *(("items.jsonl", "items-2.jsonl"), ("out/%(name)s.csv.gz", "out/%(name)s-2.csv.gz"), ("stdout:", "stdout:")),
-        *(("s3://shop/%p/items.xml", "s3://shop/2/items.xml"), ("a.b/items", "a.b/items-2")),
+        *(("ftp://shop/%p/items.xml", "ftp://shop/2/items.xml"), ("a.b/items", "a.b/items-2")),
         *(("shop://db.shop.test", "shop://db.shop.test"), ("shop://db.test/", "shop://db.test/")),
     ],
 )
@@ -85,6 +85,16 @@ def test_each_process_writes_feeds_of_its_own(uri: str, second: str) -> None:
     broken = Settings({"FEEDS": {"items.jsonl": 5}})
     own_feeds(broken, {SLOT: "2"})
     assert broken.getdict("FEEDS") == {"items.jsonl": 5}
+
+
+@pytest.mark.parametrize(
+    ("uri", "slot", "again"),
+    [("s3://shop/a.xml", "1", "s3://shop/a-1-3.xml"), ("gs://shop/%p.csv", "2", "gs://shop/2-3.csv")],
+)
+def test_a_process_that_is_started_again_replaces_no_whole_file(uri: str, slot: str, again: str) -> None:
+    settings = Settings({"FEEDS": {uri: {"overwrite": True}}})
+    own_feeds(settings, {SLOT: slot, STARTS: "3"})
+    assert settings.getdict("FEEDS") == {again: {"overwrite": True}}
 
 
 @pytest.mark.parametrize("level", ["INFO", "DEBUG", "WARNING", logging.INFO])
