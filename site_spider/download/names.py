@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import encodings.idna  # noqa: F401 - or the first name that is looked up reads it, which takes a descriptor
-import logging
 import socket
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, Self, cast
@@ -21,8 +20,6 @@ from site_spider.download.address import is_metadata_name, is_public
 from site_spider.download.descriptors import DescriptorShortage, are_short, is_shortage
 from site_spider.engine.scrapy_parts import threaded_resolver
 from site_spider.errors import SiteSpiderError
-
-logger = logging.getLogger(__name__)
 
 # --- lookups: counts the lookups of host names in this process, whichever thread makes them --------------
 

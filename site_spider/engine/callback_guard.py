@@ -35,7 +35,7 @@ from site_spider.page.url import plain_url
 
 Callback = Callable[..., Any]
 _GUARD = "_guards_a_callback"
-ENDS = (SystemExit, KeyboardInterrupt, GeneratorExit)
+_ENDS = (SystemExit, KeyboardInterrupt, GeneratorExit)
 
 
 class CallbackTimeout(SiteSpiderError):
@@ -171,15 +171,12 @@ class _ErrorsAlone:
 ERRORS_ALONE = _ErrorsAlone()
 
 
-def is_being_cancelled() -> bool:
-    """Whether somebody cancelled the task that runs now."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
-
-
 def is_stray(error: BaseException) -> bool:
-    """Whether it is no Exception, though nobody ends a task, a generator or the process."""
-    return not isinstance(error, (Exception, *ENDS)) and not is_being_cancelled()
+    """Whether it is no Exception, though nobody ends the task that runs now, a generator or the process."""
+    if isinstance(error, (Exception, *_ENDS)):
+        return False
+    task = asyncio.current_task()
+    return task is None or not task.cancelling()
 
 
 # --- watchdog: ends a process whose event loop is blocked, and one whose stop takes too long -------------

@@ -21,8 +21,6 @@ from scrapy.crawler import CrawlerProcessBase
 
 from site_spider import runtime
 
-logger = logging.getLogger(__name__)
-
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _FOR_GOOD = signal.SIGUSR2  # stop as after SIGTERM, and give the partitions to others at once
 _SPARE_SECONDS = 3.0  # after the grace, for the process to end by itself

@@ -8,7 +8,6 @@ which a task of the event loop works off; what a change finds in the frontier is
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Collection
 from dataclasses import replace
@@ -28,8 +27,6 @@ from site_spider.tasks.board import Board
 from site_spider.tasks.budgets import TaskState, TaskStates
 from site_spider.tasks.declaration import TaskRules
 from site_spider.tasks.parking import Leaving
-
-logger = logging.getLogger(__name__)
 
 
 class TaskAdmission:

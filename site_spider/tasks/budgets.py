@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
@@ -162,8 +161,6 @@ class TaskState:
         hosts = {host: count for host, count in self._hosts.most_common(_MOST_HOSTS_TOLD) if count >= half}
         return Usage(claimed=self.claim, seeds=self.seeds, traps=self.traps, hosts=hosts, **self.counts)
 
-
-logger = logging.getLogger(__name__)
 
 CANCELLED = "CancelledError: "  # begins the description of what was never fetched
 _SOON_SECONDS = 0.03

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from functools import cached_property
 
@@ -22,8 +21,6 @@ from site_spider.tasks.admission import TaskAdmission, asks_robots, takes_reques
 from site_spider.tasks.budgets import TaskState, TaskStates
 from site_spider.tasks.declaration import TaskRules
 from site_spider.tasks.traps import Traps
-
-logger = logging.getLogger(__name__)
 
 _MOST_RULES = 500  # that are counted by name
 
