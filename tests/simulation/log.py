@@ -16,6 +16,7 @@ from math import inf
 from typing import Any
 
 from tests.simulation.group import SESSION_SECONDS, Group
+from tests.simulation.truth import Sent
 from tests.simulation.virtual import EPOCH, NETWORK, PROCESS, Line, Machine, sleep
 
 from site_spider.contracts.seed_log import Listener, LogFacts, Message, MessagePlace, Partition
@@ -68,14 +69,16 @@ class Broker:
     def group(self, name: str) -> Group:
         return self.groups.setdefault(name, Group(self))
 
-    def append(self, topic: str, key: bytes | None, value: bytes | None, headers: Any) -> MessagePlace:
+    def append(
+        self, topic: str, key: bytes | None, value: bytes | None, headers: Any, sent: Sent | None = None
+    ) -> MessagePlace:
         parts = self.topic(topic)
         number = self.rng.randrange(len(parts)) if key is None else partition_of(key, len(parts))
         now_ms = int((EPOCH + Machine.now()) * 1000)  # by the servers' own clock
         place = MessagePlace(Partition(topic, number), len(parts[number]), now_ms)
         message = Message(place.partition, place.offset, key, value, tuple(headers), now_ms)
         parts[number].append(message)
-        self.world.truth.appended(message)
+        self.world.truth.appended(message, sent)
         for reader in self.readers.get(topic, ()):
             reader.poke_soon()
         return place
@@ -459,7 +462,8 @@ class SimProducer(_Client):
         else:  # out of this process, then over the network: what has left it arrives even if it dies
             self._unfinished += 1
             self.process.leaving[topic] += 1
-            self._next(0, self.context, self._leave, (topic, key, value, headers), future)
+            sent = Sent(self.process, Machine.now())
+            self._next(0, self.context, self._leave, (topic, key, value, headers, sent), future)
         return future
 
     def _next(self, stage: int, context: contextvars.Context, call: Any, *args: Any) -> None:

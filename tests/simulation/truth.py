@@ -32,6 +32,18 @@ MOST_DEATHS = 5  # a seed that saw so many may be a dead letter (decision 0008)
 Place = tuple[Partition, int]
 
 
+class Sent(NamedTuple):
+    """Who has sent a message, and when."""
+
+    by: Process
+    at: float
+
+    @property
+    def may_be_untold(self) -> bool:
+        """A sender that dies, or loses a partition, may not have told of it: decision 0025."""
+        return self.by.is_dead or self.by.lost_at >= self.at
+
+
 class At(NamedTuple):
     """A message that names a page, and perhaps a task."""
 
@@ -59,6 +71,7 @@ class Truth:
         self.replayed_at = 0.0  # when the last replay began
         self.no_seeds: set[Place] = set()
         self.places: dict[str, list[At]] = defaultdict(list)
+        self.sent: dict[Place, Sent] = {}  # by processes
         self.parked: set[tuple[str, str | None]] = set()  # URLs that wait for their task
         self.put_back: set[str] = set()  # seeds and links that had been parked
         self.pages: set[tuple[str, str | None]] = set()  # stored or refused, with the task that did so
@@ -79,9 +92,11 @@ class Truth:
 
     # --- what the log takes -----------------------------------------------------------------------
 
-    def appended(self, message: Message) -> None:
+    def appended(self, message: Message, sent: Sent | None) -> None:
         if (take := self._takes.get(message.partition.topic)) is not None:
             self.world.trace("append", *message.partition, message.offset)
+            if sent is not None:
+                self.sent[message.partition, message.offset] = sent
             take(message)
 
     def _seed(self, message: Message) -> None:
@@ -137,10 +152,11 @@ class Truth:
         closed = next((highs for at, highs in reversed(self.closed[task_id].items()) if at < upto), {})
         for url, places in self.places.items():
             mine = [at for at in places if at.task_id == task_id]
-            # a copy that a dead process had not told of may come later: decision 0025
             for at in mine[:1] if self.world.deaths and self._is_answered(url) else mine:
                 is_later = task_id in self.cancelled and at.place[1] >= closed.get(at.place[0], 0)
-                if at.place not in self.covered and not is_later:
+                sent = self.sent.get(at.place)
+                is_copy = sent is not None and sent.may_be_untold and self._is_answered(url)
+                if at.place not in self.covered and not (is_later or is_copy):
                     self.violation("an early end", f"{task_id}: {at} is not committed")
         if task_id in self.cancelled and (self.world.deaths or self.world.has_moved):
             return  # the owner before may have parked what its successor has ended as cancelled
