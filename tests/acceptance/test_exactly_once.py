@@ -60,17 +60,18 @@ def results_topic(deployment: Deployment) -> str:
 
 
 def committed_results(deployment: Deployment) -> list[dict[str, Any]]:
-    """Every message of the results topic that a reader of committed ones gets."""
-    client = Consumer(
-        {
-            "bootstrap.servers": deployment.settings["SITE_KAFKA_BROKERS"],
-            "group.id": f"reader-{deployment.group}",
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-            "auto.offset.reset": "earliest",
-        }
-    )
-    client.assign([TopicPartition(results_topic(deployment), number, 0) for number in (0, 1)])
+    """Every message of the results topic that a reader of committed ones gets, once no transaction is open.
+
+    One of a killed process holds readers up until Kafka ends it, unless a process of the same name came back.
+    """
+    brokers = {"bootstrap.servers": deployment.settings["SITE_KAFKA_BROKERS"], "group.id": f"reader-{deployment.group}"}
+    places = [TopicPartition(results_topic(deployment), number, 0) for number in (0, 1)]
+    client = Consumer(brokers | {"isolation.level": "read_uncommitted"})
+    ends = [client.get_watermark_offsets(place, 60)[1] for place in places]
+    client.close()
+    reading = {"isolation.level": "read_committed", "enable.partition.eof": True, "auto.offset.reset": "earliest"}
+    client = Consumer(brokers | reading)
+    client.assign(places)
     found, at_end = [], set[int]()
     try:
         while len(at_end) < 2:
@@ -78,7 +79,7 @@ def committed_results(deployment: Deployment) -> list[dict[str, Any]]:
             assert message is not None, "the results topic does not come to an end"
             if message.error() is None:
                 found.append(json.loads(message.value()))
-            elif message.error().code() == KafkaError._PARTITION_EOF:
+            elif message.error().code() == KafkaError._PARTITION_EOF and message.offset() >= ends[message.partition()]:
                 at_end.add(message.partition())
         return found
     finally:
