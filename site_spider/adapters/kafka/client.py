@@ -136,8 +136,6 @@ class KafkaConfig:
         """For a member of a group; `instance` makes it a static one."""
         config = self._reading(group, on_error) | {
             "partition.assignment.strategy": "cooperative-sticky",
-            # how long a member that closed or died keeps its partitions
-            "session.timeout.ms": int(_SESSION_SECONDS * 1000),
             # A rebalance waits until each member has heard of it by its heartbeat, and those that have
             # heard can commit nothing until it is over.
             "heartbeat.interval.ms": 500,
@@ -172,6 +170,8 @@ class KafkaConfig:
     def _reading(self, group: str, on_error: Callable[[Any], None]) -> dict[str, Any]:
         return self.common(on_error) | {
             "group.id": group,
+            # how long a member that closed or died keeps its partitions; max.poll.interval.ms may not be shorter
+            "session.timeout.ms": int(_SESSION_SECONDS * 1000),
             "enable.auto.commit": "false",
             "enable.auto.offset.store": "false",
             "auto.offset.reset": "earliest",

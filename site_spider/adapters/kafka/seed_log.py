@@ -107,7 +107,7 @@ class KafkaTopicReader(TopicReader):
 
     def _new_client(self) -> Consumer:
         group = f"site_spider-read-{runtime.uuid4().hex}"
-        return Consumer(self._config.reader(group, self.words))
+        return self._config.made(Consumer, self._config.reader(group, self.words))
 
     def _renew(self) -> None:
         self._client.close()
@@ -216,7 +216,7 @@ def _of_group(config: KafkaConfig, group: str, topic: str, seconds: float) -> _A
 
     The servers say more, but not without a risk (see `assignment.described`).
     """
-    client = Consumer(config.reader(group, lambda _error: None))
+    client = config.made(Consumer, config.reader(group, lambda _error: None))
     give_up = runtime.monotonic() + min(seconds, _GROUP_SECONDS)
     try:
         while runtime.monotonic() < give_up:
@@ -385,7 +385,7 @@ class KafkaSeedLog(SeedLog):
 
     def _is_made(self, topic: str) -> bool:
         """Whether servers make it when a producer asks for it, or do not answer."""
-        client = Producer(self._config.producer(self._words))
+        client = self._config.made(Producer, self._config.producer(self._words))
         deadline = runtime.monotonic() + _FAULT_SECONDS
         while runtime.monotonic() < deadline:
             try:
@@ -468,7 +468,7 @@ class KafkaSeedLog(SeedLog):
         # not by the admin client's list_consumer_group_offsets: it crashes the process (measured with
         # confluent-kafka 2.16) while the servers have no coordinator yet, as on their first day
         wanted = [TopicPartition(*partition) for partition in partitions]
-        client = Consumer(self._config.reader(group, self._words))
+        client = self._config.made(Consumer, self._config.reader(group, self._words))
 
         def ask() -> list[TopicPartition]:
             return client.committed(wanted, timeout=_ANSWER_SECONDS)

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from site_spider.adapters import files
 from site_spider.adapters.kafka.client import BrokerHealth, Certificates, KafkaConfig, LastErrors
 from site_spider.adapters.kafka.member_name import MemberSlot
-from site_spider.adapters.kafka.seed_log import KafkaSeedLog
+from site_spider.adapters.kafka.seed_log import KafkaSeedLog, KafkaTopicReader
 from site_spider.errors import ConfigError
 from tests.contracts.seed_logs import PATIENCE_SECONDS, Member, wait_until
 
@@ -84,6 +84,13 @@ def test_what_the_client_does_not_take_is_refused_at_once(options: dict[str, obj
     """Not only when the first seed is to be read; and a file that cannot be read is named."""
     with pytest.raises(ConfigError, match=said):
         KafkaSeedLog(config(SITE_KAFKA_OPTIONS=options))
+
+
+def test_what_a_member_takes_a_reader_takes_as_well_or_says_no() -> None:
+    """`scrapy progress` and the commands that read a topic ended with a traceback where the crawl ran."""
+    KafkaTopicReader(config(SITE_KAFKA_OPTIONS={"max.poll.interval.ms": 20_000}), "seeds", {}).close()
+    with pytest.raises(ConfigError, match=r"SITE_KAFKA_OPTIONS cannot be used.*receive\.message\.max\.bytes"):
+        KafkaTopicReader(config(SITE_KAFKA_OPTIONS={"receive.message.max.bytes": 2_000_000}), "seeds", {})
 
 
 def test_a_member_is_static_where_it_has_a_name() -> None:
