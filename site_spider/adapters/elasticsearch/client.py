@@ -30,6 +30,7 @@ logger = logging.getLogger(__name__)
 
 ANSWER_BYTES = 4_000_000  # to a bulk request, unpacked: 500 records, and 8 KB for why each was refused
 PAGE_BYTES = 128_000_000  # of documents that are read back
+SHARD_SECONDS = 1.0  # within which a new index has its shard
 _PIECE_BYTES = 1_000_000
 
 

@@ -11,6 +11,7 @@ from elasticsearch import ApiError, Elasticsearch, NotFoundError, TransportError
 
 from site_spider import runtime
 from site_spider.adapters.elasticsearch.client import (
+    SHARD_SECONDS,
     AnswerTooLarge,
     BoundedNode,
     ElasticsearchOptions,
@@ -56,7 +57,6 @@ def _of_host(host: str) -> Query:
     return {"bool": {"should": [{"prefix": {field: begin}} for field in fields for begin in beginnings_of(host)]}}
 
 
-SHARD_SECONDS = 1.0  # within which a new index has its shard
 PAGE_DOCUMENTS = 100  # a page is held in memory whole, and a body may have megabytes
 KEEP_ALIVE = "2m"  # between two pages
 

@@ -23,6 +23,7 @@ from elasticsearch import ApiError, AsyncElasticsearch, TransportError
 
 from site_spider import runtime
 from site_spider.adapters.elasticsearch.client import (
+    SHARD_SECONDS,
     AnswerTooLarge,
     ElasticsearchOptions,
     PiecewiseNode,
@@ -32,6 +33,7 @@ from site_spider.adapters.elasticsearch.client import (
     part,
     reason_of,
     shown,
+    within,
     words_of,
 )
 from site_spider.adapters.elasticsearch.index_template import TEXT, IndexPreparation, IndexTemplate, not_mapped
@@ -94,6 +96,9 @@ class Sizes:
 
 _Stored = Mapping[str, Mapping[str, Any]]  # by _id
 
+# errors of one document that stay: it is not there yet, stands behind an alias of several indices, or may not be read
+_NEVER_READ: Final = {"index_not_found_exception", "illegal_argument_exception", "security_exception"}
+
 
 async def over_stored(client: AsyncElasticsearch, index: str, records: Sequence[Record]) -> Sequence[Record]:
     """The records as they are written over what is stored. Raises like the client, and UnexpectedResponse."""
@@ -137,22 +142,31 @@ def _raise_unless_too_large(error: TransportError) -> None:
         raise error
 
 
-async def _ask(client: AsyncElasticsearch, index: str, **what: Any) -> _Stored:
+async def _ask(client: AsyncElasticsearch, index: str, *, waits: bool = True, **what: Any) -> _Stored:
     try:
-        answer = await client.mget(index=index, filter_path="docs._id,docs._source", **what)
+        answer = await client.mget(index=index, filter_path="docs._id,docs._source,docs.error", **what)
     except ApiError as error:
         if error.status_code in (403, 404):  # it may not be read, or is not there yet
             return {}
         raise
-    return _by_id(answer.body)
+    try:
+        return _by_id(answer.body)
+    except UnexpectedResponse as error:
+        if not waits or "no_shard_available_action_exception" not in str(error):  # else its index is new
+            raise
+        await asyncio.sleep(SHARD_SECONDS)
+        return await _ask(client, index, waits=False, **what)
 
 
 def _by_id(answer: object) -> _Stored:
     docs = answer.get("docs", []) if isinstance(answer, Mapping) else None
     if not isinstance(docs, list):
         raise UnexpectedResponse("the answer to a multi-get is not one", answer)
-    found = [doc for doc in docs if isinstance(doc, Mapping) and isinstance(doc.get("_source"), Mapping)]
-    return {str(doc.get("_id")): doc["_source"] for doc in found}
+    found = {str(doc.get("_id")): doc for doc in docs if isinstance(doc, Mapping)}
+    for error in filter(None, (within(doc, "error") for doc in found.values())):
+        if error.get("type") not in _NEVER_READ:
+            raise UnexpectedResponse("a document could not be read", reason_of(200, error))
+    return {one: doc["_source"] for one, doc in found.items() if isinstance(doc.get("_source"), Mapping)}
 
 
 def id_of(record: Record) -> str:

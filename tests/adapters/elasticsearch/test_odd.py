@@ -16,7 +16,7 @@ import pytest
 
 from site_spider.adapters.elasticsearch.results import ElasticsearchResults
 from site_spider.adapters.elasticsearch.sink import ElasticsearchSink
-from site_spider.contracts.sink import Answer, Record, Verdict
+from site_spider.contracts.sink import ACKNOWLEDGED, Answer, Record, Verdict
 from site_spider.errors import SinkUnavailable
 from site_spider.results.document import Result
 from tests.adapters.elasticsearch.played import KEYS, RECORDS, bulk, good, item, settings_for, to, write_to
@@ -256,6 +256,30 @@ def test_what_pages_held_before_may_be_too_much_for_an_answer(hosts: int, monkey
     assert {verdict.answer for verdict in verdicts} == {Answer.ACKNOWLEDGED}
     nulls = {one: [name for name in ("body_base64", "proxy") if name in written_over[one]] for one in stored}
     assert nulls == {"ours": ["body_base64"], "earlier": ["body_base64", "proxy"], "theirs": [], "marked": ["proxy"]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_away"),
+    [
+        ("es_rejected_execution_exception", True),  # its queue for reads is full, and writes have another one
+        ("no_shard_available_action_exception", True),  # asked twice: a new index has its shard a moment later
+        ("index_not_found_exception", False),
+        ("illegal_argument_exception", False),  # an alias of several indices, of which one is written to
+        ("security_exception", False),
+    ],
+)
+def test_a_document_that_could_not_be_read_is_none_that_is_missing(
+    kind: str, is_away: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A null was written over a producer's value, which the server had not told."""
+    monkeypatch.setattr("site_spider.adapters.elasticsearch.sink.SHARD_SECONDS", 0.01)
+    document = Result("a", 404, "{}", description="HTTP 404").document()
+    unread = said({"docs": [{"_id": "a", "error": {"type": kind, "reason": "so it is"}}]})
+    trial = partial(write_to, to("_mget", unread), [Record("a", document, 600)])
+    if is_away:
+        assert kind in complaint(trial)
+    else:
+        assert trial() == [ACKNOWLEDGED]
 
 
 def test_warnings_of_the_server_are_not_printed(recwarn: pytest.WarningsRecorder) -> None:
