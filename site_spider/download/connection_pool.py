@@ -20,7 +20,6 @@ import ssl
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from contextvars import Context
-from functools import partial
 from typing import Any, NamedTuple
 
 from aiohappyeyeballs import AddrInfoType, start_connection
@@ -32,7 +31,7 @@ from site_spider.download.address import is_address, is_metadata_name, is_public
 from site_spider.download.answer import MAX_HEAD_BYTES
 from site_spider.download.connection import Connection
 from site_spider.download.descriptors import for_connections
-from site_spider.download.names import HostNames, PrivateHostError, addresses_of, is_refused
+from site_spider.download.names import HostNames, PrivateHostError
 from site_spider.download.tls import TlsClient
 
 # --- Bounds the connections to sites that are open at a time; a download without a place waits for one ---
@@ -168,7 +167,6 @@ class ConnectionPool:
     def __init__(self, tls: TlsClient, names: HostNames, *, allow_private: bool, most_idle_of_server: int) -> None:
         self._tls = tls
         self._names = names
-        self._names_of_proxies = HostNames(partial(addresses_of, unfiltered=True))
         self._allow_private = allow_private
         self._most_idle_of_server = max(1, most_idle_of_server)
         self._idle: dict[Server, list[Connection]] = {}
@@ -283,23 +281,16 @@ class ConnectionPool:
         return wire
 
     async def _addresses(self, server: Server) -> list[str]:
-        if server.proxy is not None:
-            host = server.proxy.host
-            if is_address(host):
-                return [host]
-            if not (unfiltered := await self._names_of_proxies.addresses(host)):
-                raise CannotResolveHostError(f"no address for the proxy {host}")
-            return unfiltered
-        if not self._allow_private and is_metadata_name(server.host):
-            raise PrivateHostError.of(server.host)
-        found = [server.host] if is_address(server.host) else await self._names.addresses(server.host)
+        host = (server.proxy or server).host
+        is_guarded = server.proxy is None and not self._allow_private
+        if is_guarded and is_metadata_name(host):
+            raise PrivateHostError.of(host)
+        found = [host] if is_address(host) else await self._names.addresses(host)
         if not found:
-            if is_refused(server.host):
-                raise PrivateHostError.of(server.host)
-            raise CannotResolveHostError(f"no address for {server.host}")
-        allowed = [address for address in found if self._allow_private or is_public(address)]
+            raise CannotResolveHostError(f"no address for {'' if server.proxy is None else 'the proxy '}{host}")
+        allowed = [address for address in found if not is_guarded or is_public(address)]
         if not allowed:
-            raise PrivateHostError.of(server.host)
+            raise PrivateHostError.of(host)
         return allowed
 
     def close(self) -> None:
@@ -307,7 +298,6 @@ class ConnectionPool:
             self._sweeper.cancel()
             self._sweeper = None
         self._names.close()
-        self._names_of_proxies.close()
         for wire in list(self._open):
             wire.abort()
 

@@ -52,14 +52,14 @@ LOOKUPS: Final = Lookups()  # of the process, as the resolver is
 # `[::ffff:127.0.0.1]`), at every hop of a redirect: Twisted resolves the host of each connection by name.
 # Scrapy's own cache has no time to live.
 #
-# The addresses that were judged are the ones that are connected to: no name is looked up between.
+# The addresses that were judged are the ones that are connected to: no name is looked up between. Our own
+# connections are judged where they are made (download/connection_pool.py).
 
 _TTL_SECONDS = 60.0
 _MOST_HOSTS = 10_000
 _MOST_ADDRESSES = 8  # of a host and of each family; an answer may have thousands
 _FAMILIES = (socket.AF_INET6, socket.AF_INET)
 _LONGEST_NAME = 253  # characters; longer ones cannot be asked for
-_refused: BoundedDict[str, None] = BoundedDict(_MOST_HOSTS)  # hosts that have private addresses only
 _short: BoundedDict[str, None] = BoundedDict(_MOST_HOSTS)  # hosts whose last look-up failed for want of descriptors
 
 
@@ -69,11 +69,6 @@ class PrivateHostError(SiteSpiderError):
     @classmethod
     def of(cls, host: str) -> Self:
         return cls(f"{host} has no public address; set SITE_ALLOW_PRIVATE_HOSTS=true to crawl private ones")
-
-
-def is_refused(host: str) -> bool:
-    """Whether this host was found to have private addresses only."""
-    return host in _refused
 
 
 def look_up(host: str, *arguments: Any) -> list[Any]:
@@ -110,8 +105,7 @@ class PublicHostResolver:
 
     def __init__(self, reactor: ReactorBase, *, allow_private: bool) -> None:
         self._reactor: Any = reactor
-        # behind the guard: for the operator's proxies, and for who looks at all addresses
-        self.unfiltered: Any = threaded_resolver(reactor, look_up)
+        self._original: Any = threaded_resolver(reactor, look_up)
         self._allow_private = allow_private
         self._known: BoundedDict[str, tuple[float, list[IAddress]]] = BoundedDict(_MOST_HOSTS)
 
@@ -135,31 +129,33 @@ class PublicHostResolver:
         resolution = _Resolution(hostName)
         resolutionReceiver.resolutionBegan(resolution)
 
-        def pass_on(found: list[IAddress]) -> None:
-            public: list[Any] = [each for each in found if self._allow_private or is_public(each.host)]
-            _refused.pop(hostName, None)
-            if found and not public:
-                _refused[hostName] = None
-            for each in public:
-                resolutionReceiver.addressResolved(type(each)(each.type, each.host, portNumber))
+        def pass_on(found: list[Any]) -> None:
+            for each in found:
+                if self._allow_private or is_public(each.host):
+                    resolutionReceiver.addressResolved(type(each)(each.type, each.host, portNumber))
             resolutionReceiver.resolutionComplete()
+
+        if not self._allow_private and is_metadata_name(hostName):
+            LOOKUPS.count("refused")
+            pass_on([])
+        else:
+            self.all_addresses(pass_on, hostName, portNumber, addressTypes, transportSemantics)
+        return resolution
+
+    def all_addresses(self, done: Callable[[list[Any]], None], host: str, *more: Any) -> None:
+        """Hand over private ones, too, perhaps from the cache: for who judges them by itself."""
 
         def learn(found: list[IAddress]) -> None:
             if found := found[: _MOST_ADDRESSES * len(_FAMILIES)]:
-                self._known[hostName] = (self._reactor.seconds() + _TTL_SECONDS, found)
-            pass_on(found)
+                self._known[host] = (self._reactor.seconds() + _TTL_SECONDS, found)
+            done(found)
 
-        until, known = self._known.get(hostName, (0.0, []))
-        if not self._allow_private and is_metadata_name(hostName):
-            LOOKUPS.count("refused")
-            _refused[hostName] = None
-            resolutionReceiver.resolutionComplete()
-        elif until > self._reactor.seconds():
+        until, known = self._known.get(host, (0.0, []))
+        if until > self._reactor.seconds():
             LOOKUPS.count("cached")
-            pass_on(known)
+            done(known)
         else:
-            self.unfiltered.resolveHostName(_Collector(learn), hostName, portNumber, addressTypes, transportSemantics)
-        return resolution
+            self._original.resolveHostName(_Collector(learn), host, *more)
 
 
 def guard_reactor(crawler: Crawler) -> None:
@@ -201,10 +197,9 @@ class _Collector:
         self._done(self._found)
 
 
-async def addresses_of(host: str, *, unfiltered: bool = False) -> list[str]:
-    """The addresses of a host, or of a literal in any spelling, as the reactor's resolver has them.
+async def addresses_of(host: str) -> list[str]:
+    """The addresses of a host, or of a literal in any spelling, as the reactor's resolver has them: also private ones.
 
-    So with `PublicHostResolver` they are cached and public; `unfiltered`, they are neither.
     Empty when the host has none. Raises DescriptorShortage.
     """
     if not is_reactor_installed():  # then TWISTED_DNS_RESOLVER has no meaning either
@@ -218,9 +213,10 @@ async def addresses_of(host: str, *, unfiltered: bool = False) -> list[str]:
             there.set_result([address.host for address in found])
 
     resolver: Any = reactor.nameResolver
-    if unfiltered:
-        resolver = getattr(resolver, "unfiltered", resolver)
-    resolver.resolveHostName(_Collector(done), host)
+    if isinstance(resolver, PublicHostResolver):
+        resolver.all_addresses(done, host)
+    else:
+        resolver.resolveHostName(_Collector(done), host)
     return await there or _none_of(host)
 
 

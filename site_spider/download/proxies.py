@@ -40,7 +40,7 @@ from site_spider.download.proxy_pool import (
     ProxyError,
     ProxyOutcome,
     ProxyPool,
-    PublicTargets,
+    check_target,
     parse_lines,
     parse_list,
 )
@@ -329,8 +329,7 @@ class ProxyRouteMiddleware:
 
     def __init__(self, crawler: Crawler) -> None:
         self._service = ProxyService.of(crawler)
-        allow_private = options.boolean(crawler.settings, "SITE_ALLOW_PRIVATE_HOSTS")
-        self._targets = None if allow_private else PublicTargets()
+        self._allow_private = options.boolean(crawler.settings, "SITE_ALLOW_PRIVATE_HOSTS")
         self._under_way: dict[Request, Attempt] = {}
 
     @classmethod
@@ -344,9 +343,9 @@ class ProxyRouteMiddleware:
             if request.meta.pop(meta_keys.ROUTE, None) is not None:
                 request.meta.pop(_DONT_RETRY, None)  # copied from the page it was found on
             return None
-        if self._targets is not None:
+        if not self._allow_private:
             try:
-                await self._targets.check(urlparse_cached(request).hostname or "")
+                await check_target(urlparse_cached(request).hostname or "")
             except DescriptorShortage:
                 return route.another(request, "", self._service.next_at())
         attempt = self._service.take(route.tried if route.url == request.url else ())

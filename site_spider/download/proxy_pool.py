@@ -23,6 +23,7 @@ from __future__ import annotations
 import asyncio
 from base64 import b64encode
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from math import inf
@@ -32,7 +33,6 @@ from urllib.parse import unquote_to_bytes, urlsplit
 import re2
 from scrapy.exceptions import CannotResolveHostError
 
-from site_spider.bounded import BoundedDict
 from site_spider.download.address import is_metadata_name, is_public
 from site_spider.download.names import PrivateHostError, addresses_of
 
@@ -263,37 +263,21 @@ def _compiled(text: str) -> Any:
 # A proxy resolves the name by itself, out of our sight. So we resolve it first, and refuse a host that has
 # any private address. A proxy that sees other addresses than we do is not caught by this.
 
-_TTL_SECONDS = 60.0
 _LOOKUP_SECONDS = 30.0  # as for a connection: a resolver that has no thread says nothing at all
-_MOST_HOSTS = 10_000
 
 
-class PublicTargets:
-    """Remembers for a minute which hosts may be asked for through a proxy."""
-
-    def __init__(self) -> None:
-        self._known: BoundedDict[str, tuple[float, bool]] = BoundedDict(_MOST_HOSTS)
-
-    async def check(self, host: str) -> None:
-        """Raises PrivateHostError, CannotResolveHostError when we find no address, and DescriptorShortage."""
-        loop = asyncio.get_running_loop()
-        until, may_pass = self._known.get(host, (0.0, False))
-        if until <= loop.time():
-            may_pass = not is_metadata_name(host)
-            if may_pass and not (found := await _addresses_in_time(host)):
-                raise CannotResolveHostError(f"no address for host {host}")
-            may_pass = may_pass and all(map(is_public, found))
-            self._known[host] = (loop.time() + _TTL_SECONDS, may_pass)
-        if not may_pass:
-            raise PrivateHostError(
-                f"{host} has a private address, and no proxy is asked for such a host; "
-                "set SITE_ALLOW_PRIVATE_HOSTS=true to crawl private ones"
-            )
-
-
-async def _addresses_in_time(host: str) -> list[str]:
-    try:
-        async with asyncio.timeout(_LOOKUP_SECONDS):
-            return await addresses_of(host, unfiltered=True)
-    except TimeoutError:
-        return []
+async def check_target(host: str) -> None:
+    """Raises PrivateHostError, CannotResolveHostError when we find no address, and DescriptorShortage."""
+    if not is_metadata_name(host):
+        found: list[str] = []
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LOOKUP_SECONDS):
+                found = await addresses_of(host)
+        if not found:
+            raise CannotResolveHostError(f"no address for host {host}")
+        if all(map(is_public, found)):
+            return
+    raise PrivateHostError(
+        f"{host} has a private address, and no proxy is asked for such a host; "
+        "set SITE_ALLOW_PRIVATE_HOSTS=true to crawl private ones"
+    )

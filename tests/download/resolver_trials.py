@@ -11,7 +11,7 @@ from typing import Any
 from scrapy import Request
 
 from site_spider.download.names import PublicHostResolver
-from site_spider.download.proxy_pool import PublicTargets
+from site_spider.download.proxy_pool import check_target
 from tests.download.guarded_site import PRIVATE, PUBLIC, Names, Sites, make_public
 from tests.download.handler_trials import handler_of, run_with_reactor
 
@@ -86,10 +86,10 @@ async def trials_of(sites: Sites, name: str, names: Names) -> dict[str, Any]:
 
 
 async def targets() -> dict[str, str | None]:
-    checks, found = PublicTargets(), {}
+    found: dict[str, str | None] = {}
     for host in TARGETS:
         try:
-            await checks.check(host)
+            await check_target(host)
         except Exception as error:  # noqa: BLE001 - likewise
             found[host] = type(error).__name__
         else:

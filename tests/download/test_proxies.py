@@ -387,8 +387,8 @@ def test_no_proxy_is_asked_for_a_private_host(
     """
     addresses = proxy_pool.addresses_of
 
-    async def resolved(host: str, **how: Any) -> list[str]:
-        return ["93.184.216.34", "10.0.0.1"] if host == "inside.test" else await addresses(host, **how)
+    async def resolved(host: str) -> list[str]:
+        return ["93.184.216.34", "10.0.0.1"] if host == "inside.test" else await addresses(host)
 
     monkeypatch.setattr(proxy_pool, "addresses_of", resolved)
     network.has("refused", 403)
@@ -413,7 +413,7 @@ def test_a_host_that_cannot_be_looked_up_now_is_asked_for_later(
     """For want of file descriptors; a resolver that says nothing at all is waited for so long and no longer."""
     asked: list[str] = []
 
-    async def resolved(host: str, **_how: Any) -> list[str]:
+    async def resolved(host: str) -> list[str]:
         asked.append(host)
         if host == "silent.test":
             await asyncio.get_running_loop().create_future()

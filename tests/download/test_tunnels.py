@@ -195,10 +195,9 @@ async def test_few_connections_to_proxies_are_kept(monkeypatch: pytest.MonkeyPat
 async def test_a_proxy_may_have_a_private_address_and_a_name(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who has no name has no address. A site of the proxy's name is not let through."""
 
-    async def addresses_of(host: str, *, unfiltered: bool = False) -> list[str]:
-        return ["127.0.0.1"] if host == "proxy.test" and unfiltered else []
+    async def addresses_of(host: str) -> list[str]:
+        return ["127.0.0.1"] if host == "proxy.test" else []
 
-    monkeypatch.setattr(connection_pool, "addresses_of", addresses_of)
     monkeypatch.setattr("site_spider.download.names.addresses_of", addresses_of)
     proxy = RawServer(Case(b"HTTP/1.1 403 No\r\nContent-Length: 0\r\n\r\n"))
     private = {"SITE_ALLOW_PRIVATE_HOSTS": False}
@@ -211,7 +210,7 @@ async def test_a_proxy_may_have_a_private_address_and_a_name(scheme: str, monkey
         refused = "TunnelError" if scheme == "https" else 403
         assert await outcome(f"{scheme}://h.test/", proxy=f"http://proxy.test:{port}") == refused
         assert await outcome(f"{scheme}://h.test/", proxy="http://none.test:1") == "CannotResolveHostError"
-        assert await outcome(f"{scheme}://proxy.test:{port}/") == "CannotResolveHostError"
+        assert await outcome(f"{scheme}://proxy.test:{port}/") == "PrivateHostError"
         assert await outcome(f"{scheme}://127.0.0.1:{port}/") == "PrivateHostError"
         assert await outcome(f"{scheme}://h.test/", proxy=f"socks5://proxy.test:{port}") == "UnsupportedURLSchemeError"
     assert proxy.connections == 1
