@@ -22,7 +22,7 @@ from pydantic_core import ErrorDetails
 from site_spider.errors import ConfigError, SeedError, SiteSpiderError
 from site_spider.page.url import check_url, host_of
 from site_spider.sources import model
-from site_spider.sources.model import Source, any_matches, sound
+from site_spider.sources.model import Source, any_matches, names_of, sound
 from site_spider.text import plural, shown
 
 # --- file: reads a source file; every mistake has the line it stands in ----------------------------------
@@ -391,13 +391,7 @@ class Library:
         """Those for a host: by its own name first, then by the nearest domain with a star."""
         if not self._by_host:
             return []
-        found = list(self._by_host.get(host, ()))
-        rest = host
-        while rest:
-            _, _, rest = rest.partition(".")
-            if rest:
-                found += self._by_host.get(f"*.{rest}", ())
-        return found
+        return [source for name in names_of(host) for source in self._by_host.get(name, ())]
 
     def match(self, url: str, host: str) -> Source | None:
         """The first of these whose URL patterns, if it has some, say yes."""

@@ -344,6 +344,12 @@ class Pagination(Selection):
     )
 
 
+def names_of(host: str) -> list[str]:
+    """What the list of hosts may call one: its own name first, then the nearest domain with a star."""
+    labels = host.split(".")
+    return [host, *(f"*.{'.'.join(labels[number:])}" for number in range(1, len(labels)))]
+
+
 class Match(Part):
     """Which pages it is for: hosts, and of these the URLs."""
 
@@ -352,11 +358,7 @@ class Match(Part):
 
     def has_host(self, host: str) -> bool:
         """Whether a host is one of its own: links to it are followed whatever the scope is."""
-        names = self._names
-        if host in names:
-            return True
-        labels = host.split(".")
-        return any(f"*.{'.'.join(labels[number:])}" in names for number in range(1, len(labels)))
+        return not self._names.isdisjoint(names_of(host))
 
     @cached_property
     def _names(self) -> frozenset[str]:
