@@ -23,6 +23,7 @@ from __future__ import annotations
 import re
 from enum import Enum
 from functools import lru_cache
+from types import SimpleNamespace
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 from scrapy.http import Headers, Response
@@ -396,12 +397,12 @@ def _check_protocol(seen: bytes | bytearray) -> None:
 
 def _lines_of(head: bytes) -> HeaderLines:
     """Of a whole head, in their order; llhttp says whether they are well-formed."""
-    lines = _HeaderLines()
+    found: HeaderLines = []
     try:
-        HttpResponseParser(lines).feed_data(head)
+        HttpResponseParser(SimpleNamespace(on_header=lambda *line: found.append(line))).feed_data(head)
     except (HttpParserError, HttpParserUpgrade) as error:
         raise OddAnswer(f"the head is not well-formed: {error}") from error
-    return lines.found
+    return found
 
 
 def _odd_lines_of(lines: bytes) -> HeaderLines:
@@ -414,14 +415,6 @@ def _odd_lines_of(lines: bytes) -> HeaderLines:
         if colon:
             found.append((name, b" ".join(value.strip().splitlines())))
     return found
-
-
-class _HeaderLines:
-    def __init__(self) -> None:
-        self.found: HeaderLines = []
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self.found.append((name, value))
 
 
 # --- response: builds Scrapy's Response from a plain answer ----------------------------------------------
