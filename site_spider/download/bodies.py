@@ -173,13 +173,12 @@ class SteppedHttpCompression(CompressionBase):
         self, request: Request, response: Response
     ) -> Response | Coroutine[Any, Any, Response]:
         """As Scrapy's. What is not packed does not wait."""
-        if request.method == "HEAD" or b"Content-Encoding" not in (response.headers or ()):
+        if request.method == "HEAD" or b"Content-Encoding" not in response.headers:
             return response
         return self._unpacked(request, response)
 
     async def _unpacked(self, request: Request, response: Response) -> Response:
         headers = response.headers
-        assert headers is not None
         codings, unknown = self.split_codings(headers.getlist("Content-Encoding"))
         if not codings and not unknown:
             return response  # as it came, with its header

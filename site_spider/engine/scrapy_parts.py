@@ -75,7 +75,6 @@ class LeanCookies(CookiesMiddleware):
     def process_response(self, request: Request, response: Response) -> Any:  # type: ignore[override]
         """As Scrapy's; the answer to a seed that was lost, with its jar, makes none anew."""
         headers = response.headers
-        assert headers is not None
         if b"Set-Cookie" not in headers or request.meta.get("dont_merge_cookies", False):
             return response
         key = request.meta.get(meta_keys.COOKIEJAR)
@@ -177,12 +176,11 @@ _status_bytes = lru_cache(maxsize=1_000)(get_status_size)  # Twisted's table of 
 
 def response_bytes(response: Response) -> int:
     """About what the response weighed on its way, as Scrapy estimates it."""
-    lines: dict[bytes, list[bytes]] = response.headers or {}
     size = len(response.body)
-    for name, values in dict.items(lines):
+    for name, values in dict.items(response.headers):
         for value in values:
             size += len(name) + len(value) + 2
-    return size + 2 * (len(lines) - 1) + _status_bytes(response.status) + 4
+    return size + 2 * (len(response.headers) - 1) + _status_bytes(response.status) + 4
 
 
 def request_bytes(request: Request) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
@@ -411,10 +411,9 @@ _TYPE_BYTES = 1_024  # of a Content-Type; no type is longer
 
 def describe_response(result: Result, response: Response, page: Page) -> None:
     """Fill in what the answer says."""
-    headers, body = response.headers, response.body
-    assert headers is not None
+    body = response.body
     result.status = response.status
-    result.headers = headers_json(headers)
+    result.headers = headers_json(response.headers)
     result.body = page.kept.text
     result.body_base64 = page.kept.base64
     result.body_truncated = page.kept.truncated
@@ -453,9 +452,18 @@ def headers_json(headers: Headers) -> str:
 
 def content_type_of(response: Response) -> str | None:
     """The header Content-Type, if there is one."""
-    headers = response.headers
-    values = dict.get(headers, b"Content-Type") if headers else None  # past Scrapy's slow look-up
+    values = header_values(response, b"Content-Type")
     return values[-1][:_TYPE_BYTES].decode("latin-1") if values else None
+
+
+def header_values(response: Response, name: bytes) -> Sequence[bytes]:
+    """Of one header, past Scrapy's slow look-up; `name` as Scrapy spells it."""
+    return dict.get(response.headers, name, ())
+
+
+def header_texts(response: Response, name: bytes) -> list[str]:
+    """The same as texts."""
+    return [value.decode("latin-1") for value in header_values(response, name)]
 
 
 def describe_status(status: int) -> str | None:

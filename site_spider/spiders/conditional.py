@@ -36,7 +36,7 @@ from site_spider.ledger.completion import Job, job_of
 from site_spider.page.directives import directives, forbids
 from site_spider.page.links import hash_of
 from site_spider.results import recrawl
-from site_spider.results.document import Fields, Result, result_fields
+from site_spider.results.document import Fields, Result, header_texts, result_fields
 from site_spider.seed.fields import VALIDATOR
 from site_spider.seed.seed import first_written_ms
 from site_spider.service import config as parts
@@ -215,7 +215,7 @@ class ConditionalFetch:
         checked = Checked(bool(same) and (not known or _is_usable(known, request)), changed_at, known or {}, check)
         if not is_good:
             checked = self._failed(job, known, response.status)
-        says_noindex = self._drops_noindex and forbids(directives(_texts(response, b"X-Robots-Tag")), "noindex")
+        says_noindex = self._drops_noindex and forbids(directives(header_texts(response, b"X-Robots-Tag")), "noindex")
         if same and says_noindex and response.status == 304:  # its body has to be dropped
             return request.replace(meta={**request.meta, "follow_unchanged": True}, dont_filter=True)
         is_needed = says_noindex or (known and (self._was_dropped(known) or _is_earlier_attempt(known, job)))
@@ -288,13 +288,7 @@ def describe_outcome(result: Result, checked: Checked) -> None:
 
 def _validators(response: Response) -> tuple[str | None, str | None]:
     """ETag and Last-Modified."""
-    return _validator(_texts(response, b"Etag")), _validator(_texts(response, b"Last-Modified"))
-
-
-def _texts(response: Response, name: bytes) -> list[str]:
-    """The values of a header, past Scrapy's slow look-up; `name` as Scrapy spells it."""
-    found: Any = response.headers or {}
-    return [value.decode("latin-1") for value in dict.get(found, name) or ()]
+    return _validator(header_texts(response, b"Etag")), _validator(header_texts(response, b"Last-Modified"))
 
 
 def _validator(values: list[str]) -> str | None:

@@ -40,6 +40,7 @@ from site_spider.results.document import (
     describe_request,
     describe_response,
     describe_status,
+    header_texts,
     page_of,
     result_fields,
 )
@@ -517,7 +518,8 @@ class SeedSpider(Spider):
         is_file = is_file_below(listed_in(response.request, job))
         if job is not None and job.seed.not_extract and not is_file:  # files are of the host, not of the page
             return False
-        if not 200 <= response.status < 300 or (not self.follow_nofollow and _forbids_following(response)):
+        said = () if self.follow_nofollow else header_texts(response, b"X-Robots-Tag")
+        if not 200 <= response.status < 300 or (said and forbids(directives(said), "nofollow")):
             return False
         deep = depth - (depth > 0 and is_file)  # what a file names is as deep as itself
         return self._is_within_depth(deep, job)
@@ -590,9 +592,3 @@ def _anchor_host(response: Response, job: Job | None) -> str:
     if job.parent is None:
         job.entry.found_at(host)
     return job.entry.scope_host or host
-
-
-def _forbids_following(response: Response) -> bool:
-    """Whether the header X-Robots-Tag says so."""
-    values = dict.get(response.headers or {}, b"X-Robots-Tag") or []  # past Scrapy's slow look-up
-    return bool(values) and forbids(directives([value.decode("latin-1") for value in values]), "nofollow")

@@ -22,7 +22,7 @@ from site_spider.errors import ConfigError
 from site_spider.ledger.completion import Job, id_of_page
 from site_spider.page.decode import is_html, media_type
 from site_spider.page.directives import canonical_of_header, directives, forbids
-from site_spider.results.document import Result, content_type_of, result_fields
+from site_spider.results.document import Result, content_type_of, header_texts, result_fields
 from site_spider.sources.extraction_process import Extractor, NotExtracted, PageBody
 from site_spider.spiders.conditional import StoredPages
 from site_spider.spiders.sitemap_rules import is_page_of_seed
@@ -32,11 +32,6 @@ _MOST_PAGES = 10_000  # that canonical URLs are compared with: about 20 MB
 _MOST_URLS = 100  # of one document
 _CANONICAL_SECONDS = 2.0  # after which a page is asked for again, at the earliest
 _LONGEST = 1_000  # characters of notes and directives
-_ROBOTS = "X-Robots-Tag"
-
-
-def _header(response: Response, name: str) -> list[str]:
-    return [value.decode("latin-1") for value in response.headers.getlist(name)]
 
 
 class _KnownPage(NamedTuple):
@@ -86,7 +81,7 @@ class PageTexts:
         """
         fields, notes = await self._read(response, extractor)
         read = fields.pop("robots", [])
-        robots = list(dict.fromkeys([*directives(_header(response, _ROBOTS)), *(read or [])]))
+        robots = list(dict.fromkeys([*directives(header_texts(response, b"X-Robots-Tag")), *(read or [])]))
         result.robots_meta = ", ".join(robots)[:_LONGEST] or None
         _fill_in(result, response, fields)
         result.duplicate_of = self._first_with(result, scope)
@@ -235,7 +230,7 @@ def _fill_in(result: Result, response: Response, fields: Mapping[str, Any]) -> N
     result.published_at, result.links_out = fields.get("published_at"), fields.get("links_out")
     result.canonical = fields.get("canonical")
     if result.canonical is None and 200 <= response.status < 300:
-        result.canonical = canonical_of_header(_header(response, "Link"), response.url)
+        result.canonical = canonical_of_header(header_texts(response, b"Link"), response.url)
 
 
 def _without_body(result: Result) -> list[str]:
