@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
 from site_spider.errors import ConfigError
+from site_spider.text import kind
 
 N = TypeVar("N", int, float)
 
@@ -41,13 +42,13 @@ def seconds(settings: SettingsView, name: str, minimum: float = 0, maximum: floa
     return _number(settings, name, float, minimum, maximum)
 
 
-def _number(settings: SettingsView, name: str, kind: Callable[[Any], N], minimum: N, maximum: N | None) -> N:
+def _number(settings: SettingsView, name: str, read: Callable[[Any], N], minimum: N, maximum: N | None) -> N:
     value = settings.get(name)
-    what = "a whole number" if kind is int else "a number"
+    what = "a whole number" if read is int else "a number"
     bounds = f"{minimum} or more" if maximum is None else f"from {minimum} to {maximum}"
     number: N | None = None
     with suppress(TypeError, ValueError, OverflowError):
-        number = kind(value)
+        number = read(value)
     is_cut = isinstance(value, float) and number != value
     if number is None or is_cut or not number >= minimum or (maximum is not None and number > maximum):
         raise ConfigError(f"{name} is {value!r}, but must be {what}, {bounds}.")
@@ -93,9 +94,11 @@ def choice(settings: SettingsView, name: str, allowed: tuple[str, ...]) -> str:
 
 
 def names(settings: SettingsView, name: str) -> list[str]:
-    """A comma list, or a list, of non-empty words in their order, each once."""
+    """A comma list, or a list, of non-empty words in their order, each once. Raises ConfigError."""
     value = settings.get(name) or []
-    words = value.split(",") if isinstance(value, str) else list(value)
+    words = value.split(",") if isinstance(value, str) else value
+    if not isinstance(words, Iterable):
+        raise ConfigError(f"{name} is {kind(value)}, but must be words in a list.")
     return list(dict.fromkeys(word for word in (str(word).strip() for word in words) if word))
 
 
@@ -111,7 +114,7 @@ def texts(settings: SettingsView, name: str) -> list[str]:
         except (ValueError, RecursionError) as error:
             raise ConfigError(f"{name} must be a JSON array of texts, but cannot be read: {error}.") from None
     if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
-        raise ConfigError(f"{name} is {_kind(value)}, but must be texts in a list.")
+        raise ConfigError(f"{name} is {kind(value)}, but must be texts in a list.")
     return list(value)
 
 
@@ -124,10 +127,5 @@ def mapping(settings: SettingsView, name: str) -> dict[str, Any]:
         except (ValueError, RecursionError) as error:
             raise ConfigError(f"{name} must be a JSON object, but cannot be read: {error}.") from None
     if not isinstance(value, Mapping):
-        raise ConfigError(f'{name} is {_kind(value)}, but must be a JSON object such as {{"name": "value"}}.')
+        raise ConfigError(f'{name} is {kind(value)}, but must be a JSON object such as {{"name": "value"}}.')
     return dict(value)
-
-
-def _kind(value: object) -> str:
-    """What it is, without showing it: it may hold a password."""
-    return {list: "a list", str: "text", type(None): "null", bool: "true or false"}.get(type(value), "a number")

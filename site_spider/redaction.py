@@ -173,7 +173,8 @@ class RedactingFactory:
 
     def _redact_message(self, record: logging.LogRecord) -> None:
         try:
-            message = record.getMessage()
+            # an escaped record's own text may have been cut in the middle of a secret
+            message = getattr(record, "unescaped", record.getMessage)()
         except Exception:  # noqa: BLE001 - logging says itself what is wrong with it
             return
         redacted = self._redaction(message)

@@ -68,7 +68,7 @@ REASON_CHARACTERS = 300
 
 _KINDS = (
     (dict, "an object"),
-    (list, "a list"),
+    (list | tuple, "a list"),
     (str, "a string"),
     (bool, "true or false"),
     (int | float, "a number"),

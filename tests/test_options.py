@@ -41,6 +41,7 @@ def test_a_setting_may_come_as_text(read: Callable[..., Any], value: object, exp
         (options.integer, "1.5"),
         (options.integer, 1.5),  # of a settings file
         (options.integer, float("nan")),
+        (options.names, 403),
         (options.texts, [1]),
         (options.seconds, "nan"),
         (options.seconds, "inf"),

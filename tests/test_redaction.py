@@ -14,6 +14,7 @@ from scrapy.settings import Settings
 
 from site_spider.engine import scrapy_parts
 from site_spider.redaction import HIDDEN, Redaction, redact_logs, secrets_of, without_secrets
+from site_spider.text import LONGEST_LINE
 
 SECRET = 'm4rk3d/"sé cret"'
 QUOTED = quote(SECRET, safe="")
@@ -145,3 +146,16 @@ def test_a_crawl_that_has_its_records_escaped_keeps_what_hides_secrets() -> None
     assert logging.getLogRecordFactory() is hiding
     made = hiding("scrapy", logging.INFO, "", 0, "It says %s", (f"{LOGGED}\x1b",), None)
     assert made.getMessage() == "It says ***\\x1b"
+
+
+def test_a_record_of_several_long_lines_is_escaped_once_and_after_its_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the cut left a part of a secret, and lines began twice with what they begin with."""
+    scrapy_parts.install()
+    redact_logs(Settings({"MAIL_PASS": LOGGED}))
+    monkeypatch.setattr(scrapy_parts.EscapedRecord, "line_prefix", "[2] ")
+    hiding = logging.getLogRecordFactory()
+    made = hiding("scrapy", logging.INFO, "", 0, f"It says\n{LOGGED}", (), None)
+    assert made.getMessage() == "It says\n[2] ***"
+    width = LONGEST_LINE - 20 - len(LOGGED) // 2
+    made = hiding("scrapy", logging.INFO, "", 0, f"{'x' * width}{LOGGED}{'y' * 100}", (), None)
+    assert LOGGED[:4] not in made.getMessage()

@@ -233,9 +233,10 @@ class EscapedRecord(logging.LogRecord):
     """A record of the standard library, escaped (escape) and with long lines cut."""
 
     line_prefix: ClassVar[str] = ""  # of each line but the first, which LOG_FORMAT begins
+    unescaped = logging.LogRecord.getMessage
 
     def getMessage(self) -> str:  # noqa: N802 - the name is logging's
-        text = for_log(super().getMessage(), one_line=self.name.startswith(_OURS))
+        text = for_log(self.unescaped(), one_line=self.name.startswith(_OURS))
         return text.replace("\n", f"\n{self.line_prefix}") if self.line_prefix else text
 
     @property

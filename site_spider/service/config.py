@@ -128,7 +128,7 @@ def _limits(settings: SettingsView) -> SeedLimits:
 def seed_log(settings: BaseSettings) -> SeedLog:
     """Kafka when SITE_KAFKA_BROKERS is set, else the embedded one. Raises ConfigError."""
     kind = "kafka" if options.text(settings, "SITE_KAFKA_BROKERS") else "local"
-    loaded = load_class("SITE_SEED_LOG_CLASSES", options.mapping(settings, "SITE_SEED_LOG_CLASSES")[kind])
+    loaded = load_class("SITE_SEED_LOG_CLASSES", options.mapping(settings, "SITE_SEED_LOG_CLASSES").get(kind))
     return cast(SeedLog, loaded.from_settings(settings))
 
 

@@ -206,6 +206,8 @@ def test_every_error_of_ours_has_its_exit_code() -> None:
         ({"CONCURRENT_ITEMS": 0}, ("CONCURRENT_ITEMS", "1")),
         ({"REACTOR_THREADPOOL_MAXSIZE": 0}, ("REACTOR_THREADPOOL_MAXSIZE", "1")),
         ({"RETRY_HTTP_CODES": "a,b"}, ("RETRY_HTTP_CODES", "'a'")),
+        ({"RETRY_HTTP_CODES": 503}, ("RETRY_HTTP_CODES", "a number", "in a list")),
+        ({"SITE_SEED_LOG_CLASSES": {"kafka": "own.Log"}}, ("SITE_SEED_LOG_CLASSES", "cannot be loaded")),
         ({"ROBOTSTXT_OBEY": "maybe"}, ("ROBOTSTXT_OBEY", "maybe")),
         ({"COOKIES_ENABLED": "off"}, ("COOKIES_ENABLED", "true and false")),
         ({"SITE_DEAD_LETTER_TOPIC": "non:sense !"}, ("SITE_DEAD_LETTER_TOPIC", "non:sense !")),
