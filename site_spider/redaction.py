@@ -139,7 +139,8 @@ def _forms(secret: str) -> set[str]:
     forms = {secret}
     for plain in (secret, unquote(secret), _unescaped(secret)):
         escaped = json.dumps(plain)[1:-1], repr(plain)[1:-1], ascii(plain)[1:-1]
-        forms.update((plain, quote(plain, safe=""), quote(plain), *escaped))
+        quoted = quote(plain, safe="", errors="replace"), quote(plain, errors="replace")
+        forms.update((plain, *quoted, *escaped))
     return forms
 
 

@@ -97,7 +97,7 @@ def test_one_setting_by_itself() -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [None, 7, [], ["a", ["b"]], {"a": {"b": None}}, "{" * 100_000, "@", "[" * 9, "://@,@"]
+    "value", [None, 7, [], ["a", ["b"]], {"a": {"b": None}}, "{" * 100_000, "@", "[" * 9, "://@,@", "not UTF-8: \udce4"]
 )
 def test_a_setting_of_any_shape_is_looked_at(value: Any) -> None:
     """Those of a wrong type are refused elsewhere."""

@@ -79,7 +79,7 @@ def check_ends_are_told(settings: SettingsView) -> None:
 
 def spill_keys(settings: SettingsView) -> tuple[bytes, ...]:
     """SITE_SPILL_KEY. Raises ConfigError, which does not show it."""
-    keys = tuple(key.encode() for key in options.names(settings, "SITE_SPILL_KEY"))
+    keys = tuple(key.encode("utf-8", "surrogateescape") for key in options.names(settings, "SITE_SPILL_KEY"))
     if any(len(key) < _SHORTEST_KEY_BYTES for key in keys):
         raise ConfigError(
             f"SITE_SPILL_KEY has a key of less than {_SHORTEST_KEY_BYTES} bytes. Make one with: openssl rand "

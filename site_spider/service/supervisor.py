@@ -363,7 +363,7 @@ class ScaleControl:
     """
 
     def __init__(self, keys: Sequence[str]) -> None:
-        self._name = hashlib.sha256("\n".join(keys).encode()).hexdigest()[:16]
+        self._name = hashlib.sha256(os.fsencode("\n".join(keys))).hexdigest()[:16]
         self._claimed: Path | None = None
 
     def claim(self) -> str | None:

@@ -183,12 +183,12 @@ def test_a_folder_that_others_can_reach_is_not_used(tmp_path: Path, monkeypatch:
     else:
         folder.mkdir()
         folder.chmod(0o777)
-    control = supervisor.ScaleControl(["key"])
+    control = supervisor.ScaleControl(["/a/folder/\udce4"])
     assert control.claim() is None
     (pid,) = (tmp_path / "home").rglob("*.pid")
     assert pid.read_text() == str(os.getpid())
     assert not [*(tmp_path / "elsewhere").iterdir()]
-    assert "another one runs" in (supervisor.ScaleControl(["key"]).claim() or "")
+    assert "another one runs" in (supervisor.ScaleControl(["/a/folder/\udce4"]).claim() or "")
     assert supervisor.ScaleControl(["other"]).scale(2) is False
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import asyncio
 import json
 from pathlib import Path
@@ -85,6 +86,12 @@ def test_a_short_key_is_refused_and_not_shown(tmp_path: Path) -> None:
     assert "SITE_SPILL_KEY" in str(caught.value)
     assert "hunter2" not in str(caught.value)
     assert KEY not in repr(ServiceSettings(settings_for(tmp_path, SITE_SPILL_KEY=KEY)))
+
+
+def test_a_key_may_be_any_bytes(tmp_path: Path) -> None:
+    """As the environment hands them on."""
+    key = os.fsdecode(b"\xe4" * 16)
+    assert ServiceSettings(settings_for(tmp_path, SITE_SPILL_KEY=key)).spill_keys == (b"\xe4" * 16,)
 
 
 def test_what_was_sent_on_too_often_is_crawled_where_it_is(
