@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import asyncio
 import json
+import os
 from pathlib import Path
 from typing import Any
 
