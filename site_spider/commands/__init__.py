@@ -4,10 +4,15 @@ They own arguments, tables and exit codes. They never crawl by themselves: `scra
 With another version of Scrapy than the one needed, all of them end with one line that says so.
 """
 
+import os
 import sys
 
 from site_spider import resources
 from site_spider.errors import ConfigError
+
+for _stream, _mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+    if getattr(sys, _stream) is None:  # closed by who started this: else a file of ours takes its number
+        setattr(sys, _stream, open(os.devnull, _mode))  # noqa: PTH123, SIM115 - as long as the process
 
 # Here, and not in the command: Scrapy loads the modules of all commands first, and parts of Scrapy that they
 # import may be missing in another version.

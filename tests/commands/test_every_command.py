@@ -23,7 +23,7 @@ from site_spider.commands.site_command import SiteCommand, Trial
 from site_spider.resources import module_of
 from site_spider.service.environment import custom_settings_of_file
 from tests.adapters.raw_server import answering, said
-from tests.commands.project import Project
+from tests.commands.project import ROOT, SCRAPY, Project, environment
 from tests.in_process.engine import lag
 
 PAGE = "http://127.0.0.1:1/"
@@ -212,6 +212,26 @@ def test_what_cannot_be_done_is_said_and_nothing_is_written(project: Project, li
 def test_a_file_may_have_a_name_of_any_bytes(project: Project, line: str) -> None:
     ran = project.within(*line.split())
     assert (ran.returncode, "no\\udcff" in ran.stderr) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "printed"),
+    [
+        ("results <&- >&- 2>&-", 0, ""),
+        ("seed - <&- 2>&-", 0, "produced 0, refused 0\n"),
+        ("list 2>&-", 0, "crawl_spider\n"),
+    ],
+)
+def test_a_standard_stream_may_be_closed(project: Project, line: str, code: int, printed: str) -> None:
+    """As some supervisors start what they start."""
+    started = subprocess.run(
+        ["bash", "-c", f"exec {shlex.join(SCRAPY)} {line}"],
+        env=environment(project.data),
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        check=False,
+    )
+    assert (started.returncode, started.stdout.decode()) == (code, printed)
 
 
 _START = """
