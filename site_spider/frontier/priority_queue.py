@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator, Mapping
 from heapq import heapify, heappop, heappush, heapreplace
 from itertools import count
 from math import inf
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
+from site_spider import meta_keys
 from site_spider.frontier.fair_queue import Flow, Flows
 
 T = TypeVar("T")
@@ -244,7 +245,7 @@ class HostQueue(Generic[T]):
 # A level is the negative of Scrapy's priority: the lowest level is served first. Level 0 is the seeds'
 # alone: a new request of priority 0 moves to priority 1, ahead of the seeds, so that begun work is finished
 # first; a retry that comes out at 0 (a discovered link, lowered once) moves to -1, behind the seeds, as
-# retries do (frontier.scheduler). Far behind the retries is the level of requests that need a proxy.
+# retries do. Far behind the retries is the level of requests that need a proxy.
 
 PROXY_LEVEL = 10_000_000  # behind every retry, whatever its seed's priority; a redirect lowers it a little
 _LOWEST_OF_PROXIES = PROXY_LEVEL // 2
@@ -254,6 +255,39 @@ _MOST = _LOWEST_OF_PROXIES - 1  # of a priority; beyond it a request would pass 
 def bounded(priority: int) -> int:
     """The priority of a new request, which DEPTH_PRIORITY or a spider may have made as large as they like."""
     return max(-_MOST, min(_MOST, priority))
+
+
+class Placed(Protocol):
+    """As much of a request as its level is made of."""
+
+    priority: int
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """As Scrapy's."""
+
+
+def place(request: Placed, origin: Placed | None, *, is_new: bool) -> None:
+    """Give a request the priority of its level, never 0; `origin` is what it is another attempt after.
+
+    A redirect raises the priority. A retry counts from the priority before: so a redirected request that is
+    retried waits behind the seeds as well, unless its seed or spider gave it a priority of its own, which it
+    keeps.
+    """
+    unraised = request.meta.pop(meta_keys.UNRAISED_PRIORITY, None)
+    if is_new:  # its meta may be copied from a retry
+        request.priority = bounded(request.priority) or 1
+        return
+    retries = request.meta.get("retry_times", 0)
+    if origin is None:
+        request.priority = request.priority or (-1 if retries else 1)
+        return
+    before = origin.priority if unraised is None else unraised
+    if retries > origin.meta.get("retry_times", 0):
+        request.priority = before + request.priority - origin.priority or -1
+    else:
+        request.priority = request.priority or 1
+        request.meta[meta_keys.UNRAISED_PRIORITY] = before
 
 
 def needs_proxy(level: int) -> bool:

@@ -15,12 +15,11 @@ from scrapy.statscollectors import StatsCollector
 from scrapy.utils.defer import deferred_from_coro
 from twisted.internet.defer import Deferred
 
-from site_spider import meta_keys
 from site_spider.engine import flow as engine_hooks
 from site_spider.engine.background import Turns
 from site_spider.engine.scrapy_parts import takes_seeds
 from site_spider.frontier.politeness import PoliteFrontier
-from site_spider.frontier.priority_queue import bounded, queue_lengths
+from site_spider.frontier.priority_queue import place, queue_lengths
 from site_spider.frontier.spill import Spill
 from site_spider.frontier.waiter import Preparation, Waiter, WaitingLink, as_request
 from site_spider.intake.room import BackPressure
@@ -299,29 +298,6 @@ class Dispatcher:
 
     def _count(self, key: str) -> None:
         self._crawl.stats.inc_value(key)
-
-
-def place(request: Request, origin: Request | None, *, is_new: bool) -> None:
-    """Give a request the priority of its level, never 0; `origin` is what it is another attempt after.
-
-    A redirect raises the priority. A retry counts from the priority before: so a redirected request that is
-    retried waits behind the seeds as well, unless its seed or spider gave it a priority of its own, which it
-    keeps.
-    """
-    unraised = request.meta.pop(meta_keys.UNRAISED_PRIORITY, None)
-    if is_new:  # its meta may be copied from a retry
-        request.priority = bounded(request.priority) or 1
-        return
-    retries = request.meta.get("retry_times", 0)
-    if origin is None:
-        request.priority = request.priority or (-1 if retries else 1)
-        return
-    before = origin.priority if unraised is None else unraised
-    if retries > origin.meta.get("retry_times", 0):
-        request.priority = before + request.priority - origin.priority or -1
-    else:
-        request.priority = request.priority or 1
-        request.meta[meta_keys.UNRAISED_PRIORITY] = before
 
 
 class SeedScheduler(Scheduler):

@@ -15,8 +15,7 @@ from scrapy import Request
 
 from site_spider.frontier.fair_queue import MOST_AHEAD
 from site_spider.frontier.frontier import Frontier
-from site_spider.frontier.priority_queue import URGENT, HostPolicy, bounded, needs_proxy
-from site_spider.frontier.scheduler import place
+from site_spider.frontier.priority_queue import URGENT, HostPolicy, bounded, needs_proxy, place
 from tests.growth import assert_grows
 
 HOSTS = ["a", "b", "c", "slow"]
