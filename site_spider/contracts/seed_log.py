@@ -7,7 +7,7 @@ they are called from threads that are not the event loop's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol, Self
@@ -173,11 +173,11 @@ class Consumer(Protocol):
         under way at a time.
         """
 
-    def pause(self, partitions: Sequence[Partition]) -> None:
-        """Hand out nothing more of these (assigned) partitions until resumed."""
+    def pause(self, partitions: Collection[Partition]) -> None:
+        """Hand out nothing more of these until the next call, or until they leave; all others go on.
 
-    def resume(self, partitions: Sequence[Partition]) -> None:
-        """Undo `pause`; continues where it stopped, nothing is skipped."""
+        They continue where they stopped, nothing is skipped.
+        """
 
     def close(self, *, for_good: bool = False) -> None:
         """Give the partitions up (`listener.revoked` is asked first) and leave.

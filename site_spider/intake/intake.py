@@ -86,7 +86,6 @@ class Intake(Listener):
         self._stopping = runtime.Event()
         self._leaves_for_good = False
         self._mine: set[Partition] = set()
-        self._paused: set[Partition] = set()
         self._on_the_way = 0  # handed over, not yet arrived; guarded by the lock
         self._lock = runtime.Lock()
         self._full = False
@@ -177,12 +176,7 @@ class Intake(Listener):
         # some room before it goes on: each resume makes the client fetch anew what it had fetched
         enough = min(_BATCH, self._receiver.capacity()) // 4
         self._full = room <= 0 or (self._full and room < enough)
-        wanted = self._mine if self._full else self._mine & self._receiver.too_wide()
-        if stop := wanted - self._paused:
-            consumer.pause(list(stop))
-        if go := self._paused - wanted:
-            consumer.resume(list(go))
-        self._paused = set(wanted)
+        consumer.pause(self._mine if self._full else self._mine & self._receiver.too_wide())
 
     def _hand_over(self, messages: list[Message]) -> None:
         arrivals = [(message, self._read(message)) for message in messages]
@@ -250,7 +244,6 @@ class Intake(Listener):
 
     def _forget(self, partitions: Sequence[Partition]) -> None:
         self._mine -= set(partitions)
-        self._paused -= set(partitions)
         self._commits.forget(partitions)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextvars
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partialmethod
 from math import inf
@@ -427,11 +427,8 @@ class SimConsumer(_Polled):
         else:
             answered(LogUnavailable("not assigned (any more)") if positions else None)
 
-    def pause(self, partitions: Sequence[Partition]) -> None:
-        self._paused.update(one for one in partitions if one in self.owned)
-
-    def resume(self, partitions: Sequence[Partition]) -> None:
-        self._paused.difference_update(partitions)
+    def pause(self, partitions: Collection[Partition]) -> None:
+        self._paused = set(partitions)
 
     def close(self, *, for_good: bool = False) -> None:
         if self.owned:

@@ -67,7 +67,7 @@ MUTANTS: dict[str, tuple[Any, str, str]] = {
     # intake and commits
     "the last message of a batch is dropped": (Intake._hand_over,
         "in messages]", "in messages[: len(messages) - (len(messages) > 5)]]"),
-    "a partition that was paused stays so": (Intake._pause_or_resume, "consumer.resume(list(go))", "pass"),
+    "a partition that was paused stays so": (Intake._pause_or_resume, "consumer.pause(", "consumer._paused.update("),
     "partitions that leave are not counted": (OffsetCommits.forget, "self._leaves += 1", "pass"),
     "a refused commit counts as done": (OffsetCommits._answered, "if leaves !=", "error = None\n        if leaves !="),
     "a commit without an answer is waited for": (OffsetCommits._answered,

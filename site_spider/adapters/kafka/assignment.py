@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from struct import error as StructError  # noqa: N812 - a class
@@ -203,17 +203,20 @@ class KafkaAssignment:
     """The partitions of one consumer; `commit` is the consumer's own, raising LogUnavailable."""
 
     def __init__(
-        self, listener: Listener, ids: TopicIds, commit: Callable[[Mapping[Partition, Position]], None]
+        self,
+        listener: Listener,
+        ids: TopicIds,
+        commit: Callable[[Mapping[Partition, Position]], None],
+        left: Callable[[Collection[Partition]], None],
     ) -> None:
         self._listener = listener
         self._ids = ids
         self._commit = commit
+        self._left = left  # hears of partitions that are not ours any more
         self._client: Consumer  # `subscribe` gives these three
         self._closing: ClientClosing
         self._topics: Sequence[str]
-        self._owned: dict[Partition, int] = {}  # with the number of the assignment, to tell two of them apart
-        self._begun_at: dict[Partition, int | None] = {}
-        self._assignments = 0
+        self._owned: dict[Partition, int | None] = {}  # with the offset that was committed at the assignment
         self._unlearned: set[Partition] = set()
         self._unlearned_since = 0.0
         self._ends: dict[Partition, int] = {}
@@ -256,13 +259,9 @@ class KafkaAssignment:
     def __contains__(self, partition: object) -> bool:
         return partition in self._owned
 
-    def number(self, partition: Partition) -> int | None:
-        """Which assignment of the partition this is; None when it is not ours."""
-        return self._owned.get(partition)
-
     def begins_at(self, partition: Partition) -> int | None:
         """The offset that was committed when it was assigned; None when nothing was."""
-        return self._begun_at.get(partition)
+        return self._owned[partition]
 
     def note_end(self, partition: Partition, offset: int) -> None:
         """The client came to the end of a partition; `announce_ends` tells the listener."""
@@ -302,7 +301,7 @@ class KafkaAssignment:
     def lose_all(self) -> None:
         """The membership has ended, and the client does not say so; `raise_failure` as in a rebalance."""
         gone = sorted(self._owned)
-        self._clear()
+        self._forget([*gone, *self._unlearned])
         with self._failing_later():
             if gone:
                 self._listener.lost(gone)
@@ -314,7 +313,7 @@ class KafkaAssignment:
         with self._failing_later():
             if leaving:
                 self._commit_before_leaving(self._listener.revoked(leaving), _LAST_COMMIT_SECONDS)
-        self._clear()
+        self._forget([*leaving, *self._unlearned])
 
     def close(self) -> None:
         """Close the client; `raise_failure` as in a rebalance. To be called when all is given up."""
@@ -360,9 +359,7 @@ class KafkaAssignment:
 
     def _announce(self, positions: Mapping[Partition, Position | None]) -> None:
         if positions:
-            self._assignments += 1
-            self._owned.update(dict.fromkeys(positions, self._assignments))
-            self._begun_at.update((one, at.offset if at else None) for one, at in positions.items())
+            self._owned.update((one, at.offset if at else None) for one, at in positions.items())
             self._listener.assigned(positions)
 
     def _on_revoke(self, client: Consumer, raw: list[TopicPartition]) -> None:
@@ -370,29 +367,25 @@ class KafkaAssignment:
         with self._failing_later():
             if leaving:
                 self._commit_before_leaving(self._listener.revoked(leaving), 0)
-        self._forget(raw)
+        self._forget(to_ours(raw))
         client.incremental_unassign(raw)
         self._is_revoked = True
 
     def _on_lost(self, client: Consumer, raw: list[TopicPartition]) -> None:
         gone = [partition for partition in to_ours(raw) if partition in self._owned]
         logger.warning("The group went on without this member and took %s away.", listed(to_ours(raw)))
-        self._forget(raw)
+        self._forget(to_ours(raw))
         with self._failing_later():
             if gone:
                 self._listener.lost(gone)
         client.incremental_unassign(raw)
 
-    def _forget(self, raw: Iterable[TopicPartition]) -> None:
-        for partition in to_ours(raw):
+    def _forget(self, partitions: Collection[Partition]) -> None:
+        for partition in partitions:
             self._owned.pop(partition, None)
             self._ends.pop(partition, None)
             self._unlearned.discard(partition)
-
-    def _clear(self) -> None:
-        self._owned.clear()
-        self._ends.clear()
-        self._unlearned.clear()
+        self._left(partitions)
 
     def _commit_before_leaving(self, positions: Mapping[Partition, Position], patience_seconds: float) -> None:
         """Try a few times; while the group rebalances for as long as the patience lasts."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as RawMessage
@@ -60,23 +60,26 @@ class Gaps:
     def __init__(self, start_of: Callable[[Partition], int | None], tell: Tell) -> None:
         self._start_of = start_of
         self._tell = tell  # the first offset that is gone, and the one after the last
-        self._due: dict[Partition, tuple[int, int | None]] = {}  # assignment, and what it hands out next
+        self._due: dict[Partition, int] = {}  # what is handed out next
         self._open: dict[Partition, tuple[int, int]] = {}  # gaps that nothing is known about
         self._ask_at: dict[Partition, float] = {}
 
-    def saw(self, partition: Partition, offset: int, following: int, assignment: int, begins_at: int | None) -> None:
+    def saw(self, partition: Partition, offset: int, following: int, begins_at: int | None) -> None:
         """Everything below `offset` was handed out or is not there, and `following` is due next.
 
-        `assignment` is its number, and `begins_at` what was committed then.
+        `begins_at` is what was committed when the partition was assigned.
         """
-        due = self._due.get(partition)
-        self._due[partition] = assignment, following
-        if due is None or due[0] != assignment:
-            self._open.pop(partition, None)
-            due = assignment, begins_at
-        if due[1] is not None and offset > due[1]:
-            first, _ = self._open.get(partition, (due[1], 0))
+        due = self._due.get(partition, begins_at)
+        self._due[partition] = following
+        if due is not None and offset > due:
+            first, _ = self._open.get(partition, (due, 0))
             self._open[partition] = first, offset
+
+    def drop(self, partitions: Collection[Partition]) -> None:
+        """These have left."""
+        for partition in partitions:
+            self._due.pop(partition, None)
+            self._open.pop(partition, None)
 
     def look(self, now: float) -> None:
         """Ask about the gaps that are known, each partition now and then."""
@@ -105,83 +108,72 @@ def start_of(client: Consumer, partition: Partition) -> int | None:
 # A client that is paused drops what it had fetched, and after it is resumed takes up to a second to fetch
 # again (0.6 s on average, confluent-kafka 2.16). A crawl with few seeds in flight pauses after each
 # handful, and would mostly wait. So a pause is ours: the messages of a paused partition are kept here, and
-# the client is stopped only when it has given many. Each is kept with the number of the assignment that it
-# came in, and is dropped with it, for its next owner gets it again.
+# the client is stopped only when it has given many. They are dropped when the partition leaves, for its next
+# owner gets them again.
 
 MOST_MESSAGES = 500  # of a partition, before the client is stopped there
 FEW_MESSAGES = 100  # then it goes on
 MOST_BYTES = 16_000_000  # over all partitions
 
-Number = Callable[[Partition], int | None]
-Act = Callable[[Sequence[Partition]], None]
+Act = Callable[[Partition], None]
 
 
 class KafkaPrefetch:
     """Between one client and its reader; the consumer's thread uses it."""
 
-    def __init__(self, number: Number, stop: Act, go_on: Act) -> None:
-        self._number = number  # of a partition's assignment, None when it is not ours
+    def __init__(self, stop: Act, go_on: Act) -> None:
         self._stop, self._go_on = stop, go_on
-        self._held: dict[Partition, deque[tuple[int, Message]]] = {}
+        self._held: dict[Partition, deque[Message]] = {}
         self._bytes = 0
-        self._paused: dict[Partition, int] = {}  # with the number of the assignment that it was said in
-        self._stopped: dict[Partition, int] = {}
+        self._paused: set[Partition] = set()
+        self._stopped: set[Partition] = set()
 
     def __contains__(self, partition: object) -> bool:
         return partition in self._held
 
-    def pause(self, partitions: Iterable[Partition]) -> None:
-        """Hand out nothing of these; of a partition that is not ours nothing is noted."""
-        for partition in partitions:
-            if (number := self._number(partition)) is not None:
-                self._paused[partition] = number
+    def pause(self, partitions: Collection[Partition]) -> None:
+        self._paused = set(partitions)
 
-    def resume(self, partitions: Iterable[Partition]) -> None:
+    def drop(self, partitions: Collection[Partition]) -> None:
+        """These have left; with a new assignment the client goes on."""
         for partition in partitions:
-            self._paused.pop(partition, None)
+            self._bytes -= sum(map(_size, self._held.pop(partition, ())))
+        self._paused.difference_update(partitions)
+        self._stopped.difference_update(partitions)
 
-    def put(self, message: Message, number: int | None) -> None:
-        """The client gave a message, in this assignment of its partition."""
-        if number is not None and self._number(message.partition) == number:
-            self._held.setdefault(message.partition, deque()).append((number, message))
-            self._bytes += _size(message)
+    def put(self, message: Message) -> None:
+        """The client gave a message."""
+        self._held.setdefault(message.partition, deque()).append(message)
+        self._bytes += _size(message)
 
     def take(self, limit: int) -> list[Message]:
         """Up to `limit` messages, of each partition in order; the partitions take turns to be first."""
         batch: list[Message] = []
-        for partition in list(self._held):
-            held = self._held[partition]
-            number = self._number(partition)
-            while held and held[0][0] != number:
-                self._bytes -= _size(held.popleft()[1])
-            before = len(batch)
-            while held and len(batch) < limit and self._paused.get(partition) != number:
-                batch.append(held.popleft()[1])
-                self._bytes -= _size(batch[-1])
-            if len(batch) > before or not held:
-                del self._held[partition]
-                if held:
-                    self._held[partition] = held  # behind the others
+        for partition in [one for one in self._held if one not in self._paused]:
+            if len(batch) >= limit:
+                break
+            held = self._held.pop(partition)
+            while held and len(batch) < limit:
+                batch.append(held.popleft())
+            if held:
+                self._held[partition] = held  # behind the others
+        self._bytes -= sum(map(_size, batch))
         self._balance()
         return batch
 
     def _balance(self) -> None:
         """Stop the client where enough waits, and let it go on where little is left."""
         for partition, held in self._held.items():
-            number = held[0][0]
             is_much = len(held) >= MOST_MESSAGES or self._bytes >= MOST_BYTES
-            if is_much and self._stopped.get(partition) != number:
-                self._stopped[partition] = number
-                self._stop([partition])
-        for partition, number in list(self._stopped.items()):
-            if self._number(partition) != number:
-                del self._stopped[partition]  # a new assignment begins with a client that goes on
-                continue
+            if is_much and partition not in self._stopped:
+                self._stopped.add(partition)
+                self._stop(partition)
+        for partition in list(self._stopped):
             # one of which nothing is held goes on whatever the others hold: they may be paused for long
             few = len(self._held.get(partition, ()))
             if not few or (few < FEW_MESSAGES and self._bytes < MOST_BYTES):
-                del self._stopped[partition]
-                self._go_on([partition])
+                self._stopped.discard(partition)
+                self._go_on(partition)
 
 
 def _size(message: Message) -> int:
@@ -221,7 +213,7 @@ class KafkaConsumer(seed_log.TransactionalConsumer):
         self._commits = KafkaCommits(group)
         self._ids = TopicIds(config)
         self._owners = OwnerWatch(self._ids.client, group, topics)
-        self._assignment = KafkaAssignment(listener, self._ids, self.commit)
+        self._assignment = KafkaAssignment(listener, self._ids, self.commit, self._dropped)
         self._config = config
         who = f"the consumer of {', '.join(topics)}"
         self._certificates = Certificates(config, who)
@@ -236,9 +228,8 @@ class KafkaConsumer(seed_log.TransactionalConsumer):
         self._begin_transactions = transactions
         self._transactions: KafkaTransactions | None = None
         self._prefetch = KafkaPrefetch(
-            self._assignment.number,
-            lambda partitions: self._client.pause(self._assigned(partitions)),
-            lambda partitions: self._client.resume(self._assigned(partitions)),
+            lambda partition: self._client.pause([TopicPartition(*partition)]),
+            lambda partition: self._client.resume([TopicPartition(*partition)]),
         )
         self._join()
 
@@ -356,11 +347,8 @@ class KafkaConsumer(seed_log.TransactionalConsumer):
         if foreign:
             raise LogUnavailable(f"Group {self._group} cannot commit {listed(foreign)} here: not assigned (any more).")
 
-    def pause(self, partitions: Sequence[Partition]) -> None:
+    def pause(self, partitions: Collection[Partition]) -> None:
         self._prefetch.pause(partitions)
-
-    def resume(self, partitions: Sequence[Partition]) -> None:
-        self._prefetch.resume(partitions)
 
     def close(self, *, for_good: bool = False) -> None:
         """A static member does not leave the group by closing: its partitions wait for its return
@@ -388,17 +376,17 @@ class KafkaConsumer(seed_log.TransactionalConsumer):
         self._assignment.raise_failure()
         if first is None:
             return
-        message = self._handed_out(first)
-        number = self._assignment.number(message.partition) if message else None
+        self._put(first)  # at once: a rebalance within `consume` takes it back, for its next owner gets it again
         rest = self._client.consume(limit - 1, 0) if limit > 1 else []
         self._assignment.raise_failure()
-        # A rebalance within `consume` takes back what `poll` had given: its next owner gets it again.
-        if message:
-            self._prefetch.put(message, number)
         for raw in rest:
-            if other := self._handed_out(raw):
-                self._prefetch.put(other, self._assignment.number(other.partition))
+            self._put(raw)
         self._gaps.look(runtime.monotonic())
+
+    def _put(self, raw: RawMessage) -> None:
+        message = self._handed_out(raw)
+        if message and message.partition in self._assignment:
+            self._prefetch.put(message)
 
     def _handed_out(self, raw: RawMessage) -> Message | None:
         error = raw.error()
@@ -437,14 +425,14 @@ class KafkaConsumer(seed_log.TransactionalConsumer):
             logger.info("A topic of %s does not exist yet; waiting for it: %s", topics, error.str())
 
     def _note_gap(self, partition: Partition, offset: int, following: int) -> None:
-        number = self._assignment.number(partition)
-        if number is not None:
-            self._gaps.saw(partition, offset, following, number, self._assignment.begins_at(partition))
+        if partition in self._assignment:
+            self._gaps.saw(partition, offset, following, self._assignment.begins_at(partition))
 
     # --- the rest ------------------------------------------------------------------------
 
-    def _assigned(self, partitions: Iterable[Partition]) -> list[TopicPartition]:
-        return [TopicPartition(*partition) for partition in partitions if partition in self._assignment]
+    def _dropped(self, partitions: Collection[Partition]) -> None:
+        self._prefetch.drop(partitions)
+        self._gaps.drop(partitions)
 
     def _release_slot(self) -> None:
         if self._slot:

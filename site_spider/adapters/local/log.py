@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, Self
@@ -116,13 +116,10 @@ class LocalConsumer(Consumer):
         else:
             answered(None)
 
-    def pause(self, partitions: Sequence[Partition]) -> None:
-        """Partitions that were revoked meanwhile are ignored."""
-        self._paused.update(partition for partition in partitions if partition in self._offsets)
-
-    def resume(self, partitions: Sequence[Partition]) -> None:
-        self._paused.difference_update(partitions)
-        self._version = None  # there may be something to hand out although nobody wrote
+    def pause(self, partitions: Collection[Partition]) -> None:
+        if self._paused.difference(partitions):
+            self._version = None  # there may be something to hand out although nobody wrote
+        self._paused = set(partitions)
 
     def close(self, *, for_good: bool = False) -> None:  # noqa: ARG002 - whoever leaves is not waited for
         try:
