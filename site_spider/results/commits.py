@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from concurrent.futures import Future
 from functools import partial
 from queue import SimpleQueue
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol
 
 from site_spider import runtime
 from site_spider.contracts.seed_log import Consumer, Listener, Partition, Position, Producer, SeedLog
@@ -29,19 +29,8 @@ Tell = Callable[..., None]  # calls on the event loop's thread
 class Member(NamedTuple):
     """What this process is a member of."""
 
-    topic: str
+    topics: tuple[str, ...]
     group: str
-    other_topics: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, topics: Sequence[str], group: str) -> Self:
-        """Of all these, of which the first is the main one."""
-        return cls(topics[0], group, tuple(topics[1:]))
-
-    @property
-    def topics(self) -> tuple[str, ...]:
-        """All that it reads."""
-        return (self.topic, *self.other_topics)
 
 
 class ThreadCommits(Protocol):

@@ -117,7 +117,7 @@ class Parts:
         assert isinstance(dupefilter, BaseDupeFilter)
         wake = partial(engine_hooks.wake, engine)
         background, tell = ending.background, LoopCalls(ending.background)
-        member = Member.of(config.tiers.topics, config.consumer_group)
+        member = Member(config.tiers.topics, config.consumer_group)
 
         def sink_changed() -> None:
             bodies.look()

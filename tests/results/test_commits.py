@@ -28,7 +28,7 @@ class Scene:
         self.told: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         tell = lambda call, *arguments: self.told.append((call, arguments))  # noqa: E731
         completion = Completion(self.ledger, SeedListener())
-        self.commits = OffsetCommits(completion, None, Member("seeds", "group"), tell)  # type: ignore[arg-type]
+        self.commits = OffsetCommits(completion, None, Member(("seeds",), "group"), tell)  # type: ignore[arg-type]
         self.mine: set[Partition] = set()
         self.committed: list[tuple[Partition, int]] = []
         self.is_away = False
@@ -195,7 +195,7 @@ class Silence:
         self.consumer = SilentConsumer()
         self.completion = Completion(Ledger("me"))
         self.commits = OffsetCommits(
-            self.completion, None, Member("seeds", "group"), lambda call, *arguments: call(*arguments)
+            self.completion, None, Member(("seeds",), "group"), lambda call, *arguments: call(*arguments)
         )  # type: ignore[arg-type]
         self.commits.join(Log(self.consumer), None)  # type: ignore[arg-type]
         self.completion.assigned({P: Position(5)})

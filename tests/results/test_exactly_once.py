@@ -99,7 +99,7 @@ def transaction(*partitions: Partition) -> Transaction:
     return Transaction((), {partition: Position(7) for partition in partitions})
 
 
-MEMBER = Member("seeds", "group")
+MEMBER = Member(("seeds",), "group")
 
 
 def commits_and_outcomes() -> tuple[TransactionCommits, Told, list[TransactionOutcome]]:

@@ -73,7 +73,7 @@ class Crawl:
         self.completion = completion = Completion(Ledger())
         self.completion.assigned({P: None})
         self.letters = Letters(completion)
-        commits = OffsetCommits(completion, None, Member("seeds", "group"), lambda call, *rest: call(*rest))  # type: ignore[arg-type]
+        commits = OffsetCommits(completion, None, Member(("seeds",), "group"), lambda call, *rest: call(*rest))  # type: ignore[arg-type]
         self.results = Results(deliveries, (), commits, completion, self.letters, Counted().pages, lambda: False)
         completion.add(self.results)
         _, self.request, _ = begun(completion)
