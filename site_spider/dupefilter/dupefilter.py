@@ -52,7 +52,7 @@ _FINGERPRINT_BYTES = 97  # in a set, as measured
 SPILLED_LIMIT = 200_000  # pages that were spilled; what is forgotten may be spilled, and compared, once more
 
 
-class Seen:
+class Seen(SeedListener):
     """Fingerprints in flight in front of a store of those that are done."""
 
     def __init__(self, done: Done | None = None) -> None:
@@ -112,7 +112,7 @@ class Seen:
         if self._spilled:
             self._spilled.pop(fingerprint if task is None else (task, fingerprint), None)
 
-    def partitions_came(self) -> None:
+    def assigned(self) -> None:
         """What was spilled may be wanted again; else it is compared where it arrives, once more."""
         self._spilled.clear()
 
@@ -125,32 +125,19 @@ class Seen:
             elif self._spilled.get(page) == seed:
                 self._spilled[page] = None
 
-    def forget(self, seed: Hashable) -> None:
-        """It goes to another process: its pages count as never met, and as never spilled."""
-        for page in self._met_for.pop(seed, ()):
-            if self._seeds.get(page) == seed:
-                del self._seeds[page]
-            elif self._spilled.get(page) == seed:
-                del self._spilled[page]
-
-
-class SeenMarks(SeedListener):
-    """Keeps what a seed met for good when that ends with a result (rule 5)."""
-
-    def __init__(self, seen: Seen) -> None:
-        self._seen = seen
-
-    def assigned(self) -> None:
-        self._seen.partitions_came()
-
     def ended(self, entry: SeedInFlight) -> None:
         if entry.outcome is Outcome.RESULT:
-            self._seen.complete(entry)
+            self.complete(entry)
         else:
-            self._seen.forget(entry)  # what did not end well may be sent, or put back, and is wanted then
+            self.fenced(entry)  # what did not end well may be sent, or put back, and is wanted then
 
     def fenced(self, entry: SeedInFlight) -> None:
-        self._seen.forget(entry)
+        """It goes to another process: its pages count as never met, and as never spilled."""
+        for page in self._met_for.pop(entry, ()):
+            if self._seeds.get(page) == entry:
+                del self._seeds[page]
+            elif self._spilled.get(page) == entry:
+                del self._spilled[page]
 
     leaves = fenced  # what comes back is no duplicate of it
 

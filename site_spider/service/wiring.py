@@ -26,7 +26,7 @@ from site_spider import options, runtime, signed_post
 from site_spider.contracts.seed_log import LogName, Partition, Producer, SeedLog
 from site_spider.contracts.sink import Sink, StatisticsStore
 from site_spider.download.bodies import Bodies
-from site_spider.dupefilter.dupefilter import SeenDupeFilter, SeenMarks, TaskForms, pages_of
+from site_spider.dupefilter.dupefilter import SeenDupeFilter, TaskForms, pages_of
 from site_spider.engine import flow as engine_hooks
 from site_spider.engine import scrapy_parts as registry
 from site_spider.engine.background import Background
@@ -281,7 +281,7 @@ class Parts:
         completion.add(load, results, cookies)
         completion.add(tasks.states, of_tasks=True)
         if isinstance(dupefilter, SeenDupeFilter):
-            completion.add(SeenMarks(dupefilter.seen))
+            completion.add(dupefilter.seen)
         completion.add(quarantine.suspect_queue, counted.seed_times, traps)
         if config.tells_ends:
             completion.add(tasks.tracker, of_tasks=True)

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from site_spider.contracts.seed_log import Partition
 from site_spider.dupefilter import dupefilter as seen_module
-from site_spider.dupefilter.dupefilter import Seen, SeenMarks
+from site_spider.dupefilter.dupefilter import Seen
 from site_spider.ledger.ledger import Outcome, SeedInFlight
 from tests.contracts.dupefilters import Member, Seed
 from tests.in_process.engine import settings_for
 
 steps = st.lists(
-    st.tuples(st.sampled_from(["begin", "complete", "forget", "send", "arrive"]), st.integers(0, 1), st.integers(0, 1)),
+    st.tuples(st.sampled_from(["begin", "complete", "fenced", "send", "arrive"]), st.integers(0, 1), st.integers(0, 1)),
     min_size=30,
     max_size=60,
 )
@@ -74,13 +74,12 @@ def test_what_was_sent_is_forgotten_beyond_a_limit(monkeypatch: pytest.MonkeyPat
 def test_a_seed_whose_message_leaves_may_come_back_before_it_has_ended() -> None:
     """A paused task may go on at any moment: what comes back is no duplicate of what is about to end."""
     seen = Seen()
-    marks = SeenMarks(seen)
     parked, put_back = SeedInFlight(Partition("seeds", 0), 0, 1), SeedInFlight(Partition("seeds", 0), 1, 1)
     assert seen.begin(b"page", parked)
-    marks.leaves(parked)
+    seen.leaves(parked)
     assert seen.begin(b"page", put_back)
     parked.outcome = Outcome.SPILLED
-    marks.ended(parked)
+    seen.ended(parked)
     assert seen.knows(b"page")
 
 
@@ -90,9 +89,9 @@ def test_what_was_spilled_is_forgotten_when_partitions_come() -> None:
     seen.begin(b"page", spilling)
     seen.spill(b"page", spilling)
     spilling.outcome = Outcome.RESULT
-    SeenMarks(seen).ended(spilling)
+    seen.ended(spilling)
     assert not seen.begin(b"page", found)
-    SeenMarks(seen).assigned()
+    seen.assigned()
     assert seen.begin(b"page", found)
 
 
@@ -112,7 +111,7 @@ def test_what_a_seed_met_is_done_when_that_ends_with_a_result(outcome: Outcome) 
     seen, seed = Seen(), SeedInFlight(Partition("seeds", 0), 0, 1)
     seen.begin(b"page", seed)
     seed.outcome = outcome
-    SeenMarks(seen).ended(seed)
+    seen.ended(seed)
     assert seen.knows(b"page") is (outcome is Outcome.RESULT)
 
 

@@ -16,7 +16,7 @@ from scrapy.http import Response
 from site_spider.adapters.local.results import LocalSink
 from site_spider.contracts.seed_log import Headers, Message, Partition
 from site_spider.contracts.sink import Record, Verdict
-from site_spider.dupefilter.dupefilter import Seen, SeenMarks
+from site_spider.dupefilter.dupefilter import Seen
 from site_spider.engine.background import Background
 from site_spider.errors import LogUnavailable, SeedError, SinkRejected
 from site_spider.intake.seed_queue import seed_request
@@ -218,7 +218,7 @@ async def test_a_dead_letter_is_written_when_all_else_of_its_tree_has_ended() ->
 async def test_what_is_put_back_of_a_dead_letter_is_no_duplicate_of_its_seed() -> None:
     """Somebody may do so before this process has heard that the dead letter is durable."""
     tree, seen = Tree(), Seen()
-    tree.completion.add(SeenMarks(seen))
+    tree.completion.add(seen)
     assert seen.begin(b"page", tree.entry)
     tree.completion.release(tree.entry)
     assert (len(tree.log.taken), tree.told, seen.knows(b"page")) == (1, [], False)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from site_spider.dead_letter_replay import PutBack
-from site_spider.dupefilter.dupefilter import Seen, SeenMarks
+from site_spider.dupefilter.dupefilter import Seen
 from site_spider.frontier.scheduler import Queues
 from site_spider.frontier.spill import Spill, TopicPartitions
 from site_spider.frontier.politeness import PoliteFrontier, build_frontier
@@ -120,7 +120,7 @@ MUTANTS: dict[str, tuple[Any, str, str]] = {
     "a change is said to be as old as the document": (conditional.describe_check,
         "checked.changed_at or result.fetched_at", "checked.known.get('fetched_at') or result.fetched_at"),
     # the dupefilter
-    "a seed that did not end well marks its pages": (SeenMarks.ended, "entry.outcome is Outcome.RESULT", "True"),
+    "a seed that did not end well marks its pages": (Seen.ended, "entry.outcome is Outcome.RESULT", "True"),
     "a page is marked when it is met": (Seen.begin, "self._seeds[page] = seed", "self.done.add(fingerprint)"),
     "a link that left is marked with its seed": (Seen.spill, "del self._seeds[page]", "return"),
     "a page that arrives counts as left": (Seen.arrive, "self._spilled.pop(", "("),
