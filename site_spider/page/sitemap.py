@@ -128,7 +128,7 @@ def sitemaps_of_robots(body: bytes) -> list[ListedPage]:
 
 def is_listing(said: object) -> bool:
     """Whether what a file says of another one is about a sitemap or a robots.txt, and not about a page."""
-    return isinstance(said, Mapping) and not said.keys().isdisjoint(("level", "robots"))
+    return isinstance(said, Mapping) and (said.get("robots") is True or isinstance(said.get("level"), int))
 
 
 def read_sitemap(
