@@ -177,11 +177,6 @@ class Frontier(Generic[T]):
             self._give_up_turn(turn, now)
         self._seat(lane, now)
 
-    def slow_down(self, seconds: float, now: float) -> None:
-        """After what `pop` gave last the host is left alone for at least so long."""
-        assert self._turn is not None
-        self.hold(self._turn.host.name, now + seconds, "delay", now)
-
     def close(self, name: str, reason: str, now: float) -> None:
         """Start nothing of this host until `open`."""
         host = self._host(name)

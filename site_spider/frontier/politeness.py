@@ -107,7 +107,7 @@ def build_politeness(
             options.seconds(settings, "SITE_RETRY_LONGEST_PAUSE_SECONDS"),
         ),
         options.integer(settings, "SITE_HOST_MAX_REQUESTS", minimum=1),
-        Robots.from_crawler(crawler, frontier, wake, is_free),
+        Robots(crawler, frontier, wake, is_free) if options.boolean(settings, "ROBOTSTXT_OBEY") else None,
         throttled_delay,
     )
 
@@ -248,7 +248,8 @@ class PoliteFrontier:
             self.frontier.forgo(self._loop.time())
             return request
         if self._politeness.throttled_delay is not None:
-            self.frontier.slow_down(self._politeness.throttled_delay(host), self._loop.time())
+            now = self._loop.time()
+            self.frontier.hold(host, now + self._politeness.throttled_delay(host), "delay", now)
         seed = seed_entry(waiter)
         self._out[request] = host, self.frontier.last_flow, self._loop.time(), seed
         self._times.kept(self.frontier.delay_seconds, seed and (seed.partition, seed.offset))

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
-from typing import Any, Generic, NamedTuple, Self, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from scrapy import Request, signals
@@ -264,38 +264,23 @@ class Robots:
     """
 
     def __init__(
-        self,
-        crawler: Crawler,
-        frontier: Frontier[Any],
-        wake: Callable[[], None],
-        is_free: Callable[[str], bool],
-        limits: RobotsLimits,
-        longest_delay_seconds: float,
+        self, crawler: Crawler, frontier: Frontier[Any], wake: Callable[[], None], is_free: Callable[[str], bool]
     ) -> None:
+        """`is_free` says for which URLs robots.txt does not count. Raises ConfigError."""
         self._frontier = frontier
         self._wake = wake
         self._is_free = is_free
         self._crawler = crawler
-        self._cache: RobotsCache[Rules] = RobotsCache(limits)
-        self._all_allowed = Rules(None, longest_delay_seconds)
-        self._parser: type[RobotParser] = load_object(crawler.settings["ROBOTSTXT_PARSER"])
-        self._own_agent: str | None = crawler.settings["ROBOTSTXT_USER_AGENT"]
-        self._usual_agent: str = crawler.settings["USER_AGENT"]
-        self._passing = tuple(map(load_object, crawler.settings.getlist("RETRY_EXCEPTIONS")))  # failures that may pass
+        settings = crawler.settings
+        self._cache: RobotsCache[Rules] = RobotsCache(_limits(settings))
+        self._all_allowed = Rules(None, options.seconds(settings, "SITE_CRAWL_DELAY_MAX_SECONDS"))
+        self._parser: type[RobotParser] = load_object(settings["ROBOTSTXT_PARSER"])
+        self._own_agent: str | None = settings["ROBOTSTXT_USER_AGENT"]
+        self._usual_agent: str = settings["USER_AGENT"]
+        self._passing = tuple(map(load_object, settings.getlist("RETRY_EXCEPTIONS")))  # failures that may pass
         self._loop = asyncio.get_running_loop()
         self._tasks: dict[str, asyncio.Task[None]] = {}  # that fetch, by origin
         self._starting = 0  # fetches that the downloader does not know of yet
-
-    @classmethod
-    def from_crawler(
-        cls, crawler: Crawler, frontier: Frontier[Any], wake: Callable[[], None], is_free: Callable[[str], bool]
-    ) -> Self | None:
-        """None where robots.txt is not obeyed; `is_free` says for which URLs not. Raises ConfigError."""
-        settings = crawler.settings
-        if not options.boolean(settings, "ROBOTSTXT_OBEY"):
-            return None
-        longest = options.seconds(settings, "SITE_CRAWL_DELAY_MAX_SECONDS")
-        return cls(crawler, frontier, wake, is_free, _limits(settings), longest)
 
     def count_for(self, url: str, meta: Mapping[str, Any] | None = None) -> bool:
         """Whether robots.txt counts for a URL, and a request with this meta."""
@@ -373,7 +358,8 @@ class Robots:
                 return False
             delay = look.rules.delay_seconds(self._agent(request))
             if delay:
-                self._frontier.slow_down(delay, self._loop.time())
+                now = self._loop.time()
+                self._frontier.hold(self._frontier.last_host, now + delay, "delay", now)
         return look.state is not State.UNREACHABLE
 
     def _fetched(self, host: str, url: str, began: float) -> None:

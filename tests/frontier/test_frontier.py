@@ -96,7 +96,7 @@ class FairModel(RuleBasedStateMachine):
         found = self._pop()
         if found is not None:
             self._takes_a_turn(found)
-            self.frontier.slow_down(seconds, self.now)
+            self.frontier.hold(found.host, self.now + seconds, "delay", self.now)
             self.next_at[found.host] = max(self.next_at[found.host], self.now + seconds)
 
     @rule()
