@@ -70,8 +70,9 @@ class Command(SiteCommand):
 
     def process_options(self, args: list[str], opts: argparse.Namespace) -> None:
         """As Scrapy asks; the log options are for the crawlers."""
-        if args and not args[0].startswith("-"):
-            opts.spider = args[0]
+        words = [word for word in args if word != "--"]
+        if words and ("--" in args or not words[0].startswith("-")):
+            opts.spider = words[0]
         super().process_options(args, opts)
         self._of_crawlers = self.options.copy()
         self.options.set("LOG_FILE", None, priority="cmdline")

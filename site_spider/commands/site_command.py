@@ -107,7 +107,7 @@ class SiteCommand(ScrapyCommand):
             raise UsageError(_NO_SETTINGS, print_help=False)
         self._of_project = self.options.copy()
         if self.needs_spider or opts.spider or not self._has_read_settings():
-            named = loaded_spider(self.options, opts.spider) if opts.spider else None
+            named = None if opts.spider is None else loaded_spider(self.options, opts.spider)
             self.spider_class = named or usual_spider(self.options)
             self.spider_class.update_settings(self.options)
         apply_environment(self.options)

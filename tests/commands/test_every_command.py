@@ -159,6 +159,9 @@ REFUSED = {  # what cannot be done, with its exit code and what is said
     f"{IMPORT} --ca-cert /nowhere": (78, "--ca-cert"),
     "results --status ok": (2, "scrapy results: --status is 'ok', but must be a number such as 404, or none\n"),
     "items --spider typo": (2, "no spider 'typo'; there is crawl_spider"),
+    "service -- typo": (2, "no spider 'typo'; there is crawl_spider"),
+    "service ''": (2, "no spider ''; there is crawl_spider"),
+    "service crawl_spider -- another": (2, "unexpected argument 'another'"),
     "seed no-such-file": (1, "scrapy seed: no-such-file cannot be read: No such file or directory\n"),
     "seed --taks-id job": (2, "unknown option --taks-id"),  # neither taken for a file nor ignored
     "seed - --close": (2, "--task-id"),
