@@ -46,7 +46,10 @@ def at(document: object, *path: str) -> Any:
 def number_at(document: object, *path: str) -> float | None:
     """A number; booleans are 1 and 0."""
     value = at(document, *path)
-    return value if isinstance(value, int | float) and isfinite(value) else None
+    try:
+        return value if isinstance(value, int | float) and isfinite(value) else None
+    except OverflowError:  # an integer beyond all floats
+        return None
 
 
 def numbers(document: object, *path: str) -> Iterator[tuple[str, float]]:
@@ -54,8 +57,8 @@ def numbers(document: object, *path: str) -> Iterator[tuple[str, float]]:
     found = at(document, *path)
     if isinstance(found, Mapping):
         for name, value in islice(found.items(), _MOST_NAMES):
-            if isinstance(value, int | float) and isfinite(value):
-                yield label(name), value
+            if (number := number_at(value)) is not None:
+                yield label(name), number
 
 
 def mappings(document: object, *path: str) -> Iterator[Mapping[str, Any]]:
@@ -492,7 +495,7 @@ def _add_histogram(family: HistogramMetricFamily, metric: Metric, labels: Sequen
 
 
 def _are_numbers(values: object) -> bool:
-    return isinstance(values, list) and all(isinstance(value, int | float) for value in values)
+    return isinstance(values, list) and all(number_at(value) is not None for value in values)
 
 
 def _buckets(exported: Iterable[float], bounds: Sequence[float], counts: Sequence[float], exemplars: object) -> Buckets:
@@ -511,6 +514,6 @@ def _buckets(exported: Iterable[float], bounds: Sequence[float], counts: Sequenc
 
 
 def _exemplar(given: object) -> Exemplar | None:
-    if isinstance(given, list) and len(given) == 2 and isinstance(given[1], int | float):
-        return Exemplar({"seed": label(given[0])}, float(given[1]))
+    if isinstance(given, list) and len(given) == 2 and (measured := number_at(given[1])) is not None:
+        return Exemplar({"seed": label(given[0])}, float(measured))
     return None

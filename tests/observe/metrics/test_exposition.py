@@ -265,6 +265,8 @@ def test_all_processes_of_a_host_are_told_apart_and_missing_ones_show() -> None:
         {"measurements": {"histograms": {"seed_duration_seconds": {"bounds": [1], "counts": [1], "sum": 1}}}},
         {"measurements": {"histograms": {"sink_batch_duration_seconds": {"s": 7}}, "log_messages": {"a": 1}}},
         {"oldest_in_flight_seconds": {"x" * 100_000: 1}, "at": "yesterday", "started_at": 7},
+        {"seeds": {"consumed": 10**400}, "reasons": {"dns": 10**400}},
+        {"measurements": {"histograms": {"dns_duration_seconds": {"bounds": [1], "counts": [1, 10**400], "sum": 1}}}},
     ],
 )
 def test_a_document_of_any_kind_spoils_nothing(document: Any) -> None:
