@@ -344,7 +344,8 @@ class GroupWatch:
         for topic in self._topics:
             with suppress(TopicMissing):  # it has nothing to do
                 self._add(topic, found)
-        found["dead_letters"] = {self._dead_letter_topic: self._dead_letters()}
+        with suppress(LogUnavailable):
+            found["dead_letters"] = {self._dead_letter_topic: self._dead_letters()}
         return found
 
     def _add(self, topic: str, found: dict[str, Any]) -> None:
@@ -362,7 +363,7 @@ class GroupWatch:
     def _dead_letters(self) -> int:
         try:
             parts = self._log.progress(self._dead_letter_topic, self._group)
-        except (TopicMissing, LogUnavailable):
+        except TopicMissing:
             return 0  # it is made by the first one
         return sum(part.end - part.start for part in parts)
 

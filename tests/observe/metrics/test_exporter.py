@@ -367,6 +367,21 @@ def test_each_tier_has_lag_and_age_of_its_own(tmp_path: Path, monkeypatch: pytes
     assert asked == ["urgent", "seeds", "bulk", "dead"]
 
 
+def test_dead_letters_that_nobody_can_count_are_not_none(tmp_path: Path) -> None:
+    """As where the rights for their topic are missing; all else is shown."""
+
+    class Closed(LocalSeedLog):
+        def progress(self, topic: str, group: str | None) -> Any:
+            if topic == "dead":
+                raise LogUnavailable("not authorized")
+            return super().progress(topic, group)
+
+    log = Closed(tmp_path)
+    produce(log, "seeds", [b"x"])
+    found = looked(GroupWatch(log, "seeds", "g", "dead"))
+    assert (found["lag_seeds"], found.get("dead_letters")) == ({"seeds": 1}, None)
+
+
 def test_a_log_that_does_not_answer_is_not_waited_for_and_nothing_old_is_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
