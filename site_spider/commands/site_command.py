@@ -9,6 +9,7 @@ import sys
 import textwrap
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import ClassVar, NoReturn
@@ -122,12 +123,13 @@ class SiteCommand(ScrapyCommand):
         return True
 
     def topics_of_spiders(self) -> dict[str, Sequence[str]]:
-        """The seed topics of each spider that takes seeds, by its name. Raises ConfigError."""
+        """The seed topics of each spider that takes seeds, by its name; none of one whose settings are wrong."""
         found: dict[str, Sequence[str]] = {}
         for spider in _takers(self.options):
             settings = (self._of_project or self.options).copy()
             spider.update_settings(settings)
-            found[spider.name] = Tiers.of(settings).topics
+            with suppress(ConfigError):
+                found[spider.name] = Tiers.of(settings).topics
         return found
 
     def run(self, args: list[str], opts: argparse.Namespace) -> None:

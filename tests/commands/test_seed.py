@@ -54,12 +54,13 @@ def test_who_reads_the_topic_is_said_where_spiders_have_topics_of_their_own(
         "from site_spider import SeedSpider\n"
         f"class News(SeedSpider):\n    name = 'news'\n    custom_settings = {own}\n"
         "class Same(SeedSpider):\n    name = 'same'\n"
+        "class Wrong(SeedSpider):\n    name = 'wrong'\n    custom_settings = {'SITE_SEED_TOPICS': 'news:many'}\n"
     )
 
     def seed(*options: str, **more: str) -> str:
         modules = ("-s", "SPIDER_MODULES=site_spider.spiders,spiders_of_test_seed")
         ran = project.scrapy("seed", *modules, *options, stdin="http://a.test/", **more)
-        assert ran.stdout == "produced 1, refused 0\n"
+        assert (ran.returncode, ran.stdout) == (0, "produced 1, refused 0\n")
         return ran.stderr
 
     theirs = "spider news reads topic news (--spider news).\n"
