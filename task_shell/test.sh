@@ -55,8 +55,6 @@ die() {
 
 # shellcheck source=task_shell/lib/venv.sh
 source "$here/lib/venv.sh"
-# shellcheck source=task_shell/lib/packages.sh
-source "$here/lib/packages.sh"
 # shellcheck source=task_shell/lib/leash.sh
 source "$here/lib/leash.sh"
 
@@ -85,7 +83,7 @@ install_programs() {
         return
     fi
     say "Installing ${missing[*]} ..."
-    install_packages "${missing[@]}" || die "apt-get could not install ${missing[*]}"
+    install_packages "${missing[@]}" >/dev/null || die "apt-get could not install ${missing[*]}"
 }
 
 # start_servers: those that the tests share, unless they run, while the checks that need none go on

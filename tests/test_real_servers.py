@@ -1,11 +1,13 @@
-"""A server that all tests share and that has died is started again."""
+"""A server that all tests share and that has died is started again. What servers need is installed on each Debian."""
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from tests.commands.project import ROOT
 from tests.inner_run import inner_run
 from tests.real_servers import servers
 
@@ -105,3 +107,16 @@ def test_workers_start_a_shared_server_again_once_and_repeat_what_had_failed_in_
     assert "2 passed" in output, output[-3000:]
     (said,) = [line for line in output.splitlines() if "had died" in line]
     assert said.count("test_its_answer[") == 2
+
+
+@pytest.mark.parametrize("part", ["jre", "jdk"])
+def test_a_debian_without_java_17_gets_the_java_that_it_has(part: str) -> None:
+    program = """
+        source task_shell/lib/packages.sh
+        forbid_services() { :; }
+        apt() { echo "$@"; }
+        apt-cache() { return 1; }
+        install_packages "openjdk-17-$0-headless" maven
+    """
+    said = subprocess.run(["bash", "-euc", program, part], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert said.splitlines() == ["update", f"install -y --no-install-recommends default-{part}-headless maven"]

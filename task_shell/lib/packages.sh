@@ -11,8 +11,10 @@ forbid_services() {
 
 apt() { DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 "$@"; }
 
-# install_packages NAME...: as root
+# install_packages NAME...: as root. A newer Debian has another Java.
 install_packages() (
     forbid_services
-    apt update >/dev/null && apt install -y --no-install-recommends "$@" >/dev/null
+    apt update
+    if ! apt-cache show openjdk-17-jre-headless >/dev/null 2>&1; then set -- "${@/#openjdk-17-/default-}"; fi
+    apt install -y --no-install-recommends "$@"
 )

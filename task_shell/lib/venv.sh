@@ -1,5 +1,8 @@
-# shellcheck shell=bash disable=SC2154 # sourced: project comes from the scripts, and say and die
+# shellcheck shell=bash disable=SC2154 # sourced: here and project come from the scripts, and say and die
 # The virtual environment of the project: made when it is missing, brought up to date when the requirements change.
+
+# shellcheck source=task_shell/lib/packages.sh
+source "$here/lib/packages.sh"
 
 pythons=(python3 python3.11 python3.12 python3.13 python3.14 /usr/bin/python3)
 
@@ -21,13 +24,9 @@ need_python() {
         die "Python 3.11 or newer with its venv module is missing; on Debian: sudo apt-get install python3 python3-venv"
     fi
     say "Installing python3 and python3-venv ..."
-    if ! apt_quietly update || ! apt_quietly install -y --no-install-recommends python3 python3-venv; then
-        die "apt-get could not install python3 and python3-venv"
-    fi
+    install_packages python3 python3-venv >/dev/null || die "apt-get could not install python3 and python3-venv"
     find_python || die "this Debian has no Python 3.11 or newer; install one, so that python3.11 or newer is on the PATH"
 }
-
-apt_quietly() { DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 "$@" >/dev/null; }
 
 # stamp FILE: the file in the environment that says with which state of FILE it was installed
 stamp() { printf '%s/.installed-%s' "$venv" "$(basename "$1")"; }

@@ -46,16 +46,6 @@ require() {
     done
 }
 
-apt_install() (
-    forbid_services
-    apt update
-    local -a names=("$@")
-    if ! apt-cache show openjdk-17-jre-headless >/dev/null 2>&1; then # a newer Debian
-        names=("${names[@]/#openjdk-17-jre-headless/default-jre-headless}")
-    fi
-    apt install -y --no-install-recommends "${names[@]}"
-)
-
 install_required() {
     if ((${#required_packages[@]} == 0)); then return 0; fi
     local -a names
@@ -66,7 +56,7 @@ install_required() {
         die "sudo apt-get install ${names[*]}"
     fi
     say "installing ${names[*]} ..."
-    apt_install "${names[@]}" >"$log" 2>&1 || {
+    install_packages "${names[@]}" >"$log" 2>&1 || {
         tail -n 20 "$log" >&2
         die "apt-get install ${names[*]} failed: see $log"
     }
