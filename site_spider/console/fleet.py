@@ -213,7 +213,73 @@ def summed(counts: Iterable[Mapping[str, int]]) -> Counter[str]:
     return found
 
 
-# --- view: what all pages and the rules of `rules` are made of ---------------------------------------------
+# --- pace: how fast a fleet is, and how long the rest takes ----------------------------------------------
+
+NOW_SECONDS = 60
+_UNITS = (("d", 86_400, "h", 3_600), ("h", 3_600, "min", 60), ("min", 60, "s", 1))
+_WINDOWS = (60, 300, 900)  # whose rates make the range
+
+
+class PaceRates(NamedTuple):
+    """Per second, over a time."""
+
+    done: float
+    pages: float
+    bytes: float
+    consumed: float
+
+
+class Range(NamedTuple):
+    """Seconds, at the fastest and at the slowest of the rates of late."""
+
+    shortest: float
+    longest: float
+
+
+def rates(curves: Curves, until: float, seconds: float) -> PaceRates | None:
+    """The mean over the time before `until`; None without a step in it."""
+    steps = list(curves.between(until - seconds, until))
+    if not steps:
+        return None
+    covered = until - steps[0].number * STEP_SECONDS
+    sums = [sum(step.counts[name] for step in steps) / covered for name in (DONE, PAGES, BYTES, CONSUMED)]
+    return PaceRates(*sums)
+
+
+def time_left(curves: Curves, until: float, lag: int) -> Range | None:
+    """The range for this lag, if no more seeds come; None while nothing gets done."""
+    if lag == 0:
+        return Range(0.0, 0.0)
+    found = [rates(curves, until, seconds) for seconds in _WINDOWS]
+    speeds = [rate.done for rate in found if rate is not None and rate.done > 0]
+    if not speeds:
+        return None
+    return Range(lag / max(speeds), lag / min(speeds))
+
+
+def duration(seconds: float) -> str:
+    """As people say it: two units at most."""
+    whole = max(0, round(seconds))
+    for unit, size, smaller, part in _UNITS:
+        if whole >= size:
+            rest = whole % size // part
+            shown = rest and whole < 10 * size
+            return f"{whole // size} {unit} {rest} {smaller}" if shown else f"{whole // size} {unit}"
+    return f"{whole} s"
+
+
+def spoken(left: Range | None) -> str:
+    """The range in words; a forecast needs no seconds beside minutes."""
+    if left is None:
+        return "unknown"
+    rounded = (round(seconds / 60) * 60 if seconds > 120 else seconds for seconds in left)
+    shortest, longest = map(duration, rounded)
+    if left.longest == 0:
+        return "none"
+    return shortest if shortest == longest else f"{shortest} to {longest}"
+
+
+# --- view: what all pages and the rules of `diagnosis` are made of ---------------------------------------
 
 LOOK_BACK_SECONDS = 600
 

@@ -11,9 +11,22 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
-from site_spider.console import diagnosis
 from site_spider.console.diagnosis import causes, verdict
-from site_spider.console.fleet import BYTES, DONE, PAGES, STEP_SECONDS, WINDOW_SECONDS, Life, View, Weight, summed
+from site_spider.console.fleet import (
+    BYTES,
+    DONE,
+    NOW_SECONDS,
+    PAGES,
+    STEP_SECONDS,
+    WINDOW_SECONDS,
+    Life,
+    View,
+    Weight,
+    rates,
+    spoken,
+    summed,
+    time_left,
+)
 from site_spider.console.process_state import OTHER_TASKS, HostState, ProcessState, SinkState, TaskFigures
 from site_spider.console.process_state import tasks as tasks_of
 from site_spider.dead_letter_replay import Letter, beginning
@@ -267,15 +280,15 @@ def _progress(view: View) -> Document | None:
     if view.log is None:
         return None
     whole, until = view.log.total, view.until
-    is_held_up = any(cause.weight <= Weight.STOP for cause in diagnosis.causes(view))
-    left = None if is_held_up else diagnosis.time_left(view.fleet.curves, until, whole.lag)
+    is_held_up = any(cause.weight <= Weight.STOP for cause in causes(view))
+    left = None if is_held_up else time_left(view.fleet.curves, until, whole.lag)
     return {
         "at": moment(view.log.at),
         **_counts(whole),
         "partitions": len(view.log.partitions),
         "tiers": {topic: _counts(view.log.tiers.get(topic, _NOTHING)) for topic in view.topic.split(",")},
         "seconds_left": None if left is None else [round(left.shortest, 1), round(left.longest, 1)],
-        "time_left": diagnosis.spoken(left),
+        "time_left": spoken(left),
     }
 
 
@@ -285,8 +298,8 @@ def _counts(part: Progress) -> dict[str, int]:
 
 def _rates(view: View) -> Document:
     found: Document = {}
-    for name, seconds in (("now", diagnosis.NOW_SECONDS), ("average", WINDOW_SECONDS)):
-        rate = diagnosis.rates(view.fleet.curves, view.until, seconds)
+    for name, seconds in (("now", NOW_SECONDS), ("average", WINDOW_SECONDS)):
+        rate = rates(view.fleet.curves, view.until, seconds)
         found[name] = rate and {field: round(value, 3) for field, value in rate._asdict().items()}
     return found
 

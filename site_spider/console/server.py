@@ -18,8 +18,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from site_spider import runtime
 from site_spider.console import pages
 from site_spider.console.access import FORM_TOKEN, LOGIN, SESSION, Guard, Listening, Sessions
-from site_spider.console.diagnosis import duration
-from site_spider.console.fleet import View
+from site_spider.console.fleet import View, duration
 from site_spider.console.url_search import UrlSearch
 from site_spider.console.watch import VERBS, FleetWatch
 from site_spider.contracts.seed_log import Message, Partition, SeedLog

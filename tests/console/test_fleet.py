@@ -9,9 +9,21 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from site_spider.console import diagnosis
-from site_spider.console.diagnosis import Range, causes, duration, spoken, verdict
-from site_spider.console.fleet import WINDOW_SECONDS, Curves, Fleet, Life, LogView, View, Weight
+from site_spider.console.diagnosis import causes, verdict
+from site_spider.console.fleet import (
+    WINDOW_SECONDS,
+    Curves,
+    Fleet,
+    Life,
+    LogView,
+    Range,
+    View,
+    Weight,
+    duration,
+    rates,
+    spoken,
+    time_left,
+)
 from site_spider.console.pages import conservation
 from site_spider.console.process_state import (
     NO_TASK,
@@ -160,7 +172,7 @@ def test_rates_are_what_was_done_however_often_processes_speak() -> None:
         fleet = Fleet()
         for passed in range(0, 601, interval):
             told(fleet, NOW + passed, seeds=seeds(10_000, 5 * passed, 0))
-        rate = diagnosis.rates(fleet.curves, NOW + 600, 60)
+        rate = rates(fleet.curves, NOW + 600, 60)
         assert rate.done == pytest.approx(5)
 
 
@@ -168,11 +180,11 @@ def test_a_new_process_counts_from_its_start_and_an_old_one_from_now() -> None:
     fleet = Fleet()
     started = snapshot()["started_at"]
     told(fleet, NOW, 1, started_at=started, seeds=seeds(1000, 1000, 0))  # 100 s old
-    rate = diagnosis.rates(fleet.curves, NOW, 60)
+    rate = rates(fleet.curves, NOW, 60)
     assert rate.done == pytest.approx(10)
     old = Fleet()
     told(old, NOW, started_at="2020-01-01T00:00:00+00:00", seeds=seeds(10**9, 10**9, 0))
-    assert diagnosis.rates(old.curves, NOW + 10, 60) is None
+    assert rates(old.curves, NOW + 10, 60) is None
 
 
 def test_curves_are_bounded_and_in_order() -> None:
@@ -192,11 +204,11 @@ def test_the_time_left_is_a_range() -> None:
     curves = Curves()
     for number in range(90):  # 10 a second, of late 5
         curves.add(number * 10, number * 10 + 10, {"done": 100.0 if number < 84 else 50.0})
-    left = diagnosis.time_left(curves, 900, 900)
+    left = time_left(curves, 900, 900)
     assert left.longest == pytest.approx(180)
     assert 90 < left.shortest < 100
-    assert diagnosis.time_left(curves, 900, 0) == Range(0, 0)
-    assert diagnosis.time_left(Curves(), 900, 10) is None
+    assert time_left(curves, 900, 0) == Range(0, 0)
+    assert time_left(Curves(), 900, 10) is None
 
 
 @pytest.mark.parametrize(
