@@ -190,7 +190,7 @@ class TransactionalConsumer(Consumer, Protocol):
     """A member of a group whose every commit, `commit` included, is a transaction."""
 
     def commit_with(self, items: Sequence[Any], positions: Mapping[Partition, Position]) -> Mapping[int, str]:
-        """Store `items` (of `results.exactly_once.held`) and commit the positions: both, or neither.
+        """Store `items` (of `results.transaction_queue`) and commit the positions: both, or neither.
 
         Returns the items that the servers refuse, by number, with the reason; then nothing is
         stored. Raises LogUnavailable when nothing is stored, and CommitInDoubt when that is not known:

@@ -225,7 +225,7 @@ class Watchdog:
 
 # --- Scrapy's downloader and item processor, with a stray CancelledError turned into an ordinary failure -
 # Raised by a pipeline, it makes the items that follow vanish; raised by a download handler or a downloader
-# middleware, the request never ends. So does what is no Exception. See also engine.callback_guard.
+# middleware, the request never ends. So does what is no Exception.
 
 _NO_LIMIT = 1_000_000  # downloads of a host at a time: the frontier has the say
 

@@ -488,7 +488,7 @@ def on_request_ended(engine: ExecutionEngine, *calls: Callable[[Request], None])
 
 
 def shorten(engine: ExecutionEngine, came_back: Told, broken_off: Told, start: Start) -> None:
-    """Have requests go the short way, see engine.flow; to be set up in the scheduler's open().
+    """Have requests go the short way; to be set up in the scheduler's open().
 
     Not with a downloader that is not ours, nor with AutoThrottle; `came_back` is called there, too.
     """

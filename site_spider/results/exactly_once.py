@@ -158,7 +158,7 @@ class TransactionCommits:
 
 
 # --- keeper: stores results and the offsets of their seeds in one transaction ----------------------------
-# The rules stand in results.exactly_once.held. Here they meet the crawl: a seed whose results are kept has
+# The rules stand in results.transaction_queue. Here they meet the crawl: a seed whose results are kept has
 # one hold, so it is complete when its transaction is committed. Every commit goes this way while it is on,
 # those that isolate a suspect included, so that no commit of an older state can undo a later one.
 

@@ -104,7 +104,7 @@ origins = st.sampled_from(ORIGINS)
 
 
 class Model(RuleBasedStateMachine):
-    """Fetches as frontier.robots.fetcher does: whoever finds an origin unknown begins."""
+    """Fetches as `Robots` of frontier.robots does: whoever finds an origin unknown begins."""
 
     def __init__(self) -> None:
         super().__init__()
