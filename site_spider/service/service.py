@@ -42,8 +42,8 @@ from site_spider.service import config as plugins
 from site_spider.service.config import ServiceSettings, check_rights, spill_keys
 from site_spider.service.log_lines import is_first_process, processes_of
 from site_spider.service.notices import NO_ITEMS, Notifier, Troubles, sender
-from site_spider.service.stop import IDLE, Stop, tell_supervisor
-from site_spider.service.wiring import Ending, Parts, Stores
+from site_spider.service.stop import IDLE, Ending, Stop, tell_supervisor
+from site_spider.service.wiring import Parts, Stores
 from site_spider.sources.library import SourceFolder
 from site_spider.sources.url_rules import UrlRulesFile
 from site_spider.text import up_to

@@ -1,4 +1,4 @@
-"""Ends the process in time after a signal, even if the event loop is blocked.
+"""How the process of a crawl ends: in time after a signal, even if the event loop is blocked.
 
 The first SIGTERM or SIGINT goes to Scrapy, which finishes what is downloading. The thread of the watchdog
 looks at the deadline: a blocked event loop cannot prolong the stop, and no thread is started for it, which
@@ -8,6 +8,7 @@ was not committed is repeated.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import os
@@ -15,11 +16,18 @@ import signal
 import sys
 from collections.abc import Callable, Collection
 from types import FrameType
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
-from scrapy.crawler import CrawlerProcessBase
+from scrapy.crawler import Crawler, CrawlerProcessBase
+from scrapy.exceptions import CloseSpider
 
 from site_spider import runtime
+from site_spider.engine.background import Background
+from site_spider.errors import EXIT_SETUP, EXIT_SOFTWARE, exit_code_of
+from site_spider.redaction import Redaction, secrets_of
+from site_spider.text import for_log
+
+logger = logging.getLogger(__name__)
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _FOR_GOOD = signal.SIGUSR2  # stop as after SIGTERM, and give the partitions to others at once
@@ -99,6 +107,71 @@ class Stop:
             logging.shutdown()
         finally:
             os._exit(code)
+
+
+# --- How a crawl that cannot start or go on ends: the exit code, and the reason in the log ---------------
+
+
+class Ending:
+    """Of one crawl. On the event loop's thread only."""
+
+    def __init__(self, crawler: Crawler, leave_at_once: Callable[[], None]) -> None:
+        self.background = Background.for_crawler(crawler, self.fail)
+        self.is_death = False  # by an error of our own: some seed may be at fault
+        self._leave_at_once = leave_at_once  # ends the process, where it is ours
+        self._crawler = crawler
+        self._closing: asyncio.Task[None] | None = None
+
+    @property
+    def exit_code(self) -> int:
+        """0 until something went wrong."""
+        return getattr(self._crawler.spider, "exit_code", 0)
+
+    def refuse_to_start(self, error: Exception) -> NoReturn:
+        """Say why, in one line if a setting or a server is to blame, and close.
+
+        For handlers of spider_opened. A crawl that has failed meanwhile is closing: what the start then does
+        not find is no reason of its own.
+        """
+        if self._closing is not None:
+            raise CloseSpider("failed") from error
+        code = exit_code_of(error, EXIT_SETUP)
+        reason = repr(error) if code == EXIT_SETUP else str(error)
+        logger.error("Cannot start: %s", reason, exc_info=error if code == EXIT_SETUP else None)
+        if self._crawler.settings.get("LOG_FILE"):
+            # for whoever started it: the log is elsewhere
+            shown = Redaction(secrets_of(self._crawler.settings))(f"Cannot start: {reason}")
+            print(for_log(shown, one_line=True), file=sys.stderr)
+        self._set_exit_code(code)
+        raise CloseSpider("cannot_start")
+
+    def fail(self, error: BaseException) -> None:
+        """The crawl cannot go on: close it, with an exit code that has it started again."""
+        code = exit_code_of(error, EXIT_SOFTWARE)
+        if code == EXIT_SOFTWARE:
+            logger.error("The crawl cannot go on: %r", error, exc_info=error)
+            self.is_death = True
+        else:
+            logger.error("The crawl cannot go on: %s", error)
+        if self._closing is None:
+            self._set_exit_code(code)
+        self.close("failed")
+
+    def close(self, reason: str) -> None:
+        """Close the crawl in order; what goes wrong then ends the process."""
+        if self._closing is None:
+            self._closing = self.background.start(self._close(reason), "closing")
+
+    async def _close(self, reason: str) -> None:
+        try:
+            await self._crawler.engine.close_spider_async(reason=reason)
+        except Exception:
+            logger.exception("The crawl could not be closed in order")
+            self._leave_at_once()
+
+    def _set_exit_code(self, code: int) -> None:
+        assert self._crawler.spider is not None
+        self._crawler.spider.exit_code = code  # type: ignore[attr-defined]
 
 
 # --- idle: ends a process that has had no seed for so long -----------------------------------------------

@@ -10,16 +10,14 @@ import asyncio
 import logging
 import os
 import socket
-import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
-from typing import Any, NoReturn, cast
+from typing import Any, cast
 
 from scrapy.crawler import Crawler
 from scrapy.dupefilters import BaseDupeFilter
-from scrapy.exceptions import CloseSpider
 from scrapy.settings import BaseSettings
 
 from site_spider import options, runtime, signed_post
@@ -31,7 +29,6 @@ from site_spider.engine import flow as engine_hooks
 from site_spider.engine import scrapy_parts as registry
 from site_spider.engine.background import Background
 from site_spider.engine.scrapy_parts import SeedCookies
-from site_spider.errors import EXIT_SETUP, EXIT_SOFTWARE, exit_code_of
 from site_spider.frontier.frontier import Frontier
 from site_spider.frontier.politeness import PoliteFrontier, Times, build_frontier, build_load, build_politeness
 from site_spider.frontier.scheduler import CrawlParts, Dispatcher, Queues
@@ -60,7 +57,6 @@ from site_spider.observe.metrics.exporter import GroupWatch
 from site_spider.observe.metrics.readings import Measurements
 from site_spider.observe.snapshot import Identity, Watched, rss_bytes
 from site_spider.observe.statistics import Statistics, StatisticsPlan, StatsTopic, statistics_id
-from site_spider.redaction import Redaction, secrets_of
 from site_spider.results.commits import Commits, Member, OffsetCommits, Urgency
 from site_spider.results.dead_letters import DeadLetters
 from site_spider.results.delivery import Delivery
@@ -70,7 +66,7 @@ from site_spider.results.pipeline import Callbacks, DocumentForm, ErrorSignals, 
 from site_spider.seed.seed import parse_seed
 from site_spider.service.config import SEED_HEADERS, ServiceSettings, guard_of
 from site_spider.service.log_lines import slot_name
-from site_spider.service.stop import IdleClose, Stop
+from site_spider.service.stop import Ending, IdleClose, Stop
 from site_spider.sources.extraction_process import Extractor
 from site_spider.sources.library import SourceFolder
 from site_spider.sources.url_rules import UrlRulesFile
@@ -88,7 +84,6 @@ from site_spider.tasks.tracker import Control, Group, Tracker
 from site_spider.tasks.traps import Traps
 from site_spider.tasks.unfollowed_links import WantedPages
 from site_spider.tasks.webhooks import Webhooks
-from site_spider.text import for_log
 
 logger = logging.getLogger(__name__)
 
@@ -359,71 +354,6 @@ class Parts:
         """Why no seed would be taken now."""
         away = [*(delivery.sink.name for delivery in self.sinks if not delivery.available), self.commits.sink_away]
         return exporter.unready(self.intake, away[0])
-
-
-# --- How a crawl that cannot start or go on ends: the exit code, and the reason in the log ---------------
-
-
-class Ending:
-    """Of one crawl. On the event loop's thread only."""
-
-    def __init__(self, crawler: Crawler, leave_at_once: Callable[[], None]) -> None:
-        self.background = Background.for_crawler(crawler, self.fail)
-        self.is_death = False  # by an error of our own: some seed may be at fault
-        self._leave_at_once = leave_at_once  # ends the process, where it is ours
-        self._crawler = crawler
-        self._closing: asyncio.Task[None] | None = None
-
-    @property
-    def exit_code(self) -> int:
-        """0 until something went wrong."""
-        return getattr(self._crawler.spider, "exit_code", 0)
-
-    def refuse_to_start(self, error: Exception) -> NoReturn:
-        """Say why, in one line if a setting or a server is to blame, and close.
-
-        For handlers of spider_opened. A crawl that has failed meanwhile is closing: what the start then does
-        not find is no reason of its own.
-        """
-        if self._closing is not None:
-            raise CloseSpider("failed") from error
-        code = exit_code_of(error, EXIT_SETUP)
-        reason = repr(error) if code == EXIT_SETUP else str(error)
-        logger.error("Cannot start: %s", reason, exc_info=error if code == EXIT_SETUP else None)
-        if self._crawler.settings.get("LOG_FILE"):
-            # for whoever started it: the log is elsewhere
-            shown = Redaction(secrets_of(self._crawler.settings))(f"Cannot start: {reason}")
-            print(for_log(shown, one_line=True), file=sys.stderr)
-        self._set_exit_code(code)
-        raise CloseSpider("cannot_start")
-
-    def fail(self, error: BaseException) -> None:
-        """The crawl cannot go on: close it, with an exit code that has it started again."""
-        code = exit_code_of(error, EXIT_SOFTWARE)
-        if code == EXIT_SOFTWARE:
-            logger.error("The crawl cannot go on: %r", error, exc_info=error)
-            self.is_death = True
-        else:
-            logger.error("The crawl cannot go on: %s", error)
-        if self._closing is None:
-            self._set_exit_code(code)
-        self.close("failed")
-
-    def close(self, reason: str) -> None:
-        """Close the crawl in order; what goes wrong then ends the process."""
-        if self._closing is None:
-            self._closing = self.background.start(self._close(reason), "closing")
-
-    async def _close(self, reason: str) -> None:
-        try:
-            await self._crawler.engine.close_spider_async(reason=reason)
-        except Exception:
-            logger.exception("The crawl could not be closed in order")
-            self._leave_at_once()
-
-    def _set_exit_code(self, code: int) -> None:
-        assert self._crawler.spider is not None
-        self._crawler.spider.exit_code = code  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True, slots=True)
