@@ -22,7 +22,7 @@ from site_spider.adapters.kafka.assignment import KafkaAssignment, OwnerWatch, l
 from site_spider.adapters.kafka.client import MISSING, BrokerHealth, Certificates, KafkaConfig, is_fatal, to_message
 from site_spider.adapters.kafka.member_name import MemberSlot
 from site_spider.adapters.kafka.positions import Answered, KafkaCommits, TopicIds
-from site_spider.adapters.kafka.transactions import KafkaTransactions, Transactions
+from site_spider.adapters.kafka.transactions import KafkaTransactions, Topics
 from site_spider.contracts import seed_log
 from site_spider.contracts.seed_log import Listener, Message, Partition, Position
 from site_spider.errors import ConfigError, LogSilent, LogUnavailable
@@ -193,18 +193,14 @@ class _Ended(LogUnavailable):
 
 
 class KafkaConsumer(seed_log.TransactionalConsumer):
-    """Reads `topics` as a member of `group` and tells `listener`; one thread uses it.
+    """Reads `topics` as a member of `group` and tells `listener`; one thread uses it. With `items` each
+    commit is a transaction.
 
     Raises ConfigError when the client refuses its options.
     """
 
     def __init__(
-        self,
-        config: KafkaConfig,
-        topics: Sequence[str],
-        group: str,
-        listener: Listener,
-        transactions: Transactions | None = None,
+        self, config: KafkaConfig, topics: Sequence[str], group: str, listener: Listener, items: Topics | None = None
     ) -> None:
         self._topics = topics
         self._group = group
@@ -225,7 +221,7 @@ class KafkaConsumer(seed_log.TransactionalConsumer):
         self._slot = MemberSlot.try_claim(group, config.member_name)
         self._rejoins = LogLimit(_MOST_REJOINS, _REJOINS_SECONDS)
         self._gaps = Gaps(lambda partition: start_of(self._client, partition), listener.deleted)
-        self._begin_transactions = transactions
+        self._items = items  # where those of transactions go
         self._transactions: KafkaTransactions | None = None
         self._prefetch = KafkaPrefetch(
             lambda partition: self._client.pause([TopicPartition(*partition)]),
@@ -242,9 +238,9 @@ class KafkaConsumer(seed_log.TransactionalConsumer):
         except ConfigError:
             self._release_slot()
             raise
-        if self._begin_transactions is not None:
+        if self._items is not None:
             identity = f"{self._group}-{instance or runtime.uuid4().hex}"
-            self._transactions = self._begin_transactions(identity, self._client)
+            self._transactions = KafkaTransactions(self._config, identity, self._items, self._client)
         self._assignment.subscribe(self._client, self._topics, owes_join=owes_join)
 
     def _replace_client(self, let_go: Callable[[], None]) -> None:

@@ -17,7 +17,6 @@ from site_spider.adapters.kafka.client import MISSING, Certificates, KafkaConfig
 from site_spider.adapters.kafka.consumer import KafkaConsumer
 from site_spider.adapters.kafka.positions import ask_ids, to_position
 from site_spider.adapters.kafka.producer import KafkaProducer
-from site_spider.adapters.kafka.transactions import KafkaTransactions
 from site_spider.adapters.kafka.transactions import Topics as ItemTopics
 from site_spider.contracts.seed_log import (
     Granted,
@@ -327,11 +326,7 @@ class KafkaSeedLog(SeedLog):
     def transactional_consumer(self, topics: Topics, group: str, listener: Listener) -> KafkaConsumer:
         names = each_topic(topics)
         items = ItemTopics(self._results_topic, names[0], self._items_topic)
-
-        def transactions(identity: str, member: Consumer) -> KafkaTransactions:
-            return KafkaTransactions(self._config, identity, items, member)
-
-        return KafkaConsumer(self._config, names, group, listener, transactions)
+        return KafkaConsumer(self._config, names, group, listener, items)
 
     def producer(self, purpose: str = "") -> KafkaProducer:
         return KafkaProducer(self._config, purpose)

@@ -16,7 +16,7 @@ by message, and what is refused even so with half of its body, a quarter, ...
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -320,6 +320,3 @@ class KafkaTransactions:
     def _unavailable(self, what: str, error: KafkaException) -> LogUnavailable:
         said: KafkaError = error.args[0]
         return LogUnavailable(f"Kafka at {self._config.brokers} did not let us {what}: {said.str()}")
-
-
-Transactions = Callable[[str, Consumer], KafkaTransactions]  # of an identity and a member
