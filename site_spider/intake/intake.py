@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence, Set
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import Any
@@ -163,7 +163,7 @@ class Intake(Listener):
 
     def _work(self, consumer: Consumer) -> None:
         while not (self._stopping.is_set() or self._tell.are_over):
-            room = min(_BATCH, self._receiver.room() - self._on_the_way)
+            room = min(_BATCH, self._receiver.poll_room.now() - self._on_the_way)
             self._pause_or_resume(consumer, room)
             is_awaited = self._full or self._commits.is_awaited
             timeout_seconds = _QUICK_POLL_SECONDS if is_awaited else _POLL_SECONDS
@@ -174,9 +174,9 @@ class Intake(Listener):
 
     def _pause_or_resume(self, consumer: Consumer, room: int) -> None:
         # some room before it goes on: each resume makes the client fetch anew what it had fetched
-        enough = min(_BATCH, self._receiver.capacity()) // 4
+        enough = min(_BATCH, self._receiver.poll_room.capacity()) // 4
         self._full = room <= 0 or (self._full and room < enough)
-        consumer.pause(self._mine if self._full else self._mine & self._receiver.too_wide())
+        consumer.pause(self._mine if self._full else self._mine & self._receiver.poll_room.closed())
 
     def _hand_over(self, messages: list[Message]) -> None:
         arrivals = [(message, self._read(message)) for message in messages]
@@ -312,7 +312,7 @@ class Handover:
 
 
 class Seeds:
-    """What the intake hands over is taken into the ledger here."""
+    """What the intake hands over is taken into the ledger here, on the event loop's thread."""
 
     def __init__(
         self,
@@ -332,26 +332,10 @@ class Seeds:
         self._queue = queue
         self._quarantine = quarantine
         self._dead_letters = dead_letters
-        self._poll_room = poll_room
+        self.poll_room = poll_room
         self._handover = handover
         self._fenced = fenced
         self._has_died = has_died
-
-    # --- on the intake's thread: reads only --------------------------------------------------------
-
-    def room(self) -> int:
-        """How many more seeds may be polled."""
-        return 0 if self._quarantine.is_closed else self._poll_room.now()
-
-    def capacity(self) -> int:
-        """How many seeds may be polled while none is in flight."""
-        return self._poll_room.capacity()
-
-    def too_wide(self) -> Set[Partition]:
-        """Partitions of which no more may be polled for now."""
-        return self._poll_room.closed()
-
-    # --- on the event loop's thread ----------------------------------------------------------------
 
     def arrived(self, arrivals: list[Arrival]) -> None:
         """Messages were polled. Of a partition whose owner died, they begin when that is committed."""
@@ -459,5 +443,5 @@ class Seeds:
 
     def look(self) -> None:
         """See how far the partitions have come; to be called now and then."""
-        self._poll_room.look()
+        self.poll_room.look()
         self._quarantine.proceed()

@@ -181,7 +181,7 @@ class Pauses:
     def look(self) -> None:
         """Count the time since the last look to what keeps the crawl now."""
         now = runtime.monotonic()
-        cause = self.now().cause or ("span" if self._seeds.too_wide() else "")
+        cause = self.now().cause or ("span" if self._seeds.poll_room.closed() else "")
         if cause:
             self.seconds[cause] += now - self._looked_at
         self._looked_at = now
@@ -197,7 +197,7 @@ class Pauses:
             return Pause("kafka", "the seed log does not answer, so other members may own the partitions")
         if name := self._back_pressure.sink_away:
             return Pause("sink", f"the sink {name} is away")
-        cause = self._back_pressure.cause() or ("frontier" if self._seeds.room() <= 0 else "")
+        cause = self._back_pressure.cause() or ("frontier" if self._seeds.poll_room.now() <= 0 else "")
         return Pause(cause, PAUSES_SAID[cause]) if cause else Pause()
 
 

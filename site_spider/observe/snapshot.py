@@ -326,7 +326,7 @@ def _held_up(watched: Watched) -> Snapshot:
 
 def _paused(watched: Watched) -> dict[str, str]:
     """The partitions of which nothing is polled now, each with the reason."""
-    everywhere, wide = watched.pauses.now(), watched.seeds.too_wide()
+    everywhere, wide = watched.pauses.now(), watched.seeds.poll_room.closed()
     found = {str(each): everywhere.said or (SPAN_SAID if each in wide else "") for each in _mine(watched)}
     if not found and everywhere.cause == "kafka":
         found = {watched.identity.topic: everywhere.said}  # its partitions are lost

@@ -174,7 +174,12 @@ class Parts:
             load, sinks, commits, is_leaving, is_stopping, has_memory, soft
         )
         poll_room = PollRoom(
-            ledger, load, config.limits, back_pressure.may_poll, config.tiers.weights, lambda: tasks.shares(frontier)
+            ledger,
+            load,
+            config.limits,
+            lambda: not quarantine.is_closed and back_pressure.may_poll(),
+            config.tiers.weights,
+            lambda: tasks.shares(frontier),
         )
         own_request = getattr(spider, METHOD, None)
         seed_queue = SeedQueue(wake, own_request, lambda seed: checked(seed, stores.sources.library))

@@ -133,7 +133,7 @@ class Watched(SeedSpider):
         load = service.parts.room.load
         Watched.most = max(Watched.most, load.requests)
         if load.is_full:
-            Watched.rooms.add(service.parts.seeds.room())
+            Watched.rooms.add(service.parts.seeds.poll_room.now())
         return await super().parse(response)
 
 
@@ -191,7 +191,7 @@ def test_a_topic_that_does_not_answer_holds_the_crawl_up(
         if parts.room.load.spilling > 100 and not answers:
             assert parts.back_pressure.hindrance()
             assert parts.queues.lengths()["spilling"] > 100
-            assert parts.seeds.room() == 0
+            assert parts.seeds.poll_room.now() == 0
             answers.append(sum(site.visits.values()))
             for *message, future in held:
                 send(*message).add_done_callback(lambda _done, future=future: future.set_result(None))

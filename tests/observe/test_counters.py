@@ -40,7 +40,7 @@ def test_the_time_goes_to_the_first_cause_that_applies(monkeypatch: pytest.Monke
     crawl: Any = SimpleNamespace(now=0.0, room=1, wide=frozenset(), cause="", is_away=False)
     quarantine: Any = SimpleNamespace(is_closed=False)
     sink = SimpleNamespace(available=True, sink=SimpleNamespace(name="elasticsearch"))
-    seeds: Any = SimpleNamespace(room=lambda: crawl.room, too_wide=lambda: crawl.wide)
+    seeds: Any = SimpleNamespace(poll_room=SimpleNamespace(now=lambda: crawl.room, closed=lambda: crawl.wide))
     pressure: Any = SimpleNamespace(cause=lambda: crawl.cause, is_cut_off=False, sink_away="")
     sinks: Any = [sink]
     monkeypatch.setattr(runtime, "monotonic", lambda: crawl.now)
