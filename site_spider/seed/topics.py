@@ -66,11 +66,6 @@ class Tiers:
         return dict(self.tiers)
 
 
-def seed_topics(settings: SettingsView) -> tuple[str, ...]:
-    """Their names; none where the settings are of a sink alone. Raises ConfigError."""
-    return Tiers.of(settings).topics if settings.get(TOPIC) or settings.get(TOPICS) else ()
-
-
 def _parts(settings: SettingsView) -> list[object]:
     value = settings.get(TOPICS) or ()
     if isinstance(value, str):

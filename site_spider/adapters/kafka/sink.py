@@ -30,7 +30,6 @@ from site_spider.contracts.sink import ACKNOWLEDGED, Answer, Record, Verdict
 from site_spider.errors import ConfigError, LogUnavailable, SinkRejected, SinkUnavailable
 from site_spider.options import SettingsView, text
 from site_spider.results.document import encode, shortened
-from site_spider.seed.topics import seed_topics
 
 T = TypeVar("T")
 
@@ -91,11 +90,11 @@ class KafkaSink:
     def from_settings(cls, settings: SettingsView) -> Self:
         if not text(settings, BROKERS):
             raise ConfigError(f"{BROKERS} is empty, but the Kafka sink needs it: host:port,...")
-        return cls(KafkaConfig.from_settings(settings), _topic(settings))
+        return cls(KafkaConfig.from_settings(settings), options.topic(settings, TOPIC))
 
     @classmethod
     def for_items(cls, settings: SettingsView) -> Self:
-        return cls(KafkaConfig.from_settings(settings), items_topic(settings))
+        return cls(KafkaConfig.from_settings(settings), options.topic(settings, ITEMS_TOPIC))
 
     async def open(self) -> None:
         await self.close()
@@ -212,18 +211,3 @@ async def _finished(sendings: Sequence[_Sending], deadline: float) -> None:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout_at(deadline):
             await all_done.wait()
-
-
-def _topic(settings: SettingsView, setting: str = TOPIC) -> str:
-    topic = options.topic(settings, setting)
-    if topic in seed_topics(settings):
-        raise ConfigError(f"{setting} is {topic!r}, a seed topic; results must not become seeds.")
-    return topic
-
-
-def items_topic(settings: SettingsView) -> str:
-    """SITE_ITEMS_TOPIC. Raises ConfigError."""
-    topic = _topic(settings, ITEMS_TOPIC)
-    if topic == text(settings, TOPIC):
-        raise ConfigError(f"{ITEMS_TOPIC} and {TOPIC} are both {topic!r}: name two topics.")
-    return topic
