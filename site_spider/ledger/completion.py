@@ -277,6 +277,10 @@ class Completion:
 
         return {"committed": hear_of_commit, "deleted": hear}.get(event, hear_of_task)
 
+    def _tell(self, event: str, *what: Any) -> None:
+        for hear in self._told[event]:
+            hear(*what)
+
     # --- requests ---------------------------------------------------------------------
 
     def knows(self, request: Request) -> bool:
@@ -289,8 +293,7 @@ class Completion:
         job.entry.began_at = runtime.monotonic()
         self._begun[job.entry] = None
         self.begin_job(request, job)
-        for tell in self._told["began"]:
-            tell(job)
+        self._tell("began", job)
 
     def accept(self, request: Request, job: Job) -> None:
         """One more request serves this job."""
@@ -310,8 +313,7 @@ class Completion:
         job.requests -= 1
         if job.requests == 0 and (not job.written or (job.error is not None and job.has_page)):
             if job.entry.live:
-                for tell in self._told["unwritten"]:
-                    tell(job)
+                self._tell("unwritten", job)
             else:
                 self.repeats.broken(job.entry)
         if job.requests == 0:
@@ -321,14 +323,12 @@ class Completion:
 
     def written(self, job: Job, document: Mapping[str, Any]) -> None:
         """The document of a job's page goes to the sinks."""
-        for tell in self._told["written"]:
-            tell(job, document)
+        self._tell("written", job, document)
 
     def withdrawn(self, job: Job, url_id: str | None) -> None:
         """A document is not written, or an item. Should the partition come back, the seed has to be done anew."""
         self.repeats.broken(job.entry)
-        for tell in self._told["withdrawn"]:
-            tell(job, url_id)
+        self._tell("withdrawn", job, url_id)
 
     def broken_off(self, request: Request) -> None:
         """A request is cancelled on its way, at the end of the process: its seed is not complete here."""
@@ -347,8 +347,7 @@ class Completion:
             entry.message = message
             if isinstance(seed, Seed):
                 entry.seed = seed
-            for tell in self._told["arrived"]:
-                tell(entry, message, seed)
+            self._tell("arrived", entry, message, seed)
         return entry
 
     def hold(self, entry: SeedInFlight) -> None:
@@ -384,11 +383,9 @@ class Completion:
             self.repeats.ended(entry)
         if complete:
             self._begun.pop(entry, None)
-            for tell in self._told["ended"]:
-                tell(entry)
+            self._tell("ended", entry)
         elif entry.holds == 1:
-            for tell in self._told["last_hold"]:
-                tell(entry)
+            self._tell("last_hold", entry)
 
     def begun(self) -> list[SeedInFlight]:
         """The seeds that began and have not ended."""
@@ -413,8 +410,7 @@ class Completion:
 
     def leaves(self, entry: SeedInFlight) -> None:
         """A copy of its message is about to go to a topic; it then ends as spilled, or as a dead letter."""
-        for tell in self._told["leaves"]:
-            tell(entry)
+        self._tell("leaves", entry)
 
     # --- the assignment (see contracts.seed_log.Listener) ----------------------------------------
 
@@ -422,8 +418,7 @@ class Completion:
         """Begin an epoch for each partition."""
         for partition, position in positions.items():
             self.ledger.assign(partition, position)
-        for tell in self._told["assigned"]:
-            tell()
+        self._tell("assigned")
         self.committed(positions)
 
     def committed(self, positions: Mapping[Partition, Position | None]) -> None:
@@ -431,13 +426,11 @@ class Completion:
         for partition, position in positions.items():
             if position is not None:
                 self.repeats.committed(partition, position.offset)
-        for tell in self._told["committed"]:
-            tell(positions)
+        self._tell("committed", positions)
 
     def deleted(self, partition: Partition, first: int, beyond: int) -> None:
         """The log has deleted messages that were not read."""
-        for tell in self._told["deleted"]:
-            tell(partition, first, beyond)
+        self._tell("deleted", partition, first, beyond)
 
     def lost(self, partitions: Sequence[Partition]) -> None:
         """End the epochs; what waits for their seeds is to be dropped: the next owner does them again."""
@@ -466,5 +459,4 @@ class Completion:
         else:
             self.repeats.broken(entry)  # it never began, or its end is its next owner's
         entry.at_last, entry.is_closing = None, False
-        for tell in self._told["fenced"]:
-            tell(entry)
+        self._tell("fenced", entry)
