@@ -28,13 +28,10 @@ _MACHINE_FILES = ("/etc/machine-id", "/proc/sys/kernel/random/boot_id")  # a clo
 
 
 class MemberSlot:
-    """A claimed slot; `instance_id` is its name, `number` counts from 0 for each group on this machine."""
+    """A claimed slot; `instance_id` is its name, which ends with its number, from 0 for each group on this machine."""
 
-    def __init__(self, group: str, folder: Path, number: int, descriptor: int, place: str = "") -> None:
-        self.number = number
-        place = place or f"{_sanitised(socket.gethostname())}-{_place(folder)}"
-        self.instance_id = f"site_spider-{place}-{number}"
-        self.path = _path(folder, group, number)
+    def __init__(self, instance_id: str, descriptor: int) -> None:
+        self.instance_id = instance_id
         self._descriptor: int | None = descriptor
 
     @classmethod
@@ -46,11 +43,11 @@ class MemberSlot:
         folder = folder or default_folder()
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         check_own_folder(folder)
-        for number in itertools.count():
-            descriptor = _lock(_path(folder, group, number))
-            if descriptor is not None:
-                return cls(group, folder, number, descriptor, place)
-        raise AssertionError("unreachable")
+        paths = (_path(folder, group, number) for number in itertools.count())
+        tried = enumerate(map(_lock, paths))
+        number, descriptor = next((number, lock) for number, lock in tried if lock is not None)
+        place = place or f"{_sanitised(socket.gethostname())}-{_place(folder)}"
+        return cls(f"site_spider-{place}-{number}", descriptor)
 
     @classmethod
     def try_claim(cls, group: str, place: str = "") -> Self | None:

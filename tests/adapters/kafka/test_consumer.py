@@ -266,13 +266,17 @@ def end(process: subprocess.Popen[str], number: int) -> None:
     process.communicate()
 
 
+def number_of(slot: MemberSlot) -> int:
+    return int(slot.instance_id.rpartition("-")[2])
+
+
 def test_the_lowest_free_slot_is_taken(claim: Callable[..., MemberSlot], tmp_path: Path) -> None:
     first, second, third = (claim("group", tmp_path) for _ in range(3))
-    assert [slot.number for slot in (first, second, third)] == [0, 1, 2]
+    assert [number_of(slot) for slot in (first, second, third)] == [0, 1, 2]
     second.release()
     second.release()  # harmless to repeat
     again = claim("group", tmp_path)
-    assert (again.number, again.instance_id) == (1, second.instance_id)
+    assert again.instance_id == second.instance_id
 
 
 def test_two_live_processes_never_share_a_name(tmp_path: Path) -> None:
@@ -293,7 +297,7 @@ def test_a_child_process_does_not_keep_the_slot(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
         slot.release()
         again = MemberSlot.claim("group", tmp_path)
-        assert again.number == slot.number
+        assert again.instance_id == slot.instance_id
         again.release()
         child.communicate(b"\n")
 
@@ -301,8 +305,8 @@ def test_a_child_process_does_not_keep_the_slot(tmp_path: Path) -> None:
 def test_groups_count_their_slots_apart(claim: Callable[..., MemberSlot], tmp_path: Path) -> None:
     """Also those whose names are alike once they are made fit for a file."""
     slots = [claim(group, tmp_path) for group in ("a/b", "a:b", "a_b", "../../a", "x" * 300, "é")]
-    assert {slot.number for slot in slots} == {0}
-    assert all(slot.path.parent == tmp_path for slot in slots)
+    assert {number_of(slot) for slot in slots} == {0}
+    assert len(list(tmp_path.glob("*.lock"))) == len(slots)
 
 
 def test_the_name_tells_the_host_and_differs_between_folders(
@@ -336,9 +340,8 @@ def test_a_folder_that_another_user_made_first_is_not_used(tmp_path: Path, monke
     theirs = tmp_path / f"site_spider-{os.getuid()}"
     (tmp_path / "elsewhere").mkdir()
     theirs.symlink_to(tmp_path / "elsewhere")
-    slot = MemberSlot.claim("group")
-    slot.release()
-    assert slot.path.parent == home / ".local" / "state" / "site_spider"
+    MemberSlot.claim("group").release()
+    assert list((home / ".local" / "state" / "site_spider").iterdir())
     assert not list((tmp_path / "elsewhere").iterdir())
 
 
@@ -358,10 +361,10 @@ def test_a_slot_is_not_taken_where_others_could_have_their_hands_in_it(
         with pytest.raises(OSError, match=name) as refused:
             MemberSlot.claim("group", tmp_path / name)
         assert name == "file" or isinstance(refused.value, PermissionError)
-    slot = MemberSlot.claim("group", tmp_path / "real")
-    slot.release()
-    slot.path.unlink()
-    slot.path.symlink_to(tmp_path / "file")
+    MemberSlot.claim("group", tmp_path / "real").release()
+    [lock] = (tmp_path / "real").iterdir()
+    lock.unlink()
+    lock.symlink_to(tmp_path / "file")
     with pytest.raises(OSError, match="symbolic"):
         MemberSlot.claim("group", tmp_path / "real")
     monkeypatch.setattr(os, "getuid", lambda: 12345)
