@@ -326,9 +326,8 @@ class SeedLog(Protocol):
 
 
 def name_of(log: SeedLog) -> LogName:
-    """Ask which log it is. An adapter without `identity` has its address; one that is away none."""
-    ask = getattr(log, "identity", None)
+    """Ask which log it is; one that is away has no identity."""
     try:
-        return LogName(log.address if ask is None else ask(), log.address)
+        return LogName(log.identity(), log.address)
     except LogUnavailable:
         return LogName("", log.address)

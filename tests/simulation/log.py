@@ -542,6 +542,9 @@ class SimSeedLog:
     def granted(self, rights: object) -> list[Any]:
         return []  # it knows no rights
 
+    def identity(self) -> str:
+        return self.address
+
     def topic_id(self, topic: str) -> str:
         return topic
 
