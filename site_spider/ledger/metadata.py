@@ -183,9 +183,7 @@ def decode_suspicion(text: str, watermark: int) -> Suspicion:
         return NO_SUSPICION
     *numbers, twice, thrice = text.split(",")
     below, alone, alone_deaths = [int(number) for number in numbers]
-    if min(below, alone + 1, alone_deaths) < 0:
-        raise ValueError(f"not a suspicion: {text!r}")
-    if max(below, alone, alone_deaths) > LARGEST:
+    if min(below, alone + 1, alone_deaths) < 0 or max(below, alone, alone_deaths) > LARGEST:
         raise ValueError(f"not a suspicion: {text!r}")
     return Suspicion(
         watermark + below if below else 0,

@@ -64,6 +64,7 @@ _BATCH_BYTES = 16_000_000  # a batch ends with the message that passes this
 class LocalConsumer(Consumer):
     """One thread uses it."""
 
+    member_name = ""
     session_seconds = STALLED_SECONDS
 
     def __init__(
@@ -81,10 +82,6 @@ class LocalConsumer(Consumer):
         self._balance_at = 0.0
         self._outage = Outage(logger, "Trying again", "The seed log can be written again")
         self._version: int | None = None
-
-    @property
-    def member_name(self) -> str:
-        return ""
 
     @property
     def is_member(self) -> bool:
@@ -140,8 +137,7 @@ class LocalConsumer(Consumer):
                 self._retention.look(
                     identifier for one in self._memberships.values() for identifier in one.owned.values()
                 )
-                if self._outage.is_on:
-                    self._outage.is_over()
+                self._outage.is_over()
             # asked before the messages are, so that nothing written in between is waited for
             self._version = self._data_version()
             return self._fetch(limit)
@@ -441,14 +437,8 @@ class LocalSeedLog(SeedLog):
             [(count,)] = file.query("SELECT count(*) FROM partitions WHERE topic = ?", (topic,))
         return int(count)
 
-    def make_topic(
-        self,
-        topic: str,
-        partitions: int,
-        *,
-        compacted: bool,  # noqa: ARG002 - the reader's
-        dated: bool = False,  # noqa: ARG002 - all are
-    ) -> None:
+    def make_topic(self, topic: str, partitions: int, **_how: bool) -> None:
+        """Readers compact it, and all messages are dated."""
         with closing(LogFile(self._folder, durable=True)) as file, file.transaction() as connection:
             make_topic(connection, topic, partitions or self._partitions)
 

@@ -177,11 +177,9 @@ def _field(name: str, inside: str = "") -> str:
 def _condition(table: Table, name: str, value: str) -> tuple[str, list[Any]]:
     if name in table.columns:
         return f"{name} = ?", [value]
-    if table is not ITEMS:
-        return f"{_field(name)} = ?", [value]
-    if name == "host":
+    if table is ITEMS and name == "host":
         return _of_host(_field("url", "_page."), value)
-    return f"{_field(name, '_page.')} = ?", [value]
+    return f"{_field(name, '_page.' if table is ITEMS else '')} = ?", [value]
 
 
 def _of_host(url: str, host: str) -> tuple[str, list[Any]]:
