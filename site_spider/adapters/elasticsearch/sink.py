@@ -185,10 +185,14 @@ _REFUSING = {400, 413}
 _NOT_THE_RECORDS_FAULT = {
     "index_closed_exception",
     "index_not_found_exception",
+    "invalid_index_name_exception",
+    "routing_missing_exception",
     "validation_exception",  # the cluster has no room for one more shard
     "cluster_block_exception",
     "security_exception",
 }
+# An illegal_argument_exception that says so is about the index: an alias of several, a data stream, or its settings.
+_OF_THE_INDEX = ("no write index", "only write ops", "pipeline with id")
 
 
 def verdicts_of(answer: object, keys: Sequence[str], action: Action = "update") -> list[Verdict]:
@@ -232,7 +236,7 @@ def _is_own_fault(status: int, error: object) -> bool:
     if status not in _REFUSING or not isinstance(kind, str) or kind in _NOT_THE_RECORDS_FAULT:
         return False
     assert isinstance(error, Mapping)
-    return "no write index" not in str(error.get("reason"))  # an alias that is not ready to be written to
+    return kind != "illegal_argument_exception" or not str(error.get("reason")).startswith(_OF_THE_INDEX)
 
 
 # --- updates: records as lines of a bulk request ---------------------------------------------------------

@@ -97,6 +97,8 @@ def test_a_password_in_an_address_is_not_shown() -> None:
         (413, "too_large", Answer.REJECTED),
         (400, "index_closed_exception", Answer.RETRY),
         (400, "validation_exception", Answer.RETRY),
+        (400, "invalid_index_name_exception", Answer.RETRY),
+        (400, "routing_missing_exception", Answer.RETRY),
         (403, "cluster_block_exception", Answer.RETRY),
         (404, "index_not_found_exception", Answer.RETRY),
         (409, "version_conflict_engine_exception", Answer.RETRY),
@@ -107,7 +109,7 @@ def test_a_password_in_an_address_is_not_shown() -> None:
     ],
 )
 def test_only_what_speaks_of_the_document_refuses_it(status: int, kind: str | None, answer: Answer) -> None:
-    """A server in trouble never makes a dead letter (rule 7); nor does an alias without a write index."""
+    """A server in trouble never makes a dead letter (rule 7)."""
     item: dict[str, Any] = {"status": status}
     if kind:
         item["error"] = {"type": kind, "reason": "why", "caused_by": {"type": "inner", "reason": "deeper"}}
@@ -115,8 +117,22 @@ def test_only_what_speaks_of_the_document_refuses_it(status: int, kind: str | No
     assert verdict.answer is answer
     if kind:
         assert verdict.reason == f"HTTP {status} {kind}: why, caused by inner: deeper"
-    error = {"type": "illegal_argument_exception", "reason": "no write index is defined for alias [x]"}
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "no write index is defined for alias [x]",
+        "only write ops with an op_type of create are allowed in data streams",
+        "pipeline with id [x] does not exist",
+    ],
+)
+def test_an_index_that_takes_no_result_refuses_none(reason: str) -> None:
+    """All results of a crawl were dead letters, until somebody looked at the index."""
+    error = {"type": "illegal_argument_exception", "reason": reason}
     assert verdict_of({"status": 400, "error": error}).answer is Answer.RETRY
+    error = {"type": "document_parsing_exception", "reason": f"failed to parse field [x], a preview: '{reason}'"}
+    assert verdict_of({"status": 400, "error": error}).answer is Answer.REJECTED
 
 
 # --- With the shared server ---
