@@ -317,9 +317,12 @@ class Past(Usage):
         for name, usage in {"": Usage(**before.model_dump(exclude={"folded"})), **gone}.items():
             total.take(name, usage)
         counts = {name: min(MOST, getattr(total.used, name)) for name in _COUNTS}
-        hosts = dict(Counter(total.hosts).most_common(_MOST_NAMES))
-        traps = dict(Counter(total.used.traps).most_common(_MOST_NAMES))
-        return cls(**counts, seeds=total.used.seeds, hosts=hosts, traps=traps, folded=list(gone))
+        seeds, hosts, traps = map(_largest, (total.used.seeds, total.hosts, total.used.traps))
+        return cls(**counts, seeds=seeds, hosts=hosts, traps=traps, folded=list(gone))
+
+
+def _largest(sums: Mapping[str, int]) -> dict[str, int]:
+    return {name: min(MOST, count) for name, count in Counter(sums).most_common(_MOST_NAMES)}
 
 
 class Pace(TaskRecord):

@@ -118,6 +118,9 @@ def test_sums_may_be_larger_than_what_one_process_may_tell(topic: Topic) -> None
         topic.tell(name, pages=MOST, seeds={f"{name}{number}": MOST for number in range(1_000)})
     assert topic.board.used("t").pages == 3 * MOST
     assert len(topic.board.used("t").seeds) == 3_000
+    topic.wait(700)
+    past = topic.board.past("t")
+    assert (sorted(past.folded), len(past.seeds), past.seeds["a0"]) == (["a", "b", "c"], 1_000, MOST)
 
 
 def test_a_record_costs_the_same_however_many_processes_have_told() -> None:
