@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import math
 import shutil
 import sys
@@ -22,11 +23,14 @@ from site_spider.commands.site_command import SiteCommand
 from site_spider.contracts.seed_log import Partition, SeedLog, Topics, each_topic
 from site_spider.errors import LogUnavailable
 from site_spider.observe.progress import Progress, Rate, in_parked_topic, in_seed_topic, of_partition, of_topics, total
+from site_spider.outage import Outage
 from site_spider.seed.topics import CrawlTopics, Tiers
 from site_spider.service import config as parts
 from site_spider.service.log_lines import processes_of
 from site_spider.tasks.orders import TaskDesk, not_known
 from site_spider.text import cut
+
+logger = logging.getLogger(__name__)
 
 # --- progress report: one report of `scrapy progress`, as a line and as a document -----------------------
 
@@ -328,8 +332,17 @@ class Command(SiteCommand):
     def _show_task(self, log: SeedLog, topic: str, group: str, opts: argparse.Namespace) -> None:
         log.check(parts.CHECK_SECONDS)
         topics = CrawlTopics.beside(self.options, topic)
+        away = Outage(logger, "Waiting", f"{log.address} answers again")
         for look in count():
-            report = task_report(TaskDesk(log, topics), group, opts.task_id)
+            try:
+                report = task_report(TaskDesk(log, topics), group, opts.task_id)
+            except LogUnavailable as error:
+                if not look:
+                    raise
+                away.goes_on(error)
+                runtime.sleep(_TASK_SECONDS)
+                continue
+            away.is_over()
             has_any = report["waiting"] or report["parked"]
             if not look and not has_any and report["state"] == _NOT_DECLARED:
                 raise not_known(opts.task_id)

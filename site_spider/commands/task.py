@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from datetime import UTC
@@ -15,8 +16,9 @@ from typing import Any, NamedTuple
 from site_spider import options, runtime, signed_post
 from site_spider.commands.output import Column, print_counted, print_json, print_table, show
 from site_spider.commands.site_command import EXIT_FAILED, SiteCommand, checked
-from site_spider.errors import SeedError
+from site_spider.errors import LogUnavailable, SeedError
 from site_spider.observe.progress import in_parked_topic, in_seed_topic
+from site_spider.outage import Outage
 from site_spider.seed.fields import identifier
 from site_spider.seed.seed import Seed
 from site_spider.seed.topics import CrawlTopics
@@ -29,6 +31,8 @@ from site_spider.tasks.ending import TaskEnding
 from site_spider.tasks.follower import TopicView
 from site_spider.tasks.orders import TaskDesk, TaskFacts, TaskOrders, TaskOverview
 from site_spider.tasks.webhooks import attempts_of, tried
+
+logger = logging.getLogger(__name__)
 
 EXIT_STOPPED = 3  # cancelled or expired
 EXIT_SPENT = 4  # its budget
@@ -343,22 +347,23 @@ class Command(SiteCommand):
         """End with it. Exit code 0; 3 when cancelled or expired; 4 when a budget was spent."""
         check_ends_are_told(self.options)
         desk, endings = self.desk, Endings(self.task_id)
+        away = Outage(logger, "The end is waited for", "The log answers again")
         with closing(TopicView(desk.log, desk.topics.control, endings.take)) as view:
             view.read_on()
             self._orders.known(may_be_new=False)
             look_at = 0.0
             while not _is_told(ending := endings.get(self.task_id)):
-                if runtime.monotonic() >= look_at:
-                    look_at = runtime.monotonic() + _LOOK_SECONDS
-                    desk.read()
-                    overview = TaskOverview(desk.board, endings)
-                    if not overview.knows(self.task_id):
-                        raise BadTask(f"{self.task_id!r} was deleted meanwhile")
-                    facts = overview.of(self.task_id)
-                    if facts.is_spent:
-                        self._tell_spent(facts)
-                        return
-                view.taken(view.reader.poll(_POLL_SECONDS))
+                try:
+                    if runtime.monotonic() >= look_at:
+                        desk.read()
+                        away.is_over()
+                        look_at = runtime.monotonic() + _LOOK_SECONDS
+                        if self._is_spent(TaskOverview(desk.board, endings)):
+                            return
+                    view.taken(view.reader.poll(_POLL_SECONDS))
+                except LogUnavailable as error:
+                    away.goes_on(error)
+                    runtime.sleep(_POLL_SECONDS)
         assert ending is not None
         assert ending.ended is not None
         facts = TaskOverview(desk.board, endings).of(self.task_id)
@@ -367,10 +372,15 @@ class Command(SiteCommand):
         if facts.state != "done":
             self.exitcode = EXIT_STOPPED
 
-    def _tell_spent(self, facts: TaskFacts) -> None:
-        said = f"task {self.task_id} is paused: {facts.reason}; {facts.said()}"
-        self._answer(said, state=facts.state, reason=facts.reason, **facts.numbers())
-        self.exitcode = EXIT_SPENT
+    def _is_spent(self, overview: TaskOverview) -> bool:
+        if not overview.knows(self.task_id):
+            raise BadTask(f"{self.task_id!r} was deleted meanwhile")
+        facts = overview.of(self.task_id)
+        if facts.is_spent:
+            said = f"task {self.task_id} is paused: {facts.reason}; {facts.said()}"
+            self._answer(said, state=facts.state, reason=facts.reason, **facts.numbers())
+            self.exitcode = EXIT_SPENT
+        return facts.is_spent
 
     def notify(self) -> None:
         """Send the webhook of the end once more. Exit code 1 when it is not taken."""

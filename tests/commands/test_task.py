@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import closing
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from scrapy.http import Response
 from site_spider.adapters.local.log import LocalTopicReader
 from site_spider.commands import task
 from site_spider.contracts.seed_log import Message
+from site_spider.errors import LogUnavailable
 from site_spider.tasks.control_log import read_endings
 from site_spider.tasks.declaration import Task
 from site_spider.tasks.orders import TaskDesk
@@ -141,14 +143,26 @@ def test_seed_close_and_wait(project: Project) -> None:
     assert len(events(project.data)) == 1
 
 
-def test_wait_says_that_a_task_was_cancelled_or_its_budget_is_spent(project: Project) -> None:
+def test_wait_says_that_a_task_was_cancelled_or_its_budget_is_spent(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also while the log does not answer for some time."""
     declare(project.data, state="cancelled")
     declare(project.data, "large", max_pages=1)
     seeds = [{"url": f"http://host.test/{n}", "meta": {"task_id": "large" if n else "t"}} for n in range(4)]
     crawl(project.data, seeds, until=told(project.data))
     assert project.scrapy("task", "wait", "t").returncode == 3
+    reads, read = count(), TaskDesk.read
+
+    def away_for_a_while(desk: TaskDesk) -> None:
+        if next(reads) in (1, 2):  # not when it begins
+            raise LogUnavailable("no answer")
+        read(desk)
+
+    monkeypatch.setattr(TaskDesk, "read", away_for_a_while)
     waited = project.scrapy("task", "wait", "large")
-    assert (waited.returncode, "page_budget" in waited.stdout) == (4, True)
+    assert (waited.returncode, "page_budget" in waited.stdout) == (4, True), waited.stderr
+    assert waited.stderr.count("no answer") == 1
 
 
 def test_a_task_that_has_ended_takes_no_more_orders_until_more_of_it_is_produced(project: Project) -> None:

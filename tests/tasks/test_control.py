@@ -19,6 +19,7 @@ from scrapy.crawler import Crawler
 from scrapy.http import Response
 
 from site_spider.adapters.local.log import LocalSeedLog
+from site_spider.commands import progress
 from site_spider.engine.scrapy_parts import part_of
 from site_spider.errors import LogUnavailable
 from site_spider.ledger.ledger import Outcome
@@ -159,7 +160,7 @@ def test_budgets_of_hosts_rules_and_depth_hold_for_links(
     assert desk(tmp_path).board.used("hosts").links_filtered == 90
 
 
-def test_progress_of_a_task_is_counted_in_the_topics(tmp_path: Path) -> None:
+def test_progress_of_a_task_is_counted_in_the_topics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tests.commands.project import Project
 
     project = Project(tmp_path)
@@ -173,6 +174,18 @@ def test_progress_of_a_task_is_counted_in_the_topics(tmp_path: Path) -> None:
     assert (unknown.returncode, "'x' is not known" in unknown.stderr, unknown.stdout) == (1, True, "")
     engine.produce(LocalSeedLog(tmp_path), "seeds", seeds(1, "x"))  # by a producer that says nothing of it
     assert json.loads(project.direct("progress", "--task-id", "x", "--format", "json").stdout)["waiting"] == 1
+    taken_back = Mock(
+        side_effect=[
+            found,
+            LogUnavailable("no answer"),
+            LogUnavailable("no answer"),
+            found | {"waiting": 0, "parked": 0},
+        ]
+    )
+    monkeypatch.setattr(progress, "task_report", taken_back)
+    monkeypatch.setattr(progress, "_TASK_SECONDS", 0.0)
+    waited = project.scrapy("progress", "--task-id", "t", "--until-done")
+    assert (waited.returncode, waited.stderr.count("no answer")) == (0, 1), waited.stderr
     dry = project.direct("task", "set", "t", "deny=t/[01]$", "--dry-run", "--json")
     assert json.loads(dry.stdout)["would_filter"] == 4
 
