@@ -398,7 +398,8 @@ class TaskOrders:
         else:
             self.known()
         task = self._desk.order(self._task_id, change)
-        back = 0 if task.state == "paused" else self._desk.put_back(self._task_id)
+        is_paused = self._desk.board.phase(self._task_id).name == "paused"  # all of it would be parked again
+        back = 0 if is_paused else self._desk.put_back(self._task_id)
         said = f"task {self._task_id} is changed, {back} parked messages put back"
         return Ordered(said, back, task)
 

@@ -29,7 +29,7 @@ from site_spider.tasks import end_events, returning
 from site_spider.tasks.budgets import TaskStates
 from site_spider.tasks.control_log import read_endings
 from site_spider.tasks.declaration import declared, in_state
-from site_spider.tasks.orders import TaskDesk
+from site_spider.tasks.orders import TaskDesk, TaskOrders
 from site_spider.tasks.parking import Leaving, Parking
 from tests.in_process import engine
 from tests.in_process.engine import crawl, page
@@ -85,8 +85,8 @@ def test_a_budget_of_pages_is_kept_exactly_and_goes_on_when_it_is_raised(
     found = crawl(tmp_path, SITE if has_links else seeds(401))
     assert (found.lag, len(found.documents), len(fetched)) == (0, 37, 37)
     assert desk(tmp_path).board.phase("t").reason == "page_budget"
-    declare(tmp_path, max_pages=900)
-    assert desk(tmp_path).put_back("t") == 364
+    assert TaskOrders(desk(tmp_path), "t").change(["weight=2"]).returned == 0
+    assert TaskOrders(desk(tmp_path), "t").change(["max_pages=900"]).returned == 364
     assert len(crawl(tmp_path, []).documents) == 401
     assert set(fetched.values()) == {1}
 
