@@ -227,7 +227,7 @@ class TaskCloser(GroupWork):
     def __init__(self, group: Group) -> None:
         super().__init__(group)
         self._news: set[str] = set()  # tasks of which something was heard
-        self._is_forgetting = False
+        self._is_forgetting = self._is_making = False
         self._has_log = False
         self._away = Outage(logger, "Tasks cannot be closed now, trying again", "Tasks are closed again")
 
@@ -245,7 +245,8 @@ class TaskCloser(GroupWork):
         self._news.update(task_ids)
 
     def look(self) -> None:
-        if not self._has_log and len(self._board):
+        if not (self._has_log or self._is_making) and len(self._board):
+            self._is_making = True
             self._background.start(self._make_log(), "control log of tasks")
         if not self._has_first():
             return
@@ -268,6 +269,7 @@ class TaskCloser(GroupWork):
             self._away.is_over()
         except SiteSpiderError as error:
             self._away.goes_on(error)
+        self._is_making = False
 
     def _begin(self, task_ids: list[str]) -> None:
         open_ones = [task_id for task_id in task_ids if not self._is_ending(task_id)]

@@ -20,17 +20,20 @@ from scrapy.http import Response
 
 from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.commands import progress
+from site_spider.contracts.seed_log import Message, Partition
 from site_spider.engine.scrapy_parts import part_of
 from site_spider.errors import LogUnavailable
 from site_spider.ledger.ledger import Outcome
 from site_spider.seed.topics import CrawlTopics
 from site_spider.service.service import SeedService
 from site_spider.tasks import end_events, returning
+from site_spider.tasks.board import Board
 from site_spider.tasks.budgets import TaskStates
 from site_spider.tasks.control_log import read_endings
-from site_spider.tasks.declaration import declared, in_state
+from site_spider.tasks.declaration import Task, declared, in_state
 from site_spider.tasks.orders import TaskDesk, TaskOrders
 from site_spider.tasks.parking import Leaving, Parking
+from site_spider.tasks.tracker import Group
 from tests.in_process import engine
 from tests.in_process.engine import crawl, page
 
@@ -299,6 +302,21 @@ def test_tasks_that_cannot_be_closed_are_tried_again_and_said_once(
     declare(tmp_path, state="cancelled")
     crawl(tmp_path, seeds(5), until=lambda _crawler: close.call_count == 3)
     assert len([line for line in caplog.messages if "cannot be closed" in line]) == 1
+
+
+def test_a_control_log_that_nobody_makes_is_waited_for_by_one_thread() -> None:
+    board, made = Board(), Mock()
+    board.take(Message(Partition("seeds.tasks", 0), 0, b"t", Task(task_id="t").value()))
+    group = Group(
+        Mock(**{"partitions.return_value": 1}), Mock(), TOPICS, board, Mock(), lambda: False, Mock(start=made)
+    )
+    closer = end_events.TaskCloser(group)
+    closer.look()
+    closer.look()
+    assert made.call_count == 1
+    asyncio.run(made.call_args[0][0])  # it is made, and that is all
+    closer.look()
+    assert made.call_count == 1
 
 
 class _BrokenLog(LocalSeedLog):
