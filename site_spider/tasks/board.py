@@ -176,7 +176,8 @@ class Board:
 
     def was_parked(self, task_id: str) -> bool:
         """Whether a message may be in the parked topic, put back or not."""
-        return task_id in self._returned or self.used(task_id).parked > 0
+        back = self.returned(task_id)
+        return bool(back.cleared or back.found or back.by or self.used(task_id).parked)
 
     def has_parked(self, task_id: str) -> bool:
         """Whether messages were parked that nobody has looked for."""

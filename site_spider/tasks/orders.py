@@ -15,10 +15,19 @@ from site_spider.contracts.seed_log import MessagePlace, Producer, SeedLog
 from site_spider.errors import SeedError, TopicMissing
 from site_spider.seed.fields import optional_identifier
 from site_spider.seed.topics import CrawlTopics
-from site_spider.tasks.board import CANCELLED, SEPARATOR, VERSION_HEADER, Board, BrokerClock, Cancelled, note_key
+from site_spider.tasks.board import (
+    CANCELLED,
+    RETURNED,
+    SEPARATOR,
+    VERSION_HEADER,
+    Board,
+    BrokerClock,
+    Cancelled,
+    note_key,
+)
 from site_spider.tasks.closing import TaskProducer
 from site_spider.tasks.control_log import Endings, make_ordered, read_endings
-from site_spider.tasks.declaration import BadTask, Phase, Task, changed, in_state, usual_task
+from site_spider.tasks.declaration import BadTask, Phase, Returned, Task, changed, in_state, usual_task
 from site_spider.tasks.ending import SeedCounts, TaskEnding
 from site_spider.tasks.follower import read_board
 
@@ -257,12 +266,23 @@ class TaskDesk:
         Raises BadTask when others are always quicker.
         """
         for _ in range(_MOST_TRIES):
-            task = change(self.board.task(task_id))
+            before = self.board.task(task_id)
+            task = change(before)
+            if before is None and not self.board.was_parked(task_id):
+                self._pass_parked(task_id)
             offset = self.write(task, self.board.version(task_id) + 1)
             self.read()
             if offset not in self.board.void:
                 return task
         raise BadTask(f"{task_id!r} is being changed by others all the time; try again")
+
+    def _pass_parked(self, task_id: str) -> None:
+        """What is parked under its name is that of a task that was deleted."""
+        parts = self.log.progress(self.topics.parked, None) if self.log.partitions(self.topics.parked) else ()
+        if ends := {str(part.partition.number): part.end for part in parts if part.end}:
+            note = Returned(offsets=ends, topic_id=self.log.topic_id(self.topics.parked))
+            with closing(self.log.producer()) as producer:
+                producer.send(self.topics.tasks, note_key(task_id, RETURNED), note.value()).result()
 
     def write(self, task: Task, version: int = 0) -> int:
         """Write a record; without a version over whatever is there. Durable when it returns; its offset."""

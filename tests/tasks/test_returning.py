@@ -24,7 +24,7 @@ from site_spider.tasks.control_log import read_endings, written
 from site_spider.tasks.declaration import Returned, Task, Usage
 from site_spider.tasks.ending import EndTold, TaskEnding
 from site_spider.tasks.follower import ORIGIN_HEADER, TASK_HEADER
-from site_spider.tasks.orders import PutBackTasks, TaskDesk
+from site_spider.tasks.orders import PutBackTasks, TaskDesk, TaskOrders
 from site_spider.tasks.returning import ParkedWatch
 from site_spider.tasks.tracker import Group
 from tests.in_process import virtual_time
@@ -121,6 +121,17 @@ def test_the_topic_is_read_from_where_it_was_read_to(log: Log) -> None:
     log.starts.clear()
     assert desk(log).put_back("t") == 3
     assert log.starts == [{Partition("seeds.parked", 0): 7}]
+
+
+def test_what_was_parked_of_a_task_that_was_deleted_does_not_come_back_to_a_later_one(log: Log) -> None:
+    park(log, 7)
+    assert desk(log).put_back("t") == 7
+    desk(log).forget("t")
+    TaskOrders(desk(log), "t", may_be_new=True).pause()
+    assert not desk(log).board.was_parked("t")
+    park(log, 3)
+    assert TaskOrders(desk(log), "t").resume().returned == 3
+    assert len(back(log)) == 10
 
 
 @pytest.mark.parametrize("offset", [5, 7, 8, 2**40])
