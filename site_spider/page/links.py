@@ -243,7 +243,7 @@ def _read(text: str, follow_nofollow: bool) -> Generator[list[str], None, tuple[
         if attribute is None:
             if name == "base":
                 base = attributes.get("href") if base is None else base
-            elif not follow_nofollow and _forbids_following(attributes):  # a meta tag
+            elif not follow_nofollow and forbids_following(attributes):  # a meta tag
                 return (), base
         elif (href := attributes.get(attribute)) and (
             "rel" not in attributes or follow_nofollow or "nofollow" not in attributes["rel"].lower().split()
@@ -256,7 +256,8 @@ def _read(text: str, follow_nofollow: bool) -> Generator[list[str], None, tuple[
     return found, base
 
 
-def _forbids_following(meta: Mapping[str, str]) -> bool:
+def forbids_following(meta: Mapping[str, str]) -> bool:
+    """Whether a meta tag is nofollow for all robots."""
     if meta.get("name", "").strip().lower() != "robots":
         return False
     words = unescape(meta.get("content", "")).lower().replace(",", " ").split()

@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 from lxml import etree
 
 from site_spider.page.decode import python_codec
-from site_spider.page.directives import absolute, forbids
-from site_spider.page.links import MAX_LINKS, LinkBase, link_slices
+from site_spider.page.directives import absolute
+from site_spider.page.links import MAX_LINKS, MAX_PAGE_CHARS, LinkBase, forbids_following, link_slices
 from site_spider.sources import model
 from site_spider.sources.model import ItemField, ItemRule, Selection, Source, ValueStep, any_matches, compiled, sound
 from site_spider.sources.model import found as found_in
@@ -199,7 +199,6 @@ def _shown(text: str) -> str:
     return ascii(text[:_SHOWN])
 
 
-MAX_PAGE_CHARS = 5_000_000  # what stands behind is not read
 MAX_ITEMS = 1_000  # of a page
 MAX_VALUES = 1_000  # of a field
 MAX_ITEMS_CHARS = 5_000_000  # of all items of a page, as JSON
@@ -291,10 +290,10 @@ class SourcePage:
         """Links as written that are nofollow wherever they stand; None: a meta tag says so of all."""
         if self.follow_nofollow:
             return set()
-        robots = (meta for meta in self.root.iter("meta") if meta.get("name", "").strip().lower() == "robots")
-        is_closed = forbids([meta.get("content", "").lower().replace(",", " ") for meta in robots], "nofollow")
+        if any(map(forbids_following, self.root.iter("meta"))):
+            return None
         marked = {*_marked(self.root)}
-        return None if is_closed else marked and marked.difference(_hrefs(self.root, marked=False))
+        return marked and marked.difference(_hrefs(self.root, marked=False))
 
     def hrefs(self, selected: Any) -> list[str]:
         """The links inside of what was selected, or that it is itself, but for nofollow ones."""

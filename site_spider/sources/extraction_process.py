@@ -28,9 +28,9 @@ from site_spider.bounded import BoundedDict
 from site_spider.errors import SiteSpiderError
 from site_spider.page.decode import BodyLimits, is_html
 from site_spider.page.directives import directives
-from site_spider.page.links import read_text, tags, unescape
+from site_spider.page.links import MAX_PAGE_CHARS, read_text, tags, unescape
 from site_spider.page.url import host_of
-from site_spider.sources.extraction import MAX_PAGE_CHARS, Extracted, FoundLink, SourcePage, extract
+from site_spider.sources.extraction import Extracted, FoundLink, SourcePage, extract
 from site_spider.sources.model import Source
 
 MAX_LINE_BYTES: Final = 64_000_000  # of an answer

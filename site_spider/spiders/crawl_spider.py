@@ -272,10 +272,11 @@ class SeedSpider(Spider):
         found = await extractor.extract(source, page)
         for said in found.notes:
             self.logger.debug("%s: %s", response.url, said)
-        if job is None or source.pagination is None or not source.pagination.stop_when_known:
+        most = None if source.pagination is None else source.pagination.stop_when_known
+        if job is None or most is None:
             return found
         known_items.begin(response, job, part_of(self.crawler, SeenDupeFilter))
-        return await self._known_items.cut(source, found, response, job) if self._known_items else found
+        return await self._known_items.cut(most, found, response, job) if self._known_items else found
 
     @cached_property
     def _known_items(self) -> known_items.KnownItems | None:

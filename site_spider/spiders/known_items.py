@@ -26,7 +26,6 @@ from site_spider.ledger.completion import Job, id_of_page
 from site_spider.results.document import PAGE, identity_of, result_fields
 from site_spider.seed.seed import first_written_ms
 from site_spider.sources.extraction import NEXT_PAGE, Extracted
-from site_spider.sources.model import Source
 from site_spider.spiders.conditional import StoredPages
 
 _SKEW_MS = 60_000  # of the clocks of producers and crawlers
@@ -44,11 +43,8 @@ class KnownItems:
         items = StoredPages.for_crawler(crawler, {}, (PAGE,), of_items=True)
         return cls(items, StoredPages.for_crawler(crawler, names, facts))
 
-    async def cut(self, source: Source, found: Extracted, response: Response, job: Job) -> Extracted:
-        """What was found, without the next page if enough entries in a row are known up to here."""
-        most = source.pagination.stop_when_known if source.pagination is not None else None
-        if most is None:
-            return found
+    async def cut(self, most: int, found: Extracted, response: Response, job: Job) -> Extracted:
+        """What was found, without the next page if so many entries in a row are known up to here."""
         run, before_ms = response.meta[meta_keys.KNOWN_RUN]
         for is_known in await self._are_known(found, job, before_ms):
             run = run + 1 if is_known else 0
