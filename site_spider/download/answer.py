@@ -182,7 +182,12 @@ class HttpAnswer:
     @property
     def body(self) -> bytes:
         """What has come so far."""
-        return bytes(self._body if self._chunks is None else self._chunks.body)
+        return self.body_from(0)
+
+    def body_from(self, start: int) -> bytes:
+        """What has come behind so many bytes."""
+        body = self._body if self._chunks is None else self._chunks.body
+        return bytes(body[start:] if start else body)
 
     def feed(self, data: bytes) -> int:
         """Read more bytes of the connection, and return how many; those behind them come next.

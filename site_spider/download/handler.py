@@ -129,7 +129,7 @@ class DownloadWatch:
     def more_came(self, answer: HttpAnswer) -> None:
         """Likewise for one that is."""
         if self.heard_by is not None and answer.received > self.told:
-            data, self.told = answer.body[self.told :], answer.received
+            data, self.told = answer.body_from(self.told), answer.received
             self._tell(self.heard_by, signals.bytes_received, data=data)
         if answer.length is None:
             self._look_at(answer.received)
