@@ -185,9 +185,9 @@ class PoliteFrontier:
             self._put(link, -inf)
         return link is not None
 
-    def put_request(self, request: Request) -> None:
-        """A request waits at the level of its priority; a retry not before its moment."""
-        self._put(request, request.meta.pop(meta_keys.NOT_BEFORE, -inf))
+    def put(self, waiter: Waiter) -> None:
+        """It waits at its level, behind the others of its host; a retry not before its moment, also when put back."""
+        self._put(waiter, waiter.meta.get(meta_keys.NOT_BEFORE, -inf) if isinstance(waiter, Request) else -inf)
 
     def put_seed(self, waiting: SeedInFlight, not_before: float = -inf) -> None:
         """A seed waits at level 0, or where a priority of its own belongs."""
@@ -195,10 +195,6 @@ class PoliteFrontier:
         seed, now = waiting.seed, self._loop.time()
         host = host_of(seed.url)
         self.frontier.push(-seed.priority, host, waiting, now, not_before, flow_of(waiting))
-
-    def put_back(self, waiter: Waiter) -> None:
-        """What was taken out waits again, behind the others of its host."""
-        self._put(waiter, -inf)
 
     def _put(self, waiter: Waiter, not_before: float) -> None:
         if isinstance(waiter, SeedInFlight):

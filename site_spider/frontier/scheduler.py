@@ -63,7 +63,7 @@ class Queues:
     def put(self, request: Request, job: Job | None, *, is_link: bool) -> None:
         """A request waits, or goes to the seed topic; it holds its seed in either case."""
         if job is None:
-            self.room.put_request(request)
+            self.room.put(request)
             return
         leaves = self._spill.wants(request, job, is_link=is_link)
         if is_link and not leaves:
@@ -74,7 +74,7 @@ class Queues:
         self._completion.accept(request, job)
         try:
             if not (leaves and self._spill.send(request, job, is_link=is_link)):
-                self.room.put_request(request)
+                self.room.put(request)
         except Exception:
             job.written = job.written or is_link  # by who hears of the error
             self._completion.ended(request)

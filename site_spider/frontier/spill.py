@@ -425,7 +425,7 @@ class Spill:
             is_link = is_first_attempt(request, job)
         if not self.send(request, job, is_link=is_link):
             request.meta[meta_keys.STAYS] = True
-            self._room.put_request(request)
+            self._room.put(request)
 
     def wants(self, request: Request, job: Job, *, is_link: bool) -> bool:
         """Whether a request is to leave rather than wait. A link is a request with which its job begins."""
@@ -505,7 +505,7 @@ class Spill:
             if job.entry.live:
                 request.meta.pop(meta_keys.TO_TOPIC, None)
                 request.meta[meta_keys.STAYS] = True
-                self._room.put_request(request)
+                self._room.put(request)
             else:
                 self._completion.ended(request)
         else:

@@ -150,7 +150,7 @@ class TaskAdmission:
         if isinstance(waiter, SeedInFlight):
             self.states.adopt(waiter, waiter.seed, waiter.message.headers)
         if state is None:
-            self._queues.room.put_back(waiter)
+            self._queues.room.put(waiter)
         elif state.phase.name == "paused":
             self._leaving.park(waiter, state)
         elif state.phase.is_over:
@@ -158,7 +158,7 @@ class TaskAdmission:
         elif not _is_allowed(state, waiter):
             self._leaving.filter(waiter, state)
         else:
-            self._queues.room.put_back(waiter)
+            self._queues.room.put(waiter)
 
 
 def _task_id(waiter: Waiter) -> str | None:

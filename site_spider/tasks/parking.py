@@ -194,7 +194,7 @@ class Leaving:
         if not self._spill.send(request, job, is_link=is_link):
             del request.meta[meta_keys.TO_TOPIC]
             request.meta[meta_keys.STAYS] = True
-            self._room.put_request(request)
+            self._room.put(request)
 
     def _park_seed(self, waiting: SeedInFlight, task_id: str) -> None:
         message, headers = waiting.message, moved_headers(waiting.seed, waiting.message)

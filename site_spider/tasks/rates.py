@@ -342,7 +342,7 @@ class Overtaking:
         if error is not None:
             logger.debug("A seed could not be sent to the end of its topic, and stays: %s", error)
             if waiting.live:
-                self._queues.room.put_back(waiting)
+                self._queues.room.put(waiting)
             return
         place: MessagePlace | None = sent.result()
         if place is not None and task_id is not None:

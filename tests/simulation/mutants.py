@@ -76,7 +76,8 @@ MUTANTS: dict[str, tuple[Any, str, str]] = {
     "a join that is owed is not paid": (SimConsumer._take_assignment, "if self._owes_join:", "if False:"),
     "sessions do not end": (Group.lost_sight, "list(self.members.values())", "()"),
     # the frontier and the spill
-    "a retry is dropped": (PoliteFrontier.put_request, "self._put(", "request.meta.get('retry_times') or self._put("),
+    "a retry is dropped": (PoliteFrontier.put,
+        "self._put(", "getattr(waiter, 'meta', {}).get('retry_times') or self._put("),
     "a host's place is not given back": (PoliteFrontier.came_back, "self.frontier.release(", "dict("),
     "the limit of a host is one too high": (build_frontier, "(concurrency", "(concurrency + 1"),
     "a spilled link is done before it is durable": (Spill.send, "self._background.when_done(future,",

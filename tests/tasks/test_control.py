@@ -34,6 +34,7 @@ from site_spider.tasks.declaration import Task, declared, in_state
 from site_spider.tasks.orders import TaskDesk, TaskOrders
 from site_spider.tasks.parking import Leaving, Parking
 from site_spider.tasks.tracker import Group
+from tests.frontier.test_spill import OwnSpider
 from tests.in_process import engine
 from tests.in_process.engine import crawl, page
 
@@ -276,6 +277,24 @@ def test_a_retry_that_waits_is_parked_and_goes_on(tmp_path: Path, monkeypatch: p
     assert desk(tmp_path).put_back("t") == 1
     (document,) = crawl(tmp_path, []).documents.values()
     assert (attempts, document["retries"]) == (2, 1)
+
+
+def test_a_retry_that_cannot_be_parked_waits_for_its_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What no seed can say goes on here, and asks its host no sooner than without the pause."""
+    asked: list[float] = []
+
+    async def failing(request: Request) -> Response:
+        asked.append(asyncio.get_running_loop().time())
+        if len(asked) == 1:
+            await asyncio.to_thread(declare, tmp_path, state="paused")
+        return page(request, status=500 if len(asked) == 1 else 200)
+
+    declare(tmp_path)
+    monkeypatch.setitem(engine.ANSWERS, "/", linked(1, "/failing"))
+    monkeypatch.setitem(engine.ANSWERS, "/failing/0", failing)
+    crawl(tmp_path, SITE, OwnSpider, SITE_RETRY_PAUSE_SECONDS=30)
+    first, second = asked
+    assert second - first >= 30
 
 
 def test_what_nobody_puts_back_a_process_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
