@@ -1,10 +1,11 @@
-"""Collections whose size is bounded, whatever hosts and pages do: a histogram, and a dict that forgets."""
+"""What stays bounded whatever hosts and pages do: a histogram, counts by name, a dict that forgets, lines of a log."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
+from math import inf
 from typing import Any, Final, TypeVar
 
 from site_spider import runtime
@@ -77,6 +78,27 @@ def _quantile(bounds: Sequence[float], counts: Sequence[int], largest: float, sh
     return None
 
 
+# --- name counts: counts names that come from outside, with a bound on how many --------------------------
+
+_MOST_NAMES = 100  # distinct ones: each becomes a field of the index
+_LONGEST_NAME = 80  # characters
+_OTHER = "other"
+
+
+class NameCounts:
+    """Counts by names that come from outside: bounded in number and length, fit to be field names."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+
+    def add(self, name: str) -> None:
+        """Count one; names beyond the bound count as `other`."""
+        name = name.strip()[:_LONGEST_NAME].replace(".", "_") or _OTHER
+        if name not in self.counts and len(self.counts) >= _MOST_NAMES - (_OTHER not in self.counts):
+            name = _OTHER
+        self.counts[name] += 1
+
+
 # --- A dict that forgets, so that what hosts and pages make it remember is bounded -----------------------
 
 K = TypeVar("K")
@@ -109,3 +131,33 @@ class BoundedDict(OrderedDict[K, V]):
         """As a dict's."""
         with self._lock:
             return super().pop(key, *default)
+
+
+# --- log limit: bounds how many similar lines are logged in a minute -------------------------------------
+
+
+class LogLimit:
+    """Lets `count` lines pass in each period of `period_seconds` and counts the rest."""
+
+    def __init__(self, count: int, period_seconds: float) -> None:
+        self._count = count
+        self._period_seconds = period_seconds
+        self._began_at = -inf
+        self._passed = 0
+        self._held_back = 0
+
+    def admit(self, now: float) -> bool:
+        """Whether the event at `now` may have its line."""
+        if now >= self._began_at + self._period_seconds:
+            self._began_at = now
+            self._passed = 0
+        if self._passed >= self._count:
+            self._held_back += 1
+            return False
+        self._passed += 1
+        return True
+
+    def take_held_back(self) -> int:
+        """How many events had no line since this was last asked."""
+        held_back, self._held_back = self._held_back, 0
+        return held_back

@@ -32,6 +32,7 @@ from scrapy.http import Response
 from scrapy.utils.httpobj import urlparse_cached
 
 from site_spider import meta_keys, options, runtime
+from site_spider.bounded import LogLimit
 from site_spider.download.descriptors import DescriptorShortage
 from site_spider.download.proxy_pool import (
     Attempt,
@@ -49,7 +50,6 @@ from site_spider.errors import ConfigError, SiteSpiderError
 from site_spider.frontier.priority_queue import PROXY_LEVEL
 from site_spider.ledger.completion import Job, job_of
 from site_spider.options import SettingsView
-from site_spider.results.delivery import LogLimit
 from site_spider.results.document import describe_status
 
 logger = logging.getLogger(__name__)

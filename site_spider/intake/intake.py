@@ -17,6 +17,7 @@ from typing import Any
 from scrapy.core.engine import ExecutionEngine
 
 from site_spider import runtime
+from site_spider.bounded import NameCounts
 from site_spider.contracts.seed_log import Consumer, Listener, Message, Partition, Position, SeedLog
 from site_spider.engine import flow as engine_hooks
 from site_spider.engine.background import Background
@@ -28,7 +29,6 @@ from site_spider.ledger.completion import Completion, job_of
 from site_spider.ledger.ledger import Outcome, SeedInFlight
 from site_spider.results.commits import ThreadCommits
 from site_spider.results.dead_letters import DeadLetters
-from site_spider.results.failures import NameCounts
 from site_spider.results.pipeline import Sinks
 from site_spider.seed.seed import Seed
 

@@ -20,7 +20,7 @@ from numbers import Real
 from typing import Any, Final, NamedTuple
 
 from site_spider import runtime
-from site_spider.bounded import Histogram
+from site_spider.bounded import Histogram, NameCounts
 from site_spider.contracts.seed_log import Message
 from site_spider.errors import SeedError
 from site_spider.intake.intake import Seeds
@@ -28,7 +28,7 @@ from site_spider.intake.room import BackPressure
 from site_spider.intake.suspects import Quarantine
 from site_spider.ledger.completion import Job, SeedListener
 from site_spider.ledger.ledger import SeedInFlight
-from site_spider.results.failures import REASONS, NameCounts, failure_name, reason_of
+from site_spider.results.failures import REASONS, failure_name, reason_of
 from site_spider.results.pipeline import Sinks
 from site_spider.seed.seed import Seed
 

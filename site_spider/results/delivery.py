@@ -22,42 +22,12 @@ from functools import partial
 from math import inf
 
 from site_spider import runtime
-from site_spider.bounded import Histogram
+from site_spider.bounded import Histogram, LogLimit
 from site_spider.contracts.sink import ACKNOWLEDGED, Answer, DocumentStore, Record, Verdict
 from site_spider.errors import BatchError, ConfigError, SinkUnavailable
 from site_spider.outage import Outage, until_there
 from site_spider.results.batches_and_retries import Batch, Batcher, BatchLimits
 from site_spider.text import cut, up_to
-
-# --- log limit: bounds how many similar lines are logged in a minute -------------------------------------
-
-
-class LogLimit:
-    """Lets `count` lines pass in each period of `period_seconds` and counts the rest."""
-
-    def __init__(self, count: int, period_seconds: float) -> None:
-        self._count = count
-        self._period_seconds = period_seconds
-        self._began_at = -inf
-        self._passed = 0
-        self._held_back = 0
-
-    def admit(self, now: float) -> bool:
-        """Whether the event at `now` may have its line."""
-        if now >= self._began_at + self._period_seconds:
-            self._began_at = now
-            self._passed = 0
-        if self._passed >= self._count:
-            self._held_back += 1
-            return False
-        self._passed += 1
-        return True
-
-    def take_held_back(self) -> int:
-        """How many events had no line since this was last asked."""
-        held_back, self._held_back = self._held_back, 0
-        return held_back
-
 
 # --- Log lines of a delivery: an outage once, refusals a few at a time -----------------------------------
 

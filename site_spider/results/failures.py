@@ -7,7 +7,6 @@ REASONS, a short fixed list for metrics and dashboards, and never anything from 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import groupby
@@ -189,24 +188,3 @@ def _name(description: str) -> str:
     if not _NAME.fullmatch(kind):
         kind = " ".join(_VARYING.sub("", kind).split())
     return kind[:_MOST_CHARACTERS].strip() or _OTHER
-
-
-# --- name counts: counts names that come from outside, with a bound on how many --------------------------
-
-_MOST_NAMES = 100  # distinct ones: each becomes a field of the index
-_LONGEST_NAME = 80  # characters
-_NAME_COUNTS_OTHER = "other"
-
-
-class NameCounts:
-    """Counts by names that come from outside: bounded in number and length, fit to be field names."""
-
-    def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
-
-    def add(self, name: str) -> None:
-        """Count one; names beyond the bound count as `other`."""
-        name = name.strip()[:_LONGEST_NAME].replace(".", "_") or _NAME_COUNTS_OTHER
-        if name not in self.counts and len(self.counts) >= _MOST_NAMES - (_NAME_COUNTS_OTHER not in self.counts):
-            name = _NAME_COUNTS_OTHER
-        self.counts[name] += 1

@@ -9,13 +9,14 @@ from typing import Any, ClassVar
 
 from scrapy.http import Response
 
+from site_spider.bounded import NameCounts
 from site_spider.contracts.seed_log import Partition
 from site_spider.frontier.priority_queue import PROXY_LEVEL, queue_lengths
 from site_spider.ledger.ledger import Ledger, Outcome
 from site_spider.observe import statistics
 from site_spider.observe.snapshot import Snapshot, is_conserved, seed_counts, snapshot
 from site_spider.observe.statistics import Series
-from site_spider.results.failures import REASONS, NameCounts
+from site_spider.results.failures import REASONS
 from site_spider.service.service import SeedService
 from site_spider.spiders.crawl_spider import SeedSpider
 from tests.in_process import engine

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
+from site_spider.bounded import LogLimit
 from site_spider.contracts.sink import ACKNOWLEDGED, Answer, Record, Verdict
 from site_spider.errors import ConfigError, SinkUnavailable
 from site_spider.results import delivery as hearing
 from site_spider.results.batches_and_retries import BatchLimits
-from site_spider.results.delivery import Delivery, LogLimit, OnDemand
+from site_spider.results.delivery import Delivery, OnDemand
 from tests.in_process import virtual_time
 from tests.in_process.scripted_sink import ScriptedSink
 

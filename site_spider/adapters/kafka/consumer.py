@@ -23,10 +23,10 @@ from site_spider.adapters.kafka.client import MISSING, BrokerHealth, Certificate
 from site_spider.adapters.kafka.member_name import MemberSlot
 from site_spider.adapters.kafka.positions import Answered, KafkaCommits, TopicIds
 from site_spider.adapters.kafka.transactions import KafkaTransactions, Topics
+from site_spider.bounded import LogLimit
 from site_spider.contracts import seed_log
 from site_spider.contracts.seed_log import Listener, Message, Partition, Position
 from site_spider.errors import ConfigError, LogSilent, LogUnavailable
-from site_spider.results.delivery import LogLimit
 from site_spider.results.transaction_queue import Item
 
 logger = logging.getLogger(__name__)

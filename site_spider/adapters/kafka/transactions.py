@@ -25,9 +25,9 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from site_spider import runtime
 from site_spider.adapters.kafka.client import REFUSED, KafkaConfig, LastErrors, insisted
 from site_spider.adapters.kafka.positions import committed_by, to_position
+from site_spider.bounded import LogLimit
 from site_spider.contracts.seed_log import Partition, Position
 from site_spider.errors import CommitInDoubt, ConfigError, LogUnavailable, SinkRejected
-from site_spider.results.delivery import LogLimit
 from site_spider.results.document import encode, shortened
 from site_spider.results.transaction_queue import Item, Link
 
