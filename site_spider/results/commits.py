@@ -351,26 +351,3 @@ class OffsetCommits(Commits):
             return
         self.tally.count(succeeded=False)
         self._outage.goes_on(error)
-
-
-# --- urgency: whether results are sent at once instead of waiting for a full batch -----------------------
-
-
-class Urgency:
-    """True while one of its reasons holds: few seeds are in flight and others wait for them, a partition is
-    being revoked, or no further result is on its way.
-    """
-
-    def __init__(self) -> None:
-        self._reasons: list[Callable[[], bool]] = []
-
-    def add(self, *reasons: Callable[[], bool]) -> None:
-        """From now on these count, too."""
-        self._reasons += reasons
-
-    def __call__(self) -> bool:
-        """Whether one of the reasons holds."""
-        for reason in self._reasons:  # noqa: SIM110 - without a generator for each result
-            if reason():
-                return True
-        return False

@@ -57,7 +57,8 @@ from site_spider.observe.metrics.exporter import GroupWatch
 from site_spider.observe.metrics.readings import Measurements
 from site_spider.observe.snapshot import Identity, Watched, rss_bytes
 from site_spider.observe.statistics import Statistics, StatisticsPlan, StatsTopic, statistics_id
-from site_spider.results.commits import Commits, Member, OffsetCommits, Urgency
+from site_spider.results.batches_and_retries import Urgency
+from site_spider.results.commits import Commits, Member, OffsetCommits
 from site_spider.results.dead_letters import DeadLetters
 from site_spider.results.delivery import Delivery
 from site_spider.results.document import PAGE_FIELDS, result_fields
