@@ -340,10 +340,10 @@ class BackPressure:
     ) -> None:
         self._load = load
         self._sinks = sinks
-        self._commits = commits
+        self.commits = commits
         self._is_leaving = is_leaving  # whether partitions are
         self._is_stopping = is_stopping
-        self._soft_limit = soft_limit
+        self.soft_limit = soft_limit
         self._has_memory = has_memory  # for more bodies
 
     def hindrance(self) -> str:
@@ -352,21 +352,11 @@ class BackPressure:
             return "stop"
         if not self._has_memory():
             return "memory"
-        if self._commits.is_cut_off:
+        if self.commits.is_cut_off:
             return "kafka"
         if not self._sinks.are_taking():
             return "sink"
-        return "" if self._load.may_download and self._commits.is_taking() else "kafka"
-
-    @property
-    def is_cut_off(self) -> bool:
-        """Whether nothing begins because the seed log is silent."""
-        return self._commits.is_cut_off
-
-    @property
-    def sink_away(self) -> str:
-        """As the commits say."""
-        return self._commits.sink_away
+        return "" if self._load.may_download and self.commits.is_taking() else "kafka"
 
     def cause(self) -> str:
         """What keeps polls from beginning; empty when they may."""
@@ -374,15 +364,11 @@ class BackPressure:
             return hindrance
         if not self.may_admit():
             return "sink"
-        return "memory" if self._soft_limit.keeps_intake else ""
-
-    def look(self) -> None:
-        """See how much memory is used; to be called now and then, on the event loop's thread."""
-        self._soft_limit.look()
+        return "memory" if self.soft_limit.keeps_intake else ""
 
     def may_admit(self) -> bool:
         """Whether seeds may begin; while trees keep too many results, none is to be in their way."""
-        return not self._commits.is_crowded
+        return not self.commits.is_crowded
 
     def may_poll(self) -> bool:
         """Whether more seeds may be polled."""

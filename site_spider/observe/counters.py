@@ -193,9 +193,9 @@ class Pauses:
         away = [delivery.sink.name for delivery in self._sinks if not delivery.available]
         if away:
             return Pause("sink", f"the sink {away[0]} is away")
-        if self._back_pressure.is_cut_off or self._is_log_away():
+        if self._back_pressure.commits.is_cut_off or self._is_log_away():
             return Pause("kafka", "the seed log does not answer, so other members may own the partitions")
-        if name := self._back_pressure.sink_away:
+        if name := self._back_pressure.commits.sink_away:
             return Pause("sink", f"the sink {name} is away")
         cause = self._back_pressure.cause() or ("frontier" if self._seeds.poll_room.now() <= 0 else "")
         return Pause(cause, PAUSES_SAID[cause]) if cause else Pause()

@@ -312,7 +312,7 @@ class SeedService:
         parts.tasks.start()
         parts.intake.start()
         watched = parts.watched
-        looks = [self._close_if_idle, parts.seeds.look, parts.bodies.look, parts.back_pressure.look]
+        looks = [self._close_if_idle, parts.seeds.look, parts.bodies.look, parts.back_pressure.soft_limit.look]
         looks += [watched.pauses.look, parts.tasks.look, parts.partitions.look]
         if self._send is not None:
             troubles = Troubles(parts, options.seconds(self._crawler.settings, NO_ITEMS), rss_bytes)

@@ -41,7 +41,8 @@ def test_the_time_goes_to_the_first_cause_that_applies(monkeypatch: pytest.Monke
     quarantine: Any = SimpleNamespace(is_closed=False)
     sink = SimpleNamespace(available=True, sink=SimpleNamespace(name="elasticsearch"))
     seeds: Any = SimpleNamespace(poll_room=SimpleNamespace(now=lambda: crawl.room, closed=lambda: crawl.wide))
-    pressure: Any = SimpleNamespace(cause=lambda: crawl.cause, is_cut_off=False, sink_away="")
+    commits: Any = SimpleNamespace(is_cut_off=False, sink_away="")
+    pressure: Any = SimpleNamespace(cause=lambda: crawl.cause, commits=commits)
     sinks: Any = [sink]
     monkeypatch.setattr(runtime, "monotonic", lambda: crawl.now)
     pauses = Pauses(seeds, quarantine, pressure, sinks, lambda: crawl.is_away)
@@ -60,10 +61,10 @@ def test_the_time_goes_to_the_first_cause_that_applies(monkeypatch: pytest.Monke
         assert passes(1) == crawl.cause
     crawl.cause, crawl.is_away = "memory", True
     assert passes(2) == "kafka"
-    crawl.is_away, pressure.sink_away = False, "kafka"
+    crawl.is_away, commits.sink_away = False, "kafka"
     assert passes(0) == "sink"
     assert pauses.now().said == "the sink kafka is away"
-    crawl.is_away, pressure.sink_away = True, ""
+    crawl.is_away, commits.sink_away = True, ""
     sink.available = False
     assert passes(7) == "sink"
     assert pauses.now().said == "the sink elasticsearch is away"
