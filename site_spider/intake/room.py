@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Set
-from dataclasses import dataclass
 from math import inf
 
 from site_spider.contracts.seed_log import Message, Partition
@@ -178,14 +177,6 @@ def _is_over(count: int, limit: float, *, was: bool) -> bool:
     return count > (limit * _RESUME_SHARE if was else limit)
 
 
-@dataclass(frozen=True, slots=True)
-class SeedLimits:
-    """How much may be in flight."""
-
-    seeds: int
-    span_offsets: int  # from the watermark of a partition to what is polled next
-
-
 class PollRoom:
     """`now`, `capacity` and `closed` are read by any thread, the rest belongs to the event loop's."""
 
@@ -193,19 +184,21 @@ class PollRoom:
         self,
         ledger: Ledger,
         load: Load,
-        limits: SeedLimits,
+        most: int,  # seeds in flight
+        span_offsets: int,  # from the watermark of a partition to what is polled next
         may_poll: Callable[[], bool],
         weights: Mapping[str, float] | None = None,  # by tier, where there are several
         has_tasks: Callable[[], bool] = lambda: False,
     ) -> None:
         self._ledger = ledger
         self._load = load
-        self._limits = limits
+        self._most = most
+        self._span_offsets = span_offsets
         self._may_poll = may_poll
         self._has_tasks = has_tasks  # that share what is polled
-        self._least_limit = self._limit = min(STEP, limits.seeds)  # seeds in flight, for now
+        self._least_limit = self._limit = min(STEP, most)  # seeds in flight, for now
         # of one partition: it is seen to have its share before the others' reserve is gone
-        self._most_at_once = max(1, reserve(limits.seeds) // 2)
+        self._most_at_once = max(1, reserve(most) // 2)
         self._too_wide: Set[Partition] = frozenset()
         self._closed: Set[Partition] = frozenset()
         self._greedy: frozenset[Partition] = frozenset()  # that have more than their share
@@ -231,20 +224,20 @@ class PollRoom:
 
     def is_full(self) -> bool:
         """Whether about all that may be in flight is taken."""
-        return self._ledger.in_flight >= _FULL_SHARE * (self._limits.seeds - reserve(self._limits.seeds))
+        return self._ledger.in_flight >= _FULL_SHARE * (self._most - reserve(self._most))
 
     def starved(self) -> None:
         """Nothing of what waits can be downloaded now: seeds for other hosts may lie behind."""
-        self._limit = max(self._limit, min(self._limits.seeds, self._ledger.in_flight + STEP))
+        self._limit = max(self._limit, min(self._most, self._ledger.in_flight + STEP))
 
     def look(self) -> None:
         """See how far the partitions have come; to be called now and then."""
-        ledger, limit = self._ledger, self._limits.span_offsets
+        ledger = self._ledger
         mine = ledger.partitions()
         self._limit = max(self._least_limit, min(self._limit, ledger.in_flight + STEP))
         if ledger.in_flight > self._limit - _NEARLY_FULL and self._has_tasks():
             self.starved()
-        wide = frozenset(partition for partition in mine if ledger.of_partition(partition).span() >= limit)
+        wide = frozenset(partition for partition in mine if ledger.of_partition(partition).span() >= self._span_offsets)
         for partition in wide - self._too_wide:
             logger.warning(
                 "%s/%d: %d offsets are not committed behind a seed that takes long; no more are polled there "
@@ -259,10 +252,10 @@ class PollRoom:
 
     def _over_share(self, in_flight: Mapping[Partition, int]) -> frozenset[Partition]:
         """The partitions of which no more are to be polled, of several that are assigned."""
-        most = self._limits.seeds - reserve(self._limits.seeds)
+        most = self._most - reserve(self._most)
         if len(in_flight) < 2 or not _is_over(sum(in_flight.values()), most, was=bool(self._greedy)):
             return frozenset()
-        share = self._limits.seeds / len(in_flight)
+        share = self._most / len(in_flight)
         return frozenset(
             partition for partition, count in in_flight.items() if _is_over(count, share, was=partition in self._greedy)
         )

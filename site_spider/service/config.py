@@ -13,7 +13,6 @@ from site_spider.download.address import is_metadata_name, is_public
 from site_spider.engine.scrapy_parts import load_class
 from site_spider.errors import ConfigError
 from site_spider.frontier.spill import SpillRules
-from site_spider.intake.room import SeedLimits
 from site_spider.options import SettingsView
 from site_spider.results.batches_and_retries import BatchLimits
 from site_spider.results.delivery import OnDemand
@@ -115,11 +114,12 @@ def _seed_meta_keys(settings: SettingsView) -> tuple[str, ...]:
     return tuple(keys)
 
 
-def _limits(settings: SettingsView) -> SeedLimits:
+def _limits(settings: SettingsView) -> tuple[int, int]:
+    """How many seeds may be in flight, and how far apart those of one partition."""
     spans = options.integer(settings, "SITE_MAX_SPAN_OFFSETS", minimum=1)
     if options.boolean(settings, EXACTLY_ONCE):
         spans = min(spans, LONGEST_SPAN_OFFSETS)
-    return SeedLimits(options.integer(settings, "SITE_MAX_SEEDS_IN_FLIGHT", minimum=1), spans)
+    return options.integer(settings, "SITE_MAX_SEEDS_IN_FLIGHT", minimum=1), spans
 
 
 # --- Loads the classes that settings name: seed log, sinks, stores of statistics, reader -----------------

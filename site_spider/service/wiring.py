@@ -177,7 +177,7 @@ class Parts:
         poll_room = PollRoom(
             ledger,
             load,
-            config.limits,
+            *config.limits,
             lambda: not quarantine.is_closed and back_pressure.may_poll(),
             config.tiers.weights,
             lambda: tasks.shares(frontier),

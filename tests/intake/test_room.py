@@ -14,7 +14,7 @@ from scrapy.http import Response
 
 from site_spider.contracts.seed_log import Partition
 from site_spider.intake import room
-from site_spider.intake.room import LEAST, MAX_SEED_BYTES, STEP, Load, PollRoom, SeedLimits, SoftLimit, TierShares
+from site_spider.intake.room import LEAST, MAX_SEED_BYTES, STEP, Load, PollRoom, SoftLimit, TierShares
 from site_spider.ledger.ledger import Ledger, Outcome
 from tests.in_process import engine
 from tests.in_process.engine import crawl, page
@@ -29,8 +29,7 @@ class Polling:
         self.ledger = Ledger()
         for partition in partitions:
             self.ledger.assign(partition, None)
-        limits = SeedLimits(seeds, 50_000)
-        self.room = PollRoom(self.ledger, load or Load(1_000, 10**12), limits, lambda: True, WEIGHTS)
+        self.room = PollRoom(self.ledger, load or Load(1_000, 10**12), seeds, 50_000, lambda: True, WEIGHTS)
 
     def has(self, partition: Partition, count: int) -> None:
         """So many are in flight."""
