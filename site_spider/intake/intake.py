@@ -86,8 +86,8 @@ class Intake(Listener):
         self._stopping = runtime.Event()
         self._leaves_for_good = False
         self._mine: set[Partition] = set()
-        self._on_the_way = 0  # handed over, not yet arrived; guarded by the lock
-        self._lock = runtime.Lock()
+        self._handed_over = 0  # messages, by the intake's thread
+        self._arrived = 0  # of these, on the loop's
         self._full = False
         self._consumer: Consumer | None = None
         self.rebalances = dict.fromkeys(("assigned", "revoked", "lost"), 0)
@@ -133,8 +133,7 @@ class Intake(Listener):
         return not self._thread.is_alive()
 
     def _arrive(self, arrivals: list[Arrival]) -> None:
-        with self._lock:
-            self._on_the_way -= len(arrivals)
+        self._arrived += len(arrivals)
         self._receiver.arrived(arrivals)
 
     # --- on the intake's thread -------------------------------------------------------------
@@ -163,7 +162,7 @@ class Intake(Listener):
 
     def _work(self, consumer: Consumer) -> None:
         while not (self._stopping.is_set() or self._tell.are_over):
-            room = min(_BATCH, self._receiver.poll_room.now() - self._on_the_way)
+            room = min(_BATCH, self._receiver.poll_room.now() - (self._handed_over - self._arrived))
             self._pause_or_resume(consumer, room)
             is_awaited = self._full or self._commits.is_awaited
             timeout_seconds = _QUICK_POLL_SECONDS if is_awaited else _POLL_SECONDS
@@ -180,8 +179,7 @@ class Intake(Listener):
 
     def _hand_over(self, messages: list[Message]) -> None:
         arrivals = [(message, self._read(message)) for message in messages]
-        with self._lock:
-            self._on_the_way += len(arrivals)
+        self._handed_over += len(arrivals)
         self._tell(self._arrive, arrivals)
 
     def _read(self, message: Message) -> Seed | SeedError:
