@@ -101,7 +101,6 @@ class Intake(Listener):
 
     @property
     def is_member(self) -> bool:
-        """Whether the group has taken this process in."""
         try:
             return self._consumer is not None and self._consumer.is_member
         except RuntimeError:  # it is closed
@@ -109,7 +108,6 @@ class Intake(Listener):
 
     @property
     def is_away(self) -> bool:
-        """Whether the log does not answer at present."""
         return self._consumer is not None and self._consumer.is_away
 
     # --- on the event loop's thread ---------------------------------------------------------

@@ -85,15 +85,13 @@ class Load:
         self.request_bytes += by * size_bytes
 
     def arrived(self, entry: SeedInFlight, message: Message, seed: Seed | SeedError) -> None:
-        """A seed is in flight."""
         entry.size_bytes = size_bytes = seed_bytes(message, seed)
         self.seed_bytes += size_bytes
 
     def ended(self, entry: SeedInFlight) -> None:
         self.seed_bytes -= entry.size_bytes
 
-    def fenced(self, entry: SeedInFlight) -> None:
-        self.ended(entry)
+    fenced = ended
 
     def count_sending(self, by: int, size_bytes: int) -> None:
         """A message is on its way to the seed topic (1), or has arrived, or cannot (-1)."""
@@ -311,7 +309,6 @@ class SoftLimit:
 
     @property
     def keeps_intake(self) -> bool:
-        """Whether no seeds are to be polled."""
         return self._over.is_on and self._in_flight() > 0
 
 
@@ -364,5 +361,4 @@ class BackPressure:
         return not self.commits.is_crowded
 
     def may_poll(self) -> bool:
-        """Whether more seeds may be polled."""
         return not self.cause()

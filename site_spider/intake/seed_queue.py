@@ -50,7 +50,6 @@ class SeedQueue:
             entry.reads(*own_request(self._make, entry.message, seed))
 
     def push(self, waiting: SeedInFlight) -> None:
-        """A seed was polled."""
         self._waiting.append(waiting)
         self.is_due = True
 

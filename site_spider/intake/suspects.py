@@ -183,13 +183,12 @@ class Quarantine:
         self.suspect_queue.proceed()
 
     def proceed(self) -> None:
-        """Let begin what may; to be called now and then."""
+        """To be called now and then."""
         self.suspect_queue.proceed()
         if self.is_closed:
             self._wake()  # the next one may begin when the last is complete, which wakes nobody
 
     def assigned(self, partitions: Sequence[Partition]) -> None:
-        """These have come."""
         self._fresh |= set(partitions)
 
     def lost(self, partitions: Sequence[Partition]) -> None:
