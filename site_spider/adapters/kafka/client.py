@@ -469,16 +469,13 @@ class ClientClosing:
 
 def to_message(raw: RawMessage) -> Message:
     """Our form of a client's message that is not an error."""
-    topic, number, offset = raw.topic(), raw.partition(), raw.offset()
-    assert topic is not None
-    assert number is not None
-    assert offset is not None
+    partition = _partition(str(raw.topic()), raw.partition() or 0)
     headers = [
         (str(name), value.encode() if isinstance(value, str) else value or b"")
         for name, value in list(raw.headers() or ())
     ]
     timestamp_ms = max(raw.timestamp()[1], 0)  # negative when there is none
-    return Message(_partition(topic, number), offset, raw.key(), raw.value(), tuple(headers), timestamp_ms)
+    return Message(partition, raw.offset() or 0, raw.key(), raw.value(), tuple(headers), timestamp_ms)
 
 
 _partition = lru_cache(maxsize=10_000)(Partition)  # one for all messages of it: Python's collector looks at less

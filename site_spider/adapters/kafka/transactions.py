@@ -158,10 +158,6 @@ class KafkaTransactions:
         committed = {Partition(one.topic, one.partition): to_position(one, "") for one in found}
         return bool(positions) and committed == positions
 
-    def close(self) -> None:
-        """Release the client; what is open is aborted by the servers."""
-        self._throw_away()
-
     # --- the messages ---------------------------------------------------------------------------
 
     def _sent(
@@ -260,7 +256,7 @@ class KafkaTransactions:
             client.commit_transaction(ANSWER_SECONDS)
         except KafkaException as error:
             self._in_doubt = bool(items)  # else nobody asks: what comes next ends it, and says more
-            self._throw_away()
+            self.close()
             raise CommitInDoubt(self._unavailable("commit", error)) from error
 
     def _membership(self) -> Any:
@@ -275,7 +271,7 @@ class KafkaTransactions:
         try:
             client.begin_transaction()
         except KafkaException as error:
-            self._throw_away()
+            self.close()
             raise self._unavailable("begin a transaction", error) from error
         return client
 
@@ -286,7 +282,7 @@ class KafkaTransactions:
             logger.debug("The next client will end the transaction: %s", error)
         # measured with confluent-kafka 2.16: after a message was refused or purged, the same client fails
         # in its next transaction as well (out of order sequence number)
-        self._throw_away()
+        self.close()
 
     def _ready(self) -> Producer:
         """A client without a transaction. Raises LogUnavailable, ConfigError."""
@@ -312,7 +308,8 @@ class KafkaTransactions:
             "linger.ms": 5,
         }
 
-    def _throw_away(self) -> None:
+    def close(self) -> None:
+        """Release the client; what is open is aborted by the servers. Another one is made when it is needed."""
         client, self._client = self._client, None
         if client is not None:
             client.purge()
