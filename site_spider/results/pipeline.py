@@ -380,22 +380,16 @@ class ResultPipeline:
     def process_item(self, item: Any) -> Any:
         """Queue it for every sink and return it at once; its acknowledgement goes to the ledger.
 
-        While the sinks have too much to do, an item is returned later: a page may give any number.
+        While the sinks have too much to do, it is returned later: a page may give any number.
         """
         results, sinks = self._parts
-        document = _result_in(item)
-        if document is not None:
-            job = completion.current_job()
-            is_its_page = job is not None and document["url_id"] == job.url_id
-            if job is not None and is_its_page:
-                job.page = document  # written again when the callback or a pipeline fails later
-            if job is None or not (is_its_page and job.error and job.requests):
-                results.submit(document, job)
-            return item
-        self._submit(item, results)
+        if (document := _result_in(item)) is None:
+            self._submit_item(item, results)
+        else:
+            _submit_document(document, results)
         return item if sinks.have_room else _later(item, sinks)
 
-    def _submit(self, item: Any, results: Results) -> None:
+    def _submit_item(self, item: Any, results: Results) -> None:
         request, job = completion.current_request(), completion.current_job()
         if not ItemAdapter.is_item(item):
             raise DropItem(f"{type(item).__qualname__} is no item: give a dict, Item, dataclass, attrs or pydantic")
@@ -410,6 +404,15 @@ class ResultPipeline:
             if job is None:
                 raise DropItem(reason) from error
             results.refuse(job, reason)
+
+
+def _submit_document(document: dict[str, Any], results: Results) -> None:
+    job = completion.current_job()
+    if job is not None and document["url_id"] == job.url_id:
+        job.page = document  # written again when the callback or a pipeline fails later
+        if job.error and job.requests:
+            return
+    results.submit(document, job)
 
 
 def _result_in(item: Any) -> dict[str, Any] | None:

@@ -544,8 +544,9 @@ def test_without_a_sink_for_items_they_are_dead_letters_and_not_lost(tmp_path: P
     assert "no sink of SITE_SINKS takes items" in dict(letter.headers)["error"].decode()
 
 
-def test_a_page_may_give_more_items_than_memory_takes(tmp_path: Path) -> None:
-    """It goes on as the sinks take them."""
+@pytest.mark.parametrize("kind", ["item", "result"])
+def test_a_page_may_give_more_than_memory_takes(kind: str, tmp_path: Path) -> None:
+    """It goes on as the sinks take items, and documents of other pages."""
     most: list[int] = []
 
     class Many(SeedSpider):
@@ -557,10 +558,11 @@ def test_a_page_may_give_more_items_than_memory_takes(tmp_path: Path) -> None:
             assert sinks is not None
             for number in range(600):
                 most.append(sum(delivery.backlog_bytes for delivery in sinks))
-                yield {"n": number, "text": "x" * 10_000}
+                text = "x" * 10_000
+                yield {"n": number, "text": text} if kind == "item" else Result(f"entry-{number}", 200, body=text)
 
     found = crawl(tmp_path, [SEED], Many, SITE_SINK_BACKLOG_BYTES=500_000)
-    assert len(found.items) == 600
+    assert len(found.items if kind == "item" else found.documents) >= 600
     assert max(most) < 700_000
 
 
