@@ -123,13 +123,11 @@ class Batcher:
         return len(self._ready) <= 1 or self.is_hurried
 
     def accept(self, record: Record, now: float, is_void: Callable[[], bool] | None = None) -> int:
-        """Take a record in; returns its ticket. Raises BatchError on a negative size.
+        """Take a record in; returns its ticket.
 
         `is_void` is asked when its turn comes: True ends it, and `take_void` tells.
         """
-        if record.size_bytes < 0:
-            raise BatchError(f"record {record.key!r} has a size of {record.size_bytes} bytes.")
-        order = self._orders = self._orders + 1
+        order = self._next_order()
         entry = _QueuedRecord(order, order, record, now, is_void)
         before = self._last_of_key.get(record.key)
         self._last_of_key[record.key] = entry
@@ -175,7 +173,7 @@ class Batcher:
         A batch of which nothing passed says the same as an unavailable sink. Raises
         BatchError when the batch is not under way or the answers do not fit it.
         """
-        entries = self._checked(number, jitter)
+        entries = self._answered(number)
         if len(verdicts) != len(entries):
             raise BatchError(f"batch {number} of {len(entries)} records got {len(verdicts)} answers.")
         del self._under_way[number]
@@ -194,7 +192,7 @@ class Batcher:
 
     def fail(self, number: int, now: float, jitter: float) -> None:
         """The batch failed as a whole: its records go back. Raises BatchError when it is not under way."""
-        entries = self._checked(number, jitter)
+        entries = self._answered(number)
         del self._under_way[number]
         self._close_gate(now, jitter)
         for entry in entries:
@@ -279,11 +277,9 @@ class Batcher:
 
     # --- The gate ---
 
-    def _checked(self, number: int, jitter: float) -> list[_QueuedRecord]:
+    def _answered(self, number: int) -> list[_QueuedRecord]:
         if number not in self._under_way:
             raise BatchError(f"batch {number} is not under way.")
-        if not 0 <= jitter <= 1:
-            raise BatchError(f"a jitter of {jitter} is not from 0 to 1.")
         return self._under_way[number]
 
     def _close_gate(self, now: float, jitter: float) -> None:

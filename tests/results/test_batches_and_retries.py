@@ -205,10 +205,7 @@ def state(batcher: Batcher) -> str:
         ("settle", (99, [ACKNOWLEDGED], 0, 0)),
         ("settle", (1, [], 0, 0)),
         ("settle", (1, [ACKNOWLEDGED] * 3, 0, 0)),
-        ("settle", (1, [ACKNOWLEDGED] * 2, 0, 1.5)),
         ("fail", (99, 0, 0)),
-        ("fail", (1, 0, -0.1)),
-        ("accept", (record("z", -1), 0)),
     ],
 )
 def test_illegal_moves_raise_and_change_nothing(move: str, arguments: Any) -> None:
