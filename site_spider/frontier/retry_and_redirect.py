@@ -24,7 +24,7 @@ from site_spider.frontier.backoff import pause_seconds, retry_after_seconds
 from site_spider.frontier.politeness import PoliteFrontier
 from site_spider.options import SettingsView
 from site_spider.page.url import check_url
-from site_spider.results.failures import name_of, name_of_class, reason_of
+from site_spider.results.failures import name_of, reason_of
 
 # --- Whether and when a request is retried: limits by reason, growing pauses, Retry-After ----------------
 
@@ -84,7 +84,7 @@ class PatientRetryMiddleware(RetryBase):
         settings = crawler.settings
         middleware.first_seconds = options.seconds(settings, "SITE_RETRY_PAUSE_SECONDS")
         middleware.longest_seconds = options.seconds(settings, "SITE_RETRY_LONGEST_PAUSE_SECONDS")
-        names = {name_of_class(kind) for kind in middleware.exceptions_to_retry}
+        names = {name_of(kind) for kind in middleware.exceptions_to_retry}
         middleware.limits = read_limits(settings, "SITE_RETRY_TIMES_BY_REASON", names)
         middleware.retry_http_codes |= {int(reason[5:]) for reason in middleware.limits if reason.startswith("HTTP ")}
         return middleware

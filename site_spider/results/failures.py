@@ -35,13 +35,8 @@ _NAMES: dict[type[BaseException], str] = {  # those of everybody's, where Scrapy
 }
 
 
-def name_of_class(kind: type[BaseException]) -> str:
-    """The name of an exception as descriptions and settings have it."""
-    return _NAMES.get(kind, kind.__name__)
-
-
 def name_of(error: BaseException | type[BaseException]) -> str:
-    """The name of the first of its classes that has one of everybody's; else that of its own."""
+    """As descriptions and settings have it: of the first of its classes that has one of everybody's, else its own."""
     kind = error if isinstance(error, type) else type(error)
     return next((_NAMES[base] for base in kind.__mro__ if base in _NAMES), kind.__name__)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from email.utils import format_datetime
 from pathlib import Path
@@ -19,12 +20,13 @@ from scrapy import Request
 from scrapy.crawler import Crawler
 from scrapy.exceptions import CannotResolveHostError, DownloadConnectionRefusedError, DownloadTimeoutError
 from scrapy.http import Response
+from scrapy.utils.test import get_crawler
 
 from site_spider.download.tls import CertificateError
 from site_spider.errors import ConfigError
 from site_spider.frontier.backoff import HostBackoff, pause_seconds, retry_after_seconds
 from site_spider.frontier.politeness import PoliteFrontier
-from site_spider.frontier.retry_and_redirect import read_limits
+from site_spider.frontier.retry_and_redirect import PatientRetryMiddleware, read_limits
 from site_spider.frontier.waiter import Waiter
 from site_spider.ledger.ledger import SeedInFlight
 from site_spider.service.service import SeedService
@@ -79,6 +81,19 @@ def test_wrong_limits_are_refused_by_name(value: Any, part: str) -> None:
     with pytest.raises(ConfigError, match="SITE_RETRY_TIMES_BY_REASON") as caught:
         read_limits({"SITE_RETRY_TIMES_BY_REASON": value}, "SITE_RETRY_TIMES_BY_REASON", EXCEPTIONS)
     assert part in str(caught.value)
+
+
+class SlowPage(DownloadTimeoutError):
+    """An own exception, which descriptions and limits name as what it is."""
+
+
+def test_an_own_exception_has_the_limit_of_what_it_is() -> None:
+    """One under its own name was accepted, and never counted."""
+    of_retries = {"RETRY_EXCEPTIONS": [SlowPage], "SITE_RETRY_PAUSE_SECONDS": 1, "SITE_RETRY_LONGEST_PAUSE_SECONDS": 9}
+    for name, is_known in [("TimeoutError", True), ("SlowPage", False)]:
+        crawler = get_crawler(settings_dict={**of_retries, "SITE_RETRY_TIMES_BY_REASON": {name: 1}})
+        with nullcontext() if is_known else pytest.raises(ConfigError, match="SlowPage.*one of: TimeoutError"):
+            assert PatientRetryMiddleware.from_crawler(crawler).limits == {"TimeoutError": 1}
 
 
 FIRST, LONGEST = 2.0, 120.0
