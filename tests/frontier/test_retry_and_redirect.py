@@ -92,7 +92,7 @@ def test_an_own_exception_has_the_limit_of_what_it_is() -> None:
     of_retries = {"RETRY_EXCEPTIONS": [SlowPage], "SITE_RETRY_PAUSE_SECONDS": 1, "SITE_RETRY_LONGEST_PAUSE_SECONDS": 9}
     for name, is_known in [("TimeoutError", True), ("SlowPage", False)]:
         crawler = get_crawler(settings_dict={**of_retries, "SITE_RETRY_TIMES_BY_REASON": {name: 1}})
-        with nullcontext() if is_known else pytest.raises(ConfigError, match="SlowPage.*one of: TimeoutError"):
+        with nullcontext() if is_known else pytest.raises(ConfigError, match="one of: TimeoutError"):
             assert PatientRetryMiddleware.from_crawler(crawler).limits == {"TimeoutError": 1}
 
 
