@@ -290,7 +290,7 @@ class Dispatcher:
             spider = self._crawl.spider
             logger.exception("A link could not be begun: %s", link.url, extra={"spider": spider})
             self._count("scheduler/failed")
-            self._dead_letters.give_up(link.parent, f"the link {link.url} could not be begun: {error!r}")
+            self._dead_letters.give_up(link.parent.entry, f"the link {link.url} could not be begun: {error!r}")
             self._completion.release(link.parent.entry)
             return None
         self._completion.begin_job(request, job)

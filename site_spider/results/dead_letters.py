@@ -13,7 +13,7 @@ from site_spider import runtime
 from site_spider.contracts.seed_log import Message, MessagePlace, Producer
 from site_spider.engine.background import Background
 from site_spider.errors import SinkRejected
-from site_spider.ledger.completion import Completion, Job
+from site_spider.ledger.completion import Completion
 from site_spider.ledger.ledger import Outcome, SeedInFlight
 from site_spider.outage import Outage
 from site_spider.seed.seed import FIRST_WRITTEN, first_written_ms
@@ -55,12 +55,11 @@ class DeadLetters:
         self._completion.leaves(entry)
         self._send(message, headers_of(message, reason), entry)
 
-    def give_up(self, job: Job, reason: str) -> None:
-        """Nothing can be written for a job: its seed becomes a dead letter, once.
+    def give_up(self, entry: SeedInFlight, reason: str) -> None:
+        """Nothing can be written for one of its jobs: the seed becomes a dead letter, once.
 
         When all else of its tree has ended: should its partition leave before, its next owner does it again.
         """
-        entry = job.entry
         if not entry.is_set_aside:
             entry.is_set_aside = True
             self._completion.at_last(entry, partial(self.set_aside, entry.message, reason, entry))

@@ -193,7 +193,7 @@ class ExactlyOnce(SeedListener, Commits):
         self._commits = TransactionCommits(member, tell, self._settled, self._held.forget_positions, fault_of)
         self._fault_of, self._background = fault_of, background
         self._sound: set[str] = set()  # topics that links may go to
-        self._asked: dict[str, list[tuple[Job, Link, Future[Any]]]] = {}  # by topics of which that is not known
+        self._asked: dict[str, list[tuple[SeedInFlight, Link, Future[Any]]]] = {}  # by topics not known yet
         self._dead_letters = dead_letters
         self._is_urgent = is_urgent
         self._on_change = on_change
@@ -243,7 +243,7 @@ class ExactlyOnce(SeedListener, Commits):
         if job is None:
             self._held.keep_alone(record, self._loop.time())
         else:
-            self._keep(job, record)
+            self._keep(job.entry, record)
 
     def spill(self, job: Job, key: bytes | None, value: bytes, topic: str | None = None) -> Future[Any]:
         """Keep a link that becomes a seed when the tree it leaves is complete; the future fails if it cannot."""
@@ -252,12 +252,12 @@ class ExactlyOnce(SeedListener, Commits):
         headers = moved_headers(job.seed, job.entry.message) if job.parent is None else ()
         link = Link(key, value, topic or own, headers)
         if topic is None or topic == own or topic in self._sound:
-            self._keep(job, link)
+            self._keep(job.entry, link)
             kept.set_result(None)
         elif topic in self._asked:
-            self._asked[topic].append((job, link, kept))
+            self._asked[topic].append((job.entry, link, kept))
         else:
-            self._asked[topic] = [(job, link, kept)]
+            self._asked[topic] = [(job.entry, link, kept)]
             self._background.start(self._ask(topic), "topic of links")
         return kept
 
@@ -270,18 +270,18 @@ class ExactlyOnce(SeedListener, Commits):
             fault = ""
         if not fault:
             self._sound.add(topic)
-        for job, link, kept in self._asked.pop(topic):
+        for entry, link, kept in self._asked.pop(topic):
             if fault:
                 kept.set_exception(SinkRejected(fault))
             else:
-                self._keep(job, link)
+                self._keep(entry, link)
                 kept.set_result(None)
 
-    def _keep(self, job: Job, item: Item) -> None:
-        if not job.entry.live:
-            self._completion.repeats.broken(job.entry)  # stored by whoever has the partition now
-        elif self._held.keep(job.entry, item, job):
-            self._completion.hold_to_close(job.entry)
+    def _keep(self, entry: SeedInFlight, item: Item) -> None:
+        if not entry.live:
+            self._completion.repeats.broken(entry)  # stored by whoever has the partition now
+        elif self._held.keep(entry, item):
+            self._completion.hold_to_close(entry)
 
     # --- SeedListener ---------------------------------------------------------------------------
 
@@ -393,7 +393,7 @@ class ExactlyOnce(SeedListener, Commits):
         entry = tree.entry
         if entry is None or not entry.live:
             return
-        self._dead_letters.give_up(tree.origin, reason)
+        self._dead_letters.give_up(entry, reason)
         if entry.holds == 1:  # it was set aside before
             self.last_hold(entry)
 

@@ -144,7 +144,7 @@ class Results(SeedListener):
 
     def refuse(self, job: Job, reason: str) -> None:
         """Something of this job's page cannot be stored: its seed becomes a dead letter."""
-        self._dead_letters.give_up(job, reason)
+        self._dead_letters.give_up(job.entry, reason)
 
     def _send(self, pending: _Pending) -> None:
         deliveries = self._deliveries[pending.record.kind]
@@ -192,7 +192,7 @@ class Results(SeedListener):
             self._write_page(job)
         except Exception as error:
             logger.exception("No failure result could be written for %s", job.url)
-            self._dead_letters.give_up(job, f"no result could be written for {job.url}: {error!r}")
+            self._dead_letters.give_up(job.entry, f"no result could be written for {job.url}: {error!r}")
 
     def _write_page(self, job: Job) -> None:
         """What the callback did not give itself."""
@@ -214,7 +214,7 @@ class Results(SeedListener):
             return
         entry = job.entry
         if refusal:
-            self._dead_letters.give_up(job, refusal_of(record, refusal))
+            self._dead_letters.give_up(job.entry, refusal_of(record, refusal))
         elif job.parent is None and record.key == job.url_id and record.kind == "result":
             self._completion.ledger.decide(entry, Outcome.FAILURE if failed else Outcome.RESULT)
         self._completion.release(entry)

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from site_spider.contracts.seed_log import Headers, Partition, Position
 from site_spider.contracts.sink import Record
@@ -54,16 +54,12 @@ Item = Record | Link
 
 
 class Tree:
-    """What is kept for one seed; `entry` is None for a result that no seed stands behind.
+    """What is kept for one seed; `entry` is None for a result that no seed stands behind."""
 
-    `origin` is whatever its keeper wants to know of it later.
-    """
+    __slots__ = ("entry", "is_ready", "items", "ready_since", "size_bytes")
 
-    __slots__ = ("entry", "is_ready", "items", "origin", "ready_since", "size_bytes")
-
-    def __init__(self, entry: SeedInFlight | None, origin: Any) -> None:
+    def __init__(self, entry: SeedInFlight | None) -> None:
         self.entry = entry
-        self.origin = origin
         self.items: list[Item] = []
         self.size_bytes = 0
         self.is_ready = False
@@ -109,7 +105,7 @@ class TransactionQueue:
         tree = self._trees.get(entry)
         return tree is not None and not tree.is_ready
 
-    def keep(self, entry: SeedInFlight, item: Item, origin: Any = None) -> bool:
+    def keep(self, entry: SeedInFlight, item: Item) -> bool:
         """Keep an item of an open tree; True for the first of it.
 
         Raises BatchError when the tree is not open any more.
@@ -117,7 +113,7 @@ class TransactionQueue:
         tree = self._trees.get(entry)
         is_first = tree is None
         if tree is None:
-            tree = self._trees[entry] = Tree(entry, origin)
+            tree = self._trees[entry] = Tree(entry)
         if tree.is_ready:
             raise BatchError(f"{entry!r} has nothing left to wait for, yet gets one more result.")
         tree.items.append(item)
@@ -127,7 +123,7 @@ class TransactionQueue:
 
     def keep_alone(self, item: Item, now: float) -> None:
         """Take an item without a seed: ready at once."""
-        tree = Tree(None, None)
+        tree = Tree(None)
         tree.items.append(item)
         tree.size_bytes = item.size_bytes
         self.size_bytes += item.size_bytes

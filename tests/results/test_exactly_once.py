@@ -205,9 +205,9 @@ class Crawl:
         self.thread = Thread(self.together.thread, told, ScriptedConsumer(*answers), P)
         self.completion.assigned({P: Position(0)})
 
-    def give_up(self, job: Any, reason: str) -> None:
+    def give_up(self, entry: SeedInFlight, reason: str) -> None:
         self.given_up.append(reason)
-        self.completion.hold(job.entry)
+        self.completion.hold(entry)
 
     def begin(self, offset: int) -> Job:
         message = Message(P, offset, None, b'{"url": "http://host.test/"}')

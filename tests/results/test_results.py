@@ -192,8 +192,8 @@ class Tree(SeedListener):
         self.entry, _, job = begun(self.completion)
         letters = DeadLetters(self.log, "dead", self.completion, Background(self.failures.append))
         self.completion.ledger.decide(self.entry, Outcome.RESULT)
-        letters.give_up(job, "no")
-        letters.give_up(job, "once more")
+        letters.give_up(job.entry, "no")
+        letters.give_up(job.entry, "once more")
 
     async def link_ends(self) -> None:
         self.completion.release(self.entry)
