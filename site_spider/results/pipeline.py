@@ -12,7 +12,6 @@ from dataclasses import replace
 from datetime import UTC
 from functools import cached_property
 from sys import getsizeof
-from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, Self
 
 from itemadapter import ItemAdapter
@@ -62,14 +61,11 @@ _SAMPLE = 5_000  # characters of it that are looked at
 class DocumentForm(NamedTuple):
     """How documents are made; `describe` fills in what a response says."""
 
-    fields: Fields = MappingProxyType({})
-    spider: str | None = None
-    describe: Callable[[Result, Any], None] | None = None
-    nulls: Mapping[str, None] = MappingProxyType({})  # fields that every result has, if only as null
-    deletes_gone: bool = False  # documents with gone_at
-
-
-_PLAIN = DocumentForm()
+    fields: Fields
+    spider: str
+    describe: Callable[[Result, Any], None] | None
+    nulls: Mapping[str, None]  # fields that every result has, if only as null
+    deletes_gone: bool  # documents with gone_at
 
 
 class ResultTally(Protocol):
@@ -97,7 +93,7 @@ class Results(SeedListener):
         dead_letters: DeadLetters,
         tally: ResultTally,
         is_urgent: Callable[[], bool],
-        form: DocumentForm = _PLAIN,
+        form: DocumentForm,
     ) -> None:
         self._form = form
         self._names = tuple(form.fields.values())
