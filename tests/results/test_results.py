@@ -27,7 +27,7 @@ from site_spider.results.batches_and_retries import BatchLimits
 from site_spider.results.commits import Member, OffsetCommits
 from site_spider.results.dead_letters import DeadLetters
 from site_spider.results.delivery import Delivery
-from site_spider.results.pipeline import Results
+from site_spider.results.pipeline import DocumentForm, Results
 from site_spider.seed.seed import parse_seed
 from tests.in_process.engine import ANSWERS, crawl, page
 from tests.in_process.scripted_sink import ScriptedSink
@@ -74,7 +74,8 @@ class Crawl:
         self.completion.assigned({P: None})
         self.letters = Letters(completion)
         commits = OffsetCommits(completion, None, Member(("seeds",), "group"), lambda call, *rest: call(*rest))  # type: ignore[arg-type]
-        self.results = Results(deliveries, (), commits, completion, self.letters, Counted().pages, lambda: False)
+        told = Counted().pages, lambda: False, DocumentForm({}, "trial", None, {}, deletes_gone=False)
+        self.results = Results(deliveries, (), commits, completion, self.letters, *told)
         completion.add(self.results)
         _, self.request, _ = begun(completion)
 
