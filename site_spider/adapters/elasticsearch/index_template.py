@@ -13,7 +13,6 @@ import logging
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Final
 
 from elastic_transport import TlsError
@@ -28,6 +27,7 @@ from site_spider.adapters.elasticsearch.client import (
     within,
 )
 from site_spider.errors import ConfigError
+from site_spider.resources import resource
 
 logger = logging.getLogger(__name__)
 
@@ -40,9 +40,10 @@ _SEARCHED: Final = [TEXT, "title", "text", "description", "url", "url_id", "host
 
 
 class IndexTemplate:
-    """The template as it is sent."""
+    """The template as it is sent, of an index for documents of this kind: results, items, stats."""
 
-    def __init__(self, path: Path, index: str) -> None:
+    def __init__(self, kind: str, index: str) -> None:
+        path = resource("elasticsearch") / f"{kind}-template.json"
         template: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         self.name = f"site_spider-{index}"
         self.version: int = template["version"]

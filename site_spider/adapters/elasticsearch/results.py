@@ -64,21 +64,20 @@ KEEP_ALIVE = "2m"  # between two pages
 class ElasticsearchResults:
     """Reads the index SITE_RESULTS_INDEX; one that does not exist yet is empty."""
 
-    def __init__(self, options: ElasticsearchOptions, index: str, *, of_items: bool = False) -> None:
-        self._of_items = of_items
-        self._options = options
-        self._index = index
+    def __init__(self, settings: SettingsView, setting: str) -> None:
+        self._setting, self._of_items = setting, setting == "SITE_ITEMS_INDEX"
+        self._options = options = ElasticsearchOptions.from_settings(settings)
+        self._index = index_name(settings, setting)
         self._client = options.client(Elasticsearch, node_class=BoundedNode)
-        self.address = f"{options.address} index {index}"
+        self.address = f"{options.address} index {self._index}"
 
     @classmethod
     def from_settings(cls, settings: SettingsView) -> Self:
-        return cls(ElasticsearchOptions.from_settings(settings), index_name(settings, "SITE_RESULTS_INDEX"))
+        return cls(settings, "SITE_RESULTS_INDEX")
 
     @classmethod
     def for_items(cls, settings: SettingsView) -> Self:
-        index = index_name(settings, "SITE_ITEMS_INDEX")
-        return cls(ElasticsearchOptions.from_settings(settings), index, of_items=True)
+        return cls(settings, "SITE_ITEMS_INDEX")
 
     def get(self, url_id: str) -> dict[str, Any] | None:
         if not url_id:
@@ -152,9 +151,8 @@ class ElasticsearchResults:
         except SinkUnavailable as error:
             if "more than one index" not in str(error):
                 raise
-            setting = "SITE_ITEMS_INDEX" if self._of_items else "SITE_RESULTS_INDEX"
             said = "an alias of several indices, where no document is found by its id"
-            raise ConfigError(f"{setting} is {self._index!r}, {said}; make it an alias of one index") from error
+            raise ConfigError(f"{self._setting} is {self._index!r}, {said}; make it an alias of one index") from error
 
     def _found(self, url_ids: Sequence[str], names: Sequence[str], *, waits: bool = True) -> list[Any]:
         """The documents that there are; one of a shard that is away is none that is missing."""

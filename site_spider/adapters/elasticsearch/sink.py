@@ -16,7 +16,6 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from functools import partial
 from html import unescape
-from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, Self
 
 from elasticsearch import ApiError, AsyncElasticsearch, TransportError
@@ -40,7 +39,6 @@ from site_spider.adapters.elasticsearch.index_template import TEXT, IndexPrepara
 from site_spider.contracts.sink import ACKNOWLEDGED, Answer, Record, Verdict
 from site_spider.errors import SinkRejected, SinkUnavailable
 from site_spider.options import SettingsView
-from site_spider.resources import resource
 from site_spider.results.document import OF_MARK, encode, in_doubt, looked_at, settled
 
 # --- page text: the words of a page without mark-up and accents, for a server that cannot make them itself
@@ -270,7 +268,6 @@ def update_of(key: str, document: Mapping[str, Any], action: Action) -> Update:
     return Update(key, b'%b\n{"doc_as_upsert":true,"doc":%b}\n' % (update, encode(document)))
 
 
-TEMPLATES = resource("elasticsearch")
 SHARD_WAIT = "20s"  # of the server, for a shard to write to; shorter than the request timeout
 OPEN_TIMEOUT_SECONDS = 10.0
 TOO_LARGE = 413
@@ -283,18 +280,14 @@ class ElasticsearchSink:
     name = "elasticsearch"
 
     def __init__(
-        self,
-        options: ElasticsearchOptions,
-        index: str,
-        template: Path,
-        action: Action = "update",
-        *,
-        is_shared: bool = True,
+        self, settings: SettingsView, setting: str, kind: str, action: Action = "update", *, is_shared: bool = False
     ) -> None:
+        """The index that a setting names, for documents of this kind. Raises ConfigError."""
         self._is_shared = is_shared  # producers have fields of their own in its documents
-        self._options, self._index, self._action = options, index, action
-        content = IndexTemplate(template, index)
-        self._preparation = IndexPreparation(options, index, content)
+        self._index, self._action = index_name(settings, setting), action
+        self._options = options = ElasticsearchOptions.from_settings(settings)
+        content = IndexTemplate(kind, self._index)
+        self._preparation = IndexPreparation(options, self._index, content)
         self._fields = {*content.properties, TEXT} if is_shared else set()  # of results
         self._writes_text = False  # of a page: the server cannot make it of the mark-up
         self._left_out: frozenset[str] = frozenset()  # fields that the mapping does not take
@@ -305,20 +298,15 @@ class ElasticsearchSink:
 
     @classmethod
     def from_settings(cls, settings: SettingsView) -> Self:
-        index = index_name(settings, "SITE_RESULTS_INDEX")
-        return cls(ElasticsearchOptions.from_settings(settings), index, TEMPLATES / "results-template.json")
+        return cls(settings, "SITE_RESULTS_INDEX", "results", is_shared=True)
 
     @classmethod
     def for_items(cls, settings: SettingsView) -> Self:
-        index = index_name(settings, "SITE_ITEMS_INDEX")
-        options = ElasticsearchOptions.from_settings(settings)
-        return cls(options, index, TEMPLATES / "items-template.json", "index", is_shared=False)
+        return cls(settings, "SITE_ITEMS_INDEX", "items", "index")
 
     @classmethod
     def for_statistics(cls, settings: SettingsView) -> Self:
-        index = index_name(settings, "SITE_STATS_INDEX")
-        options = ElasticsearchOptions.from_settings(settings)
-        return cls(options, index, TEMPLATES / "stats-template.json", is_shared=False)
+        return cls(settings, "SITE_STATS_INDEX", "stats")
 
     async def open(self) -> None:
         await self.close()

@@ -14,7 +14,7 @@ import pytest
 
 from site_spider.adapters.elasticsearch.index_template import IndexTemplate, closing_changes
 from site_spider.adapters.elasticsearch.results import ElasticsearchResults
-from site_spider.adapters.elasticsearch.sink import MOST_CHARACTERS, TEMPLATES, ElasticsearchSink, page_text
+from site_spider.adapters.elasticsearch.sink import MOST_CHARACTERS, ElasticsearchSink, page_text
 from site_spider.contracts.sink import Answer
 from site_spider.errors import ConfigError
 from site_spider.observe.counters import counters
@@ -127,7 +127,7 @@ def test_an_index_that_was_there_keeps_its_mappings(settings: dict[str, Any], cl
 
 def test_names_of_producers_and_spiders_fill_no_index_of_statistics() -> None:
     """An index of items neither."""
-    templates = [IndexTemplate(TEMPLATES / f"{name}-template.json", "x") for name in ("stats", "items")]
+    templates = [IndexTemplate(name, "x") for name in ("stats", "items")]
     for template in templates:
         settings = template.content["template"]["settings"]["index"]
         assert settings["mapping"]["total_fields"] == {"ignore_dynamic_beyond_limit": True}
@@ -311,7 +311,7 @@ def test_no_page_holds_up_the_event_loop(bad: str) -> None:
 
 def test_both_templates_search_text_not_mark_up() -> None:
     for name in ("results", "items"):
-        template = IndexTemplate(TEMPLATES / f"{name}-template.json", "x").content["template"]
+        template = IndexTemplate(name, "x").content["template"]
         analyzer = template["settings"]["analysis"]["analyzer"]["page_text"]
         assert analyzer["char_filter"] == ["html_strip"]
         assert analyzer["filter"] == ["lowercase", "asciifolding"]
@@ -359,7 +359,7 @@ def failure(key: str) -> Any:
 
 def old_mapping(**more: Any) -> dict[str, Any]:
     """What the version before had, as somebody copied it."""
-    properties = dict(IndexTemplate(TEMPLATES / "results-template.json", "x").properties)
+    properties = dict(IndexTemplate("results", "x").properties)
     for name in ("reason", "registered_domain", "absent", *PAGE_FIELDS):
         del properties[name]
     return {**more, "properties": {**properties, "body": {"type": "text"}}}
