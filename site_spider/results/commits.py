@@ -162,15 +162,13 @@ class Silence:
     def look_without_partitions(self) -> None:
         """Nothing is asked any more that could be answered: others have the partitions, which is no news."""
         if self.seconds > _FORGOTTEN_SECONDS:
-            self._since = None
-            self._is_said = False
+            self._since, self._is_said = None, False
 
     def over(self) -> None:
         """It has answered, or nothing waits for an answer any more."""
         if self._is_said:
             logger.info("The seed log answers again after %.1f s", self.seconds)
-        self._since = None
-        self._is_said = False
+        self._since, self._is_said = None, False
 
 
 # --- tally: counts commits, for metrics ------------------------------------------------------------------

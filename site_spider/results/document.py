@@ -392,14 +392,14 @@ def page_of(response: Response | Request) -> SeedPage:
 
 def page_of_job(job: Job) -> SeedPage:
     """The page whose document a job writes."""
-    seed, is_seed = job.seed, job.parent is None
+    seed, parent = job.seed, job.parent
     return SeedPage(
         url=job.url,
         url_id=job.url_id,
         task_id=seed.task_id,
         depth=job.depth,
-        parent_url_id=seed.parent_url_id if job.parent is None else job.parent.url_id,
-        seed_url_id=seed.seed_url_id if is_seed else seed.seed_url_id or seed.url_id,
+        parent_url_id=seed.parent_url_id if parent is None else parent.url_id,
+        seed_url_id=seed.seed_url_id if parent is None else seed.seed_url_id or seed.url_id,
         meta=seed.extra,
     )
 

@@ -161,8 +161,7 @@ def reason_of(description: str) -> str:
 # A description begins with the kind and goes on with what differs from page to page. What others write,
 # such as a middleware of one's own, may name a host or a number anywhere.
 
-_FAILURE_NAME_LOOKED_AT: Final = 500  # characters
-_MOST_CHARACTERS: Final = 80
+_LONGEST_NAME: Final = 80  # characters
 _OTHER: Final = "other"
 _STATUS: Final = re.compile(r"HTTP [0-9]{3}\b")
 _NAME: Final = re.compile(r"[A-Za-z_]\w*(?: in the spider| in an item pipeline)?")
@@ -172,7 +171,7 @@ _VARYING: Final = re.compile(rf"""(?<!\S)(?!{re.escape(_OWN_FILES)}(?:\s|$))\S*[
 
 def failure_name(description: str) -> str:
     """Such as `DNSLookupError`, `HTTP 404`, `TimeoutError` or `Forbidden by robots.txt`."""
-    return _name(description[:_FAILURE_NAME_LOOKED_AT])
+    return _name(description[:LONGEST_SAID])
 
 
 @lru_cache(maxsize=1_000)  # most descriptions come again
@@ -182,4 +181,4 @@ def _name(description: str) -> str:
     kind = description.partition(": ")[0].partition(" (after ")[0].strip(" :")
     if not _NAME.fullmatch(kind):
         kind = " ".join(_VARYING.sub("", kind).split())
-    return kind[:_MOST_CHARACTERS].strip() or _OTHER
+    return kind[:_LONGEST_NAME].strip() or _OTHER

@@ -116,17 +116,12 @@ class TransactionQueue:
             tree = self._trees[entry] = Tree(entry)
         if tree.is_ready:
             raise BatchError(f"{entry!r} has nothing left to wait for, yet gets one more result.")
-        tree.items.append(item)
-        tree.size_bytes += item.size_bytes
-        self.size_bytes += item.size_bytes
+        self._add(tree, item)
         return is_first
 
     def keep_alone(self, item: Item, now: float) -> None:
         """Take an item without a seed: ready at once."""
-        tree = Tree(None)
-        tree.items.append(item)
-        tree.size_bytes = item.size_bytes
-        self.size_bytes += item.size_bytes
+        self._add(tree := Tree(None), item)
         self._make_ready(tree, now)
 
     def end(self, entry: SeedInFlight, now: float) -> None:
@@ -221,6 +216,11 @@ class TransactionQueue:
         for partition in partitions:
             self._committed.pop(partition, None)
             self._left.add(partition)
+
+    def _add(self, tree: Tree, item: Item) -> None:
+        tree.items.append(item)
+        tree.size_bytes += item.size_bytes
+        self.size_bytes += item.size_bytes
 
     def _make_ready(self, tree: Tree, now: float) -> None:
         tree.is_ready, tree.ready_since = True, now
