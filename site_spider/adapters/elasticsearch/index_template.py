@@ -117,7 +117,7 @@ def _forget_analyzer(mapping: Any) -> None:
 # index of ours `meta` is one field, whatever is in it.
 
 _CLOSED = {"false", "strict"}  # values of `dynamic` with which no field is made
-_NOT_MAPPED = re.compile(r"strict_dynamic_mapping_exception.*?introduction of \[(\w+)\] within \[_doc\]")
+_NOT_MAPPED = re.compile(r"strict_dynamic_mapping_exception.*?introduction of \[([\w-]+)\] within \[_doc\]")
 
 
 def added_fields(answer: object, wanted: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -329,7 +329,7 @@ class ElasticsearchSink:
         verdicts = await self._write(records)
         for _ in self._fields:  # a refusal names one
             fields = {n: not_mapped(one.reason) for n, one in enumerate(verdicts)}
-            again = [n for n, field in fields.items() if field in self._fields]
+            again = [n for n, field in fields.items() if field in self._fields or field in records[n].names]
             if not again:
                 break
             self._leave_out({fields[n] for n in again})

@@ -282,6 +282,22 @@ def test_a_document_that_could_not_be_read_is_none_that_is_missing(
         assert trial() == [ACKNOWLEDGED]
 
 
+def test_a_strict_mapping_without_a_renamed_field_refuses_no_result() -> None:
+    """SITE_RESULT_FIELDS gives it the name; each result was a dead letter. An item keeps its fields."""
+    reason = "[1:9] mapping set to strict, dynamic introduction of [my-host] within [_doc] is not allowed"
+    refused = {"error": {"type": "strict_dynamic_mapping_exception", "reason": reason}}
+
+    def answer(asked: Asked) -> Said:
+        if "_bulk" not in asked.path or b"my-host" not in asked.body:
+            return good(asked)
+        return bulk([item(key, 400, **refused) for key in asked.ids], errors=True)
+
+    document = {"status": 200, "headers": "{}", "body": "text", "description": None, "my-host": "h.test"}
+    of_result, of_nobody = (Record("a", document, 600, names=names) for names in (tuple(document), ()))
+    assert write_to(answer, [of_result]) == [ACKNOWLEDGED]
+    assert [verdict.answer for verdict in write_to(answer, [of_nobody])] == [Answer.REJECTED]
+
+
 def test_warnings_of_the_server_are_not_printed(recwarn: pytest.WarningsRecorder) -> None:
     """Each with words of its own would be kept for ever, and be a line on stderr."""
     write_to(lambda asked: said(good(asked).partition(b"\r\n\r\n")[2], more=b'Warning: 299 x "\x1b[2J"\r\n'))
