@@ -407,7 +407,6 @@ class ForeignPages:
         self._pages = dupefilter
 
     def request_seen(self, request: Request) -> bool:
-        """Whether the same request was met before; it is remembered if not."""
         return self._pages.request_seen(request)
 
     def log(self, request: Request, spider: Spider) -> None:

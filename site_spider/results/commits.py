@@ -182,7 +182,6 @@ class CommitTally:
         self.last_at: float | None = None  # Unix time of the last one that succeeded
 
     def count(self, *, succeeded: bool) -> None:
-        """One has its answer."""
         self.outcomes["succeeded" if succeeded else "failed"] += 1
         self.last_at = runtime.time() if succeeded else self.last_at
 

@@ -200,7 +200,6 @@ class Results(SeedListener):
             self._completion.ledger.decide(job.entry, Outcome.RESULT)
 
     def withdraw(self, job: Job, record: Record) -> None:
-        """A sink does not get it."""
         self._completion.withdrawn(job, record.key if record.kind == "result" else None)
 
     def settled(self, job: Job | None, record: Record, *, failed: bool, refusal: str) -> None:
