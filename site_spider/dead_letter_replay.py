@@ -81,7 +81,6 @@ class PutBack(NamedTuple):
         return PutBack(below, tuple(runs))
 
     def with_offsets(self, offsets: Iterable[int]) -> PutBack:
-        """The same, with these."""
         single = [(offset, offset + 1) for offset in offsets if offset >= self.below]
         merged: list[Run] = []
         for first, end in sorted([*self.runs, *single]):
@@ -92,7 +91,6 @@ class PutBack(NamedTuple):
         return PutBack(self.below, tuple(merged)).up_to(self.below)
 
     def position(self) -> Position:
-        """To be committed."""
         return Position(self.below, encode(self.below, Ahead(self.below, self.runs)))
 
 
@@ -112,7 +110,6 @@ class Copies:
         return copies
 
     def note(self, messages: Iterable[Message], done: Mapping[Partition, PutBack]) -> None:
-        """Of these, some were put back."""
         for message in messages:
             some = done.get(message.partition)
             if some is None or message.offset not in some or not _can_be_put_back(message):
@@ -121,7 +118,6 @@ class Copies:
                 self._put_back.add(origin)
 
     def is_put_back(self, origin: int | None) -> bool:
-        """Whether a message of this origin was."""
         return origin in self._put_back
 
     def is_first(self, message: Message) -> bool:
@@ -183,7 +179,6 @@ class Letter(NamedTuple):
         return "/".join(self.headers.get(f"origin_{part}", "?") for part in ("topic", "partition", "offset"))
 
     def document(self) -> dict[str, Any]:
-        """All of it for programs."""
         message, headers, replayed = self
         topic, partition = message.partition
         return {

@@ -158,7 +158,6 @@ class Command(SiteCommand):
 
     @property
     def _orders(self) -> TaskOrders:
-        """What can be ordered of the task; with --new of any."""
         return TaskOrders(self.desk, self.task_id, may_be_new=self.opts.new)
 
     def _answer(self, line: str, **fields: object) -> None:
@@ -171,7 +170,6 @@ class Command(SiteCommand):
     # --- tell ---------------------------------------------------------------------------------------
 
     def list_all(self) -> None:
-        """Those that somebody declared, closed or began to produce."""
         tasks = list(self.desk.overview())
         if self.opts.json:
             for each in tasks:
@@ -185,7 +183,6 @@ class Command(SiteCommand):
         print_counted(f"Tasks in {self.desk.topics.tasks}", _LIST, rows)
 
     def show_one(self) -> None:
-        """With what was done for it."""
         found = self._orders.known(may_be_new=False).document()
         if self.opts.json:
             print_json(found)
@@ -198,7 +195,6 @@ class Command(SiteCommand):
     # --- declare and change -------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Declare it, once."""
         fields, facts = self._fields(), self._facts()
         now = self.desk.now() if "expires" in fields else runtime.now(UTC)
         make = partial(declared, self.task_id, fields, now)
@@ -272,11 +268,9 @@ class Command(SiteCommand):
     # --- control ------------------------------------------------------------------------------------
 
     def pause(self) -> None:
-        """Nothing of it begins any more."""
         self._answer(self._orders.pause().said, state="paused")
 
     def resume(self) -> None:
-        """What was parked comes back."""
         ordered, phase = self._orders.resume(), self.desk.board.phase(self.task_id)
         self._answer(ordered.said, state=phase.name, reason=phase.reason, returned=ordered.returned)
 
@@ -336,7 +330,6 @@ class Command(SiteCommand):
     # --- end ----------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """No more seeds are produced."""
         check_ends_are_told(self.options)
         facts = self._orders.known()
         ordered = self._orders.close(again=self.opts.again)

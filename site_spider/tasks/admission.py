@@ -69,7 +69,6 @@ class TaskAdmission:
         return True
 
     def begins(self, request: Request, job: Job) -> None:
-        """A request is given out."""
         if (state := self.states.of(job.seed.task_id)) is None:
             return
         if not _is_counted(request):

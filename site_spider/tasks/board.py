@@ -113,11 +113,9 @@ class Board:
         return len(self.tasks)
 
     def task(self, task_id: str | None) -> Task | None:
-        """What is declared; None for a task that was not."""
         return None if task_id is None else self.tasks.get(task_id)
 
     def weight_of(self, task_id: str | None) -> float:
-        """Its share beside others; 1 for a task that was not declared."""
         task = self.task(task_id)
         return 1.0 if task is None else task.weight
 
@@ -138,11 +136,9 @@ class Board:
         return self._total(task_id).hosts
 
     def usage(self, task_id: str, process: str) -> Usage | None:
-        """By one process."""
         return self._total(task_id).of.get(process)
 
     def past(self, task_id: str) -> Past:
-        """By processes that are gone."""
         past = self.usage(task_id, PAST)
         return past if isinstance(past, Past) else Past()
 
@@ -154,7 +150,6 @@ class Board:
             yield from ((task_id, name, pace) for name, pace in list(paces.items()))
 
     def last_claimer(self, task_id: str) -> str:
-        """The process that raised its claim last."""
         return self._last_claimers.get(task_id, "")
 
     def paces(self, task_id: str) -> dict[str, Pace]:
@@ -162,7 +157,6 @@ class Board:
         return self._paces.get(task_id, {})
 
     def returned(self, task_id: str) -> Returned:
-        """What was put back of its parked messages."""
         return self._returned.get(task_id, _NOTHING_RETURNED)
 
     def waiting(self, task_id: str) -> int:
@@ -184,7 +178,6 @@ class Board:
         return self.waiting(task_id) > self.returned(task_id).cleared
 
     def times(self, task_id: str) -> TaskTimes:
-        """Which of its limits of time have passed."""
         return self._times.get(task_id, NO_TIMES)
 
     def has_running(self) -> bool:
@@ -192,11 +185,9 @@ class Board:
         return any(self.phase(task_id).name == "running" for task_id in islice(reversed(self.tasks), _MOST_LOOKED_AT))
 
     def version(self, task_id: str) -> int:
-        """Of its record."""
         return self._versions.get(task_id, 0)
 
     def phase(self, task_id: str) -> Phase:
-        """See phase.phase_of."""
         return phase_of(self.tasks.get(task_id), self.used(task_id), self.times(task_id))
 
     def end_of(self, task_id: str) -> str:
@@ -433,7 +424,6 @@ class BrokerClock:
             logger.warning("%s", self.said())
 
     def said(self) -> str:
-        """How they differ, and what to do."""
         which = "ahead of" if self.ahead_seconds > 0 else "behind"
         return (
             f"The clock of this machine is {abs(self.ahead_seconds):.0f} s {which} that of the broker at "

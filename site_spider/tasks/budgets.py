@@ -58,7 +58,6 @@ class TaskState:
 
     @property
     def task(self) -> Task:
-        """As declared."""
         return self.rules.task
 
     def is_told(self, board: Board) -> bool:
@@ -131,7 +130,6 @@ class TaskState:
         return most is None or self._hosts[host] + of_others < most
 
     def count_host(self, host: str) -> None:
-        """One more page of it is to be fetched."""
         if self.task.max_pages_host is not None:
             self._hosts[host] += 1
             self.is_news = True
@@ -189,7 +187,6 @@ class TaskStates(SeedListener):
         self._loop = asyncio.get_running_loop()
 
     def __bool__(self) -> bool:
-        """Whether there are any."""
         return bool(self.by_id)
 
     def of(self, task_id: str | None) -> TaskState | None:
@@ -242,7 +239,6 @@ class TaskStates(SeedListener):
             self._soon = self._loop.call_later(_SOON_SECONDS, self._guarded(self._tell))
 
     def close(self) -> None:
-        """Tell the rest."""
         if self._soon is not None:
             self._soon.cancel()
         self._give_back_claims(at_the_end=True)

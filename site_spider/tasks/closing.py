@@ -55,7 +55,6 @@ class TaskProducer:
         self._say(Producing(self._name, is_open=True))
 
     def sent(self, place: MessagePlace) -> None:
-        """A seed is durable there."""
         self._highs[place.partition] = max(place.offset + 1, self._highs.get(place.partition, 0))
         if self._uncounted is not None:
             self._uncounted[place.partition].append(place.offset)

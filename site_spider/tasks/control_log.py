@@ -193,7 +193,6 @@ class Endings:
         self.unfinished: set[str] = set()  # closed, and the end was not told or its event is not out
 
     def get(self, task_id: str) -> TaskEnding | None:
-        """None for a task that the log does not name."""
         return self._endings.get(task_id)
 
     def __len__(self) -> int:
@@ -204,7 +203,6 @@ class Endings:
         return any(self._endings[task_id].has_seeds for task_id in islice(reversed(self._endings), _MOST_LOOKED_AT))
 
     def __iter__(self) -> Iterator[str]:
-        """The ids of all tasks that the log names."""
         return iter(self._endings)
 
     def ended(self) -> Iterator[str]:
@@ -244,7 +242,6 @@ class Endings:
         return task_id
 
     def _forget(self, message: Message) -> str:
-        """Somebody deletes all records of a task."""
         task_id = _deleted(message.key or b"")
         self._drop(task_id)
         self.deleted.add(task_id)
@@ -265,7 +262,6 @@ class Endings:
         self._drop(task_id)
 
     def is_aside(self, task_id: str) -> bool:
-        """Whether nothing of the task is taken any more."""
         return task_id in self._aside
 
     def _note(self, task_id: str, ending: TaskEnding) -> None:

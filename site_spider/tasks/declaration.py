@@ -333,12 +333,10 @@ class Pace(TaskRecord):
 
     @classmethod
     def of(cls, per_second: float, *, is_held: bool) -> Pace:
-        """From a rate."""
         return cls(used=min(MOST, int(1_000 * per_second)), is_held=is_held)
 
     @property
     def per_second(self) -> float:
-        """Requests."""
         return self.used / 1_000
 
 

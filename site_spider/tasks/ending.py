@@ -162,7 +162,6 @@ class SeedCounts(NamedTuple):
         return cls({name: count for name, count in (ordered | seeds).items() if count}, dict(+moved))
 
     def fields(self) -> dict[str, dict[str, int]]:
-        """For events and programs."""
         return {"seeds": {**self.seeds, "total": sum(self.seeds.values())}, "moved": self.moved}
 
 
@@ -286,7 +285,6 @@ class TaskEnding:
     writers: dict[Partition, set[str]] = field(default_factory=dict)  # of tallies that are in the log
 
     def read(self, offset: int, fact: Fact) -> None:
-        """The next record of the log."""
         if isinstance(fact, Producing):
             self._producing(offset, fact)
         elif isinstance(fact, Tally):
@@ -348,7 +346,6 @@ class TaskEnding:
         return self.tallies[partition].passed if partition in self.tallies else 0
 
     def counts(self) -> Counts:
-        """Over all partitions and generations."""
         return sum((tally.counts for tally in self.tallies.values()), NOTHING)
 
     @property
@@ -494,7 +491,6 @@ class Counting:
         return offsets
 
     def committed(self, is_committed: Callable[[int], bool]) -> None:
-        """Offsets were committed."""
         for offset in [offset for offset in self._open if is_committed(offset)]:
             del self._open[offset]
 
@@ -505,7 +501,6 @@ class Counting:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing of the task is in flight here."""
         return not self._open
 
     def passed(self, position: int) -> int:

@@ -49,7 +49,6 @@ class BadRecords:
         return None
 
     def skip(self, message: Message, why: object) -> None:
-        """One cannot be taken."""
         self._said += 1
         if self._count is not None:
             self._count("tasks/records_skipped")
@@ -114,7 +113,6 @@ class TopicView:
         return {task_id for task_id in found if task_id is not None}
 
     def close(self) -> None:
-        """Read no more."""
         if self._reader is not None:
             self._reader.close()
 
@@ -138,7 +136,6 @@ class Follower:
         self._view.read_on(timeout_seconds, "SITE_STARTUP_WAIT_SECONDS")
 
     def start(self) -> None:
-        """Follow from now on."""
         self._thread.start()
 
     def close(self) -> None:

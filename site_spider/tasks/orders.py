@@ -71,12 +71,10 @@ class PutBackTasks:
         return task_id
 
     def sent(self, task_id: str | None, place: MessagePlace) -> None:
-        """It is durable there."""
         if task_id is not None:
             self._going[task_id].sent(place)
 
     def end(self) -> None:
-        """All of them are."""
         for producer in self._going.values():
             producer.end(closes=None)  # others may have begun and ended a generation meanwhile
         self._going.clear()
@@ -131,7 +129,6 @@ class TaskFacts:
 
     @property
     def weight(self) -> float:
-        """Its share beside others."""
         return 1.0 if self.declared is None else self.declared.weight
 
     @property
@@ -190,7 +187,6 @@ class TaskOverview:
         return (self.of(task_id) for task_id in sorted({*self._board.tasks, *self._endings}))
 
     def knows(self, task_id: str) -> bool:
-        """Whether somebody declared it, closed it or began to produce it."""
         return task_id in self._board.tasks or self._endings.get(task_id) is not None
 
     def of(self, task_id: str) -> TaskFacts:
@@ -246,7 +242,6 @@ class TaskDesk:
         self.read()
 
     def read(self) -> None:
-        """Read the topic anew."""
         self.board = read_board(self.log, self.topics.tasks)
 
     def overview(self) -> TaskOverview:
@@ -371,7 +366,6 @@ class TaskOrders:
         self._may_be_new = may_be_new
 
     def known(self, *, may_be_new: bool = True) -> TaskFacts:
-        """What is known of the task. Raises BadTask for one that nobody knows."""
         overview = self._desk.overview()
         if not overview.knows(self._task_id) and not (may_be_new and self._may_be_new):
             hint = "; with --new the order also goes for a task that comes later" if may_be_new else ""
@@ -379,12 +373,10 @@ class TaskOrders:
         return overview.of(self._task_id)
 
     def pause(self) -> Ordered:
-        """Nothing of it begins any more."""
         self._put("paused")
         return Ordered(f"task {self._task_id} is paused")
 
     def resume(self) -> Ordered:
-        """What was parked comes back."""
         self._put("running")
         back = self._desk.put_back(self._task_id)
         phase = self._desk.board.phase(self._task_id)
@@ -393,7 +385,6 @@ class TaskOrders:
         return Ordered(said, back)
 
     def cancel(self) -> Ordered:
-        """What has not begun ends."""
         self._put("cancelled")
         back = self._desk.put_back(self._task_id)
         said = f"task {self._task_id} is cancelled, {back} parked messages put back"

@@ -55,7 +55,6 @@ class CountedPage(NamedTuple):
 
     @classmethod
     def of(cls, job: Job, document: Mapping[str, Any]) -> Self:
-        """From the document of a job."""
         url_id, description = str(document["url_id"]), document.get("description")
         is_merged = bool(document.get("additional_urls"))  # into its canonical page
         is_its_page = job.method in _WITHOUT_BODY and (url_id == job.url_id or is_merged)
@@ -183,7 +182,6 @@ class PageCounts(NamedTuple):
     came_back: Mapping[str, int] = {}
 
     def plus(self, other: PageCounts) -> PageCounts:
-        """The sum."""
         return PageCounts(
             self.pages + other.pages,
             self.failures + other.failures,

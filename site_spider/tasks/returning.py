@@ -267,7 +267,6 @@ class _Returning:
         return origin if origin in self._topics.tiers else self._topics.seeds
 
     def _set_aside(self, message: Message, work: _Work, reason: str) -> None:
-        """Its topic refuses it."""
         origin = Partition(self._topic_of(message), message.partition.number)
         headers = headers_of(replace(message, partition=origin), reason)
         try:

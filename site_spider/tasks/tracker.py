@@ -200,7 +200,6 @@ class Tracked:
         return CountedSeed.at(self._first, outcome) if self._first and outcome != SPILLED else None
 
     def counts(self, outcome: str) -> Counts:
-        """With how the seed has ended."""
         pages, now_ms = self.pages.values(), int(runtime.time() * 1000)
         answered, size_bytes = sum(page.is_answered for page in pages), sum(page.size_bytes for page in pages)
         seeds, traps = {self._prefix + outcome: 1}, bounded(self.traps)
@@ -336,7 +335,6 @@ class Tracker(SeedListener):
 
     @property
     def is_counting(self) -> bool:
-        """Whether a seed waits to be counted."""
         return bool(self._ready or self._unsure or self._pages.is_writing)
 
     def _tell_deleted(self) -> None:
