@@ -167,8 +167,6 @@ class Command(SiteCommand):
         else:
             show(line)
 
-    # --- tell ---------------------------------------------------------------------------------------
-
     def list_all(self) -> None:
         tasks = list(self.desk.overview())
         if self.opts.json:
@@ -191,8 +189,6 @@ class Command(SiteCommand):
         texts = ((name, each if isinstance(each, str) else json.dumps(each, ensure_ascii=False))
                  for name, each in said.items())  # fmt: skip
         print_table(_FIELDS, [*texts])
-
-    # --- declare and change -------------------------------------------------------------------------
 
     def start(self) -> None:
         fields, facts = self._fields(), self._facts()
@@ -265,8 +261,6 @@ class Command(SiteCommand):
                 "cannot know that it comes from this crawl"
             )
 
-    # --- control ------------------------------------------------------------------------------------
-
     def pause(self) -> None:
         self._answer(self._orders.pause().said, state="paused")
 
@@ -326,8 +320,6 @@ class Command(SiteCommand):
         """Its seeds that are not complete, in the seed topics."""
         desk, group = self.desk, str(self.options.get("SITE_CONSUMER_GROUP"))
         return chain(*(in_seed_topic(desk.log, tier, group, self.task_id) for tier in desk.topics.tiers))
-
-    # --- end ----------------------------------------------------------------------------------------
 
     def close(self) -> None:
         check_ends_are_told(self.options)

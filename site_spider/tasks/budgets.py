@@ -82,8 +82,6 @@ class TaskState:
         self.phase = phase_of(self.task, board.used(task_id), board.times(task_id), self.left)
         return self.phase != before
 
-    # --- the budget of pages ------------------------------------------------------------------
-
     @property
     def left(self) -> int:
         """How many pages may begin."""
@@ -120,8 +118,6 @@ class TaskState:
         is_other = pages != self.claim
         self.claim, self.is_news = pages, self.is_news or is_other
         return is_other
-
-    # --- counts -----------------------------------------------------------------------------------
 
     def has_room_on(self, host: str) -> bool:
         """Whether the budget of a host allows for one more link."""

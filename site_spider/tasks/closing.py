@@ -18,7 +18,7 @@ from site_spider.contracts.seed_log import Message, MessagePlace, Partition, Pro
 from site_spider.errors import LogUnavailable, SeedError, TopicMissing
 from site_spider.seed.seed import Seed, parse_seed
 from site_spider.seed.topics import CrawlTopics
-from site_spider.tasks.control_log import Endings, make_control_log, read_endings, send
+from site_spider.tasks.control_log import Endings, make_ordered, read_endings, send
 from site_spider.tasks.ending import ALL_PRODUCERS, UNKNOWN, Fact, Producing, TakenBack, TaskEnding, prefix_of
 from site_spider.tasks.follower import TopicView
 
@@ -51,7 +51,7 @@ class TaskProducer:
 
     def begin(self) -> None:
         """To be called before the first seed is sent. Raises ConfigError, LogUnavailable."""
-        make_control_log(self._log, self._topics)
+        make_ordered(self._log, self._topics, self._topics.control)
         self._say(Producing(self._name, is_open=True))
 
     def sent(self, place: MessagePlace) -> None:
@@ -134,7 +134,7 @@ def close_for_all(
     `parked` is asked when the processes know the tasks, and names those of which messages are parked. A
     process that parks one later says so in the control log. `count` gives the number of their seeds.
     """
-    make_control_log(log, topics)
+    make_ordered(log, topics, topics.control)
     begins = Producing(ALL_PRODUCERS, is_open=True)
     _say(log, producer, topics, [(task_id, begins) for task_id in task_ids])
     endings = read_endings(log, topics)

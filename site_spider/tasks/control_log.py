@@ -283,13 +283,8 @@ def _offsets_of(ending: TaskEnding | None) -> int:
     return sum(len(tally.holes) + len(tally.left) for tally in tallies)
 
 
-def make_control_log(log: SeedLog, topics: CrawlTopics) -> None:
-    """Make the topic, unless it is there. Raises ConfigError, LogUnavailable."""
-    make_ordered(log, topics, topics.control)
-
-
 def make_ordered(log: SeedLog, topics: CrawlTopics, topic: str) -> None:
-    """The same of any topic of tasks."""
+    """Make a topic of tasks, unless it is there. Raises ConfigError, LogUnavailable."""
     log.make_topic(topic, 1, compacted=True)
     partitions = log.partitions(topic)
     if partitions > 1:  # 0: the server that was asked has not heard of it yet

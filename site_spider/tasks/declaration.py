@@ -113,11 +113,6 @@ class Task(TaskRecord):
     )
     webhook: Annotated[str, AfterValidator(_url)] | None = Field(None, description="is told of its end")
 
-    @property
-    def key(self) -> bytes:
-        """As the key of its record."""
-        return self.task_id.encode()
-
 
 def usual_task(task_id: str) -> Task:
     """What goes for a task that nobody has declared."""
@@ -197,11 +192,6 @@ def anew(task: Task, before: Task) -> Task:
         said = f"{task.task_id!r} was declared at the end of time; say first: scrapy task delete"
         raise BadTask(said) from None
     return task.model_copy(update={"started_at": later})
-
-
-def in_state(task: Task, state: str) -> Task:
-    """The same task, running, paused or cancelled."""
-    return task.model_copy(update={"state": state})
 
 
 def _value(name: str, text: str) -> Any:

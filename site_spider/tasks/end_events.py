@@ -17,7 +17,7 @@ from site_spider.engine.background import Turns
 from site_spider.errors import LogUnavailable, SinkRejected, SiteSpiderError
 from site_spider.outage import Outage
 from site_spider.tasks.closing import close_for_all
-from site_spider.tasks.control_log import make_control_log
+from site_spider.tasks.control_log import make_ordered
 from site_spider.tasks.ending import EndTold, Noticed, SeedCounts, TaskEnding
 from site_spider.tasks.follower import BadRecords, read_board
 from site_spider.tasks.orders import forget_tasks
@@ -238,7 +238,7 @@ class TaskCloser(GroupWork):
     def make_log(self) -> None:
         """Make the control log, if there is a task. Blocks. Raises ConfigError, LogUnavailable."""
         if not self._has_log and len(self._board):
-            make_control_log(self._log, self._topics)
+            make_ordered(self._log, self._topics, self._topics.control)
             self._has_log = True
 
     def heard(self, task_ids: Collection[str]) -> None:

@@ -27,7 +27,7 @@ from site_spider.tasks.board import (
 )
 from site_spider.tasks.closing import TaskProducer
 from site_spider.tasks.control_log import Endings, make_ordered, read_endings
-from site_spider.tasks.declaration import BadTask, Phase, Returned, Task, changed, in_state, usual_task
+from site_spider.tasks.declaration import BadTask, Phase, Returned, Task, changed, usual_task
 from site_spider.tasks.ending import SeedCounts, TaskEnding
 from site_spider.tasks.follower import read_board
 
@@ -284,7 +284,7 @@ class TaskDesk:
         self._make_topics()
         headers = [(VERSION_HEADER, str(version).encode())] if version else []
         with closing(self.log.producer()) as producer:
-            sent = producer.send(self.topics.tasks, task.key, task.value(), headers)
+            sent = producer.send(self.topics.tasks, task.task_id.encode(), task.value(), headers)
             if task.state == "cancelled":
                 value = Cancelled(started_at=task.started_at).value()
                 producer.send(self.topics.tasks, note_key(task.task_id, CANCELLED), value).result()
@@ -436,7 +436,7 @@ class TaskOrders:
         def change(task: Task | None) -> Task:
             if task is not None and task.state == "cancelled" != state:
                 raise BadTask(f"{self._task_id!r} is cancelled; declare it anew with: scrapy task start")
-            return in_state(task or usual_task(self._task_id), state)
+            return (task or usual_task(self._task_id)).model_copy(update={"state": state})
 
         self._desk.order(self._task_id, change)
 

@@ -178,8 +178,6 @@ class Leaving:
         self._cancelled: list[tuple[Waiter, TaskState]] = []  # they may have been counted before
         self._away = Outage(logger, f"{parking.topic} takes no seeds of paused tasks, which wait here", "It takes them")
 
-    # --- parked -----------------------------------------------------------------------------------
-
     def park(self, waiter: Waiter, state: TaskState) -> None:
         """It waits in the parked topic; what no message can say stays, and goes on."""
         if isinstance(waiter, SeedInFlight):
@@ -213,8 +211,6 @@ class Leaving:
         elif waiting.live and not self._room.is_closed:  # else it is repeated
             self._away.goes_on(error)
             self._room.put_seed(waiting, asyncio.get_running_loop().time() + _TRY_AGAIN_SECONDS)
-
-    # --- cancelled, filtered --------------------------------------------------------------------------
 
     def cancel(self, waiter: Waiter, state: TaskState) -> None:
         """It ends here, and is counted."""

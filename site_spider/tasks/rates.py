@@ -189,8 +189,6 @@ class Overtaking:
             self._work = self._background.start(self._let_overtake(task_id), "overtaking")
             return
 
-    # --- which task -----------------------------------------------------------------------------------
-
     def _awaited(self) -> Iterator[str]:
         """Those of which something is to come, and nothing is here."""
         named = list(self._endings)[-_MOST_LOOKED_AT:]
@@ -235,8 +233,6 @@ class Overtaking:
     def _left(self) -> int:
         """How many seeds are complete because they have left."""
         return self._ledger.outcomes[Outcome.SPILLED]
-
-    # --- the work -------------------------------------------------------------------------------------
 
     async def _let_overtake(self, task_id: str) -> None:
         try:
@@ -325,8 +321,6 @@ class Overtaking:
     def _may_leave(self, waiting: SeedInFlight) -> bool:
         """A seed that was under way when a process died stays: elsewhere nobody would know of that."""
         return waiting.live and not self._ledger.of_partition(waiting.partition).suspicion.deaths(waiting.offset)
-
-    # --- one seed -------------------------------------------------------------------------------------
 
     def _send(self, waiting: SeedInFlight) -> None:
         if is_fenced(waiting):

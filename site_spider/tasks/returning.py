@@ -32,7 +32,7 @@ from site_spider.results.dead_letters import headers_of
 from site_spider.seed.seed import MOVED, carried
 from site_spider.seed.topics import CrawlTopics
 from site_spider.tasks.board import RETURNED, Board, note_key
-from site_spider.tasks.control_log import Endings, make_control_log, read_endings, written
+from site_spider.tasks.control_log import Endings, make_ordered, read_endings, written
 from site_spider.tasks.declaration import Phase, Returned
 from site_spider.tasks.ending import Moved, TaskEnding
 from site_spider.tasks.follower import ORIGIN_HEADER, TASK_HEADER, read_board
@@ -283,7 +283,7 @@ class _Returning:
     def _note(self, by: str, *, is_last: bool = False) -> None:
         """The ends of tasks wait for these seeds where they are now, and no more for where they were."""
         self._settle(most=0)
-        make_control_log(self._log, self._topics)
+        make_ordered(self._log, self._topics, self._topics.control)
         works, read_to = self._works.values(), self._read_to
         self._write(self._topics.control, (written(work.task_id, work.moved(read_to)) for work in works))
         notes = {work.task_id: work.returned(read_to, by, self._topic_id, is_last=is_last) for work in works}

@@ -14,7 +14,7 @@ import pytest
 
 from site_spider.observe.snapshot import is_conserved
 from site_spider.seed.topics import CrawlTopics
-from site_spider.tasks.declaration import declared, in_state
+from site_spider.tasks.declaration import declared
 from site_spider.tasks.orders import TaskDesk
 from tests.acceptance.test_deaths import crawlers
 from tools.deployment.deployment import Deployment, opened, wait_until
@@ -67,7 +67,7 @@ def desk(deployment: Deployment) -> TaskDesk:
 
 def write(deployment: Deployment, task: str, state: str = "running", **fields: Any) -> TaskDesk:
     found = desk(deployment)
-    found.write(in_state(declared(task, fields, datetime.now(UTC)), state))
+    found.write(declared(task, fields, datetime.now(UTC)).model_copy(update={"state": state}))
     return found
 
 

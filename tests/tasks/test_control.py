@@ -30,7 +30,7 @@ from site_spider.tasks import end_events, returning
 from site_spider.tasks.board import Board
 from site_spider.tasks.budgets import TaskStates
 from site_spider.tasks.control_log import read_endings
-from site_spider.tasks.declaration import Task, declared, in_state
+from site_spider.tasks.declaration import Task, declared
 from site_spider.tasks.orders import TaskDesk, TaskOrders
 from site_spider.tasks.parking import Leaving, Parking
 from site_spider.tasks.tracker import Group
@@ -46,7 +46,7 @@ def desk(folder: Path) -> TaskDesk:
 
 
 def declare(folder: Path, task_id: str = "t", state: str = "running", **fields: Any) -> None:
-    desk(folder).write(in_state(declared(task_id, fields, datetime.now(UTC)), state))
+    desk(folder).write(declared(task_id, fields, datetime.now(UTC)).model_copy(update={"state": state}))
 
 
 def seeds(count: int, task_id: str | None = "t", path: str = "page") -> list[dict[str, Any]]:

@@ -31,7 +31,7 @@ from site_spider.service.seed_producer import SeedProducer
 from site_spider.service.service import SeedService
 from site_spider.tasks import returning
 from site_spider.tasks.closing import TaskProducer
-from site_spider.tasks.control_log import make_control_log, read_endings
+from site_spider.tasks.control_log import make_ordered, read_endings
 from site_spider.tasks.end_events import EndAnnouncer, TaskCloser
 from site_spider.tasks.ending import TaskEnding, Uncounted
 from site_spider.tasks.follower import ORIGIN_HEADER, TASK_HEADER, Follower, TopicView
@@ -601,10 +601,10 @@ def test_the_control_log_has_one_partition_or_is_not_heard_of_yet(tmp_path: Path
     log = Hearsay(tmp_path)
     log.make_topic(TOPICS.control, partitions, compacted=True)
     if partitions == 1:
-        make_control_log(log, TOPICS)
+        make_ordered(log, TOPICS, TOPICS.control)
     else:
         with pytest.raises(ConfigError, match=r"has 2 partitions.*SITE_TASK_TOPIC"):
-            make_control_log(log, TOPICS)
+            make_ordered(log, TOPICS, TOPICS.control)
 
 
 def test_a_cancelled_task_is_not_closed_again_by_who_has_not_read_that(

@@ -14,7 +14,7 @@ from site_spider.contracts.seed_log import Message, Partition
 from site_spider.tasks.board import Board, note_key
 from site_spider.tasks.closing import close_for_all
 from site_spider.tasks.control_log import Endings, written
-from site_spider.tasks.declaration import Task, Usage, changed, declared, in_state, usual_task
+from site_spider.tasks.declaration import Task, Usage, changed, declared, usual_task
 from site_spider.tasks.ending import Counts, EndTold, Fact, Noticed, Producing, Tally
 from site_spider.tasks.orders import TaskFacts, TaskOverview
 from tests.in_process.engine import crawl, lag
@@ -33,7 +33,7 @@ class Records:
         self._offset = 0
 
     def task(self, task: Task) -> None:
-        self._take(task.key, task.value())
+        self._take(task.task_id.encode(), task.value())
 
     def usage(self, **counts: Any) -> None:
         self._take(note_key("t", "a process"), Usage(**counts).model_dump_json().encode())
@@ -81,7 +81,7 @@ def test_a_closed_task_with_parked_seeds_waits_for_its_budget(records: Records) 
 def test_no_order_changes_a_task_that_has_ended(records: Records, order: str) -> None:
     records.task(usual_task("t"))
     records.end("done", pages=3)
-    records.task(in_state(usual_task("t"), order))
+    records.task(Task(task_id="t", state=order))
     assert (records.facts.state, records.facts.pages) == ("done", 3)
     records.fact(Producing("p", is_open=True))
     assert (records.facts.state, records.facts.generation, records.facts.is_ended) == (order, 2, False)
@@ -114,8 +114,8 @@ def test_a_cancel_stays_whatever_is_written_behind_it(tmp_path: Path, later: str
     first, second = desk(tmp_path), desk(tmp_path)
     task = first.board.task("t")
     assert task is not None
-    first.write(in_state(task, "cancelled"))
-    second.write(in_state(task, later))
+    first.write(task.model_copy(update={"state": "cancelled"}))
+    second.write(task.model_copy(update={"state": later}))
     assert desk(tmp_path).board.phase("t").name == "cancelled"
     declare(tmp_path)
     assert desk(tmp_path).board.phase("t").name == "running"
@@ -124,7 +124,7 @@ def test_a_cancel_stays_whatever_is_written_behind_it(tmp_path: Path, later: str
 def test_a_cancel_stays_when_compaction_keeps_only_the_record_behind_it() -> None:
     board, task = Board(), declared("t", {}, NOW)
     mark = b'{"started_at": "2026-11-23T00:00:00Z"}'
-    for key, value in ((note_key("t", "cancelled"), mark), (task.key, in_state(task, "paused").value())):
+    for key, value in ((note_key("t", "cancelled"), mark), (b"t", task.model_copy(update={"state": "paused"}).value())):
         board.take(Message(P, 0, key, value))
     assert board.phase("t").name == "cancelled"
 
@@ -132,7 +132,7 @@ def test_a_cancel_stays_when_compaction_keeps_only_the_record_behind_it() -> Non
 def test_orders_that_meet_are_both_kept(tmp_path: Path) -> None:
     declare(tmp_path)
     first, second = desk(tmp_path), desk(tmp_path)
-    first.order("t", lambda task: in_state(task or usual_task("t"), "paused"))
+    first.order("t", lambda task: (task or usual_task("t")).model_copy(update={"state": "paused"}))
     second.order("t", lambda task: changed(task or usual_task("t"), ["weight=3"], NOW))
     task = desk(tmp_path).board.task("t")
     assert task is not None
