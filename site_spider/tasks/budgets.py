@@ -238,15 +238,15 @@ class TaskStates(SeedListener):
         if self._soon is not None:
             self._soon.cancel()
         self._give_back_claims(at_the_end=True)
-        self._tell()
+        self._tell(len(self.by_id))
 
-    def _tell(self) -> None:
+    def _tell(self, most: int = _MOST_TOLD) -> None:
         self._soon = None
         news = [state for state in self.by_id.values() if state.is_news]
-        for state in news[:_MOST_TOLD]:
+        for state in news[:most]:
             key, state.told_at = note_key(state.task.task_id, state.process), self._loop.time()
             self._send(key, state.told().value())
-        if len(news) > _MOST_TOLD:
+        if len(news) > most:
             self.tell_soon()
 
     def _give_back_claims(self, *, at_the_end: bool = False) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import random
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -15,7 +17,7 @@ from site_spider import runtime
 from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.contracts.seed_log import Message, Partition
 from site_spider.tasks.board import PAST, Board, PastUsage, note_key, pace_key
-from site_spider.tasks.budgets import TaskState
+from site_spider.tasks.budgets import TaskState, TaskStates
 from site_spider.tasks.declaration import MOST, Pace, Past, Returned, Task, Usage
 from site_spider.tasks.follower import TopicView
 from tests.growth import CONSTANT, assert_grows
@@ -273,3 +275,21 @@ def test_no_more_pages_begin_than_the_budget_says(number: int) -> None:
             if not each.work() and chance.random() < 0.2:
                 each.state.give_back()
     assert sum(process.state.counts["begun"] for process in processes) == budget
+
+
+def test_a_process_that_ends_tells_of_all_its_tasks_at_once() -> None:
+    """Nobody sends anything later, and what it has claimed and does not give back is lost."""
+    board, told = Board(), list[bytes]()
+    for number in range(450):
+        board.take(message(b"t%d" % number, Task(task_id=f"t{number}", max_pages=9).value()))
+
+    async def end() -> None:
+        states = TaskStates(board, "p", lambda key, _: told.append(key), Mock())
+        for number in range(450):
+            state = states.of(f"t{number}")
+            assert state is not None
+            state.claim_more()
+        states.close()
+
+    asyncio.run(end())
+    assert len(set(told)) == 450
