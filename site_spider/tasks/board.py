@@ -18,8 +18,6 @@ import logging
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeoutError
-from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import islice
 from math import inf
@@ -363,8 +361,7 @@ class PastUsage:
             self._send(task_id, PAST, Past.of(past, gone).value())
 
     def _send(self, task_id: str, name: str, value: bytes | None) -> None:
-        with suppress(SiteSpiderError):  # it is done the next time
-            self._producer.send(self._topic, note_key(task_id, name), value)
+        self._producer.send(self._topic, note_key(task_id, name), value)
 
 
 # --- clock -----------------------------------------------------------------------------------------------
@@ -372,7 +369,7 @@ class PastUsage:
 #
 # Theory of operation. Clocks of machines differ. So no process compares a limit with its own clock: the
 # owner of the first partition of the seed topic does, by the broker's time, and writes what has passed as
-# one record of the task topic (phase.TaskTimes). Every process follows that record, which is as true for
+# one record of the task topic (TaskTimes). Every process follows that record, which is as true for
 # whoever reads it later. A process that starts judges once before it polls seeds, because there may be no
 # owner yet.
 #
@@ -416,19 +413,18 @@ class BrokerClock:
             return
         try:
             self._ask()
-        except (SiteSpiderError, FutureTimeoutError) as error:
+        except (SiteSpiderError, TimeoutError) as error:
             self._away.goes_on(str(error) or f"no answer within {_ANSWER_SECONDS:g} s")
             return
         self._away.is_over()
         if abs(self.ahead_seconds) > MOST_SECONDS:
-            logger.warning("%s", self.said())
-
-    def said(self) -> str:
-        which = "ahead of" if self.ahead_seconds > 0 else "behind"
-        return (
-            f"The clock of this machine is {abs(self.ahead_seconds):.0f} s {which} that of the broker at "
-            f"{self._log.address}. Correct it (timedatectl, NTP). Tasks expire by the broker's."
-        )
+            logger.warning(
+                "The clock of this machine is %.0f s %s that of the broker at %s. "
+                "Correct it (timedatectl, NTP). Tasks expire by the broker's.",
+                abs(self.ahead_seconds),
+                "ahead of" if self.ahead_seconds > 0 else "behind",
+                self._log.address,
+            )
 
     def _ask(self) -> None:
         if not self._has_topic:
@@ -475,7 +471,7 @@ class TimeLimits:
             if times.expired != self._board.times(task.task_id).expired:
                 try:
                     place = self._send(task, times).result(_ANSWER_SECONDS)
-                except FutureTimeoutError:
+                except TimeoutError:
                     raise LogUnavailable(f"the seed log does not answer within {_ANSWER_SECONDS:.0f} s") from None
                 self._board.take(Message(place.partition, place.offset, *_record(task, times)))
             self._plan(task.task_id)

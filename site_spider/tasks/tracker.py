@@ -60,15 +60,12 @@ class Control(Follower):
         self._topics = topics
         self.writer = writer  # the name of this process in the log
         self.endings = endings  # that the view fills
+        self.get = endings.get
         self._topic = view.topic
         self._producer = producer
         self._background = background
         self._refused = Outage(logger, "The control log of tasks takes no records, trying again", "It takes them again")
         self._known: dict[str, dict[Partition, int]] = {}  # by task, the one that is told of last at the end
-
-    def get(self, task_id: str) -> TaskEnding | None:
-        """What is known of a task; None when the log does not name it."""
-        return self.endings.get(task_id)
 
     @contextmanager
     def guarded(self, task_id: str) -> Iterator[None]:
