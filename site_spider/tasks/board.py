@@ -408,7 +408,7 @@ class BrokerClock:
 
     def measure(self) -> None:
         """Blocks for some seconds at most. Says it when the clocks differ."""
-        if not getattr(self._log, "has_own_clock", False):
+        if not self._log.has_own_clock:
             self._began = runtime.time() - runtime.monotonic()
             return
         try:

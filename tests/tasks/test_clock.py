@@ -157,7 +157,7 @@ class Judge:
     def __init__(self, *tasks: Task) -> None:
         self.board, self.sent = Board(), 0
         for each in tasks:
-            self.take(each.key, each.value())
+            self.take(each.task_id.encode(), each.value())
         here: Any = self  # the producer
         self.limits = TimeLimits(Mock(now=lambda: self.seconds), self.board, "seeds.tasks", here, lambda: True)
         self.limits.open()
