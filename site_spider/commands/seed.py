@@ -179,6 +179,8 @@ class Command(SiteCommand):
             with _opened(name) as stream, closing(parts.seed_log(self.options)) as log:
                 log.check(parts.CHECK_SECONDS)
                 self._produce(stream, log, opts)
+        except BrokenPipeError:  # whoever read what is said; not the file
+            raise
         except OSError as error:
             self.complain(f"{name} cannot be read: {error.strerror or error}")
             self.exitcode = EXIT_FAILED

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pty
+import subprocess
 import sys
 import termios
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 
 from site_spider.commands.seed import _bar
 from site_spider.errors import EXIT_CONFIG
-from tests.commands.project import Project
+from tests.commands.project import ROOT, SCRAPY, Project, environment
 
 
 def test_good_lines_are_produced_and_bad_ones_refused_by_number(project: Project, tmp_path: Path) -> None:
@@ -42,6 +43,17 @@ def test_standard_input_is_read_and_all_good_is_exit_code_0(project: Project) ->
     ran = project.scrapy("seed", "-", stdin="http://a.test/\n", SITE_SEED_TOPIC="from-environment")
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "produced 1, refused 0\n", "")
     assert len(list(project.log.read("from-environment"))) == 1
+
+
+def test_a_reader_of_its_output_that_has_gone_is_no_fault_of_the_file(project: Project, tmp_path: Path) -> None:
+    file = tmp_path / "seeds.txt"
+    file.write_text("http://a.test/\n")
+    nobody, output = os.pipe()
+    os.close(nobody)
+    command, env = [*SCRAPY, "seed", str(file)], environment(project.data)
+    ran = subprocess.run(command, cwd=ROOT, env=env, stdout=output, stderr=subprocess.PIPE, check=False)
+    os.close(output)
+    assert (ran.returncode, ran.stderr) == (1, b"")
 
 
 def test_who_reads_the_topic_is_said_where_spiders_have_topics_of_their_own(
