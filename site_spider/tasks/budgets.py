@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from concurrent.futures import Future
 from typing import Any
 
 from site_spider.contracts.seed_log import Headers, Message
@@ -162,15 +161,15 @@ _MOST_TOLD = 200  # tasks in one go
 _IDLE_SECONDS = 2.0  # then claims are given back
 _MOST_STATES = 5_000
 
-Send = Callable[[bytes, bytes], "Future[Any]"]
-
 
 class TaskStates(SeedListener):
     """On the event loop's thread only. Of a task that was not declared it has nothing."""
 
     every_seconds = 1.0
 
-    def __init__(self, board: Board, process: str, send: Send, background: Background) -> None:
+    def __init__(
+        self, board: Board, process: str, send: Callable[[bytes, bytes], object], background: Background
+    ) -> None:
         self.board = board
         self.process = process
         self._send = send

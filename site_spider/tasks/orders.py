@@ -281,7 +281,8 @@ class TaskDesk:
 
     def write(self, task: Task, version: int = 0) -> int:
         """Write a record; without a version over whatever is there. Durable when it returns; its offset."""
-        self._make_topics()
+        make_ordered(self.log, self.topics, self.topics.tasks)
+        self.log.make_topic(self.topics.parked, self.log.partitions(self.topics.seeds), compacted=False)
         headers = [(VERSION_HEADER, str(version).encode())] if version else []
         with closing(self.log.producer()) as producer:
             sent = producer.send(self.topics.tasks, task.task_id.encode(), task.value(), headers)
@@ -309,10 +310,6 @@ class TaskDesk:
         count = put_back(self.log, self.topics, [task_id])
         self.read()
         return count
-
-    def _make_topics(self) -> None:
-        make_ordered(self.log, self.topics, self.topics.tasks)
-        self.log.make_topic(self.topics.parked, self.log.partitions(self.topics.seeds), compacted=False)
 
 
 def forget_tasks(log: SeedLog, producer: Producer, topics: CrawlTopics, task_ids: Collection[str]) -> None:

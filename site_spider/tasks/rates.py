@@ -41,8 +41,6 @@ _WINDOW_REQUESTS = 6.0  # that it has at the task's rate, if it does not become 
 _LEAST_SHARE = 0.02  # of the rate, for who comes while others use all of it and have not heard yet
 _MOST_TASKS = 200  # in one go
 
-Send = Callable[[bytes, bytes | None], object]
-
 
 def part(rate: float, others: Iterable[Pace]) -> float:
     """What one process may take of a rate, by what the others tell."""
@@ -81,7 +79,9 @@ class _Here:
 class GroupRates:
     """Tells the others what begins here of tasks with a rate. On the event loop's thread only."""
 
-    def __init__(self, board: Board, rates: TaskRates, process: str, send: Send) -> None:
+    def __init__(
+        self, board: Board, rates: TaskRates, process: str, send: Callable[[bytes, bytes | None], object]
+    ) -> None:
         self._board = board
         self._rates = rates
         self._process = process
