@@ -292,16 +292,14 @@ _Send = Callable[[Sequence[Message]], list[Message]]
 class Replay(Listener):
     """One replay. `complain(message, reason)` hears of what cannot be put back, which stays where it is.
 
-    Of the crawl of these `topics`; without, nobody waits for the end of a task. Only what came from one of its
-    seed topics, or from the one that `topic` is named after, is put back, wherever a dead letter says it came from.
-    What came from other topics waits for a replay of the crawl that reads them.
+    Of the crawl of these `topics`. Only what came from one of its seed topics, or from the one that `topic` is named
+    after, is put back, wherever a dead letter says it came from. What came from other topics waits for a replay of
+    the crawl that reads them.
     """
 
-    def __init__(
-        self, log: SeedLog, topic: str, complain: Callable[[Message, str], None], topics: CrawlTopics | None = None
-    ) -> None:
+    def __init__(self, log: SeedLog, topic: str, complain: Callable[[Message, str], None], topics: CrawlTopics) -> None:
         self._topics = topics
-        self._origins = {topic.removesuffix(SUFFIX), *(topics.tiers if topics is not None else ())}
+        self._origins = {topic.removesuffix(SUFFIX), *topics.tiers}
         self.replayed = 0
         self.skipped = 0
         self._log = log
@@ -336,7 +334,7 @@ class Replay(Listener):
             closing(self._log.producer()) as producer,
             closing(self._log.consumer(self._topic, group_of(self._topic), self)) as consumer,
         ):
-            tasks = PutBackTasks(self._log, producer, self._topics) if self._topics is not None else None
+            tasks = PutBackTasks(self._log, producer, self._topics)
             send = partial(self._send, producer, tasks)
             try:
                 if chosen is not None:
@@ -347,8 +345,7 @@ class Replay(Listener):
                 else:
                     self._replay_chosen(consumer, send, _left(left, self._done), ends)
             finally:  # also of what is put back in part: a task would wait for the rest without end
-                if tasks is not None:
-                    tasks.end()
+                tasks.end()
 
     def _replay_all(self, consumer: Consumer, send: _Send) -> None:
         while True:
@@ -421,7 +418,7 @@ class Replay(Listener):
         origin = _topic_of_origin(message)
         return bool(origin) and origin not in self._origins
 
-    def _send(self, producer: Producer, tasks: PutBackTasks | None, messages: Sequence[Message]) -> list[Message]:
+    def _send(self, producer: Producer, tasks: PutBackTasks, messages: Sequence[Message]) -> list[Message]:
         """Send what was not put back before, and wait until it is durable. Raises LogUnavailable.
 
         Returns the messages without those of another crawl.
@@ -437,7 +434,7 @@ class Replay(Listener):
             elif TRUNCATED in headers:
                 self._skip(message, "it holds the beginning of its message only; the whole is where it came from")
             else:
-                task_id = None if tasks is None else tasks.before(origin, message.value)
+                task_id = tasks.before(origin, message.value)
                 # what its first attempt stored is not taken for an earlier version of its page
                 first = headers.get(FIRST_WRITTEN, headers.get("origin_timestamp"))
                 moved = () if first is None else ((FIRST_WRITTEN, first),)
@@ -449,8 +446,7 @@ class Replay(Listener):
                 self._skip(message, str(error))
                 continue
             self.replayed += 1
-            if tasks is not None:
-                tasks.sent(task_id, place)
+            tasks.sent(task_id, place)
         return mine
 
     def _is_before(self, message: Message) -> bool:

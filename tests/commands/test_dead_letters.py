@@ -20,6 +20,7 @@ from site_spider.tasks.ending import TaskEnding
 from tests.commands.project import Project
 
 LETTERS = "seeds.dead-letters"
+TOPICS = CrawlTopics.beside({"SITE_SEED_TOPIC": "seeds"})
 
 
 def headers(origin: str = "seeds", **more: str) -> tuple[tuple[str, bytes], ...]:
@@ -52,7 +53,7 @@ class Owner(Listener):
 def replay(project: Project) -> tuple[Replay, list[str]]:
     """One run, and what it complained about."""
     complaints: list[str] = []
-    work = Replay(project.log, LETTERS, lambda _message, reason: complaints.append(reason))
+    work = Replay(project.log, LETTERS, lambda _message, reason: complaints.append(reason), TOPICS)
     work.run()
     return work, complaints
 
@@ -150,7 +151,7 @@ def test_what_is_set_aside_again_waits_for_the_next_replay(project: Project) -> 
     project.produce(LETTERS, *[(b"h.test", b"wrong %d" % number) for number in range(3)], headers=headers())
     log: Any = QuickCrawl(project.log, times=40)
     for _ in range(2):
-        work = Replay(log, LETTERS, lambda message, reason: None)
+        work = Replay(log, LETTERS, lambda message, reason: None, TOPICS)
         work.run()
         assert work.replayed == 3
     assert len(contents(project, "seeds")) == 6

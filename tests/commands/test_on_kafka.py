@@ -11,6 +11,7 @@ import pytest
 
 from site_spider.contracts.seed_log import Message, SeedLog
 from site_spider.dead_letter_replay import Replay
+from site_spider.seed.topics import CrawlTopics
 from site_spider.service import config as parts
 from tests.commands.project import Project, ours
 
@@ -51,7 +52,7 @@ def test_dead_letters_are_put_back_once(log: SeedLog) -> None:
     producer.close()
     counts = []
     for _ in range(2):
-        replay = Replay(log, topic, _never)
+        replay = Replay(log, topic, _never, CrawlTopics.beside({"SITE_SEED_TOPIC": origin}))
         replay.run()
         counts.append(replay.replayed)
     assert counts == [21, 0]

@@ -16,6 +16,7 @@ from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.contracts.seed_log import Consumer, Message, Partition, Position
 from site_spider.dead_letter_replay import Letter, PutBack, Replay, newest
 from site_spider.errors import LogUnavailable
+from site_spider.seed.topics import CrawlTopics
 from tests.contracts.seed_logs import PATIENCE_SECONDS, Case, case, kafka_producer
 
 __all__ = ["case", "kafka_producer"]
@@ -55,8 +56,13 @@ def never(message: Message, reason: str) -> None:
     raise AssertionError(json.dumps([message.offset, reason]))
 
 
+def replay_of(case: Case) -> Replay:
+    topics = CrawlTopics.beside({"SITE_SEED_TOPIC": origin(case)})
+    return Replay(case.log, topic(case), never, topics)
+
+
 def run(case: Case, found: list[Letter]) -> int:
-    replay = Replay(case.log, topic(case), never)
+    replay = replay_of(case)
     replay.run(chosen(found))
     return replay.replayed
 
@@ -69,7 +75,7 @@ def test_the_chosen_ones_go_back_once_and_the_others_with_the_next_replay(letter
     assert run(letters, some) == 0, "they were put back twice"
     replayed = {letter.message.value for letter in newest(letters.log, topic(letters), 100) if letter.replayed}
     assert replayed == set(put_back(letters))
-    rest = Replay(letters.log, topic(letters), never)
+    rest = replay_of(letters)
     rest.run()
     assert rest.replayed == 4
     assert put_back(letters) == [b"value-%d" % number for number in range(6)]
@@ -96,7 +102,7 @@ def test_a_commit_that_fails_is_tried_again_and_remembers_no_more(
 
     monkeypatch.setattr(letters.log, "consumer", failing)
     assert run(letters, newest(letters.log, topic(letters), 100)[:1]) == 1
-    rest = Replay(letters.log, topic(letters), never)
+    rest = replay_of(letters)
     rest.run()
     assert rest.replayed == 5
 
@@ -109,17 +115,17 @@ def test_of_what_was_written_twice_either_is_chosen_and_goes_back_once(case: Cas
     places = [case.producer.send(topic(case), b"k", b"v", place).result(PATIENCE_SECONDS) for _ in range(3)]
     assert len(newest(case.log, topic(case), 100)) == 1
     for partition, offset, *_ in reversed(places):
-        Replay(case.log, topic(case), never).run({partition: frozenset({offset})})
+        replay_of(case).run({partition: frozenset({offset})})
     assert put_back(case) == [b"v"]
     assert [letter.replayed for letter in newest(case.log, topic(case), 100)] == [True]
-    rest = Replay(case.log, topic(case), never)
+    rest = replay_of(case)
     rest.run()
     assert rest.replayed == 0
 
 
 def test_what_does_not_exist_is_not_put_back(letters: Case) -> None:
     places = {Partition(topic(letters), 0): frozenset({10_000}), Partition(topic(letters), 99): frozenset({1})}
-    replay = Replay(letters.log, topic(letters), never)
+    replay = replay_of(letters)
     replay.run(places)
     assert replay.replayed == 0
     assert letters.log.progress(topic(letters), "any")
