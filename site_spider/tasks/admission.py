@@ -18,7 +18,7 @@ from scrapy import Request
 from site_spider import meta_keys
 from site_spider.engine.background import Background, Turns
 from site_spider.frontier.scheduler import Queues
-from site_spider.frontier.waiter import Waiter, WaitingLink, is_fenced, source_name
+from site_spider.frontier.waiter import Waiter, WaitingLink, is_fenced, seed_entry, source_name
 from site_spider.ledger.completion import ATTEMPTS, Job, job_of
 from site_spider.ledger.ledger import SeedInFlight
 from site_spider.page.url import host_of
@@ -161,10 +161,8 @@ class TaskAdmission:
 
 
 def _task_id(waiter: Waiter) -> str | None:
-    if isinstance(waiter, SeedInFlight):
-        return waiter.seed.task_id
-    job = waiter.parent if isinstance(waiter, WaitingLink) else job_of(waiter)
-    return None if job is None else job.seed.task_id
+    entry = seed_entry(waiter)
+    return None if entry is None else entry.seed.task_id
 
 
 def _is_first_attempt(waiter: Waiter) -> bool:
