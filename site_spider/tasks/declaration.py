@@ -261,16 +261,8 @@ def _read(fields: Mapping[str, Any]) -> Task:
 
 _MOST_NAMES = 1_000  # of outcomes and of hosts
 _COUNTS = ("claimed", "begun", "pages", "bytes", "parked", "sent_on", "links_filtered", "links_cancelled")
-
-
-def _text(text: str) -> str:
-    text.encode()  # raises ValueError for half a character
-    return text
-
-
 Number = Annotated[int, Field(ge=0, le=MOST)]
-Name = Annotated[str, AfterValidator(_text)]
-Numbers = Annotated[dict[Name, Number], Field(max_length=_MOST_NAMES)]
+Numbers = Annotated[dict[str, Number], Field(max_length=_MOST_NAMES)]
 PartitionNumber = Annotated[str, Field(pattern=r"^\d{1,9}$")]
 
 
@@ -298,7 +290,7 @@ class Usage(TaskRecord):
 class Past(Usage):
     """Of processes that are gone; the own records of those in `folded` may be there, and count no more."""
 
-    folded: list[Name] = Field(default_factory=list, max_length=_MOST_NAMES)
+    folded: list[str] = Field(default_factory=list, max_length=_MOST_NAMES)
 
     @classmethod
     def of(cls, before: Past, gone: Mapping[str, Usage]) -> Past:
@@ -338,8 +330,8 @@ class Returned(TaskRecord):
     missing: Number = 0  # that processes had told of, and that are not in the topic
     # of each partition: the first that was not looked at
     offsets: dict[PartitionNumber, Number] = Field(default_factory=dict)
-    topic_id: Name = ""  # in which topic of this name, where the log can tell; else empty
-    by: Name = ""  # who is at work; empty: nobody
+    topic_id: str = ""  # in which topic of this name, where the log can tell; else empty
+    by: str = ""  # who is at work; empty: nobody
 
     @property
     def cleared(self) -> int:
