@@ -62,7 +62,6 @@ class PutBack(NamedTuple):
 
     @classmethod
     def of(cls, position: Position | None) -> PutBack:
-        """From what the group has committed."""
         if position is None:
             return cls()
         return cls(position.offset, decode(position.offset, position.metadata).complete)
@@ -73,7 +72,6 @@ class PutBack(NamedTuple):
         return offset < self.below or any(first <= offset < end for first, end in self.runs)
 
     def up_to(self, offset: int) -> PutBack:
-        """The same, with all below this one."""
         below = max(offset, self.below)
         runs = [(max(first, below), end) for first, end in self.runs if end > below]
         if runs and runs[0][0] == below:

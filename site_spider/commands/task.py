@@ -317,7 +317,6 @@ class Command(SiteCommand):
         return (ending is not None and ending.has_seeds) or next(self._waiting(), None) is not None
 
     def _waiting(self) -> Iterator[Seed]:
-        """Its seeds that are not complete, in the seed topics."""
         desk, group = self.desk, str(self.options.get("SITE_CONSUMER_GROUP"))
         return chain(*(in_seed_topic(desk.log, tier, group, self.task_id) for tier in desk.topics.tiers))
 

@@ -185,7 +185,6 @@ class TaskStates(SeedListener):
         return bool(self.by_id)
 
     def of(self, task_id: str | None) -> TaskState | None:
-        """The one of a task; None when it was not declared."""
         if task_id is None:
             return None
         state = self.by_id.get(task_id)

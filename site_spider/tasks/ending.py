@@ -196,7 +196,6 @@ class Tally:
     highs: Highs = field(default_factory=dict)  # of what its seeds became
 
     def has_counted(self, offset: int) -> bool:
-        """Whether the seed at this offset is in the counts."""
         return (offset < self.top and offset not in self.holes) or self.version >= LAST_VERSION
 
 

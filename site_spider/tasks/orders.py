@@ -292,7 +292,6 @@ class TaskDesk:
             return sent.result().offset
 
     def forget(self, task_id: str) -> None:
-        """Delete all records of a task: what was declared, counted and told."""
         with closing(self.log.producer()) as producer:
             forget_tasks(self.log, producer, self.topics, [task_id])
 

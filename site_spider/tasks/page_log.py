@@ -80,7 +80,6 @@ class CountedSeed(NamedTuple):
 
     @classmethod
     def at(cls, place: str, outcome: str = "") -> Self:
-        """By the place of its producer's message."""
         return cls(_number(place), outcome)
 
 

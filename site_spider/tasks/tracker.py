@@ -193,7 +193,6 @@ class Tracked:
         self.traps: Counter[str] = Counter()
 
     def seed(self, outcome: str) -> CountedSeed | None:
-        """How one that has moved has ended."""
         return CountedSeed.at(self._first, outcome) if self._first and outcome != SPILLED else None
 
     def counts(self, outcome: str) -> Counts:
@@ -260,7 +259,6 @@ class Tracker(SeedListener):
                 tracked.pages.pop(CountedPage.of(job, {"url_id": name}).page, None)
 
     def trapped(self, job: Job, pattern: str) -> None:
-        """A link of a job is not followed, as it leads into a trap."""
         if (tracked := self._tracked.get(job.entry)) is not None:
             tracked.traps[pattern] += 1
 
