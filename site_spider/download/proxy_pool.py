@@ -22,10 +22,12 @@ from __future__ import annotations
 
 import asyncio
 from base64 import b64encode
+from bisect import bisect
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import accumulate
 from math import inf
 from typing import Any
 from urllib.parse import unquote_to_bytes, urlsplit
@@ -164,43 +166,39 @@ class ProxyPool:
     def replace(self, proxies: Iterable[Proxy]) -> None:
         """Other proxies from now on; those that stay keep their health."""
         self._health = {proxy: self._health.get(proxy) or _Health() for proxy in proxies}
-        self._order = list(self._health)
+        self._order = list(self._health.items())
+        self._none_before = -inf  # of all of them the soonest end of a rest, when it was looked for last
 
     def take(self, now: float, tried: Collection[Proxy], chance: float) -> Attempt | None:
         """A proxy for a request that has `tried` some; None when all rest.
 
         Those that were not tried come first. `chance` (0 to 1) chooses among them.
         """
-        place = chance * len(self._order)
-        chosen = self._chosen(self._candidates(now, tried, int(place)), place % 1)
-        if chosen is None:
+        if now < self._none_before:
             return None
-        health = self._health[chosen]
+        place = chance * len(self._order)
+        candidates = self._candidates(now, tried, int(place))
+        if not candidates:
+            self._none_before = min(health.rests_until for _, health in self._order)
+            return None
+        sums = list(accumulate(health.weight() for _, health in candidates))
+        chosen, health = candidates[bisect(sums, place % 1 * sums[-1], hi=len(sums) - 1)]
         health.out += 1
         if health.rests:  # a trial
             health.rests_until = now + _TRIAL_SECONDS
         return Attempt(chosen, now)
 
-    def _candidates(self, now: float, tried: Collection[Proxy], start: int) -> list[Proxy]:
+    def _candidates(self, now: float, tried: Collection[Proxy], start: int) -> list[tuple[Proxy, _Health]]:
         """Some that do not rest, from one of them on round: looking at all of a long list takes long."""
-        fresh: list[Proxy] = []
-        others: list[Proxy] = []
+        fresh: list[tuple[Proxy, _Health]] = []
+        others: list[tuple[Proxy, _Health]] = []
         for number in range(len(self._order)):
-            proxy = self._order[(start + number) % len(self._order)]
-            if self._health[proxy].rests_until <= now:
-                (others if proxy in tried else fresh).append(proxy)
+            proxy, health = self._order[(start + number) % len(self._order)]
+            if health.rests_until <= now:
+                (others if proxy in tried else fresh).append((proxy, health))
                 if len(fresh) == _MOST_CANDIDATES:
                     break
         return fresh or others
-
-    def _chosen(self, proxies: list[Proxy], chance: float) -> Proxy | None:
-        weights = [self._health[proxy].weight() for proxy in proxies]
-        left = chance * sum(weights)
-        for proxy, weight in zip(proxies, weights, strict=True):
-            left -= weight
-            if left < 0:
-                return proxy
-        return proxies[-1] if proxies else None
 
     def end(self, attempt: Attempt, ending: ProxyOutcome, now: float) -> float:
         """An attempt has ended. Returns for how many seconds its proxy rests because of it, or 0."""
@@ -210,6 +208,7 @@ class ProxyPool:
         health.out = max(0, health.out - 1)
         if ending is ProxyOutcome.ANSWERED:
             health.answered(now - attempt.began)
+            self._none_before = -inf
             return 0.0
         health.failing += _SHARE * (1 - health.failing)
         if attempt.began < health.rest_began:
@@ -220,12 +219,12 @@ class ProxyPool:
         doubled = _FIRST_REST_SECONDS * 2.0 ** min(health.rests, _MOST_DOUBLINGS)
         seconds = min(_LONGEST_REST_SECONDS, doubled)
         health.rest(seconds, now)
+        self._none_before = min(self._none_before, health.rests_until)
         return seconds
 
     def next_at(self, now: float) -> float:
-        """When `take` may find one; always a little later than now."""
-        soonest = min((health.rests_until for health in self._health.values()), default=now)
-        return max(soonest, now + _SOONEST_SECONDS)
+        """When `take`, which has found none, may find one; always a little later than now."""
+        return max(self._none_before, now + _SOONEST_SECONDS)
 
     def resting(self, now: float) -> int:
         """How many rest, those on trial included."""

@@ -99,6 +99,7 @@ def test_attempts_that_fail_together_are_one_failure() -> None:
     pool = ProxyPool([A])
     attempts = [taken(pool, 0) for _ in range(50)]
     assert [pool.end(attempt, ProxyOutcome.FAILED, 1) for attempt in attempts] == [5] + [0] * 49
+    assert pool.take(1, (), 0.5) is None
     assert pool.next_at(1) == 6
 
 
@@ -162,6 +163,26 @@ def test_a_long_list_is_not_looked_at_whole() -> None:
     assert len(set(chosen)) == 1000
     places = {proxy: number for number, proxy in enumerate(proxies)}
     assert {places[proxy] // 1000 for proxy in chosen} == set(range(20))
+
+
+def test_a_long_list_of_which_all_rest_is_not_looked_at_whole_either() -> None:
+    """All that waits asks for one again and again: 10 ms each, of 10,000 proxies."""
+    proxies = [Proxy(f"http://p{number}.test:1") for number in range(20_000)]
+
+    def asking(listed: int) -> Callable[[], None]:
+        pool = ProxyPool(proxies[:listed])
+        for number, proxy in enumerate(proxies[:listed]):
+            pool.end(Attempt(proxy, 0), ProxyOutcome.FAILED, number / listed)
+        assert pool.take(2, (), 0.5) is None
+
+        def ask() -> None:
+            for _ in range(30):
+                assert pool.take(2, (), 0.5) is None
+                assert pool.next_at(2) == 5
+
+        return ask
+
+    assert_grows(asking, 500, CONSTANT)
 
 
 def test_a_new_list_keeps_the_health_of_what_stays() -> None:
