@@ -319,7 +319,7 @@ def test_a_file_that_is_being_written_is_not_read_yet(tmp_path: Path, monkeypatc
     known: list[list[str]] = []
 
     async def sleep(_seconds: float) -> None:
-        known.append([proxy.url for proxy in service.pool._order])
+        known.append([proxy.url for proxy in service.pool._health])
         if (content := next(written, "")) == "":
             raise asyncio.CancelledError
         if content is not None:
