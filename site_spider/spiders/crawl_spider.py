@@ -88,12 +88,13 @@ def describe(found: Extracted) -> str | None:
 
 def requests_of_source(
     source: Source, found: Extracted, response: Response, scope: str, anchor: str
-) -> Iterator[Request]:
-    """For the links within the scope, and for those to hosts of the source."""
-    wanted = set(in_reach(source, scope, anchor, [link.url for link in found.links]))
-    for link in found.links:
-        if link.url in wanted and (request := _request(source, link, response)) is not None:
-            yield request
+) -> Iterator[list[Request]]:
+    """For the links within the scope, and for those to hosts of the source, in slices."""
+    for begin in range(0, len(found.links), AT_ONCE):
+        links = found.links[begin : begin + AT_ONCE]
+        wanted = set(in_reach(source, scope, anchor, [link.url for link in links]))
+        made = (_request(source, link, response) for link in links if link.url in wanted)
+        yield [request for request in made if request is not None]
 
 
 def _request(source: Source, link: FoundLink, response: Response) -> Request | None:
@@ -202,7 +203,8 @@ class SeedSpider(Spider):
         if source is not None and result.description is None and page.encoding is not None:
             found = await self._extracted(source, response, job, wants_links=wants_links)
             items = found.items
-            requests += await self._turns.take(requests_of_source(source, found, response, self._scope_of(job), anchor))
+            slices = requests_of_source(source, found, response, self._scope_of(job), anchor)
+            requests += chain(*await self._turns.take(slices))
             result.description = describe(found)
         if wants_links and self.sitemaps.are_read and rules != []:  # before links, which say less of a page
             listed = await self._follow_listed(response, result, anchor, job, None if rules is None else source)
