@@ -346,7 +346,6 @@ class HttpAnswer:
         return given[:1], []
 
     def _frame(self, lengths: list[bytes], codings: list[bytes], code: int) -> None:
-        """How the body will end."""
         self.is_bodiless = self._to_head or code in _NO_BODY
         if self.is_bodiless:
             self.length = int(lengths[0]) if lengths and self._to_head else 0

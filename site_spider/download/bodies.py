@@ -75,9 +75,6 @@ class Bodies:
         """Whether more bodies may be asked for."""
         return self.bytes < self.max_bytes
 
-    def is_paused(self, request: Request) -> bool:
-        return request in self._paused
-
     def arriving(self, request: Request, size_bytes: int, pause: Pause) -> None:
         """So much of a body has arrived; `pause` stops it for a while, and lets it go on."""
         if size_bytes >= LARGE_BYTES:
@@ -141,7 +138,6 @@ class Bodies:
         return self._may_read()
 
     def _steer(self) -> None:
-        """Pause what arrives, or let it go on."""
         if self.has_room and not self._paused:
             return
         oldest = next(iter(self._sizes), None)

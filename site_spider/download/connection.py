@@ -212,7 +212,6 @@ class Connection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def abort(self) -> None:
-        """Of no more use."""
         self._unread = b""
         if self._transport is not None:
             self._transport.abort()
@@ -364,7 +363,7 @@ class Connection(asyncio.Protocol):
 
     def _has_input(self) -> bool:
         """Whether bytes, or the end of the connection, have come. Takes a microsecond."""
-        if self._unread or (self.tls is not None and not self.tls.is_between_records):
+        if self._unread or (self.tls is not None and not self.tls.records.is_between):
             return True
         self._fileno = self._fileno or self._transport.get_extra_info("socket").fileno()
         poll = select.poll()

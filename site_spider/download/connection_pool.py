@@ -32,7 +32,7 @@ from site_spider.download.answer import MAX_HEAD_BYTES
 from site_spider.download.connection import Connection
 from site_spider.download.descriptors import for_connections
 from site_spider.download.names import HostNames, PrivateHostError
-from site_spider.download.tls import TlsClient
+from site_spider.download.tls import TlsClient, TlsStream
 
 # --- Bounds the connections to sites that are open at a time; a download without a place waits for one ---
 # A connection has its place from before it is made until it is lost, so those that are kept for later have
@@ -262,7 +262,7 @@ class ConnectionPool:
     async def _wire_to(self, server: Server, resumes: bool, **place: Any) -> Connection:
         is_tls, proxy = server.scheme == "https", server.proxy
         # a session would show the site that two ways to it are of one client
-        tls = self._tls.stream(server.host, server.port, resumes=resumes and proxy is None) if is_tls else None
+        tls = TlsStream(self._tls, server.host, server.port, resumes=resumes and proxy is None) if is_tls else None
         wire = Connection(self._lost, tls)
         tunnel = _Tunnel(wire, server, proxy) if is_tls and proxy is not None else None
         try:

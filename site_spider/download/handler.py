@@ -80,7 +80,6 @@ class DownloadWatch:
         self._paused_at: float | None = None
 
     def begin(self, wire: Connection) -> None:
-        """The request is sent on this wire."""
         self._wire, self.told = wire, 0
         self._timer = asyncio.get_running_loop().call_later(self.seconds_left(), self._look_at_clock)
 

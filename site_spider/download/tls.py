@@ -188,10 +188,6 @@ class TlsClient:
         self.verifies = context.get_verify_mode() != SSL.VERIFY_NONE
         self.sessions = TlsSessions(_MOST_SESSIONS, most_sessions_of_server, _SESSION_SECONDS)
 
-    def stream(self, host: str, port: int, *, resumes: bool = True) -> TlsStream:
-        """For a connection to this server. Raises ValueError when TLS has no name for the host."""
-        return TlsStream(self, _identity_of(host), port, resumes=resumes)
-
 
 class _CertificateName(NamedTuple):
     """What a certificate has to be for."""
@@ -213,25 +209,22 @@ def _identity_of(host: str) -> _CertificateName:
 class TlsStream:
     """One connection. Errors are ssl.SSLError, a wrong certificate ssl.SSLCertVerificationError."""
 
-    def __init__(self, client: TlsClient, identity: _CertificateName, port: int, *, resumes: bool) -> None:
+    def __init__(self, client: TlsClient, host: str, port: int, *, resumes: bool = True) -> None:
+        """Raises ValueError when TLS has no name for the host."""
         self.is_ready = False  # the handshake is over
         self.is_ended = False  # no more will come
         self.error: ssl.SSLError | None = None  # why
         self.is_over = False  # `end` was called
         self.is_resuming = False  # with the session of an earlier connection
         self._client = client
-        self._identity, self._port = identity, port
+        self._identity, self._port = _identity_of(host), port
         self._resumes = resumes
         self._connection = SSL.Connection(client.context, None)
-        self._expect(identity)
+        self._expect(self._identity)
         self._peer: TlsPeer | None = None
         self._verified_at = runtime.monotonic()
-        self._records = _TlsRecords()
+        self.records = _TlsRecords()
         self._extra_bytes = 0  # that came and were no page
-
-    @property
-    def is_between_records(self) -> bool:
-        return self._records.is_between
 
     @property
     def certificate(self) -> X509 | None:
@@ -255,7 +248,7 @@ class TlsStream:
 
     def feed(self, data: bytes | memoryview) -> bytes:
         """What comes of some bytes of the network. Look at `is_ended` afterwards."""
-        ended = self._records.feed(data)
+        ended = self.records.feed(data)
         put(self._connection, data)
         if not self.is_ready:
             self._shake_hands()
@@ -285,7 +278,7 @@ class TlsStream:
             return
         self._connection.set_shutdown(_ENDED)
         session = self._connection.get_session()
-        most_bytes = _MOST_KEPT_BYTES + _RECORD_EXTRA_BYTES * self._records.count
+        most_bytes = _MOST_KEPT_BYTES + _RECORD_EXTRA_BYTES * self.records.count
         if session is not None and self._resumes and self._extra_bytes <= most_bytes:
             self._client.sessions.keep(peer, KeptSession(session, self._verified_at))
 

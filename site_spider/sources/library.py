@@ -53,7 +53,7 @@ class BadSource(SiteSpiderError):
         name = str(path).encode("utf-8", "backslashreplace").decode()
         places = (f"{name}:{one.line}:{one.column}" if one.line else name for one in mistakes)
         super().__init__("\n".join(f"{at}: {one.message}" for at, one in zip(places, mistakes, strict=True)))
-        self.path, self.mistakes = path, mistakes
+        self.mistakes = mistakes
 
 
 def source_files(folder: Path) -> list[Path]:

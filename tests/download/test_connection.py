@@ -22,7 +22,7 @@ from scrapy.settings import Settings
 from site_spider.download.answer import BodyEnd, HttpAnswer
 from site_spider.download.connection import AnswerDoubt, Connection, NothingCame
 from site_spider.download.handler import DownloadLimits, DownloadWatch
-from site_spider.download.tls import TlsClient, tls_context
+from site_spider.download.tls import TlsClient, TlsStream, tls_context
 from site_spider.ledger import completion
 from tests.download.handler_trials import certificate, handling, listening
 from tests.download.raw_answers import Case, RawServer
@@ -61,7 +61,7 @@ def insecure() -> TlsClient:
 async def connected(tls: ssl.SSLContext | None = None) -> AsyncIterator[tuple[Connection, Peer]]:
     peers: asyncio.Queue[Peer] = asyncio.Queue()
     listener = await asyncio.start_server(lambda r, w: peers.put_nowait((r, w)), "127.0.0.1", 0, ssl=tls)
-    wire = Connection(lambda _: None, insecure().stream("x", 443) if tls else None)
+    wire = Connection(lambda _: None, TlsStream(insecure(), "x", 443) if tls else None)
     await asyncio.get_running_loop().create_connection(lambda: wire, *listener.sockets[0].getsockname())
     await wire.ready()
     peer = await peers.get()
@@ -211,7 +211,7 @@ async def test_tls_says_no_more_to_a_server_that_does_not_listen(tmp_path: Path)
     """What it says by itself, such as alerts, would wait in memory."""
     incoming, sent = ssl.MemoryBIO(), ssl.MemoryBIO()
     server = certificate(tmp_path).wrap_bio(incoming, sent, server_side=True)
-    wire, transport = Connection(lambda _: None, insecure().stream("x", 443)), DeafTransport()
+    wire, transport = Connection(lambda _: None, TlsStream(insecure(), "x", 443)), DeafTransport()
     wire.connection_made(transport)  # type: ignore[arg-type]
     assert not transport.is_aborted
     incoming.write(transport.waiting)

@@ -86,7 +86,7 @@ def connect(stream: TlsStream, context: ssl.SSLContext, address: str = "127.0.0.
 def visit(made: TlsClient, context: ssl.SSLContext, host: str = "h.test", port: int = 443,
           address: str = "127.0.0.1", **how: Any) -> bool:  # fmt: skip
     """Whether the session of an earlier visit was taken up."""
-    stream = made.stream(host, port, **how)
+    stream = TlsStream(made, host, port, **how)
     server = connect(stream, context, address)
     assert stream.feed(server.says(b"page")) == b"page"
     certificate = stream.certificate
@@ -101,7 +101,7 @@ def visit(made: TlsClient, context: ssl.SSLContext, host: str = "h.test", port: 
 
 def is_taken(host: str, folder: Path, *chain: Signed, **settings: Any) -> bool:
     """Whether a client shakes hands with a server of this chain; else because of the chain."""
-    stream, server = client(**settings).stream(host, 443), Server(server_context(folder, *chain))
+    stream, server = TlsStream(client(**settings), host, 443), Server(server_context(folder, *chain))
     sent = stream.begin("127.0.0.1")
     with suppress(ssl.SSLError):  # it is told
         while sent and not stream.is_ready:
@@ -184,7 +184,7 @@ def test_authorities_of_a_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("host", ["", ".", "h..test", "a" * 64 + ".test", "-h.test"])
 def test_a_host_that_no_certificate_can_be_for(host: str) -> None:
     with pytest.raises(ValueError, match=r"."):
-        client().stream(host, 443)
+        TlsStream(client(), host, 443)
 
 
 # --- settings --------------------------------------------------------------------------------------------
@@ -257,7 +257,7 @@ def test_no_ticket_is_sent_twice(tmp_path: Path) -> None:
     context = context_of(tmp_path)
     made = client()
     visit(made, context)
-    streams = [made.stream("h.test", 443) for _ in range(2)]
+    streams = [TlsStream(made, "h.test", 443) for _ in range(2)]
     servers = [connect(stream, context) for stream in streams]
     assert [stream.is_resuming for stream in streams] == [True, False]
     assert [server.tls.session_reused for server in servers] == [True, False]
@@ -279,13 +279,13 @@ def test_a_certificate_is_verified_again_after_some_time(
 def test_a_server_that_does_not_know_the_session_is_verified(version: str, tmp_path: Path) -> None:
     """It has a certificate of its own, which may be a wrong one; then no session of it is kept."""
     made, context = client(), context_of(tmp_path, version)
-    together = [made.stream("h.test", 443) for _ in range(2)]
+    together = [TlsStream(made, "h.test", 443) for _ in range(2)]
     for stream in together:
         connect(stream, context)
     for stream in together:
         stream.end()
     assert len(made.sessions) == 2
-    stream, server = made.stream("h.test", 443), Server(context_of(tmp_path, version, leaf()))
+    stream, server = TlsStream(made, "h.test", 443), Server(context_of(tmp_path, version, leaf()))
     sent = stream.begin("127.0.0.1")
     assert stream.is_resuming
     stream.feed(server.answer(sent))
@@ -309,7 +309,7 @@ def pieces(data: bytes, size: int) -> Iterator[bytes]:
 
 def test_a_session_is_kept_however_large_the_page_is(context: ssl.SSLContext) -> None:
     made = client()
-    stream = made.stream("h.test", 443)
+    stream = TlsStream(made, "h.test", 443)
     server = connect(stream, context)
     for _ in range(100):
         data = server.says(b"x" * 1000)
@@ -349,7 +349,7 @@ def test_kept_sessions_have_bounds_and_the_newest_is_taken_first() -> None:
 
 
 def test_a_handshake_may_come_byte_by_byte(context: ssl.SSLContext) -> None:
-    stream, server = client().stream("h.test", 443), Server(context)
+    stream, server = TlsStream(client(), "h.test", 443), Server(context)
     sent = stream.begin("127.0.0.1")
     while not stream.is_ready:
         assert not any(map(stream.feed, pieces(server.answer(sent), 1)))
@@ -360,13 +360,13 @@ def test_a_handshake_may_come_byte_by_byte(context: ssl.SSLContext) -> None:
 
 def test_the_end_of_the_handshake_goes_with_the_request(tmp_path: Path) -> None:
     """Two flights of ours in all."""
-    assert connect(client().stream("h.test", 443), context_of(tmp_path)).flights == 2
+    assert connect(TlsStream(client(), "h.test", 443), context_of(tmp_path)).flights == 2
 
 
 @pytest.mark.parametrize("size", [1, 7, 20_000])
 def test_what_came_before_an_error_is_read(size: int, context: ssl.SSLContext) -> None:
     made = client()
-    stream = made.stream("h.test", 443)
+    stream = TlsStream(made, "h.test", 443)
     server = connect(stream, context)
     data = server.says(b"page") + b"\x17\x03\x03\x00\x40" + b"x" * 64
     assert b"".join(map(stream.feed, pieces(data, size))) == b"page"
@@ -393,7 +393,7 @@ def test_garbage_is_an_error_or_not_enough(after_handshake: bool, context: ssl.S
     random = Random(18)
     errors = 0
     for _ in range(60):
-        stream = client(DOWNLOAD_VERIFY_CERTIFICATES=False).stream("h.test", 443)
+        stream = TlsStream(client(DOWNLOAD_VERIFY_CERTIFICATES=False), "h.test", 443)
         if after_handshake:
             connect(stream, context)
         else:
