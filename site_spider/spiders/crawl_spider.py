@@ -185,7 +185,7 @@ class SeedSpider(Spider):
         wants_links = self._wants_links(response, job)
         if len(response.body) >= LARGE_BYTES:
             await self._turn(response)
-        if in_hand := self._links_in_hand if wants_links and job is not None else None:
+        if in_hand := part_of(self.crawler, LinksInHand) if wants_links and job is not None else None:
             await in_hand.begin(response.request, len(response.body))
         source = self._source_of(response, job)
         rules = None if source is None else source.follow
@@ -262,7 +262,7 @@ class SeedSpider(Spider):
         return None
 
     def _source_of(self, response: Response, job: Job | None) -> Source | None:
-        folder = self._sources
+        folder = part_of(self.crawler, SourceFolder)
         return source_of(folder.library, job, response.url) if folder is not None and folder.library.enabled else None
 
     async def _extracted(self, source: Source, response: Response, job: Job | None, *, wants_links: bool) -> Extracted:
@@ -287,10 +287,6 @@ class SeedSpider(Spider):
         except ConfigError as error:
             self.logger.warning("stop_when_known has nothing to look entries up in: %s", error)
             return None
-
-    @cached_property
-    def _sources(self) -> SourceFolder | None:
-        return part_of(self.crawler, SourceFolder)
 
     def parse_with_rules(
         self, response: Response, callback: Any, cb_kwargs: dict[str, Any], follow: bool = True
@@ -432,10 +428,6 @@ class SeedSpider(Spider):
     @cached_property
     def _turns(self) -> Turns:
         return Turns.of_running_loop()
-
-    @cached_property
-    def _links_in_hand(self) -> LinksInHand | None:
-        return part_of(self.crawler, LinksInHand)
 
     async def _follow_listed(
         self, response: Response, result: Result, anchor: str, job: Job | None, source: Source | None
