@@ -51,25 +51,19 @@ logger = logging.getLogger(__name__)
 # --- watch: bounds one download in time and size, and pauses its reading ---------------------------------
 
 _LOOK_SECONDS = 1.0  # for a download that is paused
-
-
-class DownloadLimits(NamedTuple):
-    """Of requests that say nothing else; 0 bytes: none."""
-
-    seconds: float
-    most_bytes: int
-    warn_bytes: int
+_USUAL_SECONDS = 10.0  # as Scrapy's handler has it, where no middleware sets download_timeout
 
 
 class DownloadWatch:
     """Over one download: its time, its size, and its pauses while large bodies fill the memory."""
 
-    def __init__(self, request: Request, usual: DownloadLimits, bodies: Bodies | None) -> None:
+    def __init__(self, request: Request, most_bytes: int, warn_bytes: int, bodies: Bodies | None) -> None:
+        """The bytes are for a request that says nothing else; 0: any number."""
         self._request = request
         meta = self._meta = request.meta
-        self._seconds = meta.get("download_timeout") or usual.seconds
-        self._most_bytes = meta.get("download_maxsize", usual.most_bytes)
-        self._warn_bytes = meta.get("download_warnsize", usual.warn_bytes)
+        self._seconds = meta.get("download_timeout") or _USUAL_SECONDS
+        self._most_bytes = meta.get("download_maxsize", most_bytes)
+        self._warn_bytes = meta.get("download_warnsize", warn_bytes)
         self._began = runtime.monotonic()
         self._is_warned = False
         self._bodies = bodies
@@ -154,7 +148,6 @@ class DownloadWatch:
             )
 
 
-_CONNECT_SECONDS = 10.0  # as Scrapy's handler has it, where no middleware sets download_timeout
 _CLOSE = b"Connection: close\r\n"
 _PORTS = {"http": 80, "https": 443}
 _URL = re.compile(
@@ -192,11 +185,8 @@ class PlainDownloadHandler(BaseDownloadHandler):
             allow_private=options.boolean(settings, "SITE_ALLOW_PRIVATE_HOSTS"),
             most_idle_of_server=most_of_server,
         )
-        self._limits = DownloadLimits(
-            _CONNECT_SECONDS,
-            options.integer(settings, "DOWNLOAD_MAXSIZE"),
-            options.integer(settings, "DOWNLOAD_WARNSIZE"),
-        )
+        self._most_bytes = options.integer(settings, "DOWNLOAD_MAXSIZE")
+        self._warn_bytes = options.integer(settings, "DOWNLOAD_WARNSIZE")
         self._fails_on_loss = options.boolean(settings, "DOWNLOAD_FAIL_ON_DATALOSS")
         self._bind_address = settings.get("DOWNLOAD_BIND_ADDRESS")
         self._logs_tls = options.boolean(settings, "DOWNLOADER_CLIENT_TLS_VERBOSE_LOGGING")
@@ -217,7 +207,7 @@ class PlainDownloadHandler(BaseDownloadHandler):
         if self._archives and (job := job_of(request)) is not None:
             job.asks_anew()
         plan = plan_of(request, self._bind_address)
-        watch = DownloadWatch(request, self._limits, part_of(self.crawler, Bodies))
+        watch = DownloadWatch(request, self._most_bytes, self._warn_bytes, part_of(self.crawler, Bodies))
         if is_heard(self.crawler, signals.headers_received, signals.bytes_received):
             watch.heard_by = self.crawler
         wire = self._wires.take_idle(plan.server) if plan.may_repeat else None

@@ -21,7 +21,7 @@ from scrapy.settings import Settings
 
 from site_spider.download.answer import BodyEnd, HttpAnswer
 from site_spider.download.connection import AnswerDoubt, Connection, NothingCame
-from site_spider.download.handler import DownloadLimits, DownloadWatch
+from site_spider.download.handler import DownloadWatch
 from site_spider.download.tls import TlsClient, TlsStream, tls_context
 from site_spider.ledger import completion
 from tests.download.handler_trials import certificate, handling, listening
@@ -375,7 +375,7 @@ async def test_who_hears_of_bytes_hears_of_all_of_an_answer_that_is_asked_for_ag
     """Those of the first one were perhaps of another page."""
     told: list[bytes] = []
     heard = Mock(signals=Mock(send_catch_log=lambda _signal, **said: told.append(said["data"]) or ()))
-    watch = DownloadWatch(Request("http://h.test/"), DownloadLimits(30, 0, 0), None)
+    watch = DownloadWatch(Request("http://h.test/"), 0, 0, None)
     watch.heard_by = heard
     for body in (b"of another", b"page"):
         watch.begin(Mock())
@@ -390,7 +390,7 @@ async def test_who_hears_of_bytes_hears_of_all_of_an_answer_that_is_asked_for_ag
 async def test_who_hears_of_bytes_does_not_hold_up_others_by_that(head: bytes) -> None:
     """Each piece was cut from a copy of all before: a page of 40 MB took 10 s of CPU time."""
     told: list[int] = []
-    watch = DownloadWatch(Request("http://h.test/"), DownloadLimits(30, 0, 0), None)
+    watch = DownloadWatch(Request("http://h.test/"), 0, 0, None)
     watch.heard_by = Mock(signals=Mock(send_catch_log=lambda _signal, **said: told.append(len(said["data"])) or ()))
     watch.begin(Mock())
     answer, body = HttpAnswer(), b"x" * 16_000
