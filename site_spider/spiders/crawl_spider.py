@@ -183,8 +183,7 @@ class SeedSpider(Spider):
         assert response.request is not None
         job = job_of(response.request)
         wants_links = self._wants_links(response, job)
-        if len(response.body) >= LARGE_BYTES:
-            await self._turn(response)
+        await self._turn(response)
         if in_hand := part_of(self.crawler, LinksInHand) if wants_links and job is not None else None:
             await in_hand.begin(response.request, len(response.body))
         source = self._source_of(response, job)
