@@ -104,6 +104,7 @@ def found(pattern: str, text: str, most: int) -> list[str]:
 _LONGEST = 2_000  # characters
 _KEPT = 4096  # compiled selectors
 _translator = HTMLTranslator()
+_WITH_EXPRESSION = ("map", "max_by", "min_by", "sort_by")  # functions of JMESPath; of others `&` would be a value
 
 
 def _check_length(text: str) -> None:
@@ -138,14 +139,23 @@ def jmespath(text: str) -> Any:
     _check_length(text)
     try:
         found = jmes.compile(text)
-        nodes = [found.parsed]
-        for node in nodes:  # jmespath itself looks for a function only when it is called
-            nodes += [child for child in node["children"] if isinstance(child, dict)]
-            if node["type"] == "function_expression" and node["value"] not in Functions.FUNCTION_TABLE:
-                raise jmes.exceptions.UnknownFunctionError(f"there is no function {node['value']}")
+        _check_nodes(found.parsed)
     except (jmes.exceptions.JMESPathError, RecursionError) as error:
         raise ValueError(f"{text!r} is no JMESPath: {str(error).splitlines()[0]}") from None
     return found
+
+
+def _check_nodes(parsed: dict[str, Any]) -> None:
+    """Raises JMESPathError. jmespath itself looks at functions and their arguments only when they are called."""
+    nodes = [{"type": "all", "children": [parsed]}]
+    for node in nodes:
+        children = [child for child in node["children"] if isinstance(child, dict)]
+        nodes += children
+        name = node["value"] if node["type"] == "function_expression" else None
+        if name is not None and name not in Functions.FUNCTION_TABLE:
+            raise jmes.exceptions.UnknownFunctionError(f"there is no function {name}")
+        if name not in _WITH_EXPRESSION and any(child["type"] == "expref" for child in children):
+            raise jmes.exceptions.JMESPathError(f"& stands in {', '.join(_WITH_EXPRESSION)} alone")
 
 
 MOST = 100  # of anything that a file lists

@@ -71,6 +71,8 @@ items:
         (MATCH + b"items: [{fields: {a: {xpath: 'nothing()'}}}]", (2, 23), "items.0.fields.a.xpath"),
         (MATCH + b"items: [{fields: {a: {jmespath: 'a['}}}]", (2, 23), "items.0.fields.a.jmespath"),
         (MATCH + b"pagination: {script: 'b(@)'}", (2, 14), "pagination.script: 'b(@)' is no JMESPath: there is no"),
+        (MATCH + b"pagination: {script: '&a'}", (2, 14), "pagination.script: '&a' is no JMESPath: & stands in map"),
+        (MATCH + b"pagination: {script: 'sort_by(@, &a)[{a: &b}]'}", (2, 14), "pagination.script: 'sort_by("),
         (MATCH + b"items: [{fields: {a: {regex: '" + b"(a{1000}){1000}" + b"'}}}]", (2, 23), "items.0.fields.a"),
     ],
     ids=lambda value: repr(value)[:30],
