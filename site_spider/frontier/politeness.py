@@ -119,19 +119,13 @@ _MOST_PASSED = 300  # of what cannot begin now, before others have the event loo
 _Out: TypeAlias = tuple[str, Hashable, float, SeedInFlight | None]
 
 Build = Callable[[Waiter], Request | None]  # the request of what waited; None when there can be none
-
-
-class Times(NamedTuple):
-    """Who hears how many seconds a request was out, or was kept from a free host; and the seed's place."""
-
-    out: Callable[[float, object], object]
-    kept: Callable[[float, object], object]
+Told = Callable[[float, object], object]  # seconds, and the seed's place
 
 
 class PoliteFrontier:
     """What waits, and which hosts have requests out. On the event loop's thread only."""
 
-    def __init__(  # noqa: PLR0913 - what it works with, by name
+    def __init__(  # noqa: PLR0913, PLR0917 - what it works with
         self,
         frontier: Frontier[Waiter],
         politeness: Politeness,
@@ -140,11 +134,13 @@ class PoliteFrontier:
         may_begin: Callable[[SeedInFlight], bool],
         starved: Callable[[], None],
         wake: Callable[[], None],
+        was_out: Told,
+        was_kept: Told,
         *,
-        times: Times,
         takes: Callable[[Waiter], bool],
     ) -> None:
-        self._times = times
+        self._was_out = was_out  # of requests
+        self._was_kept = was_kept  # from a free host
         self._takes = takes  # what is not to begin here, though it is its turn
         self.frontier = frontier
         self.load = load
@@ -248,7 +244,7 @@ class PoliteFrontier:
             self.frontier.hold(host, now + self._politeness.throttled_delay(host), "delay", now)
         seed = seed_entry(waiter)
         self._out[request] = host, self.frontier.last_flow, self._loop.time(), seed
-        self._times.kept(self.frontier.delay_seconds, seed and (seed.partition, seed.offset))
+        self._was_kept(self.frontier.delay_seconds, seed and (seed.partition, seed.offset))
         return request
 
     def _ask(self, waiter: Waiter, host: str) -> State:
@@ -278,7 +274,7 @@ class PoliteFrontier:
             host, flow, began, seed = out
             now = self._loop.time()
             self.frontier.release(host, now, flow, cost=now - began)
-            self._times.out(now - began, seed and (seed.partition, seed.offset))
+            self._was_out(now - began, seed and (seed.partition, seed.offset))
 
     def host_overloaded(self, request: Request, asked_seconds: float) -> None:
         """The host has no room for this request: start nothing of it for a while."""

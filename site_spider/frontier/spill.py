@@ -119,11 +119,8 @@ class SpilledPages(Protocol):
         """It is given up."""
 
 
-class Highs(Protocol):
-    """Who says in the control log of a task where its seeds are, before those of their parents complete."""
-
-    def put(self, task_id: str, place: MessagePlace) -> None:
-        """A seed of the task is there now."""
+# says in the control log of a task where one of its seeds is, before its parent completes
+TellPlace = Callable[[str, MessagePlace], None]
 
 
 class ParkedTopic(Protocol):
@@ -347,9 +344,9 @@ class Spill:
         count: Callable[[str], None],
         background: Background,
         parked: ParkedTopic,
-        highs: Highs | None,
+        tell_place: TellPlace | None,
     ) -> None:
-        self._highs = highs
+        self._tell_place = tell_place
         self._parked = parked
         self._background = background
         self._rules = rules
@@ -514,8 +511,8 @@ class Spill:
 
     def _left(self, request: Request, job: Job, place: MessagePlace | None) -> None:
         self._count("spill/sent")
-        if place is not None and job.seed.task_id is not None and self._highs is not None:
-            self._highs.put(job.seed.task_id, place)  # the end of its task waits for the new seed
+        if place is not None and job.seed.task_id is not None and self._tell_place is not None:
+            self._tell_place(job.seed.task_id, place)  # the end of its task waits for the new seed
         job.written = True  # by whoever takes the new seed
         if job.parent is None:
             self._completion.ledger.decide(job.entry, Outcome.SPILLED)

@@ -30,7 +30,7 @@ from site_spider.engine import scrapy_parts as registry
 from site_spider.engine.background import Background
 from site_spider.engine.scrapy_parts import SeedCookies
 from site_spider.frontier.frontier import Frontier
-from site_spider.frontier.politeness import PoliteFrontier, Times, build_frontier, build_load, build_politeness
+from site_spider.frontier.politeness import PoliteFrontier, build_frontier, build_load, build_politeness
 from site_spider.frontier.scheduler import CrawlParts, Dispatcher, Queues
 from site_spider.frontier.spill import SeedWriter, Spill, SpilledPages, TopicPartitions
 from site_spider.frontier.waiter import (
@@ -193,13 +193,13 @@ class Parts:
         rates = TaskRates(tasks.board.rate_of, partitions.share)
         frontier = build_frontier(settings, library, weights, rates)
         politeness = build_politeness(crawler, frontier, wake, robots_free(library, by_default=not stores.obeys_robots))
-        times = Times(counted.download_seconds.observe, counted.kept_waiting_seconds.observe)
+        times = counted.download_seconds.observe, counted.kept_waiting_seconds.observe
 
         def takes(waiter: Waiter) -> bool:
             return bool(gate.tasks) and gate.takes(waiter)
 
         asked = quarantine.may_begin, poll_room.starved, wake
-        self.room = room = PoliteFrontier(frontier, politeness, load, completion, *asked, times=times, takes=takes)
+        self.room = room = PoliteFrontier(frontier, politeness, load, completion, *asked, *times, takes=takes)
         urgency.add(quarantine.is_cautious, is_leaving, _asking(room, "is_idle"))
         cookies = SeedCookies(crawler)
         hosts = partitions if config.host_ownership else None
@@ -215,7 +215,7 @@ class Parts:
             stats.inc_value,
             background,
             tasks.parking,
-            tasks.highs,
+            tasks.tell_place,
         )
 
         def sort_seeds() -> None:
@@ -238,7 +238,7 @@ class Parts:
             results,
             dead_letters,
             background,
-            control=tasks.highs,
+            control=tasks.control if config.tells_ends else None,
             writes_cancelled=config.cancelled_results,
         )
         gate = TaskAdmission(tasks.states, queues, leaving, background)
@@ -408,8 +408,8 @@ class TaskParts:
         self._endings = Endings()
         view = TopicView(log, topics.control, self._endings.take, count)
         self.control = Control(view, tell, self._endings, producer, process, background, (*topics.tiers, topics.parked))
-        self.highs = self.control if config.tells_ends else None  # None: the end of tasks is not told
-        self.parking = Parking(producer, topics, self.states, background, self.highs)
+        self.tell_place = self.control.put if config.tells_ends else None  # None: the end of tasks is not told
+        self.parking = Parking(producer, topics, self.states, background, self.tell_place)
         self._partitions: Mapping[str, int] = {}  # how many each tier has, once `complete` was called
         group = Group(log, producer, topics, self.board, self.control, self._has_first, background)
         self._group, self._over = group, TaskCloser(group)

@@ -25,7 +25,7 @@ from site_spider.contracts.seed_log import Headers, MessagePlace, Producer
 from site_spider.engine.background import Background, Turns
 from site_spider.errors import SinkRejected
 from site_spider.frontier.politeness import PoliteFrontier
-from site_spider.frontier.spill import Highs, Spill
+from site_spider.frontier.spill import Spill, TellPlace
 from site_spider.frontier.waiter import Waiter, WaitingLink, as_request, is_fenced, seed_entry
 from site_spider.intake.seed_queue import seed_request
 from site_spider.ledger import completion as lineage
@@ -74,9 +74,9 @@ class Parking:
         topics: CrawlTopics,
         states: TaskStates,
         background: Background,
-        highs: Highs | None = None,
+        tell_place: TellPlace | None,
     ) -> None:
-        self._highs = highs
+        self._tell_place = tell_place
         self.topic = topics.parked
         self._producer, self._states, self._background = producer, states, background
         self._unproved: dict[str, deque[_Parked]] = {}  # by task
@@ -121,8 +121,8 @@ class Parking:
 
     def _finish(self, parked: _Parked, place: MessagePlace | None) -> None:
         """The end of its task waits for the message where it is."""
-        if self._highs is not None and place is not None:
-            self._highs.put(parked.task_id, place)
+        if self._tell_place is not None and place is not None:
+            self._tell_place(parked.task_id, place)
         parked.done.set_result(None)
 
     def _send_on(self, parked: _Parked) -> None:
