@@ -79,7 +79,7 @@ class PatientRetryMiddleware(RetryBase):
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
-        """As Scrapy asks. Raises ConfigError."""
+        """Raises ConfigError."""
         middleware = super().from_crawler(crawler)
         settings = crawler.settings
         middleware.first_seconds = options.seconds(settings, "SITE_RETRY_PAUSE_SECONDS")
@@ -103,7 +103,6 @@ class PatientRetryMiddleware(RetryBase):
     def process_exception(  # type: ignore[override] # likewise
         self, request: Request, exception: Exception
     ) -> Request | Response | None:
-        """As Scrapy's."""
         result = super().process_exception(request, exception)
         if isinstance(result, Request):
             self._pause(result, None)

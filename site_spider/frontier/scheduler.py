@@ -331,14 +331,12 @@ class SeedScheduler(Scheduler):
         self._close_crawl = close_crawl
 
     def open(self, spider: Spider) -> Deferred[None] | None:
-        """Called by the engine before anything else happens in a crawl."""
         if not self._is_ours:
             return super().open(spider)
         self.spider = spider
         return self.df.open()
 
     def close(self, reason: str) -> Deferred[None] | None:
-        """Called by the engine after the last pipeline has closed."""
         if not self._is_ours:
             return super().close(reason)
         if self._dispatcher is None:  # the crawl never started
@@ -352,13 +350,11 @@ class SeedScheduler(Scheduler):
         return 1 if self._dispatcher is None else len(self._dispatcher)
 
     def enqueue_request(self, request: Request) -> bool:
-        """Queue a request unless it is a duplicate."""
         if self._dispatcher is None:
             return super().enqueue_request(request)
         return self._dispatcher.enqueue(request)
 
     def next_request(self) -> Request | None:
-        """The request to download next; None when there is none at the moment."""
         if not self._is_ours:
             return super().next_request()
         if self._dispatcher is None:

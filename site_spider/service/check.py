@@ -169,9 +169,9 @@ def _of_kafka(log: SeedLog, config: ServiceSettings, settings: BaseSettings) -> 
 
 def _useful_rights(config: ServiceSettings) -> list[Right]:
     """Of what works beside the crawl: statistics for consoles, and some of tasks."""
-    tasks = config.task_topics
-    both = [config.stats_topic, tasks.pages, tasks.parked]
-    return [*(Right("topic", topic, ("Read", "Write")) for topic in both), Right("topic", tasks.events, ("Write",))]
+    topics = config.topics
+    both = [topics.statistics, topics.pages, topics.parked]
+    return [*(Right("topic", topic, ("Read", "Write")) for topic in both), Right("topic", topics.events, ("Write",))]
 
 
 def _of_right(log: SeedLog, said: Granted) -> tuple[str, str]:

@@ -34,12 +34,9 @@ class ServiceSettings:
     """What SeedService works by, named after the settings. Raises ConfigError for the first of no use."""
 
     def __init__(self, settings: SettingsView) -> None:
-        topics = CrawlTopics.of(settings)
+        self.topics = CrawlTopics.of(settings)
         self.tiers = Tiers.of(settings)
         self.consumer_group = options.text(settings, "SITE_CONSUMER_GROUP", required=True)
-        self.dead_letter_topic = topics.dead_letters
-        self.stats_topic = topics.statistics
-        self.task_topics = topics
         self.cancelled_results = options.boolean(settings, "SITE_CANCELLED_RESULTS")
         self.limits = _limits(settings)
         self.spill = SpillRules(
@@ -197,9 +194,9 @@ def _class_named(settings: BaseSettings, setting: str, classes_setting: str, nam
 
 def needed_rights(config: ServiceSettings, settings: BaseSettings) -> list[Right]:
     """Without these no seed could be crawled, or none could end, or tasks that are paused would be crawled."""
-    names = [*config.tiers.topics, config.task_topics.tasks, config.task_topics.control]
+    names = [*config.tiers.topics, config.topics.tasks, config.topics.control]
     topics: dict[str, tuple[str, ...]] = dict.fromkeys(names, ("Read", "Write"))
-    topics[config.dead_letter_topic] = ("Write",)
+    topics[config.topics.dead_letters] = ("Write",)
     if "kafka" in options.names(settings, "SITE_SINKS"):
         for name in ("SITE_RESULTS_TOPIC", "SITE_ITEMS_TOPIC"):
             topics[options.text(settings, name, required=True)] = ("Write",)

@@ -125,7 +125,7 @@ class Parts:
 
         # results
         self.producer = producer = stores.log.producer()
-        dead_letters = DeadLetters(producer, config.dead_letter_topic, completion, background)
+        dead_letters = DeadLetters(producer, config.topics.dead_letters, completion, background)
         urgency = Urgency()
         deliver = partial(Delivery, limits=config.batch, on_change=sink_changed, on_failure=ending.fail)
         of_results, of_items = [*map(deliver, stores.sinks)], [*map(deliver, stores.item_sinks)]
@@ -309,7 +309,7 @@ class Parts:
         self.measurements = measurements = Measurements(watched, commits, quarantine, dupefilter)
         # made as a sink is, but by another class method: nothing else differs
         deliveries = [Delivery(cast(Sink, store), name=f"statistics {store.name}") for store in stores.statistics]
-        topic = StatsTopic(stores.log, config.stats_topic)
+        topic = StatsTopic(stores.log, config.topics.statistics)
         plan = StatisticsPlan(settings, statistics_id(settings, identity))
         self.statistics = Statistics(watched, deliveries, topic, plan, background)
         has_socket = options.boolean(settings, "SITE_FRONTIER_SOCKET")
@@ -319,7 +319,7 @@ class Parts:
         robots = () if politeness.robots is None else (politeness.robots,)
         registry.provide(crawler, completion, results, sinks, room, bodies, links_in_hand, *robots)
         self.group = group = GroupWatch(
-            stores.log, config.tiers.topics, config.consumer_group, config.dead_letter_topic
+            stores.log, config.tiers.topics, config.consumer_group, config.topics.dead_letters
         )
         registry.provide(crawler, stores.sources, extractor, tasks.states, group, counted.pages)
         registry.provide(crawler, TaskForms(tasks.states.form_of))
@@ -400,7 +400,7 @@ class TaskParts:
     ) -> None:
         self._config, self._log, self._producer, self._tell = config, log, producer, tell
         self._background, self._count_in_stats, self._completion = background, count, completion
-        self.topics = topics = config.task_topics
+        self.topics = topics = config.topics
         self.board = Board()
         self._send = partial(producer.send, topics.tasks)
         process = f"{socket.gethostname()}-{os.getpid()}-{runtime.token_hex(4)}"
