@@ -126,8 +126,9 @@ class RateLine(LogStats):
         group = part_of(self._crawler, GroupWatch)
         if group is None:  # the spider takes no seeds
             super().log(spider)
-        elif self._saying is None or not self._saying.is_alive():
-            self.calculate_stats()
+            return
+        self.calculate_stats()  # also where the line before waits for the lag: each has the rate of one interval
+        if self._saying is None or not self._saying.is_alive():
             said = (self.pages, self.prate, self.items, self.irate)
             self._saying = runtime.Thread(target=self._say, args=(group, *said), name="site-rate-line", daemon=True)
             self._saying.start()

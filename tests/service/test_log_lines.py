@@ -9,7 +9,9 @@ import re
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from threading import Event
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from scrapy import Request, signals
@@ -17,11 +19,14 @@ from scrapy.crawler import Crawler
 from scrapy.http import Response
 from scrapy.settings import Settings
 from scrapy.spiders import SitemapSpider
+from scrapy.utils.test import get_crawler
 
 from site_spider import SeedSpider
 from site_spider.engine import scrapy_parts
 from site_spider.engine.scrapy_parts import EscapedRecord, begin_lines_with
-from site_spider.service.log_lines import PROCESSES, SLOT, STARTS, own_feeds, own_log_lines, shorten_start
+from site_spider.observe.metrics.exporter import GroupWatch
+from site_spider.service import log_lines
+from site_spider.service.log_lines import PROCESSES, SLOT, STARTS, RateLine, own_feeds, own_log_lines, shorten_start
 from site_spider.service.service import (
     say_idle_processes,
     say_starts_without_seeds,
@@ -109,6 +114,30 @@ def test_scrapys_lines_of_a_start_are_left_out_unless_debug_is_written(level: st
         assert logger.filter(trouble)
     finally:
         logger.filters = before
+
+
+def test_a_line_that_is_left_out_does_not_double_the_rate_of_the_next(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While Kafka does not answer, the lag of the line before is still asked for."""
+    caplog.set_level(logging.INFO, "site_spider.service.log_lines")
+    may_answer = Event()
+    group = Mock(spec=GroupWatch, lag=lambda: may_answer.wait() and 7)
+    monkeypatch.setattr(log_lines, "part_of", lambda _crawler, kind: group if kind is GroupWatch else None)
+    crawler = get_crawler(settings_dict={"LOGSTATS_INTERVAL": 60.0})
+    line = RateLine.from_crawler(crawler)
+    line.pagesprev = line.itemsprev = 0
+    for pages in (0, 10, 20, 30):
+        crawler.stats.set_value("response_received_count", pages)
+        line.log(crawler.spidercls)
+        if pages == 20:
+            may_answer.set()
+            line._saying.join()
+    line._saying.join()
+    said = [message for message in caplog.messages if message.startswith("Crawled")]
+    assert [line.partition(", ")[0] for line in said] == [
+        "Crawled 10 pages (at 10 pages/min)", "Crawled 30 pages (at 10 pages/min)",
+    ]  # fmt: skip
 
 
 def test_a_line_now_and_then_tells_pages_items_and_lag(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
