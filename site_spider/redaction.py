@@ -22,13 +22,15 @@ _SWITCHES = ("true", "false", "True", "False", "0", "1")  # of settings such as 
 
 _SHORTEST = 4  # characters; a shorter one would be found in every second word
 _LONG_NAME = 8  # of a user without a password: then the name is one, as with tokens
-_SCRAPYS = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "MAIL_PASS", "DEFAULT_REQUEST_HEADERS")
+_FEEDS = "FEEDS"  # of Scrapy; its keys are addresses
+_SCRAPYS = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "MAIL_PASS", "DEFAULT_REQUEST_HEADERS", _FEEDS)
 _SECRET_NAME = re.compile(
     r"pass(word|wd|phrase)?$|secret|token|spill_key|session_token|credential|(api|access|private)_?key$"
     r"|\.key$|key\.(pem|password)$|jaas|oauthbearer\.config|auth|^headers$|cookie|notify_url$",
     re.IGNORECASE,
 )
 _PAIR = re.compile(r'"((?:[^"\\]|\\.)*)"\s*:\s*\[?\s*"((?:[^"\\]|\\.)*)"')  # of JSON that cannot be read
+_LOGIN = re.compile("://([^/@]*@)")  # of an address; names of files may have @, too
 _QUERY = re.compile(r"[?&](?:password|passwd|secret|token|api_key)=([^&#\s,]*)", re.IGNORECASE)
 
 
@@ -49,7 +51,8 @@ def masked(name: str, value: object) -> Any:
     """A setting as it may be shown: whatever has a secret name is hidden, in dicts and JSON as well."""
     if isinstance(value, Mapping):
         is_secret = bool(_SECRET_NAME.search(name))
-        return {str(key): masked(name if is_secret else str(key), inner) for key, inner in value.items()}
+        shown = {key: without_secrets(str(key), _FEEDS, {key: None}) for key in value}
+        return {shown[key]: masked(name if is_secret else str(key), inner) for key, inner in value.items()}
     if isinstance(value, str) and value.strip().startswith("{"):
         try:
             return json.dumps(masked(name, json.loads(value)))
@@ -82,6 +85,8 @@ def _of_setting(name: str, value: object) -> Iterator[str]:
         else:
             yield from _of_named(name, text)
             yield from _of_address(text)
+    elif name == _FEEDS and isinstance(value, Mapping):
+        yield from _of_named("", _LOGIN.findall(" ".join(map(str, value))))
     else:
         yield from _of_named(name, value)
 

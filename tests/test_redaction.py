@@ -40,6 +40,7 @@ SETTINGS: list[dict[str, Any]] = [
     {"SITE_CONSOLE_TOKEN": SECRET},
     {"SITE_HBASE_OPTIONS": '{"transport": "framed", "password": ' + json.dumps(SECRET)},
     {"MAIL_PASS": SECRET},
+    {"FEEDS": {f"ftp://bob:{QUOTED}@host/items.jl": {"format": "jsonlines"}}},
 ]
 
 
