@@ -28,6 +28,7 @@ from scrapy.extensions.corestats import CoreStats
 from scrapy.http import Headers, Response
 from scrapy.http.cookies import CookieJar
 from scrapy.logformatter import LogFormatter
+from scrapy.settings import BaseSettings
 from scrapy.signalmanager import SignalManager
 from scrapy.spidermiddlewares.referer import DefaultReferrerPolicy
 from scrapy.statscollectors import MemoryStatsCollector
@@ -297,6 +298,13 @@ def forget_frames(error: BaseException | None) -> None:
 # --- log format: Scrapy's log lines for pages, escaped, and made only where they are written -------------
 
 
+def writes_debug(settings: BaseSettings) -> bool:
+    """Whether LOG_LEVEL lets lines of DEBUG through."""
+    level = settings.get("LOG_LEVEL")
+    number = level if isinstance(level, int) else logging.getLevelNamesMapping().get(str(level).upper(), 0)
+    return number <= logging.DEBUG
+
+
 class PageLogFormatter(LogFormatter):
     """Scrapy makes a log record of each page and item, also when LOG_LEVEL keeps it from being written."""
 
@@ -306,13 +314,10 @@ class PageLogFormatter(LogFormatter):
     def from_crawler(cls, crawler: Crawler) -> Self:
         install()
         made = super().from_crawler(crawler)
-        level = crawler.settings.get("LOG_LEVEL")
-        number = level if isinstance(level, int) else logging.getLevelNamesMapping().get(str(level).upper(), 0)
-        made.is_verbose = number <= logging.DEBUG and crawler.settings.getbool("LOG_ENABLED")
+        made.is_verbose = writes_debug(crawler.settings) and crawler.settings.getbool("LOG_ENABLED")
         return made
 
     def crawled(self, *arguments: Any) -> Any:
-        """As Scrapy's; None where DEBUG lines are not written."""
         return super().crawled(*arguments) if self.is_verbose else None
 
     def spider_error(self, failure: Failure, *arguments: Any) -> Any:
@@ -321,7 +326,6 @@ class PageLogFormatter(LogFormatter):
         return super().spider_error(failure, *arguments)
 
     def scraped(self, *arguments: Any) -> Any:
-        """As Scrapy's; None where DEBUG lines are not written."""
         return super().scraped(*arguments) if self.is_verbose else None
 
 
@@ -394,7 +398,6 @@ class QuickReferrerPolicy(DefaultReferrerPolicy):
     """Scrapy's default, which parses three URLs for each link."""
 
     def referrer(self, response_url: str, request_url: str) -> str | None:
-        """As Scrapy's, for URLs that a Request may have."""
         if response_url.startswith("http://") or (
             response_url.startswith("https://") and request_url.startswith("https://")
         ):
@@ -472,7 +475,6 @@ class LateRemoteControl:
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Any:
-        """Scrapy's extension. Raises NotConfigured without REMOTE_CONTROL_ENABLED."""
         if not crawler.settings.getbool("REMOTE_CONTROL_ENABLED"):
             raise NotConfigured
         from scrapy.extensions.remote_control import RemoteControl  # noqa: PLC0415

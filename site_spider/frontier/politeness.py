@@ -38,8 +38,6 @@ from site_spider.sources.library import Library
 # --- politeness ------------------------------------------------------------------------------------------
 # When a host may be asked, as the settings say: the frontier's policy of hosts, back-off and robots.txt.
 
-_NONE = Library({})
-
 
 class Politeness(NamedTuple):
     """What decides, besides the frontier, when a host may be asked."""
@@ -52,7 +50,7 @@ class Politeness(NamedTuple):
 
 def build_frontier(
     settings: BaseSettings,
-    library: Callable[[], Library] = lambda: _NONE,
+    library: Callable[[], Library] = lambda: Library({}),
     weight_of: Callable[[Hashable], float] = lambda _flow: 1.0,
     rates: Rates | None = None,
 ) -> Frontier[Waiter]:

@@ -97,9 +97,7 @@ def slot_name() -> str:
 
 def shorten_start(settings: BaseSettings) -> None:
     """Leave out what Scrapy says at every start, unless LOG_LEVEL is DEBUG."""
-    level = settings.get("LOG_LEVEL")
-    number = level if isinstance(level, int) else logging.getLevelNamesMapping().get(str(level).upper(), 0)
-    if number > logging.DEBUG:
+    if not scrapy_parts.writes_debug(settings):
         for name, beginning in _AT_START.items():
             logging.getLogger(name).addFilter(partial(_is_wanted, beginning))
 

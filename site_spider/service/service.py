@@ -46,7 +46,7 @@ from site_spider.service.stop import IDLE, Ending, Stop, tell_supervisor
 from site_spider.service.wiring import Parts, Stores
 from site_spider.sources.library import SourceFolder
 from site_spider.sources.url_rules import UrlRulesFile
-from site_spider.text import up_to
+from site_spider.text import plural, up_to
 
 # --- announcement ----------------------------------------------------------------------------------------
 # What is said at the start of a crawl: where results go, and what has no effect though it was asked for.
@@ -133,7 +133,7 @@ def say_idle_processes(topics: Sequence[str], partitions: int) -> None:
             "%s %s for %d processes, and a partition belongs to one process: %d of them have "
             "nothing to do. Add partitions to the topic, or start fewer processes with -n.",
             f"Topic {topics[0]} has" if len(topics) == 1 else f"Topics {', '.join(topics)} have",
-            "1 partition" if partitions == 1 else f"{partitions} partitions",
+            plural(partitions, "partition"),
             processes,
             processes - partitions,
         )
