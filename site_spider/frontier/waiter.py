@@ -357,15 +357,20 @@ def checked(seed: Seed, library: Library) -> Seed:
 def prepare(library: Library, request: Request) -> None:
     """Headers and cookies of its source, where the request has none of its own.
 
-    Cookies are for the seed's own page: all requests of a seed share its cookies.
+    Cookies are for the seed's own page: all requests of a seed share its cookies. Secrets go to hosts of the source and
+    of the seed alone: a site may redirect, or link, to anywhere.
     """
     job = job_of(request)
     source = source_of(library, job, request.url)
     if source is None:
         return
+    host = host_of(request.url)
+    is_of_seed = job is not None and job.seed.spilled is None and host == host_of(job.entry.url)
+    is_at_home = is_of_seed or source.match.has_host(host)
     for name, value in source.request.headers.items():
-        request.headers.setdefault(name, value)
-    if source.request.cookies and job is not None and job.parent is None:
+        if is_at_home or name.lower() not in _SECRET:
+            request.headers.setdefault(name, value)
+    if is_at_home and source.request.cookies and job is not None and job.parent is None:
         request.cookies = _cookies(source, request)
 
 

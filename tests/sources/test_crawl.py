@@ -106,6 +106,35 @@ def test_links_pagination_items_headers_and_cookies(tmp_path: Path) -> None:
     assert languages["/book/1-0"] == b"fr"
 
 
+def test_secrets_of_a_source_go_to_its_hosts_and_the_seeds_alone(tmp_path: Path) -> None:
+    """A seed may name it for all of its tree, and a site may redirect or link to anywhere."""
+    asked: dict[str, Request] = {}
+
+    def answer(request: Request) -> Response:
+        asked[request.url] = request
+        if request.url.endswith("/away"):
+            return page(request, status=302, Location="http://other.test/far")
+        own = '<a href="http://www.shop.test/own"></a>' if "http://shop.test/" in request.url else ""
+        return page(request, f'<a href="http://other.test/link"></a>{own}')
+
+    ANSWERS.update(dict.fromkeys(("/away", "/list", "/far", "/link", "/own"), answer))
+    source = "match: {hosts: [shop.test, '*.shop.test']}\n"
+    source += "request: {headers: {X-Shop: '1', Authorization: Bearer s3cret}, cookies: {session: s3cret}}\n"
+    source += "follow: [{}]\n"
+    urls = "http://shop.test/away", "http://shop.test/list", "http://foreign.test/list"
+    seeds = [{"url": url, "meta": {"source": "shop"}} for url in urls]
+    run(tmp_path, {"shop": source}, *seeds, SITE_LINK_SCOPE="any")
+    assert asked.keys() == {*urls, "http://other.test/far", "http://other.test/link", "http://www.shop.test/own"}
+    assert {request.headers["X-Shop"] for request in asked.values()} == {b"1"}
+    secrets = {
+        url: (b"Authorization" in request.headers, b"Cookie" in request.headers) for url, request in asked.items()
+    }
+    assert secrets == {
+        **dict.fromkeys((*urls, "http://www.shop.test/own"), (True, True)),
+        "http://other.test/far": (False, False), "http://other.test/link": (False, False),
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize("pauses", ["by command", "page_budget"])
 def test_a_task_that_is_paused_pauses_its_lists_which_go_on_where_they_were(tmp_path: Path, pauses: str) -> None:
     """Also up to the limit of pages: the third page is the third one still."""
