@@ -278,6 +278,7 @@ class Frontier(Generic[T]):
         self._count_out(level)
         host.waiting -= 1
         host.out += 1
+        host.policy = self._policy(host.name)  # it may have changed
         if host.policy.delay_seconds:
             host.next_at, host.reason = now + self._spread(host.policy.delay_seconds), "delay"
         if not lane.queues:

@@ -315,6 +315,19 @@ def test_what_waits_is_urgent_in_time_however_many_others_were_served_meanwhile(
     assert frontier.pop(600.0) == "patient"
 
 
+def test_a_policy_that_changes_counts_for_what_waits_already() -> None:
+    """The file of a source may change while its host has links for hours."""
+    policies = [HostPolicy(8, 0.0)]
+    frontier: Frontier[int] = Frontier(lambda _host: policies[-1])
+    for number in range(9):
+        frontier.push(0, "a", number, 0.0)
+    assert frontier.pop(0.0) == 0
+    policies.append(HostPolicy(2, 5.0))
+    assert [frontier.pop(0.0), frontier.pop(0.0), frontier.pop(6.0)] == [1, None, None]
+    frontier.release("a", 6.0)
+    assert [frontier.pop(6.0), frontier.pop(6.0)] == [2, None]
+
+
 LEVELS = 4_000  # each seed has a priority of its own
 
 
