@@ -23,7 +23,6 @@ class Command(GenspiderCommand):
         return str(resource("templates") / "spiders")
 
     def own_template(self, name: str) -> Path | None:
-        """The one of spiders that take seeds."""
         assert self.settings is not None
         if name == "seed" and (environment.has_addon(self.settings) or environment.has_our_settings(self.settings)):
             return resource("templates") / "spiders" / "basic.tmpl"

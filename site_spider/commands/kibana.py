@@ -75,7 +75,6 @@ class Kibana:
         raise SinkUnavailable(f"{self.address} answers HTTP {answer.status}{detail}: {remedy}")
 
     def link(self, dashboard: str) -> str:
-        """Where a browser shows it."""
         return f"{self.address}{self._prefix}/app/dashboards#/view/{quote(dashboard)}"
 
     @property

@@ -95,7 +95,6 @@ class Command(SiteCommand):
 
     @property
     def names(self) -> Fields:
-        """Those of fields of results in the store."""
         return ANY if self.of_items else result_fields(self.options)
 
     def _show_some(self, reader: ResultReader, status: StatusFilter, fields: Fields, opts: argparse.Namespace) -> None:

@@ -81,7 +81,6 @@ class SiteCommand(ScrapyCommand):
         return self.description
 
     def add_options(self, parser: argparse.ArgumentParser) -> None:
-        """As Scrapy asks; examples stand at the end of the help."""
         super().add_options(parser)
         # a file's name may be of any bytes
         for kind, read in ((None, _utf8), (str, _utf8), ("file", str), ("name", _name), ("topic", checked(_topic))):

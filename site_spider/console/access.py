@@ -56,7 +56,6 @@ class Listening:
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only this machine can connect."""
         address = _address(self.host)
         return self.host == "localhost" if address is None else address.is_loopback
 
@@ -127,7 +126,6 @@ class Sessions:
 
     @property
     def needs_token(self) -> bool:
-        """Whether pages are for those only who know the token."""
         return bool(self._token)
 
     def is_token(self, given: str) -> bool:
@@ -136,21 +134,17 @@ class Sessions:
         return hmac.compare_digest(mine, theirs)
 
     def new(self) -> str:
-        """A session, as the cookie has it."""
         name = runtime.token_urlsafe(_NAME_BYTES)
         return f"{name}.{self._sign('session', name)}"
 
     def is_valid(self, cookie: str) -> bool:
-        """Whether this process made it."""
         name, _, signature = cookie[:_LONGEST].partition(".")
         return bool(name) and hmac.compare_digest(_bytes(self._sign("session", name)), _bytes(signature))
 
     def form_token(self, cookie: str) -> str:
-        """What the forms of a session carry."""
         return self._sign("form", cookie)
 
     def is_form_token(self, cookie: str, given: str) -> bool:
-        """Whether a form is of this session."""
         return hmac.compare_digest(_bytes(self.form_token(cookie)), _bytes(given[:_LONGEST]))
 
     def _sign(self, purpose: str, text: str) -> str:
@@ -280,6 +274,5 @@ class Guard:
             raise web.HTTPForbidden(text="The form is not of this session. Load the page again.\n")
 
     def set_cookie(self, response: web.StreamResponse, session: str) -> None:
-        """For this session of the browser."""
         is_secure = bool(self._listening.certificate)
         response.set_cookie(COOKIE, session, path="/", httponly=True, samesite="Strict", secure=is_secure)

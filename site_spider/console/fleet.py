@@ -58,7 +58,6 @@ class Curves:
                 _add(step.counts, increases, overlap / length)
 
     def gauge(self, at: float, values: Mapping[str, float]) -> None:
-        """What the whole fleet holds at a moment."""
         step = self._step(int(at // STEP_SECONDS))
         if step is not None:
             step.gauges.update(values)
@@ -113,7 +112,6 @@ class LastSeen(NamedTuple):
     is_near: bool = False  # of this host: it was asked itself
 
     def life(self, now: float) -> Life:
-        """Running until nothing was heard for three intervals."""
         if self.state.is_ended:
             return Life.ENDED
         patience = max(_SILENT_INTERVALS * self.state.interval_seconds, _SILENT_SECONDS)
@@ -146,7 +144,6 @@ class Fleet:
         self.seen[state.name] = LastSeen(state, seen_at, is_near=is_near)
 
     def leave_out(self, now: float) -> None:
-        """Note that a process has no place."""
         self.left_out_at = now
 
     def end(self, name: str, now: float) -> None:
@@ -155,7 +152,6 @@ class Fleet:
             self.seen[name] = LastSeen(replace(self.seen[name].state, is_ended=True), now)
 
     def mark(self, now: float, lag: int | None = None) -> None:
-        """Note what the fleet holds now, for the curves."""
         states = self.living(now)
         gauges: dict[str, float] = {
             "in_flight": sum(state.in_flight for state in states),
@@ -311,7 +307,6 @@ class LogView:
 
     @property
     def tiers(self) -> dict[str, Progress]:
-        """Of each topic."""
         parts: dict[str, list[Progress]] = {}
         for partition, progress in self.partitions:
             parts.setdefault(partition.topic, []).append(progress)
@@ -353,7 +348,6 @@ class View:
 
     @property
     def is_unknown(self) -> bool:
-        """Neither the log nor a process has answered."""
         return self.log is None and not self.fleet.seen
 
     @property
@@ -362,7 +356,6 @@ class View:
         return sum(task.parked for task in self.tasks)
 
     def of_late(self) -> list[Stretch]:
-        """The steps of the last ten minutes."""
         until = self.until
         return list(self.fleet.curves.between(until - LOOK_BACK_SECONDS, until))
 

@@ -199,7 +199,6 @@ class ProcessState:
 
     @property
     def completed(self) -> int:
-        """Seeds that ended, in whatever way."""
         return sum(self.outcomes.values())
 
     @property

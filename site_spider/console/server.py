@@ -257,8 +257,6 @@ class Handlers:
     # --- pages ---------------------------------------------------------------------------------------
 
     def _shows(self, document: Callable[[View, web.Request], Document]) -> Handler:
-        """What answers with a document of what is known."""
-
         async def answer(request: web.Request) -> web.Response:
             hosts = _MOST_HOSTS if request.path == "/hosts" else _HOSTS
             return self._answer(request, document(self._look(hosts), request))
@@ -329,7 +327,6 @@ class Handlers:
         return self._see(f"/failures?{urlencode({'said': said[:_LONGEST_QUERY]})}#dead-letters")
 
     async def order(self, request: web.Request) -> web.Response:
-        """Change a task, once the operator has confirmed it."""
         form = await request.post()
         verb, task_id = str(form.get("verb", "")), str(form.get("task_id", ""))[:_LONGEST_ID]
         lines = str(form.get("words", ""))[:_LONGEST_WORDS].splitlines()
@@ -380,7 +377,6 @@ class Handlers:
         return self._page(request, "login", {"page": "login", "is_wrong": False})
 
     async def login(self, request: web.Request) -> web.Response:
-        """A session for whoever knows the token."""
         given = (await request.post()).get("token", "")
         if self._sessions.needs_token and not await self._guard.is_token(str(given)):
             response = self._page(request, "login", {"page": "login", "is_wrong": True})
@@ -400,7 +396,6 @@ class Handlers:
         return web.Response(body=body, headers={"Content-Type": form.content_type})
 
     async def healthz(self, _request: web.Request) -> web.Response:
-        """Whether all processes of this host answer."""
         running, silent, _ = await self._watch.local_processes.ask_all(b"0")
         document = {"healthy": bool(running) and not silent, "processes": len(running) + len(silent), "silent": silent}
         response = self._rendering.json(document)

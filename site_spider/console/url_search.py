@@ -171,7 +171,6 @@ def _place(message: Message, progress: PartitionProgress) -> Document:
 
 
 def _state(document: Document) -> str:
-    """In words."""
     states = {each["state"] for each in document["messages"]}
     if open_states := states & {"in flight", "waiting"}:
         return str(min(open_states))

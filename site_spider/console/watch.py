@@ -326,7 +326,6 @@ class FleetWatch:
         return cls(log, group, topics, topics.tiers if topic is None else (topic,), interval_seconds)
 
     async def run(self) -> None:
-        """Until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             for name, look, watched_seconds in self._looks:
                 tasks.create_task(self._repeat(name, look, watched_seconds))
@@ -353,7 +352,6 @@ class FleetWatch:
         )
 
     async def look_once(self) -> None:
-        """All sources, once."""
         await asyncio.gather(*(self._guarded(name, look) for name, look, _ in self._looks))
 
     @property
@@ -437,7 +435,6 @@ class FleetWatch:
             self._troubles.pop(_LEFT_OUT, None)
 
     async def look_at_tasks(self) -> None:
-        """What is known of them, as `scrapy task list` says."""
         await asyncio.to_thread(self.tasks.look)
         if self.tasks.refused:
             self._troubles[_BAD_RECORDS] = self.tasks.said

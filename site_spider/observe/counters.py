@@ -350,7 +350,6 @@ class PageTally:
             counts.page(0)
 
     def document(self) -> dict[str, Any]:
-        """Counts and newest failures, the latest first."""
         return {
             "items": self.items,
             "reasons": dict(self.reasons),

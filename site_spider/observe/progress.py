@@ -44,7 +44,6 @@ class Progress(NamedTuple):
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing waits and nothing is in flight."""
         return self.lag == 0
 
 
@@ -176,7 +175,6 @@ class Survey:
         self.out = 0
 
     def add(self, views: Iterable[HostView]) -> None:
-        """Some more hosts, each once."""
         for view in views:
             self.out += view.out
             if view.waiting:

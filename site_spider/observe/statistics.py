@@ -374,7 +374,6 @@ class Statistics:
                 store.submit(made)
 
     def _note_seeds(self, taken: Snapshot) -> None:
-        """In Scrapy's statistics, too."""
         collector = self._watched.crawler.stats
         assert collector is not None
         for name, count in taken["seeds"].items():

@@ -72,7 +72,6 @@ class RouteServer(ThreadingTCPServer):
         self._thread.join()
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """In a thread, if there is a place."""
         if not self._places.acquire(blocking=False):
             self.shutdown_request(request)
             return
@@ -83,7 +82,6 @@ class RouteServer(ThreadingTCPServer):
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """As its base, for some time."""
         end = runtime.Timer(_LONGEST_SECONDS, _break, (request,))
         end.name, end.daemon = "site-metrics-end", True
         try:
@@ -115,7 +113,6 @@ class _MetricsHandler(BaseHTTPRequestHandler):
     error_content_type = "text/plain; charset=utf-8"
 
     def parse_request(self) -> bool:
-        """As its base; nothing but GET passes."""
         if not super().parse_request():
             return False
         if self.command != "GET":
