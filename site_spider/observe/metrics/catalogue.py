@@ -264,15 +264,6 @@ class Metric:
         """Its name with the prefix, as Prometheus has it in TYPE of OpenMetrics."""
         return PREFIX + self.name
 
-    @property
-    def samples(self) -> tuple[str, ...]:
-        """The names of its samples."""
-        if self.kind == "counter":
-            return (f"{self.family}_total",)
-        if self.kind == "histogram":
-            return tuple(f"{self.family}_{part}" for part in ("bucket", "count", "sum"))
-        return (self.family,)
-
 
 def _counter(name: str, meaning: str, read: Read, *labels: str) -> Metric:
     return Metric("counter", name, meaning, read, labels)

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families as families
 
 from site_spider.bounded import Histogram
 from site_spider.observe.counters import BYTES, CAUSES, LAG_SECONDS, MOST_LOGGERS
-from site_spider.observe.metrics.catalogue import METRICS, OPENMETRICS, PLAIN, exposition, form_for
+from site_spider.observe.metrics.catalogue import METRICS, OPENMETRICS, PLAIN, Metric, exposition, form_for
 from site_spider.observe.metrics.readings import histogram_document, restarts_by_code
 from site_spider.results.failures import REASONS
 from tests.debian import program
@@ -127,9 +127,11 @@ def _filled(histogram: Histogram) -> Histogram:
     return histogram
 
 
-def exported_names() -> set[str]:
-    """The names of all samples."""
-    return {name for metric in METRICS for name in metric.samples}
+_ENDINGS = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_count", "_sum")}
+
+
+def sample_names(*metrics: Metric) -> set[str]:
+    return {metric.family + ending for metric in metrics for ending in _ENDINGS[metric.kind]}
 
 
 MOST_SERIES = 500  # of a process: three for each of 50 tasks, and 350
@@ -153,7 +155,7 @@ def test_a_full_snapshot_exports_every_metric_with_its_labels() -> None:
     """A process has at most 500 series, whatever sites, sinks, loggers and tasks there are."""
     assert len(samples(exposition([full_snapshot()]))) <= MOST_SERIES
     text = exposition([full_snapshot()], of_host=True)
-    assert {name for name, _ in samples(text)} == exported_names()
+    assert {name for name, _ in samples(text)} == sample_names(*METRICS)
     labels = {metric.family: {*metric.common, *metric.labels} for metric in METRICS}
     for family in families(text.decode()):
         for sample in family.samples:
