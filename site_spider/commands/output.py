@@ -12,15 +12,19 @@ import shutil
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from site_spider import runtime
 from site_spider.engine import scrapy_parts
 from site_spider.errors import SiteSpiderError
 from site_spider.text import cut, escaped, escaped_json, escaped_lines, for_log
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
 
 # --- Tables for terminals and files: plain text, one line a row ------------------------------------------
 # What stands in a cell may come from anywhere, so it is escaped (escape).
@@ -131,19 +135,16 @@ def print_counted(title: str, columns: Sequence[Column], rows: Sequence[Sequence
         print_table(columns, rows)
 
 
-class Screen(NamedTuple):
-    """The size of a terminal; tqdm draws nothing where that says 0, as in some containers."""
+def progress_bar(what: str, unit: str = "", total: int | None = None) -> tqdm[NoReturn]:
+    """On stderr, if that is a terminal. tqdm draws nothing where its size is 0, as in some containers."""
+    from tqdm import tqdm  # noqa: PLC0415 - of two commands alone
 
-    columns: int | None
-    lines: int | None
-
-    @classmethod
-    def of_stderr(cls) -> Screen:
-        try:
-            columns, lines = os.get_terminal_size(sys.stderr.fileno())
-        except (OSError, ValueError):  # it is none
-            return cls(None, None)
-        return cls(columns or 80, lines or 24)
+    columns = lines = None
+    with suppress(OSError, ValueError):  # it is no terminal
+        columns, lines = os.get_terminal_size(sys.stderr.fileno())
+        columns, lines = columns or 80, lines or 24
+    bar = partial(tqdm, desc=what, total=total, unit=unit, unit_scale=bool(unit), leave=False)
+    return bar(disable=None, file=sys.stderr, ncols=columns, nrows=lines)
 
 
 def escape_logs_and_tracebacks() -> None:

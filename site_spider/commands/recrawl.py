@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from tqdm import tqdm
 
 from site_spider import runtime
-from site_spider.commands.output import Screen, number, show
+from site_spider.commands.output import number, progress_bar, show
 from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
 from site_spider.contracts.seed_log import MessagePlace, Producer, SeedLog
 from site_spider.contracts.sink import ResultReader
@@ -327,8 +327,7 @@ class Command(SiteCommand):
 
     def _round(self, plan: RecrawlPlan, reader: ResultReader, log: SeedLog, topics: CrawlTopics) -> None:
         log.check(parts.CHECK_SECONDS)
-        columns, lines = Screen.of_stderr()
-        with tqdm(desc="pages", unit="", disable=None, file=sys.stderr, leave=False, ncols=columns, nrows=lines) as bar:
+        with progress_bar("pages") as bar:
             round_ = Recrawl(plan, reader, log, topics, _complain, bar.update)
             try:
                 round_.run()

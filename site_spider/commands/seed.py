@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, closing, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, NoReturn
+from typing import BinaryIO, NamedTuple
 
 from tqdm import tqdm
 
-from site_spider.commands.output import Screen, number
+from site_spider.commands.output import number, progress_bar
 from site_spider.commands.site_command import EXIT_FAILED, SiteCommand, checked
 from site_spider.contracts.seed_log import MessagePlace, Producer, SeedLog
 from site_spider.errors import LogUnavailable, SeedError, SinkRejected
@@ -204,9 +205,9 @@ class Command(SiteCommand):
             seeding = Seeding(producer, topic, _complain, message, task, gates)
             if task is not None:
                 task.begin()
-            is_whole = False
+            is_whole, size = False, os.fstat(stream.fileno()).st_size if stream.seekable() else 0
             try:
-                with _bar(stream) as bar:
+                with progress_bar("seeds", "B", size or None) as bar:
                     for line in seed_lines(stream):
                         seeding.take(line)
                         bar.update(line.size_bytes)
@@ -242,23 +243,6 @@ def _opened(name: str) -> AbstractContextManager[BinaryIO]:
     if sys.stdin.isatty():
         print("Reading seeds, a URL or a JSON object a line; Ctrl-D ends.", file=sys.stderr)
     return nullcontext(sys.stdin.buffer)
-
-
-def _bar(stream: BinaryIO) -> tqdm[NoReturn]:
-    """A progress bar on stderr if that is a terminal; without an end when the length is not known."""
-    size = Path(f"/dev/fd/{stream.fileno()}").stat().st_size if stream.seekable() else 0
-    screen = Screen.of_stderr()
-    return tqdm(
-        total=size or None,
-        desc="seeds",
-        unit="B",
-        unit_scale=True,
-        disable=None,
-        file=sys.stderr,
-        leave=False,
-        ncols=screen.columns,
-        nrows=screen.lines,
-    )
 
 
 def _lag(text: str) -> tuple[int | None, int | None]:

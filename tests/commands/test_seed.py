@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from site_spider.commands.seed import _bar
+from site_spider.commands.output import progress_bar
 from site_spider.errors import EXIT_CONFIG
 from tests.commands.project import ROOT, SCRAPY, Project, environment
 
@@ -102,20 +102,16 @@ def test_a_data_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [(24, 80), (0, 0)])
-def test_a_progress_bar_is_drawn_on_a_terminal_only(
-    size: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_progress_bar_is_drawn_on_a_terminal_only(size: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
     """Also on one that does not know its size."""
-    file = tmp_path / "seeds.txt"
-    file.write_text("http://a.test/\n" * 10)
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, size)
-    with file.open("rb") as stream, os.fdopen(os.dup(theirs), "w") as terminal:
+    with os.fdopen(os.dup(theirs), "w") as terminal:
         monkeypatch.setattr(sys, "stderr", terminal)
-        with _bar(stream) as bar:
+        with progress_bar("seeds", "B", 150) as bar:
             bar.update(10)
         monkeypatch.setattr(sys, "stderr", io.StringIO())
-        with _bar(stream) as bar:
+        with progress_bar("seeds", "B", 150) as bar:
             assert bar.disable
     os.write(theirs, b"end")  # so that there is something to be read in any case
     drawn = os.read(ours, 10_000).decode()
