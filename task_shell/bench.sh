@@ -1,49 +1,8 @@
 #!/usr/bin/env bash
-# Measures what a page costs this project and others: see `bench.sh --help` and docs/performance.md.
-#
-# The program is in tools/race. This script finds the virtual environment and stops the servers if that program
-# dies. The kernel stops the crawlers and the site then.
+# Measures what a page costs this project and others: see `bench.sh --help`, tools/race and docs/performance.md.
 set -euo pipefail
 
 here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")") # also through a symbolic link
-project=$(dirname "$here")
-python=$project/.venv/bin/python
-
-exit_unavailable=69 exit_interrupted=130
-
-complain() { printf 'bench.sh: %s\n' "$*" >&2; }
-
-stop_servers() {
-    local name
-    for name in kafka redis elasticsearch; do
-        if [[ -d $folder/servers-$name ]]; then
-            SITE_SERVERS_DIR=$folder/servers-$name "$here/servers.sh" kill "$name" >&2 || true
-        fi
-    done
-}
-
-run() {
-    PYTHONPATH=$project "$python" -m tools.race --folder "$folder" "$@" &
-    local program=$! code=0
-    # A signal may have come to this script alone; a second one changes nothing.
-    trap 'kill -TERM "$program" 2>/dev/null || true' INT TERM HUP
-    wait "$program" || code=$?
-    while kill -0 "$program" 2>/dev/null; do # a signal, passed on, has interrupted the wait
-        code=0
-        wait "$program" || code=$?
-    done
-    if ((code > 128 && code != exit_interrupted)); then
-        complain "the program itself was killed by signal $(kill -l "$code")"
-        stop_servers
-        rm -rf "$folder"
-    fi
-    rmdir "$folder" 2>/dev/null || true # of a run that never began
-    return "$code"
-}
-
-if ! "$python" -c 'import scrapy' 2>/dev/null; then
-    complain "no virtual environment with Scrapy in $project/.venv: run task_shell/quickstart.sh once, which makes it"
-    exit "$exit_unavailable"
-fi
-folder=$(mktemp -d "${TMPDIR:-/tmp}/bench-XXXXXXXX")
-run "$@" && exit 0 || exit $?
+# shellcheck source=task_shell/lib/program.sh
+source "$here/lib/program.sh"
+run_program bench.sh tools.race "$@" && exit 0 || exit $?
