@@ -14,7 +14,7 @@ from scrapy.exceptions import UsageError
 from scrapy.spiderloader import get_spider_loader
 
 from site_spider.commands.output import complain, escape_logs_and_tracebacks
-from site_spider.commands.site_command import loaded_spider
+from site_spider.commands.site_command import EXIT_FAILED, loaded_spider
 from site_spider.engine.scrapy_commands import CrawlCommand
 from site_spider.errors import EXIT_CONFIG, EXIT_SETUP, EXIT_SOFTWARE, EXIT_UNAVAILABLE, ConfigError
 from site_spider.redaction import Redaction, redact_logs
@@ -31,7 +31,6 @@ logger = logging.getLogger(__name__)
 # sitemap begin to wait; so it does after three of 5,000, and all collections take twice as long. A full one is rare.
 _COLLECTED_OBJECTS = (10_000, 0, 42)
 
-EXIT_FAILED = 1
 EXIT_TEMPORARY = 75  # EX_TEMPFAIL of sysexits.h: a server went away for good while crawling
 
 

@@ -93,10 +93,10 @@ def add_group_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--topic", metavar="T", type="topic", help="default: all of SITE_SEED_TOPICS")
 
 
-def add_limit_option(parser: argparse.ArgumentParser, verb: str, default: int = 1000) -> None:
+def add_limit_option(parser: argparse.ArgumentParser, verb: str) -> None:
     """The option --limit."""
-    said = f"{verb} at most N (default: {default}; 0: all)"
-    parser.add_argument("--limit", metavar="N", type=partial(number, least=0), default=default, help=said)
+    said = f"{verb} at most N (default: 1000; 0: all)"
+    parser.add_argument("--limit", metavar="N", type=partial(number, least=0), default=1000, help=said)
 
 
 def number(text: str, least: int = 1, most: int = 1_000_000_000) -> int:

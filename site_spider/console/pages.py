@@ -30,7 +30,7 @@ from site_spider.console.fleet import (
 from site_spider.console.process_state import OTHER_TASKS, HostState, ProcessState, SinkState, TaskFigures
 from site_spider.console.process_state import tasks as tasks_of
 from site_spider.dead_letter_replay import Letter, beginning
-from site_spider.observe.metrics.catalogue import NO_TASK
+from site_spider.observe.metrics.catalogue import NO_TASK, OUTCOMES
 from site_spider.observe.progress import Progress
 from site_spider.tasks.declaration import SETTABLE
 from site_spider.tasks.orders import TaskFacts
@@ -227,7 +227,6 @@ def _largest(counts: Any) -> dict[str, int]:
 
 # --- The overview: are all seeds accounted for, how fast is it, how long will it take, and why is it slow
 
-OUTCOMES = ("result", "failure", "filtered", "dead_letter", "spilled", "cancelled")
 _COUNTED = (DONE, PAGES, BYTES)
 _GAUGES = ("in_flight", "waiting", "lag", "memory_bytes")
 _MOST_CAUSES = 12
@@ -245,7 +244,7 @@ def overview(view: View) -> Document:
             {"weight": Weight(cause.weight).name.lower(), "text": cause.text, "page": cause.page}
             for cause in found[:_MOST_CAUSES]
         ],
-        "progress": _progress(view),
+        "progress": _progress(view, is_held_up=any(cause.weight <= Weight.STOP for cause in found)),
         "rates": _rates(view),
         "processes": lives(view),
         "tasks": {"count": len(view.tasks), "states": states(view.tasks), "parked": view.parked},
@@ -257,7 +256,7 @@ def overview(view: View) -> Document:
 def conservation(view: View) -> Document:
     """Rule 10, over all processes that are known: consumed = outcomes + in flight."""
     states = [seen.state for seen in view.fleet.seen.values()]
-    outcomes = dict.fromkeys(OUTCOMES, 0) | summed(state.outcomes for state in states)
+    outcomes = dict.fromkeys(OUTCOMES.values(), 0) | summed(state.outcomes for state in states)
     missing = [state for state in states if state.missing]
     return {
         "conserved": not missing,
@@ -276,11 +275,10 @@ def lives(view: View) -> dict[str, int]:
     return {life.value: counts[life] for life in Life}
 
 
-def _progress(view: View) -> Document | None:
+def _progress(view: View, *, is_held_up: bool) -> Document | None:
     if view.log is None:
         return None
     whole, until = view.log.total, view.until
-    is_held_up = any(cause.weight <= Weight.STOP for cause in causes(view))
     left = None if is_held_up else time_left(view.fleet.curves, until, whole.lag)
     return {
         "at": moment(view.log.at),

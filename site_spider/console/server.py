@@ -193,7 +193,7 @@ class Handlers:
         dead_letters: DeadLetterCache,
         search: UrlSearch,
         redact: Callable[[str], str],
-        check_ends: Callable[[], None] = lambda: None,
+        check_ends: Callable[[], None],
     ) -> None:
         """`check_ends` raises ConfigError where nobody would hear of the end of a task."""
         self._listening = listening

@@ -104,17 +104,16 @@ BYTES: Final = (100.0, 1e3, 1e4, 5e4, 1e5, 2.5e5, 5e5, 1e6, 2.5e6, 1e7, 1e8)
 
 # --- loop lag: measures how late the event loop is, ten times a second -----------------------------------
 
-WINDOW_SECONDS = 10.0
+_WINDOW_SECONDS = 10.0
 _PERIOD_SECONDS = 0.1
 
 
 class LoopLag:
     """A timer that notes by how much it is late. The lag of a turn counts however long the turn took."""
 
-    def __init__(self, lags: Histogram, window_seconds: float = WINDOW_SECONDS) -> None:
+    def __init__(self, lags: Histogram) -> None:
         self._lags = lags
-        self._window_seconds = window_seconds
-        self._recent: deque[tuple[float, float]] = deque(maxlen=round(window_seconds / _PERIOD_SECONDS) + 1)
+        self._recent: deque[tuple[float, float]] = deque(maxlen=round(_WINDOW_SECONDS / _PERIOD_SECONDS) + 1)
         self._timer: asyncio.Handle | None = None  # uvloop gives no TimerHandle for a moment that has come
         self._due = 0.0
 
@@ -138,8 +137,7 @@ class LoopLag:
         self._turned(now)
 
     def max_seconds(self) -> float:
-        """The largest lag of the last seconds, WINDOW_SECONDS by default."""
-        since = asyncio.get_running_loop().time() - self._window_seconds
+        since = asyncio.get_running_loop().time() - _WINDOW_SECONDS
         return max((lag for at, lag in self._recent if at >= since), default=0.0)
 
 
