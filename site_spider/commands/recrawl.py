@@ -318,7 +318,7 @@ class Command(SiteCommand):
         fields = result_fields(self.options)
         names = {name: fields.get(name, name) for name in (*_NAMES, "host") if not fields or name in fields}
         needed = {"url", "fetched_at", "checked_at", "host", *(["task_id"] if opts.task_id is not None else [])}
-        needed |= {"next_at", "interval_s"} if opts.adaptive else set()
+        needed |= {"next_at", "interval_s"} if opts.older_than is None else set()
         for name in needed - names.keys():
             raise ConfigError(f"SITE_RESULT_FIELDS leaves out {name}, by which pages are found: add it.")
         calendar = Calendar(CheckRules.read(self.options), opts.older_than)

@@ -369,14 +369,15 @@ def test_rounds_go_on_and_an_outage_is_said_once(
 def test_a_task_is_found_by_the_name_that_its_field_has(project: Project) -> None:
     names = {name: name for name in ("url", "host", "fetched_at", "checked_at")}
     write(project.data, {**page(1), "job": "a"}, {**page(2), "job": "b"})
-    asked = ("recrawl", "--dry-run", "--task-id", "a")
+    asked = ("recrawl", "--dry-run", "--older-than", "0s", "--task-id", "a")
     ran = project.scrapy(*asked, SITE_RESULT_FIELDS=json.dumps(names | {"task_id": "job"}))
     assert ran.stdout.splitlines()[-1].startswith("due 1,"), ran.stderr
     ran = project.scrapy(*asked, SITE_RESULT_FIELDS=json.dumps(names))
     assert (ran.returncode, "leaves out task_id" in ran.stderr) == (78, True)
     names["next_at"] = "next_at"
-    ran = project.scrapy("recrawl", "--dry-run", "--adaptive", SITE_RESULT_FIELDS=json.dumps(names))
-    assert (ran.returncode, "leaves out interval_s" in ran.stderr) == (78, True)
+    for way in ("--adaptive", "--dry-run"):  # the first is the default
+        ran = project.scrapy("recrawl", "--dry-run", way, SITE_RESULT_FIELDS=json.dumps(names))
+        assert (ran.returncode, "leaves out interval_s" in ran.stderr) == (78, True)
 
 
 # --- with other features ---
