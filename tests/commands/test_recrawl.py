@@ -357,7 +357,8 @@ def test_rounds_go_on_and_an_outage_is_said_once(
 
     search = LocalResults.search
     monkeypatch.setattr(runtime, "sleep", sleep)
-    names = {name: name for name in ("host", "fetched_at", "checked_at")} | {"url": "address"}
+    kept = ("host", "fetched_at", "checked_at", "next_at", "interval_s")
+    names = {name: name for name in kept} | {"url": "address"}
     write(project.data, {**page(1, url=None), "address": "http://a.test/1"})
     ran = project.scrapy("recrawl", "--every", "60s", SITE_RESULT_FIELDS=json.dumps(names), LOG_LEVEL="INFO")
     assert (ran.returncode, pauses) == (130, [60] * 5)
