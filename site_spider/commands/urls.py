@@ -68,7 +68,7 @@ class Command(SiteCommand):
         if len(opts.args) != 2 or opts.args[0] != "explain":
             self.refuse("use it as: scrapy urls explain URL")
         try:
-            opts.seed = opts.seed and check_url(opts.seed)
+            opts.seed = None if opts.seed is None else check_url(opts.seed)
         except SeedError as error:
             self.refuse(f"--from: {error.reason}")
         rules, phase = self._task(opts.task_id)

@@ -196,6 +196,7 @@ REFUSED = {  # what cannot be done, with its exit code and what is said
     **dict.fromkeys(("task", "task grow t"), (2, "say one of start, list, ")),
     **dict.fromkeys(("task pause", "task pause t u", "task list t"), (2, "say: scrapy task ")),
     **dict.fromkeys(("urls", "urls explain", f"urls show {PAGE}"), (2, "use it as: scrapy urls explain URL")),
+    "urls explain http://8.8.8.8 --from ''": (2, "--from: url: empty"),
     "urls explain http://8.8.8.8 --from a.test": (2, "--from: url: 'a.test' has no scheme"),
 }  # fmt: skip
 
