@@ -241,7 +241,7 @@ def overview(view: View) -> Document:
         "conservation": conservation(view),
         "verdict": verdict(view, found),
         "causes": [
-            {"weight": Weight(cause.weight).name.lower(), "text": cause.text, "page": cause.page}
+            {"weight": cause.weight.name.lower(), "text": cause.text, "page": cause.page}
             for cause in found[:_MOST_CAUSES]
         ],
         "progress": _progress(view, is_held_up=any(cause.weight <= Weight.STOP for cause in found)),

@@ -230,10 +230,15 @@ class StatsTopic:
     async def close(self, seconds: float) -> None:
         """Let the last message through, if that does not take long."""
         producer, self._producer = self._producer, None
-        if producer is not None:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
-                    await asyncio.to_thread(_close, producer)
+        if producer is None:
+            return
+        try:
+            async with asyncio.timeout(seconds):
+                await asyncio.to_thread(producer.close)
+        except TimeoutError:
+            pass
+        except Exception:
+            logger.exception("The producer of statistics could not be closed")
 
     def _done(self, future: Future[Any]) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: the process ends
@@ -260,13 +265,6 @@ def bounded(document: Mapping[str, Any]) -> bytes:
     if len(value) > LARGEST_STATISTICS_BYTES:
         raise SinkRejected(f"a snapshot has {len(value)} bytes, and {LARGEST_STATISTICS_BYTES} are allowed")
     return value
-
-
-def _close(producer: Producer) -> None:
-    try:
-        producer.close()
-    except Exception:
-        logger.exception("The producer of statistics could not be closed")
 
 
 _WHEN: Final = "SITE_STATS_WHEN"
