@@ -286,7 +286,7 @@ class Command(SiteCommand):
         which.add_argument("--older-than", metavar="T", type=_span, help=older)
         which.add_argument("--adaptive", action="store_true", help="pages whose next_at is over (default)")
         parser.add_argument("--task-id", metavar="ID", help="only pages of this task")
-        parser.add_argument("--host", metavar="H", help="only pages of this host")
+        parser.add_argument("--host", metavar="H", type="host", help="only pages of this host")
         parser.add_argument("--limit", metavar="N", type=number, default=sys.maxsize, help="pages at most")
         parser.add_argument("--topic", metavar="T", type="topic", help="produce to T instead of SITE_SEED_TOPIC")
         parser.add_argument("--not-extract", action="store_true", help="do not follow links")
@@ -322,7 +322,7 @@ class Command(SiteCommand):
         for name in needed - names.keys():
             raise ConfigError(f"SITE_RESULT_FIELDS leaves out {name}, by which pages are found: add it.")
         calendar = Calendar(CheckRules.read(self.options), opts.older_than)
-        filters = opts.task_id, opts.host and opts.host.lower(), opts.limit, opts.not_extract, opts.dry_run
+        filters = opts.task_id, opts.host, opts.limit, opts.not_extract, opts.dry_run
         return RecrawlPlan(calendar, names, topic, *filters, waits=opts.every is None and not opts.dry_run)
 
     def _round(self, plan: RecrawlPlan, reader: ResultReader, log: SeedLog, topics: CrawlTopics) -> None:

@@ -53,7 +53,7 @@ class Command(SiteCommand):
         super().add_options(parser)
         self.add_own_options(parser)
         parser.add_argument("--task-id", metavar="ID", help="only this task")
-        parser.add_argument("--host", metavar="H", help="only pages of this host")
+        parser.add_argument("--host", metavar="H", type="host", help="only pages of this host")
         parser.add_argument("--url", metavar="U", help="only the page that was asked for under this URL")
         add_limit_option(parser, "show")
         add_format_option(parser)
@@ -86,8 +86,7 @@ class Command(SiteCommand):
 
     def _filters(self, opts: argparse.Namespace) -> dict[str, str]:
         """By the names that fields have in the store. Raises ConfigError."""
-        host = opts.host and opts.host.lower()
-        given = {"task_id": opts.task_id, "spider": opts.spider, "host": host, "url": opts.url}
+        given = {"task_id": opts.task_id, "spider": opts.spider, "host": opts.host, "url": opts.url}
         asked = {name: value for name, value in given.items() if value is not None}
         if (names := self.names) and (missing := next((name for name in asked if name not in names), None)):
             raise ConfigError(f"SITE_RESULT_FIELDS leaves out {missing!r}: results cannot be filtered by it.")

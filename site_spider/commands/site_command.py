@@ -25,6 +25,7 @@ from site_spider import options
 from site_spider.commands.output import complain, escape_logs_and_tracebacks
 from site_spider.engine.scrapy_parts import take_no_seeds
 from site_spider.errors import EXIT_CONFIG, ConfigError, SiteSpiderError
+from site_spider.page.url import host_of
 from site_spider.redaction import Redaction, redact_logs
 from site_spider.seed.topics import Tiers
 from site_spider.service import environment
@@ -83,7 +84,8 @@ class SiteCommand(ScrapyCommand):
     def add_options(self, parser: argparse.ArgumentParser) -> None:
         super().add_options(parser)
         # a file's name may be of any bytes
-        for kind, read in ((None, _utf8), (str, _utf8), ("file", str), ("name", _name), ("topic", checked(_topic))):
+        kinds = {None: _utf8, str: _utf8, "file": str, "host": _host, "name": _name, "topic": checked(_topic)}
+        for kind, read in kinds.items():
             parser.register("type", kind, read)
         said = f"{self.spider_help}, with the settings of its custom_settings (default: {DEFAULT_SPIDER})"
         parser.add_argument("--spider", metavar="NAME", type="name", help=said)
@@ -281,6 +283,11 @@ def _name(text: str) -> str:
     if not text.strip():
         raise argparse.ArgumentTypeError("the name is empty; leave the option out for the default")
     return _utf8(text)
+
+
+def _host(text: str) -> str:
+    """In the spelling that documents have; as it is where it is none."""
+    return host_of(f"http://{_utf8(text)}/") or text.lower()
 
 
 def _topic(text: object) -> str:

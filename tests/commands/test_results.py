@@ -139,7 +139,7 @@ def extracted(project: Project) -> Project:
     """Three items of two spiders, tasks and hosts, and the results of their pages."""
     pages = [
         ("crawl_spider", SeedPage("http://a.test/", "1", task_id="spring")),
-        ("crawl_spider", SeedPage("https://b.test/x", "2", task_id="autumn")),
+        ("crawl_spider", SeedPage("https://xn--bcher-kva.test/x", "2", task_id="autumn")),
         ("gone", SeedPage("http://a.test/y", "3")),
     ]
     records = [item_record({"title": f"one \x1b[31m{page.url_id}"}, page, 1, name) for name, page in pages]
@@ -168,7 +168,8 @@ def test_items_stand_in_a_table(extracted: Project) -> None:
     ("options", "expected"),
     [
         (["--host", "A.test"], {"1", "3"}),
-        (["--url", "https://b.test/x"], {"2"}),
+        (["--url", "https://xn--bcher-kva.test/x"], {"2"}),
+        (["--host", "Bücher.test."], {"2"}),
         (["--spider", "crawl_spider"], {"1", "2"}),
         (["--spider", "crawl_spider", "--host", "a.test"], {"1"}),
         (["--host", "none.test"], set()),
