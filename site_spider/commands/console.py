@@ -76,6 +76,6 @@ class Command(SiteCommand):
         assert task is not None
         for ending in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(ending, task.cancel)
-        if listening.is_secret_in_the_open:
+        if not listening.is_loopback and not listening.certificate:
             self.complain("SITE_CONSOLE_TOKEN passes the network unencrypted; --certificate and --key encrypt it")
         await console.serve(lambda address: show(f"The console is at {address}"))

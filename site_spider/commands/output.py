@@ -13,10 +13,9 @@ import sys
 import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from site_spider import runtime
 from site_spider.engine import scrapy_parts
@@ -33,8 +32,7 @@ GAP = "  "
 NARROWEST = 12  # a column that may shrink stays this wide
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(NamedTuple):
     """A column; `shrinks` when its cells may be cut, `optional` when it may be left out to fit."""
 
     title: str

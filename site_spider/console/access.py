@@ -59,11 +59,6 @@ class Listening:
         address = _address(self.host)
         return self.host == "localhost" if address is None else address.is_loopback
 
-    @property
-    def is_secret_in_the_open(self) -> bool:
-        """Whether the token passes a network unencrypted."""
-        return not self.is_loopback and not self.certificate
-
     def is_own_name(self, host: str) -> bool:
         """Whether a Host header names this console: a name of others may lead here by DNS.
 

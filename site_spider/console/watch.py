@@ -284,8 +284,6 @@ _FEW_HOSTS = 20
 _SLICE = 100  # states taken before others have the event loop
 _LEFT_OUT_SECONDS = 60.0  # for which it is said that processes are left out
 _REFUSED, _LEFT_OUT, _BAD_RECORDS = "refused records", "left out", "records of tasks"
-_THIS_HOST, _TOPIC, _PROGRESS = "state of this host", "history", "progress"
-_TASKS = "list of tasks"
 
 
 class FleetWatch:
@@ -311,10 +309,10 @@ class FleetWatch:
         self._hosts = _FEW_HOSTS
         self._woken = asyncio.Event()
         self._looks = (  # each with how often it is taken while somebody watches
-            (_TOPIC, self._look_at_topic, _IDLE_SECONDS),
-            (_THIS_HOST, self.look_at_this_host, _WATCHED_SECONDS),
-            (_PROGRESS, self._look_at_progress, 2 * _WATCHED_SECONDS),
-            (_TASKS, self.look_at_tasks, 2 * _WATCHED_SECONDS),
+            ("history", self._look_at_topic, _IDLE_SECONDS),
+            ("state of this host", self.look_at_this_host, _WATCHED_SECONDS),
+            ("progress", self._look_at_progress, 2 * _WATCHED_SECONDS),
+            ("list of tasks", self.look_at_tasks, 2 * _WATCHED_SECONDS),
         )
 
     @classmethod

@@ -234,9 +234,6 @@ class TaskCounts:
         self.pages += 1
         self.bytes += size_bytes
 
-    def ended(self, outcome: str) -> None:
-        self.outcomes[outcome] += 1
-
     def add(self, other: TaskCounts) -> None:
         self.tasks += other.tasks
         self.pages += other.pages
@@ -380,7 +377,7 @@ class SeedTimes(SeedListener):
         began, task_id = self._open.pop(entry, (now, None))
         self._durations.observe(now - began, (entry.partition, entry.offset))
         if entry.outcome is not None:
-            self._tasks.of(task_id).ended(entry.outcome.value)  # the same as `value`, in a quarter of the time
+            self._tasks.of(task_id).outcomes[entry.outcome.value] += 1
 
     def fenced(self, entry: SeedInFlight) -> None:
         self._open.pop(entry, None)
