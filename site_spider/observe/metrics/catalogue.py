@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from heapq import nlargest
 from itertools import accumulate, islice
 from math import isfinite
+from types import SimpleNamespace
 from typing import Any, Final, Literal, NamedTuple
 
 from prometheus_client.core import CounterMetricFamily, Exemplar, GaugeMetricFamily, HistogramMetricFamily
@@ -24,7 +25,6 @@ from prometheus_client.exposition import generate_latest as plain
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST as OPEN_TYPE
 from prometheus_client.openmetrics.exposition import generate_latest as openmetrics
-from prometheus_client.registry import Collector
 
 from site_spider.seed.topics import MOST_TIERS
 
@@ -413,7 +413,11 @@ def form_for(accept: str) -> Form:
 
 def exposition(snapshots: Sequence[Document], form: Form = PLAIN, *, of_host: bool = False) -> bytes:
     """All metrics of these processes; `of_host` says that they are all that answer on this host."""
-    return form.write(_Snapshots(_told_apart(snapshots), of_host=of_host))
+    documents = _told_apart(snapshots)
+    hosts: Mapping[tuple[str, ...], Document] = _hosts(documents) if of_host else {}
+    families = (_family(metric, hosts if metric.common == OF_A_HOST else documents) for metric in METRICS)
+    told = [family for family in families if family.samples]
+    return form.write(SimpleNamespace(collect=lambda: told))  # what both formats ask of a registry
 
 
 def _told_apart(snapshots: Sequence[Document]) -> dict[tuple[str, ...], Document]:
@@ -426,20 +430,6 @@ def _told_apart(snapshots: Sequence[Document]) -> dict[tuple[str, ...], Document
         names = (slot if not again else f"{slot}+{again}" for again in range(len(snapshots)))
         found[next((group, name) for name in names if (group, name) not in found)] = snapshot
     return found
-
-
-class _Snapshots(Collector):
-    """What prometheus_client asks for families."""
-
-    def __init__(self, documents: Mapping[tuple[str, ...], Document], *, of_host: bool) -> None:
-        self._documents = documents
-        self._hosts: Mapping[tuple[str, ...], Document] = _hosts(documents) if of_host else {}
-
-    def collect(self) -> Iterator[Family]:
-        for metric in METRICS:
-            family = _family(metric, self._hosts if metric.common == OF_A_HOST else self._documents)
-            if family.samples:
-                yield family
 
 
 def _hosts(documents: Mapping[tuple[str, ...], Document]) -> dict[tuple[str, ...], dict[str, float]]:
