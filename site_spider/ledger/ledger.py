@@ -29,6 +29,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
 from enum import Enum
 from heapq import heappop, heappush
 from typing import Any, TypeAlias
@@ -57,45 +58,38 @@ class Outcome(Enum):
 Then = Callable[[Outcome | None], None]
 
 
+@dataclass(slots=True, eq=False)
 class SeedInFlight:
     """One seed from its poll to its end; whatever waits or works for it holds this object.
 
     The ledger changes `holds`, `live` and `outcome`; the rest is noted here by the part that it belongs to.
     """
 
-    __slots__ = (
-        "anchor_host", "at_last", "began_at", "epoch", "flow", "holds", "is_broken", "is_closing",
-        "is_overdue", "is_set_aside", "is_suspected", "live", "message", "offset", "outcome", "pages",
-        "partition", "request", "scope_host", "seed", "size_bytes", "then", "url",
-    )  # fmt: skip
-
-    message: Message  # as it was polled
-    seed: Seed  # what that says, if it is valid
-    url: str  # of its page: what was asked for first
-
-    def __init__(self, partition: Partition, offset: int, epoch: int) -> None:
-        self.partition = partition
-        self.offset = offset
-        self.epoch = epoch
-        self.holds = 1
-        self.live = True  # False once its partition was revoked
-        self.outcome: Outcome | None = None
-        self.is_suspected = False  # something is known of deaths in its partition, perhaps with it
-        self.request: Any = None  # that the spider has made of it
-        self.size_bytes = 0  # in memory
-        self.flow: Any = None  # its task in its tier: see frontier.waiter
-        # its tree
-        self.began_at = 0.0
-        self.pages = 1  # that were to be crawled here
-        self.is_overdue = False  # its links are spilled
-        self.is_set_aside = False  # a dead letter is on its way, or there
-        self.anchor_host = ""  # where the redirects of the seed ended: links are followed from there
-        self.scope_host = ""  # the same, as far as it is believed
-        # its end
-        self.is_closing = False  # it has a hold of a listener that goes when all else has ended
-        self.at_last: Callable[[], None] | None = None  # to be called then
-        self.is_broken = False  # some of its work was dropped, so it is not done, however it ends
-        self.then: Then | None = None  # of its repeat, which waits for its end
+    partition: Partition
+    offset: int
+    epoch: int
+    message: Message = field(init=False)  # as it was polled
+    seed: Seed = field(init=False)  # what that says, if it is valid
+    url: str = field(init=False)  # of its page: what was asked for first
+    holds: int = 1
+    live: bool = True  # False once its partition was revoked
+    outcome: Outcome | None = None
+    is_suspected: bool = False  # something is known of deaths in its partition, perhaps with it
+    request: Any = None  # that the spider has made of it
+    size_bytes: int = 0  # in memory
+    flow: Any = None  # its task in its tier: see frontier.waiter
+    # its tree
+    began_at: float = 0.0
+    pages: int = 1  # that were to be crawled here
+    is_overdue: bool = False  # its links are spilled
+    is_set_aside: bool = False  # a dead letter is on its way, or there
+    anchor_host: str = ""  # where the redirects of the seed ended: links are followed from there
+    scope_host: str = ""  # the same, as far as it is believed
+    # its end
+    is_closing: bool = False  # it has a hold of a listener that goes when all else has ended
+    at_last: Callable[[], None] | None = None  # to be called then
+    is_broken: bool = False  # some of its work was dropped, so it is not done, however it ends
+    then: Then | None = None  # of its repeat, which waits for its end
 
     def reads(self, seed: Seed, request: Any = None) -> None:
         """It is valid; `request` is what the spider has made of it, if it makes any.
