@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -26,7 +27,7 @@ from site_spider.intake.room import PollRoom
 from site_spider.intake.seed_queue import SeedQueue
 from site_spider.intake.suspects import Quarantine
 from site_spider.ledger.completion import Completion, job_of
-from site_spider.ledger.ledger import Outcome, SeedInFlight
+from site_spider.ledger.ledger import Ledger, Outcome, SeedInFlight
 from site_spider.results.commits import ThreadCommits
 from site_spider.results.dead_letters import DeadLetters
 from site_spider.results.pipeline import Sinks
@@ -259,18 +260,16 @@ COUNT_SECONDS = 3.0  # for the log to take dead letters and counts of tasks; the
 _LOOK_SECONDS = 0.02
 
 
+@dataclass(eq=False)
 class Handover:
     """The pause before partitions leave. On the event loop's thread; `active` may be read by any."""
 
-    def __init__(
-        self, engine: ExecutionEngine, sinks: Sinks, grace_seconds: float, is_telling: Callable[[], bool]
-    ) -> None:
-        self._is_telling = is_telling  # the log of dead letters, or of seeds of tasks that are done
-        self.active = False  # nothing may be begun
-        self._engine = engine
-        self._sinks = sinks
-        self._grace_seconds = grace_seconds
-        self._closed = False
+    _engine: ExecutionEngine
+    _sinks: Sinks
+    _grace_seconds: float
+    _is_telling: Callable[[], bool]  # the log of dead letters, or of seeds of tasks that are done
+    active: bool = False  # nothing may be begun
+    _closed: bool = False
 
     async def prepare(self, partitions: Collection[Partition]) -> None:
         """Return when nothing of these partitions is under way any more, or there is no more time."""
@@ -307,31 +306,24 @@ class Handover:
 # --- seeds: takes polled messages into the ledger and the seed queue, and answers rebalances -------------
 
 
+@dataclass(eq=False)
 class Seeds:
     """What the intake hands over is taken into the ledger here, on the event loop's thread."""
 
-    def __init__(
-        self,
-        completion: Completion,
-        queue: SeedQueue,
-        quarantine: Quarantine,
-        dead_letters: DeadLetters,
-        poll_room: PollRoom,
-        handover: Handover,
-        fenced: Callable[[], None],  # some of what waits may be for seeds that are another process's now
-        has_died: Callable[[], bool],  # by an error of our own: its partitions are not left in good order
-    ) -> None:
-        self.unknown_fields = NameCounts()
-        self.deleted_unread = 0  # by the log's retention
-        self._completion = completion
-        self._ledger = completion.ledger
-        self._queue = queue
-        self._quarantine = quarantine
-        self._dead_letters = dead_letters
-        self.poll_room = poll_room
-        self._handover = handover
-        self._fenced = fenced
-        self._has_died = has_died
+    _completion: Completion
+    _queue: SeedQueue
+    _quarantine: Quarantine
+    _dead_letters: DeadLetters
+    poll_room: PollRoom
+    _handover: Handover
+    _fenced: Callable[[], None]  # some of what waits may be for seeds that are another process's now
+    _has_died: Callable[[], bool]  # by an error of our own: its partitions are not left in good order
+    unknown_fields: NameCounts = field(default_factory=NameCounts)
+    deleted_unread: int = 0  # by the log's retention
+
+    @property
+    def _ledger(self) -> Ledger:
+        return self._completion.ledger
 
     def arrived(self, arrivals: list[Arrival]) -> None:
         """Messages were polled. Of a partition whose owner died, they begin when that is committed."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass
 from math import inf
 
 from site_spider.contracts.seed_log import Message, Partition
@@ -316,38 +317,29 @@ class SoftLimit:
 # --- back pressure: whether downloads, seeds and polls may begin -----------------------------------------
 
 
+@dataclass(frozen=True, eq=False)
 class BackPressure:
     """Asks all that may be full, away or ending. Any thread may ask."""
 
-    def __init__(
-        self,
-        load: Load,
-        sinks: Sinks,
-        commits: Commits,
-        is_leaving: Callable[[], bool],
-        is_stopping: Callable[[], bool],
-        has_memory: Callable[[], bool],
-        soft_limit: SoftLimit,
-    ) -> None:
-        self._load = load
-        self._sinks = sinks
-        self.commits = commits
-        self._is_leaving = is_leaving  # whether partitions are
-        self._is_stopping = is_stopping
-        self.soft_limit = soft_limit
-        self._has_memory = has_memory  # for more bodies
+    load: Load
+    sinks: Sinks
+    commits: Commits
+    is_leaving: Callable[[], bool]  # whether partitions are
+    is_stopping: Callable[[], bool]
+    has_memory: Callable[[], bool]  # for more bodies
+    soft_limit: SoftLimit
 
     def hindrance(self) -> str:
         """What keeps downloads from beginning, of the causes of observe.counters; empty when they may."""
-        if self._is_stopping() or self._is_leaving():
+        if self.is_stopping() or self.is_leaving():
             return "stop"
-        if not self._has_memory():
+        if not self.has_memory():
             return "memory"
         if self.commits.is_cut_off:
             return "kafka"
-        if not self._sinks.are_taking():
+        if not self.sinks.are_taking():
             return "sink"
-        return "" if self._load.may_download and self.commits.is_taking() else "kafka"
+        return "" if self.load.may_download and self.commits.is_taking() else "kafka"
 
     def cause(self) -> str:
         """What keeps polls from beginning; empty when they may."""
