@@ -165,8 +165,6 @@ class KafkaProducer(seed_log.Producer):
                     "Kafka's client sent nothing for %.0f s though servers answer it; a new one takes over.",
                     _SILENT_SECONDS,
                 )
-                with self._lock:
-                    self._broken = True
                 self._renew()
             while self._hand_on():
                 self._client.poll(0)
@@ -330,6 +328,7 @@ class KafkaProducer(seed_log.Producer):
     def _renew(self) -> None:
         """Replace a client that cannot go on (when it is in doubt about the order of messages, say)."""
         with self._lock:  # whoever was handing it a message has done so
+            self._broken = True
             lost = self._unfinished - self._kept()
         self._empty_client()
         with self._lock:
