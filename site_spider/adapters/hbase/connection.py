@@ -170,8 +170,10 @@ class HBaseOptions:
         names = result_fields(settings)
         if names and checked.row_key == "reversed_host" and all(names.get(name) != name for name in ("url", "host")):
             raise ConfigError("SITE_HBASE_ROW_KEY=reversed_host needs url or host, not renamed, in SITE_RESULT_FIELDS.")
-        if names.get(BASE64, BASE64) != BASE64:
-            raise ConfigError(f"SITE_RESULT_FIELDS renames {BASE64}, which HBase keeps as body_bytes: keep its name.")
+        for name, target in names.items():
+            if (name == BASE64) is not (target == BASE64) or target == "body_bytes":
+                said = f"maps {name} to {target}, but HBase keeps {BASE64}, under no other name, as body_bytes"
+                raise ConfigError(f"SITE_RESULT_FIELDS {said}: leave it out.")
         return checked
 
     @classmethod

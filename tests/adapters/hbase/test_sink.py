@@ -56,6 +56,8 @@ NOWHERE = "127.0.0.1:9"
         ("SITE_HBASE_OPTIONS", "[1]"),
         ("SITE_RESULT_FIELDS", {"url": "u", "host": "h", "content_type": "host"}),
         ("SITE_RESULT_FIELDS", {"body_base64": "raw", "host": "host"}),
+        ("SITE_RESULT_FIELDS", {"title": "body_bytes", "host": "host"}),
+        ("SITE_RESULT_FIELDS", {"title": "body_base64", "host": "host"}),
     ],
 )
 def test_settings_that_cannot_be_used_are_refused(name: str, value: object) -> None:
