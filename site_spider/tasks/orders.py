@@ -17,6 +17,7 @@ from site_spider.seed.fields import optional_identifier
 from site_spider.seed.topics import CrawlTopics
 from site_spider.tasks.board import (
     CANCELLED,
+    MOST_TASKS,
     RETURNED,
     SEPARATOR,
     VERSION_HEADER,
@@ -267,6 +268,10 @@ class TaskDesk:
                 self._pass_parked(task_id)
             offset = self.write(task, self.board.version(task_id) + 1)
             self.read()
+            if self.board.task(task_id) is None:
+                raise BadTask(
+                    f"{task_id!r} is not declared: {MOST_TASKS} tasks are already, or it was deleted meanwhile"
+                )
             if offset not in self.board.void:
                 return task
         raise BadTask(f"{task_id!r} is being changed by others all the time; try again")

@@ -17,6 +17,7 @@ from site_spider.adapters.local.log import LocalTopicReader
 from site_spider.commands import task
 from site_spider.contracts.seed_log import Message
 from site_spider.errors import LogUnavailable
+from site_spider.tasks import orders
 from site_spider.tasks.control_log import read_endings
 from site_spider.tasks.declaration import Task
 from site_spider.tasks.orders import TaskDesk
@@ -84,6 +85,13 @@ def test_a_task_is_declared_once_and_anew_when_it_is_over(project: Project) -> N
     project.direct("task", "cancel", "t")
     assert "scrapy task start" in project.scrapy("task", "resume", "t").stderr
     assert project.direct("task", "start", "t").returncode == 0
+
+
+def test_a_task_beyond_those_that_may_be_declared_is_refused(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    declare(project.data)
+    monkeypatch.setattr(orders, "MOST_TASKS", 1)
+    ran = project.scrapy("task", "start", "u")
+    assert (ran.returncode, "'u' is not declared" in ran.stderr, ran.stdout) == (1, True, ""), ran.stderr
 
 
 def test_a_task_topic_of_several_partitions_is_refused(project: Project) -> None:
