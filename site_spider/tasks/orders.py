@@ -264,14 +264,12 @@ class TaskDesk:
         for _ in range(_MOST_TRIES):
             before = self.board.task(task_id)
             task = change(before)
+            if before is None and len(self.board) >= MOST_TASKS:  # no process takes one more
+                raise BadTask(f"{task_id!r} is not declared: there are {MOST_TASKS} tasks already; delete some")
             if before is None and not self.board.was_parked(task_id):
                 self._pass_parked(task_id)
             offset = self.write(task, self.board.version(task_id) + 1)
             self.read()
-            if self.board.task(task_id) is None:
-                raise BadTask(
-                    f"{task_id!r} is not declared: {MOST_TASKS} tasks are already, or it was deleted meanwhile"
-                )
             if offset not in self.board.void:
                 return task
         raise BadTask(f"{task_id!r} is being changed by others all the time; try again")
