@@ -365,7 +365,8 @@ def _in_utf_8(body: bytes, encoding: str = "utf-8") -> Iterator[bytes]:
             text = decoder.decode(piece)
         except UnicodeError as error:  # of iso2022_jp_ext: an escape sequence without an end
             raise _Fault(f"its encoding is broken: {error}") from None
-        yield text.encode("utf-8", "replace")
+        if text:  # else half a character: nothing would mean the end
+            yield text.encode("utf-8", "replace")
     yield decoder.decode(b"", final=True).encode("utf-8", "replace")
 
 

@@ -361,6 +361,12 @@ def test_an_escape_without_an_end_ends_the_entries_wherever_pieces_end() -> None
         assert [entry.url for entry in found.entries] == ["https://a.test/1"]
 
 
+def test_a_piece_of_half_a_character_is_not_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last one of a packed file's step may have one byte; a tag that was cut before it was taken for text."""
+    monkeypatch.setattr(sitemap, "_PIECE_BYTES", 1)
+    assert urls(KINDS["utf-16"]) == ["https://a.test/1", "https://a.test/2"]
+
+
 def test_an_endless_base_is_none() -> None:
     entry = b"<entry><link href='1'/></entry>"
     body = b"<feed xml:base='https://a.test/" + b"x" * 60_000 + b"/'>" + entry * 500 + b"</feed>"
