@@ -35,7 +35,6 @@ class Background:
     def __init__(self, fail: Fail) -> None:
         self.fail = fail  # ends the crawl
         self._tasks: set[asyncio.Task[Any]] = set()  # the event loop keeps no strong reference
-        self._forget_threads: Callable[[], None] | None = None
 
     @classmethod
     def for_crawler(cls, crawler: Crawler, fail: Fail) -> Background:
@@ -80,8 +79,8 @@ class Background:
 
         future.add_done_callback(tell)
 
-    def watch_threads(self) -> None:
-        """From now on an exception that ends one of our threads ends the crawl, see THREAD_PREFIX."""
+    def watch_threads(self) -> Callable[[], None]:
+        """An exception that ends one of our threads ends the crawl, until what this returns is called."""
         loop = asyncio.get_running_loop()
 
         def tell(ended: runtime.ThreadFailure) -> bool:
@@ -92,12 +91,7 @@ class Background:
                 loop.call_soon_threadsafe(self.fail, error)
             return True
 
-        self._forget_threads = runtime.watch_threads(tell)
-
-    def forget_threads(self) -> None:
-        if self._forget_threads is not None:
-            self._forget_threads()
-            self._forget_threads = None
+        return runtime.watch_threads(tell)
 
 
 # --- turns: shares the time of each turn of the event loop among pages and answers that are being read ---

@@ -200,6 +200,7 @@ class SeedService:
         self._ticker: asyncio.Task[None] | None = None
         self._metrics: Exporter | None = None  # opened first and closed last, so that /healthz answers
         self._at_close: list[Callable[[], object]] = []  # what ends that goes on beside the crawl
+        self._forget_threads: Callable[[], None] = lambda: None
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -254,7 +255,7 @@ class SeedService:
             limit_seconds = config.callback_timeout_seconds
             watchdog = Watchdog(limit_seconds, lambda: stop.exit_now(EXIT_SOFTWARE), stop.look)
             self._at_close.append(watchdog.stop)
-        ending.background.watch_threads()
+        self._forget_threads = ending.background.watch_threads()
         self._metrics = await serve_metrics(settings)
         stores = await self._stores(config)
         guard_reactor(self._crawler)
@@ -376,7 +377,7 @@ class SeedService:
             await maybe_deferred_to_future(marks)
         for client in (parts.tasks, parts.producer, parts.log):
             await asyncio.to_thread(client.close)
-        self._ending.background.forget_threads()
+        self._forget_threads()
 
     async def _let_sinks_take(self, parts: Parts, stop: Stop) -> None:
         deadline = asyncio.get_running_loop().time() + stop.seconds_left()
