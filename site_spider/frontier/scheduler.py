@@ -189,8 +189,7 @@ class Dispatcher:
         try:
             return self._enqueue(request)
         except Exception as error:
-            spider = self._crawl.spider
-            logger.exception("A request could not be queued: %r", request, extra={"spider": spider})
+            logger.exception("A request could not be queued: %r", request, extra={"spider": self._crawl.spider})
             self._count("scheduler/failed")
             self._write_lost(request, error)
             return False
@@ -253,8 +252,7 @@ class Dispatcher:
 
     def _end_badly(self, request: Request, error: Exception) -> None:
         """What could not be begun gets a failure result."""
-        spider = self._crawl.spider
-        logger.error("A request could not be begun: %r", request, exc_info=error, extra={"spider": spider})
+        logger.error("A request could not be begun: %r", request, exc_info=error, extra={"spider": self._crawl.spider})
         self._count("scheduler/failed")
         job = lineage.job_of(request)
         if job is not None:
@@ -287,8 +285,7 @@ class Dispatcher:
         try:
             request, job = as_request(link)
         except Exception as error:
-            spider = self._crawl.spider
-            logger.exception("A link could not be begun: %s", link.url, extra={"spider": spider})
+            logger.exception("A link could not be begun: %s", link.url, extra={"spider": self._crawl.spider})
             self._count("scheduler/failed")
             self._dead_letters.give_up(link.parent.entry, f"the link {link.url} could not be begun: {error!r}")
             self._completion.release(link.parent.entry)
