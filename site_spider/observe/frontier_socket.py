@@ -32,9 +32,8 @@ _own: set[Path] = set()  # that were made here
 
 def folders() -> Iterator[Path]:
     """Where to put one, and where to look for all."""
-    runtime = os.environ.get("XDG_RUNTIME_DIR")
-    if runtime:
-        yield Path(runtime) / "site_spider"
+    if own := os.environ.get("XDG_RUNTIME_DIR"):
+        yield Path(own) / "site_spider"
     yield Path(tempfile.gettempdir()) / f"site_spider-{os.getuid()}"
 
 
@@ -95,10 +94,8 @@ def has_ended(pid: int) -> bool:
     """Whether there is no such process."""
     try:
         os.kill(pid, 0)  # sends nothing, asks only
-    except ProcessLookupError:
-        return True
-    except (OSError, OverflowError):
-        return False
+    except (OSError, OverflowError) as error:
+        return isinstance(error, ProcessLookupError)
     return False
 
 
@@ -158,12 +155,7 @@ _SECONDS = 5.0  # for the question, and for taking the answer
 class FrontierServer:
     """That it cannot listen never holds up a crawl."""
 
-    def __init__(
-        self,
-        watched: Watched,
-        measured: Callable[[], Awaitable[Snapshot]],
-        log_name: LogName = LogName("", ""),  # noqa: B008 - it never changes
-    ) -> None:
+    def __init__(self, watched: Watched, measured: Callable[[], Awaitable[Snapshot]], log_name: LogName) -> None:
         self._watched = watched
         self._log_name = log_name
         self._measured = measured
