@@ -156,7 +156,6 @@ _INDICES: Final = {
     "site-spider-statistics": "SITE_STATS_INDEX",
 }
 _SPACE: Final = re.compile(r"[a-z0-9_-]{1,200}")
-_PORTS: Final = range(1, 65_536)
 
 
 class Command(SiteCommand):
@@ -227,7 +226,7 @@ class Command(SiteCommand):
         """Without name and password, and these."""
         try:
             parts = urlsplit(url)
-            is_good = parts.scheme in ("http", "https") and parts.hostname and (parts.port or 80) in _PORTS
+            is_good = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
         except ValueError:
             is_good = False
         if not is_good or parts.query or parts.fragment or not url.isascii() or re.search(r"[\s\\]", url):

@@ -144,7 +144,7 @@ REFUSED = {  # what cannot be done, with its exit code and what is said
     "kibana import": (2, "--url is missing"),
     **dict.fromkeys(
         (f"kibana import --url '{url}'" for url in (
-            "127.0.0.1:5601", "ftp://host", "http://host:99999", "http://", "http://h/a?b=c", "http://h/a\nb"
+            "127.0.0.1:5601", "ftp://host", "http://host:99999", "http://host:0", "http://", "http://h/a?b=c", "http://h/a\nb"
         )),
         (2, "--url must be http://host:port"),
     ),
