@@ -46,7 +46,7 @@ from site_spider.service import config as parts
 from site_spider.service import service
 from site_spider.service.wiring import Parts
 from site_spider.spiders.crawl_spider import SeedSpider
-from site_spider.tasks.declaration import declared, in_state
+from site_spider.tasks.declaration import declared
 from site_spider.tasks.follower import Follower
 from site_spider.tasks.orders import TaskDesk
 from tools.site.handle import Site
@@ -193,7 +193,9 @@ class Crawl:
         producer.close()
 
     def _in_state(self, task: str, state: str) -> None:
-        TaskDesk(self._log, self._tasks).write(in_state(declared(task, {}, datetime.now(UTC)), state))
+        TaskDesk(self._log, self._tasks).write(
+            declared(task, {}, datetime.now(UTC)).model_copy(update={"state": state})
+        )
 
     def _put_back(self, task: str) -> None:
         self._in_state(task, "running")
