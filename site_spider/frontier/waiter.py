@@ -422,7 +422,8 @@ def policy_of(
         if host in own:
             return own[host]
         concurrency, delay_seconds = usual
-        for source in reversed(library().of_host(host)):  # the nearest counts most
+        sources = library()
+        for source in reversed(sources.of_host(host) if sources.enabled else []):  # the nearest counts most
             wanted = source.request
             concurrency = concurrency if wanted.concurrency is None else wanted.concurrency
             delay_seconds = delay_seconds if wanted.delay is None else wanted.delay

@@ -389,8 +389,6 @@ class Library:
 
     def of_host(self, host: str) -> list[Source]:
         """Those for a host: by its own name first, then by the nearest domain with a star."""
-        if not self._by_host:
-            return []
         return [source for name in names_of(host) for source in self._by_host.get(name, ())]
 
     def match(self, url: str, host: str) -> Source | None:
