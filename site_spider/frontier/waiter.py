@@ -421,9 +421,10 @@ def policy_of(
     def policy(host: str) -> HostPolicy:
         if host in own:
             return own[host]
+        if not (loaded := library()).enabled:
+            return usual
         concurrency, delay_seconds = usual
-        sources = library()
-        for source in reversed(sources.of_host(host) if sources.enabled else []):  # the nearest counts most
+        for source in reversed(loaded.of_host(host)):  # the nearest counts most
             wanted = source.request
             concurrency = concurrency if wanted.concurrency is None else wanted.concurrency
             delay_seconds = delay_seconds if wanted.delay is None else wanted.delay

@@ -80,7 +80,7 @@ class Member:
         self.dupefilter.seen.complete(seed.entry)
 
     def forget(self, seed: Seed) -> None:
-        self.dupefilter.seen.forget(seed.entry)
+        self.dupefilter.seen.fenced(seed.entry)
 
     async def do(self, *pages: str) -> None:
         """A seed that meets these pages, and ends well."""
