@@ -24,7 +24,8 @@ run_program() {
         exit 69
     fi
     folder=$(mktemp -d "${TMPDIR:-/tmp}/${name%.sh}-XXXXXXXX") || exit 1
-    PYTHONPATH=$project "$python" -m "$2" --folder "$folder" "${@:3}" &
+    # -P: a tools.py of the folder it is run from is not ours
+    PYTHONPATH=$project "$python" -P -m "$2" --folder "$folder" "${@:3}" &
     program=$!
     # A signal may have come to the script alone; a second one changes nothing.
     trap 'kill -TERM "$program" 2>/dev/null || true' INT TERM HUP

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -19,7 +21,7 @@ from tools.chaos.check import Check, Stored
 from tools.chaos.feed import ChaosTask, Feed, Page, TaskCommands, ToldEnd, Workload
 from tools.chaos.pages import item_text
 from tools.chaos.plan import FIRST_SHARE, LAST_SHARE, plan, read_options
-from tools.deployment.deployment import Deployment, opened, wait_until
+from tools.deployment.deployment import ROOT, Deployment, opened, wait_until
 from tools.site.expected import expected
 
 
@@ -357,3 +359,11 @@ def test_the_counts_of_a_cancelled_task_include_what_was_cancelled(ends: Ends) -
     assert ends.wrong() == ""
     ends.told[1] = ends.end(task, event="cancelled", pages=1, seeds={"result": 1, "cancelled": 1, "total": 2})
     assert "2 endings of 3 seeds" in ends.wrong()
+
+
+@pytest.mark.parametrize("script", ["bench.sh", "chaos.sh"])
+def test_a_folder_with_tools_of_its_own_is_as_good_as_any_other(tmp_path: Path, script: str) -> None:
+    (tmp_path / "tools.py").write_text("raise SystemExit(9)")
+    command, environment = [ROOT / "task_shell" / script, "--help"], os.environ | {"TMPDIR": str(tmp_path)}
+    ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout.startswith(f"usage: {script}")) == (0, True), ran.stderr
