@@ -30,7 +30,7 @@ _SECRET_NAME = re.compile(
     re.IGNORECASE,
 )
 _PAIR = re.compile(r'"((?:[^"\\]|\\.)*)"\s*:\s*\[?\s*"((?:[^"\\]|\\.)*)"')  # of JSON that cannot be read
-_LOGIN = re.compile("://([^/@]*@)")  # of an address; names of files may have @, too
+_LOGIN = re.compile(r"://([^/\s]*@)")  # of an address, up to the last @ of it; names of files may have @, too
 _QUERY = re.compile(r"[?&](?:password|passwd|secret|token|api_key)=([^&#\s,]*)", re.IGNORECASE)
 
 

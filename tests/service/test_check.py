@@ -97,6 +97,7 @@ def test_a_check_in_another_project_takes_the_handlers_of_a_crawl(
         ("SITE_ELASTICSEARCH_OPTIONS", '{"headers": {"X-Gate": "s"}}', '{"headers": {"X-Gate": "***"}}'),
         ("SITE_KAFKA_OPTIONS", {"sasl.password": 123456, "linger.ms": 5}, {"sasl.password": "***", "linger.ms": 5}),
         ("FEEDS", {"ftp://u:opensesame@h/%p.jl": {"format": "csv"}}, {"ftp://u:***@h/%p.jl": {"format": "csv"}}),
+        ("FEEDS", {"ftp://u:open@sesame@h/a@b.jl": {}}, {"ftp://u:***@h/a@b.jl": {}}),
         ("FEEDS", {"/items/folder:x@y.csv": {"format": "csv"}}, {"/items/folder:x@y.csv": {"format": "csv"}}),
         ("COOKIES_ENABLED", "false", "false"),
         ("COOKIES_ENABLED", True, True),
