@@ -131,7 +131,7 @@ MUTANTS: dict[str, tuple[Any, str, str]] = {
     # exactly-once
     "a transaction in doubt counts as committed": (TransactionCommits._clear_up,
         "TransactionOutcome(committed)", "TransactionOutcome(True)"),
-    "a kept result does not hold its seed": (ExactlyOnce._keep, "self._completion.hold_to_close(job.entry)", "pass"),
+    "a kept result does not hold its seed": (ExactlyOnce._keep, "self._completion.hold_to_close(entry)", "pass"),
     "the last tree of a transaction is left out": (TransactionQueue.commit,
         "tuple(trees)", "tuple(trees if len(trees) < 2 else trees[:-1])"),
     "a commit is put together while another is settled": (ExactlyOnce.tick, "self._is_settling or ", ""),
