@@ -117,7 +117,7 @@ def _forget_analyzer(mapping: Any) -> None:
 # index of ours `meta` is one field, whatever is in it.
 
 _CLOSED = {"false", "strict"}  # values of `dynamic` with which no field is made
-_NOT_MAPPED = re.compile(r"strict_dynamic_mapping_exception.*?introduction of \[([\w-]+)\] within \[_doc\]")
+_NOT_MAPPED = re.compile(r"strict_dynamic_mapping_exception.*?introduction of \[([\w.-]+)\] within \[([\w.-]+)\]")
 
 
 def added_fields(answer: object, wanted: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -140,9 +140,12 @@ def has_field(answer: object, field: str) -> bool:
 
 
 def not_mapped(reason: str) -> str:
-    """The field for which a strict mapping refused a document; empty when it was for another reason."""
+    """The field for which a strict mapping refused a document; empty when it was for another reason.
+
+    With dots for one of an object, which may be a field of a document whose name has dots, or the begin of one.
+    """
     found = _NOT_MAPPED.search(reason)
-    return found[1] if found else ""
+    return f"{found[2]}.{found[1]}".removeprefix("_doc.") if found else ""
 
 
 def _mappings(answer: object) -> Iterator[tuple[str, Mapping[str, Any]]]:

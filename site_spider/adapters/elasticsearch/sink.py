@@ -328,11 +328,11 @@ class ElasticsearchSink:
     async def write(self, records: Sequence[Record]) -> Sequence[Verdict]:
         verdicts = await self._write(records)
         for _ in self._fields:  # a refusal names one
-            fields = {n: not_mapped(one.reason) for n, one in enumerate(verdicts)}
-            again = [n for n, field in fields.items() if field in self._fields or field in records[n].names]
+            fields = {n: self._named(not_mapped(one.reason), records[n]) for n, one in enumerate(verdicts)}
+            again = [n for n, some in fields.items() if some]
             if not again:
                 break
-            self._leave_out({fields[n] for n in again})
+            self._leave_out({field for some in fields.values() for field in some})
             for number, verdict in zip(again, await self._write([records[n] for n in again]), strict=True):
                 verdicts[number] = verdict
         return verdicts
@@ -356,6 +356,11 @@ class ElasticsearchSink:
         answers = await self._bulk(updates) if updates else []
         verdicts = iter([await self._judged(one) if isinstance(one, TooLarge) else one for one in answers])
         return [next(verdicts) if isinstance(one, Update) else one for one in encoded]
+
+    def _named(self, refused: str, record: Record) -> list[str]:
+        """The fields of a result that a refusal names; Elasticsearch makes objects of names with dots."""
+        known = (*self._fields, *record.names) if refused else ()
+        return [name for name in known if name == refused or name.startswith(f"{refused}.")]
 
     def _leave_out(self, fields: Set[str]) -> None:
         """What a mapping refuses that was made for an earlier version; the rest of the result is stored."""

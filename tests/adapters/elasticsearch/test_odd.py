@@ -282,17 +282,26 @@ def test_a_document_that_could_not_be_read_is_none_that_is_missing(
         assert trial() == [ACKNOWLEDGED]
 
 
-def test_a_strict_mapping_without_a_renamed_field_refuses_no_result() -> None:
+@pytest.mark.parametrize(
+    ("name", "said_of"),
+    [
+        ("my-host", "[my-host] within [_doc]"),
+        ("my.host", "[my] within [_doc]"),
+        ("my.host", "[host] within [my]"),
+        ("my.own.host", "[host] within [my.own]"),
+    ],
+)
+def test_a_strict_mapping_without_a_renamed_field_refuses_no_result(name: str, said_of: str) -> None:
     """SITE_RESULT_FIELDS gives it the name; each result was a dead letter. An item keeps its fields."""
-    reason = "[1:9] mapping set to strict, dynamic introduction of [my-host] within [_doc] is not allowed"
+    reason = f"[1:9] mapping set to strict, dynamic introduction of {said_of} is not allowed"
     refused = {"error": {"type": "strict_dynamic_mapping_exception", "reason": reason}}
 
     def answer(asked: Asked) -> Said:
-        if "_bulk" not in asked.path or b"my-host" not in asked.body:
+        if "_bulk" not in asked.path or name.encode() not in asked.body:
             return good(asked)
         return bulk([item(key, 400, **refused) for key in asked.ids], errors=True)
 
-    document = {"status": 200, "headers": "{}", "body": "text", "description": None, "my-host": "h.test"}
+    document = {"status": 200, "headers": "{}", "body": "text", "description": None, name: "h.test"}
     of_result, of_nobody = (Record("a", document, 600, names=names) for names in (tuple(document), ()))
     assert write_to(answer, [of_result]) == [ACKNOWLEDGED]
     assert [verdict.answer for verdict in write_to(answer, [of_nobody])] == [Answer.REJECTED]
