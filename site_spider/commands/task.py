@@ -340,11 +340,11 @@ class Command(SiteCommand):
                 try:
                     if runtime.monotonic() >= look_at:
                         desk.read()
-                        away.is_over()
                         look_at = runtime.monotonic() + _LOOK_SECONDS
                         if self._is_spent(TaskOverview(desk.board, endings)):
                             return
                     view.taken(view.reader.poll(_POLL_SECONDS))
+                    away.is_over()
                 except LogUnavailable as error:
                     away.goes_on(error)
                     runtime.sleep(_POLL_SECONDS)

@@ -8,6 +8,7 @@ from contextlib import closing
 from itertools import count
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from scrapy import Request
@@ -171,6 +172,23 @@ def test_wait_says_that_a_task_was_cancelled_or_its_budget_is_spent(
     waited = project.scrapy("task", "wait", "large")
     assert (waited.returncode, "page_budget" in waited.stdout) == (4, True), waited.stderr
     assert waited.stderr.count("no answer") == 1
+
+
+def test_wait_says_once_that_the_log_of_ends_cannot_be_read(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the record of the task can."""
+    project.scrapy("seed", "-", "--task-id", "t", "--close", stdin="http://host.test/1\n")
+    crawl(project.data, [], until=told(project.data))
+    looks = count()
+
+    def is_told(_ending: object) -> bool:
+        """At the fourth look; from the first one on nothing can be read."""
+        monkeypatch.setattr(LocalTopicReader, "poll", Mock(side_effect=LogUnavailable("no right")))
+        return next(looks) == 3
+
+    monkeypatch.setattr(task, "_is_told", is_told)
+    monkeypatch.setattr(task, "_LOOK_SECONDS", 0.0)
+    waited = project.scrapy("task", "wait", "t")
+    assert (waited.returncode, waited.stderr.count("no right")) == (0, 1), waited.stderr
 
 
 def test_a_task_that_has_ended_takes_no_more_orders_until_more_of_it_is_produced(project: Project) -> None:
