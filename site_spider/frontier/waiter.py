@@ -365,13 +365,19 @@ def prepare(library: Library, request: Request) -> None:
     if source is None:
         return
     host = host_of(request.url)
-    is_of_seed = job is not None and job.seed.spilled is None and host == host_of(job.entry.url)
-    is_at_home = is_of_seed or source.match.has_host(host)
+    is_at_home = source.match.has_host(host) or (
+        job is not None and _is_own(job.seed) and host == host_of(job.entry.url)
+    )
     for name, value in source.request.headers.items():
         if is_at_home or name.lower() not in _SECRET:
             request.headers.setdefault(name, value)
     if is_at_home and source.request.cookies and job is not None and job.parent is None:
         request.cookies = _cookies(source, request)
+
+
+def _is_own(seed: Seed) -> bool:
+    """Whether its URL is what a producer asked for, also where another process has begun it: no link of a page."""
+    return seed.spilled is None or not (seed.spilled.is_link or seed.seed_url_id)
 
 
 class SeedHeaders:

@@ -135,6 +135,28 @@ def test_secrets_of_a_source_go_to_its_hosts_and_the_seeds_alone(tmp_path: Path)
     }  # fmt: skip
 
 
+def test_links_of_a_retry_that_was_sent_on_have_the_secrets_that_those_of_its_seed_have(tmp_path: Path) -> None:
+    """Their host is that of the seed, and perhaps none of the source."""
+    asked: list[Request] = []
+
+    async def failing(request: Request) -> Response:
+        asked.append(request)
+        if len(asked) == 1:
+            await asyncio.to_thread(declare, tmp_path / "data", state="paused")
+        return page(request, f'<a href="/own/{len(asked)}"></a>', status=503 if len(asked) == 1 else 200)
+
+    ANSWERS["/failing"] = failing
+    ANSWERS["/own/2"] = lambda request: asked.append(request) or page(request)
+    source = {"shop": "match: {hosts: [shop.test]}\nrequest: {headers: {Authorization: Bearer s3cret}}\n"}
+    declare(tmp_path / "data")
+    seed = {"url": "http://foreign.test/failing", "meta": {"task_id": "t", "source": "shop"}}
+    run(tmp_path, source, seed, SITE_RETRY_PAUSE_SECONDS=30)
+    declare(tmp_path / "data")
+    assert desk(tmp_path / "data").put_back("t") == 1
+    run(tmp_path, source)
+    assert [b"Authorization" in one.headers for one in asked] == [True] * 3
+
+
 @pytest.mark.parametrize("pauses", ["by command", "page_budget"])
 def test_a_task_that_is_paused_pauses_its_lists_which_go_on_where_they_were(tmp_path: Path, pauses: str) -> None:
     """Also up to the limit of pages: the third page is the third one still."""
