@@ -12,7 +12,7 @@ from site_spider import runtime
 from site_spider.contracts.seed_log import Message, Partition, PartitionProgress, Position, SeedLog
 from site_spider.contracts.sink import Fields, ResultReader
 from site_spider.dead_letter_replay import newest
-from site_spider.errors import SeedError, SiteSpiderError
+from site_spider.errors import SiteSpiderError
 from site_spider.ledger.metadata import DoneOffsets
 from site_spider.observe.progress import of_topics
 from site_spider.page.url import canonical_url, host_of, url_id
@@ -44,11 +44,8 @@ class Sought(NamedTuple):
         """As a seed with this URL would be. Raises SeedError."""
         key, value = seed_message(url, task_id=task_id)
         plain = str(json.loads(value)["url"])
-        try:
-            canonical, identifier = canonical_url(plain), url_id(plain, task_id if by_task else None)
-        except ValueError as error:
-            raise SeedError(f"url: {error}") from error
-        return cls(plain, canonical, host_of(plain), key, identifier, task_id)
+        identifier = url_id(plain, task_id if by_task else None)
+        return cls(plain, canonical_url(plain), host_of(plain), key, identifier, task_id)
 
     def is_in(self, message: Message) -> bool:
         value = message.value or b""

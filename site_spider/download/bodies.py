@@ -83,8 +83,6 @@ class Bodies:
 
     def weigh(self, request: Request, size_bytes: int) -> None:
         """The body of a request has this size now."""
-        if size_bytes < LARGE_BYTES:
-            return
         weight = _WEIGHT * size_bytes
         self.bytes += weight - self._sizes.get(request, 0)
         self._sizes[request] = weight

@@ -93,10 +93,8 @@ class Spilled:
         return replace(self, scope_host=anchor if is_near else _NOWHERE, is_proven=is_proven)
 
     @classmethod
-    def read(cls, value: object, hops: object = None, place: object = None) -> Self | None:
-        """From a message; None for null. Raises SeedError for what no process would have written."""
-        if value is None:
-            return None
+    def read(cls, value: object, hops: object, place: object) -> Self:
+        """From a message. Raises SeedError for what no process would have written."""
         given = check.mapping(f"meta.{KEY}", value)
         if unknown := given.keys() - _USUAL.keys():
             raise refused(f"meta.{KEY}", f"key {shown(min(unknown))} is not known")
@@ -196,11 +194,9 @@ def _signature(message: Mapping[str, Any], key: bytes) -> str:
     return hmac.new(key, text.encode(), "sha256").hexdigest()
 
 
-def origin_of(url: str, message: Message, value: object, keys: Sequence[bytes]) -> Spilled | None:
+def origin_of(url: str, message: Message, value: object, keys: Sequence[bytes]) -> Spilled:
     """What the message of a seed says in `value`. Raises SeedError for what no process of the group has signed."""
     said = Spilled.read(value, message.get(HOPS), message.get(PLACE))
-    if said is None:
-        return None
     if keys and not is_signed(message, keys):
         raise refused(f"meta.{KEY}", "not signed with SITE_SPILL_KEY; only processes of the group may write it")
     return said.judged(url, is_proven=bool(keys))

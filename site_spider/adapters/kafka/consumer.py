@@ -315,11 +315,9 @@ class KafkaConsumer(seed_log.TransactionalConsumer):
     def begin_commit(self, positions: Mapping[Partition, Position], answered: Answered) -> None:
         try:
             self._check_assigned(positions)
-            if self._transactions is not None:
-                self.commit(positions)
         except LogUnavailable as error:
             return answered(error)
-        if self._transactions is not None or not positions:
+        if not positions:
             return answered(None)
         return self._commits.begin(self._client, self._ids.signed(positions), answered)
 
