@@ -126,6 +126,19 @@ def test_a_refused_item_is_dropped_and_its_tree_open_again() -> None:
     assert (keys(transaction.items), transaction.positions[P].offset) == (["fine"], 2)
 
 
+def test_a_result_that_no_seed_stands_behind_is_ready_at_once_and_stored_once() -> None:
+    """It waits over a transaction that failed; one that is refused is gone, and its size with it."""
+    crawl = Crawl()
+    for key in ("good", "poison"):
+        crawl.held.keep_alone(Record(key, {}, 100), 0.0)
+    for answer in (crawl.held.not_committed, lambda: crawl.held.refused([1])):
+        assert keys(crawl.held.commit(with_trees=True).items) == ["good", "poison"]
+        answer()
+    assert keys(crawl.held.commit(with_trees=True).items) == ["good"]
+    crawl.store()
+    assert (crawl.held.commit(with_trees=True), crawl.held.size_bytes, crawl.held.ready_bytes) == (None, 0, 0)
+
+
 def test_a_seed_that_the_text_of_the_commit_has_no_room_for_waits() -> None:
     """It would be repeated, and its results stored twice. Those of other partitions do not wait."""
     crawl = Crawl()
