@@ -329,3 +329,28 @@ def test_many_large_bodies_have_memory_given_back_sooner(monkeypatch: pytest.Mon
         large.weigh(Request(f"http://h.test/{number}"), 1_000_000)
         assert len(told) == count
     assert told == [True]
+
+
+def test_while_large_bodies_fill_the_memory_the_oldest_alone_arrives() -> None:
+    """Of those that are paused the next oldest goes on when it ends, and all when there is room."""
+    large, paused = Bodies(2_000_000, lambda: True, lambda _: True, lambda: None), set[str]()
+    first, second, third = (Request(f"http://h.test/{number}") for number in range(3))
+
+    def arriving(request: Request, size_bytes: int) -> None:
+        def pause(is_paused: bool) -> None:
+            (paused.add if is_paused else paused.remove)(request.url)
+
+        large.arriving(request, size_bytes, pause)
+
+    for request, size_bytes, expected in (
+        (first, 300_000, set()),
+        (second, 300_000, {second.url}),
+        (third, 200_000, {second.url, third.url}),
+        (first, 400_000, {second.url, third.url}),
+    ):
+        arriving(request, size_bytes)
+        assert paused == expected
+    large.ended(first)
+    assert (paused, large.has_room) == ({third.url}, False)
+    large.ended(second)
+    assert (paused, large.has_room) == (set(), True)

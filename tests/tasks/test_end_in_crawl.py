@@ -18,22 +18,28 @@ from typing import Any
 from unittest.mock import MagicMock, Mock
 
 import pytest
+from scrapy import Request
 from scrapy.crawler import Crawler
 
+from site_spider import meta_keys
 from site_spider.adapters.local.log import LocalProducer, LocalSeedLog
 from site_spider.contracts.seed_log import Message, Partition
 from site_spider.dead_letter_replay import Replay
 from site_spider.engine.background import Background
 from site_spider.errors import ConfigError, LogUnavailable, SeedError, SinkRejected, TopicMissing
+from site_spider.frontier.waiter import source_name
+from site_spider.ledger.completion import Job
 from site_spider.observe.snapshot import is_conserved
-from site_spider.seed.seed import MOVED
-from site_spider.service.seed_producer import SeedProducer
+from site_spider.seed.seed import MOVED, parse_seed
+from site_spider.service.seed_producer import SeedProducer, _settings
 from site_spider.service.service import SeedService
 from site_spider.tasks import returning
+from site_spider.tasks.admission import with_source
 from site_spider.tasks.closing import TaskProducer
 from site_spider.tasks.control_log import make_ordered, read_endings
+from site_spider.tasks.declaration import Task
 from site_spider.tasks.end_events import EndAnnouncer, TaskCloser
-from site_spider.tasks.ending import TaskEnding, Uncounted
+from site_spider.tasks.ending import Counts, TaskEnding, Uncounted
 from site_spider.tasks.follower import ORIGIN_HEADER, TASK_HEADER, Follower, TopicView
 from site_spider.tasks.orders import TaskDesk
 from site_spider.tasks.page_log import PageReading
@@ -317,6 +323,79 @@ async def test_very_many_seeds_of_a_cancelled_task_end_in_many_turns(monkeypatch
         turn += 1
     assert max(ended_in.values()) <= 500
     assert control.when_read.call_count == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "live", "expected"),
+    [
+        (None, True, "completion.end_as"),
+        (SinkRejected("it is too large"), True, "dead_letters.set_aside"),
+        (LogUnavailable("away"), True, "room.put_seed"),
+        (LogUnavailable("away"), False, ""),
+    ],
+)
+async def test_a_seed_that_cannot_be_parked_is_a_dead_letter_or_waits(
+    error: Exception | None, live: bool, expected: str
+) -> None:
+    """Whose partition has left is its next owner's."""
+    parts, future = Mock(room=Mock(is_closed=False), parking=Mock(topic="parked")), Future[None]()
+    names = ("spider", "completion", "room", "spill", "parking", "results", "dead_letters")
+    leaving = Leaving(
+        *(getattr(parts, name) for name in names), Background(Mock()), control=None, writes_cancelled=False
+    )
+    waiting = Mock(live=live)
+    if error is None:
+        future.set_result(None)
+    else:
+        future.set_exception(error)
+    leaving._parked(future, waiting)
+    done = [name for name, *_ in parts.mock_calls]
+    assert done == [name for name in (expected,) if name]
+
+
+def test_what_no_message_can_say_stays_and_goes_on_though_its_task_is_paused() -> None:
+    parts = [Mock(parking=Mock(topic="parked")) for _ in range(7)]
+    leaving = Leaving(*parts, Mock(), control=None, writes_cancelled=False)
+    room, spill = parts[2], parts[3]
+    spill.send.return_value = False
+    request = Request("http://h.test/", meta={meta_keys.JOB: Mock(spec=Job, parent=None)})
+    leaving.park(request, Mock())
+    room.put.assert_called_once_with(request)
+    assert (request.meta.get(meta_keys.TO_TOPIC), request.meta[meta_keys.STAYS]) == (None, True)
+
+
+def test_seeds_of_a_task_that_is_set_aside_are_complete_without_a_count() -> None:
+    """Their offsets would be held until the process ends."""
+    control, completion, share = MagicMock(), Mock(), ("t", Partition("seeds", 0))
+    control.guarded = lambda _task_id: nullcontext()
+    control.endings.is_aside.return_value = True
+    completion.ledger.epoch.return_value = 1
+    tracker, entry = Tracker(completion, control, Mock(waiting=False), Mock()), Mock()
+    tracker._entries[share[1], 7] = entry
+    tracker._counting(share).arrived(7)
+    tracker._counting(share).done(7, Counts())
+    tracker._ready.add(share)
+    tracker.look()
+    completion.release.assert_called_once_with(entry)
+    assert not control.write.called
+
+
+def test_a_seed_has_the_source_of_its_task_unless_it_names_one() -> None:
+    board = Mock(task={"t": Task(task_id="t", source="of-task")}.get)
+    metas: list[dict[str, Any]] = [{"task_id": "t"}, {"task_id": "t", "source": "own"}, {"task_id": "other"}]
+    found = [
+        with_source(parse_seed(json.dumps({"url": "http://h.test/", "meta": meta}).encode()), board) for meta in metas
+    ]
+    assert list(map(source_name, found)) == ["of-task", "own", None]
+
+
+def test_settings_that_a_seed_producer_is_given_come_before_those_of_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SITE_SEED_TOPIC", "of-environment")
+    monkeypatch.setenv("SITE_CONSUMER_GROUP", "of-environment")
+    found = _settings({"SITE_SEED_TOPIC": "given"})
+    assert [found[name] for name in ("SITE_SEED_TOPIC", "SITE_CONSUMER_GROUP")] == ["given", "of-environment"]
 
 
 def test_a_check_that_is_cancelled_leaves_the_content(tmp_path: Path) -> None:
