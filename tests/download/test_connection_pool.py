@@ -353,4 +353,5 @@ def test_while_large_bodies_fill_the_memory_the_oldest_alone_arrives() -> None:
     large.ended(first)
     assert (paused, large.has_room) == ({third.url}, False)
     large.ended(second)
+    large.look()  # nobody is told twice
     assert (paused, large.has_room) == (set(), True)

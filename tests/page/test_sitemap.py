@@ -43,6 +43,8 @@ KINDS = {
     "prefix": b'<s:urlset xmlns:s="x"><s:url><s:loc>/1</s:loc></s:url><s:url><s:loc>/2</s:loc></s:url></s:urlset>',
     "undeclared prefix": b"<urlset><url><loc>/1</loc><image:image><image:loc>/i.png</image:loc></image:image>"
     b'<xhtml:link rel="alternate" href="/de"/></url><url><video:video/><loc>/2</loc></url></urlset>',
+    "other languages": b"<urlset><url><link rel='alternate' href='/de'/><loc>/1</loc></url>"
+    b"<url><link>/en</link><loc>/2</loc></url></urlset>",
     "images beside the page": b"<urlset><url><image:loc>/i</image:loc><loc>/1</loc></url>"
     b"<url><image:loc>/i</image:loc></url><sm:url><image:loc>/i</image:loc><sm:loc>/2</sm:loc></sm:url></urlset>",
     "media beside the page": b"<rss><item><media:link href='/m'/><link>/1</link></item>"

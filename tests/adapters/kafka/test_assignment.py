@@ -7,11 +7,15 @@ from collections.abc import Mapping
 from itertools import chain, repeat
 from struct import pack
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
+from confluent_kafka import TopicPartition
 
-from site_spider.adapters.kafka.assignment import LOOK_SECONDS, GroupAssignment, OwnerWatch, owned_by
-from site_spider.contracts.seed_log import Partition
+from site_spider import runtime
+from site_spider.adapters.kafka.assignment import LOOK_SECONDS, GroupAssignment, KafkaAssignment, OwnerWatch, owned_by
+from site_spider.contracts.seed_log import Partition, Position
+from site_spider.errors import ConfigError, LogUnavailable
 
 ONE, TWO, THREE = (Partition("seeds", number) for number in (1, 2, 3))
 
@@ -91,3 +95,49 @@ def test_an_assignment_is_read_and_another_form_is_none() -> None:
     assert owned_by(whole) == {ONE, TWO, THREE}
     assert [owned_by(whole[:end]) for end in range(len(whole) - 4)] == [frozenset()] * (len(whole) - 4)
     assert owned_by(b"\xff" * 40) == frozenset()
+
+
+@pytest.fixture
+def parts() -> Mock:
+    """What an assignment stands between."""
+    return Mock()
+
+
+@pytest.fixture
+def member(parts: Mock) -> KafkaAssignment:
+    """A member that has partition 1."""
+    parts.ids.positions.return_value = {ONE: Position(5)}
+    parts.client.committed.return_value = []
+    found = KafkaAssignment(parts.listener, parts.ids, parts.commit, parts.left)
+    found.subscribe(parts.client, ["seeds"], owes_join=False)
+    parts.ids.former = set()
+    parts.client.subscribe.call_args.kwargs["on_assign"](parts.client, [TopicPartition(*ONE)])
+    parts.listener.assigned.assert_called_once_with({ONE: Position(5)})
+    return found
+
+
+def test_partitions_that_are_lost_are_told_and_nothing_is_committed(parts: Mock, member: KafkaAssignment) -> None:
+    """Of those that were ours. What the listener raises comes when the client has let them go."""
+    parts.listener.lost.side_effect = ConfigError("of the listener")
+    raw = [TopicPartition(*ONE), TopicPartition(*TWO)]
+    parts.client.subscribe.call_args.kwargs["on_lost"](parts.client, raw)
+    parts.listener.lost.assert_called_once_with([ONE])
+    parts.client.incremental_unassign.assert_called_once_with(raw)
+    assert (ONE in member, parts.commit.called, parts.left.call_args.args) == (False, False, ([ONE, TWO],))
+    with pytest.raises(ConfigError, match="of the listener"):
+        member.raise_failure()
+
+
+def test_a_partition_leaves_though_its_last_commit_is_refused(
+    parts: Mock, member: KafkaAssignment, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """After three tries; a rebalance waits for it."""
+    monkeypatch.setattr(runtime, "sleep", lambda _seconds: None)
+    parts.listener.revoked.return_value = {ONE: Position(7)}
+    parts.commit.side_effect = LogUnavailable("Refused.")
+    parts.client.subscribe.call_args.kwargs["on_revoke"](parts.client, [TopicPartition(*ONE)])
+    assert [call.args for call in parts.commit.call_args_list] == [({ONE: Position(7)},)] * 3
+    assert [record.message for record in caplog.records] == ["Refused. The next owner repeats what was not committed."]
+    parts.client.incremental_unassign.assert_called_once_with([TopicPartition(*ONE)])
+    assert ONE not in member
+    member.raise_failure()
