@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 
 from scrapy.settings import SETTINGS_PRIORITIES
@@ -13,6 +14,12 @@ from site_spider.service import environment
 
 class Command(GenspiderCommand):
     """As Scrapy's, with templates of this project; a project with the add-on has `-t seed` as well."""
+
+    def run(self, args: list[str], opts: argparse.Namespace) -> None:
+        super().run(args, opts)
+        assert self.settings is not None
+        if opts.list and environment.has_addon(self.settings) and self.own_template("seed"):
+            print("  seed")
 
     @property
     def templates_dir(self) -> str:

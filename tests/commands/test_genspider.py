@@ -67,11 +67,15 @@ def test_the_usual_spider_gives_an_item_and_follows_links(package: str) -> None:
     assert link.url == "http://shop.test/b"
 
 
-def test_a_project_with_the_add_on_has_scrapys_templates_and_one_for_seeds(package: str) -> None:
+def test_a_project_with_the_add_on_has_scrapys_templates_and_one_for_seeds(
+    package: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     settings = Settings({"ADDONS": {Addon: 300}})
     assert not issubclass(made(package, settings), SeedSpider)
     sys.modules.pop(f"{package}.shop")
     assert issubclass(made(package, settings, "-t", "seed", "--force"), SeedSpider)
+    run(genspider.Command(), settings, "--list")
+    assert capsys.readouterr().out.split()[-5:] == ["basic", "crawl", "csvfeed", "xmlfeed", "seed"]
 
 
 @pytest.mark.parametrize(
