@@ -15,7 +15,7 @@ from typing import Any, Final, Self
 from scrapy import Spider
 from scrapy.crawler import Crawler
 from scrapy.extensions.logstats import LogStats
-from scrapy.settings import BaseSettings
+from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings
 
 from site_spider import runtime
 from site_spider.engine import scrapy_parts
@@ -30,6 +30,7 @@ SLOT: Final = "CRAWL_SPIDER_SLOT"
 PROCESSES: Final = "CRAWL_SPIDER_PROCESSES"
 STARTS: Final = "CRAWL_SPIDER_STARTS"
 _PLACE: Final = "%p"  # in LOG_FILE and FEEDS
+_ABOVE_ALL: Final = SETTINGS_PRIORITIES["cmdline"] + 1  # Scrapy applies its options again where it starts a crawler
 _OF_WHOLE_FILES: Final = ("s3://", "gs://")  # nothing can be added to one
 
 # What Scrapy says at every start: it stands in the settings, and is written at DEBUG.
@@ -66,7 +67,7 @@ def own_feeds(settings: BaseSettings, environ: Mapping[str, str] = os.environ) -
         added = {"overwrite": False} if starts != "1" and not is_whole else {}
         own[_own_uri(uri, f"{slot}-{starts}" if is_whole else slot)] = {**said, **added}
     if len(own) == len(feeds):  # else Scrapy says what is wrong with one
-        settings.set("FEEDS", own, priority="cmdline")
+        settings.set("FEEDS", own, priority=_ABOVE_ALL)
 
 
 def _own_uri(uri: str, slot: str) -> str:

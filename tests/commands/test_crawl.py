@@ -11,7 +11,7 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-from scrapy.crawler import Crawler
+from scrapy.crawler import AsyncCrawlerRunner, Crawler
 from scrapy.settings import BaseSettings
 
 from site_spider import SeedSpider
@@ -140,3 +140,18 @@ def test_feeds_that_a_spider_adds_are_those_of_one_process(monkeypatch: pytest.M
     with pytest.raises(KeyboardInterrupt):
         command.run(["crawl_spider"], argparse.Namespace())
     assert [*made.settings.getdict("FEEDS")] == ["items-2.jsonl"]
+
+
+def test_feeds_of_the_command_line_are_those_of_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scrapy applies its options once more to a crawler that it starts."""
+    monkeypatch.setenv("CRAWL_SPIDER_SLOT", "2")
+    monkeypatch.setattr("site_spider.commands.crawl.redact_logs", Mock(side_effect=KeyboardInterrupt))
+    command = Command()
+    command.settings = ours()
+    command.settings.set("FEEDS", {"items.jsonl": {"format": "jsonlines"}}, priority="cmdline")
+    runner = AsyncCrawlerRunner(command.settings)
+    made = runner.create_crawler(SeedSpider)
+    command.crawler_process = Mock(create_crawler=Mock(return_value=made))
+    with pytest.raises(KeyboardInterrupt):
+        command.run(["crawl_spider"], argparse.Namespace())
+    assert [*runner.create_crawler(made).settings.getdict("FEEDS")] == ["items-2.jsonl"]
