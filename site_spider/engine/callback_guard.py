@@ -56,8 +56,11 @@ def guarded(callback: Callback, timeout_seconds: float) -> Callback:
         return callback
 
     def call(*arguments: Any, **keywords: Any) -> Any:
-        with ERRORS_ALONE:
+        try:
             output = callback(*arguments, **keywords)
+        except BaseException as error:
+            raise_if_stray(error)
+            raise
         if inspect.iscoroutine(output):
             return _bounded(output, timeout_seconds)
         if inspect.isasyncgen(output):
@@ -83,19 +86,18 @@ def unguarded(callback: Callback | None) -> Callback | None:
 async def _bounded(coroutine: Coroutine[Any, Any, Any], timeout_seconds: float) -> Any:
     """There is a timer only when the coroutine waits; the time before that counts."""
     began = runtime.monotonic()
-    with ERRORS_ALONE:
-        try:
-            waits_for = coroutine.send(None)
-        except StopIteration as end:
-            return end.value
-        left = timeout_seconds - (runtime.monotonic() - began)
-        try:
-            async with asyncio.timeout(left) as limit:
-                return await _go_on(coroutine, waits_for)
-        except TimeoutError as error:
-            if limit.expired():
-                raise _timed_out(timeout_seconds) from error
-            raise
+    limit = None
+    try:
+        waits_for = coroutine.send(None)
+        async with asyncio.timeout(timeout_seconds - (runtime.monotonic() - began)) as limit:
+            return await _go_on(coroutine, waits_for)
+    except StopIteration as end:  # only `send` raises it
+        return end.value
+    except BaseException as error:
+        if isinstance(error, TimeoutError) and limit is not None and limit.expired():
+            raise _timed_out(timeout_seconds) from error
+        raise_if_stray(error)
+        raise
 
 
 @types.coroutine
@@ -136,39 +138,46 @@ async def _bounded_items(items: Any, timeout_seconds: float) -> AsyncIterator[An
 
 
 def _uncancelled_items(items: Iterator[Any]) -> Iterator[Any]:
-    with ERRORS_ALONE:
+    try:
         yield from items
+    except BaseException as error:
+        raise_if_stray(error)
+        raise
 
 
 async def errors_alone(outputs: AsyncIterator[Any]) -> AsyncIterator[Any]:
     """The same outputs; what ends them is an Exception."""
-    with ERRORS_ALONE:
+    try:
         async for output in outputs:
             yield output
+    except BaseException as error:
+        raise_if_stray(error)
+        raise
 
 
 def _timed_out(timeout_seconds: float) -> CallbackTimeout:
     return CallbackTimeout(f"the callback did not finish within SITE_CALLBACK_TIMEOUT_SECONDS={timeout_seconds:g}")
 
 
-class _ErrorsAlone:
-    """What is raised within is an Exception, unless this very task is being cancelled, or the process or a
-    generator ends.
-    """
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
-        if error is None or not is_stray(error):
-            return
-        if isinstance(error, asyncio.CancelledError):
-            said = f"CancelledError was raised where nothing was cancelled {error}"
-            raise CallbackCancelled(said.strip()) from error
-        raise CallbackBroken(f"{type(error).__name__}: {error}") from error
+def exception_of(error: BaseException) -> Exception:
+    """The same, or one in the place of a stray one. Raises what is neither."""
+    if isinstance(error, Exception):
+        return error
+    if not is_stray(error):
+        raise error
+    if isinstance(error, asyncio.CancelledError):
+        said = f"CancelledError was raised where nothing was cancelled {error}"
+        found: Exception = CallbackCancelled(said.strip())
+    else:
+        found = CallbackBroken(f"{type(error).__name__}: {error}")
+    found.__cause__ = error
+    return found
 
 
-ERRORS_ALONE = _ErrorsAlone()
+def raise_if_stray(error: BaseException) -> None:
+    """Raise an Exception in its place."""
+    if is_stray(error):
+        raise exception_of(error)
 
 
 def is_stray(error: BaseException) -> bool:
@@ -294,7 +303,7 @@ class SafeItemProcessor(ItemPipelineManager):
     """
 
     async def process_item_async(self, item: Any) -> Any:
-        with ERRORS_ALONE:
+        try:
             for method in self.methods["process_item"]:
                 assert method is not None
                 arguments = (self._spider,) if method in self._mw_methods_requiring_spider else ()
@@ -302,4 +311,7 @@ class SafeItemProcessor(ItemPipelineManager):
                 if result is not item or hasattr(result, "__await__"):
                     result = await ensure_awaitable(result, _warn=global_object_name(method))
                 item = result
+        except BaseException as error:
+            raise_if_stray(error)
+            raise
         return item

@@ -59,7 +59,7 @@ from twisted.python.failure import Failure
 
 from site_spider import meta_keys
 from site_spider.engine.background import Turns
-from site_spider.engine.callback_guard import ERRORS_ALONE, errors_alone, is_stray
+from site_spider.engine.callback_guard import errors_alone, exception_of, is_stray, raise_if_stray
 from site_spider.engine.scrapy_parts import QuickCoreStats, forget_frames
 
 # --- signals: Scrapy's signals at no cost when nobody listens --------------------------------------------
@@ -236,17 +236,16 @@ class EngineFlow:
         result = None
         try:
             result = await self._download(request)
-            with ERRORS_ALONE:
-                if engine._slot is None:  # the crawl has ended without it: its seed is repeated
-                    self._broken_off(request)
-                elif isinstance(result, Request):
-                    engine.crawl(result)
-                else:
-                    await self._to_spider(result, request)
-        except asyncio.CancelledError:
-            self._broken_off(request)
-            raise
-        except Exception:
+            if engine._slot is None:  # the crawl has ended without it: its seed is repeated
+                self._broken_off(request)
+            elif isinstance(result, Request):
+                engine.crawl(result)
+            else:
+                await self._to_spider(result, request)
+        except BaseException as error:
+            if not (isinstance(error, Exception) or is_stray(error)):
+                self._broken_off(request)
+                raise
             logger.exception("A request failed in the engine: %r", request, extra={"spider": engine.spider})
         finally:
             slot.remove_request(request)
@@ -364,12 +363,11 @@ class EngineFlow:
     async def _scrape_response(self, response: Response, request: Request) -> None:
         scraper = self._engine.scraper
         try:
-            with ERRORS_ALONE:
-                outputs = await self._output_of(response, request)
-                if not isinstance(outputs, list | tuple):
-                    outputs = await scraper.spidermw._process_callback_output(response, aiter(outputs))
-        except Exception as error:  # noqa: BLE001 - a spider middleware may have an answer to it
-            await self._scrape_exception(error, response, request)
+            outputs = await self._output_of(response, request)
+            if not isinstance(outputs, list | tuple):
+                outputs = await scraper.spidermw._process_callback_output(response, aiter(outputs))
+        except BaseException as error:  # noqa: BLE001 - a spider middleware may have an answer to it
+            await self._scrape_exception(exception_of(error), response, request)
             return
         if isinstance(outputs, list | tuple):
             await self._take_all(outputs, response, request)
@@ -507,8 +505,11 @@ def guard_spider_middlewares(scraper: Scraper) -> None:
     scrape, take = scraper.spidermw.scrape_response_async, scraper.handle_spider_output_async
 
     async def guarded_scrape(*arguments: Any) -> Any:
-        with ERRORS_ALONE:
+        try:
             return await scrape(*arguments)
+        except BaseException as error:
+            raise_if_stray(error)
+            raise
 
     async def guarded_take(outputs: Any, request: Request, response: Response | Failure) -> None:
         await take(errors_alone(outputs) if isinstance(outputs, AsyncIterator) else outputs, request, response)

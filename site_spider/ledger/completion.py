@@ -248,7 +248,7 @@ class Completion:
         self.ledger = ledger
         self.repeats = Repeats()
         self.has_tasks = False  # whether there was a seed of a task
-        self._told: dict[str, list[Any]] = {event: [] for event in _EVENTS}
+        self._told: dict[str, list[tuple[Callable[..., None], bool]]] = {event: [] for event in _EVENTS}
         self._alive: dict[Request, Job] = {}  # accepted and not ended, by identity
         self._begun: dict[SeedInFlight, None] = {}  # those that have not ended
         self.add(*listeners)
@@ -261,25 +261,14 @@ class Completion:
         for listener in listeners:
             for event, told in self._told.items():
                 if getattr(type(listener), event, None) not in (None, getattr(SeedListener, event)):
-                    hear = getattr(listener, event)
-                    told.append(self._of_tasks(event, hear) if of_tasks else hear)
+                    told.append((getattr(listener, event), of_tasks))
 
-    def _of_tasks(self, event: str, hear: Callable[..., None]) -> Callable[..., None]:
-        def hear_of_task(entry_or_job: SeedInFlight | Job, *more: Any) -> None:
-            seed: Seed | None = getattr(entry_or_job, "seed", None)  # None: it is not valid
-            if seed is not None and seed.task_id is not None:
-                self.has_tasks = True
-                hear(entry_or_job, *more)
-
-        def hear_of_commit(positions: Mapping[Partition, Position]) -> None:
-            if self.has_tasks:
-                hear(positions)
-
-        return {"committed": hear_of_commit, "deleted": hear}.get(event, hear_of_task)
-
-    def _tell(self, event: str, *what: Any) -> None:
-        for hear in self._told[event]:
-            hear(*what)
+    def _tell(self, event: str, about: SeedInFlight | Job, *more: Any) -> None:
+        seed: Seed | None = getattr(about, "seed", None)  # None: it is not valid
+        has_task = seed is not None and seed.task_id is not None
+        for hear, of_tasks in self._told[event]:
+            if has_task or not of_tasks:
+                hear(about, *more)
 
     # --- requests ---------------------------------------------------------------------
 
@@ -347,6 +336,7 @@ class Completion:
             entry.message = message
             if isinstance(seed, Seed):
                 entry.seed = seed
+                self.has_tasks = self.has_tasks or seed.task_id is not None
             self._tell("arrived", entry, message, seed)
         return entry
 
@@ -418,7 +408,8 @@ class Completion:
         """Begin an epoch for each partition."""
         for partition, position in positions.items():
             self.ledger.assign(partition, position)
-        self._tell("assigned")
+        for hear, _ in self._told["assigned"]:
+            hear()
         self.committed(positions)
 
     def committed(self, positions: Mapping[Partition, Position | None]) -> None:
@@ -426,11 +417,14 @@ class Completion:
         for partition, position in positions.items():
             if position is not None:
                 self.repeats.committed(partition, position.offset)
-        self._tell("committed", positions)
+        for hear, of_tasks in self._told["committed"]:
+            if self.has_tasks or not of_tasks:
+                hear(positions)
 
     def deleted(self, partition: Partition, first: int, beyond: int) -> None:
         """The log has deleted messages that were not read."""
-        self._tell("deleted", partition, first, beyond)
+        for hear, _ in self._told["deleted"]:
+            hear(partition, first, beyond)
 
     def lost(self, partitions: Sequence[Partition]) -> None:
         """End the epochs; what waits for their seeds is to be dropped: the next owner does them again."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
@@ -452,18 +452,13 @@ def headers_json(headers: Headers) -> str:
 
 def content_type_of(response: Response) -> str | None:
     """The header Content-Type, if there is one."""
-    values = header_values(response, b"Content-Type")
+    values = dict.get(response.headers, b"Content-Type")  # past Scrapy's slow look-up
     return values[-1][:_TYPE_BYTES].decode("latin-1") if values else None
 
 
-def header_values(response: Response, name: bytes) -> Sequence[bytes]:
-    """Of one header, past Scrapy's slow look-up; `name` as Scrapy spells it."""
-    return dict.get(response.headers, name, ())
-
-
 def header_texts(response: Response, name: bytes) -> list[str]:
-    """The same as texts."""
-    return [value.decode("latin-1") for value in header_values(response, name)]
+    """The values of one header; `name` as Scrapy spells it."""
+    return [value.decode("latin-1") for value in dict.get(response.headers, name, ())]
 
 
 def describe_status(status: int) -> str | None:

@@ -120,15 +120,16 @@ class Results(SeedListener):
         if job is not None:
             self._completion.written(job, document)
         is_gone = self._form.deletes_gone and document.get("gone_at") is not None
-        if job is not None and url_id != job.url_id and document.get("additional_urls"):
+        is_its_page = job is not None and url_id == job.url_id
+        if job is not None and not is_its_page and document.get("additional_urls"):
             document = {name: document[name] for name in OF_MERGED}  # the rest of the stored one stays
         document = written(document, self._form.fields)
         record = Record(url_id, document, _size_bytes(document), is_gone=is_gone, names=self._names)
-        if job is not None and job.exchanges and url_id == job.url_id:
+        if job is not None and job.exchanges and is_its_page:
             held = sum(one.size_bytes for one in job.exchanges)
             record = replace(record, size_bytes=record.size_bytes + held, exchanges=job.exchanges)
         if job is not None:
-            job.written = job.written or url_id == job.url_id
+            job.written = job.written or is_its_page
         self._send(_Pending(self, job, record, failed=description is not None))
 
     def submit_item(self, record: Record, job: Job | None) -> None:
@@ -319,8 +320,10 @@ class Sinks:
     @property
     def have_room(self) -> bool:
         """Whether not too much waits for any of them, or they are closed and take nothing any more."""
-        limit = self.backlog_limit_bytes
-        return self._are_closed or all(delivery.backlog_bytes < limit for delivery in self._deliveries)
+        for delivery in self._deliveries:
+            if delivery.backlog_bytes >= self.backlog_limit_bytes:
+                return self._are_closed
+        return True
 
     def have_taken_most(self) -> bool:
         """Whether few results wait, so that a large one may be made."""

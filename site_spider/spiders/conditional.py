@@ -288,11 +288,12 @@ def describe_outcome(result: Result, checked: Checked) -> None:
 
 def _validators(response: Response) -> tuple[str | None, str | None]:
     """ETag and Last-Modified."""
-    return _validator(header_texts(response, b"Etag")), _validator(header_texts(response, b"Last-Modified"))
+    return _validator(response, b"Etag"), _validator(response, b"Last-Modified")
 
 
-def _validator(values: list[str]) -> str | None:
-    text = values[-1].strip() if values else ""
+def _validator(response: Response, name: bytes) -> str | None:
+    values = dict.get(response.headers, name)  # past Scrapy's slow look-up
+    text = values[-1].decode("latin-1").strip() if values else ""
     return text if text and VALIDATOR.fullmatch(text) else None
 
 
