@@ -14,6 +14,7 @@ import ssl
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from email.message import EmailMessage
+from email.utils import formatdate
 from functools import partial
 from typing import Any, Final
 from urllib.parse import unquote
@@ -76,6 +77,7 @@ def _post(url: str, secret: bytes, may_reach: signed_post.MayReach, said: Mappin
 def _message(sent_by: str, names: list[str], said: Mapping[str, Any]) -> EmailMessage:
     message = EmailMessage()
     message["From"], message["To"] = sent_by, ", ".join(names)
+    message["Date"] = formatdate(said["at"])  # nobody on the way has to add one
     message["Subject"] = f"{said['spider']} on {said['host_name']}: {said['trouble']} {said['event']}"
     message.set_content(f"{said['says']}\n\n{json.dumps(said, indent=1)}\n")
     return message
@@ -90,7 +92,8 @@ def _mail(settings: BaseSettings, names: list[str], said: Mapping[str, Any]) -> 
                 server.starttls(context=ssl.create_default_context())
             if settings["MAIL_USER"]:
                 server.login(settings["MAIL_USER"], settings["MAIL_PASS"] or "")
-            server.send_message(_message(settings["MAIL_FROM"], names, said))
+            if refused := server.send_message(_message(settings["MAIL_FROM"], names, said)):
+                logger.warning("A notice was sent, but not to these addresses of %s: %s", URL, refused)
     except (OSError, ValueError) as error:  # an SMTPException is an OSError
         return f"{type(error).__name__}: {error}"
     return ""

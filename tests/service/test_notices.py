@@ -115,20 +115,23 @@ class Mail(socketserver.StreamRequestHandler):
                 continue
             is_data = line.upper().startswith(b"DATA")
             is_end = line.upper().startswith(b"QUIT")
-            self.wfile.write(b"354 go on\r\n" if is_data else b"221 bye\r\n" if is_end else b"250 well\r\n")
+            well = b"550 nobody here\r\n" if b"<nobody@" in line else b"250 well\r\n"
+            self.wfile.write(b"354 go on\r\n" if is_data else b"221 bye\r\n" if is_end else well)
             if is_end:
                 return
 
 
-def test_mail_goes_by_the_settings_of_scrapy() -> None:
+def test_mail_goes_by_the_settings_of_scrapy(caplog: pytest.LogCaptureFixture) -> None:
     Mail.lines = []
+    url = "mailto:a@h.test,b@h.test,nobody@h.test"
     with socketserver.TCPServer(("127.0.0.1", 0), Mail) as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
         port = server.server_address[1]
-        send = sender(settings(SITE_NOTIFY_URL="mailto:a@h.test,b@h.test", MAIL_HOST="127.0.0.1", MAIL_PORT=port), ())
+        send = sender(settings(SITE_NOTIFY_URL=url, MAIL_HOST="127.0.0.1", MAIL_PORT=port), ())
         assert send is not None
         said = {"spider": "s", "host_name": "host", "trouble": "memory", "event": "begins", "says": "it is\nfull"}
+        said["at"] = 1_700_000_000.5
         assert send(said) == ""
         server.shutdown()
         thread.join()
@@ -136,6 +139,8 @@ def test_mail_goes_by_the_settings_of_scrapy() -> None:
     assert b"rcpt TO:<a@h.test>" in text
     assert b"rcpt TO:<b@h.test>" in text
     assert b"Subject: s on host: memory begins" in text
+    assert b"Date: Tue, 14 Nov 2023 22:13:20 -0000" in text
+    assert "not to these addresses of SITE_NOTIFY_URL: {'nobody@h.test': (550, b'nobody here')}" in caplog.text
     assert send(said).startswith("ConnectionRefusedError")
 
 
