@@ -16,6 +16,7 @@ from scrapy.utils.misc import load_object
 
 from site_spider import options, resources
 from site_spider import settings as ours
+from site_spider.engine.scrapy_parts import load_class
 from site_spider.errors import ConfigError
 from site_spider.service.environment import COMPONENTS, FILES, content_of, files_of, unquoted
 
@@ -168,6 +169,10 @@ def check_scrapy_settings(settings: BaseSettings) -> None:
         raise ConfigError(f"TWISTED_REACTOR is {reactor!r}, but must be {_REACTOR!r}, Scrapy's default. Leave it out.")
     for code in options.names(settings, "RETRY_HTTP_CODES"):
         options.integer({"RETRY_HTTP_CODES": code}, "RETRY_HTTP_CODES", 100, 599)
+    for name in settings.getlist("RETRY_EXCEPTIONS"):
+        if not isinstance(load_class("RETRY_EXCEPTIONS", name), type):
+            raise ConfigError(f"RETRY_EXCEPTIONS names {name!r}, but must name classes of exceptions.")
+    load_class("ROBOTSTXT_PARSER", settings["ROBOTSTXT_PARSER"])
 
 
 def check_log_settings(settings: BaseSettings) -> None:
