@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from site_spider import options, runtime
-from site_spider.adapters.files import DatabaseFile, FileSink, data_folder, unusable
+from site_spider.adapters.files import DatabaseFile, FileSink, data_folder, settings_to_blame, unusable
 from site_spider.contracts.sink import ACKNOWLEDGED, ANY, Answer, Fields, Record, StatusFilter, Verdict
 from site_spider.errors import SinkRejected, SinkUnavailable
 from site_spider.options import SettingsView
@@ -287,4 +287,5 @@ class LocalResults:
         except FileNotFoundError:
             return
         except (sqlite3.Error, OSError) as error:
-            raise SinkUnavailable(unusable(self._path, error)) from error
+            with settings_to_blame():
+                raise SinkUnavailable(unusable(self._path, error)) from error

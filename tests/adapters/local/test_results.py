@@ -42,9 +42,11 @@ def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path) ->
     path.write_bytes(b"not a database, but somebody's " * 100)
     with pytest.raises(ConfigError, match=r"SITE_DATA_DIR.*results\.sqlite.*Restore it"):
         written(LocalSink(tmp_path), [])
-    for use in (LocalResults(tmp_path).count, LocalStore(tmp_path, RESULTS).check):
-        with pytest.raises(SinkUnavailable, match="SITE_DATA_DIR"):
-            use()
+    with pytest.raises(SinkUnavailable, match="SITE_DATA_DIR"):
+        LocalStore(tmp_path, RESULTS).check()
+    for folder in (tmp_path, path):
+        with pytest.raises(ConfigError, match="SITE_DATA_DIR"):
+            LocalResults(folder).count()
     assert path.read_bytes().startswith(b"not a database")
 
 
