@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -17,7 +17,7 @@ from tqdm import tqdm
 from site_spider.commands.output import number, progress_bar
 from site_spider.commands.site_command import EXIT_FAILED, SiteCommand, checked
 from site_spider.contracts.seed_log import MessagePlace, Producer, SeedLog
-from site_spider.errors import LogUnavailable, SeedError, SinkRejected
+from site_spider.errors import LogUnavailable, SeedError, SinkRejected, SiteSpiderError
 from site_spider.intake import seed_queue
 from site_spider.seed.fields import MAX_MESSAGE_BYTES, identifier
 from site_spider.seed.seed import seed_message
@@ -176,17 +176,11 @@ class Command(SiteCommand):
             self.refuse("--close needs --task-id, which names the task")
         if opts.max_lag[1] and not opts.task_id:
             self.refuse("--max-lag task:N needs --task-id, which names the task")
-        try:
-            with _opened(name) as stream, closing(parts.seed_log(self.options)) as log:
-                log.check(parts.CHECK_SECONDS)
-                self._produce(stream, log, opts)
-        except BrokenPipeError:  # whoever read what is said; not the file
-            raise
-        except OSError as error:
-            self.complain(f"{name} cannot be read: {error.strerror or error}")
-            self.exitcode = EXIT_FAILED
+        with _opened(name) as stream, closing(parts.seed_log(self.options)) as log:
+            log.check(parts.CHECK_SECONDS)
+            self._produce(name, stream, log, opts)
 
-    def _produce(self, stream: BinaryIO, log: SeedLog, opts: argparse.Namespace) -> None:
+    def _produce(self, name: str, stream: BinaryIO, log: SeedLog, opts: argparse.Namespace) -> None:
         of_group, of_task = opts.max_lag
         if opts.close or of_task:
             check_ends_are_told(self.options)
@@ -208,7 +202,7 @@ class Command(SiteCommand):
             is_whole, size = False, os.fstat(stream.fileno()).st_size if stream.seekable() else 0
             try:
                 with progress_bar("seeds", "B", size or None) as bar:
-                    for line in seed_lines(stream):
+                    for line in _lines(name, stream):
                         seeding.take(line)
                         bar.update(line.size_bytes)
                     seeding.flush()
@@ -239,10 +233,24 @@ class Command(SiteCommand):
 
 def _opened(name: str) -> AbstractContextManager[BinaryIO]:
     if name != "-":
-        return Path(name).open("rb")
+        with _said(name):
+            return Path(name).open("rb")
     if sys.stdin.isatty():
         print("Reading seeds, a URL or a JSON object a line; Ctrl-D ends.", file=sys.stderr)
     return nullcontext(sys.stdin.buffer)
+
+
+def _lines(name: str, stream: BinaryIO) -> Iterator[Line]:
+    with _said(name):
+        yield from seed_lines(stream)
+
+
+@contextmanager
+def _said(name: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise SiteSpiderError(f"{name} cannot be read: {error.strerror or error}") from None
 
 
 def _lag(text: str) -> tuple[int | None, int | None]:

@@ -10,6 +10,7 @@ import textwrap
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from errno import EDQUOT, EFBIG, EIO, ENOSPC
 from importlib import import_module
 from pathlib import Path
 from typing import ClassVar, NoReturn
@@ -37,6 +38,7 @@ _SPIDERS = "site_spider.spiders"
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 _NO_SETTINGS = f'run it in a project whose settings.py has ADDONS = {{"{environment.ADDON_PATH}": 300}}'
+_DISK = frozenset({ENOSPC, EDQUOT, EFBIG, EIO})  # of the output: files and logs have errors of their own
 EXIT_INTERRUPTED = 130  # as shells say it: 128 + SIGINT
 
 
@@ -149,7 +151,11 @@ class SiteCommand(ScrapyCommand):
             self.exitcode = EXIT_CONFIG if isinstance(error, ConfigError) else EXIT_FAILED
         except KeyboardInterrupt:
             self.exitcode = EXIT_INTERRUPTED
-        except BrokenPipeError:  # whoever read the output has seen enough
+        except OSError as error:
+            if error.errno in _DISK:
+                self.complain(f"the output cannot be written: {error.strerror}")
+            elif not isinstance(error, BrokenPipeError):  # whoever read the output has seen enough
+                raise
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             self.exitcode = EXIT_FAILED
 

@@ -238,6 +238,22 @@ def test_a_standard_stream_may_be_closed(project: Project, line: str, code: int,
     assert (started.returncode, started.stdout.decode()) == (code, printed)
 
 
+@pytest.mark.parametrize("line", ["seed -", "dead-letters --format json", "task list"])
+def test_output_that_a_full_disk_does_not_take_is_said(project: Project, line: str) -> None:
+    """And no file that was read is blamed."""
+    project.produce("seeds.dead-letters", (None, b"x"))
+    started = subprocess.run(
+        ["bash", "-c", f"exec {shlex.join(SCRAPY)} {line} >/dev/full"],
+        env=environment(project.data),
+        cwd=ROOT,
+        input=b"http://a.test/",
+        capture_output=True,
+        check=False,
+    )
+    said = f"scrapy {line.split(maxsplit=1)[0]}: the output cannot be written: No space left on device\n"
+    assert (started.returncode, started.stderr.decode()) == (1, said)
+
+
 _START = """
 import sys
 import scrapy.cmdline
