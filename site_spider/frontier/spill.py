@@ -26,7 +26,16 @@ from site_spider.engine.callback_guard import unguarded
 from site_spider.errors import SeedError, SiteSpiderError
 from site_spider.frontier.politeness import PoliteFrontier
 from site_spider.frontier.waiter import KEY as SOURCE
-from site_spider.frontier.waiter import Waiter, WaitingLink, as_request, is_fenced, seed_entry, size_bytes, source_name
+from site_spider.frontier.waiter import (
+    Waiter,
+    WaitingLink,
+    as_request,
+    home_of,
+    is_fenced,
+    seed_entry,
+    size_bytes,
+    source_name,
+)
 from site_spider.ledger import completion as lineage
 from site_spider.ledger.completion import Completion, Job, is_first_attempt
 from site_spider.ledger.ledger import Ledger, Outcome, SeedInFlight
@@ -220,6 +229,7 @@ class SeedWriter:
             "dont_filter": request.dont_filter,
             spilled.HOPS: 0 if is_link else _hops(job),
             spilled.PLACE: _place(request),
+            spilled.HOME: "" if source_name(job.seed) is None else home_of(job),
         }
         return {
             "url": request.url,

@@ -365,9 +365,7 @@ def prepare(library: Library, request: Request) -> None:
     if source is None:
         return
     host = host_of(request.url)
-    is_at_home = source.match.has_host(host) or (
-        job is not None and _is_own(job.seed) and host == host_of(job.entry.url)
-    )
+    is_at_home = source.match.has_host(host) or (job is not None and host == home_of(job))
     for name, value in source.request.headers.items():
         if is_at_home or name.lower() not in _SECRET:
             request.headers.setdefault(name, value)
@@ -375,9 +373,10 @@ def prepare(library: Library, request: Request) -> None:
         request.cookies = _cookies(source, request)
 
 
-def _is_own(seed: Seed) -> bool:
-    """Whether its URL is what a producer asked for, also where another process has begun it: no link of a page."""
-    return seed.spilled is None or not (seed.spilled.is_link or seed.seed_url_id)
+def home_of(job: Job) -> str:
+    """The host of what a producer asked for, also where another process has begun its tree; "": nobody knows."""
+    said = job.seed.spilled
+    return said.home if said and (said.is_link or job.seed.seed_url_id) else host_of(job.entry.url)
 
 
 class SeedHeaders:

@@ -35,7 +35,7 @@ _LONGEST_UNKNOWN: Final = 80  # characters of such a name
 _FIELDS: Final = frozenset({
     "url", "meta", "method", "_encoding", "headers", "cookies", "body", "priority", "dont_filter", "callback",
 })  # fmt: skip
-_KNOWN: Final = frozenset({*_FIELDS, *check.BESIDE_THE_URL, spilled.HOPS, spilled.PLACE})
+_KNOWN: Final = frozenset({*_FIELDS, *check.BESIDE_THE_URL, spilled.HOPS, spilled.PLACE, spilled.HOME})
 _META: Final = frozenset({
     "url_id", "NotExtract", "task_id", "depth", "parent_url_id", "seed_url_id", spilled.KEY,
     spilled.SIGNATURE_KEY,

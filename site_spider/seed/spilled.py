@@ -28,6 +28,7 @@ from site_spider.text import refused, shown
 KEY: Final = "site_moved"  # in a message's meta
 HOPS: Final = "site_hops"  # of a message, beside the URL
 PLACE: Final = "site_place"  # likewise: see ListPlace
+HOME: Final = "site_home"  # likewise: the host of the seed that a producer wrote
 MOST_HOPS: Final = 50  # then a page is crawled where it is: no two processes hand it to and fro for ever
 _MOST = 1_000  # of a count
 _MOST_WORDS = 200  # URLs or reasons in a list
@@ -68,6 +69,7 @@ class Spilled:
     unraised_priority: int | None = None  # what the message's was before redirects raised it
     hops: int = 0  # how many times the page was sent on before
     place: ListPlace = _FIRST
+    home: str = ""  # told where the seed names its source, whose secrets go there, too
     scope_host: str = ""  # the anchor host as far as it is believed; not in the message
     is_proven: bool = False  # the message was signed; not in the message
 
@@ -93,7 +95,7 @@ class Spilled:
         return replace(self, scope_host=anchor if is_near else _NOWHERE, is_proven=is_proven)
 
     @classmethod
-    def read(cls, value: object, hops: object, place: object) -> Self:
+    def read(cls, value: object, hops: object, place: object, home: object = None) -> Self:
         """From a message. Raises SeedError for what no process would have written."""
         given = check.mapping(f"meta.{KEY}", value)
         if unknown := given.keys() - _USUAL.keys():
@@ -102,7 +104,7 @@ class Spilled:
         return cls(
             url=check_url(given["url"]) if given.get("url") else "",
             method=check.method(given.get("method")),
-            anchor_host=_host(given.get("anchor_host")),
+            anchor_host=_host(f"meta.{KEY}.anchor_host", given.get("anchor_host")),
             retry_times=_count("retry_times", given),
             retry_reasons=_words("retry_reasons", given, _reason),
             redirect_times=_count("redirect_times", given),
@@ -115,10 +117,11 @@ class Spilled:
                 check.integer(f"meta.{KEY}.hops", given.get("hops"), 0, MOST_HOPS),
             ),
             place=_place(place),
+            home=_host(HOME, home),
         )
 
 
-_BESIDE: Final = ("hops", "place")
+_BESIDE: Final = ("hops", "place", "home")
 _DERIVED: Final = frozenset({"scope_host", "is_proven"})
 _USUAL: Final = {field.name: field.default for field in fields(Spilled) if field.name not in _DERIVED}
 
@@ -135,14 +138,14 @@ def _place(value: object) -> ListPlace:
     return ListPlace(*(check.integer(PLACE, number, 0, _LATEST_MS) for number in value))
 
 
-def _host(value: object) -> str:
+def _host(name: str, value: object) -> str:
     if value is None:
         return ""
     if isinstance(value, str):
         authority = f"[{value}]" if ":" in value else value
         if value == "" or host_of(f"http://{authority}/") == value:
             return value
-    raise refused(f"meta.{KEY}.anchor_host", f"{shown(value)} is not a host in lower case, without port")
+    raise refused(name, f"{shown(value)} is not a host in lower case, without port")
 
 
 def _words(name: str, given: dict[str, Any], word: Callable[[str, object], Any]) -> tuple[Any, ...]:
@@ -196,7 +199,7 @@ def _signature(message: Mapping[str, Any], key: bytes) -> str:
 
 def origin_of(url: str, message: Message, value: object, keys: Sequence[bytes]) -> Spilled:
     """What the message of a seed says in `value`. Raises SeedError for what no process of the group has signed."""
-    said = Spilled.read(value, message.get(HOPS), message.get(PLACE))
+    said = Spilled.read(value, message.get(HOPS), message.get(PLACE), message.get(HOME))
     if keys and not is_signed(message, keys):
         raise refused(f"meta.{KEY}", "not signed with SITE_SPILL_KEY; only processes of the group may write it")
     return said.judged(url, is_proven=bool(keys))

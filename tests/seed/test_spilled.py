@@ -14,7 +14,7 @@ from site_spider.errors import SeedError
 from site_spider.seed import spilled as signature
 from site_spider.seed.fields import MAX_PRIORITY
 from site_spider.seed.seed import parse_seed
-from site_spider.seed.spilled import HOPS, KEY, MOST_HOPS, PLACE, ListPlace, Spilled
+from site_spider.seed.spilled import HOME, HOPS, KEY, MOST_HOPS, PLACE, ListPlace, Spilled
 
 words = st.lists(st.text("aé 5()", max_size=5), max_size=3).map(tuple)
 urls = st.lists(st.sampled_from(["http://h.test/a", "https://[::1]:8080/?b=c"]), max_size=3).map(tuple)
@@ -24,6 +24,7 @@ spilled = st.builds(
     url=st.sampled_from(["", "http://h.test/a"]),
     method=st.sampled_from(["GET", "POST"]),
     anchor_host=st.sampled_from(["", "h.test"]),
+    home=st.sampled_from(["", "h.test"]),
     retry_times=numbers,
     retry_reasons=words,
     redirect_times=numbers,
@@ -39,7 +40,7 @@ spilled = st.builds(
 @given(spilled)
 def test_it_comes_out_as_it_went_in(said: Spilled) -> None:
     """Over JSON, in a seed."""
-    beside = {HOPS: said.hops, PLACE: said.place}
+    beside = {HOPS: said.hops, PLACE: said.place, HOME: said.home}
     message = json.dumps({"url": "http://h.test/b", "meta": {KEY: said.fields()}, **beside}).encode()
     seed = parse_seed(message)
     assert seed.spilled == replace(said, scope_host=said.anchor_host)

@@ -106,7 +106,8 @@ def test_links_pagination_items_headers_and_cookies(tmp_path: Path) -> None:
     assert languages["/book/1-0"] == b"fr"
 
 
-def test_secrets_of_a_source_go_to_its_hosts_and_the_seeds_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("links_to", ["memory", "kafka"])
+def test_secrets_of_a_source_go_to_its_hosts_and_the_seeds_alone(tmp_path: Path, links_to: str) -> None:
     """A seed may name it for all of its tree, and a site may redirect or link to anywhere."""
     asked: dict[str, Request] = {}
 
@@ -115,24 +116,28 @@ def test_secrets_of_a_source_go_to_its_hosts_and_the_seeds_alone(tmp_path: Path)
         if request.url.endswith("/away"):
             return page(request, status=302, Location="http://other.test/far")
         own = '<a href="http://www.shop.test/own"></a>' if "http://shop.test/" in request.url else ""
-        return page(request, f'<a href="http://other.test/link"></a>{own}')
+        ways = {
+            "http://foreign.test/list": "http://other.test/back",
+            "http://other.test/back": "http://foreign.test/own",
+        }
+        way = ways.get(request.url, "http://other.test/link")
+        return page(request, f'<a href="{way}"></a>{own}')
 
-    ANSWERS.update(dict.fromkeys(("/away", "/list", "/far", "/link", "/own"), answer))
+    ANSWERS.update(dict.fromkeys(("/away", "/list", "/far", "/link", "/own", "/back"), answer))
     source = "match: {hosts: [shop.test, '*.shop.test']}\n"
     source += "request: {headers: {X-Shop: '1', Authorization: Bearer s3cret}, cookies: {session: s3cret}}\n"
     source += "follow: [{}]\n"
     urls = "http://shop.test/away", "http://shop.test/list", "http://foreign.test/list"
     seeds = [{"url": url, "meta": {"source": "shop"}} for url in urls]
-    run(tmp_path, {"shop": source}, *seeds, SITE_LINK_SCOPE="any")
-    assert asked.keys() == {*urls, "http://other.test/far", "http://other.test/link", "http://www.shop.test/own"}
+    run(tmp_path, {"shop": source}, *seeds, SITE_LINK_SCOPE="any", SITE_LINKS_TO=links_to)
+    own = *urls, "http://www.shop.test/own", "http://foreign.test/own"
+    foreign = "http://other.test/far", "http://other.test/link", "http://other.test/back"
+    assert asked.keys() == {*own, *foreign}
     assert {request.headers["X-Shop"] for request in asked.values()} == {b"1"}
     secrets = {
         url: (b"Authorization" in request.headers, b"Cookie" in request.headers) for url, request in asked.items()
     }
-    assert secrets == {
-        **dict.fromkeys((*urls, "http://www.shop.test/own"), (True, True)),
-        "http://other.test/far": (False, False), "http://other.test/link": (False, False),
-    }  # fmt: skip
+    assert secrets == {**dict.fromkeys(own, (True, True)), **dict.fromkeys(foreign, (False, False))}
 
 
 def test_links_of_a_retry_that_was_sent_on_have_the_secrets_that_those_of_its_seed_have(tmp_path: Path) -> None:
