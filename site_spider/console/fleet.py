@@ -132,10 +132,15 @@ class Fleet:
         self.seen: dict[str, LastSeen] = {}  # all processes by name
 
     def take(self, state: ProcessState, seen_at: float, *, is_near: bool = False) -> None:
-        """A snapshot; one that is not newer than the one known is passed over."""
+        """A snapshot; one that is not newer than the one known is passed over.
+
+        Each way tells of them in order, also of a process whose clock goes back; the topic is behind the socket.
+        """
         before = self.seen.get(state.name)
         if before is not None and state.at <= before.state.at:
-            return
+            is_behind = before.is_near and not is_near
+            if is_behind or seen_at <= before.at or state.at == before.state.at:
+                return
         if before is None and not self._make_place(seen_at, is_near=is_near):
             self.leave_out(seen_at)
             return
@@ -149,7 +154,8 @@ class Fleet:
     def end(self, name: str, now: float) -> None:
         """This process has ended in good order: what it last said stays."""
         if name in self.seen:
-            self.seen[name] = LastSeen(replace(self.seen[name].state, is_ended=True), now)
+            seen = self.seen[name]
+            self.seen[name] = seen._replace(state=replace(seen.state, is_ended=True), at=now)
 
     def mark(self, now: float, lag: int | None = None) -> None:
         states = self.living(now)

@@ -160,11 +160,25 @@ def test_an_ended_process_is_forgotten_after_an_hour() -> None:
 
 
 def test_an_older_snapshot_changes_nothing() -> None:
-    """The topic and the socket tell of the same process, in any order."""
-    fleet = Fleet()
-    told(fleet, NOW + 10, seeds=seeds(200, 100, 0))
-    told(fleet, NOW, seeds=seeds(100, 50, 0))
-    assert fleet.seen["machine-1-1799999000"].state.consumed == 200
+    """The topic and the socket tell of the same process, in any order; also of one that has ended."""
+    fleet, name = Fleet(), "machine-1-1799999000"
+    fleet.take(state_of(snapshot(at=NOW + 10, seeds=seeds(200, 100, 0))), NOW + 10, is_near=True)
+    old = state_of(snapshot(at=NOW, seeds=seeds(100, 50, 0)))
+    fleet.take(old, NOW + 11)
+    assert fleet.seen[name].state.consumed == 200
+    fleet.end(name, NOW + 12)
+    fleet.take(old, NOW + 13)
+    assert fleet.seen[name].life(NOW + 13) is Life.ENDED
+
+
+@pytest.mark.parametrize("is_near", [True, False])
+def test_a_process_whose_clock_goes_back_speaks_on(is_near: bool) -> None:
+    fleet, name = Fleet(), "machine-1-1799999000"
+    for number, at in enumerate((NOW, NOW - WINDOW_SECONDS, NOW + 10 - WINDOW_SECONDS)):
+        said = snapshot(at=at, seeds=seeds(100 * number, 100 * number, 0))
+        fleet.take(state_of(said), NOW + 20 * number, is_near=is_near)
+    assert fleet.seen[name].life(NOW + 60) is Life.RUNNING
+    assert fleet.seen[name].state.consumed == 200
 
 
 def test_rates_are_what_was_done_however_often_processes_speak() -> None:
