@@ -252,14 +252,3 @@ def test_the_columns_of_a_search_are_fields(crawled: dict[str, str]) -> None:
             assert answer["hits"]["total"]["value"] > 0
             for column in asked:
                 assert client.count(index=index, query={"exists": {"field": column}})["count"] > 0, column
-
-
-@pytest.mark.servers
-def test_the_crawl_had_what_the_panels_are_about(crawled: dict[str, str]) -> None:
-    """Else an empty panel would be none of their faults."""
-    with elasticsearch_client(crawled["SITE_ELASTICSEARCH_HOSTS"]) as client:
-        index = crawled["SITE_RESULTS_INDEX"]
-        reasons = client.search(index=index, size=0, aggs={"r": {"terms": {"field": "reason", "size": 50}}})
-        found = {bucket["key"] for bucket in reasons["aggregations"]["r"]["buckets"]}
-        unreached = "robots.txt could not be fetched"
-        assert found == {"HTTP 404", "HTTP 503", "Forbidden by robots.txt", unreached}

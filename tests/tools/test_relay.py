@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import struct
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -15,11 +14,10 @@ from tools.deployment.relay import LONGEST_DELAY_SECONDS, SHORTEST_DELAY_SECONDS
 
 
 class Echo:
-    """Answers with what it gets, or with `answer`."""
+    """Answers with what it gets."""
 
-    def __init__(self, answer: bytes = b"") -> None:
+    def __init__(self) -> None:
         self.got = bytearray()
-        self._answer = answer
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._listening.getsockname()[1]}"
         threading.Thread(target=self._accept, daemon=True).start()
@@ -42,7 +40,7 @@ class Echo:
             try:
                 while data := client.recv(1000):
                     self.got += data
-                    client.sendall(self._answer or data)
+                    client.sendall(data)
             except OSError:
                 return
 
@@ -148,23 +146,6 @@ def test_a_server_that_is_away_resets_the_connection_and_no_more(relay: Relay, e
     for _ in range(2):
         with pytest.raises(ConnectionResetError), connect(relay) as client:
             client.recv(1000)
-
-
-def test_addresses_of_all_brokers_are_replaced_in_answers() -> None:
-    def spelled(address: str) -> bytes:
-        host, port = address.split(":")
-        return host.encode() + struct.pack(">i", int(port))
-
-    one = Echo()
-    other = Echo(answer=b"")
-    told = spelled(one.address) + spelled(other.address)
-    relays = kafka_relays(f"{one.address},{other.address}")
-    with relays[0] as relay, connect(relay) as client:
-        frame = struct.pack(">i", len(told)) + told
-        answer = asks(client, frame)
-        assert answer == struct.pack(">i", len(told)) + b"".join(spelled(each.address) for each in relays)
-    for each in (*relays[1:], one, other):
-        each.close()
 
 
 def test_a_kafka_client_stays_on_the_relays_of_three_brokers_through_faults() -> None:
