@@ -211,19 +211,21 @@ SCENARIOS: dict[str, Scenario] = {
 
 
 @pytest.fixture(scope="module", params=["the short way", "Scrapy's own way"])
-def crawled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crawled]:
-    """One crawl of a seed for each scenario, on each way through the engine."""
+def way(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Each through the engine."""
     with pytest.MonkeyPatch.context() as patch:
         if request.param != "the short way":
             patch.setattr(SafeDownloader, "goes_short_way", LONG_WAY, raising=False)
-        yield crawl_scenarios(tmp_path_factory.mktemp("endings"))
+        yield
 
 
-def crawl_scenarios(folder: Path) -> Crawled:
+@pytest.fixture(scope="module")
+def crawled(way: None, tmp_path_factory: pytest.TempPathFactory) -> Crawled:
+    """One crawl of a seed for each scenario."""
     engine.ANSWERS.update({path: s.answer for path, s in SCENARIOS.items() if s.answer is not None})
     seeds = [{"url": f"http://h.test{path}", "meta": {"url_id": path}} for path in SCENARIOS]
     return crawl(
-        folder,
+        tmp_path_factory.mktemp("endings"),
         seeds,
         ScenarioSpider,
         SITE_CALLBACK_TIMEOUT_SECONDS=0.5,
@@ -355,6 +357,14 @@ class LateMiddleware(Stray):
         return response
 
 
+class PanickingHandler(engine.ScriptedHandler, Stray):
+    """A download handler."""
+
+    async def download_request(self, request: Request) -> Response:
+        self.look(Response(request.url))
+        return await super().download_request(request)
+
+
 class ItemsPipeline(Stray):
     """An item pipeline."""
 
@@ -372,7 +382,7 @@ class ItemsSpider(SeedSpider):
             yield {"number": number}
 
 
-@pytest.mark.parametrize("way", ["the short way", "Scrapy's own way"])
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("error", [asyncio.CancelledError, Panic])
 @pytest.mark.parametrize(
     ("setting", "part"),
@@ -380,46 +390,23 @@ class ItemsSpider(SeedSpider):
         ("SPIDER_MIDDLEWARES", InputMiddleware),
         ("SPIDER_MIDDLEWARES", OutputMiddleware),
         ("DOWNLOADER_MIDDLEWARES", LateMiddleware),
+        ("DOWNLOAD_HANDLERS", PanickingHandler),
         ("ITEM_PIPELINES", ItemsPipeline),
     ],
 )
 def test_a_part_that_raises_no_exception_ends_its_page_alone(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    way: str,
-    error: type[BaseException],
-    setting: str,
-    part: type[Stray],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[BaseException], setting: str, part: type[Stray]
 ) -> None:
     """Scrapy waits for ever for some of them; others would end the crawl."""
-    if way != "the short way":
-        monkeypatch.setattr(SafeDownloader, "goes_short_way", LONG_WAY, raising=False)
     monkeypatch.setattr(Stray, "error", error, raising=False)
-    parts = {**getattr(project, setting), f"{__name__}.{part.__name__}": 10}
+    name = f"{__name__}.{part.__name__}"
+    parts = {"http": name} if part is PanickingHandler else {**getattr(project, setting), name: 10}
     seeds = [{"url": f"http://h.test/{path}", "meta": {"url_id": path}} for path in ("stray", "sound")]
     spider = ItemsSpider if part is ItemsPipeline else SeedSpider
     found = crawl(tmp_path, seeds, spider, timeout_seconds=60, **{setting: parts})
     assert (found.lag, found.exit_code) == (0, 0)
     assert error.__name__ in found.documents["stray"]["description"]
     assert (found.documents["sound"]["description"] is None) == (part is not ItemsPipeline)
-
-
-@pytest.mark.parametrize("way", ["the short way", "Scrapy's own way"])
-@pytest.mark.parametrize("error", [asyncio.CancelledError, Panic])
-def test_a_download_handler_that_raises_no_exception_ends_its_page_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str, error: type[BaseException]
-) -> None:
-    def panics(request: Request) -> Response:
-        raise error
-
-    if way != "the short way":
-        monkeypatch.setattr(SafeDownloader, "goes_short_way", LONG_WAY, raising=False)
-    monkeypatch.setitem(engine.ANSWERS, "/panics", panics)
-    seeds = [{"url": f"http://h.test/{path}", "meta": {"url_id": path}} for path in ("panics", "sound")]
-    found = crawl(tmp_path, seeds, timeout_seconds=600)
-    assert (found.lag, found.exit_code) == (0, 0)
-    assert error.__name__ in found.documents["panics"]["description"]
-    assert found.documents["sound"]["description"] is None
 
 
 class OutlivingSpider(SeedSpider):
@@ -444,30 +431,6 @@ def test_a_task_that_outlives_its_callback_holds_the_seed_open(tmp_path: Path) -
     assert found.lag == 0
 
 
-class OddLinkSpider(SeedSpider):
-    """Follows a link that has no canonical form, and two that cannot be queued."""
-
-    async def parse(self, response: Response) -> Any:  # type: ignore[override]
-        output = await super().parse(response)
-        unqueueable = Request("http://h.test/unqueueable")
-        unqueueable.method = None  # type: ignore[assignment]
-        unweighable = Request("http://h.test/unweighable", meta={"redirect_urls": None})
-        return [*output, Request("http://ö..x/"), unqueueable, unweighable]
-
-
-def test_a_link_that_cannot_be_queued_or_named_has_a_failure_result(tmp_path: Path) -> None:
-    """Its seed completes all the same."""
-    engine.ANSWERS["/odd-links"] = page
-    found = crawl(
-        tmp_path, [{"url": "http://h.test/odd-links", "meta": {"url_id": "seed"}}], OddLinkSpider, RETRY_TIMES=0
-    )
-    assert found.lag == 0
-    children = {d["url"]: d for d in found.documents.values() if d.get("seed_url_id") == "seed"}
-    assert len(children) == 3
-    for name in ("unqueueable", "unweighable"):
-        assert "could not be queued" in children[f"http://h.test/{name}"]["description"]
-
-
 class Loud:
     """No list; says so at length."""
 
@@ -475,19 +438,32 @@ class Loud:
         raise ValueError("x" * 1_000_000)
 
 
-def test_why_a_link_cannot_be_queued_is_said_in_few_words(tmp_path: Path) -> None:
-    """A sink would refuse a failure that is larger than a page."""
+class OddLinkSpider(SeedSpider):
+    """Follows a link that has no canonical form, and three that cannot be queued."""
 
-    class LoudLinkSpider(SeedSpider):
-        name = "loud"
+    async def parse(self, response: Response) -> Any:  # type: ignore[override]
+        output = await super().parse(response)
+        unqueueable = Request("http://h.test/unqueueable")
+        unqueueable.method = None  # type: ignore[assignment]
+        urls = {"unweighable": None, "loud": Loud()}
+        unweighable = [Request(f"http://h.test/{name}", meta={"redirect_urls": odd}) for name, odd in urls.items()]
+        return [*output, Request("http://ö..x/"), unqueueable, *unweighable]
 
-        async def parse(self, response: Response) -> Any:  # type: ignore[override]
-            return Request("http://h.test/loud", meta={"redirect_urls": Loud()})
 
-    found = crawl(tmp_path, [{"url": "http://h.test/page", "meta": {"url_id": "seed"}}], LoudLinkSpider)
-    (description,) = [d["description"] for d in found.documents.values() if d["url_id"] != "seed"]
-    assert description.startswith("the request could not be queued: ValueError('x")
-    assert len(description) < 2_000
+def test_a_link_that_cannot_be_queued_or_named_has_a_failure_result(tmp_path: Path) -> None:
+    """Its seed completes all the same. A sink would refuse a failure that is larger than a page."""
+    engine.ANSWERS["/odd-links"] = page
+    found = crawl(
+        tmp_path, [{"url": "http://h.test/odd-links", "meta": {"url_id": "seed"}}], OddLinkSpider, RETRY_TIMES=0
+    )
+    assert found.lag == 0
+    children = {d["url"]: d for d in found.documents.values() if d.get("seed_url_id") == "seed"}
+    assert len(children) == 4
+    for name in ("unqueueable", "unweighable", "loud"):
+        said = children[f"http://h.test/{name}"]["description"]
+        assert "the request could not be queued: " in said
+        assert len(said) < 2_000
+    assert "ValueError('x" in said
 
 
 def test_waiting_for_a_moment_that_has_come_is_no_error_under_uvloop(tmp_path: Path) -> None:
