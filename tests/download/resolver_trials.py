@@ -11,7 +11,6 @@ from typing import Any
 from scrapy import Request
 
 from site_spider.download.names import PublicHostResolver
-from site_spider.download.proxy_pool import check_target
 from tests.download.guarded_site import PRIVATE, PUBLIC, Names, Sites, make_public
 from tests.download.handler_trials import handler_of, run_with_reactor
 
@@ -33,10 +32,6 @@ SPELLED = (
     *("[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "10.0.0.1", "192.168.1.1", "169.254.169.254", "[fe80::1]"),
     *("[64:ff9b::7f00:1]", "①②⑦.0.0.1", "127.0.0.1.", "LOCALHOST", "100.64.0.1", "[fc00::1]"),
 )
-TARGETS = [
-    "public.test", "private.test", "mixed.test", PRIVATE, "0x7f000001", "127.1", "::1", "::ffff:127.0.0.1",
-    "localhost", "metadata.google.internal", "169.254.169.254", "no.test", "a..test", "64:ff9b:1::7f00:1",
-]  # fmt: skip
 
 
 def reactor() -> Any:
@@ -85,18 +80,6 @@ async def trials_of(sites: Sites, name: str, names: Names) -> dict[str, Any]:
     return found
 
 
-async def targets() -> dict[str, str | None]:
-    found: dict[str, str | None] = {}
-    for host in TARGETS:
-        try:
-            await check_target(host)
-        except Exception as error:  # noqa: BLE001 - likewise
-            found[host] = type(error).__name__
-        else:
-            found[host] = None
-    return found
-
-
 async def main() -> None:
     make_public(setattr)
     names = Names(dict(NAMES))
@@ -104,7 +87,7 @@ async def main() -> None:
     PublicHostResolver(reactor(), allow_private=False).install_on_reactor()
     with Sites({}) as sites:
         found = await trials_of(sites, "stock", names) | await trials_of(sites, "plain", names)
-        json.dump(found | {"proxy targets": await targets()}, sys.stdout)
+        json.dump(found, sys.stdout)
 
 
 if __name__ == "__main__":

@@ -115,9 +115,3 @@ def test_a_name_that_cannot_be_asked_for_fails_at_once(handler: str, name: str, 
 
 def test_names_of_metadata_are_not_looked_up(trials: dict[str, Any]) -> None:
     assert trials["metadata"] == ["PrivateHostError", "PrivateHostError"]
-
-
-def test_no_proxy_is_asked_for_what_is_private(trials: dict[str, Any]) -> None:
-    """In any spelling, by name, among public addresses, or the proxy's own address."""
-    assert {host: error for host, error in trials["proxy targets"].items() if error is None} == {"public.test": None}
-    assert set(trials["proxy targets"].values()) == {None, "PrivateHostError", "CannotResolveHostError"}

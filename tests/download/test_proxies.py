@@ -165,15 +165,6 @@ def test_when_no_proxy_brings_an_answer_the_result_says_so(tmp_path: Path, netwo
     assert crawled.lag == 0
 
 
-def test_a_proxy_that_fails_rests_and_others_take_over(tmp_path: Path, network: Network) -> None:
-    paths = [f"page/{number}" for number in range(8)]
-    for path in paths:
-        network.has(path, 403, one=DownloadConnectionRefusedError("dead"))
-    crawled = run(tmp_path, *paths, SITE_PROXIES=f"{ONE},{TWO}")
-    assert {document["proxy"] for document in crawled.documents.values()} == {TWO}
-    assert all(document["status"] == 200 for document in crawled.documents.values())
-
-
 def test_when_all_proxies_rest_requests_wait(tmp_path: Path, network: Network) -> None:
     """A dead proxy does not use up the attempts of all that waits: one page tries it at a time."""
     tries = 0
@@ -381,7 +372,7 @@ def test_credentials_reach_the_proxy_and_nothing_else(
 def test_no_proxy_is_asked_for_a_private_host(
     tmp_path: Path, network: Network, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By its address in whatever form, by a name with a private address among others, or by a redirect.
+    """By its address in whatever form, a name with a private address among others, one of metadata, or a redirect.
 
     Nor for a name that has no address here: it could have one where the proxy is.
     """
@@ -394,11 +385,11 @@ def test_no_proxy_is_asked_for_a_private_host(
     network.has("refused", 403)
     network.has("begin", 403, lambda request: page(request, "", 302, Location="http://10.0.0.1/there"))
     network.has("there", 403)
-    hosts = ("10.0.0.1", "127.1", "inside.test", "no-such.invalid", "8.8.8.8")
+    hosts = ("10.0.0.1", "127.1", "inside.test", "metadata.google.internal", "no-such.invalid", "8.8.8.8")
     seeds = [{"url": f"http://{host}/refused", "meta": {"url_id": host}} for host in hosts]
     seeds.append({"url": "http://8.8.8.8/begin", "meta": {"url_id": "begin"}})
     documents = run(tmp_path, *seeds, SITE_ALLOW_PRIVATE_HOSTS=False).documents
-    for host in hosts[:3]:
+    for host in hosts[:4]:
         assert documents[host]["description"].startswith("PrivateHostError: ")
     assert documents["begin"]["description"].startswith("PrivateHostError: 10.0.0.1 has a private")
     assert documents["no-such.invalid"]["description"] == "DNSLookupError: no address for host no-such.invalid"

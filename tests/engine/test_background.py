@@ -205,36 +205,6 @@ async def test_nothing_waits_while_a_turn_has_time(turns: Turns, clock: Clock) -
         raise AssertionError("it waited")
 
 
-async def test_a_turn_whose_time_is_spent_makes_work_wait_for_the_next(turns: Turns, clock: Clock) -> None:
-    assert turns.has_time()
-    clock.now += 0.03
-    assert not turns.has_time()
-    await turn()
-    await turn()
-    assert turns.has_time()
-
-
-async def test_those_who_wait_go_on_in_their_order_one_a_turn(turns: Turns, clock: Clock) -> None:
-    order: list[tuple[int, int]] = []
-    turns.has_time()
-    clock.now += 1
-    of_turn = 0
-
-    async def work(name: int) -> None:
-        for _ in range(3):
-            await turns.time()
-            clock.now += 1
-            order.append((of_turn, name))
-
-    working = [asyncio.ensure_future(work(name)) for name in range(5)]
-    while not all(task.done() for task in working):
-        of_turn += 1
-        await turn()
-    assert [name for _, name in order] == [0, *[0, 1, 2, 3, 4], *[0, 1, 2, 3, 4], *[1, 2, 3, 4]]
-    turns_used = [number for number, _ in order]
-    assert len(set(turns_used)) == len(turns_used), "two pieces of work in one turn"
-
-
 def in_turns(costs_ms: list[int]) -> list[list[int]]:
     """By brute force: a turn takes pieces of work until its budget is spent."""
     turns: list[list[int]] = []

@@ -166,24 +166,6 @@ def getattr_of(name: str) -> dict[str, Any]:
     return getattr(project, name)
 
 
-def test_no_more_is_downloaded_at_a_time_than_asked_for(tmp_path: Path) -> None:
-    """The engine counts what was begun before it asks for more."""
-    at_once: list[int] = []
-    now = 0
-
-    async def counting(request: Request) -> Response:
-        nonlocal now
-        now += 1
-        at_once.append(now)
-        await asyncio.sleep(0.01)
-        now -= 1
-        return page(request)
-
-    engine.ANSWERS.update({f"/{n}": counting for n in range(12)})
-    crawl(tmp_path, [{"url": f"http://h.test/{n}"} for n in range(12)], CONCURRENT_REQUESTS=3)
-    assert max(at_once) == 3
-
-
 def test_pages_do_not_pile_up_before_the_spider(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Downloads are faster than the reading of pages: they wait for it, not pages in memory."""
     monkeypatch.setattr(Turns, "is_free", lambda _turns: False)  # one page a turn

@@ -52,16 +52,6 @@ def test_no_weight_shuts_anybody_out(weight: float) -> None:
     assert {frontier.pop(0.0) for _ in range(300)} == {"odd", "usual"}
 
 
-def test_a_task_that_waited_for_its_host_has_saved_nothing_up() -> None:
-    """It comes back beside the others, not before them."""
-    frontier = filled({"t": 100, "u": 300})
-    for number in range(50):
-        frontier.hold(f"t{number}", 10.0, "back-off", 0.0)
-    assert {frontier.pop(0.0) for _ in range(100)} == {"u"}
-    served = [frontier.pop(10.0) for _ in range(100)]
-    assert Counter(served[:20])["t"] == pytest.approx(10, abs=1)
-
-
 def test_slow_pages_cost_more_and_do_not_shut_a_task_out_for_long() -> None:
     """Many that end together move it a bounded way behind the others (kubernetes#95986)."""
     frontier = filled({"slow": 500, "quick": 500})

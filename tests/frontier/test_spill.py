@@ -221,28 +221,6 @@ def test_what_the_topic_refuses_is_crawled_here(
     assert len([line for line in caplog.messages if "is crawled here" in line]) == 1
 
 
-class OwnSpider(SeedSpider):
-    """Its links have something that no message can say."""
-
-    async def parse(self, response: Response) -> list[Any]:
-        result, *links = await super().parse(response)
-        return [result, *(link.replace(cb_kwargs={"word": "said"}, callback=self.leaf) for link in links)]
-
-    async def leaf(self, response: Response, word: str) -> list[Any]:
-        result, *_ = await super().parse(response)
-        result.description = word
-        return [result]
-
-
-def test_what_a_seed_cannot_say_stays(tmp_path: Path, site: Site) -> None:
-    """A link with a callback of its own is crawled where it was found."""
-    site.has("root", "a")
-    site.has("a")
-    found = crawl(tmp_path, [seed("root")], OwnSpider, **TO_THE_TOPIC)
-    assert found.documents[url_id(f"{HOST}/a")]["description"] == "said"
-    assert found.seeds["completed"] == 1
-
-
 # --- hosts of other processes ------------------------------------------------------------------
 
 
