@@ -1,4 +1,4 @@
-"""Files on this machine: for this user alone whatever the umask, of sinks, replaced ones, and SQLite's.
+"""Files on this machine: for this user alone whatever the umask, replaced ones, and SQLite's; and sinks that block.
 
 What was there stays as it is: a folder may not be for our data alone, and modes are somebody's choice.
 """
@@ -87,11 +87,13 @@ def check_writable(folder: Path, path: Path) -> str:
     return f"{path} {'is there' if exists else 'will be created'}"
 
 
-# --- A sink that writes files ----------------------------------------------------------------------------
+# --- A sink whose store blocks: it is used on threads ----------------------------------------------------
+
+CLOSE_SECONDS = 4.0  # less than the delivery waits; what takes longer goes on aside
 
 
-class Files(Protocol):
-    """One thread uses them. All methods block, and raise SinkUnavailable."""
+class BlockingStore(Protocol):
+    """All methods may wait for servers, disks and locks, and raise what those of a sink do."""
 
     def check(self) -> str: ...
     def open(self) -> None: ...
@@ -99,41 +101,44 @@ class Files(Protocol):
     def close(self) -> None: ...
 
 
-class FileSink:
-    """Writes on a thread of its own: the disk and other processes' locks never hold up the loop."""
+class ThreadSink:
+    """Uses a store on threads of its own, one unless said otherwise: nothing in it holds up the loop."""
 
     name: str
 
-    def __init__(self, files: Files) -> None:
-        self._files = files
-        self._thread: runtime.ThreadPoolExecutor | None = None
+    def __init__(self, store: BlockingStore, threads: int = 1) -> None:
+        self._store = store
+        self._most_threads = threads
+        self._threads: runtime.ThreadPoolExecutor | None = None
 
     async def check(self) -> str:
         with settings_to_blame():
-            return await asyncio.to_thread(self._files.check)
+            return await asyncio.to_thread(self._store.check)
 
     async def open(self) -> None:
         with settings_to_blame():
-            await self._run(self._files.open)
+            await self._run(self._store.open)
 
     async def write(self, records: Sequence[Record]) -> Sequence[Verdict]:
-        return await self._run(lambda: self._files.write(records))
+        return await self._run(lambda: self._store.write(records))
 
     async def close(self) -> None:
-        thread, self._thread = self._thread, None  # closed twice at once, by an opening that is cancelled
-        if thread is None:
-            return
+        threads, self._threads = self._threads, None  # closed twice at once, by an opening that is cancelled
+        if threads is not None:
+            closing = asyncio.get_running_loop().run_in_executor(threads, self._close)
+            threads.shutdown(wait=False)
+            await asyncio.wait([closing], timeout=CLOSE_SECONDS)
+
+    def _close(self) -> None:
         try:
-            await asyncio.get_running_loop().run_in_executor(thread, self._files.close)
+            self._store.close()
         except Exception:  # nobody could do anything about it
-            logger.exception("The files of sink %s could not be closed.", self.name)
-        finally:
-            thread.shutdown(wait=False, cancel_futures=True)
+            logger.exception("Sink %s could not be closed.", self.name)
 
     async def _run(self, action: Callable[[], T]) -> T:
-        if self._thread is None:
-            self._thread = runtime.ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"{self.name}-sink")
-        return await asyncio.get_running_loop().run_in_executor(self._thread, action)
+        if self._threads is None:
+            self._threads = runtime.ThreadPoolExecutor(self._most_threads, thread_name_prefix=f"{self.name}-sink")
+        return await asyncio.get_running_loop().run_in_executor(self._threads, action)
 
 
 # --- Notices that files were replaced while the process runs: certificates and keys ----------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 import logging
@@ -10,10 +9,12 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import fields
-from typing import Any, NamedTuple, NoReturn, Self, TypeVar
+from math import inf
+from typing import Any, NamedTuple, NoReturn, Self
 from urllib.parse import urlsplit
 
 from site_spider import runtime
+from site_spider.adapters.files import ThreadSink
 from site_spider.adapters.hbase.connection import (
     BASE64,
     CLIENT_ERRORS,
@@ -28,7 +29,7 @@ from site_spider.adapters.hbase.connection import (
     is_too_large,
 )
 from site_spider.contracts.sink import ACKNOWLEDGED, ANY, Answer, Fields, Record, Verdict
-from site_spider.errors import ConfigError, SinkRejected, SinkUnavailable
+from site_spider.errors import ConfigError, SinkRejected
 from site_spider.options import SettingsView
 from site_spider.results.document import MARK, Result, encode, in_doubt, looked_at, settled
 
@@ -278,7 +279,7 @@ class HBaseTable:
             there = "is there" if self._is_there(connection) else "will be created"
         return f"{options.host}:{options.port} answers; table {options.table} {there}"
 
-    def write(self, records: Sequence[Record], deadline: float) -> list[Verdict]:
+    def write(self, records: Sequence[Record], deadline: float = inf) -> list[Verdict]:
         """One verdict for each record; what is not begun at `deadline` (monotonic seconds) has to be
         tried again. Raises SinkUnavailable.
         """
@@ -442,21 +443,17 @@ def _close(connection: HBaseConnection) -> None:
         connection.close()
 
 
-T = TypeVar("T")
-
 WRITE_SECONDS = 35.0  # no call is begun later: with its own time it must end within the delivery's 60 s
-CLOSE_SECONDS = 2.0
 
 
-class HBaseSink:
-    """Writes on a thread of its own: the client blocks, and a connection is good for one thread only."""
+class HBaseSink(ThreadSink):
+    """On one thread: a connection is good for one only."""
 
     name = "hbase"
 
     def __init__(self, options: HBaseOptions) -> None:
-        self._options = options
-        self._table: HBaseTable | None = None
-        self._thread: runtime.ThreadPoolExecutor | None = None
+        self._table = HBaseTable(options)
+        super().__init__(self._table)
 
     @classmethod
     def from_settings(cls, settings: SettingsView) -> Self:
@@ -466,30 +463,10 @@ class HBaseSink:
     def for_items(cls, settings: SettingsView) -> Self:
         return cls(HBaseOptions.for_items(settings))
 
-    async def open(self) -> None:
-        await self.close()
-        self._table = HBaseTable(self._options)
-        self._thread = runtime.ThreadPoolExecutor(max_workers=1, thread_name_prefix="hbase-sink")
-        await self._run(HBaseTable.open)
-
-    async def check(self) -> str:
-        return await asyncio.to_thread(HBaseTable(self._options).check)
-
     async def write(self, records: Sequence[Record]) -> Sequence[Verdict]:
         deadline = runtime.monotonic() + WRITE_SECONDS
-        return await self._run(lambda table: table.write(records, deadline))
+        return await self._run(lambda: self._table.write(records, deadline))
 
     async def close(self) -> None:
-        thread, self._thread = self._thread, None
-        table, self._table = self._table, None
-        if thread is None or table is None:
-            return
-        table.hang_up()
-        closing = asyncio.get_running_loop().run_in_executor(thread, table.close)
-        thread.shutdown(wait=False)
-        await asyncio.wait([closing], timeout=CLOSE_SECONDS)  # longer only while it connects
-
-    async def _run(self, action: Callable[[HBaseTable], T]) -> T:
-        if self._thread is None or self._table is None:
-            raise SinkUnavailable("The HBase sink is not open.")
-        return await asyncio.get_running_loop().run_in_executor(self._thread, action, self._table)
+        self._table.hang_up()
+        await super().close()

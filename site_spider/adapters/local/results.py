@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from site_spider import options, runtime
-from site_spider.adapters.files import DatabaseFile, FileSink, data_folder, settings_to_blame, unusable
+from site_spider.adapters.files import DatabaseFile, ThreadSink, data_folder, settings_to_blame, unusable
 from site_spider.contracts.sink import ACKNOWLEDGED, ANY, Answer, Fields, Record, StatusFilter, Verdict
 from site_spider.errors import SinkRejected, SinkUnavailable
 from site_spider.options import SettingsView
@@ -188,7 +188,7 @@ def _of_host(url: str, host: str) -> tuple[str, list[Any]]:
     return f"({either})", [value for begin in beginnings for value in (len(begin), begin)]
 
 
-class LocalSink(FileSink):
+class LocalSink(ThreadSink):
     """Documents in one table of the file."""
 
     name = "local"

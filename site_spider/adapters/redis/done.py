@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any, Final, NamedTuple, Self
 from urllib.parse import urlsplit
 
@@ -15,6 +15,7 @@ from redis.exceptions import NoPermissionError
 from redis.retry import Retry
 
 from site_spider import options, runtime
+from site_spider.adapters.files import ThreadSink
 from site_spider.contracts.done_store import DoneStore, DoneUnavailable, bloom_limits
 from site_spider.contracts.sink import ACKNOWLEDGED, Answer, Record, Verdict
 from site_spider.errors import ConfigError, SinkRejected, SinkUnavailable, SiteSpiderError
@@ -248,46 +249,44 @@ def _batches(fingerprints: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
 KEPT_SECONDS: Final = 86_400
 
 
-class RedisStatistics:
-    """Fulfils StatisticsStore.
-
-    A document is the JSON text of the key PREFIX + its id. The sorted set PREFIX + `ids` has the ids by the
-    Unix time at which they were written; PREFIX is `site_spider:GROUP:statistics:`.
-    """
+class RedisStatistics(ThreadSink):
+    """Fulfils StatisticsStore."""
 
     name = "redis"
+
+    @classmethod
+    def for_statistics(cls, settings: SettingsView) -> Self:
+        url, start = _place(settings, "SITE_STATS_TO=redis")
+        return cls(RedisDocuments(url, f"{start}statistics:"))
+
+
+class RedisDocuments:
+    """A document is the JSON text of the key PREFIX + its id. The sorted set PREFIX + `ids` has the ids by the
+    Unix time at which they were written; PREFIX is `site_spider:GROUP:statistics:`.
+    """
 
     def __init__(self, url: str, prefix: str) -> None:
         self._address = address_of(url)
         self._prefix = prefix
         self._client = client_of(url, self._address)
 
-    @classmethod
-    def for_statistics(cls, settings: SettingsView) -> Self:
-        url, start = _place(settings, "SITE_STATS_TO=redis")
-        return cls(url, f"{start}statistics:")
-
-    async def open(self) -> None:
+    def open(self) -> None:
         with _explaining(self._client, self._address, SinkUnavailable):
-            await asyncio.to_thread(self._client.ping)
+            self._client.ping()
 
-    async def check(self) -> str:
-        """What `open` would find; the writes that are asked for change nothing. Raises SinkUnavailable."""
-        client = self._client
-        try:
-            await self.open()
-            with _explaining(client, self._address, SinkUnavailable):
-                await asyncio.to_thread(lambda: client.set(f"{self._prefix}check", "", ex=1, xx=True))
-                await asyncio.to_thread(lambda: client.zadd(f"{self._prefix}ids", {"check": 0}, xx=True))
-        finally:
-            await self.close()
+    def check(self) -> str:
+        """What `open` would find; the writes that are asked for change nothing."""
+        with closing(self), _explaining(self._client, self._address, SinkUnavailable):
+            self._client.ping()
+            self._client.set(f"{self._prefix}check", "", ex=1, xx=True)
+            self._client.zadd(f"{self._prefix}ids", {"check": 0}, xx=True)
         return f"{self._address} answers"
 
-    async def write(self, records: Sequence[Record]) -> Sequence[Verdict]:
+    def write(self, records: Sequence[Record]) -> list[Verdict]:
         with _explaining(self._client, self._address, SinkUnavailable):
-            return await asyncio.to_thread(self._write, records)
+            return self._write(records)
 
-    async def close(self) -> None:
+    def close(self) -> None:
         self._client.connection_pool.disconnect()
 
     def _write(self, records: Sequence[Record]) -> list[Verdict]:

@@ -27,7 +27,7 @@ from socket import gethostname
 from typing import Any, BinaryIO, Final, Self
 
 from site_spider import runtime
-from site_spider.adapters.files import DatabaseFile, FileSink, check_writable, data_folder, inode_of, private_folder
+from site_spider.adapters.files import DatabaseFile, ThreadSink, check_writable, data_folder, inode_of, private_folder
 from site_spider.adapters.warc.records import (
     Earlier,
     PackedRecord,
@@ -59,7 +59,7 @@ _SCHEMA: Final = [
 ]
 
 
-class WarcSink(FileSink):
+class WarcSink(ThreadSink):
     """Files in SITE_WARC_DIR."""
 
     name = "warc"

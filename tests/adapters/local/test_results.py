@@ -29,8 +29,9 @@ def record(key: str, **document: Any) -> Record:
 @pytest.mark.parametrize(("document", "said"), [({"body": "x" * 200_000}, "too big"), ({"status": 2**70}, "too large")])
 def test_what_no_row_or_column_takes_is_refused_alone(document: dict[str, Any], said: str, tmp_path: Path) -> None:
     """SQLite's own limit is the record's fault; its neighbours are stored."""
-    (sink := LocalSink(tmp_path))._files._connected().setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 100_000)
-    verdicts = written(sink, [record("a", body="small"), record("b", **document), record("c", body="small")])
+    with closing(LocalStore(tmp_path, RESULTS)) as store:
+        store._connected().setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 100_000)
+        verdicts = store.write([record("a", body="small"), record("b", **document), record("c", body="small")])
     assert answers(verdicts) == [Answer.ACKNOWLEDGED, Answer.REJECTED, Answer.ACKNOWLEDGED]
     assert said in verdicts[1].reason
     assert LocalResults(tmp_path).count() == 2
