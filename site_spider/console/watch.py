@@ -23,7 +23,7 @@ from site_spider.console.process_state import ProcessState, state_of
 from site_spider.contracts.seed_log import LogName, Message, Partition, SeedLog, name_of
 from site_spider.errors import SiteSpiderError, TopicMissing
 from site_spider.observe import frontier_socket
-from site_spider.observe.frontier_socket import OddSnapshot, parsed
+from site_spider.observe.frontier_socket import OddSnapshot, parsed, was_killed
 from site_spider.observe.progress import of_partition, of_topics
 from site_spider.observe.statistics import LARGEST_STATISTICS_BYTES
 from site_spider.seed.topics import CrawlTopics
@@ -401,10 +401,12 @@ class FleetWatch:
         await self._note_ended(now)
 
     async def _note_ended(self, now: float) -> None:
-        """A process that ends removes its socket; one that is killed leaves it."""
-        gone = await asyncio.to_thread(lambda: [path for path in self._names if not path.exists()])
-        for path in gone:
-            self.fleet.end(self._names.pop(path), now)
+        """A process that ends removes its socket; one that is killed leaves it, perhaps to the next one."""
+        gone = await asyncio.to_thread(lambda: {p: was_killed(p) for p in self._names if not p.exists()})
+        for path, is_killed in gone.items():
+            name = self._names.pop(path)
+            if not is_killed:
+                self.fleet.end(name, now)
 
     # --- the group -----------------------------------------------------------------------------------
 

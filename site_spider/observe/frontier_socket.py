@@ -26,7 +26,8 @@ from site_spider.observe.snapshot import Snapshot, Watched, snapshot
 # --- The sockets of `scrapy frontier`: one for each crawl, in a folder that only this user may enter -----
 
 _LONGEST_PATH_BYTES = 107  # what a socket's address has room for
-_SUFFIX = ".frontier"
+_SUFFIX, _KILLED = ".frontier", ".killed"
+_KILLED_SECONDS = 600.0  # for which it can be told that a process was killed
 _own: set[Path] = set()  # that were made here
 
 
@@ -80,14 +81,24 @@ def alive() -> dict[Path, int]:
 
 
 def remove_stale() -> None:
-    """Remove the sockets of processes that have ended, which a killed one leaves behind.
+    """Remove the sockets of processes that have ended, which a killed one leaves behind; another name tells of them.
 
     Also of one that had the number of this one: in a container all that follow each other have the same.
     """
     for path, pid in running().items():
         if has_ended(pid) or (pid == os.getpid() and path not in _own):
             with contextlib.suppress(OSError):
-                path.unlink()
+                path.rename(path.with_suffix(_KILLED))
+    for folder in folders():
+        with contextlib.suppress(OSError):
+            for path in folder.glob(f"*{_KILLED}") if _is_own(folder) else ():
+                if runtime.time() - path.lstat().st_ctime > _KILLED_SECONDS:
+                    path.unlink()
+
+
+def was_killed(path: Path) -> bool:
+    """Whether somebody else has taken this socket away."""
+    return path.with_suffix(_KILLED).exists()
 
 
 def has_ended(pid: int) -> bool:

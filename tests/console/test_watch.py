@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
 
+import pytest
+
 from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.commands.top import lines
 from site_spider.console.fleet import Life
@@ -133,6 +135,30 @@ async def test_processes_of_another_seed_log_are_asked_once_and_not_shown(tmp_pa
     assert len(asked) == 1
     [named] = watch.view().others
     assert named == "machine-3-1799999000 (site_spider), of another seed log"
+
+
+async def test_a_process_that_was_killed_has_not_ended_when_another_takes_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which removes the socket that is left behind. Whoever ends in order removes it by itself."""
+    monkeypatch.setattr(frontier_socket, "folders", lambda: iter([tmp_path / "s"]))
+    watch, log, lives = watch_of(LocalSeedLog(tmp_path)), LocalSeedLog(tmp_path), []
+    for number, ends in enumerate((False, True), 1):
+        server = await process_of(log, number, [])
+        path = Path(server.sockets[0].getsockname())
+        await watch.look_at_this_host()
+        server.close()
+        if ends:
+            path.unlink()
+        monkeypatch.setattr(frontier_socket, "_own", set[Path]())  # as of another process with this number
+        frontier_socket.remove_stale()
+        assert not path.exists()
+        await watch.look_at_this_host()
+        lives.append(watch.fleet.seen[f"machine-{number}-1799999000"].life(time.time() + 60))
+    assert lives == [Life.SILENT, Life.ENDED]
+    monkeypatch.setattr(frontier_socket, "_KILLED_SECONDS", -1.0)
+    frontier_socket.remove_stale()
+    assert not list(path.parent.glob("*.killed"))
 
 
 async def test_the_name_of_the_log_is_learnt_by_all_who_wait_for_it(tmp_path: Path) -> None:
