@@ -24,7 +24,7 @@ from site_spider.seed.seed import Seed
 from site_spider.seed.topics import CrawlTopics
 from site_spider.service import config as parts
 from site_spider.service.config import EXACTLY_ONCE, check_ends_are_told, guard_of, spill_keys
-from site_spider.sources.library import parse, read_with
+from site_spider.sources.library import SourceFolder, parse, read_with
 from site_spider.tasks.control_log import Endings, read_endings, send
 from site_spider.tasks.declaration import BadTask, Task, TaskRules, anew, declared, moment_or_span, span
 from site_spider.tasks.ending import TaskEnding
@@ -207,7 +207,7 @@ class Command(SiteCommand):
 
         task = self.desk.order(self.task_id, change)
         self.desk.make_known(self.task_id)
-        self._say_of_webhook(task)
+        self._warn(task)
         self._answer(f"task {self.task_id} is declared", state=task.state)
 
     def _made(self, make: Callable[[], Task]) -> Task:
@@ -234,7 +234,7 @@ class Command(SiteCommand):
             return
         ordered = self._orders.change(words)
         if ordered.task is not None:
-            self._say_of_webhook(ordered.task)
+            self._warn(ordered.task)
         self._answer(ordered.said, returned=ordered.returned)
 
     def _preview(self, task: Task) -> None:
@@ -252,7 +252,14 @@ class Command(SiteCommand):
         for url in [] if self.opts.json else examples:
             show(f"  {url}")
 
-    def _say_of_webhook(self, task: Task) -> None:
+    def _warn(self, task: Task) -> None:
+        """Of what the processes cannot do for it, as far as it is known here."""
+        folder = SourceFolder(Path(options.text(self.options, "SITE_SOURCES_DIR", required=True)))
+        if task.source is not None and not folder.look() and folder.library.lacks(task.source):
+            self.complain(
+                f"source {task.source!r} of {self.task_id} is none of {folder.folder}; where the crawl does not have "
+                "it either, all seeds of the task that name no other become dead letters"
+            )
         if task.webhook is not None and not self._tells_ends:
             self.complain(f"the webhook of {self.task_id} is not sent, because {EXACTLY_ONCE} is true")
         elif task.webhook is not None and not spill_keys(self.options):

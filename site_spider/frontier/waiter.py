@@ -348,7 +348,7 @@ def checked(seed: Seed, library: Library) -> Seed:
     Without sources no name counts, and what is no text is none: other producers have a `source` of their own.
     """
     name = source_name(seed) if library.enabled else None
-    if isinstance(name, str) and library.named(name) is None:
+    if isinstance(name, str) and library.lacks(name):
         known = ", ".join(source.name for source in library.enabled)
         raise refused("meta.source", f"{shown(name)} is not the name of a source; known: {known}")
     return seed

@@ -387,6 +387,10 @@ class Library:
         """The source of this name, if it is enabled."""
         return self._by_name.get(name)
 
+    def lacks(self, name: str) -> bool:
+        """Whether seeds that name it are refused. Without sources no name counts."""
+        return bool(self.enabled) and name not in self._by_name
+
     def of_host(self, host: str) -> list[Source]:
         """Those for a host: by its own name first, then by the nearest domain with a star."""
         return [source for name in names_of(host) for source in self._by_host.get(name, ())]

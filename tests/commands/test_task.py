@@ -60,6 +60,19 @@ def test_a_file_of_fields_is_read_and_options_win_over_it(project: Project, tmp_
     assert found["expires_at"] is not None
 
 
+def test_a_source_that_is_not_known_here_is_said(project: Project, tmp_path: Path) -> None:
+    """And no more: the machine of the command may have others than those of the crawl, or none."""
+    folder = tmp_path / "sources"
+    start, given = ("task", "start", "--source", "shpo"), {"SITE_SOURCES_DIR": str(folder)}
+    assert project.within(*start, "a", **given).stderr == ""
+    folder.mkdir()
+    (folder / "shop.yaml").write_text("match: {hosts: [shop.test]}\n")
+    ran = project.within(*start, "b", **given)
+    assert (ran.returncode, ran.stdout) == (0, "task b is declared\n")
+    assert f"source 'shpo' of b is none of {folder}" in ran.stderr
+    assert project.within("task", "set", "b", "source=shop", **given).stderr == ""
+
+
 @pytest.mark.parametrize(
     "text", ["[1]", "a: &x [1]\nb: *x", "x: !!python/object:os.system {}", "- [" * 5_000, "\x00", "1: 2", "'"]
 )
