@@ -133,72 +133,50 @@ def test_the_page_says_where_an_item_comes_from(tmp_path: Path) -> None:
 
 
 def test_the_result_of_the_page_is_written_besides(tmp_path: Path) -> None:
-    """Whatever kind of callback it is, and when it gives nothing."""
+    """Whatever kind of callback it is, and when it gives nothing, or documents of others alone."""
 
     class Kinds(SeedSpider):
         name = "kinds"
 
         def parse(self, response: Response) -> Any:  # type: ignore[override]
-            return getattr(self, response.url.rpartition("/")[2])()
+            kind = response.url.rpartition("/")[2]
+            return getattr(self, kind)(Result(f"other-{kind}", 200, "{}"))
 
-        def generator(self) -> Iterator[Any]:
-            yield {"a": 1}
+        def generator(self, other: Result) -> Iterator[Any]:
+            yield from ({"a": 1}, other)
 
-        def nothing(self) -> None:
+        def nothing(self, _other: Result) -> None:
             return None
 
-        def one(self) -> Any:
+        def one(self, _other: Result) -> Any:
             return {"a": 1}
 
-        def several(self) -> list[Any]:
-            return [{"a": 1}]
-
-        async def coroutine(self) -> list[Any]:
-            await asyncio.sleep(0)
-            return [{"a": 1}]
-
-        async def generator_of_later(self) -> AsyncIterator[Any]:
-            await asyncio.sleep(0)
-            yield {"a": 1}
-
-    kinds = ["generator", "nothing", "one", "several", "coroutine", "generator_of_later"]
-    seeds = [{"url": f"http://h.test/{kind}", "meta": {"url_id": kind}} for kind in kinds]
-    found = crawl(tmp_path, seeds, Kinds)
-    assert set(found.documents) == set(kinds)
-    for document in found.documents.values():
-        assert (document["status"], document["description"], document["body"]) == (200, None, "<p>page")
-        assert document["spider"] == "kinds"
-    assert set(found.items) == {f"{kind}-1" for kind in kinds if kind != "nothing"}
-    assert found.seeds["completed_with_result"] == len(kinds)
-
-
-def test_documents_of_others_do_not_stand_for_the_result_of_the_page(tmp_path: Path) -> None:
-    """Whatever kind of callback gives them."""
-
-    class Others(SeedSpider):
-        name = "others"
-
-        def parse(self, response: Response) -> Any:  # type: ignore[override]
-            return getattr(self, response.url[-1])(Result(f"other-{response.url[-1]}", 200, "{}"))
-
-        async def a(self, other: Result) -> AsyncIterator[Any]:
-            yield other
-
-        def b(self, other: Result) -> Iterator[Any]:
-            yield other
-
-        async def c(self, other: Result) -> Any:
-            return [other]
-
-        def d(self, other: Result) -> Any:
+        def another(self, other: Result) -> Any:
             return other
 
-    seeds = [{"url": f"http://h.test/{kind}", "meta": {"url_id": kind}} for kind in "abcd"]
-    found = crawl(tmp_path, seeds, Others)
-    assert {name: document["description"] for name, document in found.documents.items()} == dict.fromkeys(
-        [*"abcd", *(f"other-{kind}" for kind in "abcd")]
-    )
-    assert {found.documents[kind]["body"] for kind in "abcd"} == {"<p>page"}
+        def several(self, other: Result) -> list[Any]:
+            return [{"a": 1}, other]
+
+        async def coroutine(self, other: Result) -> list[Any]:
+            await asyncio.sleep(0)
+            return [{"a": 1}, other]
+
+        async def generator_of_later(self, other: Result) -> AsyncIterator[Any]:
+            await asyncio.sleep(0)
+            yield other
+            yield {"a": 1}
+
+    kinds = ["generator", "nothing", "one", "another", "several", "coroutine", "generator_of_later"]
+    seeds = [{"url": f"http://h.test/{kind}", "meta": {"url_id": kind}} for kind in kinds]
+    found = crawl(tmp_path, seeds, Kinds)
+    others = {f"other-{kind}" for kind in kinds} - {"other-nothing", "other-one"}
+    assert set(found.documents) == {*kinds, *others}
+    for kind in kinds:
+        document = found.documents[kind]
+        assert (document["status"], document["description"], document["body"]) == (200, None, "<p>page")
+        assert document["spider"] == "kinds"
+    assert set(found.items) == {f"{kind}-1" for kind in kinds if kind not in ("nothing", "another")}
+    assert found.seeds["completed_with_result"] == len(kinds)
 
 
 def test_a_document_of_another_that_is_dropped_is_no_failure_of_the_page(tmp_path: Path) -> None:
@@ -215,78 +193,69 @@ def test_a_document_of_another_that_is_dropped_is_no_failure_of_the_page(tmp_pat
     assert {name: document["description"] for name, document in found.documents.items()} == {"list": None}
 
 
-@pytest.mark.parametrize("drops", [True, False])
-def test_what_an_error_says_is_bounded(tmp_path: Path, *, drops: bool) -> None:
-    """It may hold the page, and a sink would refuse the failure."""
-
-    class Long(SeedSpider):
-        name = "long"
-
-        async def parse(self, response: Response) -> Any:  # type: ignore[override]
-            if drops:
-                return await super().parse(response)
-            raise ValueError("x" * 1_000_000)
-
-    class Dropping:
-        def process_item(self, item: Any) -> Any:
-            raise DropItem("x" * 1_000_000)
-
-    pipelines = {Dropping: 300, **WRITES} if drops else WRITES
-    found = crawl(tmp_path, [SEED], Long, ITEM_PIPELINES=pipelines)
-    description = found.documents["list"]["description"]
-    assert description.startswith("the item was dropped: x" if drops else "ValueError in the spider: x")
-    assert len(description) < 1_000
+class MuteError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError
 
 
-def test_an_error_that_cannot_say_what_it_is_is_named_all_the_same(tmp_path: Path) -> None:
-    class MuteError(Exception):
-        def __str__(self) -> str:
-            raise RuntimeError
+class MuteIgnore(MuteError, IgnoreRequest):
+    pass
+
+
+class MuteDrop(MuteError, DropItem):
+    pass
+
+
+def test_what_an_error_says_is_bounded_and_one_that_says_nothing_is_named(tmp_path: Path) -> None:
+    """Of the spider, a download, and of whatever drops the page. It may hold the page, which a sink would refuse."""
+    errors = {
+        "spider": MuteError(),
+        "long": ValueError("x" * 1_000_000),
+        "download": MuteError(),
+        "ignored": MuteIgnore(),
+        "dropped": MuteDrop("it cannot be had"),
+        "dropped_long": DropItem("x" * 1_000_000),
+    }
 
     class Raising(SeedSpider):
-        name = "raising"
-
-        def parse(self, response: Response) -> Any:  # type: ignore[override]
-            raise MuteError
-
-    document = crawl(tmp_path, [SEED], Raising).documents["list"]
-    assert document["description"] == "MuteError in the spider: its text cannot be had: RuntimeError"
-    assert document["body"] == "<p>page"
-
-
-def test_nor_does_one_of_a_download_or_of_a_middleware_that_drops_the_page(tmp_path: Path) -> None:
-    class MuteError(Exception):
-        def __str__(self) -> str:
-            raise RuntimeError
-
-    class MuteIgnore(MuteError, IgnoreRequest):
-        pass
-
-    class Raising:
-        def process_request(self, request: Request) -> None:
-            raise MuteIgnore if request.url.endswith("ignored") else MuteError
-
-    seeds = [{"url": f"http://h.test/{name}", "meta": {"url_id": name}} for name in ("list", "ignored")]
-    found = crawl(tmp_path, seeds, DOWNLOADER_MIDDLEWARES={Raising: 10}).documents
-    assert found["list"]["description"] == "MuteError: its text cannot be had: RuntimeError"
-    assert found["ignored"]["description"] == "its text cannot be had: RuntimeError"
-
-
-def test_a_reason_to_drop_a_page_that_cannot_be_had_is_no_reason_to_say_nothing(tmp_path: Path) -> None:
-    class MuteDrop(DropItem):
-        def __str__(self) -> str:
-            raise RuntimeError
+        async def parse(self, response: Response) -> Any:  # type: ignore[override]
+            if (name := page_of(response).url_id) in ("spider", "long"):
+                raise errors[name]
+            return await super().parse(response)
 
     class Dropping:
+        def process_request(self, request: Request) -> None:
+            if (name := request.url.rpartition("/")[2]) in ("download", "ignored"):
+                raise errors[name]
+
         def process_item(self, item: Any) -> Any:
-            raise MuteDrop("it cannot be had")
+            if item.url_id.startswith("dropped"):
+                raise errors[item.url_id]
+            return item
 
     class Silent(LogFormatter):
         def dropped(self, *_arguments: Any) -> None:  # type: ignore[override]
             """The log would ask for the text as well."""
 
-    found = crawl(tmp_path, [SEED], ITEM_PIPELINES={Dropping: 300, **WRITES}, LOG_FORMATTER=Silent)
-    assert found.documents["list"]["description"] == "the item was dropped: its text cannot be had: RuntimeError"
+    found = crawl(
+        tmp_path,
+        [{"url": f"http://h.test/{name}", "meta": {"url_id": name}} for name in errors],
+        Raising,
+        DOWNLOADER_MIDDLEWARES={Dropping: 10},
+        ITEM_PIPELINES={Dropping: 300, **WRITES},
+        LOG_FORMATTER=Silent,
+    ).documents
+    said = {name: document["description"] for name, document in found.items()}
+    for name, began in (("long", "ValueError in the spider: x"), ("dropped_long", "the item was dropped: x")):
+        assert said[name].startswith(began)
+        assert len(said.pop(name)) < 1_000
+    assert said == {
+        "spider": "MuteError in the spider: its text cannot be had: RuntimeError",
+        "download": "MuteError: its text cannot be had: RuntimeError",
+        "ignored": "its text cannot be had: RuntimeError",
+        "dropped": "the item was dropped: its text cannot be had: RuntimeError",
+    }
+    assert found["spider"]["body"] == "<p>page"
 
 
 def test_a_method_may_be_callback_and_errback(tmp_path: Path) -> None:
@@ -571,7 +540,6 @@ def test_a_page_may_give_more_than_memory_takes(kind: str, tmp_path: Path) -> No
 
 URL = "http://h.test/p"
 BODY = "<p>what the site said"
-PIPELINES = {"site_spider.results.pipeline.ResultPipeline": 900}
 
 
 @pytest.fixture(autouse=True)
@@ -666,7 +634,7 @@ class GivesItsResultFirst(SeedSpider):
 @pytest.mark.parametrize("pipeline", [FailsOnItems, FailsOnResults, DropsResults])
 def test_a_pipeline_that_fails_is_said_in_the_document_of_the_page(pipeline: type, tmp_path: Path) -> None:
     """Also where the spider gave the result of the page before the item."""
-    document = document_of(tmp_path, GivesItsResultFirst, ITEM_PIPELINES={pipeline: 100, **PIPELINES})
+    document = document_of(tmp_path, GivesItsResultFirst, ITEM_PIPELINES={pipeline: 100, **WRITES})
     assert document["body"] == BODY
     assert "on purpose" in document["description"]
 
