@@ -37,10 +37,11 @@ def environment(data: Path, **variables: str) -> dict[str, str]:
     return kept | {"SITE_DATA_DIR": str(data)} | variables
 
 
-def ours() -> Settings:
-    """The settings of this project."""
+def ours(priority: str = "cmdline", **given: Any) -> Settings:
+    """The settings of this project, and those that are given on the command line."""
     settings = Settings()
     settings.setmodule("site_spider.settings", priority="project")
+    settings.setdict(given, priority=priority)
     return settings
 
 

@@ -20,9 +20,7 @@ pytestmark = pytest.mark.servers
 
 @pytest.fixture
 def log(kafka_brokers: str) -> Iterator[SeedLog]:
-    settings = ours()
-    settings.set("SITE_KAFKA_BROKERS", kafka_brokers, priority="cmdline")
-    found = parts.seed_log(settings)
+    found = parts.seed_log(ours(SITE_KAFKA_BROKERS=kafka_brokers))
     yield found
     found.close()
 

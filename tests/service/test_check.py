@@ -27,19 +27,13 @@ from site_spider.errors import (
 from site_spider.redaction import masked
 from site_spider.service import config, environment
 from site_spider.service.check import examine, origins
+from tests.commands.project import ours as settings
 from tests.in_process.engine import crawl, settings_for
 
 
 class Shop(SeedSpider):
     name = "shop"
     custom_settings = {"SITE_SEED_TOPIC": "shop", "DEPTH_LIMIT": 7}  # noqa: RUF012
-
-
-def settings(**given: Any) -> Settings:
-    made = Settings()
-    made.setmodule("site_spider.settings", priority="project")
-    made.setdict(given, priority="cmdline")
-    return made
 
 
 def test_each_setting_has_the_one_who_set_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

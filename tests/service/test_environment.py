@@ -14,14 +14,13 @@ from site_spider.errors import ConfigError
 from site_spider.redaction import secrets_of
 from site_spider.service.environment import SECRETS, apply_environment
 from site_spider.service.settings_checks import check_names
+from tests.commands.project import ours
 
 FILE = Path(__file__).resolve().parents[2] / "resources" / "deploy" / "site_spider.env"
 
 
 def settings_of(environ: dict[str, str], **cmdline: str) -> Settings:
-    settings = Settings()
-    settings.setmodule("site_spider.settings", priority="project")
-    settings.update(cmdline, priority="cmdline")
+    settings = ours(**cmdline)
     apply_environment(settings, environ)
     return settings
 

@@ -34,6 +34,7 @@ from site_spider.service.service import (
     say_who_waits_for_idle,
     where_results_go,
 )
+from tests.commands.project import ours as settings
 from tests.in_process import engine
 from tests.in_process.engine import crawl, page
 from tests.test_escape import HOSTILE
@@ -216,13 +217,6 @@ def test_a_message_of_ours_makes_one_line(written: io.StringIO) -> None:
     assert (written.getvalue().count("\n"), len(written.getvalue()) < 5_000) == (1, True)
     logging.getLogger("scrapy.statscollectors").error("Dumping:\n%s", "{'a': 1,\n 'b': 2}")
     assert written.getvalue().endswith("Dumping:\n{'a': 1,\n 'b': 2}\n")
-
-
-def settings(**given: Any) -> Settings:
-    made = Settings()
-    made.setmodule("site_spider.settings", priority="project")
-    made.setdict(given, priority="cmdline")
-    return made
 
 
 def test_every_sink_is_named_with_its_place() -> None:

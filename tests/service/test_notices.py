@@ -7,40 +7,27 @@ import hmac
 import json
 import socketserver
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import closing
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from scrapy.settings import Settings
 
-from site_spider import settings as defaults
 from site_spider.engine.background import Background
 from site_spider.errors import ConfigError
 from site_spider.redaction import Redaction, secrets_of
 from site_spider.service import notices
 from site_spider.service.notices import Notifier, Troubles, sender
 from site_spider.service.wiring import Parts
+from tests.commands.project import ours as settings
 from tests.in_process.engine import crawl
-from tests.tasks.test_end_in_crawl import Receiver
+from tests.tasks.test_end_in_crawl import Receiver, receiver
+
+__all__ = ["receiver"]
 
 KEY = "a key of the group for tests"
 SEED = {"url": "http://h.test/"}
-
-
-@pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    with closing(Receiver()) as receiver:
-        yield receiver
-
-
-def settings(**given: Any) -> Settings:
-    found = Settings()
-    found.setmodule(defaults)
-    found.update(given)
-    return found
 
 
 def test_full_memory_is_told_to_a_webhook_that_is_signed(tmp_path: Path, receiver: Receiver) -> None:

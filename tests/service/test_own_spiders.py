@@ -155,16 +155,7 @@ class FeedSpider(SeedSpider, XMLFeedSpider):
     itertag = "item"
 
     def parse_node(self, response: Response, selector: Any) -> dict[str, Any]:
-        return {"title": selector.xpath("title/text()").get()}
-
-
-def test_xml_feed_spider_gives_its_nodes(tmp_path: Path) -> None:
-    """Items of a page in their order."""
-    body = b"<rss><item><title>a</title></item><item><title>b</title></item></rss>"
-    engine.ANSWERS["/feed"] = lambda request: TextResponse(request.url, body=body)
-    found = crawl(tmp_path, [{"url": "http://h.test/feed", "meta": {"url_id": "f"}}], FeedSpider)
-    assert {key: item["title"] for key, item in found.items.items()} == {"f-1": "a", "f-2": "b"}
-    assert found.documents["f"]["description"] is None
+        return {"name": selector.xpath("title/text()").get()}
 
 
 class TableSpider(SeedSpider, CSVFeedSpider):
@@ -174,11 +165,23 @@ class TableSpider(SeedSpider, CSVFeedSpider):
         return {"item_id": row["id"], "name": row["name"]}
 
 
-def test_csv_feed_spider_gives_its_rows(tmp_path: Path) -> None:
-    """Under ids of their own."""
-    engine.ANSWERS["/csv"] = lambda request: TextResponse(request.url, body=b"id,name\n7,seven\n8,eight\n")
-    found = crawl(tmp_path, [{"url": "http://h.test/csv"}], TableSpider)
-    assert {key: item["name"] for key, item in found.items.items()} == {"7": "seven", "8": "eight"}
+@pytest.mark.parametrize(
+    ("spider", "body", "items"),
+    [
+        (
+            FeedSpider,
+            b"<rss><item><title>a</title></item><item><title>b</title></item></rss>",
+            {"f-1": "a", "f-2": "b"},
+        ),
+        (TableSpider, b"id,name\n7,seven\n8,eight\n", {"7": "seven", "8": "eight"}),
+    ],
+)
+def test_feed_spiders_give_nodes_and_rows(tmp_path: Path, spider: Any, body: bytes, items: dict[str, str]) -> None:
+    """In their order, or under ids of their own."""
+    engine.ANSWERS["/feed"] = lambda request: TextResponse(request.url, body=body)
+    found = crawl(tmp_path, [{"url": "http://h.test/feed", "meta": {"url_id": "f"}}], spider)
+    assert {key: item["name"] for key, item in found.items.items()} == items
+    assert found.documents["f"]["description"] is None
 
 
 class ShopSpider(SeedSpider, SitemapSpider):
@@ -294,12 +297,6 @@ def test_a_seed_without_a_url_becomes_the_request_of_the_spider(tmp_path: Path) 
     assert all("url" in reason and "missing" in reason for reason in reasons[3:])
     again = crawl(tmp_path, [forum(7)], ForumSpider)
     assert set(again.documents) == set(found.documents)
-
-
-def test_without_request_from_seed_a_url_is_needed(tmp_path: Path) -> None:
-    """As before."""
-    found = crawl(tmp_path, [forum(7)])
-    assert dict(found.dead_letters[0].headers)["error"] == b"url: missing"
 
 
 class Upper:

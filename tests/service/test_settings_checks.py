@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from scrapy.settings import Settings
 
 from site_spider.errors import ConfigError
 from site_spider.service.environment import apply_environment
 from site_spider.service.settings_checks import check_names
+from tests.commands.project import ours
 
 # --- a setting that nobody reads ends the start, in whatever way it is given ----------------------
 
@@ -20,11 +20,8 @@ class OwnSink:
 
 
 def refusal(environ: Mapping[str, str] = {}, priority: str = "cmdline", **given: Any) -> str:
-    settings = Settings()
-    settings.setmodule("site_spider.settings", priority="project")
-    settings.setdict(given, priority=priority)
     try:
-        check_names(settings, environ)
+        check_names(ours(priority, **given), environ)
     except ConfigError as error:
         return str(error)
     return ""
@@ -90,9 +87,7 @@ def test_parts_without_a_number_and_variables_that_are_no_json_are_refused() -> 
     assert "EXTENSIONS has 'x' for mine.Part" in refusal(EXTENSIONS={"mine.Part": "x"})
     for value in ("broken", "[1]", "7"):
         environ = {"FEEDS": value}
-        settings = Settings()
-        settings.setmodule("site_spider.settings", priority="project")
-        apply_environment(settings, environ)
+        apply_environment(settings := ours(), environ)
         assert refusal(environ, FEEDS=settings["FEEDS"]).startswith("FEEDS ")
     assert refusal({"FEEDS": "'{}'", "DOWNLOAD_SLOTS": ""}) == ""
 
