@@ -73,6 +73,13 @@ def elasticsearch_client(hosts: str | list[str]) -> Elasticsearch:
     return Elasticsearch(hosts, request_timeout=300)
 
 
+def make_topic(brokers: str, topic: str, partitions: int) -> None:
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    admin = AdminClient({"bootstrap.servers": brokers})  # which has to live until it has its answer
+    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result()
+
+
 @pytest.fixture(scope="module")
 def own_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The folder of a server that a module may kill."""

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.real_servers import make_topic
 from tools.deployment.deployment import Deployment, opened
 from tools.site.handle import Site
 
@@ -45,6 +45,15 @@ def url(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 @pytest.fixture
+def deployment(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Deployment]:
+    """Results in the local store, with the settings of the module; seeds in Kafka where it says so."""
+    settings = dict(getattr(request.module, "SETTINGS", {}))
+    if getattr(request.module, "ON_KAFKA", False):
+        settings["SITE_KAFKA_BROKERS"] = request.getfixturevalue("kafka_brokers")
+    yield from opened(tmp_path, settings)
+
+
+@pytest.fixture
 def on_servers(tmp_path: Path, kafka_brokers: str, elasticsearch_hosts: str) -> Iterator[Deployment]:
     """Kafka with 4 partitions, results and statistics in Elasticsearch."""
     servers = {
@@ -53,6 +62,5 @@ def on_servers(tmp_path: Path, kafka_brokers: str, elasticsearch_hosts: str) -> 
         "SITE_SINKS": "elasticsearch",
     }
     for deployment in opened(tmp_path, servers):
-        admin = AdminClient({"bootstrap.servers": kafka_brokers})
-        admin.create_topics([NewTopic(deployment.topic, PARTITIONS, 1)])[deployment.topic].result()
+        make_topic(kafka_brokers, deployment.topic, PARTITIONS)
         yield deployment

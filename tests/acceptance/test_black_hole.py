@@ -5,25 +5,19 @@ from __future__ import annotations
 import subprocess
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
 
-from tools.deployment.deployment import ROOT, Deployment, opened, wait_until
+from tests.real_servers import make_topic
+from tools.deployment.deployment import ROOT, Deployment, wait_until
 from tools.deployment.relay import Fault, Relay, kafka_relay
 from tools.site.handle import Site
 
 pytestmark = [pytest.mark.servers, pytest.mark.nightly]
+ON_KAFKA = True
 SEEDS = 1500
 SESSION_SECONDS = 10
 DOWNLOAD_SECONDS = 0.1  # of one page
-
-
-@pytest.fixture
-def deployment(tmp_path: Path, kafka_brokers: str) -> Iterator[Deployment]:
-    """Over Kafka, results in the local store."""
-    yield from opened(tmp_path, {"SITE_KAFKA_BROKERS": kafka_brokers})
 
 
 @pytest.fixture
@@ -33,8 +27,7 @@ def relay(kafka_brokers: str) -> Iterator[Relay]:
 
 
 def produce(deployment: Deployment, site: Site, brokers: str, count: int) -> list[str]:
-    topic, admin = deployment.topic, AdminClient({"bootstrap.servers": brokers})
-    admin.create_topics([NewTopic(topic, 8, 1)])[topic].result()
+    make_topic(brokers, deployment.topic, 8)
     paths = [f"/slow/{DOWNLOAD_SECONDS * 1000:.0f}/{number}" for number in range(count)]
     deployment.produce_pages(site.url, paths, 20)
     return paths

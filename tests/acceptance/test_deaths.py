@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,12 +15,6 @@ from tools.site.handle import Site
 DEADLY = ("-s", f"SPIDER_MODULES={__package__}.deadly_spiders")
 
 HOSTS = 4
-
-
-@pytest.fixture
-def deployment(tmp_path: Path) -> Iterator[Deployment]:
-    """Without any server."""
-    yield from opened(tmp_path, {})
 
 
 def seeds(site: Site, paths: Sequence[str]) -> list[tuple[bytes | None, bytes | None]]:

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import resource
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.acceptance.test_deaths import crawlers
-from tools.deployment.deployment import Deployment, Run, opened, wait_until
+from tools.deployment.deployment import Deployment, Run, wait_until
 from tools.site.handle import Site
 
 SEEDS = 250
+SETTINGS = {"SITE_DUPEFILTER": "local"}
 LIMIT_BYTES = 100_000  # of a file: less than the databases have by then, more than the log
-
-
-@pytest.fixture
-def deployment(tmp_path: Path) -> Iterator[Deployment]:
-    yield from opened(tmp_path, {"SITE_DUPEFILTER": "local"})
 
 
 def limit(pids: list[int], size_bytes: int) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from site_spider.contracts.seed_log import Message
 from site_spider.observe.snapshot import is_conserved
 from site_spider.page.url import url_id
 from tests.acceptance.test_deaths import crawlers
-from tools.deployment.deployment import Deployment, opened, wait_until
+from tools.deployment.deployment import Deployment, wait_until
 from tools.site.bad_messages import BadMessage, bad_messages
 from tools.site.expected import Expectation, page_url
 from tools.site.handle import Site, count_by_url
@@ -23,12 +22,6 @@ pytestmark = pytest.mark.servers
 DONE_SECONDS = 400
 
 HOSTS = 60
-
-
-@pytest.fixture
-def embedded(tmp_path: Path) -> Iterator[Deployment]:
-    """No server at all."""
-    yield from opened(tmp_path, {})
 
 
 def mixed(seeds: Sequence[PlannedSeed], bad: Sequence[BadMessage]) -> list[tuple[bytes | None, bytes | None]]:
@@ -163,6 +156,6 @@ def test_seeds_of_all_kinds_go_through_kafka_into_elasticsearch(on_servers: Depl
 
 
 @pytest.mark.nightly
-def test_five_thousand_seeds_with_the_embedded_default(embedded: Deployment, site: Site) -> None:
+def test_five_thousand_seeds_with_the_embedded_default(deployment: Deployment, site: Site) -> None:
     """The same without any server."""
-    crawl_and_check(embedded, site, 5000)
+    crawl_and_check(deployment, site, 5000)

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.acceptance.test_deaths import seeds
+from tests.real_servers import make_topic
 from tools.deployment.deployment import Deployment, opened, wait_until
 from tools.site.handle import Site
 
@@ -37,8 +37,7 @@ def deployment(
         "SITE_SINKS": "local,elasticsearch,hbase,kafka",
     }
     for made in opened(tmp_path, servers):
-        admin = AdminClient({"bootstrap.servers": kafka_brokers})
-        admin.create_topics([NewTopic(made.topic, PARTITIONS, 1)])[made.topic].result()
+        make_topic(kafka_brokers, made.topic, PARTITIONS)
         yield made
 
 

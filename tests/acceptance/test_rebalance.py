@@ -3,49 +3,32 @@
 from __future__ import annotations
 
 import json
-import time
-from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka.admin import AdminClient, NewPartitions
 
 from site_spider.adapters.kafka.client import KafkaConfig
 from site_spider.adapters.kafka.member_name import MemberSlot
-from tests.acceptance.relay import Relay
-from tools.deployment.deployment import Deployment, opened, wait_until
+from tests.real_servers import make_topic
+from tools.deployment.deployment import Deployment, wait_until
 from tools.site.handle import Site
 
 pytestmark = pytest.mark.servers
-
+ON_KAFKA = True
 HOSTS = 4
 
 
-@pytest.fixture
-def deployment(tmp_path: Path, kafka_brokers: str) -> Iterator[Deployment]:
-    """Over Kafka, results in the local store."""
-    yield from opened(tmp_path, {"SITE_KAFKA_BROKERS": kafka_brokers})
-
-
-@pytest.fixture
-def admin(kafka_brokers: str) -> AdminClient:
-    return AdminClient({"bootstrap.servers": kafka_brokers})
-
-
-def make_topic(admin: AdminClient, topic: str, partitions: int) -> None:
-    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result()
-
-
 def test_partitions_that_are_added_are_shared_and_nothing_is_lost(
-    deployment: Deployment, site: Site, admin: AdminClient
+    deployment: Deployment, site: Site, kafka_brokers: str
 ) -> None:
     """One of two members leaves, the other finishes."""
-    make_topic(admin, deployment.topic, 2)
+    make_topic(kafka_brokers, deployment.topic, 2)
     paths = [f"/slow/50/{number}" for number in range(300)]
     deployment.produce_pages(site.url, paths[:100])
     leaving, staying = deployment.start("-c", "4"), deployment.start("--until-done", "-c", "4")
+    admin = AdminClient({"bootstrap.servers": kafka_brokers})
     admin.create_partitions([NewPartitions(deployment.topic, 4)])[deployment.topic].result()
     deployment.produce_pages(site.url, paths[100:])
     wait_until(lambda: len(site.entries()) > 150, 300, "the crawl under way")
@@ -58,10 +41,10 @@ def test_partitions_that_are_added_are_shared_and_nothing_is_lost(
 
 @pytest.mark.nightly
 def test_a_crawler_that_was_fenced_goes_on(
-    deployment: Deployment, site: Site, admin: AdminClient, kafka_brokers: str, tmp_path: Path
+    deployment: Deployment, site: Site, kafka_brokers: str, tmp_path: Path
 ) -> None:
     """Another member takes its name and its partitions, and leaves: the same process has them again."""
-    make_topic(admin, deployment.topic, 4)
+    make_topic(kafka_brokers, deployment.topic, 4)
     paths = [f"/slow/50/{number}" for number in range(200)]
     deployment.produce_pages(site.url, paths)
     run = deployment.start("-c", "4", XDG_RUNTIME_DIR=str(tmp_path))
@@ -94,54 +77,3 @@ def test_a_page_slower_than_the_poll_interval_costs_no_membership(deployment: De
     assert set(deployment.documents()) == set(paths)
     assert run.text().count("Assigned: ") == 1
     assert len(site.entries()) == 1
-
-
-GRACE_SECONDS = 1.0
-
-
-@pytest.fixture
-def relay(elasticsearch_hosts: str) -> Iterator[Relay]:
-    """An Elasticsearch that takes its time for the first results: their index is being created, say."""
-    with Relay(elasticsearch_hosts, held=b"PUT /results-") as relay:
-        yield relay
-
-
-@pytest.fixture
-def slow_to_store(tmp_path: Path, kafka_brokers: str, relay: Relay) -> Iterator[Deployment]:
-    yield from opened(
-        tmp_path,
-        {
-            "SITE_KAFKA_BROKERS": kafka_brokers,
-            "SITE_SINKS": "elasticsearch",
-            "SITE_ELASTICSEARCH_HOSTS": relay.url,
-            "SITE_REVOKE_GRACE_SECONDS": str(GRACE_SECONDS),
-        },
-    )
-
-
-def fetched_twice(site: Site) -> dict[str, int]:
-    asked = Counter(entry.path for entry in site.entries())
-    return {path: count for path, count in asked.items() if count > 1}
-
-
-@pytest.mark.nightly
-def test_nothing_is_fetched_twice_when_a_member_joins_before_the_first_results_are_stored(
-    slow_to_store: Deployment, relay: Relay, site: Site, admin: AdminClient
-) -> None:
-    """Partitions leave for a new member when the index, which did not exist, has taken what was fetched."""
-    deployment = slow_to_store
-    make_topic(admin, deployment.topic, 4)
-    paths = [f"/slow/20/{number}" for number in range(400)]
-    deployment.produce_pages(site.url, paths)
-    first = deployment.start("-c", "4")
-    wait_until(relay.is_holding.is_set, 300, "the first results")
-    wait_until(lambda: len(site.entries()) > 40, 300, "the crawl under way")
-    second = deployment.start("-c", "4")
-    wait_until(lambda: "Revoked: " in first.text(), 300, "partitions that are asked back")
-    revoked_at = time.monotonic()
-    wait_until(lambda: time.monotonic() - revoked_at > 3 * GRACE_SECONDS, 300, "the end of the grace")
-    relay.let_go()
-    second.wait_assigned()
-    wait_until(deployment.is_done, 300, "the end of the lag")
-    assert fetched_twice(site) == {}
-    assert set(deployment.documents()) == set(paths)

@@ -6,15 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from site_spider.contracts.seed_log import Producer
 from tests.acceptance.supervision import Script, finish, lives, wait_until
-from tests.acceptance.test_deaths import crawlers
 from tests.contracts.seed_logs import QUICK_KAFKA, kafka_case, kafka_producer, poll_until
-from tools.deployment import deployment as deployments
-from tools.deployment.deployment import Deployment, opened
-from tools.site.handle import Site
 
 __all__ = ["kafka_producer"]
 
@@ -84,37 +79,3 @@ def test_partitions_of_a_member_that_leaves_for_good_go_to_others_before_its_ses
         poll_until([staying], lambda: len(staying.owned) == 4)
         committed = [p.committed for p in case.log.progress(case.topic, case.group)]
         assert any(each is not None and each.offset > 0 for each in committed)
-
-
-@pytest.fixture
-def deployment(tmp_path: Path, kafka_brokers: str) -> Iterator[Deployment]:
-    yield from opened(tmp_path, {"SITE_KAFKA_BROKERS": kafka_brokers, "XDG_RUNTIME_DIR": str(tmp_path)})
-
-
-@pytest.mark.nightly
-@pytest.mark.servers
-def test_a_crawl_is_scaled_up_and_back_without_a_restart_of_the_others(
-    deployment: Deployment, kafka_brokers: str, tmp_path: Path
-) -> None:
-    """From 1 to 4 and back to 1: every page once, nothing lost, and the first process stays."""
-    admin = AdminClient({"bootstrap.servers": kafka_brokers})
-    admin.create_topics([NewTopic(deployment.topic, 8, 1)])[deployment.topic].result()
-    with Site(tmp_path / "record.jsonl", hosts=20) as site:
-        paths = [f"/slow/100/{number}" for number in range(1200)]
-        deployment.produce_pages(site.url, paths, 20)
-        run = deployment.start("-c", "2")
-        deployments.wait_until(lambda: len(site.entries()) > 50, 300, "the crawl under way")
-        (first,) = crawlers(run)
-        deployment.start("--scale", "4").wait(300)
-        deployments.wait_until(lambda: run.text().count("Assigned: ") >= 4, 300, "shares of all")
-        entries = len(site.entries())
-        deployments.wait_until(lambda: len(site.entries()) > entries + 100, 300, "some more pages")
-        deployment.start("--scale", "1").wait(300)
-        deployments.wait_until(lambda: crawlers(run) == [first], 300, "the others to leave")
-        deployments.wait_until(deployment.is_done, 300, "the end of the lag")
-        run.terminate()
-        assert run.wait(300) == 0
-        assert set(deployment.documents()) == set(paths)
-        assert len(site.entries()) <= len(paths) * 1.05
-        assert "Lost without" not in run.text()
-        assert "starting again" not in run.text()

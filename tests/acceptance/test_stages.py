@@ -13,9 +13,9 @@ from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.commands.project import ROOT
+from tests.real_servers import make_topic
 from tools.deployment.deployment import Deployment, Run, wait_until
 
 pytestmark = pytest.mark.servers
@@ -79,11 +79,11 @@ def stages(tmp_path: Path, kafka_brokers: str) -> Iterator[dict[str, Deployment]
         "SITE_SINKS": "local",
         "SITE_SOURCES_DIR": str(tmp_path / "sources"),
     }
-    admin, found = AdminClient({"bootstrap.servers": kafka_brokers}), {}
+    found = {}
     with ExitStack() as stack:
         for name in KILLED_AT:
             found[name] = made = stack.enter_context(closing(Deployment(tmp_path, dict(settings))))
-            admin.create_topics([NewTopic(made.topic, 2, 1)])[made.topic].result()
+            make_topic(kafka_brokers, made.topic, 2)
             source = source.replace(f"to: {name}", f"to: {made.topic}")
         (tmp_path / "sources").mkdir()
         (tmp_path / "sources" / "shop.yaml").write_text(source)

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from tests.acceptance.test_deaths import DEADLY, crawlers, deployment_done, seeds
-from tools.deployment.deployment import Deployment, Run, opened, wait_until
+from tools.deployment.deployment import Deployment, Run, wait_until
 from tools.site.handle import Site
 
 HOSTS = 4
-
-
-@pytest.fixture
-def deployment(tmp_path: Path) -> Iterator[Deployment]:
-    yield from opened(tmp_path, {})
 
 
 def start(deployment: Deployment, grace_seconds: int) -> Run:
