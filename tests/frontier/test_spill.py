@@ -221,6 +221,19 @@ def test_what_the_topic_refuses_is_crawled_here(
     assert len([line for line in caplog.messages if "is crawled here" in line]) == 1
 
 
+class OwnSpider(SeedSpider):
+    """Its links have something that no message can say."""
+
+    async def parse(self, response: Response) -> list[Any]:
+        result, *links = await super().parse(response)
+        return [result, *(link.replace(cb_kwargs={"word": "said"}, callback=self.leaf) for link in links)]
+
+    async def leaf(self, response: Response, word: str) -> list[Any]:
+        result, *_ = await super().parse(response)
+        result.description = word
+        return [result]
+
+
 # --- hosts of other processes ------------------------------------------------------------------
 
 
