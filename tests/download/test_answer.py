@@ -22,8 +22,7 @@ from site_spider.download.answer import (
     OddAnswer,
     OversizedAnswer,
 )
-from tests.download.answer_readers import read
-from tests.download.fuzz_answers import Pairs, compare
+from tests.download.fuzz_answers import Pairs, compare, read
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
 ANSWERS = {
