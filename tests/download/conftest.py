@@ -20,8 +20,6 @@ def no_collector() -> Iterator[None]:
 
 @pytest.fixture
 def trust(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Signed], None]:
-    """Makes a root the only one that clients trust."""
-
     def make(root: Signed) -> None:
         file = tmp_path / "trusted.pem"
         file.write_bytes(root.pem)

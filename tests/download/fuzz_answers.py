@@ -80,7 +80,6 @@ class Pairs:
         self._listener.close()
 
     async def exchange(self, seed: int) -> None:
-        """One round."""
         random = Random(seed)
         first = random.choice((generated(random, b"<p>first"), _whole(b"<p>first")))
         stream = first + random.choice(
@@ -161,8 +160,6 @@ _CONNECTION = frozenset(
 
 
 class Outcome(NamedTuple):
-    """What a reader made of the bytes."""
-
     kind: str  # whole, partial, dataloss, waiting for more, or the name of an error
     status: int = 0
     headers: tuple[tuple[bytes, bytes], ...] = ()  # sorted, names in small letters
@@ -175,7 +172,6 @@ class Outcome(NamedTuple):
 
 
 def read(answer: HttpAnswer, pieces: Iterable[bytes]) -> HttpAnswer:
-    """As a connection reads it."""
     for piece in pieces:
         rest = piece
         while rest and answer.ending is None:

@@ -19,7 +19,6 @@ Addresses = Callable[[int], list[str]]  # by how many times the name was looked 
 
 
 def make_public(patch: Callable[..., None]) -> None:
-    """Let PUBLIC pass the guard."""
     patch(address, "_OPEN_IPV4", address._AddressBlocks({**address._IPV4, f"{PUBLIC}/32": True}))
 
 
@@ -73,7 +72,6 @@ class Sites:
 
 
 def ok(body: bytes = b"fine") -> bytes:
-    """A page."""
     return b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s" % (
         len(body),
         body,
@@ -81,5 +79,4 @@ def ok(body: bytes = b"fine") -> bytes:
 
 
 def redirect(to: str) -> bytes:
-    """A redirect."""
     return b"HTTP/1.1 302 Found\r\nLocation: %s\r\nContent-Length: 0\r\nConnection: close\r\n\r\n" % to.encode()

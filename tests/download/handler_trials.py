@@ -46,7 +46,6 @@ def handler_of(name: str, settings: dict[str, Any]) -> Any:
 
 @asynccontextmanager
 async def listening(serve: Any, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1") -> AsyncIterator[int]:
-    """A server's port."""
     server = await asyncio.start_server(serve, host, 0, ssl=tls)
     try:
         yield server.sockets[0].getsockname()[1]
@@ -57,7 +56,6 @@ async def listening(serve: Any, tls: ssl.SSLContext | None = None, host: str = "
 
 @asynccontextmanager
 async def handling(name: str, **settings: Any) -> AsyncIterator[Any]:
-    """A download handler, which is closed in the end."""
     handler = handler_of(name, settings)
     try:
         yield handler
@@ -67,7 +65,6 @@ async def handling(name: str, **settings: Any) -> AsyncIterator[Any]:
 
 
 async def trial(name: str, case: Case, tls: ssl.SSLContext) -> dict[str, Any]:
-    """What came of one case."""
     server = RawServer(case)
     outcomes = []
     async with listening(server.serve, tls if case.tls else None) as port, handling(name, **case.settings) as handler:
@@ -104,7 +101,6 @@ async def download(handler: Any, request: Request) -> dict[str, Any]:
 
 
 async def stopped(fails: bool) -> dict[str, Any]:
-    """A listener ends each download, as soon as it hears of it."""
     found: dict[str, Any] = {name: [] for name in HANDLERS}
     for name, signal in product(HANDLERS, (signals.headers_received, signals.bytes_received)):
         server = RawServer(Case(answer=OK + b"Content-Length: 70\r\n\r\n" + PAGE, stays_silent=True))
@@ -152,7 +148,6 @@ async def resets(tls: ssl.SSLContext) -> dict[str, Any]:
 
 
 def certificate(folder: Path) -> ssl.SSLContext:
-    """A server's, signed by itself."""
     context = server_context(folder, signed())
     context.maximum_version = ssl.TLSVersion.TLSv1_2
     return context

@@ -16,8 +16,6 @@ CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
 
 
 class Case(NamedTuple):
-    """What the server does with each request, and how it is asked."""
-
     answer: bytes = WHOLE
     closes: bool = True  # right after the answer
     pieces: int = 1_000_000  # the answer is sent in pieces of so many bytes

@@ -78,7 +78,6 @@ class Found(NamedTuple):
 async def crawled(
     server: SurplusServer, pages: int = 120, at_a_time: int = 8, tls: ssl.SSLContext | None = None
 ) -> Found:
-    """Download the pages, so many at a time."""
     listening = await asyncio.start_server(server.serve, "127.0.0.1", 0, ssl=tls)
     place = f"http{'s' if tls else ''}://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
     settings = {"CONCURRENT_REQUESTS_PER_DOMAIN": at_a_time, "DOWNLOAD_VERIFY_CERTIFICATES": False}

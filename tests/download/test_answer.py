@@ -143,7 +143,6 @@ CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
 
 
 def outcome(data: bytes, size: int) -> object:
-    """What comes of an answer that arrives in pieces of this size."""
     answer = HttpAnswer()
     try:
         read(answer, (data[start : start + size] for start in range(0, len(data), size)))

@@ -40,8 +40,6 @@ def tls(request: pytest.FixtureRequest, tmp_path: Path) -> ssl.SSLContext | None
 
 
 class NeverTime:
-    """Turns whose time is always spent."""
-
     def __init__(self) -> None:
         self.waited = 0
 

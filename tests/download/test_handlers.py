@@ -148,7 +148,6 @@ def test_no_header_of_a_request_says_where_it_ends() -> None:
 
 
 async def outcomes_of(server: RawServer, *requests: Request) -> list[Any]:
-    """One after the other, by one handler."""
     async with listening(server.serve) as port, handling("plain") as handler:
         urls = [one.url.replace("http://a/", f"http://127.0.0.1:{port}/") for one in requests]
         return [await download(handler, one.replace(url=url)) for one, url in zip(requests, urls, strict=True)]

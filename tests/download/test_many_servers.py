@@ -36,8 +36,6 @@ async def keep_alive(reader: asyncio.StreamReader, writer: asyncio.StreamWriter)
 
 
 def saying(words: bytes) -> Serve:
-    """Says this when it is asked, and nothing more."""
-
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)
         writer.write(words)

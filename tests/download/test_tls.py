@@ -49,8 +49,6 @@ def client(**settings: Any) -> TlsClient:
 
 
 class Server:
-    """One connection of Python's server."""
-
     def __init__(self, context: ssl.SSLContext) -> None:
         self.incoming, self.sent = ssl.MemoryBIO(), ssl.MemoryBIO()
         self.tls = context.wrap_bio(self.incoming, self.sent, server_side=True)
@@ -85,7 +83,6 @@ def connect(stream: TlsStream, context: ssl.SSLContext, address: str = "127.0.0.
 
 def visit(made: TlsClient, context: ssl.SSLContext, host: str = "h.test", port: int = 443,
           address: str = "127.0.0.1", **how: Any) -> bool:  # fmt: skip
-    """Whether the session of an earlier visit was taken up."""
     stream = TlsStream(made, host, port, **how)
     server = connect(stream, context, address)
     assert stream.feed(server.says(b"page")) == b"page"

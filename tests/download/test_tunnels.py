@@ -57,8 +57,6 @@ async def pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 
 
 class Site(RawServer):
-    """Notes whether a session of TLS was taken up."""
-
     def __init__(self, case: Case) -> None:
         super().__init__(case)
         self.resumed: list[bool] = []

@@ -37,8 +37,6 @@ LONG_WAY = property(lambda _downloader: False, lambda _downloader, _value: None)
 
 
 def raising(error: BaseException) -> Any:
-    """An answer, or a step, that raises."""
-
     def raise_it(*_arguments: Any, **_keywords: Any) -> Any:
         raise error
 
@@ -77,8 +75,6 @@ class ScenarioSpider(SeedSpider):
 
 
 class Middleware:
-    """A downloader middleware with a step for some paths."""
-
     def process_request(self, request: Request) -> Any:
         scenario = SCENARIOS.get(urlsplit(request.url).path)
         return scenario.on_request(request) if scenario is not None and scenario.on_request else None
@@ -89,8 +85,6 @@ class Middleware:
 
 
 class EarlierPipeline:
-    """An item pipeline in front of ours with a step for some paths."""
-
     def process_item(self, item: Any) -> Any:
         scenario = SCENARIOS.get(urlsplit(item.url).path) if isinstance(item, Result) else None
         if scenario is not None and scenario.on_item:
@@ -212,7 +206,6 @@ SCENARIOS: dict[str, Scenario] = {
 
 @pytest.fixture(scope="module", params=["the short way", "Scrapy's own way"])
 def way(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Each through the engine."""
     with pytest.MonkeyPatch.context() as patch:
         if request.param != "the short way":
             patch.setattr(SafeDownloader, "goes_short_way", LONG_WAY, raising=False)
@@ -221,7 +214,6 @@ def way(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def crawled(way: None, tmp_path_factory: pytest.TempPathFactory) -> Crawled:
-    """One crawl of a seed for each scenario."""
     engine.ANSWERS.update({path: s.answer for path, s in SCENARIOS.items() if s.answer is not None})
     seeds = [{"url": f"http://h.test{path}", "meta": {"url_id": path}} for path in SCENARIOS]
     return crawl(
@@ -273,8 +265,6 @@ def by_itself(_crawler: Any) -> bool:
 
 
 class ClosingSpider(SeedSpider):
-    """Closes the crawl from its callback."""
-
     async def parse(self, response: Response) -> Any:  # type: ignore[override]
         raise CloseSpider("enough")
 
@@ -334,8 +324,6 @@ class Stray:
 
 
 class InputMiddleware(Stray):
-    """A spider middleware, before the callback."""
-
     def process_spider_input(self, response: Response) -> None:
         self.look(response)
 
@@ -350,24 +338,18 @@ class OutputMiddleware(Stray):
 
 
 class LateMiddleware(Stray):
-    """A downloader middleware."""
-
     def process_response(self, request: Request, response: Response) -> Response:
         self.look(response)
         return response
 
 
 class PanickingHandler(engine.ScriptedHandler, Stray):
-    """A download handler."""
-
     async def download_request(self, request: Request) -> Response:
         self.look(Response(request.url))
         return await super().download_request(request)
 
 
 class ItemsPipeline(Stray):
-    """An item pipeline."""
-
     def process_item(self, item: Any) -> Any:
         if not isinstance(item, Result):
             raise self.error

@@ -55,8 +55,6 @@ class ListeningSpider(SeedSpider):
 
 
 class WaitingSpider(ListeningSpider):
-    """Its listener to `item_scraped` is waited for."""
-
     @classmethod
     def from_crawler(cls, crawler: Crawler, *args: Any, **kwargs: Any) -> Self:
         spider = super().from_crawler(crawler, *args, **kwargs)
@@ -85,8 +83,6 @@ class Refusing:
 
 
 class SlowPipeline:
-    """An item pipeline that waits."""
-
     async def process_item(self, item: Any) -> Any:
         await asyncio.sleep(0.01)
         return item

@@ -53,7 +53,6 @@ SORTS = (page, linking, moved, absent, failing, unanswered)
 
 
 def alive() -> int:
-    """Seeds and requests."""
     return sum(isinstance(one, Job | SeedInFlight | Request) for one in gc.get_objects())
 
 
@@ -104,7 +103,6 @@ def main(folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def left() -> dict[str, dict[str, int]]:
-    """Of a process that has done nothing else."""
     command = [sys.executable, "-m", __name__]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr

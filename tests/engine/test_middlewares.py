@@ -317,7 +317,6 @@ CALLS = st.tuples(
 
 
 def done(headers: Headers, name: str, key: Any, value: Any) -> Any:
-    """What a call gives, or the kind of its error."""
     try:
         if name == "pop":
             return headers.pop(key, None)

@@ -43,24 +43,20 @@ STANDARD = {"_replace", "_asdict", "_exit", "_current_frames"}  # of Python's ow
 
 
 def modules() -> Iterator[ModuleType]:
-    """The modules that are searched, imported."""
     for found in pkgutil.walk_packages(site_spider.__path__, "site_spider."):
         if not found.name.startswith(EXEMPT):
             yield importlib.import_module(found.name)
 
 
 def private(name: str) -> bool:
-    """Whether a name is private, and not one of Python's own special names."""
     return name.startswith("_") and not name.endswith("__") and name != "_"
 
 
 def is_theirs(name: str | None) -> bool:
-    """Whether a module belongs to Scrapy or Twisted."""
     return (name or "").partition(".")[0] in THEIRS
 
 
 def uses(module: ModuleType) -> set[str]:
-    """What a module uses of their private parts, by name."""
     tree = ast.parse(inspect.getsource(module))
     inherited = _inherited(module, tree)
     classes = (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef))

@@ -202,7 +202,6 @@ class Site:
         return page(request)
 
     def has(self, pages: int, crawler: Crawler) -> bool:
-        """Whether so many pages were answered."""
         service = SeedService.of(crawler)
         if service.parts.completion.ledger.in_flight >= self._waits_for:
             self._open.set()

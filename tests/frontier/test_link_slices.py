@@ -68,7 +68,6 @@ def run(folder: Path, until: Callable[[SeedService], bool] | None = None, *seeds
 
 
 def is_between_slices(service: SeedService) -> bool:
-    """Some of the links are enqueued, and not all."""
     enqueued = service._crawler.stats.get_value("scheduler/enqueued", 0)
     return 0 < enqueued < LINKS
 

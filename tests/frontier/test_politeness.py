@@ -23,8 +23,6 @@ from tests.in_process.engine import crawl, page, settings_for
 
 
 class Log:
-    """What each host saw."""
-
     def __init__(self) -> None:
         self.begins: dict[str, list[float]] = defaultdict(list)
         self.under_way: dict[str, int] = defaultdict(int)

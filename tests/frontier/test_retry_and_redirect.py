@@ -210,8 +210,6 @@ REFUSED, TIMEOUT, UNKNOWN = (DownloadConnectionRefusedError(), DownloadTimeoutEr
 
 
 class Script:
-    """What each path answers, one after another; the last for ever."""
-
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._monkeypatch = monkeypatch
         self.moments: dict[str, list[float]] = defaultdict(list)

@@ -37,8 +37,6 @@ FORBIDS = "User-agent: *\nDisallow: /private\nDisallow: /*?secret=\n"
 
 
 class Hosts:
-    """Sites by host, and the requests in the order in which they came."""
-
     def __init__(self) -> None:
         self.robots: dict[str, Any] = {}  # host and port -> text, status or exception, or a list of such
         self.asked: list[tuple[float, str, str]] = []  # when, host and port, path
@@ -426,8 +424,6 @@ def test_when_it_is_too_old_it_is_fetched_anew_once(tmp_path: Path, hosts: Hosts
 
 
 class FailingParser(RobotParser):
-    """Somebody's own, with mistakes."""
-
     @classmethod
     def from_crawler(cls, crawler: Crawler, robotstxt_body: bytes) -> FailingParser:
         if robotstxt_body == b"unreadable":

@@ -47,7 +47,6 @@ def _no_traps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def messages(folder: Path) -> list[dict[str, Any]]:
-    """Every seed that was on the topic."""
     return [json.loads(message.value or b"") for message in LocalSeedLog(folder).read("seeds")]
 
 

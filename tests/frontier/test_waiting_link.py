@@ -244,7 +244,6 @@ ALL = {b"Authorization": [b"Bearer x"], b"X-Tenant": [b"a", b"b"]}
 
 @pytest.fixture
 def seen() -> Iterator[dict[str, Request]]:
-    """What was asked for, by host and path."""
     asked: dict[str, Request] = {}
 
     def answer(request: Request) -> Response:

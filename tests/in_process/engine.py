@@ -28,14 +28,11 @@ ANSWERS: dict[str, Answer] = {}  # path -> what the site does; filled by the tes
 
 
 def page(request: Request, body: str = "<p>page", status: int = 200, **headers: str) -> Response:
-    """An HTML answer."""
     fields = {"Content-Type": "text/html; charset=utf-8"} | {k.replace("_", "-"): v for k, v in headers.items()}
     return HtmlResponse(request.url, status=status, headers=fields, body=body.encode())
 
 
 class ScriptedHandler(BaseDownloadHandler):
-    """Downloads from ANSWERS."""
-
     async def download_request(self, request: Request) -> Response:
         answer = ANSWERS.get(urlsplit(request.url).path, page)(request)
         return answer if isinstance(answer, Response) else await answer
@@ -43,8 +40,6 @@ class ScriptedHandler(BaseDownloadHandler):
 
 @dataclass
 class Crawled:
-    """What a crawl left behind."""
-
     documents: dict[str, dict[str, Any]]
     dead_letters: list[Message]
     lag: int
@@ -80,7 +75,6 @@ def settings_for(folder: Path, **overrides: Any) -> Settings:
 
 
 def produce(log: SeedLog, topic: str, seeds: Sequence[Mapping[str, Any] | bytes]) -> None:
-    """Put seeds, or raw messages, on the topic."""
     producer = log.producer()
     for seed in seeds:
         value = seed if isinstance(seed, bytes) else json.dumps(seed).encode()
@@ -90,7 +84,6 @@ def produce(log: SeedLog, topic: str, seeds: Sequence[Mapping[str, Any] | bytes]
 
 
 def lag(log: SeedLog, topic: str = "seeds", group: str = "site_spider") -> int:
-    """Offsets that are not committed."""
     return sum(p.end - (p.committed.offset if p.committed else p.start) for p in log.progress(topic, group))
 
 

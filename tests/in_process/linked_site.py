@@ -23,8 +23,6 @@ def seed(path: str, **fields: Any) -> dict[str, Any]:
 
 
 class Site:
-    """Pages with links, and what was asked for."""
-
     def __init__(self) -> None:
         self.visits: Counter[str] = Counter()
 
@@ -44,7 +42,6 @@ def site() -> Site:
 
 @pytest.fixture
 def settings(case: Case) -> dict[str, Any]:
-    """Of the kind of dupefilter that the test is parametrized with."""
     return case.settings
 
 

@@ -233,7 +233,6 @@ def trapped(crawled: Crawled) -> int:
 
 
 def shown(folder: Path) -> dict[str, int]:
-    """What `scrapy task show` and the console show."""
     return dict(desk(folder).overview().of("t").document()["traps"])
 
 

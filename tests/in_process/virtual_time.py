@@ -126,7 +126,6 @@ class _Clock:
     # --- time ---------------------------------------------------------------------------------------
 
     def now_ns(self) -> int:
-        """As of `time.monotonic_ns`."""
         base, clock = self._origin
         return base + clock()
 
@@ -134,7 +133,6 @@ class _Clock:
         self._origin = self.now_ns() - clock(), clock
 
     def wait_for_the_world(self, wait: Callable[[], T]) -> T:
-        """Time is that of the wall meanwhile."""
         self._go_by(_real_ns)
         try:
             return wait()
@@ -142,17 +140,14 @@ class _Clock:
             self._go_by(_cpu_ns)
 
     def reset(self) -> None:
-        """Time is what it is."""
         self._origin = 0, _real_ns
 
     # --- who works ---------------------------------------------------------------------------------
 
     def knows(self, thread: int) -> bool:
-        """Whether the loop takes account of what this thread does."""
         return thread in self._threads
 
     def is_idle(self) -> bool:
-        """Whether all threads wait."""
         before = self._changes
         works = bool(self._starting) or any(
             one.is_alive() and self._works(ident) for ident, one in tuple(self._threads.items())
@@ -199,7 +194,6 @@ class _Clock:
     # --- jumps -------------------------------------------------------------------------------------
 
     def next_deadline(self) -> float:
-        """Of the threads that wait."""
         return min((one.deadline for one in tuple(self._waiting.values())), default=inf)
 
     def jump(self, moment: float) -> None:
@@ -225,20 +219,17 @@ class _Selector(selectors.DefaultSelector):  # type: ignore[misc, valid-type]
         self._others: set[int] = set()  # of those registered: where something may come from elsewhere
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> Any:
-        """As in selectors."""
         key = super().register(fileobj, events, data)
         if key.fd != self.loop.pipe and not _listens(key.fd):
             self._others.add(key.fd)
         return key
 
     def unregister(self, fileobj: Any) -> Any:
-        """As in selectors."""
         key = super().unregister(fileobj)
         self._others.discard(key.fd)
         return key
 
     def select(self, timeout: float | None = None) -> Any:
-        """As in selectors."""
         found = super().select(0)
         if found or (timeout is not None and timeout <= 0):
             return found
@@ -280,8 +271,6 @@ def _listens(file: int) -> bool:
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """asyncio's own, with time that jumps."""
-
     @property
     def pipe(self) -> int:
         """What call_soon_threadsafe wakes it with."""
@@ -299,7 +288,6 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """As asyncio.run, in virtual time."""
     try:
         with asyncio.Runner(loop_factory=VirtualLoop) as runner:
             _clock.begin(runner.get_loop())

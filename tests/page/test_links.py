@@ -16,7 +16,6 @@ BASE = "http://example.com/dir/page?q=1"
 
 
 def urls(markup: str, base: str = BASE, **options: object) -> list[str]:
-    """The links that are found on a page."""
     return [*chain.from_iterable(link_slices(markup, base, **options))]  # type: ignore[arg-type]
 
 

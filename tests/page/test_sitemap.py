@@ -263,7 +263,6 @@ JSON_FEED = b'{"version": "https://jsonfeed.org/version/1", "items": ['
 
 
 def tags(pattern: bytes, count: int) -> bytes:
-    """Each with a number of its own where it says so."""
     return b"<urlset>" + b"".join(pattern.replace(b"N", b"%020d" % n) for n in range(count))
 
 

@@ -47,7 +47,6 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 @contextmanager
 def simulated_case() -> Iterator[Case]:
-    """As those of the other logs."""
     log = SimSeedLog()
     producer = log.producer()
     made = Case("simulated", log, partial(log.broker.topic), producer)

@@ -91,7 +91,6 @@ class Group:
                     client.hear(client.rebalances)
 
     def refusal(self, number: int, generation: int) -> LogUnavailable | None:
-        """Why a commit of this member is refused."""
         if number not in self.members:
             return LogUnavailable("the group went on without this member")
         if generation != self.generation or self.state == "completing":
@@ -99,7 +98,6 @@ class Group:
         return None
 
     def unowned(self, topics: Iterable[str]) -> frozenset[Partition]:
-        """Partitions of these topics that no member has."""
         every = frozenset(one for topic in topics for one in self._partitions(topic))
         return every.difference(*(member.assignment for member in self.members.values()))
 
@@ -113,7 +111,6 @@ class Group:
             self._broker.at(self._broker.rng.uniform(0.5, 5.0), self.rebalance)
 
     def rebalance(self) -> None:
-        """Every member is to join again."""
         if self.state == "preparing":
             return
         self.state = "preparing"

@@ -143,8 +143,6 @@ Answered = Callable[[LogUnavailable | None], None]
 
 
 class _Commit:
-    """One that is under way."""
-
     is_client = True
 
     def __init__(self, consumer: SimConsumer, positions: Positions, items: Sequence[Item]) -> None:
@@ -493,8 +491,6 @@ class SimProducer(_Client):
 
 
 class SimReader(_Polled):
-    """Follows a topic without a group."""
-
     def __init__(self, broker: Broker, topic: str) -> None:
         super().__init__(broker, (topic,))
         self._next: Counter[int] = Counter()  # offset, by partition
@@ -526,8 +522,6 @@ class SimReader(_Polled):
 
 
 class SimSeedLog:
-    """As in SeedLog, of the broker of this run."""
-
     address = "simulated"
     has_own_clock = True
     broker: Broker  # set for each run

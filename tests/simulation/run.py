@@ -41,8 +41,6 @@ for _part in ("DOWNLOADER_MIDDLEWARES", "SPIDER_MIDDLEWARES", "EXTENSIONS", "DOW
 
 
 class Outcome(NamedTuple):
-    """What became of a run."""
-
     number: int
     digest: str  # of all that has happened, in order
     violations: list[tuple[str, str]]

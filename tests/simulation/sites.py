@@ -32,8 +32,6 @@ SCOPE = "SITE_DUPEFILTER_SCOPE"
 
 @dataclass
 class Page:
-    """What a site has at a URL."""
-
     url: str
     links: list[str]
     status: int | None = 200
@@ -150,8 +148,6 @@ class Sites:
 
 
 class Web(BaseDownloadHandler):
-    """All sites."""
-
     async def download_request(self, request: Request) -> Response:
         process: Process = PROCESS.get()
         world, host, job = process.world, request.url.split("/")[2], job_of(request)
@@ -312,8 +308,6 @@ extraction_process._Worker = TextReader  # type: ignore[assignment, misc]
 
 
 class NoStatistics(SimSink):
-    """Takes statistics, and forgets them."""
-
     async def open(self) -> None: ...
 
     async def write(self, records: Sequence[Any]) -> Sequence[Verdict]:

@@ -97,7 +97,6 @@ async def _kill_again(world: World, rng: random.Random, process: Process) -> Non
 
 
 async def _stop(world: World, rng: random.Random, process: Process) -> None:
-    """SIGTERM, and another start."""
     await asyncio.sleep(rng.uniform(0, 0.5))
     await world.stop(process)
     await asyncio.sleep(rng.choice([0, 1, 12]))

@@ -313,7 +313,6 @@ class Truth:
         return self._is_stored(url) or url in self.set_aside_at
 
     def in_store(self, key: str) -> dict[str, Any]:
-        """The document with this key."""
         found = next((self.documents[url] for url, one in self.keys.items() if one == key), {})
         more = {"additional_urls": urls} if (urls := self.additional.get(str(found.get("url")))) else {}
         return {} if found.get("is_deleted") else found | more
@@ -339,7 +338,6 @@ class Truth:
     # --- at the end -------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Each page is recorded as its site said, once for all, and each end was told with exact figures."""
         for kind, what in [*self._wrong_pages(), *self._wrong_letters(), *self._wrong_ends()]:
             self.violation(kind, what)
 

@@ -140,8 +140,6 @@ def sleep(seconds: float) -> None:
 
 
 class Lock(Line):
-    """As threading.Lock, of which threading makes everything else."""
-
     def __init__(self) -> None:
         super().__init__()
         self._is_held = False

@@ -174,7 +174,6 @@ class Process:
         return [] if self.is_dead or any(self.downloads.values()) else sorted(names)
 
     def unbalanced(self) -> str:
-        """Conservation: rule 10."""
         ledger = None if self.parts is None else self.parts.completion.ledger
         if ledger is None or ledger.consumed == (ended := sum(ledger.outcomes.values())) + ledger.in_flight:
             return ""
@@ -284,7 +283,6 @@ class World:
                 consumer.forget()
 
     async def stop(self, process: Process) -> None:
-        """SIGTERM, and its end."""
         if process.has_ended:
             return
         self.trace("stop", process.name)

@@ -40,8 +40,6 @@ ASKED: list[Request] = []
 
 
 class Recording(SeedSpider):
-    """Keeps the items that its callback yields."""
-
     name = "recording"
     items: ClassVar[list[Any]] = []
 

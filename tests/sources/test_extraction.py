@@ -41,7 +41,6 @@ def run(body: str, page: str = HTML, url: str = URL, **more: Any) -> Extracted:
 
 
 def fields(page: str = HTML, **wanted: Any) -> tuple[dict[str, Any], list[str]]:
-    """The one item of a page, and the notes."""
     found = run(yaml.safe_dump({"items": [{"fields": wanted}]}), page)
     (item,) = found.items
     return item, found.notes

@@ -60,8 +60,6 @@ class List:
 
 
 class Links(List):
-    """The same with links to details."""
-
     def answer(self, request: Request, shown: list[str], following: str | None) -> Response:
         links = "".join(f'<p><a href="/{name}">x</a></p>' for name in shown)
         return page(request, links + (f'<a class=next href="{following}">n</a>' if following else ""))

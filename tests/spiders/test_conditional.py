@@ -38,8 +38,6 @@ CHECK = {"if_changed": True}
 
 
 class Site:
-    """One page with a link, which answers conditions as a server does."""
-
     def __init__(self, etag: str | None = ETAG, date: str | None = None, path: str = "/page", body: str = LINK):
         self.etag, self.date, self.body, self.status = etag, date, body, 200
         self.asked: list[dict[bytes, Any]] = []
