@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import reprlib
 import warnings
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, closing, contextmanager
+from collections.abc import Container, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from io import BytesIO
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit
 
-from aiohttp import ClientResponse, ClientSession
-from elastic_transport import AiohttpHttpNode, NodeConfig, Urllib3HttpNode
-from elasticsearch import ApiError, ElasticsearchWarning, TransportError, UnsupportedProductError
+from elastic_transport import NodeConfig, Urllib3HttpNode
+from elasticsearch import ApiError, Elasticsearch, ElasticsearchWarning, TransportError, UnsupportedProductError
 
+from site_spider import runtime
 from site_spider.adapters.files import ReplacedFiles
 from site_spider.errors import ConfigError, SinkUnavailable
 from site_spider.options import SettingsView, mapping, names, text
@@ -28,8 +27,6 @@ from site_spider.text import cut, escaped
 
 logger = logging.getLogger(__name__)
 
-ANSWER_BYTES = 4_000_000  # to a bulk request, unpacked: 500 records, and 8 KB for why each was refused
-PAGE_BYTES = 128_000_000  # of documents that are read back
 SHARD_SECONDS = 1.0  # within which a new index has its shard
 _PIECE_BYTES = 1_000_000
 
@@ -41,119 +38,72 @@ class AnswerTooLarge(Exception):
         super().__init__(f"the answer has more than {limit_bytes} bytes")
 
 
-class PiecewiseNode(AiohttpHttpNode):
-    """The client's own node, but a body is handed to aiohttp as a file, and answers are bounded.
+class BoundedNode(Urllib3HttpNode):
+    """The client's own node, but answers are bounded, and its certificates may be replaced.
 
-    As bytes a body is copied to the socket in one go, and aiohttp warns of that above 1 MB. The client's own
-    node reads certificates once. Here connections are made anew when their files were replaced.
+    The client's own reads them for each connection, also half of a pair. Here they are read when the node is made.
     """
 
-    session: _Session | None  # type: ignore[assignment]
+    most_bytes = 4_000_000  # of an answer, unpacked: to a bulk request of 500 records, 8 KB for why each was refused
 
     def __init__(self, config: NodeConfig) -> None:
+        super().__init__(config)
         self._files = ReplacedFiles((config.ca_certs, config.client_cert, config.client_key))
         self._old = Outage(
             logger,
             "New certificates of SITE_ELASTICSEARCH_OPTIONS cannot be used, so those before stay",
             "The certificates of SITE_ELASTICSEARCH_OPTIONS can be used",
         )
-        super().__init__(config)
+        if config.scheme == "https":
+            _read_certificates(self.pool, config)
+        # as much of a pool as the node uses
+        self.pool: Any = SimpleNamespace(urlopen=partial(_bounded, self.pool, self.most_bytes), close=self.pool.close)
 
-    async def perform_request(self, *arguments: Any, **options: Any) -> Any:  # type: ignore[override] # of any
-        if self._files.is_due() and await asyncio.to_thread(self._files.look):
-            await self._renew()
-        return await super().perform_request(*arguments, **options)
+    def perform_request(self, *arguments: Any, **options: Any) -> Any:
+        if self._files.is_due() and self._files.look():
+            self._renew()
+        return super().perform_request(*arguments, **options)
 
-    async def _renew(self) -> None:
+    def _renew(self) -> None:
         try:
-            fresh = await asyncio.to_thread(type(self), self.config)
+            fresh = type(self)(self.config)
         except (OSError, ValueError) as error:  # a half of a pair is there, say
             self._old.goes_on(error)
             return
         self._files.use()
         self._old.is_over()
-        self._ssl_context = fresh._ssl_context
-        before, self.session = self.session, None
-        if before is not None:
-            await before.retire()
+        self.pool = fresh.pool
         logger.info("Connections to %s use the certificates that were replaced.", self.base_url)
 
-    def _create_aiohttp_session(self) -> None:
-        super()._create_aiohttp_session()
-        assert self.session is not None
-        self.session = _Session(self.session)  # type: ignore[arg-type]
+
+class PageNode(BoundedNode):
+    """For documents that are read back."""
+
+    most_bytes = 128_000_000
 
 
-class _Session:
-    """As much of a session as the node uses."""
-
-    def __init__(self, session: ClientSession) -> None:
-        self._session = session
-        self._under_way = 0
-        self._is_retired = False
-        self.close = session.close
-
-    async def retire(self) -> None:
-        self._is_retired = True
-        if not self._under_way:
-            await self.close()
-
-    @asynccontextmanager
-    async def request(
-        self, method: str, url: str, *, data: bytes | None, **options: Any
-    ) -> AsyncIterator[_BoundedResponse]:
-        body = None if data is None else BytesIO(data)
-        self._under_way += 1
-        try:
-            async with self._session.request(method, url, data=body, **options) as response:
-                yield _BoundedResponse(response)
-        finally:
-            self._under_way -= 1
-            if self._is_retired:
-                await self.retire()
+def _read_certificates(pool: Any, config: NodeConfig) -> None:
+    context = pool.conn_kw["ssl_context"]
+    if pool.ca_certs:
+        context.load_verify_locations(**{"capath" if Path(pool.ca_certs).is_dir() else "cafile": pool.ca_certs})
+    if config.client_cert:
+        context.load_cert_chain(config.client_cert, config.client_key)
+    pool.ca_certs = pool.cert_file = pool.key_file = None
 
 
-class _BoundedResponse:
-    """As much of a response as the node uses."""
-
-    def __init__(self, response: ClientResponse) -> None:
-        self._content = response.content
-        self.status, self.headers, self.release = response.status, response.headers, response.release
-
-    async def read(self) -> bytes:
-        """All of it. Raises AnswerTooLarge."""
-        read = bytearray()
-        async for piece in self._content.iter_any():
-            read += piece
-            if len(read) > ANSWER_BYTES:
-                raise AnswerTooLarge(ANSWER_BYTES)
-        return bytes(read)
-
-
-class BoundedNode(Urllib3HttpNode):
-    """The client's own node for threads, but answers are bounded."""
-
-    def __init__(self, config: Any) -> None:
-        super().__init__(config)
-        # as much of a pool as the node uses
-        self.pool: Any = SimpleNamespace(urlopen=partial(_bounded, self.pool), close=self.pool.close)
-
-
-def _bounded(pool: Any, method: str, target: str, **options: Any) -> Any:
+def _bounded(pool: Any, most_bytes: int, method: str, target: str, **options: Any) -> Any:
     """As much of a response as the node uses. Raises AnswerTooLarge."""
     with closing(pool.urlopen(method, target, preload_content=False, **options)) as response:
         read = bytearray()
         while piece := response.read(_PIECE_BYTES):
             read += piece
-            if len(read) > PAGE_BYTES:
-                raise AnswerTooLarge(PAGE_BYTES)
+            if len(read) > most_bytes:
+                raise AnswerTooLarge(most_bytes)
         response.release_conn()
         return SimpleNamespace(status=response.status, headers=response.headers, data=bytes(read))
 
 
 # --- options: reads from the settings how to reach Elasticsearch -----------------------------------------
-
-C = TypeVar("C")
 
 HOSTS = "SITE_ELASTICSEARCH_HOSTS"
 OPTIONS = "SITE_ELASTICSEARCH_OPTIONS"
@@ -185,13 +135,14 @@ class ElasticsearchOptions:
             raise ConfigError(f"{OPTIONS} must have a number of seconds as request_timeout.")
         return cls(tuple(host.rstrip("/") for host in hosts), options, address)
 
-    def client(self, kind: Callable[..., C], **more: Any) -> C:
+    def client(self, node: type[BoundedNode]) -> Elasticsearch:
         """Make a client, without connecting. Raises ConfigError for options that it does not take.
 
         One that does not answer is tried again by our own back-off, so the client itself
         only goes on to the next host when a connection fails.
         """
-        defaults = {
+        defaults: dict[str, Any] = {
+            "node_class": node,
             "request_timeout": REQUEST_TIMEOUT_SECONDS,
             "max_retries": len(self.hosts) - 1,
             "retry_on_status": (),
@@ -199,7 +150,7 @@ class ElasticsearchOptions:
         }
         _quieten_client()
         try:
-            return kind(hosts=list(self.hosts), **{**defaults, **more, **self.options})
+            return Elasticsearch(hosts=list(self.hosts), **{**defaults, **self.options})
         except (TypeError, ValueError, AttributeError, OSError) as error:
             raise self.not_taken(error) from None
 
@@ -278,8 +229,8 @@ _short.maxlevel, _short.maxdict, _short.maxlist, _short.maxstring, _short.maxoth
 class UnexpectedResponse(Exception):
     """An answer that says nothing of the records, and what came instead."""
 
-    def __init__(self, what: str, came: object) -> None:
-        super().__init__(f"{what}: {shown(came)}")
+    def __init__(self, what: str, came: object = None) -> None:
+        super().__init__(what if came is None else f"{what}: {shown(came)}")
 
 
 def part(answer: object, name: str, kind: type[K]) -> K:
@@ -315,7 +266,7 @@ def explained(error: Exception) -> str:
     if isinstance(error, ApiError):
         return reason_of(error.status_code, words_of(error) or {"type": "proxy?", "reason": error.message})
     # the client drops the error of the network that its own stands for
-    cause = error.__context__ if isinstance(error, TransportError) else None
+    cause = error.__cause__ if isinstance(error, TransportError) else None
     behind = f" ({shown(str(cause)) if str(cause) else type(cause).__name__})" if cause else ""
     hint = "; is it http://?" if "WRONG_VERSION_NUMBER" in f"{error}{behind}" else ""
     return f"{type(error).__name__}: {shown(str(error))}{behind}{hint}"
@@ -330,3 +281,29 @@ def shown(value: object) -> str:
 def words_of(error: ApiError) -> Mapping[str, Any]:
     """Elasticsearch's own description of the error; empty if somebody else answered."""
     return within(error.body, "error") or {}
+
+
+# --- Documents by their _id ------------------------------------------------------------------------------
+
+
+def documents(
+    client: Elasticsearch, index: str, unread: Container[object], *, waits: bool = True, **what: Any
+) -> list[Mapping[str, Any]]:
+    """The answers to a multi-get, without what could not be read for an error of a type in `unread`.
+
+    Raises like the client, and UnexpectedResponse.
+    """
+    answer = client.mget(index=index, **what).body
+    docs = answer.get("docs", []) if isinstance(answer, Mapping) else None
+    if not isinstance(docs, list):
+        raise UnexpectedResponse("the answer to a multi-get is not one", answer)
+    found = [doc for doc in docs if isinstance(doc, Mapping)]
+    for error in filter(None, (within(doc, "error") for doc in found)):
+        if error.get("type") in unread:
+            continue
+        reason = reason_of(200, error)
+        if not waits or "no_shard_available_action_exception" not in reason:  # else its index is new
+            raise UnexpectedResponse(f"a document could not be read: {reason}")
+        runtime.sleep(SHARD_SECONDS)
+        return documents(client, index, unread, waits=False, **what)
+    return [doc for doc in found if "error" not in doc]

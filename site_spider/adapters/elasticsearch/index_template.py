@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from elastic_transport import TlsError
-from elasticsearch import ApiError, AsyncElasticsearch, AuthenticationException, UnsupportedProductError
+from elasticsearch import ApiError, AuthenticationException, Elasticsearch, UnsupportedProductError
 
 from site_spider.adapters.elasticsearch.client import (
     HOSTS,
@@ -188,19 +188,19 @@ class IndexPreparation:
         self._options, self._index, self._template = options, index, template
         self._has_text = False
 
-    async def run(self, client: AsyncElasticsearch) -> bool:
+    def run(self, client: Elasticsearch) -> bool:
         """Whether results get a field for the text of pages. Raises SinkUnavailable, ConfigError."""
         with self._refusing():
-            await self._check_server(client)
-            self._has_text = await self._install_template(client)
-            await self._adjust_index(client)
+            self._check_server(client)
+            self._has_text = self._install_template(client)
+            self._adjust_index(client)
         return self._has_text
 
-    async def check(self, client: AsyncElasticsearch) -> str:
+    def check(self, client: Elasticsearch) -> str:
         """What `run` would find; nothing is changed. Raises SinkUnavailable, ConfigError."""
         with self._refusing():
-            await self._check_server(client)
-            exists = bool(await client.indices.exists(index=self._index))
+            self._check_server(client)
+            exists = bool(client.indices.exists(index=self._index))
         there = "is there" if exists else "will be created"
         return f"{self._options.address} answers; index {self._index} {there}"
 
@@ -217,21 +217,25 @@ class IndexPreparation:
             except AuthenticationException as error:
                 raise self._options.refused(explained(error), REMEDY_CREDENTIALS) from error
 
-    async def _check_server(self, client: AsyncElasticsearch) -> None:
+    def _check_server(self, client: Elasticsearch) -> None:
         """Its health, and rights without which no result could ever be written. Raises ConfigError."""
         # GET / and HEAD / are refused by slim distributions and by some proxies.
         try:
-            await client.cluster.health(wait_for_status="yellow", timeout=HEALTH_WAIT)
+            client.cluster.health(wait_for_status="yellow", timeout=HEALTH_WAIT)
         except ApiError as error:
             if error.status_code not in (403, 408):  # 408: some shards are not ready, and need not be ours
                 raise
             if error.status_code == 403:
                 logger.warning("%s refuses the request for its health: %s", HOSTS, explained(error))
-        except (TypeError, AttributeError) as error:  # the client looks at some options at its first request only
+        except (
+            TypeError,
+            ValueError,
+            AttributeError,
+        ) as error:  # the client looks at some options at its first request only
             raise self._options.not_taken(error) from None
         wanted = [{"names": [self._index], "privileges": list(_RIGHTS)}]
         try:
-            answer = await client.security.has_privileges(index=wanted)
+            answer = client.security.has_privileges(index=wanted)
         except AuthenticationException:
             raise
         except ApiError:
@@ -241,14 +245,14 @@ class IndexPreparation:
             reason = f"the login has no right to {' and '.join(missing)} in the index {self._index}"
             raise self._options.refused(reason, "a login that has it, or grant it (docs/security.md)")
 
-    async def _install_template(self, client: AsyncElasticsearch) -> bool:
+    def _install_template(self, client: Elasticsearch) -> bool:
         """Whether its indices have the field for texts."""
         name = self._template.name
         try:
-            answer = await client.options(ignore_status=404).indices.get_index_template(name=name)
+            answer = client.options(ignore_status=404).indices.get_index_template(name=name)
             found = newest(answer.body, self._template.version)
             # somebody may have changed one that is there to his needs
-            return has_text(await self._put_template(client) if found is None else found)
+            return has_text(self._put_template(client) if found is None else found)
         except ApiError as error:
             if error.status_code not in (400, 403):
                 raise
@@ -259,16 +263,16 @@ class IndexPreparation:
             )
             return False
 
-    async def _put_template(self, client: AsyncElasticsearch) -> dict[str, Any]:
+    def _put_template(self, client: Elasticsearch) -> dict[str, Any]:
         """What was installed: all of it, or what a server can do that lacks the filters of texts."""
         name, content = self._template.name, self._template.content
         try:
-            await client.indices.put_index_template(name=name, **content)
+            client.indices.put_index_template(name=name, **content)
         except ApiError as error:
             if (reduced := self._template.reduced(error)) is None:
                 raise
             content = reduced
-            await client.indices.put_index_template(name=name, **content)
+            client.indices.put_index_template(name=name, **content)
         if content["template"]["mappings"] != self._template.content["template"]["mappings"]:
             logger.log(
                 logging.INFO if has_text(content) else logging.DEBUG,  # said of results alone
@@ -282,7 +286,7 @@ class IndexPreparation:
             )
         return content
 
-    async def _adjust_index(self, client: AsyncElasticsearch) -> None:
+    def _adjust_index(self, client: Elasticsearch) -> None:
         """Of an index that was there before."""
         wanted = dict(self._template.properties)
         if META not in wanted:  # nothing of producers' is in it
@@ -290,12 +294,12 @@ class IndexPreparation:
         if self._has_text:
             wanted[TEXT] = {"type": "text"}
         try:
-            found = await client.options(ignore_status=404).indices.get_mapping(index=self._index)
+            found = client.options(ignore_status=404).indices.get_mapping(index=self._index)
             for index, change in closing_changes(found.body, META, wanted[META]):
-                await client.indices.put_mapping(index=index, properties=change)
+                client.indices.put_mapping(index=index, properties=change)
                 logger.info("Index %s makes no field of a new key in %s from now on.", shown(index), META)
             for index, added in added_fields(found.body, wanted):
-                await client.indices.put_mapping(index=index, properties=added)
+                client.indices.put_mapping(index=index, properties=added)
                 logger.info("Index %s has the new fields %s.", shown(index), ", ".join(added))
             self._has_text = self._has_text or has_field(found.body, TEXT)
         except ApiError as error:

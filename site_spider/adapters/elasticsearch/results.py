@@ -7,14 +7,13 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import Any, Self
 
-from elasticsearch import ApiError, Elasticsearch, NotFoundError, TransportError
+from elasticsearch import ApiError, NotFoundError, TransportError
 
-from site_spider import runtime
 from site_spider.adapters.elasticsearch.client import (
-    SHARD_SECONDS,
     AnswerTooLarge,
-    BoundedNode,
     ElasticsearchOptions,
+    PageNode,
+    documents,
     index_name,
     part,
     reason_of,
@@ -68,7 +67,7 @@ class ElasticsearchResults:
         self._setting, self._of_items = setting, setting == "SITE_ITEMS_INDEX"
         self._options = options = ElasticsearchOptions.from_settings(settings)
         self._index = index_name(settings, setting)
-        self._client = options.client(Elasticsearch, node_class=BoundedNode)
+        self._client = options.client(PageNode)
         self.address = f"{options.address} index {self._index}"
 
     @classmethod
@@ -154,18 +153,11 @@ class ElasticsearchResults:
             said = "an alias of several indices, where no document is found by its id"
             raise ConfigError(f"{self._setting} is {self._index!r}, {said}; make it an alias of one index") from error
 
-    def _found(self, url_ids: Sequence[str], names: Sequence[str], *, waits: bool = True) -> list[Any]:
+    def _found(self, url_ids: Sequence[str], names: Sequence[str]) -> list[Any]:
         """The documents that there are; one of a shard that is away is none that is missing."""
-        answer = self._client.mget(index=self._index, ids=list(url_ids), source_includes=list(names))
-        hits = part(answer.body, "docs", list)
-        for error in (hit["error"] for hit in hits if "error" in hit):
-            reason = reason_of(200, error)
-            if waits and "no_shard_available_action_exception" in reason:  # its index is new
-                runtime.sleep(SHARD_SECONDS)
-                return self._found(url_ids, names, waits=False)
-            if "index_not_found_exception" not in reason:
-                raise self._options.unavailable(reason)
-        return [hit for hit in hits if hit.get("found")]
+        unread = {"index_not_found_exception"}
+        found = documents(self._client, self._index, unread, ids=list(url_ids), source_includes=list(names))
+        return [hit for hit in found if hit.get("found")]
 
     def _refreshed(self) -> bool:
         """Make visible what was just written; False when there is no such index."""

@@ -7,35 +7,33 @@ written once more after something smaller has passed, see `Sizes`.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import re
 import unicodedata
-from collections import deque
 from collections.abc import Mapping, Sequence, Set
+from contextlib import closing
 from dataclasses import replace
-from functools import partial
 from html import unescape
 from typing import Any, Final, Literal, NamedTuple, Self
 
-from elasticsearch import ApiError, AsyncElasticsearch, TransportError
+from elasticsearch import ApiError, Elasticsearch, TransportError
 
 from site_spider import runtime
 from site_spider.adapters.elasticsearch.client import (
-    SHARD_SECONDS,
     AnswerTooLarge,
+    BoundedNode,
     ElasticsearchOptions,
-    PiecewiseNode,
     UnexpectedResponse,
+    documents,
     explained,
     index_name,
     part,
     reason_of,
     shown,
-    within,
     words_of,
 )
 from site_spider.adapters.elasticsearch.index_template import TEXT, IndexPreparation, IndexTemplate, not_mapped
+from site_spider.adapters.files import ThreadSink
 from site_spider.contracts.sink import ACKNOWLEDGED, Answer, Record, Verdict
 from site_spider.errors import SinkRejected, SinkUnavailable
 from site_spider.options import SettingsView
@@ -67,26 +65,23 @@ _REMEMBERED_SECONDS = 60.0  # a limit may be lowered meanwhile
 
 
 class Sizes:
-    """Of requests that passed. `now` is any clock that does not go backwards."""
+    """Of requests that passed lately. `now` is any clock that does not go backwards. Threads share it."""
 
     def __init__(self) -> None:
-        self._passed: deque[tuple[float, int]] = deque()  # the sizes descend
-        self._last_at = float("-inf")
+        self._passed: list[tuple[float, int]] = []  # the sizes descend; replaced as a whole
 
     def passed(self, size_bytes: int, now: float) -> None:
-        while self._passed and self._passed[-1][1] <= size_bytes:
-            self._passed.pop()
-        self._passed.append((now, size_bytes))
-        self._last_at = now
+        self._passed = [*(one for one in self._lately(now) if one[1] > size_bytes), (now, size_bytes)]
 
     def is_largest(self, size_bytes: int, now: float) -> bool:
         """Whether all that passed lately is smaller."""
-        while self._passed and self._passed[0][0] < now - _REMEMBERED_SECONDS:
-            self._passed.popleft()
-        return not self._passed or size_bytes > self._passed[0][1]
+        return all(size < size_bytes for _, size in self._lately(now))
 
     def has_passed_since(self, moment: float) -> bool:
-        return self._last_at > moment
+        return bool(self._passed) and self._passed[-1][0] > moment
+
+    def _lately(self, now: float) -> list[tuple[float, int]]:
+        return [one for one in self._passed if one[0] >= now - _REMEMBERED_SECONDS]
 
 
 # --- What is stored of documents already, as far as it decides which nulls are written: see results.document
@@ -98,73 +93,56 @@ _Stored = Mapping[str, Mapping[str, Any]]  # by _id
 _NEVER_READ: Final = {"index_not_found_exception", "illegal_argument_exception", "security_exception"}
 
 
-async def over_stored(client: AsyncElasticsearch, index: str, records: Sequence[Record]) -> Sequence[Record]:
+def over_stored(client: Elasticsearch, index: str, records: Sequence[Record]) -> Sequence[Record]:
     """The records as they are written over what is stored. Raises like the client, and UnexpectedResponse."""
     fields = looked_at(record.document for record in records)
-    stored = await _stored(client, index, list(dict.fromkeys(map(id_of, records))), fields) if fields else {}
+    stored = _stored(client, index, list(dict.fromkeys(map(id_of, records))), fields) if fields else {}
     over = [settled(stored.get(id_of(record), {}), record.document, record.names) for record in records]
     return [replace(record, document=document) for record, document in zip(records, over, strict=True)]
 
 
-async def _stored(client: AsyncElasticsearch, index: str, ids: list[str], fields: list[str]) -> _Stored:
+def _stored(client: Elasticsearch, index: str, ids: list[str], fields: list[str]) -> _Stored:
     """Where all of it is too much for an answer, what pages held before is left out: it has megabytes each."""
     try:
-        return await _ask(client, index, ids=ids, source_includes=fields)
+        return _ask(client, index, ids=ids, source_includes=fields)
     except TransportError as error:
         _raise_unless_too_large(error)
-    marks = await _ask(client, index, ids=ids, source_includes=list(OF_MARK))
+    marks = _ask(client, index, ids=ids, source_includes=list(OF_MARK))
     # also of a document without any of these, which an answer may leave out
     wanted = [(one, name) for one in ids for name in in_doubt(marks.get(one, {}), fields)]
-    more = await _in_parts(client, index, wanted) if wanted else {}
+    more = _in_parts(client, index, wanted) if wanted else {}
     return {one: {**marks.get(one, {}), **more.get(one, {})} for one in ids}
 
 
-async def _in_parts(client: AsyncElasticsearch, index: str, wanted: Sequence[tuple[str, str]]) -> _Stored:
+def _in_parts(client: Elasticsearch, index: str, wanted: Sequence[tuple[str, str]]) -> _Stored:
     """These fields of documents; of one that alone is too much for an answer it is known that it is there."""
     names: dict[str, list[str]] = {}
     for one, name in wanted:
         names.setdefault(one, []).append(name)
     try:
-        return await _ask(client, index, docs=[{"_id": one, "_source": some} for one, some in names.items()])
+        return _ask(client, index, docs=[{"_id": one, "_source": some} for one, some in names.items()])
     except TransportError as error:
         _raise_unless_too_large(error)
     if len(wanted) == 1:
         return {one: dict.fromkeys(some, True) for one, some in names.items()}
     middle = len(wanted) // 2
-    first, second = [await _in_parts(client, index, part) for part in (wanted[:middle], wanted[middle:])]
+    first, second = [_in_parts(client, index, part) for part in (wanted[:middle], wanted[middle:])]
     return {one: {**first.get(one, {}), **second.get(one, {})} for one in names}
 
 
 def _raise_unless_too_large(error: TransportError) -> None:
-    if not isinstance(error.__context__, AnswerTooLarge):
+    if not isinstance(error.__cause__, AnswerTooLarge):
         raise error
 
 
-async def _ask(client: AsyncElasticsearch, index: str, *, waits: bool = True, **what: Any) -> _Stored:
+def _ask(client: Elasticsearch, index: str, **what: Any) -> _Stored:
     try:
-        answer = await client.mget(index=index, filter_path="docs._id,docs._source,docs.error", **what)
+        found = documents(client, index, _NEVER_READ, filter_path="docs._id,docs._source,docs.error", **what)
     except ApiError as error:
         if error.status_code in (403, 404):  # it may not be read, or is not there yet
             return {}
         raise
-    try:
-        return _by_id(answer.body)
-    except UnexpectedResponse as error:
-        if not waits or "no_shard_available_action_exception" not in str(error):  # else its index is new
-            raise
-        await asyncio.sleep(SHARD_SECONDS)
-        return await _ask(client, index, waits=False, **what)
-
-
-def _by_id(answer: object) -> _Stored:
-    docs = answer.get("docs", []) if isinstance(answer, Mapping) else None
-    if not isinstance(docs, list):
-        raise UnexpectedResponse("the answer to a multi-get is not one", answer)
-    found = {str(doc.get("_id")): doc for doc in docs if isinstance(doc, Mapping)}
-    for error in filter(None, (within(doc, "error") for doc in found.values())):
-        if error.get("type") not in _NEVER_READ:
-            raise UnexpectedResponse("a document could not be read", reason_of(200, error))
-    return {one: doc["_source"] for one, doc in found.items() if isinstance(doc.get("_source"), Mapping)}
+    return {str(doc.get("_id")): doc["_source"] for doc in found if isinstance(doc.get("_source"), Mapping)}
 
 
 def id_of(record: Record) -> str:
@@ -271,13 +249,29 @@ def update_of(key: str, document: Mapping[str, Any], action: Action) -> Update:
 SHARD_WAIT = "20s"  # of the server, for a shard to write to; shorter than the request timeout
 OPEN_TIMEOUT_SECONDS = 10.0
 TOO_LARGE = 413
-ENCODE_PER_TURN_BYTES = 1_000_000  # then the event loop gets its turn: about 5 ms
+_THREADS = 2  # see BatchLimits.under_way
 
 
-class ElasticsearchSink:
-    """One index; its template is installed at open, so that the first write creates it well."""
+class ElasticsearchSink(ThreadSink):
+    """As many requests at once as the delivery has batches under way."""
 
     name = "elasticsearch"
+
+    @classmethod
+    def from_settings(cls, settings: SettingsView) -> Self:
+        return cls(ElasticsearchIndex(settings, "SITE_RESULTS_INDEX", "results", is_shared=True), _THREADS)
+
+    @classmethod
+    def for_items(cls, settings: SettingsView) -> Self:
+        return cls(ElasticsearchIndex(settings, "SITE_ITEMS_INDEX", "items", "index"), _THREADS)
+
+    @classmethod
+    def for_statistics(cls, settings: SettingsView) -> Self:
+        return cls(ElasticsearchIndex(settings, "SITE_STATS_INDEX", "stats"), _THREADS)
+
+
+class ElasticsearchIndex:
+    """One index; its template is installed at open, so that the first write creates it well. Threads share it."""
 
     def __init__(
         self, settings: SettingsView, setting: str, kind: str, action: Action = "update", *, is_shared: bool = False
@@ -292,69 +286,53 @@ class ElasticsearchSink:
         self._writes_text = False  # of a page: the server cannot make it of the mark-up
         self._left_out: frozenset[str] = frozenset()  # fields that the mapping does not take
         self._sizes = Sizes()
-        self._client: AsyncElasticsearch | None = None
-        self._new_client = partial(options.client, AsyncElasticsearch, node_class=PiecewiseNode)
+        self._client: Elasticsearch | None = None
         self._new_client()  # shows at once whether the options are right
 
-    @classmethod
-    def from_settings(cls, settings: SettingsView) -> Self:
-        return cls(settings, "SITE_RESULTS_INDEX", "results", is_shared=True)
-
-    @classmethod
-    def for_items(cls, settings: SettingsView) -> Self:
-        return cls(settings, "SITE_ITEMS_INDEX", "items", "index")
-
-    @classmethod
-    def for_statistics(cls, settings: SettingsView) -> Self:
-        return cls(settings, "SITE_STATS_INDEX", "stats")
-
-    async def open(self) -> None:
-        await self.close()
-        self._client = self._new_client()
-        try:
-            client = self._client.options(request_timeout=OPEN_TIMEOUT_SECONDS)
-            self._writes_text = await self._preparation.run(client)
-        except BaseException:
-            await self.close()
-            raise
-
-    async def check(self) -> str:
+    def open(self) -> None:
+        self.close()
         client = self._new_client()
         try:
-            return await self._preparation.check(client.options(request_timeout=OPEN_TIMEOUT_SECONDS))
-        finally:
-            await client.close()
+            self._writes_text = self._preparation.run(client.options(request_timeout=OPEN_TIMEOUT_SECONDS))
+        except BaseException:
+            client.close()
+            raise
+        self._client = client
 
-    async def write(self, records: Sequence[Record]) -> Sequence[Verdict]:
-        verdicts = await self._write(records)
+    def check(self) -> str:
+        with closing(self._new_client()) as client:
+            return self._preparation.check(client.options(request_timeout=OPEN_TIMEOUT_SECONDS))
+
+    def write(self, records: Sequence[Record]) -> Sequence[Verdict]:
+        verdicts = self._write(records)
         for _ in self._fields:  # a refusal names one
             fields = {n: self._named(not_mapped(one.reason), records[n]) for n, one in enumerate(verdicts)}
             again = [n for n, some in fields.items() if some]
             if not again:
                 break
             self._leave_out({field for some in fields.values() for field in some})
-            for number, verdict in zip(again, await self._write([records[n] for n in again]), strict=True):
+            for number, verdict in zip(again, self._write([records[n] for n in again]), strict=True):
                 verdicts[number] = verdict
         return verdicts
 
-    async def close(self) -> None:
+    def close(self) -> None:
         client, self._client = self._client, None
         if client is not None:
-            try:
-                await client.close()
-            except Exception:  # nobody could do anything about it
-                logger.exception("The connections to %s could not be closed.", self._options.address)
+            client.close()
+
+    def _new_client(self) -> Elasticsearch:
+        return self._options.client(BoundedNode)
 
     # --- Writing ---
 
-    async def _write(self, records: Sequence[Record]) -> list[Verdict]:
+    def _write(self, records: Sequence[Record]) -> list[Verdict]:
         if self._is_shared and self._client is not None:
             with self._options.explaining():
-                records = await over_stored(self._client, self._index, records)
-        encoded = await self._encoded(records)
+                records = over_stored(self._client, self._index, records)
+        encoded = self._encoded(records)
         updates = [one for one in encoded if isinstance(one, Update)]
-        answers = await self._bulk(updates) if updates else []
-        verdicts = iter([await self._judged(one) if isinstance(one, TooLarge) else one for one in answers])
+        answers = self._bulk(updates) if updates else []
+        verdicts = iter([self._judged(one) if isinstance(one, TooLarge) else one for one in answers])
         return [next(verdicts) if isinstance(one, Update) else one for one in encoded]
 
     def _named(self, refused: str, record: Record) -> list[str]:
@@ -375,24 +353,17 @@ class ElasticsearchSink:
             ", ".join(sorted(new)),
         )
 
-    async def _encoded(self, records: Sequence[Record]) -> list[Update | Verdict]:
+    def _encoded(self, records: Sequence[Record]) -> list[Update | Verdict]:
         encoded: list[Update | Verdict] = []
-        since_turn = 0
         for record in records:
             try:
                 key = id_of(record)
                 if record.is_gone:
                     encoded.append(Update(key, b"%b\n" % encode({"delete": {"_id": key}})))
-                    continue
-                update = update_of(key, self._as_stored(record.document), self._action)
+                else:
+                    encoded.append(update_of(key, self._as_stored(record.document), self._action))
             except SinkRejected as error:
                 encoded.append(Verdict(Answer.REJECTED, str(error)))
-                continue
-            encoded.append(update)
-            since_turn += len(update.lines)
-            if since_turn >= ENCODE_PER_TURN_BYTES or self._writes_text:
-                since_turn = 0
-                await asyncio.sleep(0)
         return encoded
 
     def _as_stored(self, document: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -403,10 +374,10 @@ class ElasticsearchSink:
             document = {name: value for name, value in document.items() if name not in self._left_out}
         return document
 
-    async def _bulk(self, updates: Sequence[Update]) -> list[Verdict | TooLarge]:
+    def _bulk(self, updates: Sequence[Update]) -> list[Verdict | TooLarge]:
         with self._options.explaining():
             try:
-                return [*await self._request(updates)]
+                return [*self._request(updates)]
             except ApiError as error:
                 if not refuses_content(error):
                     raise
@@ -415,27 +386,27 @@ class ElasticsearchSink:
                 if len(updates) == 1:
                     return [Verdict(Answer.REJECTED, explained(error))]
         middle = len(updates) // 2
-        return [*await self._bulk(updates[:middle]), *await self._bulk(updates[middle:])]
+        return [*self._bulk(updates[:middle]), *self._bulk(updates[middle:])]
 
-    async def _judged(self, refused: TooLarge) -> Verdict:
+    def _judged(self, refused: TooLarge) -> Verdict:
         """What becomes of a record that was refused alone for its size."""
         size_bytes = len(refused.update.lines)
         with self._options.explaining():
             try:
                 if self._sizes.is_largest(size_bytes, refused.at):
                     if not self._sizes.has_passed_since(refused.at):
-                        await self._request([PROBE], "update")
-                    return (await self._request([refused.update]))[0]
+                        self._request([PROBE], "update")
+                    return (self._request([refused.update]))[0]
             except ApiError as error:
                 if error.status_code == TOO_LARGE and self._sizes.has_passed_since(refused.at):
                     return Verdict(Answer.REJECTED, explained(error))
         return Verdict(Answer.RETRY, f"HTTP {TOO_LARGE} to a request of {size_bytes} bytes")
 
-    async def _request(self, updates: Sequence[Update], action: Action | None = None) -> list[Verdict]:
+    def _request(self, updates: Sequence[Update], action: Action | None = None) -> list[Verdict]:
         if self._client is None:
             raise SinkUnavailable("The Elasticsearch sink is not open.")
         lines: list[Any] = [update.lines for update in updates]  # which the client does not declare
-        answer = await self._client.bulk(
+        answer = self._client.bulk(
             index=self._index,
             operations=lines,
             timeout=SHARD_WAIT,

@@ -227,7 +227,7 @@ def test_an_answer_without_bounds_takes_little_memory(name: str) -> None:
 @pytest.mark.parametrize("hosts", [1, 2])
 def test_what_pages_held_before_may_be_too_much_for_an_answer(hosts: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Binary content of 3 MB that is gone now held the sink up for ever; a producer's stays as it is."""
-    monkeypatch.setattr("site_spider.adapters.elasticsearch.client.ANSWER_BYTES", 100_000)
+    monkeypatch.setattr("site_spider.adapters.elasticsearch.client.BoundedNode.most_bytes", 100_000)
     large = "x" * 200_000
     stored: dict[str, dict[str, Any]] = {
         "ours": {"body_base64": large, "absent": "proxy,text", "proxy": "theirs"},
@@ -272,7 +272,7 @@ def test_a_document_that_could_not_be_read_is_none_that_is_missing(
     kind: str, is_away: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A null was written over a producer's value, which the server had not told."""
-    monkeypatch.setattr("site_spider.adapters.elasticsearch.sink.SHARD_SECONDS", 0.01)
+    monkeypatch.setattr("site_spider.adapters.elasticsearch.client.SHARD_SECONDS", 0.01)
     document = Result("a", 404, "{}", description="HTTP 404").document()
     unread = said({"docs": [{"_id": "a", "error": {"type": kind, "reason": "so it is"}}]})
     trial = partial(write_to, to("_mget", unread), [Record("a", document, 600)])
@@ -334,7 +334,7 @@ def reading(answer: Callable[[Asked], Said]) -> Iterator[ElasticsearchResults]:
 @pytest.mark.parametrize("where", CALLS)
 def test_a_reader_says_what_it_was_answered(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One line, no traceback, whatever came."""
-    monkeypatch.setattr("site_spider.adapters.elasticsearch.client.PAGE_BYTES", 8_000_000)
+    monkeypatch.setattr("site_spider.adapters.elasticsearch.client.PageNode.most_bytes", 8_000_000)
     answer: Said = b""
 
     def answered(asked: Asked) -> Said:
@@ -353,7 +353,7 @@ def test_a_reader_says_what_it_was_answered(where: str, monkeypatch: pytest.Monk
 
 def test_a_reader_halves_a_page_that_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Up to 100 bodies of megabytes each."""
-    monkeypatch.setattr("site_spider.adapters.elasticsearch.client.PAGE_BYTES", 100_000)
+    monkeypatch.setattr("site_spider.adapters.elasticsearch.client.PageNode.most_bytes", 100_000)
     sizes = []
 
     def answer(asked: Asked) -> Said:
@@ -386,7 +386,7 @@ def test_documents_that_are_not_ours_are_shown() -> None:
 def test_a_new_index_is_waited_for(times: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its shard comes a moment after it; of an index whose shard is away nothing is said to be missing."""
     away = {"docs": [{"_id": "a", "error": {"type": "no_shard_available_action_exception", "reason": "no shard"}}]}
-    monkeypatch.setattr("site_spider.adapters.elasticsearch.results.SHARD_SECONDS", 0.01)
+    monkeypatch.setattr("site_spider.adapters.elasticsearch.client.SHARD_SECONDS", 0.01)
     answers = [{"docs": [{"_id": "a", "found": False}]}, *([away] * times)]
     with reading(lambda _: said(answers.pop())) as reader:
         assert ("no_shard" in complaint(partial(reader.known, ["a"], ["url"]))) is (times == 2)

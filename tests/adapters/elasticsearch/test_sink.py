@@ -66,7 +66,9 @@ def test_options_that_the_client_does_not_take_are_refused(options: str) -> None
         ElasticsearchSink.from_settings(settings)
 
 
-@pytest.mark.parametrize("options", ['{"max_retries": null}', '{"headers": {"x-who": 1}}'])
+@pytest.mark.parametrize(
+    "options", ['{"max_retries": null}', '{"headers": {"x-who": null}}', r'{"headers": {"x-who": "a\n"}}']
+)
 def test_options_that_the_client_does_not_take_when_it_asks_are_refused(options: str) -> None:
     """Some it looks at with its first request."""
     with answering(good) as address:
