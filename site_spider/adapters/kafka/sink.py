@@ -11,17 +11,15 @@ own, because a batch is refused as a whole: first as it is, then with half of th
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from confluent_kafka import KafkaError
 
 from site_spider import options, runtime
+from site_spider.adapters.files import ThreadSink
 from site_spider.adapters.kafka.client import KafkaConfig
 from site_spider.adapters.kafka.producer import KafkaProducer
 from site_spider.adapters.kafka.seed_log import KafkaSeedLog
@@ -31,14 +29,12 @@ from site_spider.errors import ConfigError, LogUnavailable, SinkRejected, SinkUn
 from site_spider.options import SettingsView, text
 from site_spider.results.document import encode, shortened
 
-T = TypeVar("T")
-
 BROKERS = "SITE_KAFKA_BROKERS"
 TOPIC = "SITE_RESULTS_TOPIC"
 ITEMS_TOPIC = "SITE_ITEMS_TOPIC"
 OPEN_SECONDS = 3.0  # for one answer; the delivery asks again
-CLOSE_SECONDS = 4.0
 ACKNOWLEDGE_SECONDS = 15.0  # then the sink counts as away; a broker's successor is elected in less
+_THREADS = 3  # see BatchLimits.under_way; and one to close while the others wait
 
 _TOO_LARGE = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE).str()  # the producer hands on these words
 _ONE_A_BATCH = {"batch.num.messages": 1, "linger.ms": 0}
@@ -71,10 +67,24 @@ class _Sending:
         return Verdict(answer, str(self.error))
 
 
-class KafkaSink:
+class KafkaSink(ThreadSink):
     """One topic. The broker creates it by its own defaults when it is missing."""
 
     name = "kafka"
+
+    @classmethod
+    def from_settings(cls, settings: SettingsView) -> Self:
+        if not text(settings, BROKERS):
+            raise ConfigError(f"{BROKERS} is empty, but the Kafka sink needs it: host:port,...")
+        return cls(KafkaTopic(KafkaConfig.from_settings(settings), options.topic(settings, TOPIC)), _THREADS)
+
+    @classmethod
+    def for_items(cls, settings: SettingsView) -> Self:
+        return cls(KafkaTopic(KafkaConfig.from_settings(settings), options.topic(settings, ITEMS_TOPIC)), _THREADS)
+
+
+class KafkaTopic:
+    """Threads share it; a key is in one write at a time."""
 
     def __init__(self, config: KafkaConfig, topic: str) -> None:
         self._config = config
@@ -84,62 +94,35 @@ class KafkaSink:
         self._alone: KafkaProducer | None = None  # for what was too large in company
         self._sendings: dict[str, _Sending] = {}
         self._cut = CutBodies()
-        self._thread: runtime.ThreadPoolExecutor | None = None
+        self._lock = runtime.Lock()  # of `_alone`
 
-    @classmethod
-    def from_settings(cls, settings: SettingsView) -> Self:
-        if not text(settings, BROKERS):
-            raise ConfigError(f"{BROKERS} is empty, but the Kafka sink needs it: host:port,...")
-        return cls(KafkaConfig.from_settings(settings), options.topic(settings, TOPIC))
+    def open(self) -> None:
+        self.close()
+        self._servers = self._servers or KafkaSeedLog(self._config)  # the same for all attempts
+        self._ask(self._servers)
+        self._servers = None
+        self._producer = KafkaProducer(self._config)
 
-    @classmethod
-    def for_items(cls, settings: SettingsView) -> Self:
-        return cls(KafkaConfig.from_settings(settings), options.topic(settings, ITEMS_TOPIC))
+    def check(self) -> str:
+        self._ask(KafkaSeedLog(self._config))
+        return f"{self._config.brokers} answers"
 
-    async def open(self) -> None:
-        await self.close()
-        self._thread = runtime.ThreadPoolExecutor(max_workers=1, thread_name_prefix="kafka-sink")
-        await self._run(self._connect)
-
-    async def write(self, records: Sequence[Record]) -> Sequence[Verdict]:
+    def write(self, records: Sequence[Record]) -> Sequence[Verdict]:
         """Produce the records, or ask after those that are under way already. Raises SinkUnavailable."""
-        sendings = await self._run(lambda: [self._sending(record) for record in records])
-        deadline = asyncio.get_running_loop().time() + ACKNOWLEDGE_SECONDS
-        await _finished(sendings, deadline)
-        while large := [sending for sending in sendings if sending.is_too_large]:
-            await self._run(partial(self._send_again, large))
-            await _finished(large, deadline)
+        sendings = [self._sending(record) for record in records]
+        deadline = runtime.monotonic() + ACKNOWLEDGE_SECONDS
+        large = sendings
+        while large:
+            wait([sending.future for sending in large], max(0.0, deadline - runtime.monotonic()))
+            large = [sending for sending in sendings if sending.is_too_large]
+            self._send_again(large)
         verdicts = [self._settled(sending) for sending in sendings]
         if verdicts and all(verdict.answer is Answer.RETRY for verdict in verdicts):
             raise SinkUnavailable(f"{BROKERS} is {self._config.brokers!r}: {verdicts[0].reason}")
         return verdicts
 
-    async def close(self) -> None:
-        """End the producers; what they could not send is forgotten. Never raises."""
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            closing = asyncio.get_running_loop().run_in_executor(thread, self._disconnect)
-            thread.shutdown(wait=False)
-            await asyncio.wait([closing], timeout=CLOSE_SECONDS)  # during an outage it takes longer
-
-    async def _run(self, action: Callable[[], T]) -> T:
-        """On a thread: documents are encoded there, and producers closed, which takes seconds."""
-        if self._thread is None:
-            raise SinkUnavailable("The Kafka sink is not open.")
-        return await asyncio.get_running_loop().run_in_executor(self._thread, action)
-
-    # --- On the thread ---
-
-    def _connect(self) -> None:
-        self._servers = self._servers or KafkaSeedLog(self._config)  # the same for all attempts
-        try:
-            self._servers.check(OPEN_SECONDS)
-        except LogUnavailable as error:
-            raise SinkUnavailable(str(error)) from error
-        self._servers = None
-        self._producer = KafkaProducer(self._config)
-
-    def _disconnect(self) -> None:
+    def close(self) -> None:
+        """End the producers; what they could not send is forgotten."""
         producers = [self._producer, self._alone]
         self._producer = self._alone = None
         self._sendings = {}
@@ -147,24 +130,33 @@ class KafkaSink:
             if producer is not None:
                 producer.close()
 
+    def _ask(self, servers: KafkaSeedLog) -> None:
+        try:
+            servers.check(OPEN_SECONDS)
+        except LogUnavailable as error:
+            raise SinkUnavailable(str(error)) from error
+
     def _sending(self, record: Record) -> _Sending:
         known = self._sendings.get(record.key)
         if known is not None and known.record is record:
             return known
-        assert self._producer is not None
+        if self._producer is None:
+            raise SinkUnavailable("The Kafka sink is not open.")
         sending = _Sending(record, self._sent(self._producer, record, record.document))
         self._sendings[record.key] = sending
         return sending
 
     def _send_again(self, sendings: Sequence[_Sending]) -> None:
-        if self._alone is None:
-            alone = replace(self._config, options={**self._config.options, **_ONE_A_BATCH})
-            self._alone = KafkaProducer(alone)
+        with self._lock:
+            if sendings and self._alone is None:
+                alone = replace(self._config, options={**self._config.options, **_ONE_A_BATCH})
+                self._alone = KafkaProducer(alone)
         for sending in sendings:
             document = shortened(sending.record.document, sending.rounds)
             if document is None or (sending.rounds and sending.record.kind == "item"):  # not ours to cut
                 sending.is_cut_out = True
                 continue
+            assert self._alone is not None
             sending.rounds += 1
             sending.future = self._sent(self._alone, sending.record, document)
 
@@ -177,8 +169,6 @@ class KafkaSink:
             return refused
         return producer.send(self._topic, record.key.encode("utf-8", "replace"), value)
 
-    # --- On the event loop ---
-
     def _settled(self, sending: _Sending) -> Verdict:
         verdict = sending.verdict
         key = sending.record.key
@@ -187,27 +177,3 @@ class KafkaSink:
         if sending.future.done() and self._sendings.get(key) is sending:
             del self._sendings[key]
         return verdict
-
-
-async def _finished(sendings: Sequence[_Sending], deadline: float) -> None:
-    """Wait for all of them, but not beyond `deadline`, of the event loop's clock."""
-    loop = asyncio.get_running_loop()
-    all_done = asyncio.Event()
-    lock = runtime.Lock()
-    left = len(sendings) + 1
-
-    def one_done(_future: object = None) -> None:
-        nonlocal left
-        with lock:
-            left -= 1
-            is_last = left == 0
-        if is_last:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                loop.call_soon_threadsafe(all_done.set)
-
-    for sending in sendings:
-        sending.future.add_done_callback(one_done)
-    one_done()
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout_at(deadline):
-            await all_done.wait()

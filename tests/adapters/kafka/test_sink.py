@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from site_spider.adapters import files
 from site_spider.adapters.kafka import producer as kafka_producer
 from site_spider.adapters.kafka import sink as kafka_sink
 from site_spider.adapters.kafka.client import KafkaConfig
@@ -149,8 +150,8 @@ async def test_closing_does_not_wait_for_a_broker_that_is_silent(
 ) -> None:
     """The delivery has waited already, and a stop has to come to an end, before the client gives up."""
     monkeypatch.setattr(kafka_producer, "_CLOSE_SECONDS", 600.0)
-    assert kafka_sink.CLOSE_SECONDS < CLOSE_SINK_SECONDS
-    monkeypatch.setattr(kafka_sink, "CLOSE_SECONDS", 0.1)
+    assert files.CLOSE_SECONDS < CLOSE_SINK_SECONDS
+    monkeypatch.setattr(files, "CLOSE_SECONDS", 0.1)
     [broker] = pids(own_kafka / "kafka", "kafka")
     sink = KafkaSink.from_settings(own_settings)
     await sink.open()
@@ -158,5 +159,6 @@ async def test_closing_does_not_wait_for_a_broker_that_is_silent(
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(sink.write([page(1)]), 0.1)
         await sink.close()
-        (closing,) = [thread for thread in threading.enumerate() if "kafka-sink" in thread.name]
-    closing.join()
+        left = [thread for thread in threading.enumerate() if "kafka-sink" in thread.name]
+    for thread in left:
+        thread.join()
