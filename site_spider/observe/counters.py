@@ -157,22 +157,17 @@ class Pause(NamedTuple):
     said: str = ""
 
 
+@dataclass
 class Pauses:
     """Looked at some times a second. One cause counts at a time: the first that applies."""
 
-    def __init__(
-        self,
-        seeds: Seeds,
-        quarantine: Quarantine,
-        back_pressure: BackPressure,
-        sinks: Sinks,
-        is_log_away: Callable[[], bool],
-    ) -> None:
-        self._seeds = seeds
-        self._quarantine = quarantine
-        self._back_pressure = back_pressure
-        self._sinks = sinks
-        self._is_log_away = is_log_away
+    _seeds: Seeds
+    _quarantine: Quarantine
+    _back_pressure: BackPressure
+    _sinks: Sinks
+    _is_log_away: Callable[[], bool]
+
+    def __post_init__(self) -> None:
         self._looked_at = runtime.monotonic()
         self.seconds = dict.fromkeys(CAUSES, 0.0)  # since the start, by cause
 

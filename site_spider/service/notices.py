@@ -13,6 +13,7 @@ import smtplib
 import ssl
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from email.message import EmailMessage
 from email.utils import formatdate
 from functools import partial
@@ -99,15 +100,15 @@ def _mail(settings: BaseSettings, names: list[str], said: Mapping[str, Any]) -> 
     return ""
 
 
+@dataclass
 class Troubles:
     """What is wrong with a crawl at a moment. On the event loop's thread only."""
 
-    def __init__(self, parts: Parts, no_items_seconds: float, rss_bytes: Callable[[], int | None]) -> None:
-        self._parts = parts
-        self._no_items_seconds = no_items_seconds
-        self._rss_bytes = rss_bytes
-        self._since: dict[str, tuple[object, float]] = {}
-        self._is_memory_full = False
+    _parts: Parts
+    _no_items_seconds: float
+    _rss_bytes: Callable[[], int | None]
+    _since: dict[str, tuple[object, float]] = field(default_factory=dict)
+    _is_memory_full: bool = False
 
     def now(self, now: float) -> dict[str, str]:
         """Each by its name, with what is said of it."""
@@ -157,20 +158,16 @@ class Troubles:
         return now - since
 
 
+@dataclass
 class Notifier:
     """On the event loop's thread only."""
 
-    def __init__(
-        self,
-        troubles: Callable[[float], Mapping[str, str]],
-        send: Send,
-        document: Mapping[str, Any],  # of this process
-        background: Background,
-    ) -> None:
-        self._troubles = troubles
-        self._send = send
-        self._document = document
-        self._background = background
+    _troubles: Callable[[float], Mapping[str, str]]
+    _send: Send
+    _document: Mapping[str, Any]  # of this process
+    _background: Background
+
+    def __post_init__(self) -> None:
         self._begun: dict[str, float] = {}  # that were told, and are not over
         self._told_at: dict[str, float] = {}
         self._number = 0

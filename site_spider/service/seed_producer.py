@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import ExitStack, closing
+from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
@@ -97,6 +98,7 @@ _PAUSE_SECONDS = 1.0
 _SAY_SECONDS = 10.0  # from one line about the wait to the next
 
 
+@dataclass
 class LagGate:
     """Keeps a producer from running too far ahead of a consumer group.
 
@@ -106,13 +108,12 @@ class LagGate:
     `what` is what waits.
     """
 
-    def __init__(self, lag: Callable[[], int], most: int, what: str, say: Callable[[str], None]) -> None:
-        self._lag = lag
-        self._most = most
-        self._what = what
-        self._say = say
-        self._room = 0
-        self._said_at = -_SAY_SECONDS
+    _lag: Callable[[], int]
+    _most: int
+    _what: str
+    _say: Callable[[str], None]
+    _room: int = 0
+    _said_at: float = -_SAY_SECONDS
 
     def wait(self) -> None:
         """Blocks. Raises LogUnavailable."""

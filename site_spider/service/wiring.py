@@ -409,7 +409,7 @@ class TaskParts:
         view = TopicView(log, topics.control, self._endings.take, count)
         self.control = Control(view, tell, self._endings, producer, process, background, (*topics.tiers, topics.parked))
         self.tell_place = self.control.put if config.tells_ends else None  # None: the end of tasks is not told
-        self.parking = Parking(producer, topics, self.states, background, self.tell_place)
+        self.parking = Parking(producer, topics.parked, self.states, background, self.tell_place)
         self._partitions: Mapping[str, int] = {}  # how many each tier has, once `complete` was called
         group = Group(log, producer, topics, self.board, self.control, self._has_first, background)
         self._group, self._over = group, TaskCloser(group)

@@ -16,6 +16,7 @@ import logging
 from collections import deque
 from collections.abc import Collection
 from concurrent.futures import Future
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from scrapy import Request, Spider
@@ -36,7 +37,6 @@ from site_spider.page.url import host_of
 from site_spider.results.dead_letters import DeadLetters
 from site_spider.results.pipeline import Results
 from site_spider.seed.seed import MOVED, carried, moved_headers
-from site_spider.seed.topics import CrawlTopics
 from site_spider.tasks.budgets import CANCELLED, TaskState, TaskStates
 from site_spider.tasks.declaration import Task
 from site_spider.tasks.follower import ORIGIN_HEADER, TASK_HEADER
@@ -65,21 +65,16 @@ def _stays(state: TaskState, parked: _Parked) -> bool:
     return state.phase.name == "paused" or (is_same and not state.phase.is_over)
 
 
+@dataclass
 class Parking:
     """Fulfils `ParkedTopic` of frontier.spill. On the event loop's thread only."""
 
-    def __init__(
-        self,
-        producer: Producer,
-        topics: CrawlTopics,
-        states: TaskStates,
-        background: Background,
-        tell_place: TellPlace | None,
-    ) -> None:
-        self._tell_place = tell_place
-        self.topic = topics.parked
-        self._producer, self._states, self._background = producer, states, background
-        self._unproved: dict[str, deque[_Parked]] = {}  # by task
+    _producer: Producer
+    topic: str
+    _states: TaskStates
+    _background: Background
+    _tell_place: TellPlace | None
+    _unproved: dict[str, deque[_Parked]] = field(default_factory=dict)  # by task
 
     def send(self, task_id: str, origin: str, key: bytes | None, value: bytes, headers: Headers) -> Future[Any]:
         parked = _Parked(task_id, origin, key, value, headers, Future(), self._states.board.task(task_id))
@@ -148,35 +143,25 @@ def key_of(waiting: SeedInFlight) -> bytes | None:
     return key if key is not None else host_of(waiting.seed.url).encode() or None
 
 
+@dataclass
 class Leaving:
     """On the event loop's thread only. What it is given has left the frontier, and holds its seed."""
 
-    def __init__(  # noqa: PLR0913 - it knows all ways out
-        self,
-        spider: Spider,
-        completion: Completion,
-        room: PoliteFrontier,
-        spill: Spill,
-        parking: Parking,
-        results: Results,
-        dead_letters: DeadLetters,
-        background: Background,
-        *,
-        control: Control | None,
-        writes_cancelled: bool,
-    ) -> None:
-        self._spider = spider
-        self._completion = completion
-        self._room = room
-        self._spill = spill
-        self._parking = parking
-        self._results = results
-        self._dead_letters = dead_letters
-        self._background = background
-        self._control = control  # None: seeds are not counted
-        self._writes_cancelled = writes_cancelled
-        self._cancelled: list[tuple[Waiter, TaskState]] = []  # they may have been counted before
-        self._away = Outage(logger, f"{parking.topic} takes no seeds of paused tasks, which wait here", "It takes them")
+    _spider: Spider
+    _completion: Completion
+    _room: PoliteFrontier
+    _spill: Spill
+    _parking: Parking
+    _results: Results
+    _dead_letters: DeadLetters
+    _background: Background
+    control: Control | None  # None: seeds are not counted
+    writes_cancelled: bool
+    _cancelled: list[tuple[Waiter, TaskState]] = field(default_factory=list)  # they may have been counted before
+
+    def __post_init__(self) -> None:
+        begins = f"{self._parking.topic} takes no seeds of paused tasks, which wait here"
+        self._away = Outage(logger, begins, "It takes them")
 
     def park(self, waiter: Waiter, state: TaskState) -> None:
         """It waits in the parked topic; what no message can say stays, and goes on."""
@@ -215,14 +200,14 @@ class Leaving:
     def cancel(self, waiter: Waiter, state: TaskState) -> None:
         """It ends here, and is counted."""
         state.count("links_cancelled", _is_link(waiter))
-        if not self._writes_cancelled:
+        if not self.writes_cancelled:
             self._end(waiter, Outcome.CANCELLED, "")
-        elif self._control is None:
+        elif self.control is None:
             self._end(waiter, Outcome.CANCELLED, _why_cancelled(state))
         else:
             self._cancelled.append((waiter, state))
             if len(self._cancelled) == 1:
-                self._control.when_read(self._end_cancelled)
+                self.control.when_read(self._end_cancelled)
 
     def _end_cancelled(self) -> None:
         """A seed that was counted and not committed comes again; its documents are there, and stay."""
@@ -242,7 +227,7 @@ class Leaving:
 
     def _was_counted(self, waiter: Waiter, task_id: str) -> bool:
         entry = seed_entry(waiter)
-        ending = None if self._control is None else self._control.get(task_id)
+        ending = None if self.control is None else self.control.get(task_id)
         if entry is None or ending is None or (tally := ending.tallies.get(entry.partition)) is None:
             return False
         return tally.has_counted(entry.offset)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from scrapy import Request, Spider
@@ -25,29 +26,22 @@ from site_spider.tasks.traps import Traps
 _MOST_RULES = 500  # that are counted by name
 
 
+@dataclass
 class WantedPages:
     """Fulfils `Pages` of frontier.scheduler, over what compares pages. What is refused is not remembered."""
 
-    def __init__(
-        self,
-        pages: Pages,
-        rules: Callable[[], UrlRules],
-        traps: Traps,
-        gate: TaskAdmission,
-        trapped: Callable[[Job, str], None],
-        parked_topic: str,
-        count: Callable[[str], None],
-    ) -> None:
-        self._pages = pages
-        self.begins = pages.begins
-        self._rules = rules
-        self._traps = traps
-        self._gate = gate
-        self._trapped = trapped
-        self._parked_topic = parked_topic
-        self._count = count  # in Scrapy's statistics
-        self._named: set[str] = set()
-        self._refused: Request | None = None
+    _pages: Pages
+    _rules: Callable[[], UrlRules]
+    _traps: Traps
+    _gate: TaskAdmission
+    _trapped: Callable[[Job, str], None]
+    _parked_topic: str
+    _count: Callable[[str], None]  # in Scrapy's statistics
+    _named: set[str] = field(default_factory=set)
+    _refused: Request | None = None
+
+    def __post_init__(self) -> None:
+        self.begins = self._pages.begins
 
     def request_seen(self, request: Request) -> bool:
         """As in Pages; a link that is refused is as good as seen."""
