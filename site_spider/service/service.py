@@ -73,49 +73,36 @@ def where_results_go(settings: BaseSettings) -> str:
 
 def say_what_has_no_effect(settings: BaseSettings) -> None:
     """One line for settings of Scrapy that seeds do not go by."""
-    given = [
-        name
-        for name in _WITHOUT_EFFECT
-        if (settings.getpriority(name) or 0) > SETTINGS_PRIORITIES["default"] and settings.get(name)
-    ]
-    if given and is_first_process():
-        logger.warning(
-            "%s: no effect on seeds, which wait in queues of this project and are kept by the seed log. "
-            "Remove it from the settings.",
-            ", ".join(given),
+    usual = SETTINGS_PRIORITIES["default"]
+    given = [name for name in _WITHOUT_EFFECT if (settings.getpriority(name) or 0) > usual and settings.get(name)]
+    if given:
+        _say(
+            f"{', '.join(given)}: no effect on seeds, which wait in queues of this project and are kept by the seed "
+            "log. Remove it from the settings."
         )
 
 
 def say_starts_without_seeds(spider: Spider) -> None:
     """One line for what a spider would begin with in Scrapy, and has no effect here or less than there."""
-    if not is_first_process():
-        return
+    name = spider.name
     if not _begins_with_seeds(type(spider)):
-        logger.warning(
-            "start of spider %s: each process fetches what it yields at each start, beside the seeds and "
-            "without their promise; items that it yields are dropped. Produce seeds instead: "
-            "scrapy seed --spider %s",
-            spider.name,
-            spider.name,
+        _say(
+            f"start of spider {name}: each process fetches what it yields at each start, beside the seeds and without "
+            f"their promise; items that it yields are dropped. Produce seeds instead: scrapy seed --spider {name}"
         )
     elif given := [name for name in _STARTS if getattr(spider, name, None)]:
-        logger.warning(
-            "%s of spider %s: no effect, as it begins with seeds alone. Produce these URLs with "
-            "`scrapy seed --spider %s`, and remove %s from the spider.",
-            ", ".join(given),
-            spider.name,
-            spider.name,
-            "it" if len(given) == 1 else "them",
+        _say(
+            f"{', '.join(given)} of spider {name}: no effect, as it begins with seeds alone. Produce these URLs with "
+            f"`scrapy seed --spider {name}`, and remove {'it' if len(given) == 1 else 'them'} from the spider."
         )
 
 
 def say_who_waits_for_idle(crawler: Crawler) -> None:
     """One line for what would give requests, or keep the crawl, when Scrapy has none left."""
-    if (found := engine_hooks.receivers(crawler, signals.spider_idle)) and is_first_process():
-        logger.warning(
-            "%s: not called, as spider_idle is not sent: a crawl waits for seeds. Produce seeds instead "
-            "(site_spider.SeedProducer), and see SITE_IDLE_CLOSE_SECONDS.",
-            ", ".join(found),
+    if found := engine_hooks.receivers(crawler, signals.spider_idle):
+        _say(
+            f"{', '.join(found)}: not called, as spider_idle is not sent: a crawl waits for seeds. Produce seeds "
+            "instead (site_spider.SeedProducer), and see SITE_IDLE_CLOSE_SECONDS."
         )
 
 
@@ -128,15 +115,19 @@ def _begins_with_seeds(spider: type[Spider]) -> bool:
 def say_idle_processes(topics: Sequence[str], partitions: int) -> None:
     """One line where crawl_spider.sh runs more processes than the topic has partitions."""
     processes = processes_of()
-    if 0 < partitions < processes and is_first_process():
-        logger.warning(
-            "%s %s for %d processes, and a partition belongs to one process: %d of them have "
-            "nothing to do. Add partitions to the topic, or start fewer processes with -n.",
-            f"Topic {topics[0]} has" if len(topics) == 1 else f"Topics {', '.join(topics)} have",
-            plural(partitions, "partition"),
-            processes,
-            processes - partitions,
+    if 0 < partitions < processes:
+        have = f"Topic {topics[0]} has" if len(topics) == 1 else f"Topics {', '.join(topics)} have"
+        _say(
+            f"{have} {plural(partitions, 'partition')} for {processes} processes, and a partition belongs to one "
+            f"process: {processes - partitions} of them have nothing to do. Add partitions to the topic, or start "
+            "fewer processes with -n."
         )
+
+
+def _say(line: str) -> None:
+    """By one process for all of them."""
+    if is_first_process():
+        logger.warning("%s", line)
 
 
 # --- ticker: runs the periodic work of a crawl on the event loop -----------------------------------------
