@@ -35,6 +35,7 @@ from site_spider.frontier.scheduler import Queues
 from site_spider.intake.intake import Intake, Seeds
 from site_spider.ledger.ledger import Ledger, Outcome
 from site_spider.observe.counters import SPAN_SAID, Counted, LoopLag, Pauses, iso
+from site_spider.observe.metrics.catalogue import OUTCOMES
 from site_spider.observe.progress import Survey
 from site_spider.results.commits import Commits
 from site_spider.results.delivery import Delivery
@@ -81,22 +82,12 @@ def _version() -> str:
         return "unknown"
 
 
-_ENDED: Final = {
-    "completed_with_result": Outcome.RESULT,
-    "completed_with_failure": Outcome.FAILURE,
-    "filtered": Outcome.FILTERED,
-    "dead_lettered": Outcome.DEAD_LETTER,
-    "spilled": Outcome.SPILLED,
-    "cancelled": Outcome.CANCELLED,
-}
-
-
 def seed_counts(ledger: Ledger) -> dict[str, int]:
     """Where every seed of this process is (rule 10)."""
     return {
         "consumed": ledger.consumed,
         "completed": sum(ledger.outcomes.values()),
-        **{name: ledger.outcomes[outcome] for name, outcome in _ENDED.items()},
+        **{name: ledger.outcomes[Outcome(outcome)] for name, outcome in OUTCOMES.items()},
         "in_flight": ledger.in_flight,
         "handed_back": ledger.handed_back,
     }
@@ -104,7 +95,7 @@ def seed_counts(ledger: Ledger) -> dict[str, int]:
 
 def is_conserved(seeds: Mapping[str, int]) -> bool:
     """Whether every consumed seed is accounted for (rule 10)."""
-    return seeds["consumed"] == sum(seeds.get(name, 0) for name in _ENDED) + seeds["in_flight"]
+    return seeds["consumed"] == sum(seeds.get(name, 0) for name in OUTCOMES) + seeds["in_flight"]
 
 
 # --- scrapy stats: what Scrapy's statistics say of downloads, retries and links --------------------------
