@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -103,25 +103,25 @@ _ENDS = ("done", "cancelled", "expired")
 
 @dataclass(frozen=True, slots=True)
 class TaskFacts:
-    """One task at a moment."""
+    """One task at a moment; programs are told of it in this order."""
 
     task_id: str
+    declared: Task | None
     state: str  # running, paused, cancelled, expired; done, cancelled or expired once its end was told
     reason: str  # by command, or the budget that is spent
-    is_ended: bool  # the end of its generation was told
     is_closed: bool  # no more seeds are produced
+    is_ended: bool  # the end of its generation was told
     generation: int
     seeds: Mapping[str, int]  # those that producers sent and that have ended, by outcome
     moved: Mapping[str, int]  # messages: spilled, returned, links
     is_partial: bool  # seeds that were done before the task was known are not in these numbers
     pages: int
     bytes: int
-    parked: int  # messages
     pages_begun: int
+    parked: int  # messages
     links_filtered: int
     traps: Mapping[str, int]  # links that were not followed, by the pattern of their URLs
     links_cancelled: int
-    declared: Task | None
 
     @property
     def is_over(self) -> bool:
@@ -158,22 +158,9 @@ class TaskFacts:
 
     def document(self) -> dict[str, Any]:
         """For programs: what was declared, and all of this."""
-        task = self.declared or usual_task(self.task_id)
-        return {
-            **task.model_dump(mode="json"),
-            "declared": self.declared is not None,
-            "state": self.state,
-            "reason": self.reason,
-            "closed": self.is_closed,
-            "ended": self.is_ended,
-            "generation": self.generation,
-            **self.numbers(),
-            "pages_begun": self.pages_begun,
-            "parked": self.parked,
-            "links_filtered": self.links_filtered,
-            "traps": dict(self.traps),
-            "links_cancelled": self.links_cancelled,
-        }
+        task = (self.declared or usual_task(self.task_id)).model_dump(mode="json")
+        facts = {one.name.removeprefix("is_"): getattr(self, one.name) for one in fields(self)}
+        return {**task, **facts, **self.numbers(), "traps": dict(self.traps), "declared": self.declared is not None}
 
 
 class TaskOverview:
