@@ -234,14 +234,14 @@ class ProxyFailed(SiteSpiderError):
 class Route:
     """Why a page is fetched through proxies, and what was tried. Its requests share it, one after another."""
 
-    __slots__ = ("attempts", "job", "proxy", "reason", "tried", "url")
+    __slots__ = ("attempts", "job", "proxy", "reason", "silent", "tried", "url")
 
     def __init__(self, job: Job, reason: str) -> None:
         self.job = job
         self.reason = reason  # that the page was not taken without a proxy
         self.proxy: Proxy | None = None  # of the last attempt
         self.url = ""  # of the attempts: a redirect leads to another one, where counting begins anew
-        self.attempts = 0
+        self.attempts = self.silent = 0  # silent: look-ups that brought nothing at all
         self.tried: set[Proxy] = set()
 
     def begin(self, url: str, attempt: Attempt) -> None:
@@ -348,6 +348,11 @@ class ProxyRouteMiddleware:
                 await check_target(urlparse_cached(request).hostname or "")
             except DescriptorShortage:
                 return route.another(request, "", self._service.next_at())
+            except TimeoutError:
+                route.silent += 1
+                if route.silent >= self._service.settings.attempts:
+                    raise CannotResolveHostError(f"no address for host {urlparse_cached(request).hostname}") from None
+                return route.another(request, "the look-up of its host timed out", self._service.next_at())
         attempt = self._service.take(route.tried if route.url == request.url else ())
         if attempt is None:
             return route.another(request, "", self._service.next_at())

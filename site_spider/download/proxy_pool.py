@@ -24,7 +24,6 @@ import asyncio
 from base64 import b64encode
 from bisect import bisect
 from collections.abc import Collection, Iterable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import accumulate
@@ -266,12 +265,10 @@ _LOOKUP_SECONDS = 30.0  # as for a connection: a resolver that has no thread say
 
 
 async def check_target(host: str) -> None:
-    """Raises PrivateHostError, CannotResolveHostError when we find no address, and DescriptorShortage."""
+    """Raises PrivateHostError, CannotResolveHostError when we find no address, DescriptorShortage and TimeoutError."""
     if not is_metadata_name(host):
-        found: list[str] = []
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_LOOKUP_SECONDS):
-                found = await addresses_of(host)
+        async with asyncio.timeout(_LOOKUP_SECONDS):
+            found = await addresses_of(host)
         if not found:
             raise CannotResolveHostError(f"no address for host {host}")
         if all(map(is_public, found)):
