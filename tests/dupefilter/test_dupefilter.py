@@ -133,13 +133,17 @@ def test_a_store_that_is_away_at_the_start_keeps_the_crawl_from_starting(tmp_pat
 
 @every_kind
 def test_a_seed_that_was_seen_ends_as_filtered(tmp_path: Path, site: Site, settings: dict[str, Any]) -> None:
-    """Done, in flight or met as a link; its offset is committed, no result is written."""
+    """Done, in flight or met as a link; its offset is committed, no result is written.
+
+    But with dont_filter, and an attempt at a page that another process began, it is fetched.
+    """
     site.has("a", "b")
     site.has("b")
     seeds = [seed("a"), *(seed("a", meta={"url_id": f"again {number}"}) for number in range(3))]
+    seeds += [seed("a", dont_filter=True), seed("a", meta={"site_moved": {"url": f"{HOST}/before"}})]
     crawled = crawl(tmp_path, seeds, SITE_FILTER_SEEDS=True, **settings)
-    assert site.visits == {"a": 1, "b": 1}
-    assert outcomes(crawled) == {"completed_with_result": 1, "filtered": 3}
+    assert site.visits == {"a": 3, "b": 1}
+    assert outcomes(crawled) == {"completed_with_result": 3, "filtered": 3}
     assert len(crawled.documents) == 2
     assert crawled.lag == 0
 
@@ -156,16 +160,6 @@ def test_a_seed_that_an_earlier_process_did_ends_as_filtered(
     assert set(site.visits.values()) == {1}
     assert outcomes(crawled) == {"completed_with_result": 10, "filtered": 20}
     assert crawled.lag == 0
-
-
-@every_kind
-def test_some_seeds_are_never_filtered(tmp_path: Path, site: Site, settings: dict[str, Any]) -> None:
-    """With dont_filter, and an attempt at a page that another process began."""
-    site.has("a")
-    seeds = [seed("a"), seed("a", dont_filter=True), seed("a", meta={"site_moved": {"url": f"{HOST}/before"}})]
-    crawled = crawl(tmp_path, seeds, SITE_FILTER_SEEDS=True, **settings)
-    assert site.visits == {"a": 3}
-    assert outcomes(crawled) == {"completed_with_result": 3}
 
 
 @every_kind

@@ -78,13 +78,14 @@ def test_links_that_go_to_the_topic_stay_within_their_task(tmp_path: Path, site:
     assert set(site.visits.values()) == {2}
 
 
-def test_seeds_are_filtered_within_their_task(tmp_path: Path, site: Site) -> None:
-    """With SITE_FILTER_SEEDS; over a restart as well."""
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_seeds_are_filtered_within_their_task(tmp_path: Path, site: Site, method: str) -> None:
+    """With SITE_FILTER_SEEDS; over a restart as well. HEAD is compared by Scrapy's fingerprinter, not as pages are."""
     site.has("x")
-    both = [of_task("a", "x"), of_task("b", "x"), of_task(None, "x")]
+    *both, another = ({**of_task(task, "x"), "method": method} for task in ("a", "b", None, "c"))
     store = {"SITE_DUPEFILTER": "local", "SITE_FILTER_SEEDS": True}
     assert outcomes(crawl(tmp_path, both, **store)) == {"completed_with_result": 3}
-    assert outcomes(crawl(tmp_path, [*both, of_task("c", "x")], **store)) == {"completed_with_result": 1, "filtered": 3}
+    assert outcomes(crawl(tmp_path, [*both, another], **store)) == {"completed_with_result": 1, "filtered": 3}
 
 
 def test_no_two_tasks_share_a_fingerprint_or_an_id() -> None:
@@ -93,14 +94,6 @@ def test_no_two_tasks_share_a_fingerprint_or_an_id() -> None:
     names = [None, "a", "ab", "a\u2028", "http://host.test/x", "\ud83d", "0" * 512]
     assert len({page_fingerprint(url, name) for name in names}) == len(names)
     assert len({url_id(url, name) for name in names}) == len(names)
-
-
-def test_a_link_with_another_method_is_within_its_task_as_well(tmp_path: Path, site: Site) -> None:
-    """HEAD is compared by Scrapy's fingerprinter, not by the shorter way for pages."""
-    site.has("x")
-    seeds = [{**of_task(task, "x"), "method": "HEAD"} for task in ("a", "b", "a")]
-    found = crawl(tmp_path, seeds, SITE_FILTER_SEEDS=True)
-    assert outcomes(found) == {"completed_with_result": 2, "filtered": 1}
 
 
 def test_another_word_is_refused() -> None:

@@ -235,19 +235,24 @@ def chosen(value: Any) -> dict[str, Any]:
     return written(FULL, result_fields({"SITE_RESULT_FIELDS": value}))
 
 
-@pytest.mark.parametrize("value", ["", None, [], {}, "{}", " , "])
-def test_all_are_written_by_default(value: Any) -> None:
-    assert chosen(value) == FULL
+LINK_AND_JOB = {name: FULL[name] for name in ALWAYS} | {"link": "http://a/", "job": "t"}
+URL_AND_TASK = {name: FULL[name] for name in ALWAYS | {"url", "task_id"}}
 
 
-@pytest.mark.parametrize("value", ["url,task_id", ["url", "task_id"], '["url", "task_id"]', " url , task_id,status"])
-def test_a_list_names_those_that_are_written_beside_the_contracts(value: Any) -> None:
-    assert chosen(value).keys() == ALWAYS | {"url", "task_id"}
-
-
-@pytest.mark.parametrize("value", [{"url": "link", "task_id": "job"}, '{"url": "link", "task_id": "job"}'])
-def test_a_mapping_gives_other_names(value: Any) -> None:
-    assert chosen(value) == {name: FULL[name] for name in ALWAYS} | {"link": "http://a/", "job": "t"}
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        *((value, FULL) for value in ("", None, [], {}, "{}", " , ")),  # all are written by default
+        *((value, URL_AND_TASK) for value in ("url,task_id", ["url", "task_id"], '["url", "task_id"]')),
+        (" url , task_id,status", URL_AND_TASK),
+        ({"url": "link", "task_id": "job"}, LINK_AND_JOB),
+        ('{"url": "link", "task_id": "job"}', LINK_AND_JOB),
+    ],
+)
+def test_a_list_names_those_that_are_written_beside_the_contracts_and_a_mapping_gives_other_names(
+    value: Any, expected: dict[str, Any]
+) -> None:
+    assert chosen(value) == expected
 
 
 def test_two_fields_may_change_names() -> None:

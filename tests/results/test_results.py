@@ -171,14 +171,16 @@ class NarrowLog:
         pass
 
 
-class Ended(SeedListener):
-    """Tells of the first seed that ends."""
-
-    def __init__(self, told: asyncio.Future[SeedInFlight]) -> None:
-        self._told = told
-
-    def ended(self, entry: SeedInFlight) -> None:
-        self._told.set_result(entry)
+def letters_of(log: NarrowLog, *messages: Message, reason: str = "why") -> tuple[DeadLetters, Completion]:
+    """Of messages that are no seeds."""
+    completion = Completion(Ledger())
+    completion.assigned({P: None})
+    letters = DeadLetters(log, "dead", completion, Background(pytest.fail))
+    for message in messages:
+        entry = completion.take(message, SeedError("why"))
+        assert entry is not None
+        letters.set_aside(message, reason, entry)
+    return letters, completion
 
 
 class Tree(SeedListener):
@@ -254,28 +256,15 @@ async def test_whoever_waits_for_the_last_hold_hears_of_it_when_the_dead_letter_
         (None, b"v" * LONG, 50_000, (None, 1_000)),
     ],
 )
-def test_a_message_that_is_too_large_with_its_headers_is_cut(
+async def test_a_message_that_is_too_large_with_its_headers_is_cut(
     key: bytes | None, value: bytes | None, limit_bytes: int, kept: tuple[int | None, int | None]
 ) -> None:
     """Value and key: else it would be tried for ever, and the watermark would stand."""
-
-    async def scenario() -> Message:
-        durable: asyncio.Future[SeedInFlight] = asyncio.get_running_loop().create_future()
-        failures: list[BaseException] = []
-        log, message = NarrowLog(limit_bytes), Message(P, 0, key, value)
-        completion = Completion(Ledger(), Ended(durable))
-        completion.assigned({P: None})
-        entry = completion.take(message, SeedError("why"))
-        assert entry is not None
-        letters = DeadLetters(log, "dead", completion, Background(failures.append))
-        letters.set_aside(message, "why " * 5_000, entry)
-        assert await asyncio.wait_for(durable, 300) is entry
-        assert letters.under_way == 0
-        assert failures == []
-        (taken,) = log.taken
-        return taken
-
-    taken = asyncio.run(scenario())
+    log = NarrowLog(limit_bytes)
+    letters, completion = letters_of(log, Message(P, 0, key, value), reason="why " * 5_000)
+    await until(lambda: not letters.under_way)
+    assert completion.ledger.in_flight == 0
+    (taken,) = log.taken
     assert (taken.key and len(taken.key), taken.value and len(taken.value)) == kept
     headers = dict(taken.headers)
     assert len(headers["error"]) == 1_000
@@ -296,18 +285,13 @@ async def test_what_is_refused_however_short_it_is_keeps_its_length(monkeypatch:
             return super().send(*message)
 
     log, message = Mended(0), Message(P, 0, None, b"v" * 200_000)
-    completion = Completion(Ledger())
-    completion.assigned({P: None})
-    entry = completion.take(message, SeedError("why"))
-    assert entry is not None
-    letters = DeadLetters(log, "dead", completion, Background([].append))
-    letters.set_aside(message, "why", entry)
+    letters_of(log, message)
     await until(lambda: log.taken)
     assert log.taken[0].value == message.value
     assert not {"truncated_from_bytes", "truncated_key_from_bytes"} & dict(log.taken[0].headers).keys()
 
 
-def test_an_outage_is_said_once_when_it_begins_and_once_when_it_is_over(
+async def test_an_outage_is_said_once_when_it_begins_and_once_when_it_is_over(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """However many dead letters wait, and however often they are tried."""
@@ -325,20 +309,10 @@ def test_an_outage_is_said_once_when_it_begins_and_once_when_it_is_over(
             sent.set_exception(LogUnavailable("no right to write"))
             return sent
 
-    async def scenario() -> None:
-        completion = Completion(Ledger())
-        completion.assigned({P: None})
-        log, failures = Away(1_000_000), list[BaseException]()
-        letters = DeadLetters(log, "dead", completion, Background(failures.append))
-        for offset in range(20):
-            message = Message(P, offset, b"k", b"v")
-            if (entry := completion.take(message, SeedError("why"))) is not None:
-                letters.set_aside(message, "why", entry)
-        while letters.under_way:
-            await asyncio.sleep(0.01)
-        assert (len(log.taken), failures, completion.ledger.in_flight) == (20, [], 0)
-
-    asyncio.run(asyncio.wait_for(scenario(), 300))
+    log = Away(1_000_000)
+    letters, completion = letters_of(log, *(Message(P, offset, b"k", b"v") for offset in range(20)))
+    await until(lambda: not letters.under_way)
+    assert (len(log.taken), completion.ledger.in_flight) == (20, 0)
     said = [record.message for record in caplog.records if not record.message.startswith("Dead letter from")]
     assert [line.split(" to dead")[0] for line in said] == [
         "Dead letters cannot be written",

@@ -48,13 +48,6 @@ def gaps(told: Told) -> Gaps:
     return Gaps(told.start_of, told.tell)
 
 
-def test_a_gap_below_the_start_of_the_log_is_told(gaps: Gaps, told: Told) -> None:
-    told.start = 8
-    gaps.saw(P, 8, 9, 3)
-    gaps.look(0.0)
-    assert told == [(P, 3, 8)]
-
-
 def test_gaps_of_compaction_and_of_transactions_are_none(gaps: Gaps, told: Told) -> None:
     gaps.saw(P, 8, 9, 3)
     gaps.look(0.0)
