@@ -213,10 +213,14 @@ async def addresses_of(host: str) -> list[str]:
             there.set_result([address.host for address in found])
 
     resolver: Any = reactor.nameResolver
-    if isinstance(resolver, PublicHostResolver):
+    is_ours = isinstance(resolver, PublicHostResolver)
+    if is_ours and type(resolver).resolveHostName is PublicHostResolver.resolveHostName:
         resolver.all_addresses(done, host)
-    else:
-        resolver.resolveHostName(_Collector(done), host)
+        return await there or _none_of(host)
+    resolver.resolveHostName(_Collector(done), host)
+    if not await there and is_ours:  # somebody's own: it may have left out private ones, which the caller judges
+        there = asyncio.get_running_loop().create_future()
+        resolver.all_addresses(lambda found: done([one for one in found if not is_public(one.host)]), host)
     return await there or _none_of(host)
 
 

@@ -17,19 +17,22 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+import twisted.internet
 from scrapy import Request, Spider
 from scrapy.exceptions import CannotResolveHostError, DownloadFailedError
 from scrapy.settings import Settings
 from scrapy.utils.test import get_crawler
+from twisted.internet.address import IPv4Address
 
 from site_spider import runtime
 from site_spider.download import bodies, connection_pool, descriptors, names
+from site_spider.download.address import is_address
 from site_spider.download.bodies import Bodies
 from site_spider.download.connection import Connection
 from site_spider.download.connection_pool import ConnectionPool, ConnectionSlots, Server
 from site_spider.download.descriptors import check_limit, is_shortage, raise_limit
 from site_spider.download.handler import PlainDownloadHandler
-from site_spider.download.names import HostNames, PrivateHostError, addresses_of, look_up
+from site_spider.download.names import HostNames, PrivateHostError, PublicHostResolver, addresses_of, look_up
 from site_spider.download.tls import TlsClient, tls_context
 from site_spider.errors import ConfigError
 from tests.download.handler_trials import certificate, said_by
@@ -361,6 +364,8 @@ def test_while_large_bodies_fill_the_memory_the_oldest_alone_arrives() -> None:
 
 # --- Names are looked up once at a time, and each look-up ends
 
+NAMES = {"a.test": "8.8.4.4", "inside.test": "10.0.0.2"}  # as a resolver of somebody's own has them
+
 
 class Resolver:
     """Answers when it is let, with the host's name for an address."""
@@ -431,3 +436,23 @@ def test_a_lookup_that_fails_ends_also_when_descriptors_cannot_be_counted(
     monkeypatch.setattr(socket, "getaddrinfo", Mock(side_effect=socket.gaierror(socket.EAI_NONAME, "unknown")))
     with pytest.raises(socket.gaierror):
         look_up("a.test")
+
+
+async def test_a_resolver_of_ones_own_that_is_made_of_ours_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it finds counts; private addresses that ours leaves out are told to who judges them."""
+
+    class Own(PublicHostResolver):
+        def resolveHostName(self, receiver: Any, name: str, *more: Any, **rest: Any) -> Any:  # noqa: N802
+            return super().resolveHostName(receiver, NAMES.get(name, name), *more, **rest)
+
+    def resolve(receiver: Any, host: str, *_: Any) -> None:
+        if is_address(host):
+            receiver.addressResolved(IPv4Address("TCP", host, 0))
+        receiver.resolutionComplete()
+
+    monkeypatch.setattr(names, "is_reactor_installed", lambda: True)
+    made = Own(Mock(**{"seconds.return_value": 0.0}), allow_private=False)
+    made._original = Mock(resolveHostName=resolve)
+    monkeypatch.setattr(twisted.internet, "reactor", Mock(nameResolver=made), raising=False)
+    found = [await addresses_of(host) for host in ("a.test", "8.8.8.8", "10.0.0.1", "inside.test")]
+    assert found == [["8.8.4.4"], ["8.8.8.8"], ["10.0.0.1"], []]
