@@ -13,6 +13,7 @@ import smtplib
 import ssl
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from email.message import EmailMessage
 from email.utils import formatdate
@@ -23,7 +24,7 @@ from urllib.parse import unquote
 from scrapy.settings import BaseSettings
 
 from site_spider import options, runtime, signed_post
-from site_spider.engine.background import Background
+from site_spider.engine.background import THREAD_PREFIX, Background
 from site_spider.errors import ConfigError, SeedError
 from site_spider.observe.snapshot import number, stats_of
 from site_spider.page.url import check_url
@@ -200,7 +201,7 @@ class Notifier:
         while self._waiting:
             said = self._waiting.popleft()
             for attempt in range(_MOST_ATTEMPTS):
-                if not (why := await asyncio.to_thread(self._sent, said)):
+                if not (why := await self._sent(said)):
                     break
                 if attempt == 0:
                     logger.warning("A notice cannot be sent to %s, trying again: %s", URL, why)
@@ -208,11 +209,22 @@ class Notifier:
             else:
                 logger.error("A notice was not sent: %s", said["says"])
 
-    def _sent(self, said: Mapping[str, Any]) -> str:
+    async def _sent(self, said: Mapping[str, Any]) -> str:
+        """As `_send` does, in a thread that no stop waits for."""
+        answer: Future[str] = Future()
+        answer.set_running_or_notify_cancel()  # from now on nobody takes it back
+
+        def send() -> None:
+            try:
+                answer.set_result(self._send(said))
+            except Exception as error:  # noqa: BLE001 - of mail or TLS: no notice ends a crawl
+                answer.set_result(repr(error))
+
         try:
-            return self._send(said)
-        except Exception as error:  # noqa: BLE001 - of mail or TLS: no notice ends a crawl
+            runtime.Thread(target=send, name=f"{THREAD_PREFIX}notice", daemon=True).start()
+        except RuntimeError as error:  # for want of threads
             return repr(error)
+        return await asyncio.wrap_future(answer)
 
     def close(self) -> None:
         if self._sending is not None:

@@ -175,6 +175,29 @@ def test_a_trouble_is_told_once_and_again_when_it_is_over_and_not_too_often(cloc
     assert told[2:] == told[:2] * 3
 
 
+def test_no_stop_waits_for_a_receiver_that_says_nothing() -> None:
+    asked, may_answer, has_answered = threading.Event(), threading.Event(), threading.Event()
+
+    def send(_said: Mapping[str, Any]) -> str:
+        asked.set()
+        may_answer.wait(60)
+        has_answered.set()
+        return ""
+
+    async def run() -> None:
+        background = cast(Background, SimpleNamespace(start=lambda work, name: asyncio.create_task(work)))
+        notifier = Notifier(lambda _now: {"memory": "full"}, send, {}, background)
+        notifier.look()
+        while not asked.is_set():
+            await asyncio.sleep(0.01)
+        notifier.close()
+
+    asyncio.run(run())
+    assert not has_answered.is_set()
+    may_answer.set()
+    assert has_answered.wait(60)
+
+
 def parts() -> Any:
     stats: dict[str, int] = {}
     ledger = SimpleNamespace(outcomes={}, in_flight=0, held=[1], partitions=lambda: ledger.held)
