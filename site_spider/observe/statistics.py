@@ -232,13 +232,9 @@ class StatsTopic:
         producer, self._producer = self._producer, None
         if producer is None:
             return
-        try:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await asyncio.to_thread(producer.close)
-        except TimeoutError:
-            pass
-        except Exception:
-            logger.exception("The producer of statistics could not be closed")
+                await asyncio.to_thread(_close, producer)
 
     def _done(self, future: Future[Any]) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: the process ends
@@ -251,6 +247,13 @@ class StatsTopic:
             self._outage.is_over()
         elif self._producer is not None:
             self._outage.goes_on(error)
+
+
+def _close(producer: Producer) -> None:
+    try:
+        producer.close()
+    except Exception:
+        logger.exception("The producer of statistics could not be closed")
 
 
 def bounded(document: Mapping[str, Any]) -> bytes:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import sqlite3
+import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -13,6 +14,7 @@ from contextlib import closing
 from math import inf
 from pathlib import Path
 from typing import Any, ClassVar, Self
+from unittest.mock import Mock
 
 import pytest
 from scrapy.http import Response
@@ -23,7 +25,7 @@ from site_spider.contracts.sink import ACKNOWLEDGED, Answer, Record, Verdict
 from site_spider.errors import ConfigError, LogUnavailable, SinkUnavailable
 from site_spider.observe.counters import LONGEST_NAME, LONGEST_TEXT, MOST_NUMBERS, MOST_TEXTS, TaskSums, counters
 from site_spider.observe.snapshot import Identity
-from site_spider.observe.statistics import LARGEST_STATISTICS_BYTES, bounded, statistics_id, without_names
+from site_spider.observe.statistics import LARGEST_STATISTICS_BYTES, StatsTopic, bounded, statistics_id, without_names
 from site_spider.service import config
 from site_spider.spiders.crawl_spider import SeedSpider
 from tests.in_process import engine
@@ -359,6 +361,22 @@ def test_a_missing_right_on_the_topic_is_one_warning_and_no_harm(
     assert (found.lag, len(found.documents), found.exit_code) == (0, 5, 0)
     (line,) = said(caplog, "SITE_STATS_TOPIC")
     assert "authorization failed" in line
+
+
+async def test_an_end_that_fails_after_its_time_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody waits for it any more."""
+    topic, may_fail, producer = StatsTopic(Mock(), "t"), threading.Event(), Mock()
+
+    def close() -> None:
+        may_fail.wait(10)
+        raise OSError("gone")
+
+    producer.close = close
+    topic._producer = producer
+    await topic.close(0.01)
+    may_fail.set()
+    await asyncio.get_running_loop().shutdown_default_executor()
+    assert "could not be closed" in caplog.text
 
 
 def test_messages_that_are_not_taken_do_not_pile_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
