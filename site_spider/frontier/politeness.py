@@ -50,7 +50,7 @@ class Politeness(NamedTuple):
 
 def build_frontier(
     settings: BaseSettings,
-    library: Callable[[], Library] = lambda: Library({}),
+    library: Callable[[], Library],
     weight_of: Callable[[Hashable], float] = lambda _flow: 1.0,
     rates: Rates | None = None,
 ) -> Frontier[Waiter]:

@@ -7,6 +7,7 @@ from collections import defaultdict
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from scrapy import Request
@@ -121,7 +122,7 @@ def test_a_setting_that_cannot_be_used_ends_the_process(tmp_path: Path, name: st
     async def read() -> None:
         ServiceSettings(settings)
         build_load(settings)
-        build_politeness(Crawler(SeedSpider, settings), build_frontier(settings), lambda: None)
+        build_politeness(Crawler(SeedSpider, settings), build_frontier(settings, Mock()), lambda: None)
 
     with pytest.raises(ConfigError, match=f"{name} is {value!r}, but must be"):
         asyncio.run(read())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from typing import Any, ClassVar
+from unittest.mock import Mock
 
 import pytest
 from scrapy import Request
@@ -114,7 +115,7 @@ def test_a_wrong_slot_is_found_at_the_start(tmp_path: Path, slot: dict[str, Any]
     """And not when the first seed of its host begins, or never would."""
     settings = settings_for(tmp_path, DOWNLOAD_SLOTS={"h.test": slot})
     with pytest.raises(ConfigError, match=rf"DOWNLOAD_SLOTS has {re.escape(repr(slot))} for h.test, but needs"):
-        build_frontier(settings)
+        build_frontier(settings, Mock())
 
 
 class Lives:
