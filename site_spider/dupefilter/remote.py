@@ -41,6 +41,7 @@ Count = Callable[[str, int], None]
 
 _MARKS_LIMIT = 1_000_000  # that wait for a store that is away: about 150 MB
 _RETRY_SECONDS = 0.5
+_ANSWER_SECONDS = 0.2  # that a store which is there may take, though nobody is to wait for one that is away
 _WRITE_SECONDS = 0.5  # the longest that a mark waits, when all is well
 _BATCH = 5000  # marks in one go
 _CLOSE_SECONDS = 3.0  # for the last marks; the stop has more to do
@@ -140,7 +141,8 @@ class DoneCourier:
         if not unknown:
             return
         self._count("dupefilter/asked", len(unknown))
-        left_seconds = self._wait_seconds - self._reads.seconds()
+        seconds = self._wait_seconds
+        left_seconds = seconds - self._reads.seconds() if self._reads.is_on else max(seconds, _ANSWER_SECONDS)
         if left_seconds > 0:
             answer = self._ask_for(unknown)
             await asyncio.wait([answer], timeout=left_seconds)

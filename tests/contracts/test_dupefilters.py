@@ -74,12 +74,13 @@ async def test_fingerprints_are_scrapys(case: Case) -> None:
 
 
 @kinds_elsewhere
-async def test_what_was_done_stays_done_over_a_restart(case: Case) -> None:
-    """Marks that wait are written at the end; what was in flight is new."""
+@pytest.mark.parametrize("wait_seconds", [10, 0])
+async def test_what_was_done_stays_done_over_a_restart(case: Case, wait_seconds: float) -> None:
+    """Marks that wait are written at the end; what was in flight is new. A store that is there is asked in any case."""
     async with case.member() as member:
         await member.do("done")
         await member.new(Seed(), "in flight")
-    async with case.member() as member:
+    async with case.member(SITE_DUPEFILTER_WAIT_SECONDS=wait_seconds) as member:
         assert await member.new(Seed(), "done", "in flight") == ["in flight"]
 
 
