@@ -1,8 +1,9 @@
-"""Dupefilters in the real engine: links and seeds whose page was done, and outages of a store."""
+"""Dupefilters in the real engine: links and seeds whose page was done, tasks on one site, trackers, outages."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,12 +14,16 @@ from scrapy.dupefilters import RFPDupeFilter
 from scrapy.http import Response
 from scrapy.utils.request import RequestFingerprinter
 
+from site_spider import settings as settings_module
 from site_spider.dupefilter.dupefilter import SeedFilter, pages_of
 from site_spider.errors import ConfigError
+from site_spider.page.url import page_fingerprint, url_id
+from site_spider.service.config import ServiceSettings
 from site_spider.spiders.crawl_spider import SeedSpider
 from tests.in_process import engine
-from tests.in_process.engine import crawl, page
+from tests.in_process.engine import ANSWERS, Crawled, crawl, page
 from tests.in_process.linked_site import HOST, Site, case, every_kind, kinds_elsewhere, outcomes, seed, settings, site
+from tests.tasks.test_control import declare
 
 __all__ = ["case", "settings", "site"]
 
@@ -197,3 +202,190 @@ def test_seeds_are_not_filtered_by_what_does_not_obey_the_rule() -> None:
     with pytest.raises(ConfigError, match="DUPEFILTER_CLASS is RFPDupeFilter"):
         pages_of(RFPDupeFilter(), *[nothing] * 4, all_seeds=True)
     assert not isinstance(pages_of(RFPDupeFilter(), *[nothing] * 4, all_seeds=False), SeedFilter)
+
+
+# --- two tasks on one site: each gets all of it, or they share it (SITE_DUPEFILTER_SCOPE) ----------------
+
+
+PAGES = ["root", *(f"page{number}" for number in range(8))]
+
+
+def of_nine_pages(site: Site) -> None:
+    for name in PAGES:
+        site.has(name, *PAGES)
+
+
+def of_task(task_id: str | None, path: str = "root", **meta: Any) -> dict[str, Any]:
+    return seed(path, meta={"task_id": task_id, **meta})
+
+
+def documents_by_task(found: Crawled) -> Counter[str | None]:
+    return Counter(document["task_id"] for document in found.documents.values())
+
+
+@every_kind
+def test_two_tasks_on_one_site_both_get_all_of_it(tmp_path: Path, site: Site, settings: dict[str, Any]) -> None:
+    of_nine_pages(site)
+    found = crawl(tmp_path, [of_task("a"), of_task("b"), of_task(None)], **settings)
+    assert documents_by_task(found) == {"a": 9, "b": 9, None: 9}
+    assert set(site.visits.values()) == {3}
+    for task_id in ("a", "b", None):
+        ids = {key for key, document in found.documents.items() if document["task_id"] == task_id}
+        assert ids == {url_id(f"{HOST}/{name}", task_id) for name in PAGES}
+
+
+def test_with_the_scope_group_they_share_what_is_done_and_ids(tmp_path: Path, site: Site) -> None:
+    of_nine_pages(site)
+    group: dict[str, Any] = {"SITE_DUPEFILTER_SCOPE": "group", "SITE_DUPEFILTER": "local"}
+    assert documents_by_task(crawl(tmp_path, [of_task("a")], **group)) == {"a": 9}
+    found = crawl(tmp_path, [of_task("b")], **group)
+    assert found.documents.keys() == {url_id(f"{HOST}/{name}") for name in PAGES}
+    assert site.visits == {name: 2 if name == "root" else 1 for name in PAGES}
+
+
+@pytest.mark.parametrize("where", ["memory", "kafka"])
+def test_with_the_scope_group_nothing_waits_for_another_task(tmp_path: Path, site: Site, where: str) -> None:
+    """That may be cancelled, paused or expire before it comes to these pages."""
+    of_nine_pages(site)
+    crawl(tmp_path, [of_task("a"), of_task("b")], SITE_DUPEFILTER_SCOPE="group", SITE_LINKS_TO=where)
+    assert set(site.visits.values()) == {2}
+
+
+def test_with_the_scope_group_a_seed_is_filtered_for_what_is_done_alone(tmp_path: Path, site: Site) -> None:
+    """Or for a seed of its own task."""
+    site.has("x")
+    group: dict[str, Any] = {"SITE_DUPEFILTER_SCOPE": "group", "SITE_DUPEFILTER": "local", "SITE_FILTER_SEEDS": True}
+    both = [of_task(task, "x") for task in ("a", "b", "a")]
+    assert outcomes(crawl(tmp_path, both, **group)) == {"completed_with_result": 2, "filtered": 1}
+    assert outcomes(crawl(tmp_path, [of_task("c", "x")], **group)) == {"filtered": 1}
+
+
+def test_links_that_go_to_the_topic_stay_within_their_task(tmp_path: Path, site: Site) -> None:
+    """Their messages carry the task, and what is sent for one task is not taken for sent for the other."""
+    of_nine_pages(site)
+    found = crawl(tmp_path, [of_task("a"), of_task("b")], SITE_LINKS_TO="kafka")
+    assert documents_by_task(found) == {"a": 9, "b": 9}
+    assert set(site.visits.values()) == {2}
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_seeds_are_filtered_within_their_task(tmp_path: Path, site: Site, method: str) -> None:
+    """With SITE_FILTER_SEEDS; over a restart as well. HEAD is compared by Scrapy's fingerprinter, not as pages are."""
+    site.has("x")
+    *both, another = ({**of_task(task, "x"), "method": method} for task in ("a", "b", None, "c"))
+    store = {"SITE_DUPEFILTER": "local", "SITE_FILTER_SEEDS": True}
+    assert outcomes(crawl(tmp_path, both, **store)) == {"completed_with_result": 3}
+    assert outcomes(crawl(tmp_path, [*both, another], **store)) == {"completed_with_result": 1, "filtered": 3}
+
+
+def test_no_two_tasks_share_a_fingerprint_or_an_id() -> None:
+    """Whatever their names are: no part of a name passes for a part of the URL."""
+    url = f"{HOST}/x"
+    names = [None, "a", "ab", "a\u2028", "http://host.test/x", "\ud83d", "0" * 512]
+    assert len({page_fingerprint(url, name) for name in names}) == len(names)
+    assert len({url_id(url, name) for name in names}) == len(names)
+
+
+def test_another_word_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"SITE_DUPEFILTER_SCOPE is 'host', .* one of: task, group"):
+        ServiceSettings({**vars(settings_module), "SITE_DUPEFILTER_SCOPE": "host"})
+
+
+# --- links that differ in parameters of trackers alone are one page (SITE_DROP_PARAMS) -------------------
+
+
+LINKS = "".join(f'<a href="/p{tail}">' for tail in ("?utm_source=a", "", "?utm_source=b&gclid=1", "?n=1"))
+
+
+@pytest.fixture
+def visits() -> Any:
+    """URLs asked for, of a site whose every page has these links."""
+    asked: list[str] = []
+
+    def answer(request: Request) -> Response:
+        asked.append(request.url.removeprefix(HOST))
+        return page(request, LINKS)
+
+    ANSWERS.update(dict.fromkeys(("/", "/p", "/s"), answer))
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("names", "asked"),
+    [
+        ("tracking", ["/", "/p?n=1", "/p?utm_source=a"]),
+        ("none", ["/", "/p", "/p?n=1", "/p?utm_source=a", "/p?utm_source=b&gclid=1"]),
+        ("tracking,n", ["/", "/p?utm_source=a"]),
+    ],
+)
+def test_the_first_of_them_is_fetched_and_stored_as_it_was_found(
+    tmp_path: Path, visits: list[str], names: str, asked: list[str]
+) -> None:
+    crawled = crawl(tmp_path, [seed("")], **({} if names == "tracking" else {"SITE_DROP_PARAMS": names}))
+    assert sorted(visits) == asked
+    assert {document["url"].removeprefix(HOST) for document in crawled.documents.values()} == set(visits)
+
+
+def test_a_task_has_parameters_of_its_own(tmp_path: Path, visits: list[str]) -> None:
+    declare(tmp_path, "t", drop_params="tracking,n")
+    declare(tmp_path, "u", drop_params=["none"])
+    of_task = [seed("", meta={"task_id": name}) for name in ("t", "u")]
+    crawled = crawl(tmp_path, of_task)
+    pages = [document["task_id"] for document in crawled.documents.values()]
+    assert (pages.count("t"), pages.count("u")) == (2, 5)
+
+
+@every_kind
+@pytest.mark.parametrize("filters", [False, True])
+def test_seeds_are_never_filtered_by_it(
+    tmp_path: Path, visits: list[str], settings: dict[str, Any], filters: bool
+) -> None:
+    """Not for each other, and not for links that look like them; a link to a seed's page is."""
+    twice = seed("s?utm_source=1")
+    seeds = [twice, seed("s?utm_source=2"), seed("s"), seed("p"), twice]
+    crawled = crawl(tmp_path, seeds, SITE_FILTER_SEEDS=filters, **settings)
+    asked = [url for url in visits if url.startswith("/s")]
+    assert sorted(set(asked)) == ["/s", "/s?utm_source=1", "/s?utm_source=2"]
+    assert outcomes(crawled).get("filtered", 0) == (1 if filters else 0)
+    assert "/p" in visits
+    assert sum(url.startswith("/p") and url != "/p?n=1" for url in visits) <= 2
+
+
+@kinds_elsewhere
+def test_a_later_process_knows_them_by_their_form_and_seeds_by_their_url(
+    tmp_path: Path, visits: list[str], settings: dict[str, Any]
+) -> None:
+    """With SITE_FILTER_SEEDS, where links have a fingerprint apart."""
+    both = {"SITE_FILTER_SEEDS": True, **settings}
+    crawl(tmp_path, [seed("")], **both)
+    visits.clear()
+    crawled = crawl(tmp_path, [seed(""), seed("s"), seed("p"), seed("p?utm_source=a")], **both)
+    assert sorted(visits) == ["/p", "/s"]
+    assert outcomes(crawled) == {"completed_with_result": 2, "filtered": 2}
+
+
+def test_links_that_were_sent_to_the_seed_topic_are_compared_there(tmp_path: Path, visits: list[str]) -> None:
+    for filters in (False, True):
+        visits.clear()
+        folder = tmp_path / str(filters)
+        crawled = crawl(folder, [seed("")], SITE_LINKS_TO="kafka", SITE_FILTER_SEEDS=filters)
+        assert sorted(visits) == ["/", "/p?n=1", "/p?utm_source=a"]
+        assert outcomes(crawled).get("filtered", 0) == 0
+        assert crawled.lag == 0
+
+
+def test_a_redirect_to_the_bare_page_is_followed(tmp_path: Path, visits: list[str]) -> None:
+    """It is another attempt at the same page, and no link."""
+
+    def moved(request: Request) -> Response:
+        return Response(request.url, status=301, headers={"Location": f"{HOST}/p"})
+
+    ANSWERS["/r"] = moved
+    crawled = crawl(tmp_path, [seed("p"), seed("r")])
+    (redirected,) = (said for said in crawled.documents.values() if said["url"] == f"{HOST}/r")
+    assert (redirected["status"], redirected["final_url"]) == (200, f"{HOST}/p")
+
+
+def test_what_is_no_list_of_names_ends_the_start(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="SITE_DROP_PARAMS says none beside other names"):
+        crawl(tmp_path, [seed("")], SITE_DROP_PARAMS="none,a")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
+from unittest.mock import Mock
 
 import pytest
 from scrapy import Request
@@ -16,7 +17,10 @@ from scrapy.http import Response
 
 from site_spider.adapters.local.log import LocalConsumer, LocalSeedLog
 from site_spider.contracts.seed_log import Listener, Message, Partition, Position
-from site_spider.errors import LogUnavailable
+from site_spider.engine.background import Background
+from site_spider.errors import LogUnavailable, SeedError
+from site_spider.intake.intake import Intake, LoopCalls
+from site_spider.seed.seed import Seed, parse_seed
 from site_spider.service.service import SeedService
 from tests.in_process import engine
 from tests.in_process.engine import Crawled, crawl, page
@@ -395,3 +399,80 @@ def test_a_stop_in_the_middle_of_a_handover_takes_nothing_from_it(tmp_path: Path
     assert handed_over() == 1
     assert found.lag == 0
     assert site.asked == {"/slow": 1}
+
+
+# --- rebalances that the event loop hears of late: in what order, and of which assignment ----------------
+
+
+P = Partition("seeds", 0)
+
+
+def with_an_owner(scenario: Callable[[Mock, asyncio.Event], Coroutine[Any, Any, None]]) -> None:
+    """With an owner of seeds that notes what it hears, and answers a revocation when the test says so."""
+
+    async def scene() -> None:
+        may_answer = asyncio.Event()
+
+        async def answer() -> Mapping[Partition, Position]:
+            await may_answer.wait()
+            return {P: Position(5)}
+
+        await scenario(Mock(**{"revoked.side_effect": lambda _partitions: answer()}), may_answer)
+
+    asyncio.run(scene())
+
+
+def heard(owner: Mock) -> list[str]:
+    return [name for name, *_ in owner.mock_calls]
+
+
+def intake(owner: Any, wait_seconds: float, parse: Callable[[bytes | None], Seed] = parse_seed) -> Intake:
+    background = Background(owner.failed)
+    return Intake(Mock(), owner, parse, wait_seconds, Mock(), LoopCalls(background), background.fail)
+
+
+def test_an_assignment_that_was_given_up_ends_before_the_next_begins() -> None:
+    """However late its answer comes; nothing is committed by it."""
+
+    async def scenario(owner: Mock, may_answer: asyncio.Event) -> None:
+        taken = intake(owner, 0.0)
+        assert taken.revoked([P]) == {}  # the loop is so late that it hears all of this at once
+        taken.assigned({P: None})
+        may_answer.set()
+        await asyncio.sleep(0)
+        assert heard(owner) == ["revoked", "lost", "assigned"]
+        assert taken._mine == {P}
+
+    with_an_owner(scenario)
+
+
+def test_an_answer_in_time_is_committed() -> None:
+    async def scenario(owner: Mock, may_answer: asyncio.Event) -> None:
+        may_answer.set()
+        assert await asyncio.to_thread(intake(owner, 10).revoked, [P]) == {P: Position(5)}
+        assert heard(owner) == ["revoked"]
+
+    with_an_owner(scenario)
+
+
+def test_a_bug_in_what_the_loop_is_told_reaches_the_owner() -> None:
+    """The event loop would log it and go on without."""
+
+    async def scenario(owner: Mock, _may_answer: asyncio.Event) -> None:
+        owner.reached.side_effect = bug = RuntimeError("a bug of the owner")
+        await asyncio.to_thread(intake(owner, 0).reached, P, 3)
+        await asyncio.sleep(0)
+        owner.failed.assert_called_once_with(bug)
+
+    with_an_owner(scenario)
+
+
+def test_a_message_that_breaks_its_reader_is_a_dead_letter() -> None:
+    """The intake would end with it, and the next one again."""
+
+    async def scenario(owner: Mock, _may_answer: asyncio.Event) -> None:
+        read = intake(owner, 0, Mock(side_effect=RecursionError("too deep")))._read(Message(P, 3, None, b"[[[["))
+        assert isinstance(read, SeedError)
+        assert read.reason == "the message could not be read: RecursionError('too deep')"
+
+    with_an_owner(scenario)

@@ -13,7 +13,7 @@ from scrapy.settings import Settings
 
 from site_spider.dead_letter_replay import topic_of
 from site_spider.errors import ConfigError
-from site_spider.seed.topics import CrawlTopics, Tier, Tiers, murmur2, partition_of
+from site_spider.seed.topics import CrawlTopics, Tier, Tiers, partition_of
 
 
 def tiers(value: Any, topic: str = "seeds") -> Tiers:
@@ -82,22 +82,6 @@ def test_a_seed_topic_that_is_no_tier_is_refused() -> None:
 
 
 # --- how many partitions a topic that is made gets -------------------------------------------------------
-
-# from org.apache.kafka.common.utils.UtilsTest
-VECTORS = {
-    b"21": -973932308,
-    b"foobar": -790332482,
-    b"a-little-bit-long-string": -985981536,
-    b"a-little-bit-longer-string": -1486304829,
-    b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971,
-    b"abc": 479470107,
-}
-
-
-@pytest.mark.parametrize(("key", "expected"), VECTORS.items())
-def test_the_hash_is_that_of_the_java_client(key: bytes, expected: int) -> None:
-    """Its own test vectors, which are signed."""
-    assert murmur2(key) == expected & 0xFFFFFFFF
 
 
 @given(st.binary(max_size=40), st.integers(1, 1000))
