@@ -14,7 +14,6 @@ from site_spider.download import proxy_pool as proxy_target
 
 
 def main(address: str, arguments: list[str]) -> None:
-    """Run until scrapy ends."""
     for module in (names, proxy_target, connection_pool):
         module.is_public = lambda found: found == address  # type: ignore[attr-defined]
     sys.argv = ["scrapy", *arguments]  # the settings look there for the command

@@ -17,8 +17,6 @@ OUTGOING = "127.0.0.77"  # where connections of a proxy come from: the site tell
 
 
 class Seen(NamedTuple):
-    """One request, as a proxy or a site saw it."""
-
     method: str
     target: str
     authorization: str | None  # Proxy-Authorization

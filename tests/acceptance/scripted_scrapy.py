@@ -34,7 +34,6 @@ def next_word(folder: Path, role: str) -> str:
 
 
 def main(folder: Path, arguments: list[str]) -> None:
-    """One process's life."""
     role, me = arguments[0], os.getpid()
     word = next_word(folder, role)
 

@@ -21,8 +21,6 @@ T = TypeVar("T")
 
 
 class Start(NamedTuple):
-    """A process of the script that has started."""
-
     role: str
     pid: int
     directory: str
@@ -103,20 +101,16 @@ class Script:
         return [line.split()[1:] for line in lines if line.startswith(f"{kind} ")]
 
     def starts(self, role: str = "crawl") -> list[Start]:
-        """Those that have started, in order."""
         found = [Start(words[0], int(words[1]), words[2], words[3:]) for words in self.journal("started")]
         return [start for start in found if start.role == role]
 
     def wait_for_starts(self, count: int, role: str = "crawl") -> list[Start]:
-        """As soon as so many have started."""
         return wait_until(lambda: found if len(found := self.starts(role)) >= count else [])
 
     def survivors(self) -> list[int]:
-        """Its processes that still run."""
         return [start.pid for role in ("crawl", "progress") for start in self.starts(role) if lives(start.pid)]
 
     def close(self) -> None:
-        """End what a failed test has left."""
         for process in self.processes:
             process.kill()
             process.communicate()

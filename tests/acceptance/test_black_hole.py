@@ -34,7 +34,6 @@ def produce(deployment: Deployment, site: Site, brokers: str, count: int) -> lis
 
 
 def frontier(deployment: Deployment) -> str:
-    """What `scrapy frontier` prints."""
     command = [str(ROOT / ".venv/bin/scrapy"), "frontier"]
     found = subprocess.run(command, cwd=ROOT, env=deployment.environment(), capture_output=True, text=True, check=False)
     return found.stdout

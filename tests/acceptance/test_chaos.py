@@ -34,15 +34,12 @@ class Chaos:
             )
 
     def wait(self) -> int:
-        """Its exit code."""
         return self.process.wait(RUN_SECONDS)
 
     def text(self) -> str:
-        """All that it has printed."""
         return self.output.read_text(errors="replace")
 
     def table(self) -> dict[str, str]:
-        """The rows of the table."""
         lines = self.text().partition("\nchaos\n")[2].splitlines()
         pairs = (re.split(r" {2,}", line, maxsplit=1) for line in lines)
         return {pair[0]: pair[1] for pair in pairs if len(pair) == 2}
@@ -56,7 +53,6 @@ class Chaos:
 
 @pytest.fixture
 def chaos(tmp_path: Path) -> Iterator[Callable[[str], Chaos]]:
-    """Starts a run, and ends it with the test."""
     started: list[Chaos] = []
 
     def start(arguments: str) -> Chaos:

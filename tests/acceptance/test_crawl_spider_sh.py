@@ -100,7 +100,6 @@ def test_a_process_that_ends_is_started_again_after_a_pause_that_grows(script: S
 def test_what_starting_again_would_not_mend_stops_all(
     script: Script, plan: dict[str, str], arguments: tuple[str, ...], code: int
 ) -> None:
-    """The others stop gracefully."""
     script.plan(**plan)
     assert finish(script.start(*arguments))[0] == code
     assert len(script.starts()) <= 2

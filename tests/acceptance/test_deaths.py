@@ -26,7 +26,6 @@ def seeds(site: Site, paths: Sequence[str]) -> list[tuple[bytes | None, bytes | 
 
 
 def crawlers(run: Run, spider: str = "crawl_spider") -> list[int]:
-    """The process ids of the crawlers of a run."""
     found = []
     for process in children(run.process.pid):
         with suppress(OSError):  # it has just ended
@@ -36,7 +35,6 @@ def crawlers(run: Run, spider: str = "crawl_spider") -> list[int]:
 
 
 def deployment_done(deployment: Deployment) -> int:
-    """How many results there are."""
     return len(deployment.documents())
 
 

@@ -34,7 +34,6 @@ RUN = (
 
 @pytest.fixture(scope="session")
 def image() -> str:
-    """Its name."""
     if missing := [name for name in PROGRAMS if shutil.which(name) is None]:
         message = f"on Debian, as root: apt-get install {' '.join(missing)}"
         if os.environ.get("CI"):
@@ -53,8 +52,6 @@ def image() -> str:
 
 
 class Container:
-    """A container in the foreground, with its log."""
-
     def __init__(self, log: Path, image: str, settings: dict[str, str], *command: str) -> None:
         self.name = f"site-spider-{uuid.uuid4().hex[:10]}"
         self.log = log

@@ -45,7 +45,6 @@ class Stored:
         return self.by_id.get(key) or (None if seed.url_id else self.by_url.get(page_url(seed.url)))
 
     def mistakes(self, seeds: Sequence[PlannedSeed]) -> list[str]:
-        """What is missing or wrong, a line each."""
         found = []
         for seed in seeds:
             found += self._compare(f"{seed.kind} {seed.url}", self.of(seed), seed.expectation)
@@ -157,5 +156,4 @@ def test_seeds_of_all_kinds_go_through_kafka_into_elasticsearch(on_servers: Depl
 
 @pytest.mark.nightly
 def test_five_thousand_seeds_with_the_embedded_default(deployment: Deployment, site: Site) -> None:
-    """The same without any server."""
     crawl_and_check(deployment, site, 5000)

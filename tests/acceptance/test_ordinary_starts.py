@@ -24,7 +24,6 @@ HOSTS = 8
 def deployment(
     tmp_path: Path, kafka_brokers: str, elasticsearch_hosts: str, hbase_address: str
 ) -> Iterator[Deployment]:
-    """Kafka, and all four sinks."""
     name = uuid.uuid4().hex[:10]
     host, _, port = hbase_address.rpartition(":")
     servers = {

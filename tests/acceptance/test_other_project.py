@@ -161,7 +161,6 @@ class Project:
 
 @pytest.fixture(scope="module")
 def started(scrapy: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a project."""
     project = Project(scrapy, tmp_path_factory.mktemp("project"))
     assert project.run("startproject", "shop", ".").returncode == 0
     (project.folder / "shop" / "spiders" / "books.py").write_text(SPIDERS)
@@ -175,7 +174,6 @@ def bare(scrapy: Path, started: Path, tmp_path: Path) -> Project:
 
 @pytest.fixture
 def project(scrapy: Path, started: Path, tmp_path: Path) -> Project:
-    """With the add-on."""
     made = Project(scrapy, Path(shutil.copytree(started, tmp_path / "with-add-on")))
     settings = made.folder / "shop" / "settings.py"
     text = settings.read_text()

@@ -47,7 +47,6 @@ def test_the_sample_site_is_crawled_and_shown(tmp_path: Path) -> None:
 
 
 def environments() -> Iterator[str]:
-    """Of all processes that run."""
     for file in Path("/proc").glob("[0-9]*/environ"):
         with suppress(OSError):
             yield file.read_bytes().decode(errors="replace")
@@ -81,7 +80,6 @@ def test_a_file_without_a_seed_removes_nothing(tmp_path: Path) -> None:
 
 
 def test_a_wrong_argument_is_said_before_anything_is_done(tmp_path: Path) -> None:
-    """One line on stderr."""
     for arguments, code, said in (
         (["no-such-file"], 1, "there is no file 'no-such-file'"),
         (["."], 1, "'.' is not a file"),

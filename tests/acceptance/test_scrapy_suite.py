@@ -60,7 +60,6 @@ def rows() -> dict[str, str]:
 
 
 def run(suite: Path, *tests: str) -> tuple[int, str]:
-    """The exit code of pytest and its output."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("SITE_", "PYTEST_"))}
     environment["PYTHONPATH"] = os.pathsep.join(map(str, (suite.parent / "packages", PLUGIN, ROOT)))
     environment["TMPDIR"] = str(suite.parent)  # some leave files there

@@ -37,7 +37,6 @@ class Servers:
         return finished.stdout
 
     def address(self, role: str, name: str = "client") -> str:
-        """Where clients find it."""
         lines = (self.folder / role / "ports").read_text().splitlines()
         return "127.0.0.1:" + dict(line.split("=") for line in lines)[name]
 

@@ -72,7 +72,6 @@ def write(deployment: Deployment, task: str, state: str = "running", **fields: A
 
 
 def begun(site: Site, task: str) -> set[str]:
-    """The pages of a task that were asked for."""
     return {entry.path for entry in site.entries() if f"/{task}-" in entry.path}
 
 

@@ -100,8 +100,6 @@ def _uninstall() -> None:
 
 
 class Project:
-    """The project with one data folder."""
-
     def __init__(self, data: Path) -> None:
         self.data = data
         self.log = LocalSeedLog(data)
@@ -171,7 +169,6 @@ class Project:
     def produce(
         self, topic: str, *messages: tuple[bytes | None, bytes | None], headers: tuple[tuple[str, bytes], ...] = ()
     ) -> None:
-        """Put messages into a topic."""
         producer = self.log.producer()
         futures = [producer.send(topic, key, value, headers) for key, value in messages]
         for future in futures:

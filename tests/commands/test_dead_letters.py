@@ -35,8 +35,6 @@ def headers(origin: str = "seeds", **more: str) -> tuple[tuple[str, bytes], ...]
 
 
 class Owner(Listener):
-    """A member of a group."""
-
     def assigned(self, positions: Mapping[Partition, Position | None]) -> None:
         pass
 
@@ -88,7 +86,6 @@ def test_json_has_the_whole_message(project: Project) -> None:
 
 
 def test_a_limit_is_said_when_something_is_left_out(project: Project) -> None:
-    """On stderr, with the remedy."""
     project.produce(LETTERS, *[(None, b"%d" % number) for number in range(3)], headers=headers())
     ran = project.direct("dead_letters", "--limit", "2")
     assert ran.stdout.splitlines()[0].endswith(": 2")

@@ -33,7 +33,6 @@ def test_every_link_of_every_page_leads_to_a_page() -> None:
 
 
 def test_seeds_are_good_and_bad_messages_bad() -> None:
-    """As the crawler sees them."""
     assert {seed_message(line)[0].decode() for line in seeds(8000)} == {*HOSTS, NOBODY}
     for message in BAD_MESSAGES:
         with pytest.raises(SeedError):

@@ -29,7 +29,6 @@ BASES = {
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Where spiders are made."""
     name = f"made_{tmp_path.name}"
     (tmp_path / name).mkdir()
     (tmp_path / name / "__init__.py").touch()
@@ -100,7 +99,6 @@ def test_settings_are_shown_as_a_crawl_has_them(
 
 
 def test_parts_that_the_environment_names_are_shown_beside_ours(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    """As a crawl has them."""
     monkeypatch.setenv("EXTENSIONS", '{"mine.Extension": 1}')
     run(settings_command.Command(), ours(), "--get", "EXTENSIONS")
     shown = json.loads(capsys.readouterr().out)

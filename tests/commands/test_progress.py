@@ -16,8 +16,6 @@ from tests.in_process.engine import crawl
 
 
 class CountingVoice:
-    """Keeps what was shown."""
-
     def __init__(self) -> None:
         self.shown: list[int] = []
         self.ended: list[int] = []
@@ -105,7 +103,6 @@ def test_the_wait_for_ends_begins_anew_when_lag_came_back(monkeypatch: pytest.Mo
 
 
 def test_an_outage_is_said_once_and_waited_out() -> None:
-    """And its end as well."""
     gone = LogUnavailable("no answer")
     voice, said = watched(report(1), gone, gone, gone, report(0), gone, report(0))
     assert said == ["waiting: no answer", "here answers again"] * 2
@@ -165,7 +162,6 @@ def test_the_command_shows_partitions_and_their_sum(project: Project) -> None:
 
 
 def test_the_command_writes_json(project: Project) -> None:
-    """The same numbers for programs."""
     project.produce("mine", (b"k", b"1"))
     ran = project.direct("progress", "--topic", "mine", "--group", "other", "--format", "json")
     found = json.loads(ran.stdout)

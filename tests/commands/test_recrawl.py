@@ -63,8 +63,6 @@ def plan(calendar: Calendar | None = None, **fields: Any) -> RecrawlPlan:
 
 
 class Desk:
-    """A store and a log, and runs over them."""
-
     def __init__(self, folder: Path, log: SeedLog | None = None) -> None:
         self.folder, self.log = folder, log or LocalSeedLog(folder)
         self.topics = CrawlTopics.beside({"SITE_SEED_TOPIC": "seeds"})
@@ -95,7 +93,6 @@ def desk(tmp_path: Path) -> Any:
 
 
 def after(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
-    """It is so much later."""
     shift = timedelta(seconds=seconds)
 
     def now(zone: Any) -> datetime:
@@ -319,7 +316,6 @@ def test_a_run_waits_for_the_claims_of_another(desk: Desk, monkeypatch: pytest.M
 
 
 def test_the_command_says_how_many(project: Project) -> None:
-    """In the words and codes of the others."""
     ran = project.scrapy("recrawl")
     assert (ran.returncode, ran.stdout) == (0, "produced 0, refused 0\n")
     write(project.data, page(1), page(2, url="x"), page(3, 10))

@@ -29,7 +29,6 @@ class Became(Exception):
 
 @pytest.fixture
 def words(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
-    """What the supervisor was told."""
     found: list[str] = []
 
     def become(arguments: list[str]) -> None:

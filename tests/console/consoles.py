@@ -67,7 +67,6 @@ class Console:
 
 
 async def form_token(client: Client) -> str:
-    """What the form of the page of failures carries."""
     page = await (await client.get("/failures")).text()
     found = re.search(r'name="form_token" value="([0-9a-f]+)"', page)
     assert found
@@ -75,12 +74,10 @@ async def form_token(client: Client) -> str:
 
 
 async def document(client: Client, path: str, **query: str) -> dict[str, Any]:
-    """The JSON of a page."""
     found: dict[str, Any] = await (await client.get(path, params=query | {"format": "json"})).json()
     return found
 
 
 async def status(client: Client, path: str = "/", **headers: str) -> int:
-    """Of a GET."""
     async with client.get(path, headers=headers, allow_redirects=False) as response:
         return response.status

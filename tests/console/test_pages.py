@@ -33,8 +33,6 @@ VENDORED = {
 
 
 class Tags(HTMLParser):
-    """What a browser would make of a page."""
-
     def __init__(self, text: str) -> None:
         super().__init__()
         self.names: list[str] = []
@@ -47,7 +45,6 @@ class Tags(HTMLParser):
 
 
 def evil_snapshot() -> dict[str, Any]:
-    """A web that has something against us."""
     failure = {
         "url": f"javascript:alert('{EVIL}')",
         "at": iso(time.time()),

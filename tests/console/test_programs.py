@@ -26,8 +26,6 @@ from tests.console.snapshots import snapshot
 
 
 async def crawl_like(answer: bytes) -> asyncio.Server:
-    """A process of this host that answers so."""
-
     async def answered(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readline()
         writer.write(answer)

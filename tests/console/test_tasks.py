@@ -51,7 +51,6 @@ def send(desk: TaskDesk, key: bytes, value: bytes) -> None:
 
 
 async def ordered(client: Client, verb: str, task_id: str, **more: str) -> str:
-    """The answer to a confirmed order."""
     form = {"form_token": await form_token(client), "verb": verb, "task_id": task_id, "confirmed": "yes"} | more
     answer = await client.post("/tasks/order", data=form | more)
     assert answer.status == 200

@@ -116,7 +116,6 @@ def test_every_field_of_the_topic_is_in_a_table(folder: Path) -> None:
 
 
 def test_reasons_and_causes_are_described() -> None:
-    """Each by its name."""
     assert documented("### Reasons", "### Counters of your own") == set(REASONS)
     [row] = [line for line in PAGE.splitlines() if line.startswith("- `paused_seconds.CAUSE`")]
     assert all(f"`{cause}`" in row for cause in CAUSES)

@@ -33,7 +33,6 @@ from tests.in_process.engine import Crawled, crawl, page
 
 @pytest.fixture(autouse=True)
 def sockets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """The folder of this test's sockets."""
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path / "no-such-folder"))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     (tmp_path / "tmp").mkdir()

@@ -126,8 +126,6 @@ def test_spiders_with_seeds_have_our_settings_before_they_are_made_and_others_no
 
 
 class OrdinarySpider(Spider):
-    """Takes no seeds."""
-
     name = "ordinary"
 
     async def start(self) -> AsyncIterator[Any]:

@@ -169,7 +169,6 @@ def test_a_line_now_and_then_tells_pages_items_and_lag(tmp_path: Path, caplog: p
 
 @pytest.fixture
 def written() -> Iterator[io.StringIO]:
-    """What a handler of the standard library writes."""
     before = logging.getLogRecordFactory()
     scrapy_parts.install()
     stream = io.StringIO()

@@ -89,8 +89,6 @@ def test_without_a_url_nobody_looks() -> None:
 
 
 class Mail(socketserver.StreamRequestHandler):
-    """Takes one mail."""
-
     lines: list[bytes]
 
     def handle(self) -> None:
@@ -132,8 +130,6 @@ def test_mail_goes_by_the_settings_of_scrapy(caplog: pytest.LogCaptureFixture) -
 
 
 class Clock:
-    """Seconds that the test lets pass."""
-
     now = 0.0
 
 

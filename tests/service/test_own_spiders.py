@@ -35,7 +35,6 @@ def test_the_package_is_light_until_a_name_is_asked_for() -> None:
 
 
 def test_a_name_that_is_not_there_is_said() -> None:
-    """As of any module."""
     with pytest.raises(ImportError, match="cannot import name 'SeedSpyder'"):
         from site_spider import SeedSpyder  # type: ignore[attr-defined] # noqa: F401
 

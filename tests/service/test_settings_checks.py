@@ -53,7 +53,6 @@ def test_the_nearest_known_name_is_named(name: str, near: str, priority: str) ->
     ],
 )
 def test_a_misspelt_setting_of_scrapys_is_refused(name: str, near: str, value: Any, priority: str) -> None:
-    """Wherever it is given."""
     environ = {name: str(value)} if priority == "environment" and not isinstance(value, dict) else {}
     said = (
         refusal(environ) if environ else refusal(priority=priority.replace("environment", "cmdline"), **{name: value})

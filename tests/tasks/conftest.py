@@ -14,7 +14,6 @@ from tests.in_process import engine
 
 @pytest.fixture
 def fetched(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """How often each URL was asked for."""
     asked: Counter[str] = Counter()
 
     async def answer(handler: Any, request: Request) -> Response:

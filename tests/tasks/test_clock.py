@@ -184,7 +184,6 @@ class Judge:
 
 @pytest.fixture
 def judged(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The ids of tasks that were judged."""
     found: list[str] = []
 
     def count(of: Task, *arguments: Any, **how: Any) -> TaskTimes:

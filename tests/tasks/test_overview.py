@@ -26,8 +26,6 @@ P = Partition("seeds", 0)
 
 
 class Records:
-    """Both topics of tasks, written by hand."""
-
     def __init__(self) -> None:
         self.board, self.endings = Board(), Endings()
         self._offset = 0

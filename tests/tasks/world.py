@@ -41,8 +41,6 @@ def partition(number: int) -> Partition:
 
 
 class Sent(NamedTuple):
-    """A message in the topic."""
-
     page: str
     is_link: bool = False
     first: First | None = None  # of a seed that was sent on
@@ -61,8 +59,6 @@ class Rules:
 
 @dataclass
 class Work:
-    """A seed in flight."""
-
     sent: Sent
     spilled: int = 0  # links that are in the topic, or were dropped
     is_gone: bool = False  # sent on as another message
@@ -303,7 +299,6 @@ class World:
         work.spilled += 1
 
     def _do_hop(self, name: str, number: int, offset: int, into: int) -> None:
-        """The seed goes on as another message."""
         self.hops -= 1
         process = self._named(name)
         work = process.shares[number].works[offset]

@@ -78,7 +78,6 @@ def panels(export: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def layer_of(lens: Mapping[str, Any]) -> dict[str, Any]:
-    """Its only layer."""
     (layer,) = lens["state"]["datasourceStates"]["formBased"]["layers"].values()
     return dict(layer)
 

@@ -14,8 +14,6 @@ from tools.deployment.relay import LONGEST_DELAY_SECONDS, SHORTEST_DELAY_SECONDS
 
 
 class Echo:
-    """Answers with what it gets."""
-
     def __init__(self) -> None:
         self.got = bytearray()
         self._listening = socket.create_server(("127.0.0.1", 0))

@@ -41,7 +41,6 @@ def run_without_those(code: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_each_module_and_program_of_the_tools_runs_without_what_tests_need() -> None:
-    """Each program says what it does."""
     assert {"pytest", "hypothesis", "mypy", "tests"} <= packages_of_tests_alone()
     assert "ModuleNotFoundError: import of pytest halted" in run_without_those("import pytest").stderr
     ended = run_without_those(f"""

@@ -25,8 +25,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 
 class Client:
-    """A connection to one host."""
-
     def __init__(self, site: Site, host: int = 0) -> None:
         self.socket = socket.create_connection((host_name(host), site.port), timeout=300)
         self.file = self.socket.makefile("rb")

@@ -59,7 +59,6 @@ def test_the_tree_of_a_graph_ends_at_the_depth_limit() -> None:
 
 
 def test_an_expectation_says_what_is_wrong_with_a_document() -> None:
-    """One line for each field that differs."""
     wanted = Expectation(
         url="http://a/", final_url="http://a/b", body="text", headers={"x-a": ("1", "2")}, response_size=4
     )

@@ -82,7 +82,6 @@ def test_grafanas_types_accept_the_dashboards_and_no_unknown_key_or_wrong_type(t
 
 
 def _tsc(folder: Path, dashboards: dict[str, Any]) -> str:
-    """What the compiler complains of."""
     _install()
     (folder / "node_modules").symlink_to(PACKAGES / "node_modules")
     for name, dashboard in dashboards.items():
