@@ -296,6 +296,8 @@ def test_a_seed_without_a_url_becomes_the_request_of_the_spider(tmp_path: Path) 
     assert all("url" in reason and "missing" in reason for reason in reasons[3:])
     again = crawl(tmp_path, [forum(7)], ForumSpider)
     assert set(again.documents) == set(found.documents)
+    [letter] = crawl(tmp_path / "usual", [forum(7)]).dead_letters  # where no spider makes requests of seeds
+    assert dict(letter.headers)["error"] == b"url: missing"
 
 
 class Upper:
