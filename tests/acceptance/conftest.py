@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
-from http.server import ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,26 +19,6 @@ def site(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Site]:
     """Of 20 hosts, or as many as a module wants."""
     with Site(tmp_path / "record.jsonl", hosts=getattr(request.module, "HOSTS", 20)) as site:
         yield site
-
-
-class PageServer(ThreadingHTTPServer):
-    """Processes that are killed leave their connections."""
-
-    daemon_threads = True
-
-    def handle_error(self, *arguments: Any) -> None:
-        """Nothing."""
-
-
-@pytest.fixture
-def url(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Of a server with the pages of the module."""
-    with PageServer(("127.0.0.1", 0), request.module.Pages) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
 
 
 @pytest.fixture

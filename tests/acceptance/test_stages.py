@@ -7,13 +7,13 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 from urllib.parse import urlsplit
 
 import pytest
 
+from tests.adapters.raw_server import Asked, answering, said
 from tests.commands.project import ROOT
 from tests.real_servers import make_topic
 from tools.deployment.deployment import Deployment, Run, wait_until
@@ -24,31 +24,26 @@ PRODUCTS, SIZE = 60, 10
 KILLED_AT = {"lists": 3, "details": 25, "comments": 12}  # the request that its process does not outlive
 
 
-class Pages(BaseHTTPRequestHandler):
+class Pages:
     """Lists of products, of which those with an even number have comments."""
 
-    protocol_version = "HTTP/1.1"
     asked: ClassVar[list[str]] = []
     answered: ClassVar[set[str]] = set()
     early: ClassVar[list[str]] = []  # comments before their detail
     victims: ClassVar[dict[str, Run]] = {}
 
-    def do_GET(self) -> None:
-        body, stage = self._body(), stage_of(self.path)
-        self.asked.append(self.path)
-        if stage == "comments" and self.path.replace("comments", "product") not in self.answered:
-            self.early.append(self.path)
+    def page(self, asked: Asked) -> Iterator[bytes]:
+        stage = stage_of(asked.path)
+        self.asked.append(asked.path)
+        if stage == "comments" and asked.path.replace("comments", "product") not in self.answered:
+            self.early.append(asked.path)
         if stage in self.victims and sum(stage_of(path) == stage for path in self.asked) >= KILLED_AT[stage]:
             os.killpg(self.victims.pop(stage).process.pid, signal.SIGKILL)  # with the script that would start it again
-        self.send_response(200)
-        self.send_header("Content-Type", "text/html")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-        self.answered.add(self.path)
+        yield said(self._body(asked.path), kind="text/html")
+        self.answered.add(asked.path)
 
-    def _body(self) -> bytes:
-        at = urlsplit(self.path)
+    def _body(self, path: str) -> bytes:
+        at = urlsplit(path)
         number = int(at.query or at.path.rpartition("/")[2] or 0)
         if at.path == "/":
             shown = range(number * SIZE, (number + 1) * SIZE)
@@ -60,12 +55,15 @@ class Pages(BaseHTTPRequestHandler):
             return f"<h1>{number}</h1><i class=id>p{number}</i>{comments}<a href=/else>x</a>".encode()
         return f"<div class=comment><i class=id>c{number}</i><p>fine</p></div><a href=/else>x</a>".encode()
 
-    def log_message(self, *arguments: Any) -> None:
-        """Nothing."""
-
 
 def stage_of(path: str) -> str:
     return {"product": "details", "comments": "comments"}.get(path.split("/")[1], "lists")
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    with answering(Pages().page) as address:
+        yield address
 
 
 @pytest.fixture
