@@ -112,7 +112,6 @@ class Model(RuleBasedStateMachine):
         self.now = 0.0
         self.until = 0.0
         self.out: list[float] = []  # when each request that is out began
-        self.steps_since: list[float] = []  # moments of steps that are not forgiven
 
     @rule(seconds=st.sampled_from([0.25, 1.0, 5.0, 60.0, 500.0]))
     def time_passes(self, seconds: float) -> None:

@@ -100,20 +100,15 @@ def _outcome(number: int, troubles: Sequence[Trouble] | None, *, keeps_trace: bo
 
 
 def shrunk(number: int, troubles: Sequence[Trouble]) -> list[Trouble]:
-    """As few as still have a violation of the same kinds: halves are left out, then single ones.
+    """As few as still have a violation of the same kinds: one after the other is left out, the last ones first.
 
     Within SHRINK_SECONDS of CPU time; what is left then fails as well.
     """
-    kinds, ends_at = run(number, troubles).kinds, cpu_seconds() + SHRINK_SECONDS
-    left, size = list(troubles), len(troubles) if kinds else 0
-    while size > 1:
-        size, begin = size // 2, 0
-        while begin < len(left) and cpu_seconds() <= ends_at:
-            without = left[:begin] + left[begin + size :]
-            if run(number, without).kinds & kinds:
-                left = without
-            else:
-                begin += size
+    kinds, ends_at, left = run(number, troubles).kinds, cpu_seconds() + SHRINK_SECONDS, list(troubles)
+    for trouble in reversed(troubles):
+        without = [one for one in left if one != trouble]
+        if cpu_seconds() <= ends_at and run(number, without).kinds & kinds:
+            left = without
     return left
 
 

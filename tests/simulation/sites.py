@@ -22,6 +22,7 @@ from site_spider.contracts.sink import ACKNOWLEDGED, Answer, Record, Verdict
 from site_spider.errors import SinkUnavailable
 from site_spider.ledger.completion import job_of
 from site_spider.sources import extraction_process
+from tests.in_process import extraction
 
 if TYPE_CHECKING:
     from tests.simulation.world import Plan, Process, World
@@ -289,22 +290,7 @@ class SimDone(_Store, DoneStore):
         SimSink.world.marks.update(fingerprints)
 
 
-class TextReader:
-    """In place of the process that reads the text of pages."""
-
-    @classmethod
-    async def start(cls) -> TextReader:
-        return cls()
-
-    async def ask(self, head: dict[str, Any], body: bytes) -> dict[str, Any]:
-        await asyncio.sleep(0.002)
-        return extraction_process.answer_to(head, body, {})
-
-    async def end(self) -> int:
-        return 0
-
-
-extraction_process._Worker = TextReader  # type: ignore[assignment, misc]
+extraction_process._Worker.start = extraction._started  # type: ignore[method-assign, assignment]
 
 
 class NoStatistics(SimSink):
