@@ -6,6 +6,7 @@ What was there stays as it is: a folder may not be for our data alone, and modes
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import logging
 import os
 import sqlite3
@@ -64,6 +65,22 @@ def check_own_folder(folder: Path) -> None:
         raise PermissionError(
             f"{folder} is no folder, belongs to another user, or can be written to by others; remove it or set TMPDIR."
         )
+
+
+def locked(path: Path, flags: int = 0) -> int | None:
+    """A descriptor of the file, which holds its lock while it is open; None while another one does.
+
+    The kernel frees the lock when its process ends, however it ends. Raises OSError.
+    """
+    descriptor = os.open(path, flags | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, _FILE)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        if isinstance(error, BlockingIOError):
+            return None
+        raise
+    return descriptor
 
 
 @contextmanager

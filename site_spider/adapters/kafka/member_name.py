@@ -8,7 +8,6 @@ would share its slot with one that made a new file.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import itertools
 import logging
@@ -20,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
-from site_spider.adapters.files import check_own_folder
+from site_spider.adapters.files import check_own_folder, locked
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +43,7 @@ class MemberSlot:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         check_own_folder(folder)
         paths = (_path(folder, group, number) for number in itertools.count())
-        tried = enumerate(map(_lock, paths))
+        tried = enumerate(locked(path, os.O_CREAT) for path in paths)
         number, descriptor = next((number, lock) for number, lock in tried if lock is not None)
         place = place or f"{_sanitised(socket.gethostname())}-{_place(folder)}"
         return cls(f"site_spider-{place}-{number}", descriptor)
@@ -79,18 +78,6 @@ def default_folder() -> Path:
         except PermissionError:
             return Path(os.path.expanduser("~/.local/state/site_spider"))  # noqa: PTH111 - raises nothing
     return temporary
-
-
-def _lock(path: Path) -> int | None:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(descriptor)
-        if isinstance(error, BlockingIOError):
-            return None
-        raise
-    return descriptor
 
 
 def _path(folder: Path, group: str, number: int) -> Path:

@@ -16,13 +16,12 @@ import sqlite3
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
 from site_spider import runtime
-from site_spider.adapters.files import DatabaseFile, error_code, is_busy
+from site_spider.adapters.files import DatabaseFile, error_code, is_busy, locked
 from site_spider.contracts.seed_log import Headers, MessagePlace, Partition, Position, Producer
 from site_spider.errors import LogUnavailable, SinkRejected
 from site_spider.outage import Outage
@@ -321,8 +320,8 @@ def _refusal(topic: str, size_bytes: int) -> SinkRejected | LogUnavailable | Non
 # Theory of operation. All members read the same tables and compute the same fair share, so there is no
 # leader. An owner gives a partition up before another claims it: a claim is only ever inserted where there
 # is none. A member that is dead loses its claims to the first who notices: at once when its process has
-# ended, after STALLED_SECONDS when it runs but does not poll, after SILENT_SECONDS when its process cannot
-# be seen from here. Times are CLOCK_MONOTONIC, which all processes of a machine share.
+# ended, which has released a lock then, and after STALLED_SECONDS when it runs but does not poll. Times are
+# CLOCK_MONOTONIC, which all processes of a machine share.
 
 # --- Computes who should own which partition: evenly, and with as few moves as possible ------------------
 
@@ -347,72 +346,11 @@ def fair_share(members: Sequence[int], partitions: Sequence[int], owners: Mappin
     return target
 
 
-# --- Tells whether a process of this machine still runs, even if its number belongs to a new one ---------
-
-_PROC = Path("/proc")
-_STATE, _START = 0, 19  # fields of /proc/PID/stat behind the command's name
-_ENDED = {"Z", "X"}  # a zombie ended, even when its parent has not noticed
-
-
-def own_identity() -> str:
-    """What `has_ended` needs to recognise this process: boot, PID namespace, PID and start tick."""
-    pid = os.getpid()
-    status = _status(pid)
-    return " ".join([_boot(), _namespace(), str(pid), status[_START] if status else "-"])
-
-
-def has_ended(identity: str) -> bool | None:
-    """Whether that process has ended; None when it cannot be known from here.
-
-    It cannot where there is no /proc, nor about a process of another container.
-    """
-    boot, namespace, pid, start = identity.split(" ")
-    if "-" in (boot, namespace, start):
-        return None
-    if boot != _boot():
-        return True
-    if namespace != _namespace():
-        return None
-    status = _status(int(pid))
-    if status is not None:
-        return status[_START] != start or status[_STATE] in _ENDED
-    try:
-        os.kill(int(pid), 0)  # sends nothing, asks only
-    except ProcessLookupError:
-        return True
-    except OSError:
-        pass
-    return None
-
-
-@cache
-def _boot() -> str:
-    try:
-        return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return "-"
-
-
-def _namespace() -> str:
-    try:
-        return str((_PROC / "self/ns/pid").readlink())
-    except OSError:
-        return "-"
-
-
-def _status(pid: int) -> list[str] | None:
-    try:
-        text = (_PROC / str(pid) / "stat").read_text()
-    except OSError:
-        return None
-    return text.rpartition(")")[2].split()  # the name in parentheses may itself hold anything
-
-
 STALLED_SECONDS = 60.0
-SILENT_SECONDS = 10.0
 BEAT_SECONDS = 2.0
 
 _UPSERT_POSITION = "INSERT OR REPLACE INTO positions VALUES (?, ?, ?, ?)"
+_NOBODY = "- - - -"  # the column `process`: for earlier releases one that cannot be seen
 _DELETE_CLAIM = "DELETE FROM claims WHERE consumer_group = ? AND partition_id = ? AND member = ?"
 
 
@@ -432,6 +370,7 @@ class Membership:
         self._group = group
         self._topic = topic
         self._member = 0  # nobody's: ids are positive
+        self._lock: int | None = None
         self._beat_at = 0.0
         self.owned: dict[Partition, int] = {}  # with their ids
 
@@ -481,18 +420,18 @@ class Membership:
 
     def leave(self) -> None:
         with self._file.transaction() as connection:
-            _bury(connection, self._member)
+            self._bury(connection, self._member)
         self._member = 0
+        self._unlock()
         self.owned.clear()
 
     # --- being alive ---------------------------------------------------------------------
 
     def _beat(self) -> None:
         rows = self._file.query(
-            "SELECT id, process, seen_at_seconds FROM members WHERE consumer_group = ? AND topic = ?",
-            (self._group, self._topic),
+            "SELECT id, seen_at_seconds FROM members WHERE consumer_group = ? AND topic = ?", (self._group, self._topic)
         )
-        dead = [identifier for identifier, *life in rows if identifier != self._member and _is_dead(*life)]
+        dead = [one for one, seen_at in rows if one != self._member and _is_dead(self._file, one, seen_at)]
         present = any(identifier == self._member for identifier, *_ in rows)
         if dead or not present or runtime.monotonic() >= self._beat_at + BEAT_SECONDS:
             self._write_beat(dead)
@@ -501,18 +440,30 @@ class Membership:
         """As another member, which owns nothing, if the others took us for dead."""
         with self._file.transaction() as connection:
             for member in dead:
-                _bury(connection, member)
+                self._bury(connection, member)
             now = runtime.monotonic()
             member = self._member
             update = "UPDATE members SET seen_at_seconds = ? WHERE id = ?"
             if not connection.execute(update, (now, member)).rowcount:
                 # random, because a counter begins anew in a file that replaces a removed one
                 member = 1 + runtime.randbelow(2**62)
-                values = (member, self._group, self._topic, own_identity(), now)
+                self._unlock()
+                self._lock = locked(_lock_of(self._file, member), os.O_CREAT)
+                values = (member, self._group, self._topic, _NOBODY, now)
                 connection.execute("INSERT INTO members VALUES (?, ?, ?, ?, ?)", values)
         self._member, self._beat_at = member, now
 
+    def _unlock(self) -> None:
+        descriptor, self._lock = self._lock, None
+        if descriptor is not None:
+            os.close(descriptor)
+
     # --- the tables ------------------------------------------------------------------------
+
+    def _bury(self, connection: sqlite3.Connection, member: int) -> None:
+        connection.execute("DELETE FROM claims WHERE member = ?", (member,))
+        connection.execute("DELETE FROM members WHERE id = ?", (member,))
+        _lock_of(self._file, member).unlink(missing_ok=True)
 
     def _view(self) -> tuple[dict[Partition, int], list[int], dict[int, int]]:
         """Partitions of the topic with their ids, members, and the member that owns each id."""
@@ -559,20 +510,25 @@ class Membership:
 def without_owner(file: LogFile, group: str, topic: str) -> list[Partition]:
     """Partitions that no member has claimed that is alive. Raises LogUnavailable."""
     rows = file.query(
-        "SELECT number, process, seen_at_seconds FROM partitions"
+        "SELECT number, members.id, seen_at_seconds FROM partitions"
         " LEFT JOIN claims ON partition_id = partitions.id AND claims.consumer_group = ?"
         " LEFT JOIN members ON members.id = claims.member WHERE partitions.topic = ? ORDER BY number",
         (group, topic),
     )
-    return [Partition(topic, number) for number, *life in rows if life[0] is None or _is_dead(life[0], life[1])]
+    return [Partition(topic, number) for number, *life in rows if life[0] is None or _is_dead(file, *life)]
 
 
-def _is_dead(process: str, seen_at_seconds: float) -> bool:
-    silence = runtime.monotonic() - seen_at_seconds
-    ended = has_ended(process)
-    return silence > SILENT_SECONDS if ended is None else ended or silence > STALLED_SECONDS
+def _is_dead(file: LogFile, member: int, seen_at_seconds: float) -> bool:
+    if runtime.monotonic() - seen_at_seconds > STALLED_SECONDS:
+        return True
+    try:
+        descriptor = locked(_lock_of(file, member))
+    except OSError as error:  # of too many open files, say
+        return isinstance(error, FileNotFoundError)
+    if descriptor is not None:
+        os.close(descriptor)
+    return descriptor is not None
 
 
-def _bury(connection: sqlite3.Connection, member: int) -> None:
-    connection.execute("DELETE FROM claims WHERE member = ?", (member,))
-    connection.execute("DELETE FROM members WHERE id = ?", (member,))
+def _lock_of(file: LogFile, member: int) -> Path:
+    return file.path.with_name(f"member-{member}.lock")

@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from site_spider import runtime
 from site_spider.adapters.local import log_file
 from site_spider.adapters.local.log import LocalSeedLog
-from site_spider.adapters.local.log_file import FILE_NAME, LogFile, fair_share, has_ended, own_identity
+from site_spider.adapters.local.log_file import FILE_NAME, LogFile, fair_share
 from site_spider.adapters.local.results import LocalResults, LocalSink
 from site_spider.contracts.seed_log import Partition, Position
 from site_spider.contracts.sink import Record
@@ -56,7 +56,6 @@ def test_the_partitions_of_a_killed_process_are_taken_over_at_once(
 ) -> None:
     """Even before its parent has noticed: a zombie does nothing any more. What was not committed comes again."""
     monkeypatch.setattr(log_file, "STALLED_SECONDS", 3600)
-    monkeypatch.setattr(log_file, "SILENT_SECONDS", 3600)
     values = case.produce(20)
     with process("consume", CLASS, settings(tmp_path), case.topic, case.group) as other:
         assert other.wait_for("assigned") == 4
@@ -66,6 +65,7 @@ def test_the_partitions_of_a_killed_process_are_taken_over_at_once(
         other.kill()
         member.own(4)
         assert other.popen.returncode is None
+        assert len([*tmp_path.glob("member-*.lock")]) == 1
     member.take(20)
     assert sorted(member.values) == sorted(values)
 
@@ -107,19 +107,6 @@ def test_a_member_that_does_not_poll_loses_its_partitions(case: Case, monkeypatc
     stalled.poll(1)
     assert sorted(stalled.listener.told("lost")) == lost
     poll_until([stalled, other], lambda: len(stalled.owned) == len(other.owned) == 2)
-
-
-def test_a_silent_member_that_cannot_be_seen_is_taken_for_dead(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As one of another container, or where there is no /proc."""
-    case.produce(1)
-    silent = case.member()
-    silent.own(4)
-    monkeypatch.setattr(log_file, "has_ended", lambda _identity: None)
-    other = case.member()
-    poll_until([silent, other], lambda: len(other.owned) == 2)
-    monkeypatch.setattr(log_file, "SILENT_SECONDS", 0.3)
-    monkeypatch.setattr(log_file, "BEAT_SECONDS", 0.1)
-    poll_until([other], lambda: len(other.owned) == 4)
 
 
 def test_waiting_costs_little(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -430,32 +417,6 @@ def test_statistics_beside_results_are_forgotten_and_these_are_not(tmp_path: Pat
     with closing(sqlite3.connect(tmp_path / "results.sqlite")) as store:
         assert store.execute("SELECT id, timestamp, process FROM statistics").fetchall() == [("new", now, "p")]
     assert LocalResults(tmp_path).count() == 2
-
-
-# --- Members: whether a process has ended, and who should have which partition ---------------------------
-
-
-@pytest.mark.parametrize(
-    ("word", "said", "ended"),
-    [
-        pytest.param(3, "1", True, id="a later one with the same number: the start tick tells them apart"),
-        pytest.param(0, "an-earlier-boot", True, id="of before the last boot: its number means nothing now"),
-        pytest.param(1, "pid:[1]", None, id="of another container: its number means something else there"),
-    ],
-)
-def test_another_process_is_judged_as_far_as_it_can_be(word: int, said: str, ended: bool | None) -> None:
-    words = own_identity().split(" ")
-    words[word] = said
-    assert has_ended(" ".join(words)) is ended
-
-
-def test_without_proc_nothing_can_be_judged(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
-    monkeypatch.setattr(log_file, "_PROC", tmp_path)
-    log_file._boot.cache_clear()
-    identity = own_identity()
-    assert identity == f"- - {os.getpid()} -"
-    assert has_ended(identity) is None
-    log_file._boot.cache_clear()
 
 
 # --- shares --------------------------------------------------------------------------------
