@@ -10,7 +10,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence, Set
 from concurrent.futures import Future
-from queue import SimpleQueue
 from typing import Any, NamedTuple
 
 from site_spider import runtime
@@ -31,8 +30,7 @@ from site_spider.seed.seed import moved_headers
 # --- commits: passes transactions to the intake's thread, and their outcome back -------------------------
 # Theory. Transactions run on the thread that polls, so none runs while partitions come or go. One that was
 # put together before a partition left must not run after that: its positions are those of an earlier epoch.
-# The loop may put such a one into the queue until it has heard of the leave, so `forget` has it put a mark
-# there, and all that stands before the mark is refused.
+# So both sides count the leaves, and one is refused unless the loop had heard of all of them.
 
 logger = logging.getLogger(__name__)
 
@@ -69,15 +67,15 @@ class TransactionCommits:
         self._settled = settled
         self._left = left
         self._fault_of = fault_of
-        self._queue: SimpleQueue[Transaction | None] = SimpleQueue()  # None: the mark
-        self._marks_to_come = 0
+        self._waiting: tuple[Transaction, int] | None = None  # and the leaves that the loop had heard of
+        self._leaves = self._heard_leaves = 0
         self._doubtful: Transaction | None = None
         self._left_since: set[Partition] = set()  # while a transaction is in doubt
         self._not_before = 0.0
         self.silence = Silence()
 
     def put(self, transaction: Transaction) -> None:
-        self._queue.put(transaction)
+        self._waiting = transaction, self._heard_leaves
 
     def join(self, log: SeedLog, listener: Listener) -> Consumer:
         consumer = log.transactional_consumer(self._member.topics, self._member.group, listener)
@@ -87,7 +85,7 @@ class TransactionCommits:
     @property
     def is_awaited(self) -> bool:
         """Whether a transaction waits. On the intake's thread."""
-        return self._doubtful is not None or not self._queue.empty()
+        return self._doubtful is not None or self._waiting is not None
 
     def look(self, consumer: TransactionalConsumer, mine: Set[Partition]) -> None:
         """Run what waits. On the intake's thread."""
@@ -96,24 +94,22 @@ class TransactionCommits:
             return
         if self._doubtful is not None:
             self._clear_up(consumer, self._doubtful)
-        while self._doubtful is None and not self._queue.empty():
-            transaction = self._queue.get_nowait()
-            if transaction is None:
-                self._marks_to_come -= 1
-            elif self._marks_to_come or not transaction.positions.keys() <= mine:
+        if self._doubtful is None and self._waiting is not None:
+            (transaction, leaves), self._waiting = self._waiting, None
+            if leaves != self._leaves or not transaction.positions.keys() <= mine:
                 self._tell(TransactionOutcome(committed=False))
             else:
                 self._run(consumer, transaction)
 
     def forget(self, partitions: Sequence[Partition]) -> None:
         """These have left; the loop is being told. On the intake's thread."""
-        self._marks_to_come += 1
+        self._leaves += 1
         self._left_since.update(partitions)
         self._to_loop(self._heard, list(partitions))
 
     def _heard(self, partitions: Sequence[Partition]) -> None:
         self._left(partitions)
-        self._queue.put(None)
+        self._heard_leaves += 1
 
     def _run(self, consumer: TransactionalConsumer, transaction: Transaction) -> None:
         self.silence.asked()
