@@ -52,7 +52,6 @@ from site_spider.ledger.completion import Completion
 from site_spider.ledger.ledger import Ledger
 from site_spider.observe.counters import Counted, LoopLag, Pauses
 from site_spider.observe.frontier_socket import FrontierServer
-from site_spider.observe.metrics import exporter
 from site_spider.observe.metrics.exporter import GroupWatch
 from site_spider.observe.metrics.readings import Measurements
 from site_spider.observe.snapshot import Identity, Watched, rss_bytes
@@ -357,9 +356,13 @@ class Parts:
         return self._idle.is_over(now, counts, is_busy=is_busy, partitions=partitions)
 
     def unready(self) -> str:
-        """Why no seed would be taken now."""
+        """Why no seed would be taken now; empty when one would. What is away comes back by itself."""
         away = [*(delivery.sink.name for delivery in self.sinks if not delivery.available), self.commits.sink_away]
-        return exporter.unready(self.intake, away[0])
+        if not self.intake.is_member:
+            return "the process is not a member of the consumer group yet"
+        if self.intake.is_away:
+            return "the seed log does not answer"
+        return f"sink {away[0]} is away" if away[0] else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,6 @@ from site_spider import options, runtime
 from site_spider.contracts.seed_log import Partition, PartitionProgress, SeedLog, Topics, each_topic
 from site_spider.engine.background import Pulse
 from site_spider.errors import ConfigError, LogUnavailable, SiteSpiderError, TopicMissing
-from site_spider.intake.intake import Intake
 from site_spider.observe.metrics.catalogue import OWN, Form, exposition, form_for
 from site_spider.observe.progress import lag_of, of_partition, total
 from site_spider.observe.snapshot import Snapshot
@@ -143,15 +142,6 @@ _SNAPSHOT_SECONDS: Final = 2.0  # for the event loop to take one; then the last 
 _FRESH_SECONDS: Final = 1.0  # for which one answer serves all that ask
 
 Measured = Callable[[], Coroutine[Any, Any, Snapshot]]
-
-
-def unready(intake: Intake, sink_away: str) -> str:
-    """Why no seed would be taken now; empty when one would. Sinks and the log that are away come back by themselves."""
-    if not intake.is_member:
-        return "the process is not a member of the consumer group yet"
-    if intake.is_away:
-        return "the seed log does not answer"
-    return f"sink {sink_away} is away" if sink_away else ""
 
 
 class Exporter:
