@@ -145,6 +145,13 @@ def progress_bar(what: str, unit: str = "", total: int | None = None) -> tqdm[No
     return bar(disable=None, file=sys.stderr, ncols=columns, nrows=lines)
 
 
+def complain_above_bar(message: str) -> None:
+    """The same as `complain`, where there may be a bar."""
+    from tqdm import tqdm  # noqa: PLC0415 - as above
+
+    tqdm.write(for_log(message, one_line=True), file=sys.stderr)
+
+
 def escape_logs_and_tracebacks() -> None:
     """For a process that is ours: what it logs, and what it says when it ends with an exception."""
     scrapy_parts.install()

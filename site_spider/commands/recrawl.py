@@ -16,10 +16,8 @@ from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
-from tqdm import tqdm
-
 from site_spider import runtime
-from site_spider.commands.output import number, progress_bar, show
+from site_spider.commands.output import complain_above_bar, number, progress_bar, show
 from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
 from site_spider.contracts.seed_log import MessagePlace, Producer, SeedLog
 from site_spider.contracts.sink import ResultReader
@@ -42,7 +40,6 @@ from site_spider.seed.topics import CrawlTopics
 from site_spider.service import config as parts
 from site_spider.tasks.declaration import span_seconds
 from site_spider.tasks.orders import PutBackTasks
-from site_spider.text import for_log
 
 logger = logging.getLogger(__name__)
 
@@ -256,7 +253,7 @@ class Recrawl:
 
     def _refuse(self, url_id: str, reason: str) -> None:
         self.refused += 1
-        self._complain(for_log(f"page {url_id}: {reason}", one_line=True))
+        self._complain(f"page {url_id}: {reason}")
 
 
 def _header(batch: str, url_id: str) -> bytes:
@@ -328,7 +325,7 @@ class Command(SiteCommand):
     def _round(self, plan: RecrawlPlan, reader: ResultReader, log: SeedLog, topics: CrawlTopics) -> None:
         log.check(parts.CHECK_SECONDS)
         with progress_bar("pages") as bar:
-            round_ = Recrawl(plan, reader, log, topics, _complain, bar.update)
+            round_ = Recrawl(plan, reader, log, topics, complain_above_bar, bar.update)
             try:
                 round_.run()
             finally:
@@ -350,7 +347,3 @@ def _pause(text: str) -> int:
     if not (seconds := _span(text)):
         raise argparse.ArgumentTypeError(f"{text!r} is no pause between rounds; 1s is the shortest")
     return seconds
-
-
-def _complain(line: str) -> None:
-    tqdm.write(line, file=sys.stderr)

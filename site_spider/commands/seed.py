@@ -12,9 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from tqdm import tqdm
-
-from site_spider.commands.output import number, progress_bar
+from site_spider.commands.output import complain_above_bar, number, progress_bar
 from site_spider.commands.site_command import EXIT_FAILED, SiteCommand, checked
 from site_spider.contracts.seed_log import MessagePlace, Producer, SeedLog
 from site_spider.errors import LogUnavailable, SeedError, SinkRejected, SiteSpiderError
@@ -26,7 +24,7 @@ from site_spider.service import config as parts
 from site_spider.service.config import check_ends_are_told
 from site_spider.service.seed_producer import LagGate, SeedStream, gates_of
 from site_spider.tasks.closing import TaskProducer
-from site_spider.text import for_log, refused
+from site_spider.text import refused
 
 # --- seed lines: reads a file of seeds line by line, however long the file or a line of it is ------------
 
@@ -195,7 +193,7 @@ class Command(SiteCommand):
                 not_extract=opts.not_extract,
                 needs_url=not hasattr(self.spider_class, seed_queue.METHOD),
             )
-            gates = gates_of(self.options, log, topic, task, of_group, of_task, _say)
+            gates = gates_of(self.options, log, topic, task, of_group, of_task, complain_above_bar)
             seeding = Seeding(producer, topic, _complain, message, task, gates)
             if task is not None:
                 task.begin()
@@ -228,7 +226,9 @@ class Command(SiteCommand):
             for name, read in topics.items()
             if topic not in read
         ]
-        _say(f"Topic {topic} is read by {'spider ' if readers else 'no spider'}{', '.join(readers)}{''.join(others)}.")
+        complain_above_bar(
+            f"Topic {topic} is read by {'spider ' if readers else 'no spider'}{', '.join(readers)}{''.join(others)}."
+        )
 
 
 def _opened(name: str) -> AbstractContextManager[BinaryIO]:
@@ -259,9 +259,5 @@ def _lag(text: str) -> tuple[int | None, int | None]:
     return (None, most) if text.startswith("task:") else (most, None)
 
 
-def _say(line: str) -> None:
-    tqdm.write(line, file=sys.stderr)
-
-
 def _complain(number: int, reason: str) -> None:
-    tqdm.write(for_log(f"line {number}: {reason}", one_line=True), file=sys.stderr)
+    complain_above_bar(f"line {number}: {reason}")
