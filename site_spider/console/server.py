@@ -8,6 +8,7 @@ import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
@@ -183,27 +184,21 @@ _PAGES = (
 _PLACE = re.compile(r"(\d{1,9}):(\d{1,15})")
 
 
+@dataclass
 class Handlers:
     """One method a page."""
 
-    def __init__(
-        self,
-        listening: Listening,
-        watch: FleetWatch,
-        dead_letters: DeadLetterCache,
-        search: UrlSearch,
-        redact: Callable[[str], str],
-        check_ends: Callable[[], None],
-    ) -> None:
-        """`check_ends` raises ConfigError where nobody would hear of the end of a task."""
-        self._listening = listening
-        self._watch = watch
-        self._rendering = Rendering(redact)
-        self._sessions = Sessions(listening.token)
-        self._guard = Guard(listening, self._sessions)
-        self._dead_letters = dead_letters
-        self._search = search
-        self._check_ends = check_ends
+    _listening: Listening
+    _watch: FleetWatch
+    _dead_letters: DeadLetterCache
+    _search: UrlSearch
+    _redact: Callable[[str], str]
+    _check_ends: Callable[[], None]  # raises ConfigError where nobody would hear of the end of a task
+
+    def __post_init__(self) -> None:
+        self._rendering = Rendering(self._redact)
+        self._sessions = Sessions(self._listening.token)
+        self._guard = Guard(self._listening, self._sessions)
         self._one_search = asyncio.Lock()  # each reads megabytes
         self._one_order = asyncio.Lock()
         self._orders: set[asyncio.Task[str]] = set()  # under way

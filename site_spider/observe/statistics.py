@@ -16,6 +16,7 @@ import logging
 import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from functools import partial
 from string import Formatter
 from typing import Any, Final
@@ -293,27 +294,23 @@ class StatisticsPlan:
         self.topic_moments = _ALWAYS | self.moments if has_topic else _ALWAYS
 
 
+@dataclass
 class Statistics:
     """On the event loop's thread only."""
 
-    def __init__(
-        self,
-        watched: Watched,
-        stores: Sequence[Delivery],
-        topic: StatsTopic,
-        plan: StatisticsPlan,
-        background: Background,
-    ) -> None:
-        self._background = background
-        self._watched = watched
-        self._stores = [_Store(delivery) for delivery in stores]
-        self._topic = topic
-        self._plan = plan
+    _watched: Watched
+    _deliveries: Sequence[Delivery]
+    _topic: StatsTopic
+    _plan: StatisticsPlan
+    _background: Background
+
+    def __post_init__(self) -> None:
+        self._stores = [_Store(delivery) for delivery in self._deliveries]
         self._tasks: list[asyncio.Task[None]] = []
         self._opening: list[asyncio.Task[None]] = []  # of the stores
         now = runtime.monotonic()
-        self._series = Series(plan.statistics_id, now)
-        self._topic_series = Series(plan.statistics_id, now)
+        self._series = Series(self._plan.statistics_id, now)
+        self._topic_series = Series(self._plan.statistics_id, now)
         self._ended_before = 0  # seeds that had ended when the crawl was idle last
 
     def start(self) -> None:

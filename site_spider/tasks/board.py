@@ -18,6 +18,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
 from math import inf
@@ -188,11 +189,6 @@ class Board:
     def phase(self, task_id: str) -> Phase:
         return phase_of(self.tasks.get(task_id), self.used(task_id), self.times(task_id))
 
-    def end_of(self, task_id: str) -> str:
-        """How it ends, if it does now: done, cancelled or expired."""
-        phase = self.phase(task_id)
-        return phase.name if phase.is_over else "done"
-
     def take(self, message: Message) -> str:
         """The id of the task that a record is about. Raises BadTask when it is none."""
         try:
@@ -320,16 +316,18 @@ _GONE_SECONDS = 600.0
 _MOST_FOLDED = 500
 
 
+@dataclass
 class PastUsage:
     """On the event loop's thread only."""
 
     every_seconds = REFRESH_SECONDS
 
-    def __init__(self, board: Board, topic: str, producer: Producer, has_first: Callable[[], bool]) -> None:
-        self._board = board
-        self._topic = topic
-        self._producer = producer
-        self._has_first = has_first  # the first partition of the seed topic
+    _board: Board
+    _topic: str
+    _producer: Producer
+    _has_first: Callable[[], bool]  # the first partition of the seed topic
+
+    def __post_init__(self) -> None:
         self._since: dict[tuple[str, str, type], tuple[Part, float]] = {}  # when what was told was new
 
     def look(self) -> None:
@@ -442,6 +440,7 @@ class BrokerClock:
             self.ahead_seconds = runtime.time() - self.now()
 
 
+@dataclass
 class TimeLimits:
     """Writes which limits of time have passed. On the event loop's thread, but for `open`, which blocks.
 
@@ -450,14 +449,13 @@ class TimeLimits:
 
     every_seconds = 1.0
 
-    def __init__(
-        self, clock: BrokerClock, board: Board, topic: str, producer: Producer, has_first: Callable[[], bool]
-    ) -> None:
-        self._board = board
-        self._clock = clock
-        self._topic = topic
-        self._producer = producer
-        self._has_first = has_first  # the first partition of the seed topic
+    _clock: BrokerClock
+    _board: Board
+    _topic: str
+    _producer: Producer
+    _has_first: Callable[[], bool]  # the first partition of the seed topic
+
+    def __post_init__(self) -> None:
         self._due: dict[str, float] = {}  # of tasks with a limit to come: Unix times by the broker's clock
         self._first_due = inf  # nothing before it
         self._sent: dict[str, Future[MessagePlace]] = {}

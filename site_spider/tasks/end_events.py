@@ -138,7 +138,8 @@ class EndAnnouncer(GroupWork):
         traps = {f"{_TRAP}{pattern}": count for pattern, count in ending.counts().traps.items()}
         kept = {name: count for name, count in pages.reasons.items() if not name.startswith(_TRAP)}
         pages = pages._replace(reasons={**kept, **traps})  # of all generations
-        event = event_of(task_id, ending, self._board.end_of(task_id), pages)
+        phase = self._board.phase(task_id)
+        event = event_of(task_id, ending, phase.name if phase.is_over else "done", pages)
         ended = EndTold(ending.generation, ending.read_to, event, reading.end, pages.came_back)
         self._control.write(task_id, ended, lambda _: self._when_settled(task_id))
 

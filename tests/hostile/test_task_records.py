@@ -165,7 +165,7 @@ def _look_at(board: Board) -> None:
     overview = TaskOverview(board, Endings())
     for task_id in {*IDS, *(task.task_id for task in board)}:
         json.dumps(overview.of(task_id).document(), ensure_ascii=False).encode()
-        board.end_of(task_id)
+        board.phase(task_id)
 
 
 @pytest.mark.parametrize("kind", TASK)
