@@ -103,6 +103,17 @@ def shorter(item: Item, halvings: int, error: KafkaError) -> bytes | None:
     return None if document is None else encode(document)
 
 
+def _with_reason(client: Producer, failed: Mapping[int, KafkaError]) -> Mapping[int, KafkaError]:
+    """Messages of a transaction that has failed are purged; why, the client says when it is asked for another one."""
+    if {error.code() for error in failed.values()} == {KafkaError._PURGE_QUEUE}:
+        try:
+            client.begin_transaction()
+        except KafkaException as error:
+            if error.args[0].code() not in REFUSED:  # else of one of them, nobody knows which
+                return dict.fromkeys(failed, error.args[0])
+    return failed
+
+
 TRANSACTION_SECONDS = 40.0  # then the coordinator aborts; how long a dead process can hold up readers
 SEND_SECONDS = 25.0  # for all messages of a transaction, which may be one tree of SITE_SINK_BACKLOG_BYTES
 SILENCE_SECONDS = 10.0  # without the broker taking any of them
@@ -182,7 +193,7 @@ class KafkaTransactions:
         except LogUnavailable:
             self._abort(client)
             raise
-        return attempt.failed
+        return _with_reason(client, attempt.failed)
 
     def _produce(self, client: Producer, attempt: TransactionAttempt, number: int, what: tuple[Item, bytes]) -> None:
         item, value = what
@@ -219,7 +230,12 @@ class KafkaTransactions:
         """Shorten what is too large; returns what cannot be. Raises LogUnavailable for other failures."""
         own_fault = {number: error for number, error in failed.items() if error.code() in REFUSED}
         if not own_fault:
-            raise LogUnavailable(f"Kafka did not take a result: {next(iter(failed.values())).str()}")
+            error = next(iter(failed.values()))
+            why = error.str()
+            if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                topics = ", ".join(sorted({self._topics.of(items[number]) for number in failed}))
+                why += f". {self._config.to_grant(f'Write and Describe on the topics {topics}')}"
+            raise LogUnavailable(f"Kafka did not take a result: {why}")
         refused = {}
         for number, error in own_fault.items():
             if number not in halvings:

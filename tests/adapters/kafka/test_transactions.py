@@ -255,3 +255,26 @@ def test_what_a_dead_process_left_open_is_ended_by_its_successor(scene: Scene, m
     assert successor.run([page(2)], {scene.at: Position(1)}) == {}
     assert scene.stored() == ["2"]
     successor.close()
+
+
+@pytest.mark.parametrize("code", [KafkaError._PURGE_QUEUE, KafkaError.TOPIC_AUTHORIZATION_FAILED])
+def test_a_right_that_a_transaction_lacks_is_named(code: int) -> None:
+    """Without Write the client purges the messages, and says why only when it is asked for more."""
+
+    class Purged(Saboteur):
+        def produce(self, *_arguments: Any, on_delivery: Callable[[KafkaError, None], None], headers: Any) -> None:
+            on_delivery(KafkaError(code), None)
+
+        def begin_transaction(self) -> None:
+            if self.begun:
+                raise KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+            self.begun = True
+
+        begun = False
+        poll = abort_transaction = purge = lambda *_arguments: None
+
+    made = KafkaTransactions.__new__(KafkaTransactions)
+    made._config, made._topics, made._in_doubt = KafkaConfig("host:9092"), Topics("results", "seeds"), False
+    made._client = Purged(None, carries_out=False)  # type: ignore[arg-type,assignment]
+    with pytest.raises(LogUnavailable, match="SITE_KAFKA_OPTIONS Write and Describe on the topics results;"):
+        made.run([page(1), page(2)], {})
