@@ -103,7 +103,7 @@ def shorter(item: Item, halvings: int, error: KafkaError) -> bytes | None:
     return None if document is None else encode(document)
 
 
-def _with_reason(client: Producer, failed: Mapping[int, KafkaError]) -> Mapping[int, KafkaError]:
+def _with_reason(client: Producer, failed: dict[int, KafkaError]) -> dict[int, KafkaError]:
     """Messages of a transaction that has failed are purged; why, the client says when it is asked for another one."""
     if {error.code() for error in failed.values()} == {KafkaError._PURGE_QUEUE}:
         try:
