@@ -90,6 +90,7 @@ class Intake(Listener):
         self._handed_over = 0  # messages, by the intake's thread
         self._arrived = 0  # of these, on the loop's
         self._full = False
+        self.has_failed = False  # it commits nothing any more
         self._consumer: Consumer | None = None
         self.rebalances = dict.fromkeys(("assigned", "revoked", "lost"), 0)
 
@@ -153,10 +154,11 @@ class Intake(Listener):
             self._fail(error)
 
     def _fail(self, error: Exception) -> None:
-        if self._stopping.is_set():
+        if self._stopping.is_set() or self.has_failed:
             is_known = isinstance(error, SiteSpiderError)
             logger.warning("Leaving the consumer group failed: %s", error, exc_info=None if is_known else error)
         else:
+            self.has_failed = True
             self._tell(self._on_failure, error)
 
     def _work(self, consumer: Consumer) -> None:

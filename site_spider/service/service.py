@@ -373,7 +373,7 @@ class SeedService:
     async def _let_sinks_take(self, parts: Parts, stop: Stop) -> None:
         deadline = asyncio.get_running_loop().time() + stop.seconds_left()
         await parts.sinks.close(stop.seconds_left())
-        seconds = max(1.0, deadline - asyncio.get_running_loop().time())
+        seconds = 0.0 if parts.intake.has_failed else max(1.0, deadline - asyncio.get_running_loop().time())
         if left := await parts.commits.close(seconds):
             logger.warning("%d seeds could not be committed with their results; they are repeated", left)
 

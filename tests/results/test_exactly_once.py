@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -675,6 +676,22 @@ def test_a_refused_record_is_one_dead_letter(tmp_path: Path, refused: str, error
     assert crawled.seeds["dead_lettered"] == 1
     assert crawled.lag == 0
     assert stored_keys() == dict.fromkeys((crawled.documents | crawled.items).keys() - {refused}, 1)
+
+
+def test_a_right_that_is_taken_away_ends_the_crawl_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody is left who could commit what is ready, so it is not waited for; and it is said once."""
+
+    def refused(*_arguments: Any) -> Mapping[int, str]:
+        raise ConfigError("Kafka refuses this process.")
+
+    monkeypatch.setattr(PlayedConsumer, "commit_with", refused)
+    began = time.monotonic()
+    crawled = crawl_trees(tmp_path, 2, SITE_STOP_GRACE_SECONDS=120)
+    assert time.monotonic() - began < 60
+    assert (crawled.exit_code, crawled.lag) == (78, 2)
+    assert sum("The crawl cannot go on" in line for line in caplog.messages) == 1
 
 
 class SendsAway(SeedSpider):
