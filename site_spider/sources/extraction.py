@@ -492,7 +492,8 @@ def _source_text(page: SourcePage, context: Any) -> str:
 
 
 def _links(source: Source, page: SourcePage, notes: _Notes) -> Iterator[FoundLink]:
-    seen: set[str] = {page.url}
+    pages = [] if source.pagination is None else _joined(source.pagination, page, notes.of("pagination"))[:1]
+    seen: set[str] = {page.url, *pages}  # the next page of a list is that, whatever rule finds it, too
     for number, rule in enumerate(source.follow or ()):
         selection = None if rule.css is None else Selection.model_validate({"css": rule.css})
         urls = page.links if selection is None else _joined(selection, page, notes.of(f"follow.{number}"))
@@ -500,10 +501,7 @@ def _links(source: Source, page: SourcePage, notes: _Notes) -> Iterator[FoundLin
             if url not in seen and len(seen) <= MAX_LINKS:
                 seen.add(url)
                 yield FoundLink(url, number)
-    if source.pagination is not None:
-        for url in _joined(source.pagination, page, notes.of("pagination"))[:1]:
-            if url != page.url:
-                yield FoundLink(url, NEXT_PAGE)
+    yield from (FoundLink(url, NEXT_PAGE) for url in pages if url != page.url)
 
 
 def _joined(selection: Selection, page: SourcePage, note: Callable[[str], None]) -> list[str]:

@@ -180,6 +180,14 @@ def test_a_task_that_is_paused_pauses_its_lists_which_go_on_where_they_were(tmp_
     assert paths(run(tmp_path, source)) == {"/shop", *(f"/shop?page={n}" for n in range(2, 6))}
 
 
+def test_a_rule_that_finds_the_next_page_too_leaves_the_list_its_limit(tmp_path: Path) -> None:
+    """It is the third page still, at the depth of the first."""
+    rules = SHOP.replace("{css: .detail, allow: ['/book/']}", "{allow: ['/book/', 'page=']}")
+    source = {"shop": rules.replace("{css: a.next}", "{css: a.next, limit: 3}")}
+    crawled = run(tmp_path, source, {"url": "http://shop.test/shop"}, DEPTH_LIMIT=1)
+    assert {path for path in paths(crawled) if "page=" in path} == {"/shop?page=2", "/shop?page=3"}
+
+
 def test_a_seed_names_its_source(tmp_path: Path) -> None:
     """Also where hosts do not fit. One that there is not is a dead letter; what is no text is not meant."""
     elsewhere = SHOP.replace("shop.test", "elsewhere.test")
