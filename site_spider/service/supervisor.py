@@ -31,6 +31,7 @@ from pathlib import Path
 
 FAILED, USAGE, UNAVAILABLE, SETUP, CONFIG, KILLED = 1, 2, 69, 71, 78, 137  # exit codes
 MOST_PROCESSES = 9_999
+_PROCESS_BYTES = 100_000_000  # of memory, that a crawler takes at least
 
 _USUAL_SPIDER = "crawl_spider"  # the commands work for it unless they are told of another
 _SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGCHLD}
@@ -110,6 +111,7 @@ class Supervisor:
         """Returns the exit code, when the last process has ended."""
         if trouble := self._control.claim():
             self._say(trouble)
+        self._warn_of_memory()
         first = 0 if self._plan.until_done else 1
         for number in range(first, self._processes + 1):
             self._start(self._slot(number))
@@ -218,6 +220,7 @@ class Supervisor:
             return
         self._say(f"from {self._processes} to {wanted} processes")
         self._processes = wanted
+        self._warn_of_memory()
         if wanted == 0:
             self._is_stopping = True
             self._kill_at = time.monotonic() + self._plan.stop_limit_seconds
@@ -306,6 +309,13 @@ class Supervisor:
         return not self._has_worked and all(
             slot.process is None and slot.failures + (slot is ended) >= self._plan.setup_tries for slot in crawlers
         )
+
+    def _warn_of_memory(self) -> None:
+        wanted = self._processes * _PROCESS_BYTES
+        there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        if wanted > there:
+            said = f"{self._processes} processes need {wanted / 1e9:.1f} GB of memory or more"
+            self._say(f"{said}, but this machine has {there / 1e9:.1f} GB: have fewer of them, or more machines")
 
     def _say(self, message: str) -> None:
         with contextlib.suppress(OSError):  # a full disk, or nobody who reads

@@ -120,6 +120,17 @@ def test_the_exit_codes_of_the_supervisor_are_those_of_crawls() -> None:
     assert (supervisor.UNAVAILABLE, supervisor.SETUP, supervisor.CONFIG) == (EXIT_UNAVAILABLE, EXIT_SETUP, EXIT_CONFIG)
 
 
+@pytest.mark.parametrize(("processes", "said"), [(1, False), (9_999, True)])
+def test_more_processes_than_the_memory_holds_are_warned_of(
+    processes: int, said: bool, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the start, and where more are wanted."""
+    monkeypatch.setattr(supervisor.os, "sysconf", lambda name: 4_096 if name == "SC_PAGE_SIZE" else 1_000_000)
+    running = supervisor.Supervisor(supervisor.Supervision("test", [], "quotes", [], processes), Mock())
+    running._warn_of_memory()
+    assert ("9999 processes need 999.9 GB of memory" in capfd.readouterr().err) is said
+
+
 @pytest.mark.parametrize("code", [0, 70, 137])
 def test_the_pipe_of_a_process_that_has_ended_is_closed(code: int) -> None:
     """However it ended: a supervisor that lives for months has few descriptors."""
