@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 from site_spider import runtime
@@ -220,6 +220,10 @@ class TaskOverview:
 _MOST_TRIES = 20
 
 
+def _as_it_is(before: Task, now: Task | None) -> Task:
+    return now or before
+
+
 class TaskDesk:
     """With all that the topic says at the moment in which it was opened. Raises LogUnavailable."""
 
@@ -246,11 +250,16 @@ class TaskDesk:
     def order(self, task_id: str, change: Callable[[Task | None], Task]) -> Task:
         """Change what is declared. It is repeated on what others have written meanwhile, so nothing is lost.
 
-        Raises BadTask when others are always quicker.
+        Raises BadTask when others are always quicker, and what `change` raises.
         """
-        for _ in range(_MOST_TRIES):
+        for attempt in range(_MOST_TRIES):
             before = self.board.task(task_id)
-            task = change(before)
+            try:
+                task = change(before)
+            except BadTask:
+                if attempt and before is not None:  # or compaction would keep our void record alone, which counts then
+                    self.order(task_id, partial(_as_it_is, before))
+                raise
             if before is None and len(self.board) >= MOST_TASKS:  # no process takes one more
                 raise BadTask(f"{task_id!r} is not declared: there are {MOST_TASKS} tasks already; delete some")
             if before is None and not self.board.was_parked(task_id):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from site_spider.contracts.seed_log import Message, Partition
 from site_spider.tasks.board import Board, note_key
 from site_spider.tasks.closing import close_for_all
 from site_spider.tasks.control_log import Endings, written
-from site_spider.tasks.declaration import Task, Usage, changed, declared, usual_task
+from site_spider.tasks.declaration import BadTask, Task, Usage, changed, declared, usual_task
 from site_spider.tasks.ending import Counts, EndTold, Fact, Noticed, Producing, Tally
 from site_spider.tasks.orders import TaskFacts, TaskOverview
 from tests.in_process.engine import crawl, lag
@@ -135,6 +136,25 @@ def test_orders_that_meet_are_both_kept(tmp_path: Path) -> None:
     task = desk(tmp_path).board.task("t")
     assert task is not None
     assert (task.state, task.weight) == ("paused", 3.0)
+
+
+def test_an_order_that_came_too_late_is_not_what_compaction_keeps(tmp_path: Path) -> None:
+    """Of two that declare a task at once one is refused, and its record, which is void, is the last one first."""
+    first, second = desk(tmp_path), desk(tmp_path)
+
+    def start(weight: float, before: Task | None) -> Task:
+        if before is not None:
+            raise BadTask("it is declared already")
+        return usual_task("t").model_copy(update={"weight": weight})
+
+    first.order("t", partial(start, 3.0))
+    with pytest.raises(BadTask, match="already"):
+        second.order("t", partial(start, 5.0))
+    board = Board()
+    board.take([message for message in second.log.read("seeds.tasks") if message.key == b"t"][-1])
+    task = board.task("t")
+    assert task is not None
+    assert task.weight == 3.0
 
 
 # --- counts that lack something --------------------------------------------------------------------------
