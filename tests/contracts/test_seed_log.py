@@ -255,17 +255,11 @@ def test_a_listener_may_pause_what_it_is_assigned(case: Case) -> None:
 
 
 def test_the_end_of_each_partition_is_told_once_it_is_handed_out(case: Case) -> None:
-    """Also of empty partitions, and again after new messages."""
-    case.send([(b"one key", b"%d" % number) for number in range(5)])
-    member = case.member()
-    poll_until([member], lambda: sorted(member.listener.ends.values()) == [0, 0, 0, 5])
-    case.send([(b"one key", b"more")])
-    poll_until([member], lambda: sorted(member.listener.ends.values()) == [0, 0, 0, 6])
+    """Also of empty partitions, and again after new messages.
 
-
-def test_the_end_is_never_told_before_the_messages_are_handed_out(case: Case) -> None:
-    """Otherwise the watermark would pass what is still in the poll's hands."""
-    case.produce(60)
+    Never before: otherwise the watermark would pass what is still in the poll's hands.
+    """
+    case.send([(key, b"%d" % number) for number in range(30) for key in (b"21", b"abc")])
     member = case.member()
     reached = member.listener.reached
 
@@ -275,7 +269,9 @@ def test_the_end_is_never_told_before_the_messages_are_handed_out(case: Case) ->
         assert len(handed_out) == offset
 
     member.listener.reached = checked  # type: ignore[method-assign]
-    poll_until([member], lambda: sum(member.listener.ends.values()) == 60, limit=3)
+    poll_until([member], lambda: sorted(member.listener.ends.values()) == [0, 0, 30, 30], limit=3)
+    case.send([(b"abc", b"more")])
+    poll_until([member], lambda: sorted(member.listener.ends.values()) == [0, 0, 30, 31])
 
 
 # --- the group -------------------------------------------------------------------------------
@@ -431,38 +427,29 @@ def test_a_topic_that_appears_later_is_read(case: Case) -> None:
     assert sorted(member.values) == sorted(values)
 
 
-def test_facts_tell_members_and_when_messages_were_written(case: Case) -> None:
+def test_progress_tells_what_is_committed_and_facts_tell_members_and_when_messages_were_written(case: Case) -> None:
     """Of the first messages from the given offsets on; nothing is known beyond the end. It passes the check."""
-    before = time.time()
+    began = time.time()
     case.log.check(10)
     assert case.log.address
     case.produce(40)
+    before = case.log.progress(case.topic, case.group)
     first = {Partition(case.topic, number): 0 for number in range(PARTITIONS)}
+    assert [one.partition for one in before] == list(first)
+    assert {(one.start, one.committed) for one in before} == {(0, None)}
+    assert sum(one.end for one in before) == 40
     found = case.log.facts(case.topic, case.group, first)
     assert found.members == 0
     assert set(found.written_at) == set(first)
-    assert all(before - 60 < at < time.time() + 60 for at in found.written_at.values())
+    assert all(began - 60 < at < time.time() + 60 for at in found.written_at.values())
     member = case.member()
-    member.take(1)
+    chosen = member.take(40)[0].partition
+    member.consumer.commit({chosen: Position(3, "metadata")})
+    after = {one.partition: one.committed for one in case.log.progress(case.topic, case.group)}
+    assert after == dict.fromkeys(first) | {chosen: Position(3, "metadata")}
     assert case.log.facts(case.topic, case.group, {}).members == 1
     beyond = {Partition(case.topic, 0): 1_000_000}
     assert case.log.facts(case.topic, case.group, beyond).written_at == {}
-
-
-def test_progress_tells_what_is_there_and_what_is_committed(case: Case) -> None:
-    case.produce(40)
-    before = case.log.progress(case.topic, case.group)
-    assert [one.partition for one in before] == [Partition(case.topic, number) for number in range(PARTITIONS)]
-    assert {(one.start, one.committed) for one in before} == {(0, None)}
-    assert sum(one.end for one in before) == 40
-    member = case.member()
-    member.take(40)
-    position = Position(3, "metadata")
-    chosen = member.taken[0].partition
-    member.consumer.commit({chosen: position})
-    after = {one.partition: one.committed for one in case.log.progress(case.topic, case.group)}
-    assert after.pop(chosen) == position
-    assert set(after.values()) == {None}
 
 
 def test_reading_yields_everything_up_to_the_present_end_without_a_group(case: Case) -> None:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -178,16 +179,6 @@ class SilentConsumer:
         self.asked.append((dict(positions), answered))
 
 
-class Log:
-    """Makes one consumer."""
-
-    def __init__(self, consumer: SilentConsumer) -> None:
-        self._consumer = consumer
-
-    def consumer(self, *_arguments: object) -> SilentConsumer:
-        return self._consumer
-
-
 class Silence:
     """A process that owns one partition and wants to commit."""
 
@@ -197,7 +188,7 @@ class Silence:
         self.commits = OffsetCommits(
             self.completion, None, Member(("seeds",), "group"), lambda call, *arguments: call(*arguments)
         )  # type: ignore[arg-type]
-        self.commits.join(Log(self.consumer), None)  # type: ignore[arg-type]
+        self.commits.join(Mock(consumer=lambda *_what: self.consumer), None)  # type: ignore[arg-type]
         self.completion.assigned({P: Position(5)})
 
     def want(self, offset: int) -> None:

@@ -68,14 +68,11 @@ class ScriptedConsumer:
         return answer
 
 
-class Told:
+class Told(list[tuple[Callable[..., None], tuple[Any, ...]]]):
     """Calls to the loop, which wait until the test lets them through."""
 
-    def __init__(self) -> None:
-        self.calls: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
-
     def __call__(self, call: Callable[..., None], *arguments: Any) -> None:
-        self.calls.append((call, arguments))
+        self.append((call, arguments))
 
 
 class Thread:
@@ -91,7 +88,8 @@ class Thread:
         self.commits.look(self.consumer, self.mine)  # type: ignore[arg-type]
 
     def reach_the_loop(self) -> None:
-        told, self.told.calls = self.told.calls, []
+        told = self.told.copy()
+        self.told.clear()
         for call, arguments in told:
             call(*arguments)
 

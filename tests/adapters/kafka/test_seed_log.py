@@ -39,19 +39,6 @@ CLASS = "site_spider.adapters.kafka.seed_log.KafkaSeedLog"
 # --- members -------------------------------------------------------------------------------
 
 
-@pytest.mark.servers
-def test_a_killed_process_has_its_partitions_back_at_once(case: Case, kafka_brokers: str) -> None:
-    """A static member does not wait for the session timeout of 10 s."""
-    case.produce(20)
-    settings = {"SITE_KAFKA_BROKERS": kafka_brokers, "SITE_KAFKA_OPTIONS": QUICK_KAFKA}
-    with process("consume", CLASS, settings, case.topic, case.group) as first:
-        assert first.wait_for("assigned") == 4
-        first.wait_for("taken")
-        first.kill()
-    member = case.member()
-    member.take(20)
-
-
 @pytest.fixture
 def one_name(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     """All members of the group have the same name, as one has twice that the servers took for dead."""
