@@ -7,14 +7,14 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
-from typing import Any, Self
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from site_spider.contracts.done_store import DoneStore, DoneUnavailable
+from site_spider.contracts.done_store import DoneUnavailable
 from site_spider.dupefilter.filters import BloomDone, RollingDone
 from site_spider.dupefilter.remote import DoneCourier
 from site_spider.engine.background import Background
@@ -121,7 +121,7 @@ def test_limits_that_make_no_sense_are_refused(settings: dict[str, float]) -> No
 MARK = b"1" * 20
 
 
-class SlowStore(DoneStore):
+class SlowStore:
     """Takes marks when the test lets it."""
 
     name = "slow"
@@ -135,15 +135,8 @@ class SlowStore(DoneStore):
         self.is_closed = False
         self.is_away = False
 
-    @classmethod
-    def from_settings(cls, settings: Any) -> Self:
-        return cls()
-
     def open(self) -> None:
         pass
-
-    def known(self, fingerprints: Sequence[bytes]) -> set[bytes]:
-        return set()
 
     def add(self, fingerprints: Sequence[bytes]) -> None:
         self.under_way += 1
@@ -162,7 +155,7 @@ class SlowStore(DoneStore):
         self.is_closed = True
 
 
-async def closed_while_marks_are_under_way(store: SlowStore) -> DoneCourier:
+async def closed_while_marks_are_under_way(store: Any) -> DoneCourier:
     failures: list[BaseException] = []
     background, now = Background(failures.append), asyncio.get_running_loop().time
     courier = DoneCourier(store, 1, lambda _key, _by: None, background, known_limit=100, now=now)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -102,27 +103,15 @@ def test_a_member_is_static_where_it_has_a_name() -> None:
 # --- health --------------------------------------------------------------------------------
 
 
-class Servers:
-    """Answer, or do not."""
-
-    def __init__(self) -> None:
-        self.away = False
-
-    def question(self, _seconds: float) -> None:
-        if self.away:
-            raise KafkaException(KafkaError(KafkaError._TRANSPORT, "no route"))
-
-
 def test_an_outage_is_said_once_and_its_end_too(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("site_spider.adapters.kafka.client._PROBE_INTERVAL_SECONDS", 0)
     caplog.set_level(logging.INFO)
-    servers = Servers()
-    health = BrokerHealth("host:1", "the consumer", servers.question)
+    health = BrokerHealth("host:1", "the consumer", question := Mock())
     health.look()
     assert caplog.records == []
-    servers.away = True
+    question.side_effect = KafkaException(KafkaError(KafkaError._TRANSPORT, "no route"))
     for _ in range(5):
         health.on_error(KafkaError(KafkaError._TRANSPORT, "Connection refused"))
         health.on_error(KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down"))
@@ -131,7 +120,7 @@ def test_an_outage_is_said_once_and_its_end_too(
         health.on_error(KafkaError(KafkaError._AUTHENTICATION, "wrong password"))
         health.on_error(KafkaError(KafkaError._TRANSPORT, "Connection refused"))
         health.look()
-    servers.away = False
+    question.side_effect = None
     health.look()
     health.look()
     (gone, refused, back, _) = caplog.records
@@ -154,7 +143,7 @@ def test_the_setting_that_is_to_blame_is_named() -> None:
 
 def test_a_closed_idle_connection_is_no_outage(caplog: pytest.LogCaptureFixture) -> None:
     """The client reports it in the same words; the servers answer."""
-    health = BrokerHealth("host:1", "the consumer", Servers().question)
+    health = BrokerHealth("host:1", "the consumer", Mock())
     health.on_error(KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down"))
     assert health.suspected
     health.look()
