@@ -28,6 +28,7 @@ from site_spider.contracts.sink import ACKNOWLEDGED, Answer, Record, Verdict
 from site_spider.download.bodies import LARGE_BYTES
 from tests.in_process import engine
 from tests.in_process.engine import crawl, page
+from tests.in_process.scripted_sink import ScriptedSink
 
 WRITES = {"site_spider.results.pipeline.ResultPipeline": 900}
 SEED = {"url": "http://h.test/list", "meta": {"url_id": "list", "task_id": "spring", "NotExtract": True}}
@@ -429,28 +430,11 @@ def test_an_item_that_cannot_be_stored_is_a_dead_letter_that_names_the_page(tmp_
     assert (found.lag, found.seeds["dead_lettered"]) == (0, len(UNWRITABLE))
 
 
-class ResultsOnly:
-    name = "plain"
-
-    @classmethod
-    def from_settings(cls, settings: Any) -> Any:
-        return cls()
-
-    async def open(self) -> None:
-        pass
-
-    async def write(self, records: Sequence[Record]) -> Sequence[Verdict]:
-        return [ACKNOWLEDGED for _ in records]
-
-    async def close(self) -> None:
-        pass
-
-
-class PickySink(ResultsOnly):
+class PickySink(ScriptedSink):
     """Takes results, and of items those that are not bad; answers when a test says so."""
 
     name = "picky"
-    written: ClassVar[list[Record]] = []
+    taken: ClassVar[list[Record]] = []
     gate: ClassVar[asyncio.Event | None] = None
 
     @classmethod
@@ -460,14 +444,14 @@ class PickySink(ResultsOnly):
     async def write(self, records: Sequence[Record]) -> Sequence[Verdict]:
         if self.gate is not None and records[0].kind == "item":
             await self.gate.wait()
-        self.written.extend(records)
+        self.taken.extend(records)
         bad = Verdict(Answer.REJECTED, "mapper_parsing_exception")
         return [bad if record.document.get("bad") else ACKNOWLEDGED for record in records]
 
 
 @pytest.fixture
 def picky() -> Iterator[str]:
-    PickySink.written.clear()
+    PickySink.taken.clear()
     yield f"{__name__}.PickySink"
     PickySink.gate = None
 
@@ -478,7 +462,7 @@ def test_an_item_that_a_sink_refuses_is_a_dead_letter_with_its_words(picky: str,
     error = dict(letter.headers)["error"].decode()
     assert error == "item list-2: mapper_parsing_exception (page http://h.test/list)"
     assert set(found.items) == {"list-1", "list-2"}
-    assert [record.kind for record in PickySink.written].count("item") == 2
+    assert [record.kind for record in PickySink.taken].count("item") == 2
 
 
 def test_a_seed_is_complete_when_every_sink_has_its_items(picky: str, tmp_path: Path) -> None:
@@ -488,7 +472,7 @@ def test_a_seed_is_complete_when_every_sink_has_its_items(picky: str, tmp_path: 
 
     def until(crawler: Any) -> bool:
         stats = crawler.stats.get_stats()
-        if any(record.kind == "result" for record in PickySink.written) and not waited:
+        if any(record.kind == "result" for record in PickySink.taken) and not waited:
             waited.append(stats.get("seeds/completed_with_result", 0) == 0)
             PickySink.gate.set()
         return stats.get("seeds/completed_with_result", 0) == 1
@@ -506,7 +490,7 @@ def test_without_a_sink_for_items_they_are_dead_letters_and_not_lost(tmp_path: P
         [SEED],
         spider({"a": 1}),
         SITE_SINKS="plain",
-        SITE_SINK_CLASSES={"plain": f"{__name__}.ResultsOnly", "local": f"{local}.LocalSink"},
+        SITE_SINK_CLASSES={"plain": "tests.in_process.scripted_sink.ScriptedSink", "local": f"{local}.LocalSink"},
         SITE_READER_CLASSES={"plain": f"{local}.LocalResults"},
     )
     (letter,) = found.dead_letters
