@@ -26,8 +26,7 @@ from site_spider.adapters.kafka.sink import KafkaSink
 from site_spider.adapters.local.results import LocalResults, LocalSink
 from site_spider.adapters.warc.sink import WarcSink
 from site_spider.contracts.sink import Record, ResultReader, Sink
-from tests.contracts.kafka_results import KafkaResults
-from tests.contracts.warc_results import WarcResults
+from tests.contracts.folded_results import KafkaResults, WarcResults
 from tests.real_servers import elasticsearch_client
 
 NOBODY = "http://127.0.0.1:9"  # the discard port: nobody listens

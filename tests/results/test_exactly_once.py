@@ -31,7 +31,7 @@ from site_spider.seed.seed import FIRST_WRITTEN, MOVED, parse_seed
 from site_spider.service.config import ServiceSettings
 from site_spider.spiders.crawl_spider import SeedSpider, to_topic
 from tests.adapters.warc.test_sink import files
-from tests.contracts.warc_results import records_of
+from tests.contracts.folded_results import records_of
 from tests.in_process import engine
 from tests.in_process.engine import Crawled, crawl, page, settings_for
 from tests.in_process.extraction import in_a_thread

@@ -21,7 +21,7 @@ from site_spider.adapters.kafka.sink import KafkaSink
 from site_spider.contracts.sink import Answer, Record, Verdict
 from site_spider.errors import ConfigError, SinkUnavailable
 from site_spider.results.delivery import CLOSE_SINK_SECONDS
-from tests.contracts.kafka_results import KafkaResults
+from tests.contracts.folded_results import KafkaResults
 from tests.contracts.sinks import drop_topic, kafka_settings, record
 from tests.contracts.trials import answers, page, pids, stopped, written
 from tests.real_servers import own_kafka, variable

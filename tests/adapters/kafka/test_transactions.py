@@ -21,7 +21,7 @@ from site_spider.contracts.seed_log import Partition, Position
 from site_spider.contracts.sink import Record
 from site_spider.errors import CommitInDoubt, LogUnavailable
 from site_spider.results.transaction_queue import Link
-from tests.contracts.kafka_results import KafkaResults
+from tests.contracts.folded_results import KafkaResults
 from tests.contracts.seed_logs import Recorder, wait_until
 from tests.contracts.sinks import record
 from tests.contracts.trials import page

@@ -27,7 +27,7 @@ from site_spider.adapters.warc.sink import WarcSink
 from site_spider.contracts.sink import Answer, Exchange, Record
 from site_spider.errors import ConfigError, SinkUnavailable
 from tests.contracts import trials
-from tests.contracts.warc_results import WarcRecord, records_of
+from tests.contracts.folded_results import WarcRecord, records_of
 
 ROOT = Path(__file__).resolve().parents[3]
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
