@@ -14,8 +14,6 @@ PRODUCT = b"X-Elastic-Product: Elasticsearch\r\n"
 
 
 class Asked(NamedTuple):
-    """One request."""
-
     method: str
     path: str
     headers: dict[str, str]

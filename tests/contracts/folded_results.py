@@ -91,8 +91,6 @@ class KafkaResults(FoldedResults):
 
 
 class WarcRecord(NamedTuple):
-    """One record of a file."""
-
     kind: str
     headers: dict[str, str]
     block: bytes
@@ -108,7 +106,6 @@ class WarcRecord(NamedTuple):
 
 
 def records_of(path: Path) -> list[WarcRecord]:
-    """All records of a file."""
     with path.open("rb") as file:
         found = ArchiveIterator(file, no_record_parse=True)
         return [WarcRecord(one.rec_type, dict(one.rec_headers.headers), one.raw_stream.read()) for one in found]

@@ -241,7 +241,6 @@ LOGS = ["simulated"] if SIMULATION in sys.modules else ["local", pytest.param("k
 
 @pytest.fixture(params=LOGS)
 def case(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Case]:
-    """Each seed log in turn."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))  # for lock files: this test's members alone
     if request.param == "simulated":
         context = sys.modules[SIMULATION].simulated_case()

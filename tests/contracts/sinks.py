@@ -163,7 +163,6 @@ OF_ITEMS = ["local", *(pytest.param(name, marks=pytest.mark.servers) for name in
 
 @pytest.fixture(params=["warc", *OF_ITEMS])
 def case(request: pytest.FixtureRequest) -> Iterator[SinkCase]:
-    """Each sink in turn, empty."""
     make, place, drop = {
         "local": (local_case, "tmp_path", None),
         "warc": (warc_case, "tmp_path", None),
@@ -188,7 +187,6 @@ def drop_index(settings: dict[str, Any]) -> None:
 
 
 def drop_table(settings: dict[str, Any]) -> None:
-    """Remove a table of a test, if it was made."""
     with closing(HBaseOptions.from_settings(settings).connect(300)) as connection:
         for table in (settings["SITE_HBASE_TABLE"], settings["SITE_HBASE_ITEMS_TABLE"]):
             if table.encode() in connection.tables():
@@ -196,7 +194,6 @@ def drop_table(settings: dict[str, Any]) -> None:
 
 
 def drop_topic(settings: dict[str, Any]) -> None:
-    """Remove a topic of a test, if it was made."""
     names = ("SITE_RESULTS_TOPIC", "SITE_ITEMS_TOPIC")
     client = AdminClient(KafkaConfig.from_settings(settings).admin(lambda _: None))
     for future in client.delete_topics([settings[name] for name in names]).values():

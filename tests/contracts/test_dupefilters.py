@@ -176,7 +176,6 @@ async def test_after_a_long_outage_pages_are_fetched_without_asking(
 
 @contextmanager
 def away(courier: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The store fails meanwhile."""
     fails = True
 
     def failing(call: Callable[[list[bytes]], Any]) -> Callable[[list[bytes]], Any]:

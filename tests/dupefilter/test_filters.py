@@ -102,7 +102,6 @@ def test_the_last_pages_are_in_it_up_to_its_capacity_and_others_seldom(count: in
 
 
 def test_what_is_added_again_takes_no_room() -> None:
-    """The capacity counts pages, not additions."""
     done = BloomDone(100, RATE)
     for page in [*pages(0, 90), *(pages(0, 1) * 500)]:
         done.add(page)
@@ -111,7 +110,6 @@ def test_what_is_added_again_takes_no_room() -> None:
 
 @pytest.mark.parametrize("settings", [{"SITE_BLOOM_ERROR_RATE": 0}, {"SITE_BLOOM_CAPACITY": 0}])
 def test_limits_that_make_no_sense_are_refused(settings: dict[str, float]) -> None:
-    """The error names the setting."""
     with pytest.raises(ConfigError, match=next(iter(settings))):
         BloomDone.from_settings({"SITE_BLOOM_CAPACITY": 10, "SITE_BLOOM_ERROR_RATE": 0.1} | settings, lambda: 0.0)
 

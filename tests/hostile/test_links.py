@@ -1,14 +1,20 @@
-"""Pages whose links cost more than their bytes."""
+"""Pages, files of texts, sitemaps and rules that cost more than their bytes, or are to be misread; and the archive."""
 
 from __future__ import annotations
 
 import gzip
+import re
+import time
+from argparse import Namespace
 from functools import partial
 from pathlib import Path
 
 import pytest
+from warcio.checker import Checker
 
+from site_spider.errors import ConfigError
 from site_spider.page.sitemap import MOST_ENTRIES
+from site_spider.sources.url_rules import UrlRulesFile
 from tests.hostile.attack import crawl
 from tests.hostile.raw_site import raw_site, sends, whole
 
@@ -103,3 +109,87 @@ def test_sitemaps_of_50_000_entries_are_read_in_turns(tmp_path: Path) -> None:
         report = crawl(tmp_path, seeds, DOWNLOAD_TIMEOUT=300, **rules)
     report.check()
     assert len(report.documents) == len(answers) + 100 + len(report.good)
+
+
+# --- files made to cost much, or to be misread: of texts, sitemaps and rules, and for the archive --------
+
+
+ENTITIES = b"".join(b'<!ENTITY b%d "%s">' % (n + 1, b"&b%d;" % n * 10) for n in range(9))
+LD = b'<title>x</title><script type="application/ld+json">'
+BODIES = {  # and what their result says: part of a note, or of the reason of a failure
+    "nested": (b"<div>" * 200_000 + b"x", ""),
+    "attributes": (
+        b"<meta name=robots content=noindex><p " + b" ".join(b"a%d=1" % n for n in range(100_000)) + b">x",
+        "this page takes more than ",
+    ),
+    "controls": (b"<title>a\0b\1</title><p>\0\0x" + b"\0\1\x1f" * 1_000 + b"\ty", ""),
+    "broken": (b"<title>\xff\xfe\xed\xa0\x80</title><p>\xc3(", ""),
+    "title": (b"<title>" + b"t" * 3_000_000, ""),
+    "entities": (b"<p>" + b"&amp;&#0;&#x110000;&CounterClockwiseContourIntegral;&" * 70_000, "the first 200000 of"),
+    "dates": (b'<time datetime="9999-12-31T23:59:59-14:00">x</time>' + LD + b"[" * 100_000 + b"</script>", ""),
+    "json-ld": (LD + b'[{"@type": "Article", "datePublished": "2026"}' + b',{"a":[{}]}' * 300_000 + b"]</script>", ""),
+    "canonical": (b"<link rel=canonical href='http://[::1'><base href='//'>x", ""),
+    "links": (b"".join(b"<a href=#%d>x</a>" % n for n in range(5_000)), ""),
+    "blanks": (gzip.compress(b"<urlset><url><loc>/a</loc></url>" + b" " * 60_000_000), "more than 52428800 bytes"),
+    "tags": (gzip.compress(b"<urlset>" + b"<url/>" * 2_100_000), "more than 2000000 parts"),
+    "deep": (gzip.compress(b"<urlset>" + b"<a>" * 1_000_000), "nested deeper than 64"),
+    "entries": (gzip.compress(b"<urlset>" + b"<url><loc>/no</loc></url>" * 50_001), "up to 50000 entries: it has more"),
+    "cut": (gzip.compress(b"<urlset><url><loc>/last</loc></url>" + bytes(range(256)) * 100)[:-20], "gzip is broken"),
+    "members": (gzip.compress(b"<urlset>") + gzip.compress(b"") * 100_000, "more than 1000 gzip members"),
+    "laughs": (b"<!DOCTYPE u [%s]><urlset><url><loc>/&b9;</loc></url></urlset>" % ENTITIES, "entities of its own"),
+}
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Type: text/plain\r\nX: "
+HEADS = {
+    "return": (HEAD + b"a\rWARC/1.1\rb\r\n\r\nx", ""),
+    "fold": (HEAD + b"a\r\n WARC/1.1\r\n\r\nx", ""),
+    "nul": (HEAD + b"\0\xff\r\n\r\nx", ""),
+    "long": (HEAD + b"a" * 1_000_000 + b"\r\n\r\nx", "longer than 65536 bytes"),
+}
+
+
+def test_pages_sitemaps_and_heads_have_a_result_that_says_what_is_wrong(tmp_path: Path) -> None:
+    """And an archive that is sound. Seeds that would break a line of it are dead letters."""
+    told = BODIES | HEADS
+    answers = {name: sends(whole(body), closes=False) for name, (body, _) in BODIES.items()}
+    answers |= {name: sends(answer) for name, (answer, _) in HEADS.items()}
+    with raw_site({f"/{name}": answer for name, answer in answers.items()}) as site:
+        seeds = [{"url": site.url(f"/{name}")} for name in told]
+        bad = [{"url": site.url("/\0")}, {"url": site.url("/"), "meta": {"url_id": "a\r\nWARC/1.1"}}]
+        rules = {"SITE_URL_DENY": "/no", "SITE_NOINDEX": "drop_body"}
+        report = crawl(tmp_path, [*seeds, *bad], SITE_TEXT="plain", SITE_SINKS="local,warc", **rules)
+    report.check()
+    found = {url.rpartition("/")[2]: document for url, document in report.documents.items() if url not in report.good}
+    assert found.keys() == {*told, "last"}
+    for name, (_, said) in told.items():
+        assert said in (text := found[name]["description"] or found[name]["page_notes"] or ""), (name, text)
+        assert said or not text, (name, text)
+    assert report.dead_letters == len(bad)
+    assert [name for name, document in found.items() if document["robots_meta"]] == ["attributes"]
+    assert found["attributes"]["body"] is None
+    assert (len(found["title"]["title"]), found["links"]["links_out"]) == (1_000, 5_000)
+    assert found["controls"]["text"].split() == ["x", "y"]  # each of them takes six bytes in JSON
+    assert Checker(Namespace(inputs=[*map(str, tmp_path.rglob("*.warc.gz"))], verbose=False)).process_all() == 0
+
+
+NEXT = (f"b{n}: &b{n} [{','.join([f'*b{n - 1}'] * 10)}]\n" for n in range(1, 7))
+RULES: dict[str, tuple[str | bytes, str]] = {
+    "explodes": ("b0: &b0 [x]\n" + "".join(NEXT), "1:10: has more than 20000 values"),
+    "names itself": ("x: &a [*a]", "1:1: is nested too deeply"),
+    "deep": ("h: {deny: " + "[" * 1_000 + "]" * 1_000 + "}", "1:1: is nested too deeply"),
+    "many": ("h:\n deny: [" + "a," * 100_000 + "]", "2:40003: has more than 20000 values"),
+    "not RE2": ("h:\n deny:\n - x\n - (?<=a)b", "2:2: h.deny.patterns: RE2 does not take the pattern"),
+    "binary": (b"h: {}\n\n\xc3\xa4: \xff\n", "3:4: is no YAML"),
+    "controls": ("ü: {}\n\nä: \1\n", "3:4: is no YAML"),
+    "large": ("x" * 300_000, " is larger than 262144 bytes"),
+    "empty": ("", "1:1: must be a mapping"),
+}
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_rules_file_is_refused_soon_with_its_line(tmp_path: Path, name: str) -> None:
+    text, said = RULES[name]
+    (tmp_path / "rules.yaml").write_bytes(text if isinstance(text, bytes) else text.encode())
+    began = time.process_time()
+    with pytest.raises(ConfigError, match=re.escape(f"rules.yaml:{said}")):
+        UrlRulesFile.open({"SITE_URL_RULES": str(tmp_path / "rules.yaml")})
+    assert time.process_time() - began < 5

@@ -33,7 +33,6 @@ FEW = 300  # pages of the bulk between the production of the urgent seed and its
 
 @pytest.fixture(params=["embedded", pytest.param("kafka", marks=pytest.mark.servers)])
 def tiers(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """Settings of a crawl with two tiers."""
     name = uuid.uuid4().hex[:8]
     urgent, bulk = f"urgent-{name}", f"bulk-{name}"
     settings = {"SITE_SEED_TOPIC": urgent, "SITE_SEED_TOPICS": f"{urgent}:8,{bulk}:1", "SITE_CONSUMER_GROUP": name}
@@ -88,7 +87,6 @@ def test_an_urgent_seed_does_not_wait_for_the_backlog_of_a_lower_tier(tmp_path: 
 
 
 def test_a_lower_tier_does_not_starve(tmp_path: Path) -> None:
-    """It has its part of the downloads while the higher one has a backlog."""
     log = config.seed_log(settings_for(tmp_path))
     counts = {"urgent": 0, "bulk": 0}
     for topic in counts:

@@ -187,7 +187,6 @@ def books(ledger: Ledger) -> Any:
     ],
 )
 def test_an_illegal_move_raises_and_changes_nothing(move: Any) -> None:
-    """Whatever is asked out of turn is refused, and the books stay as they were."""
     ledger, entry = a_ledger()
     before, holds = books(ledger), entry.holds
     with pytest.raises(LedgerError):
@@ -198,7 +197,6 @@ def test_an_illegal_move_raises_and_changes_nothing(move: Any) -> None:
 
 @pytest.mark.parametrize("move", ["hold", "release"])
 def test_a_complete_seed_takes_no_more_moves(move: str) -> None:
-    """Holding or releasing a complete seed is refused."""
     ledger, entry = completed()
     before = books(ledger)
     with pytest.raises(LedgerError):

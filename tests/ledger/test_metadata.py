@@ -42,7 +42,6 @@ def runs_of(complete: set[int], watermark: int) -> tuple[tuple[int, int], ...]:
 
 @given(st.integers(0, 2**53), offsets, st.integers(0, 1000))
 def test_what_is_encoded_is_decoded(watermark: int, complete: set[int], beyond: int) -> None:
-    """Any set of complete offsets that fits comes back as it was."""
     ahead = Ahead(watermark + beyond, runs_of(complete, watermark))
     assert decode(watermark, encode(watermark, ahead)) == ahead
 
@@ -69,7 +68,6 @@ def test_alternating_offsets_degrade_to_a_shorter_horizon() -> None:
 
 
 def test_nothing_ahead_is_an_empty_text() -> None:
-    """A partition without anything beyond its watermark commits no text."""
     assert encode(5, Ahead(5, ())) == ""
     assert decode(5, "") == Ahead(5, ())
 

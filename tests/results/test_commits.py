@@ -168,8 +168,6 @@ Answered = Callable[[LogUnavailable | None], None]
 
 
 class SilentConsumer:
-    """Answers when the test says so."""
-
     session_seconds = 0.5
 
     def __init__(self) -> None:

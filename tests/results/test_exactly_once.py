@@ -76,8 +76,6 @@ class Told(list[tuple[Callable[..., None], tuple[Any, ...]]]):
 
 
 class Thread:
-    """The intake's thread."""
-
     def __init__(self, commits: TransactionCommits, told: Told, consumer: ScriptedConsumer, *mine: Partition) -> None:
         self.commits = commits
         self.consumer = consumer
@@ -463,7 +461,6 @@ async def test_only_what_open_trees_keep_makes_it_crowded() -> None:
     ],
 )
 def test_where_it_cannot_be_had_the_crawl_does_not_start(tmp_path: Any, settings: dict[str, str], remedy: str) -> None:
-    """The message names the setting and the remedy."""
     with pytest.raises(ConfigError, match="SITE_KAFKA_EXACTLY_ONCE") as caught:
         ServiceSettings(settings_for(tmp_path, SITE_KAFKA_EXACTLY_ONCE="true", **settings))
     assert remedy in str(caught.value)

@@ -37,13 +37,11 @@ def settings(elasticsearch_hosts: str) -> Iterator[dict[str, Any]]:
 
 @pytest.fixture
 def index(settings: dict[str, Any]) -> str:
-    """Of results."""
     return str(settings["SITE_RESULTS_INDEX"])
 
 
 @pytest.fixture
 def sink(settings: dict[str, Any]) -> ElasticsearchSink:
-    """Of results."""
     return ElasticsearchSink.from_settings(settings)
 
 

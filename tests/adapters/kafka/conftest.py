@@ -1,8 +1,7 @@
-"""Topics of a test, and addresses where nobody listens."""
+"""Topics of a test, and an address where nobody listens."""
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,17 +29,13 @@ def case(kafka_producer: Producer, kafka_brokers: str, lock_folder: None) -> Ite
 
 @pytest.fixture
 def one_partition(case: Case, kafka_brokers: str) -> Case:
-    """A topic of one partition."""
     make_kafka_topic(kafka_brokers, case.topic, 1)
     return case
 
 
 @pytest.fixture
 def nobody() -> str:
-    """An address where nobody listens."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{free.getsockname()[1]}"
+    return "127.0.0.1:9"  # the discard port: nobody listens
 
 
 def of(brokers: str, **options: object) -> KafkaSeedLog:

@@ -107,7 +107,6 @@ Story = Callable[[Fleet, str], None]
 
 @pytest.fixture
 def fleets(kafka_brokers: str, kafka_producer: Producer, lock_folder: None) -> Iterator[Fleets]:
-    """Makes fleets."""
     made: list[Fleet] = []
 
     def make(*topics: str) -> Fleet:

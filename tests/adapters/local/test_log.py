@@ -39,7 +39,6 @@ CLASS = "site_spider.adapters.local.log.LocalSeedLog"
 
 @pytest.fixture
 def case(tmp_path: Path) -> Iterator[Case]:
-    """An empty log."""
     with local_case(tmp_path) as made:
         yield made
 
