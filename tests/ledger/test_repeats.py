@@ -90,18 +90,6 @@ def test_work_that_goes_on_is_not_for_a_repeat_whose_partition_has_left_in_its_t
     assert answers == [None]
 
 
-def test_what_is_committed_is_forgotten(desk: Desk) -> None:
-    for offset in (2, 0, 1):
-        entry = SeedInFlight(P, offset, 1)
-        entry.message = message(offset)
-        entry.outcome = Outcome.RESULT
-        desk.repeats.ended(entry)
-    desk.repeats.committed(P, 2)
-    assert [desk.repeats.outcome(message(offset)) for offset in range(3)] == [None, None, Outcome.RESULT]
-    desk.repeats.committed(P, 3)
-    assert desk.repeats._done == {}
-
-
 def test_the_memory_of_partitions_that_left_is_bounded(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_KEPT", 2)
     for partition in (OTHER, P):
@@ -137,6 +125,8 @@ class World:
             self.finish()
         assert self.done == set(range(self.end))
         assert self.desk.ledger.in_flight == 0
+        self.commit()
+        assert self.desk.repeats._done == {}
 
     def produce(self) -> None:
         self.end += self.chance.randint(1, 3)
@@ -205,6 +195,7 @@ class World:
         if (position := self.desk.ledger.position(P)) is not None:
             self.committed = position.offset
             self.desk.repeats.committed(P, position.offset)
+            assert not any(self.desk.repeats.outcome(message(offset)) for offset in range(self.committed))
 
 
 @pytest.mark.parametrize("seed", range(100))
