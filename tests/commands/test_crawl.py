@@ -8,10 +8,11 @@ import signal
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from scrapy.crawler import AsyncCrawlerRunner, Crawler
+from scrapy.crawler import AsyncCrawlerRunner
 from scrapy.settings import BaseSettings
 
 from site_spider import SeedSpider
@@ -131,25 +132,19 @@ class Feeding(SeedSpider):
         settings.setdefault("FEEDS", {}).update({"items.jsonl": {"format": "jsonlines"}})
 
 
-def test_feeds_that_a_spider_adds_are_those_of_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CRAWL_SPIDER_SLOT", "2")
-    monkeypatch.setattr("site_spider.commands.crawl.redact_logs", Mock(side_effect=KeyboardInterrupt))
-    command, process = Command(), Mock()
-    command.settings, command.crawler_process = ours(), process
-    made = process.create_crawler.return_value = Crawler(Feeding, command.settings)
-    with pytest.raises(KeyboardInterrupt):
-        command.run(["crawl_spider"], argparse.Namespace())
-    assert [*made.settings.getdict("FEEDS")] == ["items-2.jsonl"]
-
-
-def test_feeds_of_the_command_line_are_those_of_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("spider", "given"), [(Feeding, {}), (SeedSpider, {"FEEDS": {"items.jsonl": {"format": "jsonlines"}}})]
+)
+def test_feeds_that_a_spider_or_the_command_line_adds_are_those_of_one_process(
+    monkeypatch: pytest.MonkeyPatch, spider: type[SeedSpider], given: dict[str, Any]
+) -> None:
     """Scrapy applies its options once more to a crawler that it starts."""
     monkeypatch.setenv("CRAWL_SPIDER_SLOT", "2")
     monkeypatch.setattr("site_spider.commands.crawl.redact_logs", Mock(side_effect=KeyboardInterrupt))
     command = Command()
-    command.settings = ours(FEEDS={"items.jsonl": {"format": "jsonlines"}})
+    command.settings = ours(**given)
     runner = AsyncCrawlerRunner(command.settings)
-    made = runner.create_crawler(SeedSpider)
+    made = runner.create_crawler(spider)
     command.crawler_process = Mock(create_crawler=Mock(return_value=made))
     with pytest.raises(KeyboardInterrupt):
         command.run(["crawl_spider"], argparse.Namespace())

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from site_spider.adapters.local import log_file
 from site_spider.adapters.local.log import LocalSeedLog
-from site_spider.contracts.seed_log import Headers, Listener, Partition, Position
+from site_spider.contracts.seed_log import Headers, Partition
 from site_spider.dead_letter_replay import Replay, letters, newest, put_back
 from site_spider.seed.topics import CrawlTopics, partition_of
 from site_spider.tasks.closing import TaskProducer
@@ -32,20 +32,6 @@ def headers(origin: str = "seeds", **more: str) -> tuple[tuple[str, bytes], ...]
         "failed_at": "2026-01-02T03:04:05.006+00:00",
     }
     return tuple((name, value.encode()) for name, value in (values | more).items())
-
-
-class Owner(Listener):
-    def assigned(self, positions: Mapping[Partition, Position | None]) -> None:
-        pass
-
-    def revoked(self, partitions: Sequence[Partition]) -> Mapping[Partition, Position]:
-        return {}
-
-    def lost(self, partitions: Sequence[Partition]) -> None:
-        pass
-
-    def deleted(self, partition: Partition, first: int, beyond: int) -> None:
-        pass
 
 
 def replay(project: Project) -> tuple[Replay, list[str]]:
@@ -204,7 +190,8 @@ def test_a_replay_waits_for_partitions_of_one_that_died_also_where_another_crawl
     """Else it would end well, with dead letters of its own left."""
     project.produce(LETTERS, (b"first", b"own"), headers=headers())  # makes the topic
     replay(project)
-    dying, living = (project.log.consumer(LETTERS, f"{LETTERS}.replay", Owner()) for _ in range(2))
+    owner = Mock(**{"revoked.return_value": {}})
+    dying, living = (project.log.consumer(LETTERS, f"{LETTERS}.replay", owner) for _ in range(2))
     while not living._offsets:
         dying.poll(0.3, 1)
         living.poll(0.3, 1)

@@ -162,6 +162,7 @@ REFUSED = {  # what cannot be done, with its exit code and what is said
     "service -- typo": (2, "no spider 'typo'; there is crawl_spider"),
     "service ''": (2, "no spider ''; there is crawl_spider"),
     "service crawl_spider -- another": (2, "unexpected argument 'another'"),
+    **dict.fromkeys((f"service -n={number}" for number in ("0", "-1", "many", "10000")), (2, "argument -n")),
     "seed no-such-file": (1, "scrapy seed: no-such-file cannot be read: No such file or directory\n"),
     "seed --taks-id job": (2, "unknown option --taks-id"),  # neither taken for a file nor ignored
     "seed - --close": (2, "--task-id"),

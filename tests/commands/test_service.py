@@ -107,14 +107,6 @@ def test_a_check_starts_nothing_and_shows_no_secret(
     assert document["exit_code"] == 0
 
 
-@pytest.mark.parametrize("number", ["0", "-1", "many", "10000"])
-def test_a_number_of_processes_is_checked(words: list[str], number: str) -> None:
-    with pytest.raises(SystemExit) as ended:
-        run(f"-n={number}")
-    assert ended.value.code == 2
-    assert words == []
-
-
 def test_the_exit_codes_of_the_supervisor_are_those_of_crawls() -> None:
     """It is a program that imports nothing of the package."""
     assert (supervisor.UNAVAILABLE, supervisor.SETUP, supervisor.CONFIG) == (EXIT_UNAVAILABLE, EXIT_SETUP, EXIT_CONFIG)

@@ -139,24 +139,19 @@ def test_a_seed_that_is_missing_is_said() -> None:
     assert found["processes_with_missing"] == ["machine-1-1799999000"]
 
 
-def test_a_process_that_says_nothing_is_silent_and_stays() -> None:
-    fleet = Fleet()
+def test_a_process_that_says_nothing_is_silent_and_stays_and_an_ended_one_is_forgotten_after_an_hour() -> None:
+    fleet, first = Fleet(), "machine-1-1799999000"
     told(fleet, NOW)
-    seen = fleet.seen["machine-1-1799999000"]
-    assert seen.life(NOW + 29) is Life.RUNNING
-    assert seen.life(NOW + 31) is Life.SILENT
-    told(fleet, NOW + 2 * WINDOW_SECONDS, 2)
-    assert "machine-1-1799999000" in fleet.seen
-    assert fleet.living(NOW + 2 * WINDOW_SECONDS)[0].pid == 2
-
-
-def test_an_ended_process_is_forgotten_after_an_hour() -> None:
-    fleet = Fleet()
-    told(fleet, NOW)
-    fleet.end("machine-1-1799999000", NOW)
-    assert fleet.seen["machine-1-1799999000"].life(NOW) is Life.ENDED
-    told(fleet, NOW + WINDOW_SECONDS + 1, 2)
-    assert list(fleet.seen) == ["machine-2-1799999000"]
+    assert fleet.seen[first].life(NOW + 29) is Life.RUNNING
+    assert fleet.seen[first].life(NOW + 31) is Life.SILENT
+    later = NOW + 2 * WINDOW_SECONDS
+    told(fleet, later, 2)
+    assert first in fleet.seen
+    assert fleet.living(later)[0].pid == 2
+    fleet.end(first, later)
+    assert fleet.seen[first].life(later) is Life.ENDED
+    told(fleet, later + WINDOW_SECONDS + 1, 3)
+    assert [name[:9] for name in fleet.seen] == ["machine-2", "machine-3"]
 
 
 def test_an_older_snapshot_changes_nothing() -> None:

@@ -205,6 +205,14 @@ def test_each_task_is_told_once_that_seeds_were_deleted() -> None:
     assert [call.args[:2] for call in control.write.call_args_list] == [("t", Uncounted(1))] * 2
 
 
+def tracker_of(unfinished: set[str], get: Callable[[str], TaskEnding]) -> tuple[Tracker, MagicMock]:
+    """Of tasks whose control log says so; nothing was polled."""
+    control = MagicMock(endings=Mock(unfinished=unfinished, deleted=set()), get=get)
+    control.guarded = lambda _task_id: nullcontext()
+    ledger = SimpleNamespace(epoch=lambda _partition: 1, next_offset=lambda _partition: 0)
+    return Tracker(Mock(ledger=ledger), control, Mock(waiting=False), Mock()), control
+
+
 def test_a_look_at_very_many_tasks_that_wait_for_their_end_is_short() -> None:
     """Ten thousand are closed, of which nothing was polled: few are looked at in one turn, each one by and by."""
     highs = {Partition("seeds", number): 9 for number in range(4)}
@@ -215,10 +223,7 @@ def test_a_look_at_very_many_tasks_that_wait_for_their_end_is_short() -> None:
         asked.append(task_id)
         return known[task_id]
 
-    control = MagicMock(endings=Mock(unfinished=set(known), deleted=set()), get=get)
-    control.guarded = lambda _task_id: nullcontext()
-    ledger = SimpleNamespace(epoch=lambda _partition: 1, next_offset=lambda _partition: 0)
-    tracker = Tracker(Mock(ledger=ledger), control, Mock(waiting=False), Mock())
+    tracker, control = tracker_of(set(known), get)
     announcer = EndAnnouncer(Group(Mock(), Mock(), TOPICS, Mock(), control, lambda: True, Mock()), Mock())
     for look in (tracker.look, announcer.look):
         asked.clear()
@@ -234,10 +239,7 @@ def test_what_nobody_has_counted_is_said_at_once_however_many_tasks_are_closed()
     """Else the end could be told before, as that of a task of which nothing is lacking."""
     ending = TaskEnding(is_closed=True, highs={Partition("seeds", number): 9 for number in range(4)})
     names = {f"t{number}" for number in range(10_000)}
-    control = MagicMock(endings=Mock(unfinished=names, deleted=set()), get=lambda _: ending)
-    control.guarded = lambda _task_id: nullcontext()
-    ledger = SimpleNamespace(epoch=lambda _partition: 1, next_offset=lambda _partition: 0)
-    tracker = Tracker(Mock(ledger=ledger), control, Mock(waiting=False), Mock())
+    tracker, control = tracker_of(names, lambda _: ending)
     lacking = set(islice(names, 0, None, 500))
     for task_id in lacking:
         tracker._count_uncounted(task_id, 1)

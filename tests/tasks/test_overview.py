@@ -60,20 +60,16 @@ def records() -> Records:
     return Records()
 
 
-def test_a_task_that_ended_at_its_budget_is_done(records: Records) -> None:
+def test_a_task_that_ended_at_its_budget_is_done_and_waits_while_seeds_are_parked(records: Records) -> None:
     records.task(changed(usual_task("t"), ["max_pages=5"], NOW))
     records.fact(Producing("p", is_open=False, closes=True))
     records.usage(pages=5, begun=5, claimed=5)
     assert (records.facts.state, records.facts.is_spent) == ("running", False)  # its last page is under way
-    records.end("done", pages=5, seeds={"result": 5, "total": 5})
-    assert (records.facts.state, records.facts.reason, records.facts.is_ended) == ("done", "", True)
-
-
-def test_a_closed_task_with_parked_seeds_waits_for_its_budget(records: Records) -> None:
-    records.task(changed(usual_task("t"), ["max_pages=5"], NOW))
-    records.fact(Producing("p", is_open=False, closes=True))
     records.usage(pages=5, begun=5, claimed=5, parked=1)
     assert (records.facts.state, records.facts.reason) == ("paused", "page_budget")
+    records.usage(pages=5, begun=5, claimed=5)
+    records.end("done", pages=5, seeds={"result": 5, "total": 5})
+    assert (records.facts.state, records.facts.reason, records.facts.is_ended) == ("done", "", True)
 
 
 @pytest.mark.parametrize("order", ["cancelled", "paused"])

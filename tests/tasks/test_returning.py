@@ -81,6 +81,10 @@ def desk(log: Log) -> TaskDesk:
     return TaskDesk(log, TOPICS)
 
 
+def ending_of(log: Log) -> TaskEnding:
+    return read_endings(log, TOPICS).get("t") or TaskEnding()
+
+
 def back(log: Log, topic: str = "seeds") -> list[bytes | None]:
     return [message.value for message in log.read(topic)] if log.partitions(topic) else []
 
@@ -242,21 +246,23 @@ def test_what_waits_comes_back_while_its_task_goes_on(log: Log) -> None:
     watch._put_back.assert_called_with(["t"])
 
 
+ENDS = [EndTold(number, 99, {"task_id": "t", "generation": number, "event": "done"}) for number in (1, 2)]
+
+
 def test_a_replay_that_begins_behind_another_one_closes(log: Log) -> None:
     """The task had ended when they began. Somebody stops the first one, whose seeds are done meanwhile."""
     value = b'{"meta": {"task_id": "t"}}'
-    ends = [EndTold(number, 99, {"task_id": "t", "generation": number, "event": "done"}) for number in (1, 2)]
     with closing(log.producer()) as producer:
         TaskProducer(log, producer, TOPICS, "t").close_for_all(lambda: False)
-        producer.send(TOPICS.control, *written("t", ends[0])).result()
+        producer.send(TOPICS.control, *written("t", ENDS[0])).result()
         first = PutBackTasks(log, producer, TOPICS)
         first.before("seeds", value)
         second = PutBackTasks(log, producer, TOPICS)
         first.end()
-        producer.send(TOPICS.control, *written("t", ends[1])).result()
+        producer.send(TOPICS.control, *written("t", ENDS[1])).result()
         second.before("seeds", value)
         second.end()
-    assert (read_endings(log, TOPICS).get("t") or TaskEnding()).is_closed
+    assert ending_of(log).is_closed
 
 
 NAMED = ['"meta": {"task_id": 42}', '"task_id": 42', '"task_id": "42", "meta": {"url_id": "1"}']
@@ -274,24 +280,21 @@ def test_a_replay_knows_a_task_in_each_way_in_which_seeds_name_it(log: Log, said
 
 def test_a_replay_does_not_close_the_generation_of_a_producer_that_does_not(log: Log) -> None:
     """The task had ended when the replay began, and more of its seeds come before the first that is put back."""
-    end = EndTold(1, 99, {"task_id": "t", "generation": 1, "event": "done"})
     with closing(log.producer()) as producer:
         TaskProducer(log, producer, TOPICS, "t").close_for_all(lambda: False)
-        producer.send(TOPICS.control, *written("t", end)).result()
+        producer.send(TOPICS.control, *written("t", ENDS[0])).result()
         replay = PutBackTasks(log, producer, TOPICS)
         other = TaskProducer(log, producer, TOPICS, "t")
         other.begin()
         replay.before("seeds", b'{"meta": {"task_id": "t"}}')
         replay.end()
-        ending = read_endings(log, TOPICS).get("t") or TaskEnding()
-        assert (ending.generation, ending.is_closed) == (2, False)
+        assert (ending_of(log).generation, ending_of(log).is_closed) == (2, False)
         other.end(closes=True)
-    assert (read_endings(log, TOPICS).get("t") or TaskEnding()).is_closed
+    assert ending_of(log).is_closed
 
 
 def test_a_replay_that_ends_when_its_task_has_ended_closes(log: Log) -> None:
     """Somebody closed the task while the replay was going on, and what comes behind that begins the next generation."""
-    end = EndTold(1, 99, {"task_id": "t", "generation": 1, "event": "done"})
     with closing(log.producer()) as producer:
         known = TaskProducer(log, producer, TOPICS, "t")
         known.begin()
@@ -299,10 +302,9 @@ def test_a_replay_that_ends_when_its_task_has_ended_closes(log: Log) -> None:
         replay = PutBackTasks(log, producer, TOPICS)
         replay.before("seeds", b'{"meta": {"task_id": "t"}}')
         TaskProducer(log, producer, TOPICS, "t").close_for_all(lambda: False)
-        producer.send(TOPICS.control, *written("t", end)).result()
+        producer.send(TOPICS.control, *written("t", ENDS[0])).result()
         replay.end()
-    ending = read_endings(log, TOPICS).get("t") or TaskEnding()
-    assert (ending.generation, ending.is_closed) == (2, True)
+    assert (ending_of(log).generation, ending_of(log).is_closed) == (2, True)
 
 
 def test_several_tasks_are_one_reading(log: Log) -> None:
@@ -328,15 +330,12 @@ def test_an_end_waits_for_what_is_being_put_back_and_none_comes_back_behind_it(
     over, send = [], returning._Returning._send
 
     def sent(self: Any, message: Message, work: Any) -> None:
-        ending = read_endings(log, TOPICS).get("t")
-        over.append(ending is None or ending.is_over)
+        over.append(ending_of(log).is_over)
         send(self, message, work)
 
     monkeypatch.setattr(returning._Returning, "_send", sent)
     assert desk(log).put_back("over") == 0
     assert desk(log).put_back("t") == 3
     assert over == [False] * 3
-    ending = read_endings(log, TOPICS).get("t")
-    assert ending is not None
-    assert not ending.is_waiting_for("seeds.parked")
+    assert not ending_of(log).is_waiting_for("seeds.parked")
     assert [desk(log).board.returned(part).by for part in ("t", "over")] == ["", ""]
