@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -19,6 +20,7 @@ from hypothesis import strategies as st
 from site_spider import runtime
 from site_spider.bounded import SECONDS, BoundedDict, Histogram, difference
 from site_spider.contracts.seed_log import Partition
+from site_spider.intake.room import BackPressure
 from site_spider.ledger.ledger import Outcome, SeedInFlight
 from site_spider.observe.counters import (
     CAUSES,
@@ -64,7 +66,12 @@ def test_the_time_goes_to_the_first_cause_that_applies(monkeypatch: pytest.Monke
     crawl.is_away, commits.sink_away = False, "kafka"
     assert passes(0) == "sink"
     assert pauses.now().said == "the sink kafka is away"
-    crawl.is_away, commits.sink_away = True, ""
+    commits.is_cut_off, commits.sink_away = True, ""
+    assert passes(0) == "kafka"
+    assert pauses.now().said.startswith("the seed log does not answer, so other members")
+    free: Any = Mock()
+    assert BackPressure(free, free, commits, lambda: False, lambda: False, lambda: True, free).hindrance() == "kafka"
+    commits.is_cut_off, crawl.is_away = False, True
     sink.available = False
     assert passes(7) == "sink"
     assert pauses.now().said == "the sink elasticsearch is away"

@@ -17,7 +17,6 @@ from site_spider.adapters.local.log_file import MESSAGE_LIMIT_BYTES
 from site_spider.errors import ConfigError
 from site_spider.frontier.spill import TopicPartitions
 from site_spider.page.url import url_id
-from site_spider.seed.fields import MAX_VALUES
 from site_spider.seed.spilled import MOST_HOPS
 from site_spider.service.config import ServiceSettings
 from tests.frontier.test_spill import messages
@@ -127,17 +126,6 @@ def test_a_host_that_hangs_with_urgent_seeds_holds_nobody_up(tmp_path: Path, sit
     engine.ANSWERS.update({f"/good{number}": serve for number in range(40)})
     found = crawl(tmp_path, [*hog, *good], CONCURRENT_REQUESTS=16)
     assert found.seeds["completed_with_result"] == 340
-
-
-def test_meta_of_any_shape_comes_out_in_the_result_or_is_a_dead_letter(tmp_path: Path, site: Site) -> None:
-    """5 seeds of 0.9 MB that are nested 27 deep are refused; as many values as fit are stored."""
-    nested = json.loads("[" * 27 + "]" * 27)
-    wide = {"x": [nested] * (MAX_VALUES // 28)}
-    bomb = json.dumps(seed("bomb", meta={"x": [nested] * 16_000})).encode()
-    assert len(bomb) > 800_000
-    found = crawl(tmp_path, [*[bomb] * 5, *(seed(f"wide{number}", meta=wide) for number in range(5))])
-    assert found.seeds["dead_lettered"] == 5
-    assert {json.dumps(each["meta"]) for each in found.documents.values()} == {json.dumps(wide)}
 
 
 def test_a_message_whose_key_fills_it_is_a_dead_letter(tmp_path: Path, site: Site) -> None:

@@ -202,20 +202,6 @@ def test_each_process_of_the_script_has_a_port_of_its_own() -> None:
         of("3", "h:65534")
 
 
-def test_nothing_listens_by_default(tmp_path: Path) -> None:
-    found: list[list[str]] = []
-    before = {*threading.enumerate()}
-
-    def there(request: Request) -> Response:
-        found.append([thread.name for thread in {*threading.enumerate()} - before])
-        return page(request)
-
-    engine.ANSWERS["/there"] = there
-    crawl(tmp_path, [{"url": "http://h.test/there"}])
-    assert "site-intake" in found[0]
-    assert not [name for name in found[0] if name.startswith("site-metrics")]
-
-
 # --- The server of metrics: bounded in connections, bytes and time, whatever is sent
 
 
