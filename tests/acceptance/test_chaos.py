@@ -71,9 +71,10 @@ def still_running(folder: Path) -> list[str]:
         try:
             line = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
             environment = (process / "environ").read_bytes().decode(errors="replace")
-        except OSError:
+            directory = str((process / "cwd").readlink())  # Redis writes over the other two
+        except OSError:  # it ended while we looked, or is somebody else's
             continue
-        if int(process.name) != os.getpid() and str(folder) in line + environment:
+        if line and int(process.name) != os.getpid() and str(folder) in line + environment + directory:
             found.append(line)
     return found
 

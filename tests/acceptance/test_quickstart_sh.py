@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from tests.acceptance.test_chaos import still_running
 from tools.deployment.deployment import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,14 +41,7 @@ def test_the_sample_site_is_crawled_and_shown(tmp_path: Path) -> None:
     assert "What to try next" in lines
     assert any(f"kept in {tmp_path / 'data'}" in line for line in lines)
     assert {path.name for path in (tmp_path / "data").iterdir()} >= {"crawl.log", "results.sqlite", "seeds.sqlite"}
-    mine = f"SITE_DATA_DIR={tmp_path / 'data'}"
-    wait_until(lambda: not any(mine in line for line in environments()), 300, "the end of all it started")
-
-
-def environments() -> Iterator[str]:
-    for file in Path("/proc").glob("[0-9]*/environ"):
-        with suppress(OSError):
-            yield file.read_bytes().decode(errors="replace")
+    wait_until(lambda: not still_running(tmp_path / "data"), 300, "the end of all it started")
 
 
 @pytest.mark.nightly

@@ -11,6 +11,8 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
+from tests.acceptance.test_chaos import still_running
+
 pytestmark = pytest.mark.servers
 
 SCRIPT = Path(__file__).resolve().parents[2] / "task_shell" / "servers.sh"
@@ -44,18 +46,7 @@ class Servers:
         return int((self.folder / role / f"{role}.pid").read_text().split()[0])
 
     def processes(self) -> list[str]:
-        """The command lines of all living processes that know this folder."""
-        lines = []
-        for process in Path("/proc").glob("[0-9]*"):
-            try:
-                line = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-                environment = (process / "environ").read_bytes().decode(errors="replace")
-                directory = str((process / "cwd").readlink())  # Redis writes over the other two
-            except OSError:  # it ended while we looked, or is somebody else's
-                continue
-            if line and str(self.folder) in line + environment + directory:
-                lines.append(line)
-        return lines
+        return still_running(self.folder)
 
 
 @pytest.fixture

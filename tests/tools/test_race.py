@@ -41,7 +41,9 @@ def links_of(url: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", [one.name for one in WORKLOADS if one.extracts])
-def test_the_links_of_the_seeds_lead_to_every_other_page_and_to_no_seed(track: Track, name: str) -> None:
+def test_links_of_seeds_lead_to_every_other_page_and_pages_have_the_size_that_the_workload_says(
+    track: Track, name: str
+) -> None:
     workload = BY_NAME[name].scaled(60)
     track.reset(workload)
     seeds = list(workload.seed_urls(track.port(workload)))
@@ -49,6 +51,13 @@ def test_the_links_of_the_seeds_lead_to_every_other_page_and_to_no_seed(track: T
     assert len(set(seeds)) == workload.seeds
     assert not found & set(seeds)
     assert len(seeds) + len(found) == workload.total
+    workload = BY_NAME[name]
+    track.reset(workload)
+    first = next(workload.seed_urls(track.port(workload)))
+    with urlopen(first) as answer:
+        assert len(answer.read()) == pytest.approx(workload.page_bytes, rel=0.1)
+    links = links_of(first)
+    assert (len(links), len(set(links))) == (workload.anchors, min(workload.targets, workload.hubs))
 
 
 def test_a_page_is_there_on_its_own_host_only(track: Track) -> None:
@@ -59,17 +68,6 @@ def test_a_page_is_there_on_its_own_host_only(track: Track) -> None:
         urlopen(url)
     raised.value.close()
     assert track.state().missing == 1
-
-
-@pytest.mark.parametrize("name", [one.name for one in WORKLOADS if one.extracts])
-def test_pages_have_the_size_and_the_links_that_the_workload_says(track: Track, name: str) -> None:
-    workload = BY_NAME[name]
-    track.reset(workload)
-    first = next(workload.seed_urls(track.port(workload)))
-    with urlopen(first) as answer:
-        assert len(answer.read()) == pytest.approx(workload.page_bytes, rel=0.1)
-    links = links_of(first)
-    assert (len(links), len(set(links))) == (workload.anchors, min(workload.targets, workload.hubs))
 
 
 def turn(track: Track, folder: Path, workload: Workload) -> Heat:

@@ -30,12 +30,6 @@ from tests.observe.metrics.test_exposition import MOST_SERIES, sample_names, sam
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def get(port: int, path: str, accept: str = "") -> tuple[int, bytes]:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
     try:
@@ -51,7 +45,8 @@ def while_crawling(
 ) -> Any:
     """What `ask` gets of the port, in a thread, while a page is downloading and others are done."""
     answers: list[Any] = []
-    port = free_port()
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
 
     async def last(request: Request) -> Response:
         await asyncio.sleep(1.0)  # the others are complete and committed
