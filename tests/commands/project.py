@@ -25,6 +25,7 @@ from scrapy.utils.log import _uninstall_scrapy_root_handler, get_scrapy_root_han
 
 from site_spider.adapters.local.log import LocalSeedLog
 from site_spider.engine import scrapy_parts
+from tests.project_settings import ours
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRAPY = [sys.executable, "-m", "scrapy"]
@@ -35,14 +36,6 @@ def environment(data: Path, **variables: str) -> dict[str, str]:
     """Of the test run, but with settings of this project from the test alone."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("SITE_")}
     return kept | {"SITE_DATA_DIR": str(data)} | variables
-
-
-def ours(priority: str = "cmdline", **given: Any) -> Settings:
-    """The settings of this project, and those that are given on the command line."""
-    settings = Settings()
-    settings.setmodule("site_spider.settings", priority="project")
-    settings.setdict(given, priority=priority)
-    return settings
 
 
 def run(command: ScrapyCommand, settings: Settings, *arguments: str) -> ScrapyCommand:

@@ -18,7 +18,8 @@ from scrapy.settings import BaseSettings
 from site_spider import SeedSpider
 from site_spider.adapters.local.results import LocalSink
 from site_spider.commands.crawl import Command
-from tests.commands.project import Project, ours
+from tests.commands.project import Project
+from tests.project_settings import ours
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,8 @@ from scrapy.spiders import CrawlSpider, CSVFeedSpider, SitemapSpider, Spider, XM
 from site_spider import Addon, SeedSpider
 from site_spider.commands import genspider
 from site_spider.commands import settings as settings_command
-from tests.commands.project import ours, run
+from tests.commands.project import run
+from tests.project_settings import ours
 
 BASES = {
     "basic": SeedSpider,

@@ -27,8 +27,8 @@ from site_spider.errors import (
 from site_spider.redaction import masked
 from site_spider.service import config, environment
 from site_spider.service.check import examine, origins
-from tests.commands.project import ours as settings
 from tests.in_process.engine import crawl, settings_for
+from tests.project_settings import ours as settings
 
 
 class Shop(SeedSpider):

@@ -14,7 +14,7 @@ from site_spider.errors import ConfigError
 from site_spider.redaction import secrets_of
 from site_spider.service.environment import SECRETS, apply_environment
 from site_spider.service.settings_checks import check_names
-from tests.commands.project import ours
+from tests.project_settings import ours
 
 FILE = Path(__file__).resolve().parents[2] / "resources" / "deploy" / "site_spider.env"
 

@@ -34,9 +34,9 @@ from site_spider.service.service import (
     say_who_waits_for_idle,
     where_results_go,
 )
-from tests.commands.project import ours as settings
 from tests.in_process import engine
 from tests.in_process.engine import crawl, page
+from tests.project_settings import ours as settings
 from tests.test_escape import HOSTILE
 
 FORM = "%(levelname)s: %(message)s"

@@ -20,8 +20,8 @@ from site_spider.redaction import Redaction, secrets_of
 from site_spider.service import notices
 from site_spider.service.notices import Notifier, Troubles, sender
 from site_spider.service.wiring import Parts
-from tests.commands.project import ours as settings
 from tests.in_process.engine import crawl
+from tests.project_settings import ours as settings
 from tests.tasks.test_end_in_crawl import Receiver, receiver
 
 __all__ = ["receiver"]

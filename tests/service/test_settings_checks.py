@@ -10,7 +10,7 @@ import pytest
 from site_spider.errors import ConfigError
 from site_spider.service.environment import apply_environment
 from site_spider.service.settings_checks import check_names
-from tests.commands.project import ours
+from tests.project_settings import ours
 
 # --- a setting that nobody reads ends the start, in whatever way it is given ----------------------
 
