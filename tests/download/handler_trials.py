@@ -83,7 +83,7 @@ async def trial(name: str, case: Case, tls: ssl.SSLContext) -> dict[str, Any]:
 
 async def download(handler: Any, request: Request) -> dict[str, Any]:
     try:
-        response: Response = await asyncio.wait_for(handler.download_request(request), 10)
+        response: Response = await asyncio.wait_for(handler.download_request(request), 100)
     except Exception as error:  # noqa: BLE001 - its kind is the outcome
         return {"error": type(error).__name__, "message": str(error)}
     return {

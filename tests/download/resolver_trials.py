@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import socket
 import sys
@@ -12,7 +11,7 @@ from scrapy import Request
 
 from site_spider.download.names import PublicHostResolver
 from tests.download.guarded_site import PRIVATE, PUBLIC, Names, Sites, make_public
-from tests.download.handler_trials import handler_of, run_with_reactor
+from tests.download.handler_trials import download, handler_of, run_with_reactor
 
 NAMES = {
     "mixed.test": lambda _: [PRIVATE, PUBLIC, "10.0.0.1"],
@@ -41,13 +40,9 @@ def reactor() -> Any:
 
 
 async def fetch(handler: Any, url: str) -> str | None:
-    try:
-        async with asyncio.timeout(300):
-            seconds = 4 if url.startswith("http:") else 0.5  # nobody there speaks TLS
-            await handler.download_request(Request(url, meta={"download_timeout": seconds}))
-    except Exception as error:  # noqa: BLE001 - its kind is the outcome
-        return type(error).__name__
-    return None
+    seconds = 4 if url.startswith("http:") else 0.5  # nobody there speaks TLS
+    outcome = await download(handler, Request(url, meta={"download_timeout": seconds}))
+    return outcome.get("error")
 
 
 async def trial(sites: Sites, handler: Any, url: str, times: int = 1, *, forgets: bool = False) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 from scrapy import Request
 
 from site_spider.download.names import PublicHostResolver
-from tests.download.handler_trials import handler_of, run_with_reactor
+from tests.download.handler_trials import download, handler_of, run_with_reactor
 
 SHORTAGE_SECONDS = 1.5
 TIMEOUT_SECONDS = 1.0  # of a download: the wait for a descriptor does not count
@@ -35,14 +35,9 @@ def take_all() -> list[int]:
         return taken
 
 
-async def fetch(handler: Any, url: str, method: str) -> str:
-    meta = {"download_timeout": TIMEOUT_SECONDS}
-    try:
-        async with asyncio.timeout(300):
-            response = await handler.download_request(Request(url, method=method, meta=meta))
-    except Exception as error:  # noqa: BLE001 - its kind is the outcome
-        return f"{type(error).__name__}: {error}"
-    return str(response.status)
+async def fetch(handler: Any, url: str, method: str) -> Any:
+    outcome = await download(handler, Request(url, method=method, meta={"download_timeout": TIMEOUT_SECONDS}))
+    return outcome.get("status", outcome)
 
 
 async def main(reactor: Any) -> None:

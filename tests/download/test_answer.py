@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -25,13 +23,6 @@ from site_spider.download.answer import (
 from tests.download.fuzz_answers import Pairs, compare, read
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
-ANSWERS = {
-    "length": HEAD + b"A: b\r\nContent-Length: 5\r\n\r\nhello",
-    "chunks": HEAD + b"Transfer-Encoding: chunked\r\n\r\n2;x=y\r\nhe\r\n3\r\nllo\r\n0\r\nT: u\r\n\r\n",
-    "no reason": b"HTTP/1.1 200\r\nContent-Length: 5\r\n\r\nhello",
-    "reason of its own": b"HTTP/1.1 200 \xff\xfe :(\r\nContent-Length: 5\r\n\r\nhello",
-    "hints": b"HTTP/1.1 103 Hints\r\nL: x\r\n\r\n" + HEAD + b"Content-Length: 5\r\n\r\nhello",
-}
 
 
 @pytest.mark.parametrize("digit", [b"9", b"0"])
@@ -44,38 +35,6 @@ def test_a_length_of_thousands_of_digits_is_none_of_an_answer_to_head(digit: byt
         HttpAnswer().feed(head)
     with pytest.raises(NoAnswer):
         HttpAnswer(takes_odd=True).feed(head)
-
-
-@pytest.mark.parametrize("name", ANSWERS)
-@given(cuts=st.lists(st.integers(0, 100), max_size=8))
-def test_it_does_not_matter_how_the_bytes_come(name: str, cuts: list[int]) -> None:
-    data = ANSWERS[name]
-    places = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
-    pieces = [data[a:b] for a, b in pairwise(places) if a < b]
-    answer = read(HttpAnswer(), pieces)
-    assert answer.ending is BodyEnd.WHOLE
-    assert (answer.status, answer.body, answer.received) == (200, b"hello", 5)
-    assert answer.is_reusable
-
-
-PIECES = st.sampled_from(
-    [
-        *(b"HTTP/1.1", b"HTTP/1.0", b" 200 OK", b" 101 ", b" 204 X", b"\r\n", b"\n", b"\r", b"\r\n\r\n", b" ", b"0"),
-        *(b"Content-Length: 5", b"Content-Length: 5\r\n\r\nhello", b"Transfer-Encoding: chunked\r\n\r\n", b":", b"5;"),
-        *(b"hello", b"0\r\n\r\n", b"5\r\nhello\r\n", b"\0", b"\xff", b"Connection: close", b"-"),
-    ]
-)
-
-
-@given(st.lists(PIECES | st.binary(max_size=5), max_size=12))
-def test_whatever_comes_is_an_answer_or_odd_or_none(pieces: list[bytes]) -> None:
-    """No other error, and nothing is read beyond the length that was said."""
-    answer = HttpAnswer()
-    with contextlib.suppress(OddAnswer, NoAnswer):
-        read(answer, pieces).ended()
-        assert answer.ending is not None
-        assert answer.length is None or len(answer.body) <= answer.length
-        assert answer.received == len(answer.body)
 
 
 @pytest.mark.parametrize(
@@ -100,21 +59,6 @@ def test_what_is_not_http_is_no_answer(data: bytes) -> None:
     """It would be none to any other reader."""
     with pytest.raises(NoAnswer):
         read(HttpAnswer(), [data])
-
-
-@pytest.mark.parametrize(
-    ("data", "ending", "body"),
-    [
-        (HEAD + b"\r\nhel", BodyEnd.UNSURE, b"hel"),
-        (HEAD + b"Content-Length: 5\r\n\r\nhel", BodyEnd.CUT, b"hel"),
-        (HEAD + b"Transfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n", BodyEnd.CUT, b"hel"),
-    ],
-)
-def test_a_body_that_the_connection_ends_is_marked(data: bytes, ending: BodyEnd, body: bytes) -> None:
-    """It may be cut, or is."""
-    answer = read(HttpAnswer(), [data])
-    answer.ended()
-    assert (answer.ending, answer.body, answer.is_reusable) == (ending, body, False)
 
 
 @pytest.mark.parametrize(
@@ -198,14 +142,6 @@ def test_content_is_what_was_sent_and_surplus_is_seen(parts: list[bytes], surplu
     assert chunks.is_whole
     assert bytes(chunks.body) == b"".join(parts)
     assert chunks.has_surplus is bool(surplus)
-
-
-def test_what_follows_is_never_content_of_this_body() -> None:
-    """Not even where a trailer says that the connection goes on."""
-    for trailer in (b"", b"Connection: keep-alive\r\n", b"Connection: upgrade\r\nUpgrade: x\r\n"):
-        chunks = Chunks()
-        chunks.feed(b"1\r\nA\r\n0\r\n" + trailer + b"\r\n" + HEAD + b"Content-Length: 4\r\n\r\nevil")
-        assert (bytes(chunks.body), chunks.is_whole, chunks.has_surplus) == (b"A", True, True)
 
 
 @pytest.mark.parametrize(

@@ -263,7 +263,7 @@ def test_the_soft_limit_is_raised_towards_the_hard_one(monkeypatch: pytest.Monke
 def test_downloads_wait_while_no_descriptor_is_left() -> None:
     """To an address and to a name, and the wait is no part of DOWNLOAD_TIMEOUT."""
     found, stderr = said_by("shortage_trials")
-    assert found == ["200"] * 4
+    assert found == [200] * 4
     assert stderr.count("No file descriptor is left") == 1
 
 
