@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.download.guarded_site import PRIVATE, PUBLIC, Names, Sites, make_public, redirect
 from tests.download.handler_trials import said_by
+from tests.download.resolver_trials import PRIVATE, PUBLIC, Names, Sites, make_public, redirect
 from tests.in_process.engine import Crawled, crawl
 
 PLAIN = "site_spider.download.handler.PlainDownloadHandler"

@@ -423,12 +423,6 @@ def test_a_host_that_cannot_be_looked_up_now_is_asked_for_later(
     assert documents["silent.test"]["description"].startswith("DNSLookupError: no address for host silent.test")
 
 
-def test_a_seed_cannot_choose_a_proxy(tmp_path: Path, network: Network) -> None:
-    crawled = run(tmp_path, {"url": HOST, "meta": {"proxy": "http://evil.test:1"}})
-    assert len(crawled.dead_letters) == 1
-    assert not network.asked
-
-
 def test_robots_txt_is_never_asked_for_through_a_proxy(tmp_path: Path, network: Network) -> None:
     """A 403 for it is an answer (RFC 9309), not a refusal to get round."""
     network.has("robots.txt", 403)

@@ -268,25 +268,6 @@ def test_entries_of_a_sitemap_meet_the_rules_that_are_about_urls(tmp_path: Path,
     assert paths(run(tmp_path / "none", {"shop": none}, seed, **asks)) == {"/shop"}
 
 
-def test_a_json_api(tmp_path: Path) -> None:
-    """A page of another kind, with its next page in the answer, up to the limit."""
-
-    def answer(request: Request) -> Response:
-        number = int(request.url.rpartition("=")[2])
-        value = {"quotes": [{"id": number}], "next": f"/api?page={number + 1}" if number < 9 else None}
-        return TextResponse(request.url, headers={"Content-Type": "application/json"}, body=json.dumps(value).encode())
-
-    ANSWERS["/api"] = answer
-    api = """
-match: {hosts: [shop.test], urls: ['/api']}
-follow: []
-pagination: {jmespath: next, limit: 3}
-items: [{each: {jmespath: "quotes[]"}, fields: {id: {jmespath: id, type: integer}}}]
-"""
-    run(tmp_path, {"api": api}, {"url": "http://shop.test/api?page=1"})
-    assert [item["id"] for item in Recording.items] == [1, 2, 3]
-
-
 def test_the_hosts_of_a_source_have_its_delay(tmp_path: Path) -> None:
     """And others do not wait."""
     slow = "match: {hosts: [shop.test]}\nrequest: {delay: 3, concurrency: 1}\nfollow: []"
