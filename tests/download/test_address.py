@@ -39,7 +39,6 @@ METADATA = [
     ],
 )  # fmt: skip
 def test_what_is_not_the_usual_spelling_of_a_public_address_is_not_public(address: str) -> None:
-    """A zone, another spelling, no address, and the metadata of clouds."""
     assert not is_public(address)
 
 
@@ -62,7 +61,6 @@ def test_an_open_block_is_open_to_its_ends(block: str) -> None:
 
 
 def test_the_neighbours_of_a_refused_block_are_public() -> None:
-    """No block is taken larger than it is."""
     networks = [ip_network(block) for block in REFUSED_IPV4]
     numbers = {number for one in networks for number in (int(one[0]) - 1, int(one[-1]) + 1)}
     beside = [IPv4Address(number) for number in numbers if 0 < number < 2**32]
@@ -150,6 +148,5 @@ def test_any_text_is_judged(text: str) -> None:
 
 @pytest.mark.parametrize("name", ["metadata.google.internal", "METADATA.google.internal.", "metadata", "instance-data"])
 def test_names_of_metadata_are_known(name: str) -> None:
-    """In any spelling that resolvers take."""
     assert is_metadata_name(name)
     assert not is_metadata_name(f"www.{name.lower().rstrip('.')}.example")

@@ -56,7 +56,6 @@ def test_a_head_that_two_readers_could_read_differently_is_odd(lines: bytes) -> 
 
 @pytest.mark.parametrize("data", [b"SSH-2.0-x\r\n\r\n", b"\0" * 64, b"hello\n"])
 def test_what_is_not_http_is_no_answer(data: bytes) -> None:
-    """It would be none to any other reader."""
     with pytest.raises(NoAnswer):
         read(HttpAnswer(), [data])
 
@@ -74,7 +73,6 @@ def test_what_is_not_http_is_no_answer(data: bytes) -> None:
     ],
 )
 def test_a_connection_is_used_again_only_when_nothing_speaks_against_it(data: bytes, is_reusable: bool) -> None:
-    """What is left over would be taken for the next answer."""
     answer = read(HttpAnswer(), [data])
     assert answer.ending is BodyEnd.WHOLE
     assert answer.is_reusable is is_reusable

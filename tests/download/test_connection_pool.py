@@ -84,7 +84,6 @@ async def test_one_address_or_the_first_that_answers(addresses: list[str]) -> No
 
 @pytest.mark.parametrize("addresses", [["127.0.0.1"], ["127.0.0.1", "127.0.0.3"]])
 async def test_where_nobody_listens(addresses: list[str]) -> None:
-    """The error is the same for one address and for several."""
     with pytest.raises(ConnectionRefusedError):
         await opened("h.test", *addresses)
 
@@ -228,7 +227,6 @@ async def test_a_shortage_closes_what_is_kept_and_is_said_once(caplog: pytest.Lo
     ],
 )
 def test_a_shortage_is_told_from_what_a_server_says(error: BaseException | None, expected: bool) -> None:
-    """Also as the cause of another error."""
     assert is_shortage(error) is expected
     wrapped = DownloadFailedError("failed")
     wrapped.__cause__ = error
@@ -239,7 +237,6 @@ def test_a_shortage_is_told_from_what_a_server_says(error: BaseException | None,
 def test_concurrent_requests_are_checked_against_the_limit(
     possible: int, is_refused: bool | None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A line says what to do when some can be had, an error when none can."""
     monkeypatch.setattr(descriptors, "for_connections", lambda: possible)
     settings = Settings({"CONCURRENT_REQUESTS": 64})
     if is_refused:
@@ -251,7 +248,6 @@ def test_concurrent_requests_are_checked_against_the_limit(
 
 
 def test_the_soft_limit_is_raised_towards_the_hard_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not beyond it, and not to a billion."""
     asked: list[tuple[int, int]] = []
     monkeypatch.setattr(resource, "setrlimit", lambda _, limits: asked.append(limits))
     for limits in ((1024, 4096), (1024, 10**9), (1024, resource.RLIM_INFINITY), (4096, 4096)):

@@ -48,7 +48,6 @@ def reasons(found: Crawled) -> set[str]:
 
 
 def test_no_redirect_leads_to_a_private_address(tmp_path: Path, names: Names) -> None:
-    """Nor to a name of one, nor to the metadata of a cloud."""
     answers = {f"public.test/{number}": redirect(aim) for number, aim in enumerate(AIMS)}
     urls = [f"http://public.test:PORT/{number}" for number in range(len(AIMS))]
     found, reached = crawled(tmp_path, answers, urls)
@@ -100,7 +99,6 @@ def test_no_spelling_of_a_private_address_is_reached(handler: str, trials: dict[
 
 @pytest.mark.parametrize("handler", ["stock", "plain"])
 def test_both_handlers_take_the_public_ones_of_many_addresses(handler: str, trials: dict[str, Any]) -> None:
-    """Mixed with private ones, thousands of them, and none but private ones."""
     assert trials[f"{handler} http mixed"] == {"reached": [PUBLIC], "errors": [None]}
     assert set(trials[f"{handler} http many"]["reached"]) == {PUBLIC}
     assert trials[f"{handler} http many-private"] == {"reached": [], "errors": [NO_ADDRESS[handler]]}

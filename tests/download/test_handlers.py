@@ -98,7 +98,6 @@ def test_a_server_that_refuses_is_told(found: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_listeners_may_stop_a_download(fails: bool, found: dict[str, Any]) -> None:
-    """When the head is there, or a piece of the body."""
     assert found["stopped"][fails]["plain"] == found["stopped"][fails]["stock"]
     assert [heard[1:] == ["raised"] for heard, *_ in found["stopped"][fails]["plain"]] == [fails] * 2
     assert [body for *_, body in found["stopped"][fails]["plain"]] == ["", "<p>page"]
@@ -113,7 +112,6 @@ def test_listeners_may_stop_a_download(fails: bool, found: dict[str, Any]) -> No
     ],
 )
 def test_what_is_sent_follows_from_the_url(url: str, place: tuple[str, str, int], first_line: bytes) -> None:
-    """No fragment, and a path in any case."""
     plan = plan_of(Request(url))
     assert plan.server[:3] == place
     assert plan.head.split(b"\r\n")[0] == first_line

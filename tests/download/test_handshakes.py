@@ -184,7 +184,6 @@ def test_a_connection_that_ends(then: str, version: str, tmp_path: Path) -> None
     "forged", [b"\x17\x03\x03\x00\x40" + b"x" * 64, b"x" * 100, ALERT + b"\x28"], ids=["record", "text", "alert"]
 )
 def test_what_is_forged_is_no_end_of_a_page(forged: bytes, late_seconds: float, version: str, tmp_path: Path) -> None:
-    """Not even of one that ends with the connection."""
     context = context_of(tmp_path, version)
     for page in (OPEN, LONG, b""):
         (found,) = outcomes(after_the_request(context, page, forged, late_seconds))
@@ -269,7 +268,6 @@ EMPTY = {
 
 @pytest.mark.parametrize("record", EMPTY)
 def test_an_endless_handshake_holds_nobody_up(record: str) -> None:
-    """It fails, or it takes no longer than the timeout."""
     block = EMPTY[record] * 40_000
 
     async def serve(reader: Reader, writer: Writer) -> None:

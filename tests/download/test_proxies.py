@@ -153,7 +153,6 @@ FAULTS: dict[str, tuple[Any, str]] = {
 
 
 def test_when_no_proxy_brings_an_answer_the_result_says_so(tmp_path: Path, network: Network) -> None:
-    """A page of the proxy's own is no result of the site."""
     for path, (fault, _) in FAULTS.items():
         network.has(path, 403, fault)
     crawled = run(tmp_path, *FAULTS, SITE_PROXY_ATTEMPTS=2)
@@ -229,7 +228,6 @@ def test_redirects_stay_with_the_proxy_and_links_do_not(tmp_path: Path, network:
 
 
 def test_a_stop_while_all_proxies_rest_loses_nothing(tmp_path: Path, network: Network) -> None:
-    """The seed stays uncommitted for the next owner."""
     network.has("refused", 403, DownloadConnectionRefusedError("dead"))
     assert run(tmp_path, "refused", until=lambda _crawler: bool(network.ways("refused")[1:])).lag == 1
     network.has("refused", 403)

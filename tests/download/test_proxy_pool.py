@@ -59,7 +59,6 @@ def test_credentials_are_kept_apart_from_what_is_shown() -> None:
     ],
 )  # fmt: skip
 def test_what_is_no_proxy_is_refused_without_its_text(text: str) -> None:
-    """The text may hold a password."""
     with pytest.raises(ProxyError, match="number 2 is no proxy: ") as refused:
         parse_list(f"http://fine.test:1,{text}")
     assert "cret" not in str(refused.value)
@@ -81,7 +80,6 @@ def test_a_list_and_a_file_have_each_proxy_once() -> None:
 
 
 def test_a_failing_proxy_rests_longer_each_time() -> None:
-    """5, 10, 20 ... 300 s; an answer makes it as good as new."""
     pool = ProxyPool([A])
     now, rests = 0.0, []
     for _ in range(8):
@@ -95,7 +93,6 @@ def test_a_failing_proxy_rests_longer_each_time() -> None:
 
 
 def test_attempts_that_fail_together_are_one_failure() -> None:
-    """What began before the rest does not make it longer."""
     pool = ProxyPool([A])
     attempts = [taken(pool, 0) for _ in range(50)]
     assert [pool.end(attempt, ProxyOutcome.FAILED, 1) for attempt in attempts] == [5] + [0] * 49
@@ -125,7 +122,6 @@ def test_after_a_rest_one_attempt_is_a_trial() -> None:
 
 
 def test_what_was_not_tried_comes_first() -> None:
-    """As long as such a proxy is free; otherwise one is tried again."""
     pool = ProxyPool([A, B])
     assert {taken(pool, 0, (A,), chance / 10).proxy for chance in range(10)} == {B}
     pool.end(taken(pool, 0, (A,)), ProxyOutcome.FAILED, 0)
@@ -133,7 +129,6 @@ def test_what_was_not_tried_comes_first() -> None:
 
 
 def test_the_healthy_and_fast_are_chosen_more_often() -> None:
-    """And none is never chosen."""
     pool = ProxyPool([A, B, C])
     for now in range(20):
         for proxy, others in ((A, (B, C)), (B, (A, C)), (C, (A, B))):

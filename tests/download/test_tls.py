@@ -219,7 +219,6 @@ def test_versions_and_ciphers_of_the_settings(
 
 @pytest.mark.parametrize("group", ["X25519", "prime256v1", "secp384r1", "secp521r1", "X448"])
 def test_every_group_that_python_offers_is_offered(group: str, context: ssl.SSLContext) -> None:
-    """A server may know one alone."""
     context.set_ecdh_curve(group)
     assert not visit(client(), context)
 
@@ -316,7 +315,6 @@ def test_a_session_is_kept_however_large_the_page_is(context: ssl.SSLContext) ->
 
 
 def test_kept_sessions_have_bounds_and_the_newest_is_taken_first() -> None:
-    """Of one server, and of all: the oldest go."""
     store: Any = TlsSessions(10, 3, seconds=60)
     peers = [TlsPeer(b"h.test", port, "127.0.0.1") for port in range(30)]
 
@@ -356,7 +354,6 @@ def test_a_handshake_may_come_byte_by_byte(context: ssl.SSLContext) -> None:
 
 
 def test_the_end_of_the_handshake_goes_with_the_request(tmp_path: Path) -> None:
-    """Two flights of ours in all."""
     assert connect(TlsStream(client(), "h.test", 443), context_of(tmp_path)).flights == 2
 
 

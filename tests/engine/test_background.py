@@ -115,7 +115,6 @@ def assert_crawl_fails(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Call
 def test_a_part_that_fails_ends_the_crawl(
     part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, assert_crawl_fails: Callable[..., None]
 ) -> None:
-    """The next owner takes it for a death."""
     monkeypatch.setattr(part, fail)
     assert_crawl_fails()
     assert committed(tmp_path).owner

@@ -62,8 +62,6 @@ async def own_timeout() -> str:
 
 
 async def test_what_answers_at_once_sets_no_timer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nearly every page does."""
-
     def refused(*_: Any) -> None:
         raise AssertionError("a timer")
 
@@ -75,7 +73,6 @@ async def test_what_answers_at_once_sets_no_timer(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize(("callback", "answer"), [(after_three_waits, "ab"), (own_timeout, "own"), (at_once, [1])])
 async def test_what_waits_answers_as_without_a_guard(callback: Callback, answer: object) -> None:
-    """Whatever it waits for, and with timeouts of its own."""
     assert await guarded(callback, 120)() == answer
 
 
@@ -120,7 +117,6 @@ async def test_what_would_end_no_request_is_an_ordinary_error(later: bool) -> No
 
 @pytest.mark.parametrize("callback", [for_ever, swallowing])
 async def test_a_task_that_is_cancelled_tells_its_callback(callback: Callback) -> None:
-    """As at the end of the process."""
     task = asyncio.ensure_future(guarded(callback, 120)())
     await asyncio.sleep(0)
     task.cancel()
@@ -129,7 +125,6 @@ async def test_a_task_that_is_cancelled_tells_its_callback(callback: Callback) -
 
 
 async def test_a_coroutine_that_is_closed_closes_its_callback() -> None:
-    """So its `finally` runs."""
     said: list[str] = []
 
     async def tidy() -> None:
@@ -145,7 +140,6 @@ async def test_a_coroutine_that_is_closed_closes_its_callback() -> None:
 
 
 def test_items_are_given_one_by_one_within_the_time() -> None:
-    """Only the time of the callback itself counts."""
     got: list[int] = []
 
     async def items() -> AsyncIterator[int]:

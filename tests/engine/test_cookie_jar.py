@@ -76,7 +76,6 @@ def test_a_domain_has_its_last_50_cookies(middleware: LeanCookies) -> None:
 
 
 def test_a_cookie_that_is_set_again_stays(middleware: LeanCookies) -> None:
-    """It counts once, as the last."""
     answer(middleware, ["session=1; Path=/"])
     for number in range(100):
         answer(middleware, [f"c{number}=v; Path=/", f"session={number}; Path=/"])
@@ -85,7 +84,6 @@ def test_a_cookie_that_is_set_again_stays(middleware: LeanCookies) -> None:
 
 
 def test_a_jar_has_3000_cookies_of_all_domains(middleware: LeanCookies) -> None:
-    """The oldest go first."""
     for host in range(70):
         answer(middleware, [f"c{i}=v; Path=/" for i in range(50)], f"http://h{host}.test/")
     assert len(list(middleware.jars[1])) == 3000
@@ -94,7 +92,6 @@ def test_a_jar_has_3000_cookies_of_all_domains(middleware: LeanCookies) -> None:
 
 
 def test_a_cookie_has_4096_bytes_at_most(middleware: LeanCookies) -> None:
-    """With its attributes."""
     answer(middleware, ["a=" + "v" * 4094, "b=" + "v" * 4095, "c=1; Path=/" + "x" * 4096])
     assert [pair[0] for pair in sent(middleware)] == ["a"]
 
@@ -174,7 +171,6 @@ SET = st.builds(
 
 @given(st.lists(st.one_of(st.lists(SET, max_size=4), st.none()), max_size=12))
 def test_the_books_hold_what_the_jar_holds(steps: list[list[str] | None]) -> None:
-    """After cookies that are set again, expire, and are dropped."""
     jars = Jars()
     jar = jars["k"]
     jar.cookies.most_of_domain = 4

@@ -407,7 +407,6 @@ class OutlivingSpider(SeedSpider):
 
 
 def test_a_task_that_outlives_its_callback_holds_the_seed_open(tmp_path: Path) -> None:
-    """The offset is committed only when the hold is released."""
     found = crawl(tmp_path, [{"url": "http://h.test/held"}], OutlivingSpider)
     assert found.stats["worked"]
     assert found.lag == 0

@@ -132,7 +132,6 @@ STATISTICS = ("downloader/", "scheduler/", "item_", "response_", "retry/", "http
 
 @pytest.mark.parametrize("case", CASES)
 def test_both_ways_are_heard_and_counted_alike(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every signal of each request, in its order; statistics; documents."""
     spider, settings = CASES[case]
     found = {}
     for way in WAYS:

@@ -61,7 +61,6 @@ HEADERS = st.dictionaries(
 
 @given(URLS)
 def test_a_plain_url_is_read_as_urlparse_reads_it(url: str) -> None:
-    """Whatever is not plain is left to it."""
     request = Request(url)
     parsed, plain = urlparse(request.url), plain_url(request.url)
     if plain is not None:
@@ -74,7 +73,6 @@ def test_a_plain_url_is_read_as_urlparse_reads_it(url: str) -> None:
 @pytest.mark.parametrize("url", ["http://a/", "http://a/b.html", "http://a/b.gz"])
 @pytest.mark.parametrize("body", [b"", b"<html>", b"\x00\x01"])
 def test_the_same_class_of_response(content_type: str | None, more: dict[str, str], url: str, body: bytes) -> None:
-    """By type, name and content."""
     headers = Headers(more if content_type is None else {"Content-Type": content_type, **more})
     assert class_of(headers, url, body) is responsetypes.from_args(headers=headers, url=url, body=body)
 
@@ -153,7 +151,6 @@ def test_the_size_of_a_request_is_that_of_what_scrapy_writes(
 
 @pytest.mark.parametrize("headers", [{}, {"Set-Cookie": "a=b"}, {"X": ["1", "2"]}])
 def test_downloads_are_counted_alike(headers: dict[str, Any]) -> None:
-    """Requests, responses, exceptions."""
     counted = []
     for kind in (DownloaderStats, LeanDownloaderStats):
         made = crawler()
@@ -201,7 +198,6 @@ STEP = st.tuples(
 @settings(deadline=None)  # of all, Scrapy's own may fetch the list of public suffixes with the first cookie
 @given(st.lists(STEP, max_size=6))
 def test_the_same_cookies_go_out(steps: list[Any]) -> None:
-    """Whatever is set, asked for, or sent by hand, jar by jar."""
     sent = []
     for kind in (CookiesMiddleware, LeanCookies):
         middleware = kind.from_crawler(crawler())
@@ -233,7 +229,6 @@ def test_a_jar_is_made_for_the_first_cookie() -> None:
 @pytest.mark.parametrize("url", ["http://a.test/", "http://b.a.test/", "http://b.test/"])
 @pytest.mark.parametrize("meta", [{}, {"allow_offsite": True}])
 def test_the_same_requests_are_off_site(domains: list[str] | None, url: str, meta: dict[str, Any]) -> None:
-    """`allowed_domains` keeps its meaning."""
     outcomes = []
     for kind in (OffsiteMiddleware, LeanOffsite):
         made = crawler({} if domains is None else {"allowed_domains": domains})
@@ -258,7 +253,6 @@ def test_domains_that_a_spider_allows_later_hold_for_links() -> None:
 
 
 def test_statistics_are_kept_alike() -> None:
-    """By every method, and at the end."""
     kept = []
     for kind in (MemoryStatsCollector, QuickStatsCollector):
         made = crawler(STATS_DUMP=False)
@@ -327,7 +321,6 @@ def done(headers: Headers, name: str, key: Any, value: Any) -> Any:
 
 @given(st.lists(CALLS, max_size=12), st.sampled_from(["utf-8", "latin-1"]))
 def test_every_call_has_the_outcome_of_scrapys(calls: list[tuple[str, Any, Any]], encoding: str) -> None:
-    """Also what is kept, in its order."""
     quick, stock = QuickHeaders(encoding=encoding), Headers(encoding=encoding)
     for name, key, value in calls:
         assert done(quick, name, key, value) == done(stock, name, key, value)
@@ -337,12 +330,10 @@ def test_every_call_has_the_outcome_of_scrapys(calls: list[tuple[str, Any, Any]]
 
 
 def test_names_are_spelled_as_scrapy_spells_them() -> None:
-    """Each that is known."""
     assert {key: Headers().normkey(key) for key in _SPELLED} == _SPELLED
 
 
 def test_they_are_copied_and_stored_with_their_request() -> None:
-    """By whoever works with a Request of a seed."""
     request = Request("http://a.test/")
     request.headers = QuickHeaders({"Cookie": "a"})
     assert copy(request.headers) == pickle.loads(pickle.dumps(request.headers)) == request.headers
@@ -360,14 +351,12 @@ ODD_URLS = st.builds(
 
 @given(ODD_URLS, ODD_URLS)
 def test_a_referrer_is_scrapys(response_url: str, request_url: str) -> None:
-    """Also none, from https to http."""
     expected = DefaultReferrerPolicy().referrer(response_url, request_url)
     assert QuickReferrerPolicy().referrer(response_url, request_url) == expected
 
 
 @given(ODD_URLS)
 def test_a_request_is_scrapys(url: str) -> None:
-    """Whether its URL may be left as it is or not."""
     quick = quick_request(url, verbatim=is_safe(url), headers={"a": "b"}, meta={"depth": 1}, priority=2)
     stock = Request(url, headers={"a": "b"}, meta={"depth": 1}, priority=2)
     assert quick.to_dict() == stock.to_dict()
@@ -431,7 +420,6 @@ def test_items_come_out_as_from_scrapy(pipelines: list[type]) -> None:
 
 
 def test_the_item_itself_comes_out() -> None:
-    """What a pipeline hands on is not copied."""
     item = {"a": 1}
     assert asyncio.run(SafeItemProcessor(Same(), crawler=CRAWLER).process_item_async(item)) is item
 

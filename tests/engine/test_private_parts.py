@@ -150,7 +150,6 @@ def test_no_private_part_is_used_outside_the_engine_folder(name: str) -> None:
     ],
 )
 def test_the_search_finds(source: str, tmp_path: Path) -> None:
-    """Each way of using a private part."""
     file = tmp_path / "module_with_a_use.py"
     file.write_text(source, encoding="utf-8")
     module = ModuleType(file.stem)
@@ -160,7 +159,6 @@ def test_the_search_finds(source: str, tmp_path: Path) -> None:
 
 
 def test_every_use_is_documented() -> None:
-    """The list names each private part that engine/ uses, and no other."""
     text = (ROOT / "docs" / "scrapy-internals.md").read_text(encoding="utf-8")
     described = {
         name.rpartition(".")[2]

@@ -47,7 +47,6 @@ def test_tasks_share_in_the_ratio_of_their_weights_and_a_new_weight_counts_for_w
 
 @pytest.mark.parametrize("weight", [0.0, -1.0, float("nan"), float("inf")])
 def test_no_weight_shuts_anybody_out(weight: float) -> None:
-    """One that is no weight is the least or the most there is."""
     frontier = filled({"odd": 200, "usual": 200}, weights={"odd": weight})
     assert {frontier.pop(0.0) for _ in range(300)} == {"odd", "usual"}
 
@@ -154,7 +153,6 @@ def test_a_rate_holds_over_the_group_within_ten_percent(shares: list[float]) -> 
 
 
 def test_a_rate_holds_after_a_rebalance_and_when_it_is_changed() -> None:
-    """Within the second in which it is looked at again."""
     shares, rates = {"topic": 0.25}, {"limited": 40.0}
     frontier: Frontier[str] = Frontier(rates=TaskRates(lambda task: rates.get(str(task)), lambda _t: shares["topic"]))
     for _ in range(5_000):
@@ -169,7 +167,6 @@ def test_a_rate_holds_after_a_rebalance_and_when_it_is_changed() -> None:
 
 
 def test_when_all_rest_the_next_moment_is_told() -> None:
-    """The engine is woken then."""
     frontier = rated(1.0, {"limited": 2.0, "free": 2.0})
     served = [frontier.pop(0.0), frontier.pop(0.0), frontier.pop(0.0)]
     assert set(served) == {"limited", "free", None}

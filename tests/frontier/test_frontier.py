@@ -252,7 +252,6 @@ def test_a_host_whose_old_item_was_served_waits_with_the_others_again() -> None:
 
 
 def test_a_host_says_why_it_waits() -> None:
-    """Ready, busy, closed, its delay, or what it is held for."""
     frontier: Frontier[int] = Frontier(lambda _host: HostPolicy(1, 2.0))
     frontier.push(0, "h", 1, 0.0)
     frontier.push(0, "h", 2, 0.0)
@@ -406,7 +405,6 @@ def test_a_request_waits_on_the_level_of_its_priority(priority: int, is_new: boo
 
 @given(is_seed=st.booleans(), way=ways)
 def test_every_retry_waits_behind_the_seeds(is_seed: bool, way: list[int]) -> None:
-    """However often it was redirected or retried before."""
     assert -walk(Request("http://h.test/") if is_seed else made(0), [*way, RETRY]) > 0
 
 

@@ -56,7 +56,6 @@ def seeds(host: str, count: int) -> list[dict[str, Any]]:
 
 
 def test_the_limits_of_a_host_hold(tmp_path: Path, log: Log) -> None:
-    """DOWNLOAD_DELAY and the number at a time; DOWNLOAD_SLOTS for one host."""
     log.takes_seconds["one.test"] = 5
     slots = {"own.test": {"delay": 2.5}, "narrow.test": {"concurrency": 1}}
     crawl(

@@ -55,7 +55,6 @@ def date(seconds: float) -> str:
      (date(3_609), date(3_600), 9), (date(-3_591), date(-3_600), 9)],
 )  # fmt: skip
 def test_retry_after_is_read_in_both_forms_and_capped(value: str, sent: str, seconds: float | None) -> None:
-    """Seconds, or a date of the server's clock; None when it is neither."""
     assert retry_after_seconds(value, sent, NOW, 120.0) == seconds
 
 
@@ -75,7 +74,6 @@ def test_retry_after_is_read_in_both_forms_and_capped(value: str, sent: str, sec
     ],
 )
 def test_wrong_limits_are_refused_by_name(value: Any, part: str) -> None:
-    """With the setting, the value and the remedy."""
     with pytest.raises(ConfigError, match="SITE_RETRY_TIMES_BY_REASON") as caught:
         read_limits({"SITE_RETRY_TIMES_BY_REASON": value}, "SITE_RETRY_TIMES_BY_REASON", EXCEPTIONS)
     assert part in str(caught.value)
@@ -197,7 +195,6 @@ def test_the_hosts_of_the_past_are_forgotten(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_pages_that_are_refused_for_ever_do_not_slow_a_host_that_is_well() -> None:
-    """After an answer that was good the pause is the first one again."""
     backoff, now = HostBackoff(FIRST, LONGEST), 0.0
     for _ in range(9):
         now = backoff.overloaded("h", now + 0.1, now + 0.1, 0.0)
@@ -237,7 +234,6 @@ def seed(path: str, **meta: Any) -> dict[str, Any]:
 
 
 def test_the_description_has_the_reason_of_every_retry(tmp_path: Path, script: Script) -> None:
-    """After what it began with all along; a success has none."""
     script.has("/ends-well", 503, REFUSED, 200)
     script.has("/times-out", REFUSED, 503, TIMEOUT)
     script.has("/stays-away", 503)
@@ -309,7 +305,6 @@ def test_an_overloaded_host_is_left_alone_and_others_go_on(tmp_path: Path, scrip
 
 
 def test_retry_after_holds_the_whole_host(tmp_path: Path, script: Script) -> None:
-    """For as long as the server asks, by its own clock."""
     script.has("/limited", 429, 200, Retry_After=date(1), Date=date(0))
     script.has("/next", 200)
     crawl(tmp_path, [seed("/limited"), seed("/next")], CONCURRENT_REQUESTS_PER_DOMAIN=1)

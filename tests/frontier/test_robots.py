@@ -191,7 +191,6 @@ def test_rules_that_cannot_be_fetched_anew_stay_in_use() -> None:
 
 
 def test_the_one_asked_for_least_recently_is_forgotten_first() -> None:
-    """By count; and by the size of the files."""
     cache: RobotsCache[str] = RobotsCache(LIMITS)
     for name in "abc":
         cache.begin(name)
@@ -213,7 +212,6 @@ AGENTS = [b"user-agent: a%d\n" % number for number in range(16_000)]
 
 @given(st.binary(max_size=300))
 def test_whatever_the_bytes_are_it_is_utf_8(body: bytes) -> None:
-    """And parses."""
     Protego.parse(bounded(body).decode())
 
 
@@ -382,7 +380,6 @@ def test_without_pauses_seeds_of_a_file_that_cannot_be_fetched_fail_as_well(tmp_
 
 
 def test_a_site_that_comes_back_in_time_is_crawled(tmp_path: Path, hosts: Hosts) -> None:
-    """The seeds waited, and others did not."""
     hosts.robots["h.test"] = [503, DownloadConnectionRefusedError(), 503, FORBIDS]
     urls = ["http://h.test/public", "http://h.test/private", "http://other.test/public"]
     found = obeying(tmp_path, *urls)
@@ -414,7 +411,6 @@ def last_statistics(folder: Path) -> dict[str, Any]:
 
 
 def test_when_it_is_too_old_it_is_fetched_anew_once(tmp_path: Path, hosts: Hosts) -> None:
-    """And its new rules count; all that wait wait for the one fetch."""
     hosts.robots["h.test"] = ["", FORBIDS]
     urls = [f"http://h.test/public/{number}" for number in range(5)] + ["http://h.test/private"]
     delay = {"DOWNLOAD_DELAY": 0.2, "DOWNLOAD_DELAY_JITTER": 0, "CONCURRENT_REQUESTS_PER_DOMAIN": 4}
@@ -506,7 +502,6 @@ def test_a_spider_may_disobey_and_what_passes_the_scheduler_by_is_checked(tmp_pa
 
 
 def test_rules_go_by_the_user_agent(tmp_path: Path, hosts: Hosts) -> None:
-    """That of the request, or ROBOTSTXT_USER_AGENT."""
     hosts.robots["h.test"] = "User-agent: mine\nDisallow: /\n"
     seeds = [seed("http://h.test/public"), seed("http://h.test/public/1", headers={"User-Agent": "mine"})]
     found = crawl(tmp_path / "1", seeds, ROBOTSTXT_OBEY=True)

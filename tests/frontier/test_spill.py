@@ -208,7 +208,6 @@ def test_a_topic_that_does_not_answer_holds_the_crawl_up(
 def test_what_the_topic_refuses_is_crawled_here(
     tmp_path: Path, site: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A link is never dropped."""
     refused: Future[None] = Future()
     refused.set_exception(SinkRejected("too large"))
     answer_links_with(monkeypatch, lambda *_message: refused)
@@ -412,7 +411,6 @@ def test_a_host_belongs_where_producers_send_its_seeds() -> None:
 
 
 def test_an_assignment_counts_at_once_and_a_look_tells_that_hosts_have_changed_hands() -> None:
-    """Then what waits is looked through, and only then."""
     ownership, ledger = shared([0, 1, 2, 3])
     assert all(map(owned_by(ownership), HOSTS))
     assert (ownership.have_hosts_moved(), ownership.have_hosts_moved()) == (True, False)
@@ -423,8 +421,6 @@ def test_an_assignment_counts_at_once_and_a_look_tells_that_hosts_have_changed_h
 
 
 def test_all_hosts_are_ours_while_the_partitions_are_not_known() -> None:
-    """A topic that does not exist, a broker that does not answer."""
-
     def away(_topic: str) -> int:
         raise LogUnavailable("away")
 

@@ -102,7 +102,6 @@ OWN: list[dict[str, Any]] = [  # what neither a tuple nor a message can say
     ids=named,
 )
 def test_whatever_has_something_of_its_own_waits_as_it_is(fields: dict[str, Any]) -> None:
-    """Nothing of a request is lost on the way through the queue."""
     request, job = link(**fields)
     assert as_link(request, job) is None
 
@@ -147,7 +146,6 @@ SPIDER = Spider()
 )
 @pytest.mark.parametrize("is_link", [True, False])
 def test_what_a_seed_cannot_say_has_no_message(fields: dict[str, Any], is_link: bool) -> None:
-    """It stays in the process where nothing of it is lost."""
     request, job = link(**fields)
     assert writer().write(request, job, is_link=is_link) is None
 

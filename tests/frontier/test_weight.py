@@ -66,7 +66,6 @@ def assert_near(estimated: float, taken: float) -> None:
 
 @pytest.mark.parametrize("shape", SEEDS)
 def test_seeds_in_flight(shape: str) -> None:
-    """With their messages, in the ledger and the frontier."""
     document = {"url": URL, **SEEDS[shape]}
     weights: list[int] = []
     frontier: Frontier[SeedInFlight] = Frontier()
@@ -123,7 +122,6 @@ REQUESTS: dict[str, Callable[[int], Request]] = {
 
 @pytest.mark.parametrize("shape", REQUESTS)
 def test_requests_that_wait(shape: str) -> None:
-    """In the frontier."""
     frontier: Frontier[Request] = Frontier()
     weights: list[int] = []
 

@@ -102,7 +102,6 @@ def test_an_xml_declaration_names_the_encoding(name: str, codec: str, text: str)
     ],
 )
 def test_a_byte_order_mark_outranks_the_header(bom: bytes, codec: str, name: str) -> None:
-    """The mark is right and the header is not; the mark itself is no text."""
     body = bom + page(CHINESE).encode(codec)
     assert decode_body(body, "text/html; charset=windows-1251") == (page(CHINESE), name)
 
@@ -128,7 +127,6 @@ def test_a_byte_order_mark_outranks_the_header(bom: bytes, codec: str, name: str
     ],
 )
 def test_labels_mean_what_the_standard_says(label: str, name: str) -> None:
-    """Header labels are those of the Encoding Standard, and no others."""
     body = b"<meta charset=windows-1251>text"
     assert decode_body(body, f'text/html; Charset="{label}"').encoding == name
 
@@ -142,7 +140,6 @@ def test_a_meta_tag_cannot_name_what_it_is_not_written_in(label: str, name: str)
 
 
 def test_a_lying_header_yields_replacement_characters() -> None:
-    """What the bytes cannot mean becomes U+FFFD, and the rest of the page stays."""
     decoded = decode_body("<p>café</p>".encode("cp1252"), "text/html; charset=utf-8")
     assert decoded == ("<p>caf\ufffd</p>", "utf-8")
 
@@ -170,7 +167,6 @@ def test_signs_that_python_lacks_are_there(body: bytes, charset: str, text: str)
 
 
 def test_a_few_broken_characters_do_not_make_a_page_legacy() -> None:
-    """UTF-8 with a fault, or cut in the middle of a character, is still UTF-8."""
     body = (CHINESE * 3).encode()
     assert decode_body(body[:-1], None).encoding == "utf-8"
     assert decode_body(body[:60] + b"\xff" + body[60:], None).text.count("\ufffd") == 1
@@ -183,13 +179,11 @@ def test_utf16_xml_needs_no_mark() -> None:
 
 
 def test_plain_text_and_json_declare_nothing() -> None:
-    """What looks like a meta tag in JSON is data."""
     assert decode_body(b'{"a": "<meta charset=koi8-r>"}', "application/json").encoding == "utf-8"
 
 
 @given(st.binary(max_size=300), st.sampled_from(sorted(LABELS)))
 def test_decoding_never_fails_and_the_text_can_be_stored(body: bytes, label: str) -> None:
-    """No bytes and no label raise, and no lone surrogates come out."""
     for content_type in (f"text/html; charset={label}", "text/html", None):
         decode_body(body, content_type).text.encode("utf-8")
 
@@ -205,7 +199,6 @@ def test_any_header_is_survived(body: bytes, content_type: str) -> None:
 
 @given(st.sampled_from(sorted(set(LABELS.values()))))
 def test_every_encoding_has_a_codec_for_queries(name: str) -> None:
-    """Python knows the codec, and it is no UTF-16."""
     assert "é?中".encode(python_codec(name), "xmlcharrefreplace").isascii() is not None
     assert not python_codec(name).startswith("utf-16")
 
@@ -223,7 +216,6 @@ def test_every_encoding_has_a_codec_for_queries(name: str) -> None:
     ],
 )
 def test_the_media_type_is_read_from_the_header(content_type: str | None, expected: str) -> None:
-    """Lower case, without parameters; empty if it is none."""
     assert media_type(content_type) == expected
 
 
@@ -353,7 +345,6 @@ def test_a_body_that_is_all_faults_is_not_read_to_its_end() -> None:
 
 @given(st.text(st.characters(exclude_categories=["Cs"])), st.integers(1, 60))
 def test_a_kept_text_is_the_longest_beginning_that_fits(text: str, max_bytes: int) -> None:
-    """One more character would not, and only what lost something is marked."""
     kept = keep_text(text, BodyLimits(max_bytes))
     assert kept.text is not None
     assert text.startswith(kept.text)
@@ -364,7 +355,6 @@ def test_a_kept_text_is_the_longest_beginning_that_fits(text: str, max_bytes: in
 
 @given(st.binary(), st.integers(0, 60))
 def test_kept_bytes_are_the_beginning_up_to_the_limit(body: bytes, max_bytes: int) -> None:
-    """Without a limit all of them."""
     kept = run(keep_binary(body, BodyLimits(max_bytes, keep_binary=True)))
     found = b64decode(kept.base64 or "")
     assert found == (body[:max_bytes] if max_bytes else body)

@@ -107,7 +107,6 @@ def test_links_keep_their_order_and_come_once() -> None:
 
 
 def test_the_first_base_holds_for_all_links() -> None:
-    """Also for those before it; a base that leads nowhere is ignored."""
     assert urls("<a href=x><base target=_top><base href=/b/?c><base href=/no/>") == ["http://example.com/b/x"]
     assert urls("<base href=javascript:1><a href=x>") == ["http://example.com/dir/x"]
     assert urls("<base href='http://['><a href=x>") == ["http://example.com/dir/x"]
@@ -125,7 +124,6 @@ def test_nofollow_is_respected_unless_told_otherwise() -> None:
     "content", ["nofollow", "noindex, NOFOLLOW", "none", "noindex,nofollow", "noindex&#44;&nbsp;nofollow"]
 )
 def test_a_robots_tag_speaks_for_the_page(content: str) -> None:
-    """`nofollow` or `none` in a robots meta tag leaves all links out."""
     markup = f'<a href=/a><META name=Robots content="{content}"><a href=/b>'
     assert urls(markup) == []
     assert len(urls(markup, follow_nofollow=True)) == 2
@@ -153,7 +151,6 @@ def test_many_links_to_one_international_host_are_all_found() -> None:
 
 
 def test_a_useless_page_url_still_lets_absolute_links_through() -> None:
-    """Relative links have nothing to be relative to."""
     assert urls("<a href=/x><a href=//a.test/><a href=http://b.test/>", base="file:///x") == ["http://b.test/"]
 
 
@@ -193,7 +190,6 @@ def test_anything_is_survived_and_urls_are_sound(markup: str, base: str, follow_
 @example("../../a", BASE)
 @example("../?a", BASE)
 def test_the_short_way_of_joining_gives_what_the_long_way_gives(href: str, base: str) -> None:
-    """Plain links are only joined faster."""
     page = LinkBase.parse(base, "utf-8")
     short = page._join_plain(href)
     assert short is None or short == page._join_any(href)
@@ -269,7 +265,6 @@ def test_no_page_costs_more_than_its_length(name: str) -> None:
 
 
 def test_links_behind_a_bomb_are_found() -> None:
-    """Depth and oversized tags hide nothing that comes after them."""
     for name in ("nested elements", "50,000 attributes in a tag", "formatting tags", "equals signs"):
         assert urls(BOMBS[name]()[:4_900_000] + "><a href=/behind>")[-1:] == ["http://example.com/behind"]
 

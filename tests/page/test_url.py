@@ -60,7 +60,6 @@ AS_GIVEN = (
     ],
 )
 def test_a_url_that_can_be_fetched_passes_with_scheme_and_host_in_one_spelling(given_url, fetched):
-    """Path and query stay as given."""
     assert check_url(given_url) == fetched
 
 
@@ -192,7 +191,6 @@ def test_a_canonical_url_of_what_is_no_url_is_a_value_error():
     ],
 )
 def test_the_host_of_a_url_is_in_its_one_spelling(url, host):
-    """Empty when there is none, or none that could be asked."""
     assert host_of(url) == host
 
 
@@ -222,7 +220,6 @@ FORM = r"https?://[a-z0-9._-]{1,9}(:[1-9][0-9]{0,4})?/[A-Za-z0-9/_.~-]{0,9}(\?[A
 
 @given(st.from_regex(FORM, fullmatch=True) | st.from_regex(ODD, fullmatch=True))
 def test_scrapy_leaves_what_is_safe_as_it_is(url: str) -> None:
-    """So it need not look."""
     if is_safe(url):
         assert Request(url).url == url
 
@@ -331,7 +328,6 @@ def test_the_site_of_a_host_is_its_registrable_domain(host, site):
 
 
 def test_the_public_suffix_list_is_read_without_network(monkeypatch):
-    """The list that comes with tldextract is enough."""
     from site_spider.page import url as module
 
     def refuse(*args, **kwargs):
@@ -371,7 +367,6 @@ def test_an_unknown_scope_is_a_value_error():
     st.lists(NEARLY_URLS | SIMPLE_URLS), st.sampled_from(["host", "domain", "any"]), st.sampled_from(["a", "b.c", ""])
 )
 def test_many_urls_are_looked_at_as_one_by_one(urls, scope, seed_host):
-    """That each host is looked at once changes nothing."""
     expected = [url for url in urls if same_scope(scope, seed_host, host_of(url))]
     assert in_scope(scope, seed_host, urls) == expected
 

@@ -269,7 +269,6 @@ def test_entries_of_a_sitemap_meet_the_rules_that_are_about_urls(tmp_path: Path,
 
 
 def test_the_hosts_of_a_source_have_its_delay(tmp_path: Path) -> None:
-    """And others do not wait."""
     slow = "match: {hosts: [shop.test]}\nrequest: {delay: 3, concurrency: 1}\nfollow: []"
     moments: list[float] = []
 
@@ -289,7 +288,6 @@ def test_the_hosts_of_a_source_have_its_delay(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("said", "by_default", "asked"), [("true", False, True), ("false", True, False)])
 def test_a_source_says_whether_robots_txt_counts(tmp_path: Path, said: str, by_default: bool, asked: bool) -> None:
-    """Of another host the setting says it."""
     robots: set[str] = set()
 
     def answer(request: Request) -> Response:

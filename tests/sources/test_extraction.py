@@ -94,7 +94,6 @@ def test_a_field_finds(wanted: dict[str, Any], value: object) -> None:
     ],
 )
 def test_dates_and_numbers(text: str, step: object, value: object) -> None:
-    """What cannot be read is null, and is noted."""
     item, notes = fields(f"<p>{text}</p>", value={"css": "p", "then": [step]})
     assert item["value"] == value
     assert bool(notes) is (value is None)
@@ -117,7 +116,6 @@ items:
 
 
 def test_item_rules_are_for_urls() -> None:
-    """An item without a required field is left out, and that is noted."""
     body = """
 items:
   - {urls: ['/detail/'], fields: {a: {constant: 1}}}
@@ -270,7 +268,6 @@ HOSTILE = [
 
 @pytest.mark.parametrize("page", HOSTILE, ids=lambda page: repr(page[:12]))
 def test_no_page_makes_it_fail(page: str) -> None:
-    """And what comes out is JSON in UTF-8."""
     body = """
 follow: [{}]
 pagination: {css: a}
@@ -287,7 +284,6 @@ items:
 
 
 def test_what_a_page_gives_is_bounded() -> None:
-    """Items, values of a field, characters of a value, and notes."""
     many = "<p>x</p>" * (MAX_ITEMS + 5)
     found = run("items: [{each: {css: p}, fields: {a: {css: p}}}]", many)
     assert len(found.items) == MAX_ITEMS

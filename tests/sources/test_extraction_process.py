@@ -155,7 +155,6 @@ def found_in(*asked: tuple[bytes, PageBody]) -> list[Any]:
 
 
 def test_a_changed_source_is_sent_again() -> None:
-    """Under the same name."""
     page = PageBody(URL, b"<i>1</i><b>2</b>", "text/html; charset=utf-8")
     texts = [b"match: {hosts: [a.test]}\nitems: [{fields: {x: {css: %s}}}]" % tag for tag in (b"i", b"b")]
     assert found_in(*((text, page) for text in texts)) == [[{"x": "1"}], [{"x": "2"}]]

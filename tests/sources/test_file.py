@@ -205,7 +205,6 @@ HOSTILE = {
 
 @pytest.mark.parametrize("raw", HOSTILE.values(), ids=HOSTILE)
 def test_no_file_makes_it_fail(raw: bytes, tmp_path: Path) -> None:
-    """What is wrong is short, and can be written anywhere."""
     file = tmp_path / "shop.yaml"
     file.write_bytes(raw)
     with pytest.raises(BadSource) as bad:
@@ -250,7 +249,6 @@ def test_aliases_do_not_multiply() -> None:
 
 
 def test_the_examples_of_sources_can_be_used() -> None:
-    """And are for hosts that nobody has."""
     files = source_files(ROOT / "docs" / "examples" / "sources")
     assert len(files) >= 2
     for path in files:
@@ -392,7 +390,6 @@ def test_a_file_is_read_again_when_only_its_rights_have_changed(tmp_path: Path, 
 
 
 def test_a_name_stands_for_one_source(tmp_path: Path) -> None:
-    """The second file of that name is said once and does not count."""
     for name in ("a.yaml", "b.yaml"):
         write(tmp_path / name, f"name: shop\nmatch: {{hosts: [{name}]}}\ndescription: {name}")
     folder = SourceFolder(tmp_path)
@@ -446,7 +443,6 @@ def items(text: str) -> list[Any]:
 
 
 def test_every_example_is_one_that_works() -> None:
-    """Sources; and pages with the items found in them."""
     kinds = [kind for kind, _ in blocks()]
     assert kinds == ["yaml", "html", "json", "yaml", "json", "json", "yaml"]
     texts = [text for _, text in blocks()]

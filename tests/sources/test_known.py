@@ -97,7 +97,6 @@ def age(folder: Path, seconds: float) -> None:
 
 @pytest.mark.parametrize("kind", [List, Links])
 def test_a_later_crawl_of_a_list_takes_two_pages(tmp_path: Path, kind: type[List]) -> None:
-    """One with the new entries, and one that is known."""
     listed, source = kind(60), API if kind is List else LISTS
     run(tmp_path, listed, source)
     assert listed.asked == 6

@@ -95,19 +95,6 @@ def test_a_page_that_is_the_same_keeps_its_document_and_gives_no_links(tmp_path:
         assert site.asked[-1].get(b"If-Modified-Since") == (site.date and site.date.encode())
 
 
-@pytest.mark.parametrize("etag", [ETAG, None])
-def test_a_page_that_has_changed_is_written_anew_and_says_when(tmp_path: Path, etag: str | None) -> None:
-    site = Site(etag)
-    run(tmp_path)
-    unchanged = of_page(run(tmp_path))
-    site.body = "<p>new"
-    if etag:
-        site.etag = '"2"'
-    found = of_page(run(tmp_path))
-    assert (found["body"], found["unchanged"], found["etag"]) == ("<p>new", False, site.etag)
-    assert unchanged["checked_at"] < found["changed_at"] == found["checked_at"] == found["fetched_at"]
-
-
 NEW = {"body": "<p>new", "etag": '"2"'}
 FAILS = {"status": 404}
 # what a page is, and how it is asked for, time after time; its body in the end, and whether a change is known

@@ -249,7 +249,6 @@ def test_nothing_is_merged_into_a_document_that_cannot_be_read(tmp_path: Path, m
 
 @pytest.mark.parametrize("answer", [404, DownloadTimeoutError("too slow")], ids=repr)
 def test_nothing_is_merged_into_a_page_that_has_failed_since(tmp_path: Path, answer: Any) -> None:
-    """In the same process."""
     later = [seed("/a"), seed("/hub")]
     for path, body in {"/a": CANONICAL, "/b": CANONICAL, "/hub": "<a href=/b></a>"}.items():
         serve(path, body)

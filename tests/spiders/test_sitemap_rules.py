@@ -253,7 +253,6 @@ def test_robots_txt_is_asked_whatever_becomes_of_the_page_of_the_seed(tmp_path: 
 
 
 def test_robots_txt_of_a_host_that_does_not_answer_is_no_result(tmp_path: Path) -> None:
-    """Nor is one that is not there."""
     ANSWERS["/x"] = no_answer
     ANSWERS["/robots.txt"] = lambda request: no_answer(request) if "//a." in request.url else page(request, "", 404)
     crawled = crawl(tmp_path, [seed("/x"), {"url": "http://b.test/x"}], SITE_SITEMAPS="robots")
@@ -276,7 +275,6 @@ def test_a_robots_txt_that_is_a_page_as_well_leads_to_its_sitemaps(tmp_path: Pat
 def test_rules_of_a_task_are_about_pages_and_its_budgets_about_files_too(
     tmp_path: Path, settings: dict[str, Any]
 ) -> None:
-    """A robots.txt spends none."""
     serve("/robots.txt", b"Sitemap: /index", "text/plain")
     serve("/index", b"<sitemapindex><sitemap><loc>/map</loc></sitemap></sitemapindex>")
     serve("/map", urlset(*(f"/good/{n}" for n in range(5)), "/other"))
