@@ -32,9 +32,12 @@ def found() -> dict[str, Any]:
     return dict(found)
 
 
-def test_a_connection_that_is_reset_ends_its_request(found: dict[str, Any]) -> None:
+def test_an_error_has_its_kind(found: dict[str, Any]) -> None:
+    """A reset of TLS 1.3 is told to nobody, and leaves nothing all the same."""
     assert set(found["resets"]["errors"]) <= {"DownloadTimeoutError", "DownloadFailedError"}
     assert found["resets"]["left"] <= 1
+    assert found["cases"][NOT_VOUCHED_FOR]["plain"]["outcomes"][0]["error"] == "CertificateError"
+    assert {outcome["error"] for outcome in found["refused"].values()} == {"DownloadConnectionRefusedError"}
 
 
 @pytest.mark.parametrize("title", [title for title in CASES if title not in {*OVERSIZED, NOT_VOUCHED_FOR}])
@@ -55,10 +58,6 @@ def test_what_no_reader_should_take_is_refused(title: str, found: dict[str, Any]
     (outcome,) = found["cases"][title]["plain"]["outcomes"]
     assert outcome["error"] == "DownloadCancelledError"
     assert "more than" in outcome["message"] or "longer than" in outcome["message"]
-
-
-def test_a_certificate_that_nobody_vouches_for_is_refused(found: dict[str, Any]) -> None:
-    assert found["cases"][NOT_VOUCHED_FOR]["plain"]["outcomes"][0]["error"] == "CertificateError"
 
 
 @pytest.mark.parametrize("title", CASES)
@@ -90,10 +89,6 @@ def test_connections_are_kept_as_long(title: str, found: dict[str, Any]) -> None
     kept = CASES[title].times if title in ONE_EACH | SURPLUS else stock["connections"]
     assert plain["connections"] == kept
     assert plain["peers"] == stock["peers"]
-
-
-def test_a_server_that_refuses_is_told(found: dict[str, Any]) -> None:
-    assert {outcome["error"] for outcome in found["refused"].values()} == {"DownloadConnectionRefusedError"}
 
 
 @pytest.mark.parametrize("fails", [False, True])
