@@ -173,15 +173,11 @@ class ReplacedFiles:
         self._used = self._seen = self._stamps()
         self._look_at = runtime.monotonic() + LOOK_SECONDS
 
-    def is_due(self) -> bool:
-        """Whether it is time for a look; the next is later."""
+    def have_changed(self) -> bool:
+        """Whether one is not what was used last. Asks the file system now and then."""
         if not self._paths or runtime.monotonic() < self._look_at:
             return False
         self._look_at = runtime.monotonic() + LOOK_SECONDS
-        return True
-
-    def look(self) -> bool:
-        """Whether one is not what was used last. Asks the file system."""
         self._seen = self._stamps()
         return self._seen != self._used
 

@@ -60,7 +60,7 @@ class BoundedNode(Urllib3HttpNode):
         self.pool: Any = SimpleNamespace(urlopen=partial(_bounded, self.pool, self.most_bytes), close=self.pool.close)
 
     def perform_request(self, *arguments: Any, **options: Any) -> Any:
-        if self._files.is_due() and self._files.look():
+        if self._files.have_changed():
             self._renew()
         return super().perform_request(*arguments, **options)
 

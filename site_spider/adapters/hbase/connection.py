@@ -61,24 +61,11 @@ class HBaseConnection(happybase.Connection):  # type: ignore[misc] # the client 
     def set_timeout(self, seconds: float) -> None:
         self._socket.set_timeout(int(seconds * 1000))  # type: ignore[no-untyped-call]
 
-    def put(self, table: bytes, rows: list[tuple[bytes, dict[bytes, bytes]]]) -> None:
-        """Write cells of several rows in one call. Raises one of CLIENT_ERRORS."""
-        batch = [
-            Hbase_thrift.BatchMutation(
-                key, [Hbase_thrift.Mutation(column=name, value=value) for name, value in cells.items()]
-            )
-            for key, cells in rows
-        ]
-        self.client.mutateRows(table, batch, {})
-
     def check_and_put(self, table: str, column: str, key: bytes, old: str | None, new: str) -> bool:
         """Set a cell that has a value, or (None) does not exist. Raises one of CLIENT_ERRORS."""
         name = column.encode()
         change = Hbase_thrift.Mutation(column=name, value=new.encode())
         return bool(self.client.checkAndPut(table.encode(), key, name, old and old.encode(), change, {}))
-
-    def has_family(self, table: bytes, family: str) -> bool:
-        return f"{family}:".encode() in self.client.getColumnDescriptors(table)
 
 
 def explained(error: BaseException) -> str:

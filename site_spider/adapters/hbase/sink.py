@@ -263,7 +263,6 @@ class HBaseTable:
     def __init__(self, options: HBaseOptions) -> None:
         self._options = options
         self._layout = RowLayout(options.row_key, options.cell_bytes)
-        self._name = options.table.encode()
         self._connection: HBaseConnection | None = None
         self._is_checked = False  # whether the table is known to exist
         self._used_at = 0.0
@@ -363,8 +362,8 @@ class HBaseTable:
     def _is_there(self, connection: HBaseConnection) -> bool:
         """Whether the table exists. Raises ConfigError for one without the family."""
         name = self._options.table
-        exists = self._name in connection.tables()
-        if exists and not connection.has_family(self._name, FAMILY):
+        exists = name.encode() in connection.tables()
+        if exists and FAMILY.encode() not in connection.table(name).families():
             raise ConfigError(
                 f"{TABLE} is {name!r}, a table without the column family {FAMILY!r}. Add it"
                 f" (alter '{name}', '{FAMILY}' in the HBase shell) or name another table."
@@ -400,7 +399,9 @@ class HBaseTable:
         columns = {_column(name) for name in looked_at(results)}
         stored = self._stored(connection, [row.key for row in rows], columns) if columns else {}
         over = [over_stored(row, stored.get(row.key, {})) for row in rows]
-        connection.put(self._name, [(row.key, row.cells) for row in over])
+        with connection.table(self._options.table).batch(transaction=True) as batch:
+            for row in over:
+                batch.put(row.key, row.cells)
 
     def _stored(
         self, connection: HBaseConnection, keys: list[bytes], columns: Set[bytes]

@@ -391,7 +391,7 @@ class Certificates:
 
     def are_renewed(self) -> bool:
         """Whether to make another client; then they count as read. With new ones it takes up to 2 s."""
-        if not self._files.is_due() or not self._files.look() or runtime.monotonic() < self._try_at:
+        if not self._files.have_changed() or runtime.monotonic() < self._try_at:
             return False
         try:
             AdminClient(self._config.admin(lambda _error: None)).list_topics(_TOPIC, timeout=_ANSWER_SECONDS)

@@ -9,7 +9,7 @@ import socketserver
 import time
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import closing, nullcontext, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from typing import Any, Self, TypeVar
 from unittest.mock import Mock
@@ -86,22 +86,25 @@ class ScriptedConnection:
     def tables(self) -> list[bytes]:
         return [b"t"]
 
-    def has_family(self, table: bytes, family: str) -> bool:
-        return True
+    def families(self) -> dict[bytes, object]:
+        return {b"f": {}}
 
     def set_timeout(self, seconds: float) -> None:
         pass
 
-    def put(self, table: bytes, rows: list[tuple[bytes, dict[bytes, bytes]]]) -> None:
+    def table(self, name: str) -> Self:
+        return self
+
+    @contextmanager
+    def batch(self, *, transaction: bool) -> Iterator[Mock]:
+        rows: list[tuple[bytes, dict[bytes, bytes]]] = []
+        yield Mock(put=lambda *row: rows.append(row))
         assert not self.closed, "a connection that had failed was used again"
         self.script.calls.append(len(rows))
         for key, cells in rows:
             if (error := self.script.error_of(key, cells)) is not None:
                 raise error
         self.script.stored.update(rows)
-
-    def table(self, name: str) -> Self:
-        return self
 
     def delete(self, key: bytes) -> None:
         object.__setattr__(self.script, "deleted_at", time.monotonic())
@@ -156,7 +159,7 @@ def test_a_table_that_cannot_be_used_is_a_wrong_setting(
     scripted: ScriptedHBase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Waiting would not help. The check says so, too."""
-    monkeypatch.setattr(ScriptedConnection, "has_family", lambda *_: False)
+    monkeypatch.setattr(ScriptedConnection, "families", lambda _: {b"other": {}})
     for ask in (HBaseTable(scripted).open, HBaseTable(scripted).check):
         with pytest.raises(ConfigError, match=r"SITE_HBASE_TABLE.*column family 'f'"):
             ask()
