@@ -105,11 +105,6 @@ class Batcher:
         self._hurried_to = 0.0  # what was accepted up to this order is due, whatever its age
 
     @property
-    def under_way(self) -> int:
-        """How many batches have no answer yet."""
-        return len(self._under_way)
-
-    @property
     def is_hurried(self) -> bool:
         """Whether something is ready that is due whatever its age: it was hurried, or fills a batch."""
         return bool(self._ready) and (

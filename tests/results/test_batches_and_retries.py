@@ -299,7 +299,7 @@ class BatcherMachine(RuleBasedStateMachine):
         open_records = [entry for line in self.lines.values() for entry in line]
         assert self.batcher.backlog_count == len(open_records)
         assert self.batcher.backlog_bytes == sum(size for _, size in open_records)
-        assert self.batcher.under_way == len(self.under_way) <= 2
+        assert len(self.batcher._under_way) == len(self.under_way) <= 2
 
     def teardown(self) -> None:
         """In the end everything can be delivered, and `next_at` leads there."""
