@@ -6,13 +6,15 @@ import logging
 import reprlib
 import warnings
 from collections.abc import Container, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from socket import SHUT_RDWR, socket
 from types import SimpleNamespace
 from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit
+from weakref import WeakSet
 
 from elastic_transport import NodeConfig, Urllib3HttpNode
 from elasticsearch import ApiError, Elasticsearch, ElasticsearchWarning, TransportError, UnsupportedProductError
@@ -56,6 +58,8 @@ class BoundedNode(Urllib3HttpNode):
         )
         if config.scheme == "https":
             _read_certificates(self.pool, config)
+        self._connections: WeakSet[Any] = WeakSet()
+        self.pool.ConnectionCls = partial(self._connection, self.pool.ConnectionCls)
         # as much of a pool as the node uses
         self.pool: Any = SimpleNamespace(urlopen=partial(_bounded, self.pool, self.most_bytes), close=self.pool.close)
 
@@ -72,8 +76,20 @@ class BoundedNode(Urllib3HttpNode):
             return
         self._files.use()
         self._old.is_over()
-        self.pool = fresh.pool
+        self.pool, self._connections = fresh.pool, fresh._connections
         logger.info("Connections to %s use the certificates that were replaced.", self.base_url)
+
+    def close(self) -> None:
+        """Whoever waits for the server in another thread stops waiting, with an error."""
+        super().close()
+        for connection in [*self._connections]:
+            with suppress(OSError, TypeError):  # it is closed, or not connected
+                socket.shutdown(connection.sock, SHUT_RDWR)
+
+    def _connection(self, kind: type[Any], **how: Any) -> Any:
+        made = kind(**how)
+        self._connections.add(made)
+        return made
 
 
 class PageNode(BoundedNode):

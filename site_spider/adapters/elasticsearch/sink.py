@@ -249,7 +249,7 @@ def update_of(key: str, document: Mapping[str, Any], action: Action) -> Update:
 SHARD_WAIT = "20s"  # of the server, for a shard to write to; shorter than the request timeout
 OPEN_TIMEOUT_SECONDS = 10.0
 TOO_LARGE = 413
-_THREADS = 2  # see BatchLimits.under_way
+_THREADS = 3  # see BatchLimits.under_way; and one to close while the others wait
 
 
 class ElasticsearchSink(ThreadSink):

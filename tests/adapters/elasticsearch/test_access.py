@@ -188,3 +188,25 @@ async def test_what_is_under_way_ends_on_the_connection_where_it_began(
         may_answer.set()
         assert await under_way
         await made.close()
+
+
+@pytest.mark.parametrize("is_secured", [False, True])
+async def test_a_sink_that_closes_waits_for_no_answer(authority: Authority, *, is_secured: bool) -> None:
+    """A stop has to come to an end, though the server may answer within the next 30 s."""
+    has_come, may_answer = threading.Semaphore(0), threading.Event()
+
+    def silent(asked: Asked) -> Said:
+        if "_bulk" in asked.path:
+            has_come.release()
+            may_answer.wait(300)
+        return good(asked)
+
+    with answering(silent) as address, TlsFront(urlsplit(address).port or 0, authority) as front:
+        made = sink(f"https://127.0.0.1:{front.port}", authority.folder) if is_secured else sink(address, None)
+        await made.open()
+        under_way = [asyncio.create_task(writes(made)) for _ in range(2)]
+        for _ in under_way:
+            await asyncio.to_thread(has_come.acquire, timeout=300)
+        await made.close()
+        assert await asyncio.gather(*under_way) == [False, False]
+        may_answer.set()
