@@ -375,8 +375,8 @@ class Membership:
 
     def look(self) -> Moves:
         """Say that we are alive, bury the dead, and see what has to be done. Raises LogUnavailable."""
-        self._beat()
-        partitions, members, owners = self._view()
+        members = self._beat()
+        partitions, owners = self._view()
         lost = [one for one, identifier in self.owned.items() if owners.get(identifier) != self._member]
         for partition in lost:
             del self.owned[partition]
@@ -426,16 +426,18 @@ class Membership:
 
     # --- being alive ---------------------------------------------------------------------
 
-    def _beat(self) -> None:
+    def _beat(self) -> list[int]:
+        """The members that are alive, this one included."""
         rows = self._file.query(
             "SELECT id, seen_at_seconds FROM members WHERE consumer_group = ? AND topic = ?", (self._group, self._topic)
         )
-        dead = [one for one, seen_at in rows if one != self._member and _is_dead(self._file, one, seen_at)]
-        present = any(identifier == self._member for identifier, *_ in rows)
-        if dead or not present or runtime.monotonic() >= self._beat_at + BEAT_SECONDS:
+        dead = {one for one, seen_at in rows if one != self._member and _is_dead(self._file, one, seen_at)}
+        alive = {one for one, _ in rows} - dead
+        if dead or self._member not in alive or runtime.monotonic() >= self._beat_at + BEAT_SECONDS:
             self._write_beat(dead)
+        return sorted({*alive, self._member})
 
-    def _write_beat(self, dead: list[int]) -> None:
+    def _write_beat(self, dead: Iterable[int]) -> None:
         """As another member, which owns nothing, if the others took us for dead."""
         with self._file.transaction() as connection:
             for member in dead:
@@ -464,19 +466,16 @@ class Membership:
         connection.execute("DELETE FROM members WHERE id = ?", (member,))
         _lock_of(self._file, member).unlink(missing_ok=True)
 
-    def _view(self) -> tuple[dict[Partition, int], list[int], dict[int, int]]:
-        """Partitions of the topic with their ids, members, and the member that owns each id."""
+    def _view(self) -> tuple[dict[Partition, int], dict[int, int]]:
+        """Partitions of the topic with their ids, and the member that owns each id."""
         rows = self._file.query(
             "SELECT id, number, member FROM partitions LEFT JOIN claims ON partition_id = id"
             " AND consumer_group = ? WHERE topic = ? ORDER BY number",
             (self._group, self._topic),
         )
-        members = self._file.query(
-            "SELECT id FROM members WHERE consumer_group = ? AND topic = ? ORDER BY id", (self._group, self._topic)
-        )
         partitions = {Partition(self._topic, number): identifier for identifier, number, _ in rows}
         owners = {identifier: member for identifier, _, member in rows if member is not None}
-        return partitions, [member for (member,) in members], owners
+        return partitions, owners
 
     def _claim(self, connection: sqlite3.Connection, partition: Partition) -> tuple[int, Position | None] | None:
         found = connection.execute("SELECT id FROM partitions WHERE topic = ? AND number = ?", partition).fetchone()
