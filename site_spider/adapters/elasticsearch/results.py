@@ -125,18 +125,19 @@ class ElasticsearchResults:
         lines: list[Any] = []
         with self._by_id():
             for hit in self._found(list(changes), [name]):
-                old, new = changes[hit["_id"]]
-                if hit["_source"].get(name) == old:  # and while it is what was found
-                    place = {"if_seq_no": hit["_seq_no"], "if_primary_term": hit["_primary_term"]}
-                    lines += [{"update": {"_id": hit["_id"], **place}}, {"doc": {name: new}}]
+                old, new = changes.get(url_id := part(hit, "_id", str), ("", ""))
+                if (within(hit, "_source") or {}).get(name) == old:  # and while it is what was found
+                    place = {"if_seq_no": part(hit, "_seq_no", int), "if_primary_term": part(hit, "_primary_term", int)}
+                    lines += [{"update": {"_id": url_id, **place}}, {"doc": {name: new}}]
             if not lines:
                 return set()
             answer = self._client.bulk(index=self._index, operations=lines)
             items = [part(item, "update", dict) for item in part(answer.body, "items", list)]
+            said = {part(item, "_id", str): part(item, "status", int) for item in items}
         for item in items:
             if item["status"] not in (200, 404, 409):  # 404, 409: it has changed meanwhile
                 raise self._options.unavailable(reason_of(item["status"], item.get("error")))
-        return {item["_id"] for item in items if item["status"] == 200}
+        return {url_id for url_id, status in said.items() if status == 200}
 
     def close(self) -> None:
         self._client.close()

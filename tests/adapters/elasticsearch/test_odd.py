@@ -384,3 +384,23 @@ def test_a_new_index_is_waited_for(times: int, monkeypatch: pytest.MonkeyPatch) 
     answers = [{"docs": [{"_id": "a", "found": False}]}, *([away] * times)]
     with reading(lambda _: said(answers.pop())) as reader:
         assert ("no_shard" in complaint(partial(reader.known, ["a"], ["url"]))) is (times == 2)
+
+
+@pytest.mark.parametrize(
+    ("doc", "item"),
+    [
+        ({"_id": "a"}, {}),
+        ({"_id": "a", "_source": {}}, {}),
+        ({"_id": "a", "_source": {}, "_seq_no": "x", "_primary_term": 1}, {}),
+        ({"_id": "a", "_source": {}, "_seq_no": 1, "_primary_term": 1}, {"_id": "a"}),
+        ({"_id": "a", "_source": {}, "_seq_no": 1, "_primary_term": 1}, {"status": 200}),
+    ],
+)
+def test_a_claim_that_nobody_confirms_is_an_outage(doc: dict[str, Any], item: dict[str, Any]) -> None:
+    """It was a KeyError, with which `scrapy recrawl` ended."""
+
+    def answer(asked: Asked) -> Said:
+        return bulk([{"update": item}]) if "_bulk" in asked.path else said({"docs": [{**doc, "found": True}]})
+
+    with reading(answer) as reader:
+        assert "the answer has no" in complaint(partial(reader.exchange, "x", {"a": (None, "1")}))
