@@ -436,9 +436,6 @@ class KafkaSeedLog(SeedLog):
         bounds = {part.number: (max(at, later.get(part, 0)), ends[part]) for part, at in starts.items()}
         return self._read(topic, {one: (start, end) for one, (start, end) in bounds.items() if end > start})
 
-    def close(self) -> None:
-        """The client ends by itself when nothing refers to it."""
-
     # --- questions -----------------------------------------------------------------------
 
     def _partitions(self, topic: str) -> list[Partition]:

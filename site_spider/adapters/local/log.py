@@ -428,10 +428,6 @@ class LocalSeedLog(SeedLog):
             LogFile(self._folder).check()
         return [Granted(right, (), right.kind == "group" or bool(self.partitions(right.name))) for right in rights]
 
-    def topic_id(self, topic: str) -> str:  # noqa: ARG002
-        """Topics are not deleted here."""
-        return ""
-
     def partitions(self, topic: str) -> int:
         with closing(LogFile(self._folder)) as file:
             [(count,)] = file.query("SELECT count(*) FROM partitions WHERE topic = ?", (topic,))
@@ -455,9 +451,6 @@ class LocalSeedLog(SeedLog):
                 for extent in _extents(file, topic)
             ]
         return self._read(extents)
-
-    def close(self) -> None:
-        """Consumers and producers are closed one by one."""
 
     def _read(self, extents: list[_Extent]) -> Iterator[Message]:
         with closing(LogFile(self._folder)) as file:
