@@ -329,7 +329,7 @@ class ElasticsearchIndex:
         if self._is_shared and self._client is not None:
             with self._options.explaining():
                 records = over_stored(self._client, self._index, records)
-        encoded = self._encoded(records)
+        encoded = [self._encoded(record) for record in records]
         updates = [one for one in encoded if isinstance(one, Update)]
         answers = self._bulk(updates) if updates else []
         verdicts = iter([self._judged(one) if isinstance(one, TooLarge) else one for one in answers])
@@ -353,18 +353,14 @@ class ElasticsearchIndex:
             ", ".join(sorted(new)),
         )
 
-    def _encoded(self, records: Sequence[Record]) -> list[Update | Verdict]:
-        encoded: list[Update | Verdict] = []
-        for record in records:
-            try:
-                key = id_of(record)
-                if record.is_gone:
-                    encoded.append(Update(key, b"%b\n" % encode({"delete": {"_id": key}})))
-                else:
-                    encoded.append(update_of(key, self._as_stored(record.document), self._action))
-            except SinkRejected as error:
-                encoded.append(Verdict(Answer.REJECTED, str(error)))
-        return encoded
+    def _encoded(self, record: Record) -> Update | Verdict:
+        key = id_of(record)
+        if record.is_gone:
+            return Update(key, b"%b\n" % encode({"delete": {"_id": key}}))
+        try:
+            return update_of(key, self._as_stored(record.document), self._action)
+        except SinkRejected as error:
+            return Verdict(Answer.REJECTED, str(error))
 
     def _as_stored(self, document: Mapping[str, Any]) -> Mapping[str, Any]:
         if self._writes_text and "body" in document:  # else a check leaves it, and its text
