@@ -127,7 +127,7 @@ class Silence:
     def __init__(self) -> None:
         self._limit_seconds = float("inf")
         self._since: float | None = None
-        self._outage = Outage(logger, "The seed log has not answered a commit", "The seed log answers again")
+        self._is_said = False
 
     def joined(self, session_seconds: float) -> None:
         self._limit_seconds = session_seconds * _SHARE
@@ -150,22 +150,25 @@ class Silence:
 
     def look(self) -> None:
         """Say that the log is silent, once."""
-        limit = self._limit_seconds
-        if self.seconds >= min(_SAID_SECONDS, limit):
-            self._outage.goes_on(
-                f"no answer for {self.seconds:.0f} s. After {limit:.0f} s nothing new begins until it answers, "
-                "because other members may own the partitions then"
+        if not self._is_said and self.seconds >= min(_SAID_SECONDS, self._limit_seconds):
+            self._is_said = True
+            logger.warning(
+                "The seed log has not answered a commit for %.0f s. After %.0f s nothing new begins until it "
+                "answers, because other members may own the partitions then",
+                self.seconds,
+                self._limit_seconds,
             )
 
     def look_without_partitions(self) -> None:
         """Nothing is asked any more that could be answered: others have the partitions, which is no news."""
         if self.seconds > _FORGOTTEN_SECONDS:
-            self._since, self._outage.is_on = None, False
+            self._since, self._is_said = None, False
 
     def over(self) -> None:
         """It has answered, or nothing waits for an answer any more."""
-        self._outage.is_over()
-        self._since = None
+        if self._is_said:
+            logger.info("The seed log answers again after %.1f s", self.seconds)
+        self._since, self._is_said = None, False
 
 
 # --- tally: counts commits, for metrics ------------------------------------------------------------------
@@ -334,7 +337,8 @@ class OffsetCommits(Commits):
         self._refused_since = 0.0
         self.tally.count(succeeded=True)
         self._tell(self._completion.committed, positions)
-        self._outage.is_over()
+        if self._outage.is_on:
+            self._outage.is_over()
 
     def _say_failed(self, error: LogUnavailable) -> None:
         now = runtime.monotonic()
