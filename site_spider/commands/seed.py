@@ -126,9 +126,6 @@ class Seeding(SeedStream):
         self._complain(number, reason)
 
 
-_LAST_CHANCE_SECONDS = 1.0  # for what is under way when the log is given up
-
-
 class Command(SiteCommand):
     """Reads lines, complains about bad ones, says at the end how many were produced."""
 
@@ -195,8 +192,6 @@ class Command(SiteCommand):
             )
             gates = gates_of(self.options, log, topic, task, of_group, of_task, complain_above_bar)
             seeding = Seeding(producer, topic, _complain, message, task, gates)
-            if task is not None:
-                task.begin()
             is_whole, size = False, os.fstat(stream.fileno()).st_size if stream.seekable() else 0
             try:
                 with progress_bar("seeds", "B", size or None) as bar:
@@ -206,9 +201,7 @@ class Command(SiteCommand):
                     seeding.flush()
                 is_whole = True
             finally:
-                seeding.abandon(_LAST_CHANCE_SECONDS)
-                if task is not None:
-                    task.end(closes=opts.close and is_whole)
+                seeding.end(closes=opts.close and is_whole)
                 print(f"produced {seeding.produced}, refused {seeding.refused}", flush=True)
         if not opts.spider and seeding.produced:
             self._say_who_reads(topic)

@@ -30,13 +30,13 @@ from site_spider.text import refused
 
 MOST_UNDER_WAY = 5_000
 MOST_BYTES_UNDER_WAY = 32_000_000
-_LAST_CHANCE_SECONDS = 1.0  # for what is under way when an earlier seed was refused
+_LAST_CHANCE_SECONDS = 1.0  # for what is under way when an earlier seed was refused, or the log is given up
 
 
 class SeedStream:
     """Sends seeds to a topic, a bounded number at a time, and counts those that are durable.
 
-    Their task is told where each is. Before a seed is sent the gates let it pass.
+    Their task is told that this begins and ends, and where each is. Before a seed is sent the gates let it pass.
     """
 
     def __init__(
@@ -48,6 +48,8 @@ class SeedStream:
         self._send = partial(producer.send, topic)
         self._under_way: deque[tuple[int, int, Future[MessagePlace]]] = deque()  # with number and size
         self._bytes = 0
+        if task is not None:
+            task.begin()
 
     def send(self, key: bytes, value: bytes, number: int = 0) -> None:
         """Waits while too many are under way, or the gates are shut. `number` is for `_answered`."""
@@ -75,6 +77,12 @@ class SeedStream:
                 return
             if error is None:
                 self._answered(0, future)
+
+    def end(self, *, closes: bool) -> None:
+        """No more is sent; `closes`: to the task by nobody."""
+        self.abandon(_LAST_CHANCE_SECONDS)
+        if self._task is not None:
+            self._task.end(closes=closes)
 
     def _is_full(self) -> bool:
         return len(self._under_way) > MOST_UNDER_WAY or self._bytes > MOST_BYTES_UNDER_WAY
@@ -187,11 +195,9 @@ class SeedProducer:
             log = opened.enter_context(closing(config.seed_log(known)))
             log.check(config.CHECK_SECONDS)
             producer = opened.enter_context(closing(log.producer()))
-            self._task = None if task_id is None else TaskProducer(log, producer, topics, task_id)
-            gates = gates_of(known, log, topic, self._task, max_lag, max_task_lag, lambda _line: None)
-            self._stream = SeedStream(producer, topic, self._task, gates)
-            if self._task is not None:
-                self._task.begin()
+            task = None if task_id is None else TaskProducer(log, producer, topics, task_id)
+            gates = gates_of(known, log, topic, task, max_lag, max_task_lag, lambda _line: None)
+            self._stream = SeedStream(producer, topic, task, gates)
             self._opened = opened.pop_all()
         self._is_closed = False
 
@@ -237,9 +243,7 @@ class SeedProducer:
                 self.flush()
                 is_whole = True
             finally:
-                self._stream.abandon(_LAST_CHANCE_SECONDS)
-                if self._task is not None:
-                    self._task.end(closes=closes and is_whole)
+                self._stream.end(closes=closes and is_whole)
 
 
 def _check(task_id: str | None, *, closes_task: bool, max_lag: int | None, max_task_lag: int | None) -> None:
