@@ -69,10 +69,10 @@ class History:
         Raises LogUnavailable, TopicMissing.
         """
         since = now - WINDOW_SECONDS
-        messages = self._log.read(self._topic, self._next, int(since * 1000))
+        messages, self._ahead = self._log.read(self._topic, self._next, int(since * 1000)), dict(self._next)
         earliest = max(since, self._looked_at)
         found = sorted(self._heard(messages, earliest, now, known), key=lambda heard: heard.at)
-        self._looked_at = now
+        self._looked_at, self._next = now, self._ahead  # else it is read again
         return found
 
     def _heard(
@@ -90,7 +90,7 @@ class History:
 
     def _noted(self, messages: Iterator[Message]) -> Iterator[Message]:
         for message in messages:
-            self._next[message.partition] = message.offset + 1
+            self._ahead[message.partition] = message.offset + 1
             size = len(message.value or b"")
             if 0 < size <= LARGEST_STATISTICS_BYTES:
                 yield message

@@ -6,6 +6,7 @@ import asyncio
 import json
 import threading
 import time
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,8 @@ from site_spider.commands.top import lines
 from site_spider.console.fleet import Life
 from site_spider.console.pages import overview
 from site_spider.console.watch import FleetWatch, History, TaskWatch
-from site_spider.contracts.seed_log import name_of
+from site_spider.contracts.seed_log import Message, Partition, name_of
+from site_spider.errors import LogUnavailable
 from site_spider.observe import frontier_socket
 from site_spider.observe.frontier_socket import METRICS_QUESTION
 from site_spider.seed.topics import CrawlTopics
@@ -59,6 +61,27 @@ def test_only_what_is_new_is_read_again(tmp_path: Path) -> None:
     assert history.look(time.time()) == []
     tell(log, snapshot(1, at=now + 1, waiting=77))
     assert [heard.state.waiting for heard in history.look(time.time())] == [77]
+
+
+def test_what_is_read_before_the_log_goes_away_is_read_again(tmp_path: Path) -> None:
+    """The last word of a process that has ended, say: it comes once."""
+
+    class Broken(LocalSeedLog):
+        def read(
+            self, topic: str, start: Mapping[Partition, int] | None = None, since_ms: int = 0
+        ) -> Iterator[Message]:
+            yield from super().read(topic, start, since_ms)
+            if next(is_away):
+                raise LogUnavailable("it went away")
+
+    is_away = iter([True, False, False])
+    log, now = Broken(tmp_path), time.time()
+    tell(log, snapshot(1, at=now, moment="close"))
+    history = History(log, TOPICS.statistics, 10.0)
+    with pytest.raises(LogUnavailable):
+        history.look(now)
+    assert [heard.state.is_ended for heard in history.look(now)] == [True]
+    assert history.look(now) == []
 
 
 def test_an_hour_of_many_processes_is_thinned_and_ends_with_the_newest(tmp_path: Path) -> None:
