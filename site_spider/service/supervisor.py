@@ -170,9 +170,10 @@ class Supervisor:
         slot.starts += 1
         self._starts[slot.number] += 1
         command = self._plan.crawler if slot.number else self._plan.watcher
-        slot.tells, its_end = os.pipe()
-        os.set_blocking(slot.tells, False)
+        its_end = -1
         try:
+            slot.tells, its_end = os.pipe()
+            os.set_blocking(slot.tells, False)
             slot.process = subprocess.Popen(  # noqa: S603 - what it was told to run
                 command,
                 stdin=subprocess.DEVNULL,
@@ -185,7 +186,8 @@ class Supervisor:
             self._say(f"{command[0]} cannot be started: {error}")
             self._ended(slot, FAILED)
         finally:
-            os.close(its_end)
+            with contextlib.suppress(OSError):  # there may be no pipe
+                os.close(its_end)
 
     def _environment(self, slot: _Slot) -> dict[str, str]:
         own = {

@@ -136,6 +136,15 @@ def test_the_pipe_of_a_process_that_has_ended_is_closed(code: int) -> None:
         os.fstat(reads)
 
 
+def test_a_process_that_cannot_be_started_ends_none_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As at the limit of open files, which --scale may reach: each process has a pipe."""
+    monkeypatch.setattr(supervisor.os, "pipe", Mock(side_effect=OSError(24, "Too many open files")))
+    running = supervisor.Supervisor(supervisor.Supervision("test", ["scrapy"], "quotes", [], 2), Mock())
+    slot = running._slot(2)
+    running._start(slot)
+    assert slot.begins_at is not None
+
+
 @pytest.mark.parametrize("lived_seconds", [1, 61])
 def test_a_server_that_is_away_stops_none_that_have_worked(lived_seconds: int) -> None:
     """A process that --scale adds in an outage is started again, while those that were there live through it."""
