@@ -17,7 +17,7 @@ from twisted.python.failure import Failure
 from site_spider import options
 from site_spider.commands.output import Column, add_format_option, print_counted, print_json, print_table, show
 from site_spider.commands.site_command import EXIT_FAILED, SiteCommand
-from site_spider.errors import SeedError, SiteSpiderError
+from site_spider.errors import SiteSpiderError
 from site_spider.page.url import check_url, host_of
 from site_spider.results.document import describe_status
 from site_spider.results.failures import describe_exception
@@ -131,13 +131,13 @@ class Command(SiteCommand):
                 body = file.read(_LARGEST_PAGE_BYTES)
         except OSError as error:
             raise SiteSpiderError(f"{name} cannot be read: {error.strerror or error}") from None
-        return PageBody(_checked(url or f"http://{source.match.hosts[0].removeprefix('*.')}/"), body, None)
+        return PageBody(check_url(url or f"http://{source.match.hosts[0].removeprefix('*.')}/"), body, None)
 
     def _fetched(self, source: Source, url: str) -> PageBody:
         fetched: list[PageBody | str] = []
         self.options.set("LOG_INSTALL_ROOT_HANDLER", False, priority="cmdline")  # `run` has done so
         process = AsyncCrawlerProcess(self.options)
-        process.crawl(_Fetch, url=_checked(url), source=source, fetched=fetched)
+        process.crawl(_Fetch, url=check_url(url), source=source, fetched=fetched)
         process.start()
         match fetched:
             case [PageBody() as page]:
@@ -168,13 +168,6 @@ class _Fetch(Spider):
     def failed(self, failure: Failure) -> None:
         assert failure.value is not None
         self.fetched.append(describe_exception(failure.value, failure.request))  # type: ignore[attr-defined]
-
-
-def _checked(url: str) -> str:
-    try:
-        return check_url(url)
-    except SeedError as error:
-        raise SiteSpiderError(str(error)) from None
 
 
 async def _extracted(source: Source, page: PageBody) -> Extracted:
