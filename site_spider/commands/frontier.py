@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from site_spider.commands.output import Column, add_format_option, print_json, print_table, show
@@ -52,7 +51,9 @@ class Command(SiteCommand):
         if not 0 <= opts.hosts <= MOST_HOSTS:
             self.refuse(f"--hosts is {opts.hosts}, but must be 0 to {MOST_HOSTS}")
         answers = 0
-        for path, pid in _wanted(opts.process).items():
+        for path, pid in alive().items():
+            if opts.process not in (None, pid):
+                continue
             try:
                 document = asyncio.run(ask(path, b"%d" % opts.hosts, _SECONDS))
             except NOBODY:
@@ -71,13 +72,6 @@ class Command(SiteCommand):
             answers += 1
         if not answers and not self.exitcode:
             raise _nobody(opts.process)
-
-
-def _wanted(pid: int | None) -> dict[Path, int]:
-    found = {path: process for path, process in alive().items() if pid in (None, process)}
-    if not found:
-        raise _nobody(pid)
-    return found
 
 
 def _nobody(pid: int | None) -> SiteSpiderError:

@@ -175,9 +175,13 @@ def test_a_process_that_does_not_answer_is_named(sockets: Path, monkeypatch: pyt
     with socket.socket(socket.AF_UNIX) as silent:
         silent.bind(str(sockets / f"{os.getpid()}-abc.frontier"))
         silent.listen()
-        (path,) = command._wanted(None)
+        (path,) = frontier_sockets.alive()
         with pytest.raises(TimeoutError):
             asyncio.run(frontier_sockets.ask(path, b"1", 0.2))
+
+
+def ask(process: int | None = None) -> None:
+    command.Command().work(SimpleNamespace(hosts=1, process=process, format="table"))  # type: ignore[arg-type]
 
 
 def test_a_socket_that_nobody_listens_at_is_of_no_process(sockets: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -185,14 +189,14 @@ def test_a_socket_that_nobody_listens_at_is_of_no_process(sockets: Path, capsys:
     sockets.mkdir(mode=0o700)
     (sockets / f"{os.getpid()}-abc.frontier").touch()
     with pytest.raises(SiteSpiderError, match="no crawl runs that could be asked"):
-        command.Command().work(SimpleNamespace(hosts=1, process=None, format="table"))  # type: ignore[arg-type]
+        ask()
     assert capsys.readouterr().err == ""
 
 
 def test_sockets_of_ended_processes_are_removed(tmp_path: Path, sockets: Path) -> None:
     """By the next process that starts, those of its own number, too; those of living ones, and other files, stay."""
     with pytest.raises(SiteSpiderError, match="no crawl runs that could be asked"):
-        command._wanted(None)
+        ask()
     sockets.mkdir(mode=0o700)
     ended = os.posix_spawn("/bin/true", ["true"], {})
     os.waitpid(ended, 0)
@@ -202,7 +206,7 @@ def test_sockets_of_ended_processes_are_removed(tmp_path: Path, sockets: Path) -
         (sockets / name).touch()
     assert len(frontier_sockets.running()) == 4
     with pytest.raises(SiteSpiderError, match="no crawl runs as process"):
-        command._wanted(ended)
+        ask(ended)
     while_crawling(tmp_path / "data", lambda: None, seeds=1)
     assert {path.name for path in sockets.iterdir() if path.suffix != ".killed"} == names - stale
 
