@@ -108,16 +108,13 @@ def custom_settings_of_file(path: Path) -> dict[str, Any] | None:
             node.value
             for node in nodes
             if isinstance(node, ast.AnnAssign | ast.Assign)
-            if any(ast.unparse(target).rpartition(".")[2] == _NAME for target in _targets(node))
+            for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+            if ast.unparse(target).rpartition(".")[2] == _NAME
         ]
         found = None if value is None else ast.literal_eval(value)
     except (OSError, SyntaxError, ValueError, TypeError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
-
-
-def _targets(node: ast.AnnAssign | ast.Assign) -> list[ast.expr]:
-    return [node.target] if isinstance(node, ast.AnnAssign) else node.targets
 
 
 def apply_custom_settings(settings: BaseSettings, custom: Mapping[str, Any]) -> None:
@@ -226,7 +223,9 @@ def add_our_parts(settings: BaseSettings) -> None:
             continue
         paths = set(map(_path_of, theirs))
         new = {path: order for path, order in OUR_SETTINGS[name].items() if path not in paths}
-        _merge(settings, name, _sinks_last({**new, **theirs}))
+        # at the project's own priority: what may replace its value may replace this one
+        priority = max(settings.getpriority(name) or 0, _LEAST)
+        settings.set(name, _sinks_last({**new, **theirs}), priority=priority)
 
 
 def _sinks_last(components: dict[Any, Any]) -> dict[Any, Any]:
@@ -239,8 +238,3 @@ def _sinks_last(components: dict[Any, Any]) -> dict[Any, Any]:
     if not isinstance(last, int | float) or last < ours.ITEM_PIPELINES[_RESULTS] or not numbers or max(numbers) < last:
         return components
     return {**components, _RESULTS: max(numbers) + 1}
-
-
-def _merge(settings: BaseSettings, name: str, value: Mapping[str, Any]) -> None:
-    """At the project's own priority: what may replace its value may replace this one."""
-    settings.set(name, dict(value), priority=max(settings.getpriority(name) or 0, _LEAST))
