@@ -10,7 +10,6 @@ crawl.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import logging
 import re
@@ -186,12 +185,10 @@ _LEFT_OUT: Final = ("tasks", "counters", "texts", "failures", "unknown_fields", 
 class StatsTopic:
     """Of one process; on the event loop's thread only."""
 
-    def __init__(self, log: SeedLog, topic: str) -> None:
-        self._log = log
-        self._topic = topic
+    def __init__(self, log: SeedLog, topic: str, background: Background) -> None:
+        self._log, self._topic, self._background = log, topic, background
         self._producer: Producer | None = None
         self._under_way = 0
-        self._loop = asyncio.get_running_loop()
         self._outage = Outage(
             logger,
             f"Statistics do not reach the topic {topic} (SITE_STATS_TOPIC), so consoles on other hosts do "
@@ -206,7 +203,10 @@ class StatsTopic:
                 await asyncio.to_thread(self._log.keep, self._topic, KEPT_SECONDS)
                 self._producer = self._producer or await asyncio.to_thread(self._log.producer, "statistics")
             except Exception as error:  # noqa: BLE001 - whatever it is, the crawl goes on
-                self._say(error)
+                if self._producer is None:
+                    self._outage.goes_on(error)
+                else:  # they can go a minute later
+                    logger.debug("Old messages of the topic %s stay for now: %s", self._topic, error)
             await asyncio.sleep(_KEEP_EVERY_SECONDS)
 
     def send(self, process: str, document: Mapping[str, Any]) -> None:
@@ -219,14 +219,7 @@ class StatsTopic:
             self._outage.goes_on(error)
             return
         self._under_way += 1
-        self._producer.send(self._topic, process.encode(), value).add_done_callback(self._done)
-
-    def _say(self, error: Exception) -> None:
-        """Old messages that cannot go now go a minute later; without a producer nothing arrives."""
-        if self._producer is None:
-            self._outage.goes_on(error)
-        else:
-            logger.debug("Old messages of the topic %s stay for now: %s", self._topic, error)
+        self._background.when_done(self._producer.send(self._topic, process.encode(), value), self._ended)
 
     async def close(self, seconds: float) -> None:
         """Let the last message through, if that does not take long."""
@@ -236,10 +229,6 @@ class StatsTopic:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await asyncio.to_thread(_close, producer)
-
-    def _done(self, future: Future[Any]) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: the process ends
-            self._loop.call_soon_threadsafe(self._ended, future)
 
     def _ended(self, future: Future[Any]) -> None:
         self._under_way -= 1

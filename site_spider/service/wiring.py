@@ -308,7 +308,7 @@ class Parts:
         self.measurements = measurements = Measurements(watched, commits, quarantine, dupefilter)
         # made as a sink is, but by another class method: nothing else differs
         deliveries = [Delivery(cast(Sink, store), name=f"statistics {store.name}") for store in stores.statistics]
-        topic = StatsTopic(stores.log, config.topics.statistics)
+        topic = StatsTopic(stores.log, config.topics.statistics, background)
         plan = StatisticsPlan(settings, statistics_id(settings, identity))
         self.statistics = Statistics(watched, deliveries, topic, plan, background)
         has_socket = options.boolean(settings, "SITE_FRONTIER_SOCKET")
