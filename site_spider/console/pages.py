@@ -30,7 +30,8 @@ from site_spider.console.fleet import (
 from site_spider.console.process_state import OTHER_TASKS, HostState, ProcessState, SinkState, TaskFigures
 from site_spider.console.process_state import tasks as tasks_of
 from site_spider.dead_letter_replay import Letter, beginning
-from site_spider.observe.metrics.catalogue import NO_TASK, OUTCOMES
+from site_spider.observe.counters import OUTCOMES
+from site_spider.observe.metrics.catalogue import NO_TASK
 from site_spider.observe.progress import Progress
 from site_spider.tasks.declaration import SETTABLE
 from site_spider.tasks.orders import TaskFacts

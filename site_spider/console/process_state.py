@@ -14,8 +14,9 @@ from itertools import islice
 from math import inf, isfinite
 from typing import Any, TypeVar
 
+from site_spider.observe.counters import OUTCOMES
 from site_spider.observe.frontier_socket import OddSnapshot
-from site_spider.observe.metrics.catalogue import NO_TASK, OUTCOMES, at, mappings, moment
+from site_spider.observe.metrics.catalogue import NO_TASK, at, mappings, moment
 from site_spider.page.url import host_of
 
 OTHER_TASKS = "(other tasks)"

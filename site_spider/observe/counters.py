@@ -98,6 +98,14 @@ def _text(value: object) -> str | None:
     return value[:LONGEST_TEXT] if isinstance(value, str) else None
 
 
+OUTCOMES: Final = {  # of seeds, by their names in a snapshot
+    "completed_with_result": "result",
+    "completed_with_failure": "failure",
+    "filtered": "filtered",
+    "dead_lettered": "dead_letter",
+    "spilled": "spilled",
+    "cancelled": "cancelled",
+}
 LAG_SECONDS: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 BYTES: Final = (100.0, 1e3, 1e4, 5e4, 1e5, 2.5e5, 5e5, 1e6, 2.5e6, 1e7, 1e8)
 

@@ -34,8 +34,7 @@ from site_spider.frontier.retry_and_redirect import RETRIES_COUNTED
 from site_spider.frontier.scheduler import Queues
 from site_spider.intake.intake import Intake, Seeds
 from site_spider.ledger.ledger import Ledger, Outcome
-from site_spider.observe.counters import SPAN_SAID, Counted, LoopLag, Pauses, iso
-from site_spider.observe.metrics.catalogue import OUTCOMES
+from site_spider.observe.counters import OUTCOMES, SPAN_SAID, Counted, LoopLag, Pauses, iso
 from site_spider.observe.progress import Survey
 from site_spider.results.commits import Commits
 from site_spider.results.delivery import Delivery

@@ -26,6 +26,7 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST as OPEN_TYPE
 from prometheus_client.openmetrics.exposition import generate_latest as openmetrics
 
+from site_spider.observe.counters import OUTCOMES
 from site_spider.seed.topics import MOST_TIERS
 
 # --- Numbers out of documents that others wrote: what is missing or of another type is left out ----------
@@ -99,14 +100,6 @@ _MOST_LOG_MESSAGES: Final = 22
 NO_TASK: Final = "(no task)"
 _OTHER: Final = "other"
 _KINDS: Final = ("page", "robots")
-OUTCOMES: Final = {  # of seeds, by their names in a snapshot
-    "completed_with_result": "result",
-    "completed_with_failure": "failure",
-    "filtered": "filtered",
-    "dead_lettered": "dead_letter",
-    "spilled": "spilled",
-    "cancelled": "cancelled",
-}
 
 
 def known(found: Iterable[tuple[tuple[str, ...], float | None]]) -> Reading:
