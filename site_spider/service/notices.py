@@ -201,11 +201,12 @@ class Notifier:
         while self._waiting:
             said = self._waiting.popleft()
             for attempt in range(_MOST_ATTEMPTS):
+                if attempt:
+                    await asyncio.sleep(_RETRY_SECONDS * 2 ** (attempt - 1))
                 if not (why := await self._sent(said)):
                     break
                 if attempt == 0:
                     logger.warning("A notice cannot be sent to %s, trying again: %s", URL, why)
-                await asyncio.sleep(_RETRY_SECONDS * 2**attempt)
             else:
                 logger.error("A notice was not sent: %s", said["says"])
 

@@ -194,6 +194,27 @@ def test_no_stop_waits_for_a_receiver_that_says_nothing() -> None:
     assert has_answered.wait(60)
 
 
+def test_the_last_attempt_holds_no_other_notice_up(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is said at once that the notice was not sent, and the next one is."""
+    monkeypatch.setattr(notices, "_RETRY_SECONDS", 10.0)
+    paused: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        paused.append(seconds)
+
+    async def run() -> None:
+        background = cast(Background, SimpleNamespace(start=lambda work, name: asyncio.create_task(work)))
+        notifier = Notifier(lambda _now: {"memory": "full"}, lambda _said: "away", {}, background)
+        monkeypatch.setattr(notices.asyncio, "sleep", sleep)
+        clock.now = 1_000.0
+        notifier.look()
+        assert notifier._sending is not None
+        await notifier._sending
+
+    asyncio.run(run())
+    assert paused == [10.0, 20.0, 40.0, 80.0, 160.0]
+
+
 def parts() -> Any:
     stats: dict[str, int] = {}
     ledger = SimpleNamespace(outcomes={}, in_flight=0, held=[1], partitions=lambda: ledger.held)
