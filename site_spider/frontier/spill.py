@@ -496,7 +496,7 @@ class Spill:
     def _begin_to_send(self, topic: str | None, job: Job, key: bytes | None, value: bytes) -> Future[Any]:
         task_id = job.seed.task_id
         if task_id is not None and topic == self._parked.topic:
-            headers = moved_headers(job.seed, job.entry.message) if job.parent is None else ()
+            headers = moved_headers(job.seed, job.entry.message, is_link=job.parent is not None)
             return self._parked.send(task_id, job.entry.partition.topic, key, value, headers)
         return self._commits.spill(job, key, value, topic)
 

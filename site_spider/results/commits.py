@@ -253,7 +253,7 @@ class OffsetCommits(Commits):
         self._firsts.put(_First(frozenset(positions), then))
 
     def spill(self, job: Job, key: bytes | None, value: bytes, topic: str | None = None) -> Future[Any]:
-        headers = moved_headers(job.seed, job.entry.message) if job.parent is None else ()
+        headers = moved_headers(job.seed, job.entry.message, is_link=job.parent is not None)
         return self._producer.send(topic or job.entry.partition.topic, key, value, headers)
 
     @property

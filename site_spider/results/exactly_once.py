@@ -245,7 +245,7 @@ class ExactlyOnce(SeedListener, Commits):
         """Keep a link that becomes a seed when the tree it leaves is complete; the future fails if it cannot."""
         kept: Future[Any] = Future()
         own = job.entry.partition.topic
-        headers = moved_headers(job.seed, job.entry.message) if job.parent is None else ()
+        headers = moved_headers(job.seed, job.entry.message, is_link=job.parent is not None)
         link = Link(key, value, topic or own, headers)
         if topic is None or topic == own or topic in self._sound:
             self._keep(job.entry, link)

@@ -288,9 +288,11 @@ FIRST_WRITTEN: Final = "first_written_ms"  # when a message of the seed was writ
 _DIGITS = re.compile(rb"[0-9]{1,16}")
 
 
-def moved_headers(seed: Seed, message: Message) -> Headers:
-    """Of the message as which a seed goes on."""
+def moved_headers(seed: Seed, message: Message, *, is_link: bool = False) -> Headers:
+    """Of the message as which a seed, or a link of its tree, goes on."""
     first = (MOVED, b""), (FIRST_WRITTEN, b"%d" % first_written_ms(message))
+    if is_link:
+        return first[1:]
     if seed.task_id is None or seed.is_link:
         return first
     headers = dict(message.headers)

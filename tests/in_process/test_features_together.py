@@ -214,6 +214,17 @@ def test_a_seed_that_is_parked_after_a_kill_is_the_same_check(tmp_path: Path, si
     assert found["interval_s"] == max(3_600, first["interval_s"] // 2)
 
 
+def test_a_link_that_leaves_after_a_kill_is_the_same_check(tmp_path: Path, site: Site) -> None:
+    """As a seed that does: else what its page leads to would be lost."""
+    site.pages |= {"/top": links("/page"), "/page": links("/below"), "/below": never}
+    top = seed("/top", if_changed=True, meta={"task_id": "t"})
+    crawl(tmp_path, top, until=lambda _crawler: site.paths["/below"] > 0, SITE_STOP_GRACE_SECONDS=0.1)
+    assert document(tmp_path)["status"] == 200
+    site.pages["/below"] = "<p>below"
+    assert crawl(tmp_path, SITE_LINKS_TO="kafka").lag == 0
+    assert (document(tmp_path)["unchanged"], document(tmp_path, "/below").get("status")) == (False, 200)
+
+
 # --- traps ---
 
 

@@ -550,9 +550,8 @@ def crawl_trees(folder: Path, count: int, seeds: Sequence[Mapping[str, Any]] = (
         folder,
         [*trees, *seeds],
         SITE_KAFKA_BROKERS="played:9092",
-        SITE_KAFKA_EXACTLY_ONCE=True,
         SITE_SEED_LOG_CLASSES=defaults.SITE_SEED_LOG_CLASSES | {"kafka": f"{__name__}.PlayedLog"},
-        **{"SITE_SINKS": "local,kafka", **settings},
+        **{"SITE_SINKS": "local,kafka", "SITE_KAFKA_EXACTLY_ONCE": True, **settings},
     )
 
 
@@ -634,6 +633,16 @@ def test_a_seed_that_goes_on_elsewhere_says_when_it_was_written_first(
     assert (crawled.lag, len(crawled.documents)) == (0, 1)
     first, second = PlayedLog.log.read("seeds")
     assert dict(second.headers) == {MOVED: b"", FIRST_WRITTEN: str(first.timestamp_ms).encode()}
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_a_link_that_goes_on_elsewhere_is_as_old_as_its_seed(tmp_path: Path, *, together: bool) -> None:
+    """Or its page, stored before its process died, would count as unchanged, and its links would be lost."""
+    sinks = "local,kafka" if together else "local"
+    crawled = crawl_trees(tmp_path, 1, SITE_LINKS_TO="kafka", SITE_KAFKA_EXACTLY_ONCE=together, SITE_SINKS=sinks)
+    assert (crawled.lag, len(crawled.documents)) == (0, 1 + LINKS)
+    seed, *links = PlayedLog.log.read("seeds")
+    assert [dict(link.headers) for link in links] == [{FIRST_WRITTEN: str(seed.timestamp_ms).encode()}] * LINKS
 
 
 def test_an_archive_has_each_exchange_once_though_transactions_fail(
