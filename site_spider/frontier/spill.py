@@ -23,7 +23,7 @@ from site_spider.bounded import BoundedDict
 from site_spider.contracts.seed_log import Headers, MessagePlace, Partition
 from site_spider.engine.background import Background, Turns
 from site_spider.engine.callback_guard import unguarded
-from site_spider.errors import SeedError, SiteSpiderError
+from site_spider.errors import LogUnavailable, SeedError, SiteSpiderError
 from site_spider.frontier.politeness import PoliteFrontier
 from site_spider.frontier.waiter import KEY as SOURCE
 from site_spider.frontier.waiter import (
@@ -160,7 +160,7 @@ CookiesOf = Callable[[Request, SeedInFlight], Cookies]
 # Keys of Request.meta that mean nothing elsewhere, or that the message says in its own words.
 _OF_LINKS = frozenset({
     "depth", meta_keys.JOB, meta_keys.COOKIEJAR, meta_keys.TO_TOPIC, meta_keys.LEAF, "link_text",
-    meta_keys.SITEMAP, meta_keys.PAGE_NUMBER, meta_keys.KNOWN_RUN,
+    meta_keys.SITEMAP, meta_keys.PAGE_NUMBER, meta_keys.KNOWN_RUN, meta_keys.NOT_BEFORE,
 }) | DIRECTIVES  # fmt: skip
 _OF_ATTEMPTS = _OF_LINKS | {
     meta_keys.DOWNLOAD_SLOT, "download_latency", "retry_times",
@@ -336,6 +336,7 @@ def _hops(job: Job) -> int:
 # (dupefilter.dupefilter): it is compared where it arrives.
 
 _NO_WORDS = "a seed has no words for its callback, cb_kwargs, flags, cookies or meta"
+TRY_AGAIN_SECONDS = 10.0  # with what the topic of parked messages did not take
 _MOST_AT_ONCE = 500  # of what waits: the event loop goes on in between
 
 
@@ -486,12 +487,10 @@ class Spill:
         self._background.when_done(future, self._sent, request, job, weight_bytes)
         return True
 
-    def _say_it_stays(self, request: Request, topic: str, why: str) -> None:
+    def _say_it_stays(self, request: Request, topic: str, why: str, what: str = "is crawled here") -> None:
         if (topic, why) not in self._said:
             self._said[topic, why] = True
-            logger.warning(
-                "A request to topic %s is crawled here, and so are others like it: %s: %s", topic, why, request.url
-            )
+            logger.warning("A request to topic %s %s, like others: %s: %s", topic, what, why, request.url)
 
     def _begin_to_send(self, topic: str | None, job: Job, key: bytes | None, value: bytes) -> Future[Any]:
         task_id = job.seed.task_id
@@ -506,12 +505,17 @@ class Spill:
         if error is not None:
             topic = request.meta.get(meta_keys.TO_TOPIC) or job.entry.partition.topic
             source = source_name(job.seed)
-            self._say_it_stays(request, topic, f"{error}{f' Source {source}' if source else ''}")
+            waits = topic == self._parked.topic and isinstance(error, LogUnavailable)
+            what = "waits here" if waits else "is crawled here"
+            self._say_it_stays(request, topic, f"{error}{f' Source {source}' if source else ''}", what)
             if self._pages is not None:
                 self._pages.not_spilled(request, job)
             if job.entry.live:
                 request.meta.pop(meta_keys.TO_TOPIC, None)
-                request.meta[meta_keys.STAYS] = True
+                if waits:
+                    request.meta[meta_keys.NOT_BEFORE] = asyncio.get_running_loop().time() + TRY_AGAIN_SECONDS
+                else:
+                    request.meta[meta_keys.STAYS] = True
                 self._room.put(request)
             else:
                 self._completion.ended(request)

@@ -26,7 +26,7 @@ from site_spider.contracts.seed_log import Headers, MessagePlace, Producer
 from site_spider.engine.background import Background, Turns
 from site_spider.errors import SinkRejected
 from site_spider.frontier.politeness import PoliteFrontier
-from site_spider.frontier.spill import Spill, TellPlace
+from site_spider.frontier.spill import TRY_AGAIN_SECONDS, Spill, TellPlace
 from site_spider.frontier.waiter import Waiter, WaitingLink, as_request, is_fenced, seed_entry
 from site_spider.intake.seed_queue import seed_request
 from site_spider.ledger import completion as lineage
@@ -134,8 +134,6 @@ class Parking:
 
 logger = logging.getLogger(__name__)
 
-_TRY_AGAIN_SECONDS = 10.0
-
 
 def key_of(waiting: SeedInFlight) -> bytes | None:
     """The key with which a seed leaves: its own, or its host."""
@@ -195,7 +193,7 @@ class Leaving:
             self._dead_letters.set_aside(waiting.message, reason, waiting)
         elif waiting.live and not self._room.is_closed:  # else it is repeated
             self._away.goes_on(error)
-            self._room.put_seed(waiting, asyncio.get_running_loop().time() + _TRY_AGAIN_SECONDS)
+            self._room.put_seed(waiting, asyncio.get_running_loop().time() + TRY_AGAIN_SECONDS)
 
     def cancel(self, waiter: Waiter, state: TaskState) -> None:
         """It ends here, and is counted."""

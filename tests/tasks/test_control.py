@@ -23,6 +23,7 @@ from site_spider.commands import progress
 from site_spider.contracts.seed_log import Message, Partition
 from site_spider.engine.scrapy_parts import part_of
 from site_spider.errors import LogUnavailable
+from site_spider.frontier import spill
 from site_spider.ledger.ledger import Outcome
 from site_spider.seed.topics import CrawlTopics
 from site_spider.service.service import SeedService
@@ -63,6 +64,21 @@ def test_a_seed_that_no_topic_takes_is_parked_later(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(Parking, "send", lambda *arguments: answers.pop() if answers else send(*arguments))
     found = crawl(tmp_path, seeds(5))
     assert (found.lag, found.seeds["spilled"]) == (0, 5)
+
+
+def test_links_that_no_topic_takes_wait_and_go_beyond_no_budget(
+    tmp_path: Path, fetched: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(engine.ANSWERS, "http://host.test/", linked(20))
+    monkeypatch.setattr(spill, "TRY_AGAIN_SECONDS", 0.2)
+    declare(tmp_path, max_pages=7)
+    send, refused = Parking.send, Future[Any]()
+    refused.set_exception(LogUnavailable("Kafka did not take the message"))
+    answers = [refused] * 20
+    monkeypatch.setattr(Parking, "send", lambda *arguments: answers.pop() if answers else send(*arguments))
+    found = crawl(tmp_path, SITE)
+    assert (found.lag, len(fetched), len(answers)) == (0, 7, 0)
+    assert TaskOrders(desk(tmp_path), "t").change(["max_pages=900"]).returned == 14
 
 
 def test_what_is_parked_of_a_task_that_is_deleted_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
