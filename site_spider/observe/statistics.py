@@ -10,6 +10,7 @@ crawl.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import re
