@@ -365,7 +365,7 @@ def test_a_missing_right_on_the_topic_is_one_warning_and_no_harm(
 
 async def test_an_end_that_fails_after_its_time_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     """Nobody waits for it any more."""
-    topic, may_fail, producer = StatsTopic(Mock(), "t"), threading.Event(), Mock()
+    topic, may_fail, producer = StatsTopic(Mock(), "t", Mock()), threading.Event(), Mock()
 
     def close() -> None:
         may_fail.wait(10)

@@ -206,7 +206,7 @@ def _settings(folder: Path, **own: Any) -> Settings:
     settings = Settings()
     settings.setmodule("site_spider.settings", priority="project")
     servers = dict.fromkeys(("SITE_KAFKA_BROKERS", "SITE_ELASTICSEARCH_HOSTS", "SITE_REDIS_URL"), "")
-    usual = {"TWISTED_REACTOR_ENABLED": False, "LOG_ENABLED": False, "SITE_ALLOW_PRIVATE_HOSTS": True}
+    usual: dict[str, Any] = {"TWISTED_REACTOR_ENABLED": False, "LOG_ENABLED": False, "SITE_ALLOW_PRIVATE_HOSTS": True}
     usual |= {"SITE_DATA_DIR": str(folder), "SITE_STATS_INTERVAL_SECONDS": 3_600}  # statistics are on no seed's way
     settings.setdict({**usual, **servers, **own}, priority="cmdline")
     return settings
