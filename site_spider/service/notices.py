@@ -24,7 +24,7 @@ from urllib.parse import unquote
 from scrapy.settings import BaseSettings
 
 from site_spider import options, runtime, signed_post
-from site_spider.engine.background import THREAD_PREFIX, Background
+from site_spider.engine.background import Background
 from site_spider.errors import ConfigError, SeedError
 from site_spider.observe.snapshot import number, stats_of
 from site_spider.page.url import check_url
@@ -222,7 +222,7 @@ class Notifier:
                 answer.set_result(repr(error))
 
         try:
-            runtime.Thread(target=send, name=f"{THREAD_PREFIX}notice", daemon=True).start()
+            runtime.Thread(target=send, name="site-notices", daemon=True).start()
         except RuntimeError as error:  # for want of threads
             return repr(error)
         return await asyncio.wrap_future(answer)

@@ -35,6 +35,7 @@ OWNED = {
     ("results/delivery.py", "create_task"): "a write, whose outcome the delivery looks at",
     ("intake/intake.py", "ensure_future"): "an answer, which is raised on the thread that asked",
     ("intake/intake.py", "Thread"): "the intake tells its owner",
+    ("service/notices.py", "Thread"): "a thread of ours, see THREAD_PREFIX",
     ("service/log_lines.py", "Thread"): "a thread of ours, see THREAD_PREFIX",
     ("engine/callback_guard.py", "Thread"): "a thread of ours, see THREAD_PREFIX",
     ("adapters/kafka/client.py", "Thread"): "closes a client, for which its consumer waits",
@@ -75,7 +76,7 @@ def test_threads_of_a_crawl_have_names_by_which_their_end_is_seen() -> None:
         for module, call in starts()
         if name_of(call) == "Thread" and not module.startswith("commands/")
     }
-    assert len(named) == 8
+    assert len(named) == 9
     assert [name for name in named.values() if not name.startswith(THREAD_PREFIX)] == []
 
 

@@ -15,10 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from elasticsearch import Elasticsearch
 from scrapy.settings import Settings
 
-from site_spider.adapters.elasticsearch.client import ElasticsearchOptions
+from site_spider.adapters.elasticsearch.client import BoundedNode, ElasticsearchOptions
 from site_spider.contracts.seed_log import Message, SeedLog
 from site_spider.errors import LogUnavailable, TopicMissing
 from site_spider.service import config as parts
@@ -156,7 +155,7 @@ class Deployment:
     def statistics(self) -> list[dict[str, Any]]:
         """Every statistics document, from where they were written."""
         if self.settings.get("SITE_ELASTICSEARCH_HOSTS"):
-            with ElasticsearchOptions.from_settings(self.scrapy_settings).client(Elasticsearch) as client:
+            with ElasticsearchOptions.from_settings(self.scrapy_settings).client(BoundedNode) as client:
                 client.indices.refresh(index=self.settings["SITE_STATS_INDEX"])
                 found = client.search(index=self.settings["SITE_STATS_INDEX"], size=10_000)
                 return [hit["_source"] for hit in found["hits"]["hits"]]

@@ -21,9 +21,9 @@ from contextlib import closing
 from pathlib import Path
 from statistics import quantiles
 
-from elasticsearch import ApiError, Elasticsearch
+from elasticsearch import ApiError
 
-from site_spider.adapters.elasticsearch.client import ElasticsearchOptions
+from site_spider.adapters.elasticsearch.client import BoundedNode, ElasticsearchOptions
 from site_spider.contracts.seed_log import Producer
 from tools.deployment.deployment import Deployment, wait_until
 from tools.site.handle import Site
@@ -45,7 +45,7 @@ def measured(deployment: Deployment, site: Site, count: int, rate: float) -> lis
     """Milliseconds of each seed; so many others a second are sent beside them."""
     producer, stopping, found = deployment.log.producer(), threading.Event(), []
     index, options = deployment.settings["SITE_RESULTS_INDEX"], deployment.scrapy_settings
-    client = ElasticsearchOptions.from_settings(options).client(Elasticsearch)
+    client = ElasticsearchOptions.from_settings(options).client(BoundedNode)
 
     def is_there(name: str) -> bool:
         try:
