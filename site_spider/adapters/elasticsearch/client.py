@@ -165,8 +165,11 @@ class ElasticsearchOptions:
             "retry_on_timeout": False,
         }
         _quieten_client()
+        options = {**defaults, **self.options}
+        if options.pop("sniff_on_start", False):  # asks while the client is made, and waits without end
+            options["sniff_before_requests"] = True
         try:
-            return Elasticsearch(hosts=list(self.hosts), **{**defaults, **self.options})
+            return Elasticsearch(hosts=list(self.hosts), **options)
         except (TypeError, ValueError, AttributeError, OSError) as error:
             raise self.not_taken(error) from None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import threading
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
@@ -75,6 +76,27 @@ def test_options_that_the_client_does_not_take_when_it_asks_are_refused(options:
         made = ElasticsearchSink.from_settings({**settings_of(address), "SITE_ELASTICSEARCH_OPTIONS": options})
         with pytest.raises(ConfigError, match="SITE_ELASTICSEARCH_OPTIONS is not what the client takes"):
             asyncio.run(made.open())
+
+
+def test_a_client_that_looks_for_nodes_asks_nobody_while_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is made on the event loop's thread, and the server may stand still."""
+    monkeypatch.setattr(sink, "OPEN_TIMEOUT_SECONDS", 0.5)
+    asked: list[str] = []
+    over = threading.Event()
+
+    def stands_still(request: Asked) -> Said:
+        asked.append(request.path)
+        over.wait(4)
+        return b""
+
+    with answering(stands_still) as address:
+        options = {"SITE_ELASTICSEARCH_OPTIONS": '{"sniff_on_start": true}'}
+        made = ElasticsearchSink.from_settings({**settings_of(address), **options})
+        assert asked == []
+        with pytest.raises(SinkUnavailable, match="SITE_ELASTICSEARCH_HOSTS"):
+            asyncio.run(made.check())
+        over.set()
+    assert "/_nodes/_all/http" in asked
 
 
 def test_a_password_in_an_address_is_not_shown() -> None:
