@@ -254,8 +254,9 @@ class Command(SiteCommand):
 
     def _warn(self, task: Task) -> None:
         """Of what the processes cannot do for it, as far as it is known here."""
-        folder = SourceFolder(Path(options.text(self.options, "SITE_SOURCES_DIR", required=True)))
-        if task.source is not None and not folder.look() and folder.library.lacks(task.source):
+        path = options.text(self.options, "SITE_SOURCES_DIR")  # empty: the order has been carried out all the same
+        folder = SourceFolder(Path(path))
+        if task.source is not None and path and not folder.look() and folder.library.lacks(task.source):
             self.complain(
                 f"source {task.source!r} of {self.task_id} is none of {folder.folder}; where the crawl does not have "
                 "it either, all seeds of the task that name no other become dead letters"

@@ -71,6 +71,7 @@ def test_a_source_that_is_not_known_here_is_said(project: Project, tmp_path: Pat
     assert (ran.returncode, ran.stdout) == (0, "task b is declared\n")
     assert f"source 'shpo' of b is none of {folder}" in ran.stderr
     assert project.within("task", "set", "b", "source=shop", **given).stderr == ""
+    assert project.within(*start, "c", SITE_SOURCES_DIR="").stdout == "task c is declared\n"
 
 
 @pytest.mark.parametrize(
