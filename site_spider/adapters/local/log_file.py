@@ -430,10 +430,11 @@ class Membership:
     def _beat(self) -> list[int]:
         """The members that are alive, this one included."""
         rows = self._file.query(
-            "SELECT id, seen_at_seconds FROM members WHERE consumer_group = ? AND topic = ?", (self._group, self._topic)
+            "SELECT id, process, seen_at_seconds FROM members WHERE consumer_group = ? AND topic = ?",
+            (self._group, self._topic),
         )
-        dead = {one for one, seen_at in rows if one != self._member and _is_dead(self._file, one, seen_at)}
-        alive = {one for one, _ in rows} - dead
+        dead = {one for one, *life in rows if one != self._member and _is_dead(self._file, one, *life)}
+        alive = {one for one, *_ in rows} - dead
         if dead or self._member not in alive or runtime.monotonic() >= self._beat_at + BEAT_SECONDS:
             self._write_beat(dead)
         return sorted({*alive, self._member})
@@ -509,7 +510,7 @@ class Membership:
 def without_owner(file: LogFile, group: str, topic: str) -> list[Partition]:
     """Partitions that no member has claimed that is alive. Raises LogUnavailable."""
     rows = file.query(
-        "SELECT number, members.id, seen_at_seconds FROM partitions"
+        "SELECT number, members.id, process, seen_at_seconds FROM partitions"
         " LEFT JOIN claims ON partition_id = partitions.id AND claims.consumer_group = ?"
         " LEFT JOIN members ON members.id = claims.member WHERE partitions.topic = ? ORDER BY number",
         (group, topic),
@@ -517,13 +518,15 @@ def without_owner(file: LogFile, group: str, topic: str) -> list[Partition]:
     return [Partition(topic, number) for number, *life in rows if life[0] is None or _is_dead(file, *life)]
 
 
-def _is_dead(file: LogFile, member: int, seen_at_seconds: float) -> bool:
-    if runtime.monotonic() - seen_at_seconds > STALLED_SECONDS:
+def _is_dead(file: LogFile, member: int, process: str, seen_at_seconds: float) -> bool:
+    silence = runtime.monotonic() - seen_at_seconds
+    if silence > STALLED_SECONDS:
         return True
     try:
         descriptor = locked(_lock_of(file, member))
     except OSError as error:  # of too many open files, say
-        return isinstance(error, FileNotFoundError)
+        # members of earlier releases have no lock; before the last boot the clock said more than now
+        return isinstance(error, FileNotFoundError) and (process == _NOBODY or silence < 0)
     if descriptor is not None:
         os.close(descriptor)
     return descriptor is not None

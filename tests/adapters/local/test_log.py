@@ -108,6 +108,32 @@ def test_a_member_that_does_not_poll_loses_its_partitions(case: Case, monkeypatc
     poll_until([stalled, other], lambda: len(stalled.owned) == len(other.owned) == 2)
 
 
+def test_a_member_of_an_earlier_release_keeps_its_partitions(case: Case, tmp_path: Path) -> None:
+    """It holds no lock, and would lose them to a newer process beside it each time that this one looks."""
+    case.produce(1)
+    earlier = case.member()
+    earlier.own(4)
+    _as_of_an_earlier_release(tmp_path, runtime.monotonic())
+    other = case.member()
+    poll_until([earlier, other], lambda: len(earlier.owned) == len(other.owned) == 2)
+    assert {kind for _, kind, _ in earlier.listener.events} == {"assigned", "revoked"}
+
+
+def test_a_member_of_an_earlier_release_ends_with_the_machine(case: Case, tmp_path: Path) -> None:
+    """The clock begins anew then."""
+    case.produce(1)
+    case.member().own(4)
+    _as_of_an_earlier_release(tmp_path, runtime.monotonic() + 1_000_000)
+    case.member().own(4)
+
+
+def _as_of_an_earlier_release(folder: Path, seen_at_seconds: float) -> None:
+    with closing(LogFile(folder)) as file, file.transaction() as connection:
+        connection.execute("UPDATE members SET process = 'boot pid:[1] 1 1', seen_at_seconds = ?", (seen_at_seconds,))
+    for path in folder.glob("member-*.lock"):
+        path.unlink()
+
+
 def test_waiting_costs_little(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     """An idle member looks whether anybody wrote, 10 µs each time, but rarely enough."""
     case.produce(1)
