@@ -291,13 +291,12 @@ class ElasticsearchIndex:
 
     def open(self) -> None:
         self.close()
-        client = self._new_client()
+        client = self._client = self._new_client()  # at once, for another thread may close it
         try:
             self._writes_text = self._preparation.run(client.options(request_timeout=OPEN_TIMEOUT_SECONDS))
         except BaseException:
             client.close()
             raise
-        self._client = client
 
     def check(self) -> str:
         with closing(self._new_client()) as client:
