@@ -94,7 +94,7 @@ class KafkaTopic:
         self._alone: KafkaProducer | None = None  # for what was too large in company
         self._sendings: dict[str, _Sending] = {}
         self._cut = CutBodies()
-        self._lock = runtime.Lock()  # of `_alone`
+        self._lock = runtime.Lock()  # of the producers
 
     def open(self) -> None:
         self.close()
@@ -123,8 +123,9 @@ class KafkaTopic:
 
     def close(self) -> None:
         """End the producers; what they could not send is forgotten."""
-        producers = [self._producer, self._alone]
-        self._producer = self._alone = None
+        with self._lock:
+            producers = [self._producer, self._alone]
+            self._producer = self._alone = None
         self._sendings = {}
         for producer in producers:
             if producer is not None:
@@ -148,17 +149,20 @@ class KafkaTopic:
 
     def _send_again(self, sendings: Sequence[_Sending]) -> None:
         with self._lock:
+            if sendings and self._producer is None:  # else one more would be made, which nobody closes
+                raise SinkUnavailable("The Kafka sink is not open.")
             if sendings and self._alone is None:
-                alone = replace(self._config, options={**self._config.options, **_ONE_A_BATCH})
-                self._alone = KafkaProducer(alone)
+                config = replace(self._config, options={**self._config.options, **_ONE_A_BATCH})
+                self._alone = KafkaProducer(config)
+            alone = self._alone
         for sending in sendings:
             document = shortened(sending.record.document, sending.rounds)
             if document is None or (sending.rounds and sending.record.kind == "item"):  # not ours to cut
                 sending.is_cut_out = True
                 continue
-            assert self._alone is not None
+            assert alone is not None
             sending.rounds += 1
-            sending.future = self._sent(self._alone, sending.record, document)
+            sending.future = self._sent(alone, sending.record, document)
 
     def _sent(self, producer: KafkaProducer, record: Record, document: Mapping[str, Any]) -> Future[Any]:
         try:

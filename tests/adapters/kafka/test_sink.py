@@ -7,6 +7,7 @@ import secrets
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from site_spider.adapters import files
 from site_spider.adapters.kafka import producer as kafka_producer
 from site_spider.adapters.kafka import sink as kafka_sink
 from site_spider.adapters.kafka.client import KafkaConfig
-from site_spider.adapters.kafka.sink import KafkaSink
+from site_spider.adapters.kafka.sink import KafkaSink, KafkaTopic
 from site_spider.contracts.sink import Answer, Record, Verdict
 from site_spider.errors import ConfigError, SinkUnavailable
 from site_spider.results.delivery import CLOSE_SINK_SECONDS
@@ -162,3 +163,12 @@ async def test_closing_does_not_wait_for_a_broker_that_is_silent(
         left = [thread for thread in threading.enumerate() if "kafka-sink" in thread.name]
     for thread in left:
         thread.join()
+
+
+def test_what_is_found_too_large_after_the_end_makes_no_producer() -> None:
+    """Nobody would close it."""
+    topic = KafkaTopic(KafkaConfig("127.0.0.1:9"), "results")
+    topic.close()
+    with pytest.raises(SinkUnavailable, match="not open"):
+        topic._send_again([kafka_sink._Sending(page(1), Future())])
+    assert topic._alone is None
