@@ -515,7 +515,7 @@ class Spill:
                 if waits:
                     request.meta[meta_keys.NOT_BEFORE] = asyncio.get_running_loop().time() + TRY_AGAIN_SECONDS
                 else:
-                    request.meta[meta_keys.STAYS] = True
+                    request.meta[meta_keys.STAYS] = topic == self._parked.topic
                 self._room.put(request)
             else:
                 self._completion.ended(request)

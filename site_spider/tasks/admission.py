@@ -55,7 +55,7 @@ class TaskAdmission:
         """Whether what was popped is not to begin here; it is this object's then."""
         if (state := self.states.of(_task_id(waiter))) is None:
             return False
-        if isinstance(waiter, Request) and meta_keys.STAYS in waiter.meta:
+        if isinstance(waiter, Request) and waiter.meta.get(meta_keys.STAYS):
             return False
         if state.phase.name == "running":
             if state.left > 0 or not _is_counted(waiter):
@@ -136,7 +136,7 @@ class TaskAdmission:
         task_id = _task_id(waiter)
         if task_id not in swept or (state := self.states.of(task_id)) is None:
             return False
-        if isinstance(waiter, Request) and meta_keys.STAYS in waiter.meta:
+        if isinstance(waiter, Request) and waiter.meta.get(meta_keys.STAYS):
             return False
         return state.phase.name != "running" or not _is_allowed(state, waiter)
 

@@ -171,6 +171,7 @@ class Leaving:
         assert job is not None
         if isinstance(waiter, Request):
             is_link = lineage.is_first_attempt(request, job)
+        request.meta.pop(meta_keys.STAYS, None)  # it was not taken elsewhere
         request.meta[meta_keys.TO_TOPIC] = self._parking.topic
         if not self._spill.send(request, job, is_link=is_link):
             del request.meta[meta_keys.TO_TOPIC]

@@ -25,6 +25,7 @@ from site_spider.engine.scrapy_parts import part_of
 from site_spider.errors import LogUnavailable
 from site_spider.frontier import spill
 from site_spider.ledger.ledger import Outcome
+from site_spider.results.commits import OffsetCommits
 from site_spider.seed.topics import CrawlTopics
 from site_spider.service.service import SeedService
 from site_spider.tasks import end_events, returning
@@ -78,6 +79,20 @@ def test_links_that_no_topic_takes_wait_and_go_beyond_no_budget(
     monkeypatch.setattr(Parking, "send", lambda *arguments: answers.pop() if answers else send(*arguments))
     found = crawl(tmp_path, SITE)
     assert (found.lag, len(fetched), len(answers)) == (0, 7, 0)
+    assert TaskOrders(desk(tmp_path), "t").change(["max_pages=900"]).returned == 14
+
+
+def test_links_that_their_seed_topic_does_not_take_stay_within_the_budget(
+    tmp_path: Path, fetched: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are crawled here as far as it goes, and then parked."""
+    monkeypatch.setitem(engine.ANSWERS, "http://host.test/", linked(20))
+    declare(tmp_path, max_pages=7)
+    refused = Future[Any]()
+    refused.set_exception(LogUnavailable("Kafka did not take the message"))
+    monkeypatch.setattr(OffsetCommits, "spill", lambda *_arguments: refused)
+    found = crawl(tmp_path, SITE, SITE_LINKS_TO="kafka")
+    assert (found.lag, len(fetched)) == (0, 7)
     assert TaskOrders(desk(tmp_path), "t").change(["max_pages=900"]).returned == 14
 
 
