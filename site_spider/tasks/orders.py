@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from site_spider import runtime
@@ -220,8 +220,10 @@ class TaskOverview:
 _MOST_TRIES = 20
 
 
-def _as_it_is(before: Task, now: Task | None) -> Task:
-    return now or before
+def _as_it_is(task: Task | None) -> Task:
+    if task is None:
+        raise BadTask("it was deleted meanwhile, and stays so")
+    return task
 
 
 class TaskDesk:
@@ -258,7 +260,8 @@ class TaskDesk:
                 task = change(before)
             except BadTask:
                 if attempt and before is not None:  # or compaction would keep our void record alone, which counts then
-                    self.order(task_id, partial(_as_it_is, before))
+                    with suppress(BadTask):
+                        self.order(task_id, _as_it_is)
                 raise
             if before is None and len(self.board) >= MOST_TASKS:  # no process takes one more
                 raise BadTask(f"{task_id!r} is not declared: there are {MOST_TASKS} tasks already; delete some")

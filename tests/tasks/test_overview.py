@@ -153,6 +153,35 @@ def test_an_order_that_came_too_late_is_not_what_compaction_keeps(tmp_path: Path
     assert task.weight == 3.0
 
 
+def test_an_order_that_came_too_late_brings_no_task_back_that_is_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its record is repeated as the task is, which another changes, and deletes, at that moment."""
+    first, second = desk(tmp_path), desk(tmp_path)
+    write, versions = second.write, []
+
+    def meets_others(task: Task, version: int = 0) -> int:
+        versions.append(version)
+        if is_repeated := len(versions) == 2:
+            first.order("t", lambda before: before or task)
+        offset = write(task, version)
+        if is_repeated:
+            first.forget("t")
+        return offset
+
+    def start(before: Task | None) -> Task:
+        if before is not None:
+            raise BadTask("it is declared already")
+        return usual_task("t")
+
+    monkeypatch.setattr(second, "write", meets_others)
+    first.order("t", start)
+    with pytest.raises(BadTask, match="already"):
+        second.order("t", start)
+    second.read()
+    assert (versions, second.board.task("t")) == ([1, 2], None)
+
+
 # --- counts that lack something --------------------------------------------------------------------------
 
 
