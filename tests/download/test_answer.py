@@ -50,8 +50,14 @@ def test_a_head_that_two_readers_could_read_differently_is_odd(lines: bytes) -> 
     """Above all where the body ends: nothing of one answer may pass for another one."""
     with pytest.raises(OddAnswer):
         read(HttpAnswer(), [HEAD + lines + b"\r\n"])
-    with pytest.raises(OddAnswer):
-        read(HttpAnswer(), [b"HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"])
+    for head in (b"HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"HTTP/1.1 101 X\r\n\r\n"):
+        with pytest.raises(OddAnswer):
+            read(HttpAnswer(), [head])
+
+
+def test_a_head_with_odd_ends_of_lines_has_the_body_behind_it() -> None:
+    data = b"HTTP/1.1 200 OK\nContent-Length: 6\n\nbo\r\n\r\n"
+    assert read(HttpAnswer(takes_odd=True), [data]).body == b"bo\r\n\r\n"
 
 
 @pytest.mark.parametrize("data", [b"SSH-2.0-x\r\n\r\n", b"\0" * 64, b"hello\n"])
@@ -70,6 +76,7 @@ def test_what_is_not_http_is_no_answer(data: bytes) -> None:
         (HEAD + b"Content-Length: 0\r\nConnection: x, close\r\n\r\n", False),
         (b"HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n", False),
         (HEAD + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\nx", False),
+        (HEAD + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n\r\n", False),
     ],
 )
 def test_a_connection_is_used_again_only_when_nothing_speaks_against_it(data: bytes, is_reusable: bool) -> None:
