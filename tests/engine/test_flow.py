@@ -161,6 +161,17 @@ def getattr_of(name: str) -> dict[str, Any]:
     return getattr(project, name)
 
 
+class ClosedSpider(SeedSpider):
+    async def parse(self, response: Response) -> Any:  # type: ignore[override]
+        raise GeneratorExit
+
+
+def test_a_page_whose_callback_raises_what_closes_a_generator_is_not_done_again(tmp_path: Path) -> None:
+    engine.ANSWERS["/closed"] = page
+    found = crawl(tmp_path, [{"url": "http://h.test/closed"}], ClosedSpider)
+    assert found.lag == 0
+
+
 def test_pages_do_not_pile_up_before_the_spider(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Downloads are faster than the reading of pages: they wait for it, not pages in memory."""
     monkeypatch.setattr(Turns, "is_free", lambda _turns: False)  # one page a turn
