@@ -246,7 +246,7 @@ class Route:
 
     def begin(self, url: str, attempt: Attempt) -> None:
         if url != self.url:
-            self.url, self.attempts, self.tried = url, 0, set()
+            self.url, self.attempts, self.silent, self.tried = url, 0, 0, set()
         self.attempts += 1
         self.tried.add(attempt.proxy)
         self.proxy = attempt.proxy

@@ -9,6 +9,7 @@ from base64 import b64encode
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from scrapy import Request
@@ -419,6 +420,14 @@ def test_a_host_that_cannot_be_looked_up_now_is_asked_for_later(
     assert [documents[host]["status"] for host in hosts] == [200, 200, None]
     assert asked.count("silent.test") == 3
     assert documents["silent.test"]["description"].startswith("DNSLookupError: no address for host silent.test")
+
+
+def test_silent_look_ups_of_one_page_do_not_count_for_where_it_redirects() -> None:
+    route = proxy_service.Route(Mock(), "HTTP 403")
+    route.begin("http://one.test/", Mock())
+    route.silent = 2
+    route.begin("http://two.test/", Mock())
+    assert route.silent == 0
 
 
 def test_robots_txt_is_never_asked_for_through_a_proxy(tmp_path: Path, network: Network) -> None:
