@@ -9,7 +9,6 @@ from collections.abc import Container, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from math import inf
 from pathlib import Path
 from socket import SHUT_RDWR, socket
 from types import SimpleNamespace
@@ -109,18 +108,11 @@ def _read_certificates(pool: Any, config: NodeConfig) -> None:
 
 
 def _bounded(pool: Any, most_bytes: int, method: str, target: str, **options: Any) -> Any:
-    """As much of a response as the node uses. Raises AnswerTooLarge.
-
-    The timeout holds for all of it: the pool's own begins anew with each piece.
-    """
-    seconds = options.get("timeout", pool.timeout.total)
-    deadline = inf if seconds is None else runtime.monotonic() + seconds
+    """As much of a response as the node uses. Raises AnswerTooLarge."""
     with closing(pool.urlopen(method, target, preload_content=False, **options)) as response:
         read = bytearray()
-        while piece := response.read1(_PIECE_BYTES):
+        while piece := response.read(_PIECE_BYTES):
             read += piece
-            if runtime.monotonic() > deadline:
-                raise TimeoutError(f"the answer was not complete within {seconds:.0f} s")
             if len(read) > most_bytes:
                 raise AnswerTooLarge(most_bytes)
         response.release_conn()
