@@ -6,9 +6,10 @@ import logging
 import reprlib
 import warnings
 from collections.abc import Container, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from math import inf
 from pathlib import Path
 from socket import SHUT_RDWR, socket
 from types import SimpleNamespace
@@ -108,15 +109,32 @@ def _read_certificates(pool: Any, config: NodeConfig) -> None:
 
 
 def _bounded(pool: Any, most_bytes: int, method: str, target: str, **options: Any) -> Any:
-    """As much of a response as the node uses. Raises AnswerTooLarge."""
-    with closing(pool.urlopen(method, target, preload_content=False, **options)) as response:
-        read = bytearray()
-        while piece := response.read(_PIECE_BYTES):
-            read += piece
-            if len(read) > most_bytes:
-                raise AnswerTooLarge(most_bytes)
-        response.release_conn()
-        return SimpleNamespace(status=response.status, headers=response.headers, data=bytes(read))
+    """As much of a response as the node uses. Raises AnswerTooLarge, TimeoutError.
+
+    The timeout holds for all of it: the pool's own begins anew with each piece.
+    """
+    seconds = options.get("timeout", pool.timeout.total)
+    deadline = inf if seconds is None else runtime.monotonic() + seconds
+    response = pool.urlopen(method, target, preload_content=False, **options)
+    try:
+        data = _read(response, most_bytes, deadline)
+    except BaseException:
+        response.close()
+        raise
+    finally:
+        response.release_conn()  # else the pool, which has few, waits for this one for ever
+    return SimpleNamespace(status=response.status, headers=response.headers, data=data)
+
+
+def _read(response: Any, most_bytes: int, deadline: float) -> bytes:
+    read = bytearray()
+    while piece := response.read1(_PIECE_BYTES):
+        read += piece
+        if runtime.monotonic() > deadline:
+            raise TimeoutError("the answer was not complete in time")
+        if len(read) > most_bytes:
+            raise AnswerTooLarge(most_bytes)
+    return bytes(read)
 
 
 # --- options: reads from the settings how to reach Elasticsearch -----------------------------------------

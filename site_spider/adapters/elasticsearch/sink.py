@@ -12,6 +12,7 @@ import re
 import unicodedata
 from collections.abc import Mapping, Sequence, Set
 from contextlib import closing
+from contextvars import ContextVar
 from dataclasses import replace
 from html import unescape
 from typing import Any, Final, Literal, NamedTuple, Self
@@ -248,7 +249,9 @@ def update_of(key: str, document: Mapping[str, Any], action: Action) -> Update:
 
 SHARD_WAIT = "20s"  # of the server, for a shard to write to; shorter than the request timeout
 OPEN_TIMEOUT_SECONDS = 10.0
+WRITE_SECONDS = 28.0  # no request is begun later: with its own time it ends within the delivery's 60 s
 TOO_LARGE = 413
+_write_until: ContextVar[float] = ContextVar("write_until")  # of this thread's write, in monotonic seconds
 _THREADS = 3  # see BatchLimits.under_way; and one to close while the others wait
 
 
@@ -303,6 +306,7 @@ class ElasticsearchIndex:
             return self._preparation.check(client.options(request_timeout=OPEN_TIMEOUT_SECONDS))
 
     def write(self, records: Sequence[Record]) -> Sequence[Verdict]:
+        _write_until.set(runtime.monotonic() + WRITE_SECONDS)
         verdicts = self._write(records)
         for _ in self._fields:  # a refusal names one
             fields = {n: self._named(not_mapped(one.reason), records[n]) for n, one in enumerate(verdicts)}
@@ -400,6 +404,8 @@ class ElasticsearchIndex:
     def _request(self, updates: Sequence[Update], action: Action | None = None) -> list[Verdict]:
         if self._client is None:
             raise SinkUnavailable("The Elasticsearch sink is not open.")
+        if runtime.monotonic() > _write_until.get():  # or it would go on when its records are written again
+            raise self._options.unavailable(f"a write has not ended within {WRITE_SECONDS:.0f} s.")
         lines: list[Any] = [update.lines for update in updates]  # which the client does not declare
         answer = self._client.bulk(
             index=self._index,

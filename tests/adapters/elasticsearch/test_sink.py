@@ -12,15 +12,16 @@ from typing import Any
 
 import pytest
 
+from site_spider.adapters.elasticsearch import client as elasticsearch_client
 from site_spider.adapters.elasticsearch import sink
 from site_spider.adapters.elasticsearch.results import ElasticsearchResults
-from site_spider.adapters.elasticsearch.sink import ElasticsearchSink, Sizes, verdict_of
+from site_spider.adapters.elasticsearch.sink import ElasticsearchIndex, ElasticsearchSink, Sizes, verdict_of
 from site_spider.contracts.sink import Answer, Record
 from site_spider.errors import ConfigError, SinkUnavailable
 from tests.adapters.elasticsearch.conftest import record, settings_for, write
 from tests.adapters.elasticsearch.played import bulk, good, item, to, write_to
 from tests.adapters.elasticsearch.played import settings_for as settings_of
-from tests.adapters.raw_server import Asked, Said, answering, said
+from tests.adapters.raw_server import PRODUCT, Asked, Said, answering, said
 from tests.contracts.trials import answers
 
 # --- Settings, without a server ---
@@ -97,6 +98,42 @@ def test_a_client_that_looks_for_nodes_asks_nobody_while_it_is_made(monkeypatch:
             asyncio.run(made.check())
         over.set()
     assert "/_nodes/_all/http" in asked
+
+
+def test_the_timeout_holds_for_all_of_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not for each piece of it, or a server that sends a byte now and then would hold a thread for ever."""
+    monkeypatch.setattr(elasticsearch_client, "REQUEST_TIMEOUT_SECONDS", 0.5)
+
+    def drips(_asked: Asked) -> Said:
+        head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n%b\r\n" % PRODUCT
+        return itertools.chain([head], (b" " for _ in range(30) if over.wait(0.1) is False))
+
+    over = threading.Event()
+    with answering(drips) as address:
+        index = ElasticsearchIndex(settings_of(address), "SITE_RESULTS_INDEX", "results")
+        index._client = index._new_client()
+        with pytest.raises(SinkUnavailable, match="not complete in time"):
+            index.write([record("a", {"status": 200})])
+        index.close()
+        over.set()
+
+
+def test_a_write_that_takes_too_long_writes_nothing_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its records are written again by then, and newer ones of the same pages."""
+    monkeypatch.setattr(sink, "WRITE_SECONDS", -1.0)
+    asked: list[str] = []
+
+    def answer(one: Asked) -> Said:
+        asked.append(one.path)
+        return good(one)
+
+    with answering(answer) as address:
+        index = ElasticsearchIndex(settings_of(address), "SITE_RESULTS_INDEX", "results", is_shared=True)
+        index._client = index._new_client()
+        with pytest.raises(SinkUnavailable, match="has not ended"):
+            index.write([record("a", {"status": 200})])
+        index.close()
+    assert not any("_bulk" in path for path in asked)
 
 
 def test_a_server_that_stands_still_at_the_start_holds_up_no_end() -> None:
