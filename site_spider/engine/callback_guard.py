@@ -58,6 +58,8 @@ def guarded(callback: Callback, timeout_seconds: float) -> Callback:
     def call(*arguments: Any, **keywords: Any) -> Any:
         try:
             output = callback(*arguments, **keywords)
+        except GeneratorExit as error:
+            raise _broken(error) from error
         except BaseException as error:
             raise_if_stray(error)
             raise
@@ -88,7 +90,7 @@ async def _bounded(coroutine: Coroutine[Any, Any, Any], timeout_seconds: float) 
     began = runtime.monotonic()
     limit = None
     try:
-        waits_for = coroutine.send(None)
+        waits_for = _step(partial(coroutine.send, None))
         async with asyncio.timeout(timeout_seconds - (runtime.monotonic() - began)) as limit:
             return await _go_on(coroutine, waits_for)
     except StopIteration as end:  # only `send` raises it
@@ -114,9 +116,21 @@ def _go_on(begun: Coroutine[Any, Any, Any], waits_for: Any) -> Generator[Any, An
         else:
             step = partial(begun.send, sent)
         try:
-            waits_for = step()
+            waits_for = _step(step)
         except StopIteration as end:
             return end.value
+
+
+def _step(step: Callable[[], Any]) -> Any:
+    """Of a coroutine, whose own GeneratorExit closes no generator of ours."""
+    try:
+        return step()
+    except GeneratorExit as error:
+        raise _broken(error) from error
+
+
+def _broken(error: BaseException) -> CallbackBroken:
+    return CallbackBroken(f"{type(error).__name__}: {error}")
 
 
 async def _bounded_items(items: Any, timeout_seconds: float) -> AsyncIterator[Any]:
@@ -169,7 +183,7 @@ def exception_of(error: BaseException) -> Exception:
         said = f"CancelledError was raised where nothing was cancelled {error}"
         found: Exception = CallbackCancelled(said.strip())
     else:
-        found = CallbackBroken(f"{type(error).__name__}: {error}")
+        found = _broken(error)
     found.__cause__ = error
     return found
 

@@ -244,8 +244,7 @@ class EngineFlow:
                 await self._to_spider(result, request)
         except BaseException as error:
             if not (isinstance(error, Exception) or is_stray(error)):
-                if not isinstance(error, GeneratorExit):  # a callback may raise it: nothing ends but its page
-                    self._broken_off(request)
+                self._broken_off(request)
                 raise
             logger.exception("A request failed in the engine: %r", request, extra={"spider": engine.spider})
         finally:

@@ -166,10 +166,20 @@ class ClosedSpider(SeedSpider):
         raise GeneratorExit
 
 
-def test_a_page_whose_callback_raises_what_closes_a_generator_is_not_done_again(tmp_path: Path) -> None:
+class ClosedPlainSpider(SeedSpider):
+    def parse(self, response: Response) -> Any:
+        raise GeneratorExit
+
+
+@pytest.mark.parametrize("spider", [ClosedSpider, ClosedPlainSpider])
+def test_a_callback_that_raises_what_closes_a_generator_ends_only_its_page(
+    tmp_path: Path, spider: type[SeedSpider]
+) -> None:
     engine.ANSWERS["/closed"] = page
-    found = crawl(tmp_path, [{"url": "http://h.test/closed"}], ClosedSpider)
-    assert found.lag == 0
+    found = crawl(tmp_path, [{"url": "http://h.test/closed"}], spider)
+    (document,) = found.documents.values()
+    assert (found.lag, found.exit_code) == (0, 0)
+    assert str(document["description"]).startswith("CallbackBroken in the spider: GeneratorExit")
 
 
 def test_pages_do_not_pile_up_before_the_spider(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
