@@ -13,7 +13,10 @@ import sqlite3
 import stat
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
+from contextvars import ContextVar, copy_context
 from errno import EACCES, EEXIST, EISDIR, ELOOP, ENAMETOOLONG, ENOENT, ENOTDIR, EPERM, EROFS
+from functools import partial
+from math import inf
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, ClassVar, Protocol, TypeVar
@@ -107,6 +110,13 @@ def check_writable(folder: Path, path: Path) -> str:
 # --- A sink whose store blocks: it is used on threads ----------------------------------------------------
 
 CLOSE_SECONDS = 4.0  # less than the delivery waits; what takes longer goes on aside
+WRITE_SECONDS = 28.0  # no request of a write is begun later: with its own time it ends within the delivery's 60 s
+_write_until: ContextVar[float] = ContextVar("write_until", default=inf)  # monotonic
+
+
+def is_late() -> bool:
+    """Whether this write may begin nothing more: it would go on when its records are written again."""
+    return runtime.monotonic() > _write_until.get()
 
 
 class BlockingStore(Protocol):
@@ -137,7 +147,8 @@ class ThreadSink:
             await self._run(self._store.open)
 
     async def write(self, records: Sequence[Record]) -> Sequence[Verdict]:
-        return await self._run(lambda: self._store.write(records))
+        _write_until.set(runtime.monotonic() + WRITE_SECONDS)
+        return await self._run(partial(copy_context().run, self._store.write, records))
 
     async def close(self) -> None:
         threads, self._threads = self._threads, None  # closed twice at once, by an opening that is cancelled

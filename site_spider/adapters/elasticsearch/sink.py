@@ -12,7 +12,6 @@ import re
 import unicodedata
 from collections.abc import Mapping, Sequence, Set
 from contextlib import closing
-from contextvars import ContextVar
 from dataclasses import replace
 from html import unescape
 from typing import Any, Final, Literal, NamedTuple, Self
@@ -34,7 +33,7 @@ from site_spider.adapters.elasticsearch.client import (
     words_of,
 )
 from site_spider.adapters.elasticsearch.index_template import TEXT, IndexPreparation, IndexTemplate, not_mapped
-from site_spider.adapters.files import ThreadSink
+from site_spider.adapters.files import WRITE_SECONDS, ThreadSink, is_late
 from site_spider.contracts.sink import ACKNOWLEDGED, Answer, Record, Verdict
 from site_spider.errors import SinkRejected, SinkUnavailable
 from site_spider.options import SettingsView
@@ -249,9 +248,7 @@ def update_of(key: str, document: Mapping[str, Any], action: Action) -> Update:
 
 SHARD_WAIT = "20s"  # of the server, for a shard to write to; shorter than the request timeout
 OPEN_TIMEOUT_SECONDS = 10.0
-WRITE_SECONDS = 28.0  # no request is begun later: with its own time it ends within the delivery's 60 s
 TOO_LARGE = 413
-_write_until: ContextVar[float] = ContextVar("write_until")  # of this thread's write, in monotonic seconds
 _THREADS = 3  # see BatchLimits.under_way; and one to close while the others wait
 
 
@@ -306,7 +303,6 @@ class ElasticsearchIndex:
             return self._preparation.check(client.options(request_timeout=OPEN_TIMEOUT_SECONDS))
 
     def write(self, records: Sequence[Record]) -> Sequence[Verdict]:
-        _write_until.set(runtime.monotonic() + WRITE_SECONDS)
         verdicts = self._write(records)
         for _ in self._fields:  # a refusal names one
             fields = {n: self._named(not_mapped(one.reason), records[n]) for n, one in enumerate(verdicts)}
@@ -404,7 +400,7 @@ class ElasticsearchIndex:
     def _request(self, updates: Sequence[Update], action: Action | None = None) -> list[Verdict]:
         if self._client is None:
             raise SinkUnavailable("The Elasticsearch sink is not open.")
-        if runtime.monotonic() > _write_until.get():  # or it would go on when its records are written again
+        if is_late():
             raise self._options.unavailable(f"a write has not ended within {WRITE_SECONDS:.0f} s.")
         lines: list[Any] = [update.lines for update in updates]  # which the client does not declare
         answer = self._client.bulk(

@@ -122,7 +122,7 @@ ITEMS_TABLE = "SITE_HBASE_ITEMS_TABLE"
 OPTIONS = "SITE_HBASE_OPTIONS"
 BASE64 = "body_base64"
 ROW_KEYS = ("url_id", "salted", "reversed_host")
-LONGEST_TIMEOUT_SECONDS = 25.0  # see WRITE_SECONDS of the sink
+LONGEST_TIMEOUT_SECONDS = 25.0  # see WRITE_SECONDS of adapters/files.py
 
 _TABLE_NAME = re.compile(r"(?!hbase:)(?:\w+:)?\w[\w.-]*", re.ASCII)
 _ALLOWED_OPTIONS = {"transport", "protocol"}

@@ -9,12 +9,11 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import fields
-from math import inf
 from typing import Any, NamedTuple, NoReturn, Self
 from urllib.parse import urlsplit
 
 from site_spider import runtime
-from site_spider.adapters.files import ThreadSink
+from site_spider.adapters.files import ThreadSink, is_late
 from site_spider.adapters.hbase.connection import (
     BASE64,
     CLIENT_ERRORS,
@@ -278,23 +277,21 @@ class HBaseTable:
             there = "is there" if self._is_there(connection) else "will be created"
         return f"{options.host}:{options.port} answers; table {options.table} {there}"
 
-    def write(self, records: Sequence[Record], deadline: float = inf) -> list[Verdict]:
-        """One verdict for each record; what is not begun at `deadline` (monotonic seconds) has to be
-        tried again. Raises SinkUnavailable.
-        """
+    def write(self, records: Sequence[Record]) -> list[Verdict]:
+        """One verdict for each record; what is late has to be tried again. Raises SinkUnavailable."""
         verdicts: list[Verdict] = [ACKNOWLEDGED] * len(records)
         rows: list[_NumberedRow] = []
         for number, record in enumerate(records):
             try:
                 row = self._layout.row(record)
                 if record.is_gone:
-                    verdicts[number] = self._delete(row.key, deadline)
+                    verdicts[number] = self._delete(row.key)
                 else:
                     rows.append((number, row))
             except SinkRejected as error:
                 verdicts[number] = Verdict(Answer.REJECTED, str(error))
         for call in _calls(rows):
-            for number, verdict in self._put(call, deadline):
+            for number, verdict in self._put(call):
                 verdicts[number] = verdict
         return verdicts
 
@@ -372,8 +369,8 @@ class HBaseTable:
 
     # --- Writing ---
 
-    def _delete(self, key: bytes, deadline: float) -> Verdict:
-        if runtime.monotonic() > deadline:
+    def _delete(self, key: bytes) -> Verdict:
+        if is_late():
             return _LATE
         try:
             self._guarded(lambda connection: connection.table(self._options.table).delete(key))
@@ -382,16 +379,16 @@ class HBaseTable:
             return refusal.verdict
         return ACKNOWLEDGED
 
-    def _put(self, call: Sequence[_NumberedRow], deadline: float) -> list[tuple[int, Verdict]]:
-        if runtime.monotonic() > deadline:
+    def _put(self, call: Sequence[_NumberedRow]) -> list[tuple[int, Verdict]]:
+        if is_late():
             return [(number, _LATE) for number, _ in call]
         try:
             self._guarded(lambda connection: self._put_settled(connection, [row for _, row in call]))
         except _Refusal as refusal:
             if len(call) == 1:
-                return self._put_shortened(call[0], refusal, deadline)
+                return self._put_shortened(call[0], refusal)
             middle = len(call) // 2
-            return [*self._put(call[:middle], deadline), *self._put(call[middle:], deadline)]
+            return [*self._put(call[:middle]), *self._put(call[middle:])]
         return [(number, ACKNOWLEDGED) for number, _ in call]
 
     def _put_settled(self, connection: HBaseConnection, rows: Sequence[Row]) -> None:
@@ -415,12 +412,12 @@ class HBaseTable:
             stored.setdefault(key, {}).update(cells)
         return stored
 
-    def _put_shortened(self, place: _NumberedRow, refusal: _Refusal, deadline: float) -> list[tuple[int, Verdict]]:
+    def _put_shortened(self, place: _NumberedRow, refusal: _Refusal) -> list[tuple[int, Verdict]]:
         """The server's limit is lower than SITE_HBASE_CELL_BYTES: half the body is better than none."""
         number, row = place
         if not refusal.too_large or not row.content_bytes:
             return [(number, refusal.verdict)]
-        return self._put([(number, row.shortened(row.content_bytes // 2))], deadline)
+        return self._put([(number, row.shortened(row.content_bytes // 2))])
 
 
 def _calls(rows: Sequence[_NumberedRow]) -> Iterator[list[_NumberedRow]]:
@@ -444,9 +441,6 @@ def _close(connection: HBaseConnection) -> None:
         connection.close()
 
 
-WRITE_SECONDS = 35.0  # no call is begun later: with its own time it must end within the delivery's 60 s
-
-
 class HBaseSink(ThreadSink):
     """On one thread: a connection is good for one only."""
 
@@ -463,10 +457,6 @@ class HBaseSink(ThreadSink):
     @classmethod
     def for_items(cls, settings: SettingsView) -> Self:
         return cls(HBaseOptions.for_items(settings))
-
-    async def write(self, records: Sequence[Record]) -> Sequence[Verdict]:
-        deadline = runtime.monotonic() + WRITE_SECONDS
-        return await self._run(lambda: self._table.write(records, deadline))
 
     async def close(self) -> None:
         self._table.hang_up()

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from site_spider.adapters import files
 from site_spider.adapters.elasticsearch import client as elasticsearch_client
 from site_spider.adapters.elasticsearch import sink
 from site_spider.adapters.elasticsearch.results import ElasticsearchResults
@@ -22,7 +23,7 @@ from tests.adapters.elasticsearch.conftest import record, settings_for, write
 from tests.adapters.elasticsearch.played import bulk, good, item, to, write_to
 from tests.adapters.elasticsearch.played import settings_for as settings_of
 from tests.adapters.raw_server import PRODUCT, Asked, Said, answering, said
-from tests.contracts.trials import answers
+from tests.contracts.trials import answers, written
 
 # --- Settings, without a server ---
 
@@ -120,19 +121,15 @@ def test_the_timeout_holds_for_all_of_an_answer(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_write_that_takes_too_long_writes_nothing_later(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its records are written again by then, and newer ones of the same pages."""
-    monkeypatch.setattr(sink, "WRITE_SECONDS", -1.0)
+    monkeypatch.setattr(files, "WRITE_SECONDS", -1.0)
     asked: list[str] = []
 
     def answer(one: Asked) -> Said:
         asked.append(one.path)
         return good(one)
 
-    with answering(answer) as address:
-        index = ElasticsearchIndex(settings_of(address), "SITE_RESULTS_INDEX", "results", is_shared=True)
-        index._client = index._new_client()
-        with pytest.raises(SinkUnavailable, match="has not ended"):
-            index.write([record("a", {"status": 200})])
-        index.close()
+    with answering(answer) as address, pytest.raises(SinkUnavailable, match="has not ended"):
+        written(ElasticsearchSink.from_settings(settings_of(address)), [record("a", {"status": 200})])
     assert not any("_bulk" in path for path in asked)
 
 

@@ -146,13 +146,13 @@ def scripted() -> ScriptedHBase:
 
 def test_a_deletion_ends_in_a_later_millisecond(scripted: ScriptedHBase) -> None:
     """A put in the same one would stay hidden."""
-    HBaseTable(scripted).write([replace(record("a", {}), is_gone=True)], time.monotonic() + 10)
+    HBaseTable(scripted).write([replace(record("a", {}), is_gone=True)])
     assert time.monotonic() - scripted.deleted_at >= 0.002
 
 
-def put(scripted: ScriptedHBase, count: int, seconds: float = 10) -> list[Verdict]:
+def put(scripted: ScriptedHBase, count: int) -> list[Verdict]:
     records = [record(f"{number}", {"body": "x" * 100}) for number in range(count)]
-    return HBaseTable(scripted).write(records, time.monotonic() + seconds)
+    return HBaseTable(scripted).write(records)
 
 
 def test_a_table_that_cannot_be_used_is_a_wrong_setting(
@@ -192,10 +192,10 @@ def test_trouble_of_the_server_is_an_outage(scripted: ScriptedHBase, error: Exce
     table = HBaseTable(scripted)
     batch = [record(str(number), {}) for number in range(10)]
     with pytest.raises(SinkUnavailable, match="SITE_HBASE_HOST"):
-        table.write(batch, time.monotonic() + 10)
+        table.write(batch)
     assert [connection.closed for connection in scripted.connections] == [True]
     scripted.errors.clear()
-    assert answers(table.write(batch, time.monotonic() + 10)) == [Answer.ACKNOWLEDGED] * 10
+    assert answers(table.write(batch)) == [Answer.ACKNOWLEDGED] * 10
     assert len(scripted.connections) == 2
 
 
@@ -204,7 +204,7 @@ def test_an_idle_connection_is_not_trusted(scripted: ScriptedHBase, monkeypatch:
     table = HBaseTable(scripted)
     for idle_seconds, connections in ((30, 1), (0, 2), (30, 2)):
         monkeypatch.setattr(hbase_table, "IDLE_SECONDS", idle_seconds)
-        assert answers(table.write([record("a", {})], time.monotonic() + 10)) == [Answer.ACKNOWLEDGED]
+        assert answers(table.write([record("a", {})])) == [Answer.ACKNOWLEDGED]
         assert len(scripted.connections) == connections
 
 
@@ -270,19 +270,20 @@ def test_what_pages_held_before_is_asked_for_only_where_it_may_be_a_producers(
 
     monkeypatch.setattr(ScriptedConnection, "rows", rows, raising=False)
     records = [record(key.decode(), Result(key.decode(), 404, "{}").document()) for key in [*stored, b"new"]]
-    assert set(answers(HBaseTable(scripted).write(records, time.monotonic() + 10))) == {Answer.ACKNOWLEDGED}
+    assert set(answers(HBaseTable(scripted).write(records))) == {Answer.ACKNOWLEDGED}
     assert {key for key, column in asked if column == b"f:body_bytes"} == {b"theirs", b"marked", b"new"}
     kept = {key for key, cells in scripted.stored.items() if b"f:body_bytes" not in cells}
     assert kept == {b"theirs", b"marked"}
     assert b"f:proxy" not in scripted.stored[b"ours"]
 
 
-def test_what_is_late_is_left_for_another_time(scripted: ScriptedHBase) -> None:
+def test_what_is_late_is_left_for_another_time(scripted: ScriptedHBase, monkeypatch: pytest.MonkeyPatch) -> None:
     """A write that nobody waits for any more must not keep the next one from its turn."""
-    assert answers(put(scripted, 3, seconds=-1)) == [Answer.RETRY] * 3
+    monkeypatch.setattr(hbase_table, "is_late", lambda: True)
+    assert answers(put(scripted, 3)) == [Answer.RETRY] * 3
     assert scripted.calls == []
     gone = [replace(record("a", {}), is_gone=True)]
-    assert answers(HBaseTable(scripted).write(gone, time.monotonic() - 1)) == [Answer.RETRY]
+    assert answers(HBaseTable(scripted).write(gone)) == [Answer.RETRY]
     assert not hasattr(scripted, "deleted_at")
 
 
