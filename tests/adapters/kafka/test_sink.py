@@ -170,5 +170,5 @@ def test_what_is_found_too_large_after_the_end_makes_no_producer() -> None:
     topic = KafkaTopic(KafkaConfig("127.0.0.1:9"), "results")
     topic.close()
     with pytest.raises(SinkUnavailable, match="not open"):
-        topic._send_again([kafka_sink._Sending(page(1), Future())])
+        topic._sent_again([kafka_sink._Sending(page(1), Future())])
     assert topic._alone is None
