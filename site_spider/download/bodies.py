@@ -46,21 +46,14 @@ Pause = Callable[[bool], None]
 class Bodies:
     """Who holds how much.
 
-    `may_read` says whether the sinks have taken most of what was read before, `will_end` whether `ended`
-    will be called for a request, `on_room` is called when a body is gone.
+    `may_read` says whether the sinks have taken most of what was read before, `on_room` is called when a
+    body is gone. `ended` is called for every request of the engine.
     """
 
-    def __init__(
-        self,
-        max_bytes: int,
-        may_read: Callable[[], bool],
-        will_end: Callable[[Request], bool],
-        on_room: Callable[[], None],
-    ) -> None:
+    def __init__(self, max_bytes: int, may_read: Callable[[], bool], on_room: Callable[[], None]) -> None:
         self.bytes = 0  # the sum, weighed
         self.max_bytes = max_bytes
         self._may_read = may_read
-        self._will_end = will_end
         self._on_room = on_room
         self._sizes: dict[Request, int] = {}  # in the order in which they became large
         self._arriving: dict[Request, Pause] = {}
@@ -95,11 +88,6 @@ class Bodies:
         """All of it is there, or no more will come."""
         self._arriving.pop(request, None)
         self._paused.discard(request)
-
-    def handed_over(self, request: Request) -> None:
-        """To whoever asked for it; who is none of ours for a request that the scheduler did not give out."""
-        if not self._will_end(request):
-            self.ended(request)
 
     def ended(self, request: Request) -> None:
         """Nothing of it is needed any more."""
@@ -231,7 +219,6 @@ class SteppedHttpCompression(CompressionBase):
             job = job_of(request)
             is_kept = job is not None and job.exchanges  # as it was on the wire, too
             bodies.weigh(request, output.tell() + (len(response.body) if is_kept else 0))
-            bodies.handed_over(request)
         if cut is not None:
             raise cut
 

@@ -151,12 +151,7 @@ class Parts:
         self.tasks = tasks = TaskParts(config, stores.log, producer, tell, background, count, completion)
 
         # bodies in memory
-        self.bodies = bodies = Bodies(
-            config.bodies_bytes,
-            sinks.have_taken_most,
-            lambda request: request in engine_hooks.requests_in_progress(engine),
-            wake,
-        )
+        self.bodies = bodies = Bodies(config.bodies_bytes, sinks.have_taken_most, wake)
         links_in_hand = LinksInHand()
         self.extractor = extractor = Extractor(patience_seconds=config.callback_timeout_seconds / 2)
 

@@ -325,7 +325,7 @@ def test_many_large_bodies_have_memory_given_back_sooner(monkeypatch: pytest.Mon
     monkeypatch.setattr(
         bodies, "give_back_large_blocks", lambda *, beside_large_bodies: told.append(beside_large_bodies)
     )
-    large = Bodies(256_000_000, lambda: True, lambda _: True, lambda: None)
+    large = Bodies(256_000_000, lambda: True, lambda: None)
     for number, count in enumerate([0] * 8 + [1] * 3):
         large.weigh(Request(f"http://h.test/{number}"), 1_000_000)
         assert len(told) == count
@@ -334,7 +334,7 @@ def test_many_large_bodies_have_memory_given_back_sooner(monkeypatch: pytest.Mon
 
 def test_while_large_bodies_fill_the_memory_the_oldest_alone_arrives() -> None:
     """Of those that are paused the next oldest goes on when it ends, and all when there is room."""
-    large, paused = Bodies(2_000_000, lambda: True, lambda _: True, lambda: None), set[str]()
+    large, paused = Bodies(2_000_000, lambda: True, lambda: None), set[str]()
     first, second, third = (Request(f"http://h.test/{number}") for number in range(3))
 
     def arriving(request: Request, size_bytes: int) -> None:
