@@ -144,7 +144,7 @@ class ThreadSink:
 
     async def open(self) -> None:
         with settings_to_blame():
-            await self._run(self._store.open)
+            await self._run(self._open)
 
     async def write(self, records: Sequence[Record]) -> Sequence[Verdict]:
         _write_until.set(runtime.monotonic() + WRITE_SECONDS)
@@ -156,6 +156,11 @@ class ThreadSink:
             closing = asyncio.get_running_loop().run_in_executor(threads, self._close)
             threads.shutdown(wait=False)
             await asyncio.wait([closing], timeout=CLOSE_SECONDS)
+
+    def _open(self) -> None:
+        self._store.open()
+        if self._threads is None:  # it was closed meanwhile, by another thread
+            self._close()
 
     def _close(self) -> None:
         try:

@@ -165,6 +165,26 @@ async def test_closing_does_not_wait_for_a_broker_that_is_silent(
         thread.join()
 
 
+async def test_a_sink_that_is_closed_while_it_opens_leaves_no_producer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stop ends the wait for servers; the thread that asks them goes on until they answer."""
+    asked, answered = threading.Event(), threading.Event()
+
+    def ask(*_: object) -> None:
+        asked.set()
+        answered.wait(30)
+
+    monkeypatch.setattr(KafkaTopic, "_ask", ask)
+    sink = KafkaSink.from_settings(kafka_settings(NOWHERE))
+    opening = asyncio.create_task(sink.open())
+    await asyncio.to_thread(asked.wait, 30)
+    opening.cancel()
+    await sink.close()
+    answered.set()
+    for thread in [one for one in threading.enumerate() if "kafka-sink" in one.name]:
+        thread.join()
+    assert not [thread for thread in threading.enumerate() if thread.name == "site-kafka-producer"]
+
+
 def test_what_is_found_too_large_after_the_end_makes_no_producer() -> None:
     """Nobody would close it."""
     topic = KafkaTopic(KafkaConfig("127.0.0.1:9"), "results")
