@@ -279,7 +279,6 @@ class DatabaseFile:
                     connection.execute("ROLLBACK")
 
     def close(self) -> None:
-        """Close the connection; it opens again when used."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()

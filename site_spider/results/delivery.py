@@ -125,7 +125,6 @@ class SinkTally:
         self.seconds.observe(seconds)
 
     def answered(self, verdicts: Iterable[Verdict]) -> None:
-        """What the sink said of each record."""
         answers = [verdict.answer for verdict in verdicts]
         for answer, name in _NAMES.items():
             self.answers[name] += answers.count(answer)
@@ -180,7 +179,6 @@ class Delivery:
 
     @property
     def backlog_bytes(self) -> int:
-        """What those records weigh."""
         return self._batcher.backlog_bytes
 
     @property

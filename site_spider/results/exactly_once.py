@@ -84,11 +84,9 @@ class TransactionCommits:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether a transaction waits. On the intake's thread."""
         return self._doubtful is not None or self._waiting is not None
 
     def look(self, consumer: TransactionalConsumer, mine: Set[Partition]) -> None:
-        """Run what waits. On the intake's thread."""
         self.silence.look()
         if runtime.monotonic() < self._not_before:
             return
@@ -102,7 +100,6 @@ class TransactionCommits:
                 self._run(consumer, transaction)
 
     def forget(self, partitions: Sequence[Partition]) -> None:
-        """These have left; the loop is being told. On the intake's thread."""
         self._leaves += 1
         self._left_since.update(partitions)
         self._to_loop(self._heard, list(partitions))
@@ -396,7 +393,6 @@ class ExactlyOnce(SeedListener, Commits):
     # --- the end --------------------------------------------------------------------------------
 
     async def close(self, timeout_seconds: float) -> int:
-        """Commit what is ready; returns how many seeds are left, which are repeated."""
         self._hurried = True
         deadline = self._loop.time() + timeout_seconds
         while self._held.ready_count or self._held.under_way is not None:

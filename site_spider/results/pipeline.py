@@ -184,7 +184,6 @@ class Results(SeedListener):
         return result
 
     def unwritten(self, job: Job) -> None:
-        """As in SeedListener: no document is missing."""
         try:
             self._write_page(job)
         except Exception as error:
@@ -331,7 +330,6 @@ class Sinks:
 
     @property
     def are_writing(self) -> bool:
-        """Whether results wait for a sink that is there."""
         return any(delivery.available and delivery.backlog_count for delivery in self._deliveries)
 
     async def close(self, timeout_seconds: float) -> None:

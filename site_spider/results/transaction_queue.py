@@ -132,7 +132,6 @@ class TransactionQueue:
         self._make_ready(tree, now)
 
     def is_due(self, now: float) -> bool:
-        """Whether what is ready is large or old enough to be taken."""
         if not self._ready:
             return False
         return (
@@ -275,7 +274,6 @@ class TransactionQueue:
 
 
 def _offsets(trees: Collection[Tree]) -> dict[Partition, set[int]]:
-    """The offsets of trees by partition."""
     offsets: dict[Partition, set[int]] = {}
     for tree in trees:
         if tree.entry is not None and tree.entry.live:

@@ -37,9 +37,6 @@ _PIECE_BYTES = 1_000_000
 class AnswerTooLarge(Exception):
     """The server sends more than an answer can have."""
 
-    def __init__(self, limit_bytes: int) -> None:
-        super().__init__(f"the answer has more than {limit_bytes} bytes")
-
 
 class BoundedNode(Urllib3HttpNode):
     """The client's own node, but answers are bounded, and its certificates may be replaced.
@@ -133,7 +130,7 @@ def _read(response: Any, most_bytes: int, deadline: float) -> bytes:
         if runtime.monotonic() > deadline:
             raise TimeoutError("the answer was not complete in time")
         if len(read) > most_bytes:
-            raise AnswerTooLarge(most_bytes)
+            raise AnswerTooLarge(f"the answer has more than {most_bytes} bytes")
     return bytes(read)
 
 

@@ -74,7 +74,6 @@ class Sizes:
         self._passed = [*(one for one in self._lately(now) if one[1] > size_bytes), (now, size_bytes)]
 
     def is_largest(self, size_bytes: int, now: float) -> bool:
-        """Whether all that passed lately is smaller."""
         return all(size < size_bytes for _, size in self._lately(now))
 
     def has_passed_since(self, moment: float) -> bool:

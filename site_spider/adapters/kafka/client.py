@@ -99,7 +99,6 @@ class KafkaConfig:
 
     @staticmethod
     def to_grant(rights: str) -> str:
-        """What the administrator has to do."""
         return f"Grant the user of SITE_KAFKA_OPTIONS {rights}; docs/security.md has the commands."
 
     @property

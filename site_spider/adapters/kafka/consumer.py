@@ -76,7 +76,6 @@ class Gaps:
             self._open[partition] = first, offset
 
     def drop(self, partitions: Collection[Partition]) -> None:
-        """These have left."""
         for partition in partitions:
             self._due.pop(partition, None)
             self._open.pop(partition, None)
@@ -93,15 +92,6 @@ class Gaps:
             del self._open[partition]
             if start > first:
                 self._tell(partition, first, min(start, beyond))
-
-
-def start_of(client: Consumer, partition: Partition) -> int | None:
-    """Where the log of a partition begins; None without an answer."""
-    try:
-        found = client.get_watermark_offsets(TopicPartition(*partition), timeout=_ANSWER_SECONDS)
-    except KafkaException:
-        return None
-    return None if found is None else int(found[0])
 
 
 # --- prefetch: messages that the client has fetched and nobody has polled yet ----------------------------
@@ -142,7 +132,6 @@ class KafkaPrefetch:
         self._stopped.difference_update(partitions)
 
     def put(self, message: Message) -> None:
-        """The client gave a message."""
         self._held.setdefault(message.partition, deque()).append(message)
         self._bytes += _size(message)
 
@@ -220,7 +209,7 @@ class KafkaConsumer(seed_log.TransactionalConsumer):
         )
         self._slot = MemberSlot.try_claim(group, config.member_name)
         self._rejoins = LogLimit(_MOST_REJOINS, _REJOINS_SECONDS)
-        self._gaps = Gaps(lambda partition: start_of(self._client, partition), listener.deleted)
+        self._gaps = Gaps(self._start_of, listener.deleted)
         self._items = items  # where those of transactions go
         self._transactions: KafkaTransactions | None = None
         self._prefetch = KafkaPrefetch(
@@ -421,6 +410,13 @@ class KafkaConsumer(seed_log.TransactionalConsumer):
     def _note_gap(self, partition: Partition, offset: int, following: int) -> None:
         if partition in self._assignment:
             self._gaps.saw(partition, offset, following, self._assignment.begins_at(partition))
+
+    def _start_of(self, partition: Partition) -> int | None:
+        try:
+            found = self._client.get_watermark_offsets(TopicPartition(*partition), timeout=_ANSWER_SECONDS)
+        except KafkaException:
+            return None
+        return None if found is None else int(found[0])
 
     # --- the rest ------------------------------------------------------------------------
 

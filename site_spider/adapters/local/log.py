@@ -137,8 +137,7 @@ class LocalConsumer(Consumer):
                 self._retention.look(
                     identifier for one in self._memberships.values() for identifier in one.owned.values()
                 )
-                if self._outage.is_on:
-                    self._outage.is_over()
+                self._outage.is_over()
             # asked before the messages are, so that nothing written in between is waited for
             self._version = self._data_version()
             return self._fetch(limit)
@@ -405,7 +404,6 @@ class LocalSeedLog(SeedLog):
             ]
 
     def facts(self, topic: str, group: str, offsets: Mapping[Partition, int]) -> LogFacts:
-        """Nothing is ever deleted."""
         with closing(LogFile(self._folder)) as file:
             found = {at.partition: at for at in _extents(file, topic)}
             written_at = {
