@@ -15,6 +15,7 @@ from thriftpy2.protocol.cybin import ProtocolError  # type: ignore[attr-defined]
 from thriftpy2.thrift import TApplicationException, TClient, TException
 from thriftpy2.transport import TSocket, TTransportException
 
+from site_spider.contracts.sink import Answer, Verdict
 from site_spider.errors import ConfigError, SinkUnavailable
 from site_spider.options import SettingsView, choice, integer, mapping, seconds, text
 from site_spider.redaction import without_secrets
@@ -86,21 +87,23 @@ def is_from_hbase(error: BaseException) -> bool:
     return isinstance(error, Hbase_thrift.IOError)
 
 
-def is_refusal(error: BaseException) -> bool:
-    """Whether the server finds fault with what is in a call."""
-    if isinstance(error, Hbase_thrift.IllegalArgument):
-        return True
-    return is_from_hbase(error) and is_too_large(error)
+class Refusal(Exception):
+    """The server refuses a call for what is in it; `verdict` is for a row that is alone in it."""
+
+    def __init__(self, reason: str, answer: Answer, *, too_large: bool = False) -> None:
+        super().__init__(reason)
+        self.verdict = Verdict(answer, reason)
+        self.too_large = too_large  # a cell is larger than the server takes
 
 
-def is_crash(error: BaseException) -> bool:
-    """Whether an exception that nobody thought of was raised in the server: perhaps a row's fault."""
-    return isinstance(error, TApplicationException) and error.type == TApplicationException.INTERNAL_ERROR
-
-
-def is_too_large(error: BaseException) -> bool:
-    """Whether a cell is larger than the server takes."""
-    return any(_says(error, words) for words in _TOO_LARGE)
+def refusal_in(error: BaseException) -> Refusal | None:
+    """None when the error says nothing of what is in a call."""
+    too_large = any(_says(error, words) for words in _TOO_LARGE)
+    if isinstance(error, Hbase_thrift.IllegalArgument) or (is_from_hbase(error) and too_large):
+        return Refusal(explained(error), Answer.REJECTED, too_large=too_large)
+    if isinstance(error, TApplicationException) and error.type == TApplicationException.INTERNAL_ERROR:
+        return Refusal(explained(error), Answer.RETRY)  # nobody thought of it: perhaps a row's fault
+    return None
 
 
 def is_table_there(error: BaseException) -> bool:

@@ -20,12 +20,11 @@ from site_spider.adapters.hbase.connection import (
     TABLE,
     HBaseConnection,
     HBaseOptions,
+    Refusal,
     explained,
-    is_crash,
     is_from_hbase,
-    is_refusal,
     is_table_there,
-    is_too_large,
+    refusal_in,
 )
 from site_spider.contracts.sink import ACKNOWLEDGED, ANY, Answer, Fields, Record, Verdict
 from site_spider.errors import ConfigError, SinkRejected
@@ -60,7 +59,6 @@ class Row(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """What it weighs on the wire."""
         cells = sum(len(name) + len(value) + CELL_OVERHEAD_BYTES for name, value in self.cells.items())
         return len(self.key) + cells
 
@@ -69,7 +67,6 @@ class Row(NamedTuple):
         return len(self.cells[self.content]) if self.content else 0
 
     def shortened(self, limit_bytes: int) -> Row:
-        """The same with its content cut to `limit_bytes`."""
         assert self.content is not None
         value = self.cells[self.content]
         cut = value[:limit_bytes] if self.content == _BYTES else cut_text(value, limit_bytes)
@@ -243,15 +240,6 @@ IDLE_SECONDS = 30.0  # the server closes a connection after 60 s without a call
 SCHEMA = {FAMILY: {"max_versions": 1, "compression": "GZ", "bloom_filter_type": "ROW", "block_cache_enabled": True}}
 
 
-class _Refusal(Exception):
-    """The server refuses a call for what is in it; `answer` is for a row that is alone in it."""
-
-    def __init__(self, reason: str, answer: Answer, *, too_large: bool) -> None:
-        super().__init__(reason)
-        self.verdict = Verdict(answer, reason)
-        self.too_large = too_large
-
-
 _NumberedRow = tuple[int, Row]  # where its record stands in the batch
 _LATE = Verdict(Answer.RETRY, "the server took too long for the calls before this one")
 
@@ -310,7 +298,7 @@ class HBaseTable:
     def _guarded(self, action: Callable[[HBaseConnection], None]) -> None:
         """Do it on a connection that is good, which is thrown away if it fails.
 
-        Raises _Refusal, SinkUnavailable and ConfigError.
+        Raises Refusal, SinkUnavailable and ConfigError.
         """
         try:
             action(self._connected())
@@ -334,14 +322,11 @@ class HBaseTable:
         return self._connection
 
     def _raise_ours(self, error: BaseException) -> NoReturn:
-        reason = explained(error)
-        if is_refusal(error):
-            raise _Refusal(reason, Answer.REJECTED, too_large=is_too_large(error)) from error
-        if is_crash(error):
-            raise _Refusal(reason, Answer.RETRY, too_large=False) from error
+        if refusal := refusal_in(error):
+            raise refusal from error
         if is_from_hbase(error):
             self._is_checked = False  # a missing table is reported as servers with issues
-        raise self._options.unavailable(reason) from error
+        raise self._options.unavailable(explained(error)) from error
 
     def _ensure_table(self, connection: HBaseConnection) -> None:
         name = self._options.table
@@ -375,7 +360,7 @@ class HBaseTable:
         try:
             self._guarded(lambda connection: connection.table(self._options.table).delete(key))
             runtime.sleep(0.002)  # what is put in the millisecond of a deletion stays hidden
-        except _Refusal as refusal:
+        except Refusal as refusal:
             return refusal.verdict
         return ACKNOWLEDGED
 
@@ -384,7 +369,7 @@ class HBaseTable:
             return [(number, _LATE) for number, _ in call]
         try:
             self._guarded(lambda connection: self._put_settled(connection, [row for _, row in call]))
-        except _Refusal as refusal:
+        except Refusal as refusal:
             if len(call) == 1:
                 return self._put_shortened(call[0], refusal)
             middle = len(call) // 2
@@ -412,7 +397,7 @@ class HBaseTable:
             stored.setdefault(key, {}).update(cells)
         return stored
 
-    def _put_shortened(self, place: _NumberedRow, refusal: _Refusal) -> list[tuple[int, Verdict]]:
+    def _put_shortened(self, place: _NumberedRow, refusal: Refusal) -> list[tuple[int, Verdict]]:
         """The server's limit is lower than SITE_HBASE_CELL_BYTES: half the body is better than none."""
         number, row = place
         if not refusal.too_large or not row.content_bytes:
