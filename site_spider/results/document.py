@@ -282,11 +282,6 @@ def in_doubt(stored: Mapping[str, Any], names: Collection[str]) -> set[str]:
     return set() if _is_earlier(stored) else set(names)
 
 
-def kept(stored: Mapping[str, Any], names: Collection[str]) -> set[str]:
-    """Those of the names that have a producer's value in the stored document."""
-    return {name for name in in_doubt(stored, names) if stored.get(name) is not None}
-
-
 def _is_earlier(stored: Mapping[str, Any]) -> bool:
     return all(name in stored for name in _OF_EARLIER_VERSIONS)
 
@@ -299,7 +294,7 @@ def settled(stored: Mapping[str, Any], document: Mapping[str, Any], every: Colle
     if not is_marked(document):
         return document
     names = absent(document)
-    theirs = kept(stored, names) if stored else ()
+    theirs = {name for name in in_doubt(stored, names) if stored.get(name) is not None} if stored else ()
     over = {name: value for name, value in document.items() if name not in theirs} if theirs else document
     return {**over, MARK: marked(stored, names, document, every or _CHOICE)}
 

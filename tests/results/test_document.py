@@ -28,7 +28,6 @@ from site_spider.results.document import (
     absent,
     encode,
     headers_json,
-    kept,
     looked_at,
     result_fields,
     settled,
@@ -160,7 +159,6 @@ NONE = Result("a", description="no answer").document()
     ],
 )
 def test_a_value_is_the_producers_unless_we_wrote_it(stored: dict[str, Any], is_kept: bool) -> None:
-    assert kept(stored, ["proxy"]) == ({"proxy"} if is_kept else set())
     over = settled(stored, NONE)
     assert ("proxy" not in over) is is_kept
     assert over[MARK] == ",".join(absent(NONE))

@@ -300,20 +300,12 @@ class KafkaAssignment:
 
     def lose_all(self) -> None:
         """The membership has ended, and the client does not say so; `raise_failure` as in a rebalance."""
-        gone = sorted(self._owned)
-        self._forget([*gone, *self._unlearned])
-        with self._failing_later():
-            if gone:
-                self._listener.lost(gone)
+        self._lose(sorted({*self._owned, *self._unlearned}))
 
     def give_up_all(self, waiting: Container[Partition]) -> None:
         """Before the client is closed; `announce_ends`, and `raise_failure` as in a rebalance."""
         self.announce_ends(waiting)
-        leaving = sorted(self._owned)
-        with self._failing_later():
-            if leaving:
-                self._commit_before_leaving(self._listener.revoked(leaving), _LAST_COMMIT_SECONDS)
-        self._forget([*leaving, *self._unlearned])
+        self._give_up(sorted({*self._owned, *self._unlearned}), _LAST_COMMIT_SECONDS)
 
     def close(self) -> None:
         """Close the client; `raise_failure` as in a rebalance. To be called when all is given up."""
@@ -363,22 +355,28 @@ class KafkaAssignment:
             self._listener.assigned(positions)
 
     def _on_revoke(self, client: Consumer, raw: list[TopicPartition]) -> None:
-        leaving = [partition for partition in to_ours(raw) if partition in self._owned]
-        with self._failing_later():
-            if leaving:
-                self._commit_before_leaving(self._listener.revoked(leaving), 0)
-        self._forget(to_ours(raw))
+        self._give_up(to_ours(raw), 0)
         client.incremental_unassign(raw)
         self._is_revoked = True
 
     def _on_lost(self, client: Consumer, raw: list[TopicPartition]) -> None:
-        gone = [partition for partition in to_ours(raw) if partition in self._owned]
         logger.warning("The group went on without this member and took %s away.", listed(to_ours(raw)))
-        self._forget(to_ours(raw))
+        self._lose(to_ours(raw))
+        client.incremental_unassign(raw)
+
+    def _give_up(self, partitions: Collection[Partition], patience_seconds: float) -> None:
+        leaving = [partition for partition in partitions if partition in self._owned]
+        with self._failing_later():
+            if leaving:
+                self._commit_before_leaving(self._listener.revoked(leaving), patience_seconds)
+        self._forget(partitions)
+
+    def _lose(self, partitions: Collection[Partition]) -> None:
+        gone = [partition for partition in partitions if partition in self._owned]
+        self._forget(partitions)
         with self._failing_later():
             if gone:
                 self._listener.lost(gone)
-        client.incremental_unassign(raw)
 
     def _forget(self, partitions: Collection[Partition]) -> None:
         for partition in partitions:
