@@ -325,7 +325,7 @@ class Command(SiteCommand):
         return (ending is not None and ending.has_seeds) or next(self._waiting(), None) is not None
 
     def _waiting(self) -> Iterator[Seed]:
-        desk, group = self.desk, str(self.options.get("SITE_CONSUMER_GROUP"))
+        desk, group = self.desk, options.text(self.options, "SITE_CONSUMER_GROUP", required=True)
         return chain(*(in_seed_topic(desk.log, tier, group, self.task_id) for tier in desk.topics.tiers))
 
     def close(self) -> None:

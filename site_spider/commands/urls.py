@@ -96,7 +96,8 @@ class Command(SiteCommand):
 
     def _checks(self, url: str, rules: TaskRules | None, phase: Phase, opts: argparse.Namespace) -> Iterator[UrlCheck]:
         link = absolute(url, LinkBase.parse("", "utf-8"))  # as links are found
-        scoped = opts.task_id if options.text(self.options, "SITE_DUPEFILTER_SCOPE") == "task" else None
+        by_task = options.choice(self.options, "SITE_DUPEFILTER_SCOPE", ("task", "group")) == "task"
+        scoped = opts.task_id if by_task else None
         seed = None
         try:
             seed, said = check_url(url), f"url_id {url_id(check_url(url), scoped)}"

@@ -107,6 +107,19 @@ def test_rules_of_a_task_count(project: Project, tmp_path: Path) -> None:
     assert (said.returncode, said.stderr) == (1, reason)
 
 
+def test_the_url_id_is_that_of_the_crawl_however_the_setting_is_written(project: Project) -> None:
+    declare(project.data)
+    ids = [
+        json.loads(
+            project.scrapy(
+                "urls", "explain", PUBLIC, "--task-id", "t", "--format", "json", SITE_DUPEFILTER_SCOPE=scope
+            ).stdout
+        )["checks"][0]["says"]
+        for scope in ("task", "Task", "group")
+    ]
+    assert ids[0] == ids[1] != ids[2]
+
+
 def test_it_changes_nothing(project: Project) -> None:
     explain(project, PUBLIC)
     assert project.log.partitions("seeds") == 0
