@@ -25,7 +25,7 @@ from scrapy.crawler import Crawler
 from scrapy.exceptions import NotConfigured
 from scrapy.http import Response
 
-from site_spider import meta_keys
+from site_spider import meta_keys, options
 from site_spider.contracts.sink import ResultReader
 from site_spider.download.bodies import LARGE_BYTES
 from site_spider.dupefilter.dupefilter import SeenDupeFilter
@@ -137,7 +137,7 @@ class ConditionalFetch:
     def __init__(self, crawler: Crawler) -> None:
         self._crawler = crawler
         self._rules = recrawl.CheckRules.read(crawler.settings)
-        self._drops_noindex = crawler.settings.get("SITE_NOINDEX") == "drop_body"
+        self._drops_noindex = options.choice(crawler.settings, "SITE_NOINDEX", ("keep", "drop_body")) == "drop_body"
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
