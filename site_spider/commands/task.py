@@ -25,7 +25,7 @@ from site_spider.seed.topics import CrawlTopics
 from site_spider.service import config as parts
 from site_spider.service.config import EXACTLY_ONCE, check_ends_are_told, guard_of, spill_keys
 from site_spider.sources.library import SourceFolder, parse, read_with
-from site_spider.tasks.control_log import Endings, read_endings, send
+from site_spider.tasks.control_log import Endings, read_endings, written
 from site_spider.tasks.declaration import BadTask, Task, TaskRules, anew, declared, moment_or_span, span
 from site_spider.tasks.ending import TaskEnding
 from site_spider.tasks.follower import TopicView
@@ -388,7 +388,7 @@ class Command(SiteCommand):
             raise BadTask(f"{self.task_id!r} has no webhook; say: scrapy task set {self.task_id} webhook=URL")
         attempts = tried(task.webhook, ending.ended, attempts_of(ending), secret, guard_of(self.options))
         with closing(desk.log.producer()) as producer:
-            send(producer, desk.topics.control, self.task_id, attempts).result()
+            producer.send(desk.topics.control, *written(self.task_id, attempts)).result()
         made, error = attempts.made, attempts.made[-1].error
         self._answer(
             f"task {self.task_id}: {error or 'the webhook was taken'}; attempts: {len(made)}",

@@ -18,7 +18,7 @@ from site_spider.contracts.seed_log import Message, MessagePlace, Partition, Pro
 from site_spider.errors import LogUnavailable, SeedError, TopicMissing
 from site_spider.seed.seed import Seed, parse_seed
 from site_spider.seed.topics import CrawlTopics
-from site_spider.tasks.control_log import Endings, make_ordered, read_endings, send
+from site_spider.tasks.control_log import Endings, make_ordered, read_endings, written
 from site_spider.tasks.ending import ALL_PRODUCERS, UNKNOWN, Fact, Producing, TakenBack, TaskEnding, prefix_of
 from site_spider.tasks.follower import TopicView
 
@@ -157,7 +157,7 @@ def close_for_all(
 
 def _say(log: SeedLog, producer: Producer, topics: CrawlTopics, facts: Iterable[tuple[str, Fact]]) -> None:
     """Durable when it returns."""
-    sent = [send(producer, topics.control, task_id, fact) for task_id, fact in facts]
+    sent = [producer.send(topics.control, *written(task_id, fact)) for task_id, fact in facts]
     deadline = runtime.monotonic() + _ANSWER_SECONDS
     try:
         for future in sent:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from concurrent.futures import Future
 from contextlib import closing
 from datetime import datetime
 from itertools import islice
@@ -18,7 +17,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, TypeAdapter
 
-from site_spider.contracts.seed_log import Headers, Message, MessagePlace, Partition, Producer, SeedLog
+from site_spider.contracts.seed_log import Message, Partition, SeedLog
 from site_spider.errors import ConfigError, SiteSpiderError
 from site_spider.ledger.metadata import ascending_to_text
 from site_spider.seed.fields import MAX_ID_BYTES, read_object
@@ -91,8 +90,8 @@ class _Event(BaseModel):
     last_at: Annotated[Line, AfterValidator(_moment)] | None = None
 
 
-def written(task_id: str, fact: Fact) -> tuple[bytes, bytes | None]:
-    """Key and value of the record for a fact about a task; one that was taken back has no value."""
+def written(task_id: str, fact: Fact) -> tuple[bytes, bytes | None, tuple[tuple[str, bytes], ...]]:
+    """Key, value and headers of the record for a fact about a task; one that was taken back has no value."""
     said: Any = None
     if isinstance(fact, TakenBack):
         part = fact.partition
@@ -106,17 +105,8 @@ def written(task_id: str, fact: Fact) -> tuple[bytes, bytes | None]:
     elif isinstance(fact, Producing | TakenBack) and fact.is_open and owner[0] != ALL_PRODUCERS:
         kind = "producing"
     key = _SEPARATOR.join((task_id, kind, *owner)).encode()
-    return key, said and json.dumps(said, ensure_ascii=False, separators=(",", ":")).encode()
-
-
-def headers_of(fact: Fact) -> Headers:
-    """Those of its record."""
-    return ((TAKEN_BACK, b""),) if isinstance(fact, TakenBack) else ()
-
-
-def send(producer: Producer, topic: str, task_id: str, fact: Fact) -> Future[MessagePlace]:
-    """Append a fact to the log."""
-    return producer.send(topic, *written(task_id, fact), headers_of(fact))
+    value = said and json.dumps(said, ensure_ascii=False, separators=(",", ":")).encode()
+    return key, value, ((TAKEN_BACK, b""),) if isinstance(fact, TakenBack) else ()
 
 
 def read(message: Message) -> tuple[str, Fact]:

@@ -26,7 +26,7 @@ from dataclasses import replace
 from typing import Any
 
 from site_spider import runtime
-from site_spider.contracts.seed_log import Message, MessagePlace, Partition, Producer, SeedLog
+from site_spider.contracts.seed_log import Headers, Message, MessagePlace, Partition, Producer, SeedLog
 from site_spider.errors import SinkRejected, SiteSpiderError
 from site_spider.results.dead_letters import headers_of
 from site_spider.seed.seed import MOVED, carried
@@ -291,11 +291,11 @@ class _Returning:
         self._note_at, self._unnoted = runtime.monotonic() + _NOTE_SECONDS, 0
 
     def _write_notes(self, notes: Mapping[str, Returned]) -> None:
-        said = ((note_key(task_id, RETURNED), note.value()) for task_id, note in notes.items())
+        said = ((note_key(task_id, RETURNED), note.value(), ()) for task_id, note in notes.items())
         self._write(self._topics.tasks, said)
 
-    def _write(self, topic: str, records: Iterable[tuple[bytes, bytes | None]]) -> None:
-        for sent in [self._producer.send(topic, key, value) for key, value in records]:
+    def _write(self, topic: str, records: Iterable[tuple[bytes, bytes | None, Headers]]) -> None:
+        for sent in [self._producer.send(topic, *record) for record in records]:
             sent.result()
 
 

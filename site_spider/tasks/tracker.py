@@ -23,7 +23,7 @@ from site_spider.outage import Outage
 from site_spider.seed.seed import Seed, first_place
 from site_spider.seed.topics import CrawlTopics
 from site_spider.tasks.board import Board
-from site_spider.tasks.control_log import Endings, headers_of, read, send, written
+from site_spider.tasks.control_log import Endings, read, written
 from site_spider.tasks.declaration import bounded
 from site_spider.tasks.ending import SPILLED, Counting, Counts, Fact, TakenBack, TaskEnding, Uncounted, prefix_of
 from site_spider.tasks.follower import Follower, Tell, TopicView
@@ -90,7 +90,8 @@ class Control(Follower):
 
     def write(self, task_id: str, fact: Fact, done: Callable[[bool], None]) -> None:
         """Append a record; `done` hears whether it is durable. Raises BadRecord: nobody could read it."""
-        read(Message(Partition(self._topic, 0), 0, *written(task_id, fact), headers=tuple(headers_of(fact))))
+        record = written(task_id, fact)
+        read(Message(Partition(self._topic, 0), 0, *record))
 
         def heard(sent: Future[MessagePlace]) -> None:
             error = sent.exception()
@@ -100,7 +101,7 @@ class Control(Follower):
                 self._refused.goes_on(error)
             done(error is None)
 
-        self._background.when_done(send(self._producer, self._topic, task_id, fact), heard)
+        self._background.when_done(self._producer.send(self._topic, *record), heard)
 
     def put(self, task_id: str, place: MessagePlace) -> None:
         if place.partition.topic not in self._topics:

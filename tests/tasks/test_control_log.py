@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from site_spider.contracts.seed_log import Message, Partition
+from site_spider.contracts.seed_log import Headers, Message, Partition
 from site_spider.tasks import control_log
-from site_spider.tasks.control_log import TAKEN_BACK, BadRecord, Endings, headers_of, read, written
+from site_spider.tasks.control_log import BadRecord, Endings, read, written
 from site_spider.tasks.ending import (
     Attempts,
     Counts,
@@ -47,8 +47,8 @@ FACTS: list[Fact] = [
 ]
 
 
-def message(key: bytes | None, value: bytes | None, offset: int = 0) -> Message:
-    return Message(LOG, offset, key, value)
+def message(key: bytes | None, value: bytes | None, headers: Headers = (), offset: int = 0) -> Message:
+    return Message(LOG, offset, key, value, tuple(headers))
 
 
 @pytest.mark.parametrize("fact", FACTS)
@@ -63,8 +63,8 @@ def test_what_is_taken_back_has_the_key_of_its_record() -> None:
     keys = [written("t", fact)[0] for fact in facts]
     assert len(set(keys)) == 4
     assert [written("t", one)[0] for one in gone] == keys
-    for key, one in zip(keys, gone, strict=True):
-        assert read(Message(LOG, 0, key, None, tuple(headers_of(one)))) == ("t", one)
+    for one in gone:
+        assert read(message(*written("t", one))) == ("t", one)
 
 
 @pytest.mark.parametrize(
@@ -83,9 +83,8 @@ def test_records_of_releases_before_are_read(key: str, value: bytes, fact: Fact)
 def test_what_is_taken_back_is_not_forgotten() -> None:
     endings = Endings()
     endings.take(message(*written("t", FACTS[3])))
-    key, _ = written("t", TakenBack("w", PLACE))
-    endings.take(Message(LOG, 1, key, None, ((TAKEN_BACK, b""),)))
-    endings.take(Message(LOG, 2, written("u", FACTS[3])[0], None, ((TAKEN_BACK, b""),)))
+    endings.take(message(*written("t", TakenBack("w", PLACE)), 1))
+    endings.take(message(*written("u", TakenBack("w", PLACE)), 2))
     ending = endings.get("t")
     assert ending is not None
     assert (ending.tallies[PLACE], ending.writers[PLACE], ending.read_to) == (FACTS[3], set(), 2)
@@ -104,7 +103,7 @@ def test_what_is_taken_back_is_not_forgotten() -> None:
 def test_an_end_whose_event_is_odd_is_refused(change: dict[str, Any]) -> None:
     """It is sent on and added up as it is."""
     event = {name: value for name, value in {**EVENT, **change}.items() if value is not None}
-    key, value = written("täsk/1", EndTold(1, 20, EVENT, 12))
+    key, value, _ = written("täsk/1", EndTold(1, 20, EVENT, 12))
     said = {**json.loads(value), "event": event}
     if change in ({"failures": None}, {"reasons": None}):  # what is missing counts as none
         read(message(key, json.dumps(said).encode()))
@@ -122,7 +121,7 @@ def test_an_end_whose_event_is_odd_is_refused(change: dict[str, Any]) -> None:
     ],
 )  # fmt: skip
 def test_a_tally_with_a_number_out_of_range_is_refused_and_changes_nothing(change: dict[str, Any]) -> None:
-    key, value = written("t", FACTS[3])
+    key, value, _ = written("t", FACTS[3])
     endings = Endings()
     with pytest.raises(BadRecord):
         endings.take(message(key, json.dumps({**json.loads(value), **change}).encode()))
@@ -146,7 +145,7 @@ def test_there_is_room_for_so_many_tasks_and_those_that_have_ended_can_be_delete
     assert (list(endings.ended()), endings.unfinished) == (["a", "b"], set())
     with pytest.raises(BadRecord, match="3 tasks"):
         endings.take(message(*written("d", first), 10))
-    endings.take(message(written("a", first)[0], None, 11))
+    endings.take(message(written("a", first)[0], None, offset=11))
     endings.take(message(*written("d", first), 12))
     assert [task_id for task_id in "abcd" if endings.get(task_id)] == ["b", "c", "d"]
 
@@ -179,7 +178,7 @@ def test_a_task_whose_records_are_deleted_is_told_to_who_counts() -> None:
             endings.take(message(*record, offset=at))
     assert not endings.deleted
     for at, record in enumerate(written_as):
-        endings.take(message(record[0], None, 100 + at))
+        endings.take(message(record[0], None, offset=100 + at))
     assert endings.deleted == {"t"}
     assert endings.get("t") is None
 

@@ -225,7 +225,7 @@ class Log:
     @property
     def size_bytes(self) -> int:
         values = (written("t", fact) for _, fact in self.records.values())
-        return sum(len(key) + len(value or b"") for key, value in values)
+        return sum(len(key) + len(value or b"") for key, value, _ in values)
 
 
 def grown(starts: int) -> Log:
