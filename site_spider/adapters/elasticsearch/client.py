@@ -17,11 +17,11 @@ from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit
 from weakref import WeakSet
 
-from elastic_transport import NodeConfig, Urllib3HttpNode
+from elastic_transport import ConnectionTimeout, NodeConfig, Urllib3HttpNode
 from elasticsearch import ApiError, Elasticsearch, ElasticsearchWarning, TransportError, UnsupportedProductError
 
 from site_spider import runtime
-from site_spider.adapters.files import ReplacedFiles
+from site_spider.adapters.files import ReplacedFiles, is_late
 from site_spider.errors import ConfigError, SinkUnavailable
 from site_spider.options import SettingsView, mapping, names, text
 from site_spider.outage import Outage
@@ -62,6 +62,8 @@ class BoundedNode(Urllib3HttpNode):
         self.pool: Any = SimpleNamespace(urlopen=partial(_bounded, self.pool, self.most_bytes), close=self.pool.close)
 
     def perform_request(self, *arguments: Any, **options: Any) -> Any:
+        if is_late():  # also with the next host
+            raise ConnectionTimeout("there is no time left for this request")
         if self._files.have_changed():
             self._renew()
         return super().perform_request(*arguments, **options)

@@ -33,7 +33,7 @@ from site_spider.adapters.elasticsearch.client import (
     words_of,
 )
 from site_spider.adapters.elasticsearch.index_template import TEXT, IndexPreparation, IndexTemplate, not_mapped
-from site_spider.adapters.files import WRITE_SECONDS, ThreadSink, is_late
+from site_spider.adapters.files import ThreadSink
 from site_spider.contracts.sink import ACKNOWLEDGED, Answer, Record, Verdict
 from site_spider.errors import SinkRejected, SinkUnavailable
 from site_spider.options import SettingsView
@@ -399,8 +399,6 @@ class ElasticsearchIndex:
     def _request(self, updates: Sequence[Update], action: Action | None = None) -> list[Verdict]:
         if self._client is None:
             raise SinkUnavailable("The Elasticsearch sink is not open.")
-        if is_late():
-            raise self._options.unavailable(f"a write has not ended within {WRITE_SECONDS:.0f} s.")
         lines: list[Any] = [update.lines for update in updates]  # which the client does not declare
         answer = self._client.bulk(
             index=self._index,

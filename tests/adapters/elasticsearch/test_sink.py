@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
+import time
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
@@ -23,7 +24,7 @@ from tests.adapters.elasticsearch.conftest import record, settings_for, write
 from tests.adapters.elasticsearch.played import bulk, good, item, to, write_to
 from tests.adapters.elasticsearch.played import settings_for as settings_of
 from tests.adapters.raw_server import PRODUCT, Asked, Said, answering, said
-from tests.contracts.trials import answers, written
+from tests.contracts.trials import answers
 
 # --- Settings, without a server ---
 
@@ -119,18 +120,24 @@ def test_the_timeout_holds_for_all_of_an_answer(monkeypatch: pytest.MonkeyPatch)
         over.set()
 
 
-def test_a_write_that_takes_too_long_writes_nothing_later(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_write_that_takes_too_long_writes_nothing_later(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its records are written again by then, and newer ones of the same pages."""
-    monkeypatch.setattr(files, "WRITE_SECONDS", -1.0)
+    monkeypatch.setattr(files, "WRITE_SECONDS", 0.2)
     asked: list[str] = []
 
-    def answer(one: Asked) -> Said:
+    def late(one: Asked) -> Said:
         asked.append(one.path)
-        return good(one)
+        time.sleep(0.3)
+        return b""  # the client goes on to the next host
 
-    with answering(answer) as address, pytest.raises(SinkUnavailable, match="has not ended"):
-        written(ElasticsearchSink.from_settings(settings_of(address)), [record("a", {"status": 200})])
-    assert not any("_bulk" in path for path in asked)
+    with answering(late) as one, answering(late) as other:
+        index = ElasticsearchIndex(settings_of(f"{one},{other}"), "SITE_RESULTS_INDEX", "results")
+        index._client = index._new_client()
+        sink_of_it = ElasticsearchSink(index)
+        with pytest.raises(SinkUnavailable, match="ConnectionTimeout"):
+            await sink_of_it.write([record("a", {"status": 200})])
+        await sink_of_it.close()
+    assert len(asked) == 1
 
 
 def test_a_server_that_stands_still_at_the_start_holds_up_no_end() -> None:
