@@ -153,10 +153,14 @@ async def _bounded_items(items: Any, timeout_seconds: float) -> AsyncIterator[An
 
 def _uncancelled_items(items: Iterator[Any]) -> Iterator[Any]:
     try:
-        yield from items
+        while (item := _step(partial(next, items, items))) is not items:
+            yield item
     except BaseException as error:
         raise_if_stray(error)
         raise
+    finally:
+        if isinstance(items, Generator):
+            items.close()
 
 
 async def errors_alone(outputs: AsyncIterator[Any]) -> AsyncIterator[Any]:

@@ -171,7 +171,13 @@ class ClosedPlainSpider(SeedSpider):
         raise GeneratorExit
 
 
-@pytest.mark.parametrize("spider", [ClosedSpider, ClosedPlainSpider])
+class ClosedItemsSpider(SeedSpider):
+    def parse(self, response: Response) -> Any:
+        yield {"name": "an item"}
+        raise GeneratorExit
+
+
+@pytest.mark.parametrize("spider", [ClosedSpider, ClosedPlainSpider, ClosedItemsSpider])
 def test_a_callback_that_raises_what_closes_a_generator_ends_only_its_page(
     tmp_path: Path, spider: type[SeedSpider]
 ) -> None:
