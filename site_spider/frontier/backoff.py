@@ -16,6 +16,7 @@ Time comes in as an argument, in seconds of any clock that does not go backwards
 from __future__ import annotations
 
 from collections import OrderedDict
+from datetime import UTC
 from email.utils import parsedate_to_datetime
 
 _LONGEST_DOUBLINGS = 30
@@ -48,7 +49,8 @@ def retry_after_seconds(value: str, date: str, now: float, longest_seconds: floa
 
 def _moment(text: str) -> float | None:
     try:
-        return parsedate_to_datetime(text).timestamp()
+        moment = parsedate_to_datetime(text)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     except (TypeError, ValueError, OverflowError):
         return None
 

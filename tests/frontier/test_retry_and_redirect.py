@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -58,6 +59,19 @@ def date(seconds: float) -> str:
 )  # fmt: skip
 def test_retry_after_is_read_in_both_forms_and_capped(value: str, sent: str, seconds: float | None) -> None:
     assert retry_after_seconds(value, sent, NOW, 120.0) == seconds
+
+
+@pytest.mark.parametrize("form", ["%a %b %e %H:%M:%S %Y", "%A, %d-%b-%y %H:%M:%S GMT", "%a, %d %b %Y %H:%M:%S -0000"])
+def test_a_date_without_a_zone_is_in_utc_wherever_the_process_is(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """RFC 9110: also the obsolete forms of a date are to be understood."""
+    monkeypatch.setenv("TZ", "Asia/Shanghai")
+    time.tzset()
+    try:
+        value = datetime.fromtimestamp(NOW + 9, UTC).strftime(form)
+        assert retry_after_seconds(value, date(0), NOW, 120.0) == 9
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 @pytest.mark.parametrize(
