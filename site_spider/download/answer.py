@@ -23,9 +23,8 @@ from __future__ import annotations
 import re
 from enum import Enum
 from functools import lru_cache
-from types import SimpleNamespace
 
-from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
+from httptools import HttpParserError, HttpResponseParser
 from scrapy.http import Headers, Response
 from scrapy.responsetypes import responsetypes
 
@@ -68,6 +67,7 @@ class Chunks:
         self._events = _Events(self.body)
         self._parser = HttpResponseParser(self._events)
         self._parser.feed_data(_HEAD)
+        self._events.is_behind_head = True
         self._fed = 0
         self._to_bound = _STEP_BYTES  # bytes until the bounds are looked at
         self._content_before = 0  # when they were the last time
@@ -116,14 +116,11 @@ class _Events:
     def __init__(self, body: bytearray) -> None:
         self.on_body = body.extend
         self.is_complete = False
-        self._is_behind_head = False
-
-    def on_headers_complete(self) -> None:
-        self._is_behind_head = True
+        self.is_behind_head = False
 
     def on_header(self, name: bytes, _value: bytes) -> None:
         """From httptools: a trailer. It refuses a length there by itself."""
-        if self._is_behind_head and name.lower() == b"transfer-encoding":
+        if self.is_behind_head and name.lower() == b"transfer-encoding":
             raise OddAnswer("a transfer coding is among the trailers")
 
     def on_message_complete(self) -> None:
@@ -138,6 +135,7 @@ _OF_CONNECTION = frozenset(
 )
 
 _STATUS = re.compile(rb"(HTTP/1\.[01]) ([1-9][0-9]{2})(?: [^\x00-\x08\x0a-\x1f]*+)?\r\n")
+_LINE = re.compile(rb"\r\n([^:\r\n]+):[ \t]*([^\r\n]*)")  # of a head that is well-formed
 _END = b"\r\n\r\n"
 _ODD_STATUS = re.compile(rb"([!-.0-~]*/[0-9]+\.[0-9]+) 0*([1-9][0-9]{0,8})(?: .*)?", re.DOTALL)
 _ODD_END = re.compile(rb"\n\r?\n")
@@ -182,12 +180,11 @@ class HttpAnswer:
     @property
     def body(self) -> bytes:
         """What has come so far."""
-        return self.body_from(0)
+        return bytes(self._body)
 
     def body_from(self, start: int) -> bytes:
         """What has come behind so many bytes."""
-        body = self._body if self._chunks is None else self._chunks.body
-        return bytes(body[start:] if start else body)
+        return bytes(self._body[start:])
 
     def feed(self, data: bytes) -> int:
         """Read more bytes of the connection, and return how many; those behind them come next.
@@ -198,7 +195,12 @@ class HttpAnswer:
             return self._read_body(data)
         head, taken = self._next_head(data)
         if head:
-            taken -= len(head) - self._read_head(head)
+            try:
+                self._read_head(head)
+            except OddAnswer:
+                if not self._takes_odd:
+                    raise
+                taken -= len(head) - self._read_odd_head(head)
         if self.status:
             rest = data[taken:]
             if self.ending is not None:
@@ -246,32 +248,28 @@ class HttpAnswer:
             raise OversizedAnswer(f"the head is longer than {MAX_HEAD_BYTES} bytes")
         return 0
 
-    def _read_head(self, head: bytes) -> int:
-        """How many bytes it has. The status stays 0 when the proper answer is still to come."""
-        try:
-            self._read_proper_head(head)
-        except OddAnswer:
-            if not self._takes_odd:
-                raise
-            found = _ODD_END.search(head)
-            assert found is not None
-            head = head[: found.end()]
-            self._read_odd_head(head)
-        return len(head)
-
-    def _read_proper_head(self, head: bytes) -> None:
+    def _read_head(self, head: bytes) -> None:
+        """The status stays 0 when the proper answer is still to come. Raises OddAnswer."""
         status = _STATUS.match(head)
         if status is None:
             raise OddAnswer("the status line is not well-formed")
         code = int(status[2])
         if code == 101:
             raise OddAnswer("the server wants to speak another protocol")
+        try:
+            HttpResponseParser(None).feed_data(head)
+        except HttpParserError as error:
+            raise OddAnswer(f"the head is not well-formed: {error}") from error
         self.version = status[1]
-        self._take_lines(_lines_of(head), code)
+        self._take_lines(_LINE.findall(head), code)
         self._take_head(head, code)
 
-    def _read_odd_head(self, head: bytes) -> None:
+    def _read_odd_head(self, head: bytes) -> int:
+        """Returns how many bytes it has: it may have ended in LF, before."""
         self._is_odd, self.headers = True, []
+        found = _ODD_END.search(head)
+        assert found is not None
+        head = head[: found.end()]
         first, _, lines = head.partition(b"\n")
         status = _ODD_STATUS.fullmatch(first.removesuffix(b"\r"))
         if status is None or lines.startswith((b" ", b"\t")):
@@ -280,6 +278,7 @@ class HttpAnswer:
         if not 100 <= code < 200:
             self._take_lines(_odd_lines_of(lines), code)
         self._take_head(head, code)
+        return len(head)
 
     def _take_head(self, head: bytes, code: int) -> None:
         self._bytes_left -= len(head)
@@ -355,6 +354,7 @@ class HttpAnswer:
             self.ending = None if self.length else BodyEnd.WHOLE
         elif codings:
             self._chunks = Chunks()
+            self._body = self._chunks.body
         if self.length is not None and (lengths or not self._to_head):
             self.headers.insert(0, (b"Content-Length", str(self.length).encode()))
 
@@ -372,12 +372,7 @@ class HttpAnswer:
                 self._finish(has_surplus=self._chunks.has_surplus)
             return taken
         left = len(data) if self.length is None else self.length - self.received
-        self._keep(data if len(data) <= left else data[:left])
-        if self.received == self.length:
-            self._finish(has_surplus=len(data) > left)
-        return len(data)
-
-    def _keep(self, content: bytes) -> None:
+        content = data if len(data) <= left else data[:left]
         if not self._body:
             self._body = content
         else:
@@ -385,6 +380,9 @@ class HttpAnswer:
                 self._body = bytearray(self._body)
             self._body += content
         self.received += len(content)
+        if self.received == self.length:
+            self._finish(has_surplus=len(data) > left)
+        return len(data)
 
     def _finish(self, *, has_surplus: bool) -> None:
         self.ending = BodyEnd.WHOLE
@@ -397,16 +395,6 @@ def _check_protocol(seen: bytes | bytearray) -> None:
     first, ends, _ = seen[:_LONGEST_VERSION].partition(b"\n")
     if b"/" not in first and (ends or len(first) == _LONGEST_VERSION):
         raise NoAnswer("this is not HTTP")
-
-
-def _lines_of(head: bytes) -> HeaderLines:
-    """Of a whole head, in their order; llhttp says whether they are well-formed."""
-    found: HeaderLines = []
-    try:
-        HttpResponseParser(SimpleNamespace(on_header=lambda *line: found.append(line))).feed_data(head)
-    except (HttpParserError, HttpParserUpgrade) as error:
-        raise OddAnswer(f"the head is not well-formed: {error}") from error
-    return found
 
 
 def _odd_lines_of(lines: bytes) -> HeaderLines:

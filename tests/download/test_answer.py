@@ -23,6 +23,7 @@ from site_spider.download.answer import (
 from tests.download.fuzz_answers import Pairs, compare, read
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
+OK = HEAD + b"Content-Length: 0\r\n\r\n"
 
 
 @pytest.mark.parametrize("digit", [b"9", b"0"])
@@ -53,6 +54,21 @@ def test_a_head_that_two_readers_could_read_differently_is_odd(lines: bytes) -> 
     for head in (b"HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"HTTP/1.1 101 X\r\n\r\n"):
         with pytest.raises(OddAnswer):
             read(HttpAnswer(), [head])
+
+
+@pytest.mark.parametrize("status", [100, 101, 103, 200, 204, 304, 426])
+def test_who_offers_another_protocol_has_answered_all_the_same(status: int) -> None:
+    """Nobody asked for one: the proper answer is this one, or stands behind it."""
+    offer = b"HTTP/1.1 %d X\r\nConnection: upgrade\r\nUpgrade: h2c, websocket\r\n" % status
+    final = OK if (is_interim := status < 200) else b""
+    length = b"\r\n" if is_interim or status in (204, 304) else b"Content-Length: 0\r\n\r\n"
+    answer = read(HttpAnswer(takes_odd=True), [offer + length + final])
+    assert (answer.status, answer.ending) == (200 if is_interim else status, BodyEnd.WHOLE)
+    assert answer.is_reusable is (status != 101)
+    assert not any(name.lower() == b"upgrade" for name, _ in answer.headers)
+    if status == 101:
+        with pytest.raises(OddAnswer, match="another protocol"):
+            read(HttpAnswer(), [offer + length + final])
 
 
 def test_a_head_with_odd_ends_of_lines_has_the_body_behind_it() -> None:
