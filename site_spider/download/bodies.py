@@ -69,10 +69,9 @@ class Bodies:
         return self.bytes < self.max_bytes
 
     def arriving(self, request: Request, size_bytes: int, pause: Pause) -> None:
-        """So much of a body has arrived; `pause` stops it for a while, and lets it go on."""
-        if size_bytes >= LARGE_BYTES:
-            self._arriving[request] = pause
-            self.weigh(request, size_bytes)
+        """So much of a large body has arrived; `pause` stops it for a while, and lets it go on."""
+        self._arriving[request] = pause
+        self.weigh(request, size_bytes)
 
     def weigh(self, request: Request, size_bytes: int) -> None:
         """The body of a request has this size now."""

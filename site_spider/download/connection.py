@@ -107,7 +107,6 @@ class Connection(asyncio.Protocol):
         self._transport: Any = None
         self._answer: HttpAnswer | None = None
         self._heard = False  # something of the answer has come
-        self._on_head: Callable[[HttpAnswer], None] | None = None
         self._on_more: Callable[[HttpAnswer], None] = _nobody
         self._waiter: asyncio.Future[None] | None = None
         self._holds = 0
@@ -147,18 +146,12 @@ class Connection(asyncio.Protocol):
         if not self.is_open:
             raise ConnectionResetError("the server has closed the connection as soon as it was made")
 
-    def ask(
-        self,
-        request: bytes,
-        answer: HttpAnswer,
-        on_head: Callable[[HttpAnswer], None],
-        on_more: Callable[[HttpAnswer], None],
-    ) -> asyncio.Future[None]:
+    def ask(self, request: bytes, answer: HttpAnswer, on_more: Callable[[HttpAnswer], None]) -> asyncio.Future[None]:
         """Send a request and read its answer; the future is done when it has ended.
 
-        `on_head` is called when the head is there, `on_more` after each further piece; what they
-        raise is the end of it. The future raises OddAnswer, OversizedAnswer, NoAnswer and NothingCame
-        too, and so does this call NothingCame, before anything is sent.
+        `on_more` is called when the head is there, and after each further piece; what it raises is the end
+        of it. The future raises OddAnswer, OversizedAnswer, NoAnswer and NothingCame too, and so does this
+        call NothingCame, before anything is sent.
         """
         if self._asked and self._has_input():
             self._read_input()
@@ -167,7 +160,7 @@ class Connection(asyncio.Protocol):
         self._asked_at = runtime.monotonic()
         if self._was_quiet():
             self.unvouched = 0
-        self._answer, self._on_head, self._on_more = answer, on_head, on_more
+        self._answer, self._on_more = answer, on_more
         self._heard = False
         try:
             self._transport.write(request if self.tls is None else self.tls.encrypt(request))
@@ -237,12 +230,13 @@ class Connection(asyncio.Protocol):
         if self._unread:
             self._unread = bytes(self._unread) + data
             return
-        left: bytes | memoryview = data if self.tls is None else memoryview(data)
+        tls = self.tls
+        left: bytes | memoryview = data if tls is None else memoryview(data)
         while left:
             if not self._turns.has_time():
                 self._put_off(left)
                 return
-            left = self._step(left)
+            left = self._read(bytes(left)) if tls is None else self._step(left, tls)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._error = self._error or exc
@@ -252,28 +246,22 @@ class Connection(asyncio.Protocol):
 
     # --- reading --------------------------------------------------------------------------------
 
-    def _step(self, data: bytes | memoryview) -> bytes | memoryview:
-        if self.tls is None:
-            return self._read(bytes(data))
-        page = self._decipher(self.tls, data[:_STEP_BYTES])
-        while page:
-            page = self._read(page)
-        if self.tls.is_ended:
-            self._error = self.tls.error
-            self._transport.abort()
-            self._lose()
-            self._end()
-        return b"" if self.tls.is_over else data[_STEP_BYTES:]
-
-    def _decipher(self, tls: TlsStream, data: bytes | memoryview) -> bytes:
+    def _step(self, data: bytes | memoryview, tls: TlsStream) -> bytes | memoryview:
         was_ready = tls.is_ready
-        page = tls.feed(data)
+        page = tls.feed(data[:_STEP_BYTES])
         if tls.is_ready is was_ready:
             self._flush(tls)
         else:  # the end of the handshake goes with the request, which who is woken sends at once
             self._wake()
             asyncio.get_running_loop().call_soon(self._flush, tls)
-        return page
+        while page:
+            page = self._read(page)
+        if tls.is_ended:
+            self._error = tls.error
+            self._transport.abort()
+            self._lose()
+            self._end()
+        return b"" if tls.is_over else data[_STEP_BYTES:]
 
     def _flush(self, tls: TlsStream) -> None:
         """Send what TLS says by itself."""
@@ -303,9 +291,6 @@ class Connection(asyncio.Protocol):
         try:
             taken = answer.feed(data)
             if answer.status:
-                if self._on_head is not None:
-                    on_head, self._on_head = self._on_head, None
-                    on_head(answer)
                 self._on_more(answer)
         except Exception as error:  # noqa: BLE001 - of whatever kind, it is the end of this request
             self.fail(error)
@@ -325,7 +310,8 @@ class Connection(asyncio.Protocol):
         while self._unread:
             await self._turns.time()
             if self._unread:  # an answer that was given up has none
-                self._unread = self._step(self._unread)
+                left, tls = self._unread, self.tls
+                self._unread = self._read(bytes(left)) if tls is None else self._step(left, tls)
         self.release()
         if not self.is_open:
             self._end()
@@ -387,7 +373,7 @@ class Connection(asyncio.Protocol):
         seconds = self._doubt.seconds(self._asked_at, self._heard_at, now)
         if self._is_doubted and self._asked > 1:
             seconds = _LONGEST_DOUBT_SECONDS
-        self._answer, self._on_head, self._on_more = None, None, _nobody
+        self._answer, self._on_more = None, _nobody
         self._withheld = answer
         if not seconds:
             self.unvouched += self._asked > 1
@@ -422,7 +408,7 @@ class Connection(asyncio.Protocol):
     def _forget(self) -> asyncio.Future[None] | None:
         """Of what was asked nothing stays, not even for the collector; returns who waits for it."""
         waiter, self._waiter, self._answer, self._withheld = self._waiter, None, None, None
-        self._on_head, self._on_more = None, _nobody
+        self._on_more = _nobody
         if self._vouching is not None:
             self._vouching.cancel()
             self._vouching = None

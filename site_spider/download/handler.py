@@ -65,8 +65,9 @@ class DownloadWatch:
         self._most_bytes = meta.get("download_maxsize", most_bytes)
         self._warn_bytes = meta.get("download_warnsize", warn_bytes)
         self._began = runtime.monotonic()
-        self._is_warned = False
+        self._is_warned = self._has_head = False
         self._bodies = bodies
+        self._arrives_in: Bodies | None = None  # as a large one
         self._wire: Connection
         self._timer: asyncio.TimerHandle
         self.heard_by: Crawler | None = None  # whose listeners may stop the download
@@ -74,7 +75,7 @@ class DownloadWatch:
         self._paused_at: float | None = None
 
     def begin(self, wire: Connection) -> None:
-        self._wire, self.told = wire, 0
+        self._wire, self.told, self._has_head = wire, 0, False
         self._timer = asyncio.get_running_loop().call_later(self.seconds_left(), self._look_at_clock)
 
     def end(self) -> None:
@@ -82,8 +83,8 @@ class DownloadWatch:
         self._timer.cancel()
         if self._paused_at is not None:  # what was read before the pause was all
             self._pause(False)
-        if self._bodies is not None:
-            self._bodies.arrived(self._request)
+        if self._arrives_in is not None:
+            self._arrives_in.arrived(self._request)
 
     def _look_at_clock(self) -> None:
         is_ours = self._paused_at is not None or self._wire.is_withholding
@@ -110,23 +111,23 @@ class DownloadWatch:
     def timed_out(self) -> DownloadTimeoutError:
         return DownloadTimeoutError(f"Getting {self._request.url} took longer than {self._seconds} seconds.")
 
-    def head_came(self, answer: HttpAnswer) -> None:
-        """Raises DownloadCancelledError for a body that is said to be too large."""
-        self._meta["download_latency"] = runtime.monotonic() - self._began
-        if self.heard_by is not None:
-            size = -1 if answer.length is None else answer.length
-            self._tell(self.heard_by, signals.headers_received, headers=headers_of(answer.headers), body_length=size)
-        if answer.length is not None and self._request.method != "HEAD":
-            self._look_at(answer.length)
-
-    def more_came(self, answer: HttpAnswer) -> None:
-        """Likewise for one that is."""
+    def came(self, answer: HttpAnswer) -> None:
+        """The head, then more of the body. Raises DownloadCancelledError for too large a one, also as it is said."""
+        if not self._has_head:
+            self._has_head = True
+            self._meta["download_latency"] = runtime.monotonic() - self._began
+            if self.heard_by is not None:
+                size, headers = -1 if answer.length is None else answer.length, headers_of(answer.headers)
+                self._tell(self.heard_by, signals.headers_received, headers=headers, body_length=size)
+            if answer.length is not None and self._request.method != "HEAD":
+                self._look_at(answer.length)
         if self.heard_by is not None and answer.received > self.told:
             data, self.told = answer.body_from(self.told), answer.received
             self._tell(self.heard_by, signals.bytes_received, data=data)
         if answer.length is None:
             self._look_at(answer.received)
         if answer.received >= LARGE_BYTES and self._bodies is not None:
+            self._arrives_in = self._bodies
             self._bodies.arriving(self._request, answer.received, self._pause)
 
     def _tell(self, crawler: Crawler, signal: object, **said: Any) -> None:
@@ -267,7 +268,7 @@ class PlainDownloadHandler(BaseDownloadHandler):
         watch.begin(wire)
         began = runtime.time() if self._archives else 0.0
         try:
-            await wire.ask(message, answer, watch.head_came, watch.more_came)
+            await wire.ask(message, answer, watch.came)
             wire.check()
         except NoAnswer as error:
             raise DownloadFailedError(str(error)) from error
@@ -290,15 +291,16 @@ class PlainDownloadHandler(BaseDownloadHandler):
             place = None if plan.server.proxy else str(wire.address)
             job.exchanged(Exchange(url, head + plan.body, answer.head, body, began, place, is_cut))
         if stop is None:
-            return self._response(answer, wire, url, body, self._flags(request, answer))
+            flags = [] if answer.ending is BodyEnd.WHOLE else [self._flag(request, answer)]
+            return self._response(answer, wire, url, body, flags)
         stop.response = self._response(answer, wire, url, body, ["download_stopped"])
         if stop.fail:
             raise stop
         return stop.response
 
-    def _flags(self, request: Request, answer: HttpAnswer) -> list[str]:
-        if answer.ending is None or answer.ending is BodyEnd.WHOLE:
-            return []
+    def _flag(self, request: Request, answer: HttpAnswer) -> str:
+        """Of a body that ended with the connection. Raises ResponseDataLossError."""
+        assert answer.ending is not None
         if answer.ending is BodyEnd.CUT and request.meta.get("download_fail_on_dataloss", self._fails_on_loss):
             if not self._warned_of_loss:
                 self._warned_of_loss = True
@@ -308,7 +310,7 @@ class PlainDownloadHandler(BaseDownloadHandler):
                     request.url,
                 )
             raise ResponseDataLossError
-        return [answer.ending.value]
+        return answer.ending.value
 
     @staticmethod
     def _response(answer: HttpAnswer, wire: Connection, url: str, body: bytes, flags: list[str]) -> Response:

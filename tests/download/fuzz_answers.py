@@ -104,7 +104,7 @@ class Pairs:
     async def _first(self, wire: Connection, server: socket.socket, now: bytes, late: bytes) -> HttpAnswer:
         """What is late comes when the answer is not whole without it, or else before the next request."""
         answer = HttpAnswer()
-        asked = wire.ask(b"GET /1 HTTP/1.1\r\n\r\n", answer, _ignore, _ignore)
+        asked = wire.ask(b"GET /1 HTTP/1.1\r\n\r\n", answer, _ignore)
         await self._requested(server)
         with contextlib.suppress(OSError):
             server.send(now)
@@ -120,7 +120,7 @@ class Pairs:
     async def _second(self, wire: Connection, server: socket.socket, said: object) -> None:
         answer = HttpAnswer()
         try:
-            asked = wire.ask(b"GET /2 HTTP/1.1\r\n\r\n", answer, _ignore, _ignore)
+            asked = wire.ask(b"GET /2 HTTP/1.1\r\n\r\n", answer, _ignore)
         except NothingCame:
             return
         if not await self._requested(server):

@@ -81,7 +81,7 @@ def ask(wire: Connection, *, waits: bool = True) -> tuple[HttpAnswer, asyncio.Fu
     answer, turns = HttpAnswer(), NeverTime()
     if waits:
         wire._turns = turns  # type: ignore[assignment]
-    return answer, wire.ask(REQUEST, answer, lambda _: None, lambda _: None), turns
+    return answer, wire.ask(REQUEST, answer, lambda _: None), turns
 
 
 async def test_reading_goes_on_in_later_turns(tls: ssl.SSLContext | None) -> None:
@@ -237,10 +237,10 @@ async def test_a_connection_forgets_who_has_asked(is_kept: bool) -> None:
     """Else both would wait for the collector, with the request, which costs more than a tenth of a page."""
     async with connected() as (wire, (_, writer)):
         asker = Asker(wire)
-        asked = wire.ask(REQUEST, HttpAnswer(), asker.tell, asker.tell)
+        asked = wire.ask(REQUEST, HttpAnswer(), asker.tell)
         writer.write(WHOLE if is_kept else WHOLE.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
         await asked
-        assert asker.told == 2
+        assert asker.told == 1
         left = weakref.ref(asker)
         del asker, asked
         assert left() is None
@@ -371,17 +371,16 @@ async def test_an_idle_connection_keeps_no_request_alive(tls: ssl.SSLContext | N
 
 async def test_who_hears_of_bytes_hears_of_all_of_an_answer_that_is_asked_for_again() -> None:
     """Those of the first one were perhaps of another page."""
-    told: list[bytes] = []
-    heard = Mock(signals=Mock(send_catch_log=lambda _signal, **said: told.append(said["data"]) or ()))
+    told: list[bytes | None] = []
     watch = DownloadWatch(Request("http://h.test/"), 0, 0, None)
-    watch.heard_by = heard
+    watch.heard_by = Mock(signals=Mock(send_catch_log=lambda _signal, **said: told.append(said.get("data")) or ()))
     for body in (b"of another", b"page"):
         watch.begin(Mock())
         answer = HttpAnswer()
         answer.feed(OK + b"Content-Length: %d\r\n\r\n" % len(body) + body)
-        watch.more_came(answer)
+        watch.came(answer)
         watch.end()
-    assert told == [b"of another", b"page"]
+    assert told == [None, b"of another", None, b"page"]  # each behind the head
 
 
 @pytest.mark.parametrize("head", [b"Content-Length: 16000000", b"Transfer-Encoding: chunked"])
@@ -389,7 +388,9 @@ async def test_who_hears_of_bytes_does_not_hold_up_others_by_that(head: bytes) -
     """Each piece was cut from a copy of all before: a page of 40 MB took 10 s of CPU time."""
     told: list[int] = []
     watch = DownloadWatch(Request("http://h.test/"), 0, 0, None)
-    watch.heard_by = Mock(signals=Mock(send_catch_log=lambda _signal, **said: told.append(len(said["data"])) or ()))
+    watch.heard_by = Mock(
+        signals=Mock(send_catch_log=lambda _signal, **said: told.append(len(said.get("data", ""))) or ())
+    )
     watch.begin(Mock())
     answer, body = HttpAnswer(), b"x" * 16_000
     answer.feed(OK + head + b"\r\n\r\n")
@@ -399,7 +400,7 @@ async def test_who_hears_of_bytes_does_not_hold_up_others_by_that(head: bytes) -
         rest = piece
         while rest:
             rest = rest[answer.feed(rest) :]
-            watch.more_came(answer)
+            watch.came(answer)
     watch.end()
     assert sum(told) == 16_000_000
     assert time.process_time() - began < 1
