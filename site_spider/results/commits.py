@@ -337,7 +337,8 @@ class OffsetCommits(Commits):
         self._refused_since = 0.0
         self.tally.count(succeeded=True)
         self._tell(self._completion.committed, positions)
-        self._outage.is_over()
+        if self._outage.is_on:
+            self._outage.is_over()
 
     def _say_failed(self, error: LogUnavailable) -> None:
         now = runtime.monotonic()
