@@ -22,7 +22,7 @@ batch it is in ends up alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import inf
@@ -293,24 +293,9 @@ class Batcher:
         self.unavailable_since = None
 
 
-# --- urgency: whether results are sent at once instead of waiting for a full batch -----------------------
-
-
-class Urgency:
-    """True while one of its reasons holds: few seeds are in flight and others wait for them, a partition is
-    being revoked, or no further result is on its way.
-    """
-
-    def __init__(self) -> None:
-        self._reasons: list[Callable[[], bool]] = []
-
-    def add(self, *reasons: Callable[[], bool]) -> None:
-        """From now on these count, too."""
-        self._reasons += reasons
-
-    def __call__(self) -> bool:
-        """Whether one of the reasons holds."""
-        for reason in self._reasons:  # noqa: SIM110 - without a generator for each result
-            if reason():
-                return True
-        return False
+def is_urgent(reasons: Iterable[Callable[[], bool]]) -> bool:
+    """Whether results are sent at once instead of waiting for a full batch: one of the reasons holds."""
+    for reason in reasons:  # noqa: SIM110 - without a generator for each result
+        if reason():
+            return True
+    return False

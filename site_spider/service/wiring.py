@@ -1,7 +1,7 @@
 """Builds all parts of a crawl by constructor, in order.
 
 A parts list: nothing is assigned to a part afterwards. What two parts need of each other is an event of
-the life-cycle of seeds, a reason of `Urgency`, or a function that is asked later.
+the life-cycle of seeds, or a function that is asked later.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ from site_spider.observe.metrics.exporter import GroupWatch
 from site_spider.observe.metrics.readings import Measurements
 from site_spider.observe.snapshot import Identity, Watched, rss_bytes
 from site_spider.observe.statistics import Statistics, StatisticsPlan, StatsTopic, statistics_id
-from site_spider.results.batches_and_retries import Urgency
+from site_spider.results.batches_and_retries import is_urgent
 from site_spider.results.commits import Commits, Member, OffsetCommits
 from site_spider.results.dead_letters import DeadLetters
 from site_spider.results.delivery import Delivery
@@ -125,7 +125,9 @@ class Parts:
         # results
         self.producer = producer = stores.log.producer()
         dead_letters = DeadLetters(producer, config.topics.dead_letters, completion, background)
-        urgency = Urgency()
+        # few seeds are in flight and others wait for them, partitions leave, or no further result is on its way
+        urgent: list[Callable[[], bool]] = []
+        urgency = partial(is_urgent, urgent)
         deliver = partial(Delivery, limits=config.batch, on_change=sink_changed, on_failure=ending.fail)
         of_results, of_items = [*map(deliver, stores.sinks)], [*map(deliver, stores.item_sinks)]
         self.sinks = sinks = Sinks([*of_results, *of_items], config.backlog_bytes)
@@ -194,7 +196,7 @@ class Parts:
 
         asked = quarantine.may_begin, poll_room.starved, wake
         self.room = room = PoliteFrontier(frontier, politeness, load, completion, *asked, *times, takes=takes)
-        urgency.add(quarantine.is_cautious, is_leaving, _asking(room, "is_idle"))
+        urgent += quarantine.is_cautious, is_leaving, _asking(room, "is_idle")
         cookies = SeedCookies(crawler)
         hosts = partitions if config.host_ownership else None
         headers = SeedHeaders(library, everywhere=SEED_HEADERS in config.seed_meta_keys)
