@@ -227,12 +227,8 @@ class IndexPreparation:
                 raise
             if error.status_code == 403:
                 logger.warning("%s refuses the request for its health: %s", HOSTS, explained(error))
-        except (
-            TypeError,
-            ValueError,
-            AttributeError,
-        ) as error:  # the client looks at some options at its first request only
-            raise self._options.not_taken(error) from None
+        except (TypeError, ValueError, AttributeError) as error:
+            raise self._options.not_taken(error) from None  # it looks at some options at its first request only
         wanted = [{"names": [self._index], "privileges": list(_RIGHTS)}]
         try:
             answer = client.security.has_privileges(index=wanted)

@@ -68,9 +68,6 @@ class GroupAssignment:
         """What nobody has; while a rebalance is under way everything."""
         return self.partitions.difference(*self.owned.values())
 
-    def owned_under(self, name: str) -> frozenset[Partition] | None:
-        return next((owned for member, owned in self.owned.items() if member.startswith(f"{name}-")), None)
-
 
 def assignment_of(admin: AdminClient, group: str, topics: Sequence[str], seconds: float) -> GroupAssignment | None:
     """Who has what; waits for the answer. None when the servers do not tell."""
@@ -147,7 +144,7 @@ class OwnerWatch:
         known = assignment_of(self._admin(), self._group, self._topics, _ANSWER_SECONDS)
         if known is None:
             return True
-        had = known.owned_under(name)
+        had = next((owned for member, owned in known.owned.items() if member.startswith(f"{name}-")), None)
         return had is not None and not (known.is_settled and not known.unowned and had <= known.partitions)
 
     def is_to_rejoin(self, member_id: Callable[[], str], now: float) -> bool:

@@ -71,13 +71,7 @@ class KafkaTopicReader(TopicReader):
         if self._ends is None:
             self._begin()
             return
-        try:
-            parts = self._client.assignment()
-            bounds = {
-                part.partition: self._client.get_watermark_offsets(part, timeout=_ANSWER_SECONDS) for part in parts
-            }
-        except KafkaException as error:
-            raise self.words.unavailable(error) from error
+        bounds = self._bounds(self._next)
         self._ends = {
             number: high for number, (low, high) in bounds.items() if high > max(low, self._next.get(number, 0))
         }
@@ -120,13 +114,17 @@ class KafkaTopicReader(TopicReader):
         self._ask_at = runtime.monotonic() + _ASK_SECONDS
         try:
             found = self._client.list_topics(self._topic, timeout=_ANSWER_SECONDS).topics[self._topic]
-            if found.error is not None or not found.partitions:
-                return
-            parts = [TopicPartition(self._topic, number, 0) for number in found.partitions]
-            bounds = [self._client.get_watermark_offsets(part, timeout=_ANSWER_SECONDS) for part in parts]
         except KafkaException as error:
             raise self.words.unavailable(error) from error
-        self._assign({part.partition: bound for part, bound in zip(parts, bounds, strict=True)})
+        if found.error is None and found.partitions:
+            self._assign(self._bounds(found.partitions))
+
+    def _bounds(self, numbers: Iterable[int]) -> Bounds:
+        parts = [TopicPartition(self._topic, number) for number in numbers]
+        try:
+            return {part.partition: self._client.get_watermark_offsets(part, timeout=_ANSWER_SECONDS) for part in parts}
+        except KafkaException as error:
+            raise self.words.unavailable(error) from error
 
     def _assign(self, bounds: Bounds) -> None:
         self._ends = {number: end for number, (start, end) in bounds.items() if end > start}

@@ -64,9 +64,6 @@ class WarcSink(ThreadSink):
 
     name = "warc"
 
-    def __init__(self, folder: Path, max_bytes: int, prefix: str) -> None:
-        super().__init__(WarcFiles(folder, max_bytes, prefix))
-
     @classmethod
     def from_settings(cls, settings: SettingsView) -> Self:
         """The sink of results; items are none of an archive's. Raises ConfigError."""
@@ -77,7 +74,7 @@ class WarcSink(ThreadSink):
             )
         folder = text(settings, FOLDER)
         at = Path(folder) if folder else data_folder(settings) / "warc"
-        return cls(at, integer(settings, MAX_BYTES, 1), prefix)
+        return cls(WarcFiles(at, integer(settings, MAX_BYTES, 1), prefix))
 
 
 class WarcFiles:
