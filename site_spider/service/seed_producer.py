@@ -158,7 +158,6 @@ def gates_of(
         group = options.text(settings, "SITE_CONSUMER_GROUP", required=True)
         yield LagGate(partial(lag_of, log, topic, group), max_lag, f"messages wait for group {group}", say)
     if max_task_lag is not None and task is not None:
-        check_ends_are_told(settings)
         yield LagGate(task.waiting, max_task_lag, "seeds of the task wait", say)
 
 
@@ -187,6 +186,8 @@ class SeedProducer:
     ) -> None:
         _check(task_id, closes_task=closes_task, max_lag=max_lag, max_task_lag=max_task_lag)
         known = _settings(settings)
+        if closes_task or max_task_lag:
+            check_ends_are_told(known)
         topics = CrawlTopics.beside(known, topic)
         self._task_id = task_id
         self._closes = closes_task

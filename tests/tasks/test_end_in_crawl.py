@@ -577,8 +577,9 @@ def test_a_producer_whose_seed_is_refused_has_ended_and_closes_nothing(tmp_path:
 
 def test_a_seed_producer_that_cannot_begin_leaves_no_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = set(threading.enumerate())
-    with pytest.raises(ConfigError):
-        SeedProducer(settings_for(tmp_path, SITE_KAFKA_EXACTLY_ONCE=True), task_id="t", max_task_lag=3)
+    for needs_end in ({"max_task_lag": 3}, {"closes_task": True}):  # of which nobody hears
+        with pytest.raises(ConfigError, match="SITE_KAFKA_EXACTLY_ONCE"):
+            SeedProducer(settings_for(tmp_path, SITE_KAFKA_EXACTLY_ONCE=True), task_id="t", **needs_end)
     monkeypatch.setattr(TaskProducer, "begin", Mock(side_effect=LogUnavailable("not now")))
     with pytest.raises(LogUnavailable):
         SeedProducer(settings_for(tmp_path), task_id="t")
