@@ -245,17 +245,27 @@ class TaskWatch:
         self._topics = topics
         self._board = Board()
         self._endings = Endings()
-        self._records = TopicView(log, topics.tasks, self._board.take, self._refuse)
-        self._ends = TopicView(log, topics.control, self._endings.take, self._refuse)
-        self.facts: tuple[TaskFacts, ...] = ()
+        self._records = TopicView(log, topics.tasks, self._noting(self._board.take), self._refuse)
+        self._ends = TopicView(log, topics.control, self._noting(self._endings.take), self._refuse)
+        self._news: set[str] = set()  # tasks of which something was read
+        self._known: dict[str, TaskFacts] = {}
+        self.facts: tuple[TaskFacts, ...] = ()  # by name
         self.refused = 0  # records that are none of tasks
         self.said = ""  # of them
 
     def look(self) -> None:
         """Take what was written since the last look. Raises LogUnavailable."""
         with self._reading:
-            if self._records.read_on() | self._ends.read_on():
-                self.facts = tuple(TaskOverview(self._board, self._endings))
+            self._records.read_on()
+            self._ends.read_on()
+            overview, news, self._news = TaskOverview(self._board, self._endings), self._news, set()
+            for task_id in news:
+                if overview.knows(task_id):
+                    self._known[task_id] = overview.of(task_id)
+                else:
+                    self._known.pop(task_id, None)
+            if news:
+                self.facts = tuple(self._known[task_id] for task_id in sorted(self._known))
 
     def order(self, verb: str, task_id: str, words: Sequence[str], *, is_told_of: bool) -> Ordered:
         """Blocks. `verb` is one of VERBS; `is_told_of`: processes know the task.
@@ -271,6 +281,15 @@ class TaskWatch:
         with self._reading:
             self._records.close()
             self._ends.close()
+
+    def _noting(self, take: Callable[[Message], str]) -> Callable[[Message], str]:
+        """Tasks are many, and few of them are in the news."""
+
+        def noted(message: Message) -> str:
+            self._news.add(task_id := take(message))
+            return task_id
+
+        return noted
 
     def _refuse(self, _counted: str) -> None:
         self.refused += 1

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
-from unittest.mock import MagicMock
+from unittest.mock import MagicMock, Mock, create_autospec
 
 import pytest
 
@@ -25,7 +25,7 @@ from site_spider.observe import frontier_socket
 from site_spider.observe.frontier_socket import METRICS_QUESTION
 from site_spider.seed.topics import CrawlTopics
 from site_spider.tasks.declaration import usual_task
-from site_spider.tasks.orders import TaskDesk
+from site_spider.tasks.orders import TaskDesk, TaskOverview
 from tests.console.consoles import TOPICS, watch_of
 from tests.console.snapshots import seeds, snapshot
 from tests.contracts.seed_logs import PATIENCE_SECONDS, Case, case, kafka_producer
@@ -231,6 +231,29 @@ def test_tasks_are_followed_and_ordered(case: Case) -> None:
         assert [task.state for task in watch.facts] == ["paused"]
     finally:
         watch.close()
+
+
+def test_only_tasks_of_which_something_was_read_are_looked_at_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There may be 100,000, and each takes 0.1 ms; what was read before the log went away is among them."""
+    log, looked_at = LocalSeedLog(tmp_path), create_autospec(TaskOverview.of, side_effect=TaskOverview.of)
+    desk, watch = TaskDesk(log, TOPICS), TaskWatch(log, TOPICS)
+    for task_id in "bca":
+        desk.write(usual_task(task_id))
+    watch.look()
+    assert [task.task_id for task in watch.facts] == ["a", "b", "c"]
+    monkeypatch.setattr(TaskOverview, "of", looked_at)
+    desk.write(usual_task("b").model_copy(update={"state": "paused"}))
+    desk.forget("c")
+    with monkeypatch.context() as away:
+        away.setattr(watch._ends, "read_on", Mock(side_effect=LogUnavailable("away")))
+        with pytest.raises(LogUnavailable):
+            watch.look()
+    watch.look()
+    assert [(task.task_id, task.state) for task in watch.facts] == [("a", "running"), ("b", "paused")]
+    assert [call.args[1] for call in looked_at.call_args_list] == ["b"]
+    watch.close()
 
 
 def test_a_watch_is_closed_when_the_look_at_tasks_is_over() -> None:
