@@ -325,9 +325,7 @@ class Command(SiteCommand):
         """Tasks that end when a process looks at them. Raises LogUnavailable."""
         if options.boolean(self.options, parts.EXACTLY_ONCE):  # nobody tells it
             return []
-        facts = TaskDesk(log, CrawlTopics.of(self.options)).overview()
-        closed = (task for task in facts if (task.is_closed or task.is_over) and not task.is_ended)
-        return [task.task_id for task in closed if task.state != "paused"]
+        return list(TaskDesk(log, CrawlTopics.of(self.options)).overview().untold())
 
     def _show_task(self, log: SeedLog, topic: str, group: str, opts: argparse.Namespace) -> None:
         log.check(parts.CHECK_SECONDS)

@@ -30,7 +30,7 @@ from site_spider.tasks.declaration import BadTask, Task, TaskRules, anew, declar
 from site_spider.tasks.ending import TaskEnding
 from site_spider.tasks.follower import TopicView
 from site_spider.tasks.orders import TaskDesk, TaskFacts, TaskOrders, TaskOverview
-from site_spider.tasks.webhooks import attempts_of, tried
+from site_spider.tasks.webhooks import tried
 
 logger = logging.getLogger(__name__)
 
@@ -386,7 +386,7 @@ class Command(SiteCommand):
             raise BadTask(f"{self.task_id!r} has not ended, so there is nothing to send")
         if task is None or task.webhook is None:
             raise BadTask(f"{self.task_id!r} has no webhook; say: scrapy task set {self.task_id} webhook=URL")
-        attempts = tried(task.webhook, ending.ended, attempts_of(ending), secret, guard_of(self.options))
+        attempts = tried(task.webhook, ending.ended, ending.made, secret, guard_of(self.options))
         with closing(desk.log.producer()) as producer:
             producer.send(desk.topics.control, *written(self.task_id, attempts)).result()
         made, error = attempts.made, attempts.made[-1].error

@@ -311,6 +311,12 @@ class TaskEnding:
         return self.ended is not None and self.ended.generation == self.generation
 
     @property
+    def made(self) -> tuple[WebhookAttempt, ...]:
+        """Attempts to send the webhook of the last end."""
+        attempts, ended = self.attempts, self.ended
+        return attempts.made if attempts and ended and attempts.generation == ended.generation else ()
+
+    @property
     def is_ending(self) -> bool:
         """Whether no producer will begin any more, or it has ended."""
         return self.is_closed or self.is_told

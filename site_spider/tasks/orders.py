@@ -177,6 +177,18 @@ class TaskOverview:
     def knows(self, task_id: str) -> bool:
         return task_id in self._board.tasks or self._endings.get(task_id) is not None
 
+    def untold(self) -> Iterator[str]:
+        """Tasks with an end that a process is about to tell: as an event, or for the first time to the webhook."""
+        for facts in self:
+            task, ending = facts.declared, self._endings.get(facts.task_id)
+            if ending is not None and (ended := ending.ended) is not None:
+                has_webhook = task is not None and task.webhook is not None
+                if ending.noticed < ended.generation or (has_webhook and not ending.made):
+                    yield facts.task_id
+                    continue
+            if (facts.is_closed or facts.is_over) and not facts.is_ended and facts.state != "paused":
+                yield facts.task_id
+
     def of(self, task_id: str) -> TaskFacts:
         """One task; of one that nobody knows there is nothing."""
         board, ending = self._board, self._endings.get(task_id) or TaskEnding()

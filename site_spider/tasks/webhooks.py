@@ -51,7 +51,7 @@ class Webhooks(GroupWork):
 
     async def _send(self, task_id: str, url: str, ending: TaskEnding, ended: EndTold) -> None:
         with self._control.guarded(task_id):
-            attempts = await asyncio.to_thread(tried, url, ended, attempts_of(ending), self._secret, self._may_reach)
+            attempts = await asyncio.to_thread(tried, url, ended, ending.made, self._secret, self._may_reach)
             if error := attempts.made[-1].error:
                 logger.warning("The webhook of task %s was not taken: %s", task_id, error)
             self._control.write(task_id, attempts, lambda _: self._when_settled(task_id))
@@ -66,21 +66,15 @@ def tried(
     return Attempts(ended.generation, (*before, attempt)[-_MOST_ATTEMPTS:])
 
 
-def attempts_of(ending: TaskEnding) -> tuple[WebhookAttempt, ...]:
-    """Those that were made for the event of the last end."""
-    made, ended = ending.attempts, ending.ended
-    return made.made if made and ended and made.generation == ended.generation else ()
-
-
 def is_settled(ending: TaskEnding) -> bool:
     """Whether the webhook of the last end was taken, or is not tried any more."""
-    made = attempts_of(ending)
+    made = ending.made
     return len(made) >= _MOST_ATTEMPTS or any(not attempt.error for attempt in made)
 
 
 def due_at(ending: TaskEnding) -> float | None:
     """The Unix time at which the webhook of the last end is to be tried; None: not before there is news."""
-    ended, made = ending.ended, attempts_of(ending)
+    ended, made = ending.ended, ending.made
     if ended is None or ending.noticed < ended.generation or is_settled(ending):
         return None
     return made[-1].at_ms / 1000 + _FIRST_PAUSE_SECONDS * 2.0 ** (len(made) - 1) if made else 0.0

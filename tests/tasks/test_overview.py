@@ -16,7 +16,7 @@ from site_spider.tasks.board import Board, note_key
 from site_spider.tasks.closing import close_for_all
 from site_spider.tasks.control_log import Endings, written
 from site_spider.tasks.declaration import BadTask, Task, Usage, changed, declared, usual_task
-from site_spider.tasks.ending import Counts, EndTold, Fact, Noticed, Producing, Tally
+from site_spider.tasks.ending import Attempts, Counts, EndTold, Fact, Noticed, Producing, Tally, WebhookAttempt
 from site_spider.tasks.orders import TaskFacts, TaskOverview
 from tests.in_process.engine import crawl, lag
 from tests.tasks.test_control import declare, desk
@@ -80,6 +80,28 @@ def test_no_order_changes_a_task_that_has_ended(records: Records, order: str) ->
     assert (records.facts.state, records.facts.pages) == ("done", 3)
     records.fact(Producing("p", is_open=True))
     assert (records.facts.state, records.facts.generation, records.facts.is_ended) == (order, 2, False)
+
+
+@pytest.mark.parametrize("webhook", [None, "https://h.test/hook"])
+def test_an_end_is_untold_until_event_and_webhook_are_out(records: Records, webhook: str | None) -> None:
+    """`--until-done` waits for that: no process would be left to tell it."""
+
+    def untold() -> list[str]:
+        return [*TaskOverview(records.board, records.endings).untold()]
+
+    records.task(declared("t", {"webhook": webhook} if webhook else {}, NOW))
+    assert untold() == []
+    records.fact(Producing("p", is_open=False, closes=True))
+    assert untold() == ["t"]
+    records.task(Task(task_id="t", state="paused"))
+    assert untold() == []
+    records.task(declared("t", {"webhook": webhook} if webhook else {}, NOW))
+    records.fact(EndTold(1, 9, {"task_id": "t", "generation": 1, "event": "done"}))
+    assert untold() == ["t"]
+    records.fact(Noticed(1))
+    assert untold() == (["t"] if webhook else [])
+    records.fact(Attempts(1, (WebhookAttempt(5, 503, "HTTP 503"),)))
+    assert untold() == []
 
 
 def test_the_numbers_of_an_event_are_those_of_every_list(records: Records) -> None:
