@@ -22,6 +22,7 @@ from site_spider import runtime
 Fail = Callable[[BaseException], None]
 P = ParamSpec("P")
 F = TypeVar("F")
+T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 THREAD_PREFIX = "site-"  # of the names of our threads, those of the adapters included
@@ -94,6 +95,24 @@ class Background:
         return runtime.watch_threads(tell)
 
 
+async def apart(call: Callable[[], T]) -> T:
+    """What it returns, from a thread that no stop waits for. Raises what it raises."""
+    answer: Future[T] = Future()
+    answer.set_running_or_notify_cancel()  # from now on nobody takes it back
+
+    def run() -> None:
+        try:
+            answer.set_result(call())
+        except Exception as error:  # noqa: BLE001 - of who waits for it
+            answer.set_exception(error)
+
+    try:
+        runtime.Thread(target=run, name="site-apart", daemon=True).start()
+    except RuntimeError:  # for want of threads: some are there
+        return await asyncio.to_thread(call)
+    return await asyncio.wrap_future(answer)
+
+
 # --- turns: shares the time of each turn of the event loop among pages and answers that are being read ---
 # Theory of operation. A turn runs everything that is ready, one callback after the other, and timers,
 # signals and other sockets wait until it is over. One page is read in a few milliseconds; a hundred that
@@ -105,8 +124,6 @@ class Background:
 # some waiters. The first of them goes on in any case, so none waits for ever; each other one looks whether
 # those before it have left time, and else waits on, before all that came later. Used on the event loop's
 # thread only.
-
-T = TypeVar("T")
 
 _BUDGET_SECONDS = 0.02  # a turn in which much is ready ends soon after it
 _MOST_WOKEN = 32  # in one turn: what wakes in vain takes some microseconds

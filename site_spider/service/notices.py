@@ -13,7 +13,6 @@ import smtplib
 import ssl
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from email.message import EmailMessage
 from email.utils import formatdate
@@ -24,7 +23,7 @@ from urllib.parse import unquote
 from scrapy.settings import BaseSettings
 
 from site_spider import options, runtime, signed_post
-from site_spider.engine.background import Background
+from site_spider.engine.background import Background, apart
 from site_spider.errors import ConfigError, SeedError
 from site_spider.observe.snapshot import number, stats_of
 from site_spider.page.url import check_url
@@ -211,21 +210,10 @@ class Notifier:
                 logger.error("A notice was not sent: %s", said["says"])
 
     async def _sent(self, said: Mapping[str, Any]) -> str:
-        """As `_send` does, in a thread that no stop waits for."""
-        answer: Future[str] = Future()
-        answer.set_running_or_notify_cancel()  # from now on nobody takes it back
-
-        def send() -> None:
-            try:
-                answer.set_result(self._send(said))
-            except Exception as error:  # noqa: BLE001 - of mail or TLS: no notice ends a crawl
-                answer.set_result(repr(error))
-
         try:
-            runtime.Thread(target=send, name="site-notices", daemon=True).start()
-        except RuntimeError as error:  # for want of threads
+            return await apart(partial(self._send, said))
+        except Exception as error:  # noqa: BLE001 - of mail or TLS: no notice ends a crawl
             return repr(error)
-        return await asyncio.wrap_future(answer)
 
     def close(self) -> None:
         if self._sending is not None:

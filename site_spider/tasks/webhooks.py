@@ -7,17 +7,17 @@ and `generation` name an event, so a receiver that gets one twice knows it.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Collection
 
 from site_spider import runtime, signed_post
+from site_spider.engine.background import apart
 from site_spider.tasks.ending import Attempts, EndTold, TaskEnding, WebhookAttempt
 from site_spider.tasks.tracker import Group, GroupWork
 
 logger = logging.getLogger(__name__)
 
-_MOST_POSTS = 2  # at once
+_MOST_POSTS = 8  # at once: a receiver that hangs takes 15 s, and others wait for it
 _MOST_ATTEMPTS = 12
 _FIRST_PAUSE_SECONDS = 60.0
 
@@ -51,7 +51,7 @@ class Webhooks(GroupWork):
 
     async def _send(self, task_id: str, url: str, ending: TaskEnding, ended: EndTold) -> None:
         with self._control.guarded(task_id):
-            attempts = await asyncio.to_thread(tried, url, ended, ending.made, self._secret, self._may_reach)
+            attempts = await apart(lambda: tried(url, ended, ending.made, self._secret, self._may_reach))
             if error := attempts.made[-1].error:
                 logger.warning("The webhook of task %s was not taken: %s", task_id, error)
             self._control.write(task_id, attempts, lambda _: self._when_settled(task_id))

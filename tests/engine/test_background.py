@@ -35,7 +35,7 @@ OWNED = {
     ("results/delivery.py", "create_task"): "a write, whose outcome the delivery looks at",
     ("intake/intake.py", "ensure_future"): "an answer, which is raised on the thread that asked",
     ("intake/intake.py", "Thread"): "the intake tells its owner",
-    ("service/notices.py", "Thread"): "a thread of ours, see THREAD_PREFIX",
+    ("engine/background.py", "Thread"): "a thread of ours, see THREAD_PREFIX",
     ("service/log_lines.py", "Thread"): "a thread of ours, see THREAD_PREFIX",
     ("engine/callback_guard.py", "Thread"): "a thread of ours, see THREAD_PREFIX",
     ("adapters/kafka/client.py", "Thread"): "closes a client, for which its consumer waits",

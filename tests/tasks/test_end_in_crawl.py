@@ -33,7 +33,7 @@ from site_spider.observe.snapshot import is_conserved
 from site_spider.seed.seed import MOVED, parse_seed
 from site_spider.service.seed_producer import SeedProducer, _settings
 from site_spider.service.service import SeedService
-from site_spider.tasks import returning
+from site_spider.tasks import returning, webhooks
 from site_spider.tasks.admission import with_source
 from site_spider.tasks.closing import TaskProducer
 from site_spider.tasks.control_log import make_ordered, read_endings
@@ -534,6 +534,24 @@ def test_a_webhook_does_not_reach_a_private_address(tmp_path: Path, receiver: Re
     crawl(tmp_path, seeds(1, None), until=lambda _: attempts(tmp_path) == [0], SITE_ALLOW_PRIVATE_HOSTS=False)
     assert receiver.requests == []
     assert [event["seeds"] for event in events(tmp_path)] == [{"total": 0}]
+
+
+def test_no_stop_waits_for_a_receiver_of_webhooks_that_says_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, may_answer, has_answered = threading.Event(), threading.Event(), threading.Event()
+
+    def tried(*_arguments: Any) -> None:
+        asked.set()
+        may_answer.wait(60)
+        has_answered.set()
+
+    monkeypatch.setattr(webhooks, "tried", tried)
+    declare(tmp_path, webhook="http://host.test/")
+    produce(tmp_path)
+    crawl(tmp_path, [], until=lambda _: asked.is_set())
+    assert not has_answered.is_set()
+    may_answer.set()
 
 
 # --- SeedProducer ----------------------------------------------------------------------------------------
