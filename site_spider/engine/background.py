@@ -140,7 +140,7 @@ class Turns:
         self._until = 0.0  # when the budget of this turn is spent
         self._is_open = False  # the budget is that of this turn, and ends with it
         self._waiting: deque[asyncio.Future[bool]] = deque()
-        self._woken_in_vain: deque[asyncio.Future[bool]] = deque()  # they go before the others
+        self._woken_in_vain: deque[asyncio.Future[bool]] = deque()  # in a turn without time; they go before the others
 
     @classmethod
     def of_running_loop(cls) -> Turns:
@@ -159,7 +159,7 @@ class Turns:
 
     def is_free(self) -> bool:
         """Whether this turn has time left, and nobody waits for it."""
-        return not self._waiting and not self._woken_in_vain and self.has_time()
+        return not self._waiting and self.has_time()
 
     async def time(self) -> None:
         """Return at once while this turn has time left and nobody waits, else in a later one."""

@@ -260,6 +260,19 @@ async def test_whose_turn_it_is_does_not_wait_again_behind_others(turns: Turns, 
     assert order == list("aabbcc")
 
 
+async def test_a_turn_with_time_is_not_free_while_somebody_waits(turns: Turns, clock: Clock) -> None:
+    async def work() -> None:
+        await turns.time()
+        clock.now += 1
+
+    working = [asyncio.ensure_future(work()) for _ in range(40)]
+    for _ in range(2):
+        await turn()
+    assert turns.has_time()  # some of them were woken, but not all
+    assert not turns.is_free()
+    await asyncio.gather(*working)
+
+
 async def test_parts_are_made_in_as_many_turns_as_they_take(turns: Turns, clock: Clock) -> None:
     of_turn = 0
 
