@@ -90,6 +90,17 @@ def test_work_that_goes_on_is_not_for_a_repeat_whose_partition_has_left_in_its_t
     assert answers == [None]
 
 
+def test_what_the_group_has_committed_is_remembered_no_more() -> None:
+    completion = Completion(Ledger())
+    completion.assigned({P: None})
+    for offset in range(2):
+        entry = completion.take(message(offset), parse_seed(b'{"url": "http://h.test/"}'))
+        assert entry is not None
+        completion.end_as(entry, Outcome.RESULT)
+    completion.committed({P: Position(1), OTHER: None})
+    assert [completion.repeats.outcome(message(offset)) for offset in range(2)] == [None, Outcome.RESULT]
+
+
 def test_the_memory_of_partitions_that_left_is_bounded(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_KEPT", 2)
     for partition in (OTHER, P):
