@@ -39,20 +39,20 @@ class Job:
     """One document to be written, and the requests that serve it."""
 
     __slots__ = (
-        "_url_id", "answer", "depth", "entry", "error", "exchanges", "method", "page", "parent", "requests",
-        "seed", "url", "written",
+        "answer", "depth", "entry", "error", "exchanges", "method", "page", "parent", "requests", "seed", "url",
+        "url_id", "written",
     )  # fmt: skip
 
     NO_DOCUMENT: ClassVar = "no document"  # as `page`: none is wanted
+    url_id: str  # the `_id` of the document
 
     def __init__(self, request: Request, entry: SeedInFlight, parent: Job | None = None) -> None:
         self.entry = entry
         self.seed = seed = entry.seed
         self.parent = parent  # None: it is the job of the seed itself
         self.url, self.method = request.url, request.method
-        self._url_id: str | None = None
         if parent is None:
-            self.url, self._url_id = entry.url, seed.url_id
+            self.url, self.url_id = entry.url, seed.url_id
             if (spilled := seed.spilled) is not None and not spilled.is_link:  # another process began it
                 self.method = spilled.method
         self.depth: int = request.meta.get("depth", 0 if parent is None else parent.depth + 1)
@@ -83,12 +83,12 @@ class Job:
         """Whether a page led to it, in this process or before it was sent on."""
         return self.parent is not None or self.seed.is_link
 
-    @property
-    def url_id(self) -> str:
-        """The `_id` of the document."""
-        if self._url_id is None:
-            self._url_id = id_of_page(self.url, self.seed.page_scope)
-        return self._url_id
+    def __getattr__(self, name: str) -> str:
+        """The `url_id` of a link, most of which wait in another form and are never asked for it."""
+        if name != "url_id":
+            raise AttributeError(name)
+        self.url_id = id_of_page(self.url, self.seed.page_scope)
+        return self.url_id
 
 
 def id_of_page(url: str, scope: str | None) -> str:
