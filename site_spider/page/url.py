@@ -321,7 +321,8 @@ def page_fingerprint(url: str, scope: str | None = None, form: UrlForm | None = 
     """
     compared = canonical_url(url) if form is None else form.of(canonical_url(url))
     described = f'{{"body": "", "headers": {{}}, "method": "GET", "url": {json.dumps(compared)}}}'
-    return scoped(hashlib.sha1(described.encode(), usedforsecurity=False).digest(), scope)
+    found = hashlib.sha1(described.encode(), usedforsecurity=False).digest()
+    return found if scope is None else scoped(found, scope)
 
 
 def scoped(fingerprint: bytes, scope: str | None) -> bytes:

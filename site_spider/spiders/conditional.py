@@ -286,15 +286,15 @@ def describe_outcome(result: Result, checked: Checked) -> None:
         result.gone_at = checked.known.get("gone_at") or result.fetched_at
 
 
-def _validators(response: Response) -> tuple[str | None, str | None]:
+def _validators(response: Response) -> list[str | None]:
     """ETag and Last-Modified."""
-    return _validator(response, b"Etag"), _validator(response, b"Last-Modified")
-
-
-def _validator(response: Response, name: bytes) -> str | None:
-    values = dict.get(response.headers, name)  # past Scrapy's slow look-up
-    text = values[-1].decode("latin-1").strip() if values else ""
-    return text if text and VALIDATOR.fullmatch(text) else None
+    found: list[str | None] = []
+    headers = response.headers
+    for name in (b"Etag", b"Last-Modified"):
+        values = dict.get(headers, name)  # past Scrapy's slow look-up
+        text = values[-1].decode("latin-1").strip() if values else ""
+        found.append(text if text and VALIDATOR.fullmatch(text) else None)
+    return found
 
 
 def _has_conditions(request: Request) -> bool:

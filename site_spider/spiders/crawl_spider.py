@@ -82,11 +82,6 @@ from site_spider.tasks.unfollowed_links import rules_of
 _LONGEST = 1_000  # characters of a description
 
 
-def describe(found: Extracted) -> str | None:
-    """What the result of the page says of items that are left out."""
-    return f"not extracted: {'; '.join(found.lost)}"[:_LONGEST] if found.lost else None
-
-
 def requests_of_source(
     source: Source, found: Extracted, response: Response, scope: str, anchor: str
 ) -> Iterator[list[Request]]:
@@ -183,8 +178,10 @@ class SeedSpider(Spider):
         """One result, and a request for each link to follow: a list, but of a long sitemap."""
         assert response.request is not None
         job = job_of(response.request)
-        wants_links = self._wants_links(response, job)
-        await self._turn(response)
+        listed_as = listed_in(response.request, job)
+        wants_links = self._wants_links(response, job, listed_as)
+        if len(response.body) >= LARGE_BYTES:
+            await self._turn(response)
         if in_hand := part_of(self.crawler, LinksInHand) if wants_links and job is not None else None:
             await in_hand.begin(response.request, len(response.body))
         source = self._source_of(response, job)
@@ -195,7 +192,8 @@ class SeedSpider(Spider):
         if self.page_texts is not None and not await self._read_text(response, result, job):
             wants_links, page = False, page._replace(links=())
         anchor = _anchor_host(response, job)
-        if first := self._canonical_first(result, response.request, job, anchor, wants_links):
+        merges = self.page_texts is not None and job is not None
+        if merges and (first := self._canonical_first(result, response.request, job, anchor, wants_links)):
             return first
         requests = self._robots_of_hosts(job, response.url)
         listed: Iterable[Request] = []
@@ -205,16 +203,17 @@ class SeedSpider(Spider):
             items = found.items
             slices = requests_of_source(source, found, response, self._scope_of(job), anchor)
             requests += chain(*await self._turns.take(slices))
-            result.description = describe(found)
+            if found.lost:
+                result.description = f"not extracted: {'; '.join(found.lost)}"[:_LONGEST]
         if wants_links and self.sitemaps.are_read and rules != []:  # before links, which say less of a page
             listed = await self._follow_listed(response, result, anchor, job, None if rules is None else source)
         found_links = await self._follow_found(page.links, anchor, job) if page.links else []
         if in_hand is not None:
             in_hand.found(response.request, len(requests) + len(found_links))
         is_page = self.page_results or result.description is not None or renews(response.request)
-        is_wanted = self.sitemaps.keeps_robots if is_robots(listed_in(response.request, job)) else is_page
+        is_wanted = self.sitemaps.keeps_robots if is_robots(listed_as) else is_page
         if is_wanted or job is None:
-            items.insert(0, await self._merged(result, job, anchor))
+            items.insert(0, await self._merged(result, job, anchor) if merges else result)
         else:
             job.page = Job.NO_DOCUMENT
         output = items, requests, listed, found_links
@@ -232,8 +231,8 @@ class SeedSpider(Spider):
 
     async def _merged(self, result: Result, job: Job | None, anchor: str) -> Result:
         """The result as it is stored: with SITE_CANONICAL=merge under its canonical page."""
-        if self.page_texts is None or job is None:
-            return result
+        assert self.page_texts is not None
+        assert job is not None
         is_near = bool(in_scope(self._scope_of(job), anchor, [result.canonical or ""]))
         merged = await self.page_texts.merged(result, job, self._stored_urls, is_in_scope=is_near)
         if merged is None:
@@ -245,7 +244,9 @@ class SeedSpider(Spider):
         self, result: Result, request: Request, job: Job | None, anchor: str, wants_links: bool
     ) -> list[Request]:
         """Requests for its canonical page, and for this one again behind it, if it may be merged then."""
-        if self.page_texts is None or job is None or result.canonical is None or result.description is not None:
+        assert self.page_texts is not None
+        assert job is not None
+        if result.canonical is None or result.description is not None:
             return []
         near = in_scope(self._scope_of(job), anchor, [result.canonical])
         again = self.page_texts.again(result, request, job) if near else None
@@ -304,7 +305,8 @@ class SeedSpider(Spider):
     async def _parse_sitemap(self, response: Response) -> AsyncIterator[Request]:
         """SitemapSpider's, where this is mixed with it: NotExtract holds, a large one is read in a thread."""
         assert response.request is not None
-        if not self._wants_links(response, job_of(response.request)):
+        job = job_of(response.request)
+        if not self._wants_links(response, job, listed_in(response.request, job)):
             return
         read, turns = super()._parse_sitemap, self._turns  # type: ignore[misc]
         if is_large(response):
@@ -506,10 +508,10 @@ class SeedSpider(Spider):
         dupefilter = part_of(self.crawler, SeenDupeFilter)
         return links if job is None or dupefilter is None else dupefilter.new_pages(links, job)
 
-    def _wants_links(self, response: Response, job: Job | None) -> bool:
+    def _wants_links(self, response: Response, job: Job | None, listed: Mapping[str, Any]) -> bool:
         assert response.request is not None
         depth = response.request.meta.get("depth", 0)
-        is_file = is_file_below(listed_in(response.request, job))
+        is_file = is_file_below(listed)
         if job is not None and job.seed.not_extract and not is_file:  # files are of the host, not of the page
             return False
         said = () if self.follow_nofollow else header_texts(response, b"X-Robots-Tag")
