@@ -41,6 +41,7 @@ from site_spider.page.url import MAX_HOST_CHARACTERS, MAX_URL_BYTES, USUAL_PORT,
 # Most links are plain: for them joining is one concatenation. The rest goes the way the URL standard
 # describes, and both give the same result for a plain link.
 
+_LONGEST_BASE = 4 * MAX_URL_BYTES  # the URL of a page may be a seed's, percent-encoded
 _SHORT = 300  # characters of a link, and of the folder it is in: its URL is kept, for links repeat
 _BLANK = "".join(map(chr, range(0x21)))  # what browsers strip around a URL
 _INNER_BLANK = str.maketrans("", "", "\t\n\r")
@@ -81,10 +82,10 @@ class LinkBase(NamedTuple):
 
     @classmethod
     def parse(cls, url: str, codec: str) -> LinkBase:
-        """Never raises; see `scheme`."""
+        """Of an absolute URL. Never raises; see `scheme`."""
         nowhere = cls("", "", "", codec, "")
-        href = trimmed(url)
-        absolute = nowhere.join(href) if href else None
+        href = url.partition("#")[0]
+        absolute = nowhere.join(href, _LONGEST_BASE) if href else None
         if absolute is None:
             return nowhere
         end = absolute.index("/", len("https://"))  # what is joined has a path
@@ -92,7 +93,7 @@ class LinkBase(NamedTuple):
         folder = origin + path[: path.rfind("/") + 1]
         return cls(origin.partition(":")[0], origin, path, codec, folder)
 
-    def join(self, href: str) -> str | None:
+    def join(self, href: str, longest: int = MAX_URL_BYTES) -> str | None:
         """The absolute URL of a trimmed link, or None if it is malformed or too long."""
         url = self._join_plain(href)
         if url is None:
@@ -100,7 +101,7 @@ class LinkBase(NamedTuple):
                 url = self._join_any(href)
             except (SeedError, ValueError):  # of hosts that cannot be, and characters that are none
                 return None
-        return url if url and len(url) <= MAX_URL_BYTES else None
+        return url if url and len(url) <= longest else None
 
     def _join_plain(self, href: str) -> str | None:
         """One concatenation, or None if the link needs more care."""

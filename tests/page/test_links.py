@@ -150,6 +150,20 @@ def test_many_links_to_one_international_host_are_all_found() -> None:
     assert len(urls(markup)) == 3_000
 
 
+def test_a_page_is_where_it_was_fetched_however_long_its_url_is() -> None:
+    """A seed's URL of 8 kB can be three times as long when it is percent-encoded."""
+    long = "%D0%B4" * 4_000
+    assert urls("<a href=/x><a href=y>", base=f"http://h.test/a/b?{long}") == ["http://h.test/x", "http://h.test/a/y"]
+    assert urls("<a href=/x><a href=y>", base=f"http://h.test/{long}/b") == ["http://h.test/x"]  # the other is too long
+    assert LinkBase.parse(f"http://h.test/{'д' * 4_000}", "utf-8").origin == "http://h.test"
+
+
+def test_a_url_has_no_references_of_html() -> None:
+    """Nor has a base, once those of its attribute are resolved."""
+    assert urls("<a href=y>", base="http://h.test/a&amp;b/c") == ["http://h.test/a&amp;b/y"]
+    assert urls("<base href='/a&amp;amp;b/'><a href=y>") == ["http://example.com/a&amp;b/y"]
+
+
 def test_a_useless_page_url_still_lets_absolute_links_through() -> None:
     assert urls("<a href=/x><a href=//a.test/><a href=http://b.test/>", base="file:///x") == ["http://b.test/"]
 
