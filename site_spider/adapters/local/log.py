@@ -10,7 +10,7 @@ import json
 import logging
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, Self
 
@@ -119,12 +119,11 @@ class LocalConsumer(Consumer):
         self._paused = set(partitions)
 
     def close(self, *, for_good: bool = False) -> None:  # noqa: ARG002 - whoever leaves is not waited for
-        try:
-            self._give_up(list(self._offsets))
+        with ExitStack() as stack:  # each of these whatever becomes of the others
+            stack.callback(self._file.close)
             for membership in self._memberships.values():
-                membership.leave()
-        finally:
-            self._file.close()
+                stack.callback(membership.leave)
+            self._give_up(list(self._offsets))
 
     # --- messages ----------------------------------------------------------------------------
 

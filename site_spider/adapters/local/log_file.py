@@ -419,11 +419,13 @@ class Membership:
             self.owned.pop(partition, None)
 
     def leave(self) -> None:
-        with self._file.transaction() as connection:
-            self._bury(connection, self._member)
-        self._member = 0
-        self._unlock()
-        self.owned.clear()
+        try:
+            with self._file.transaction() as connection:
+                self._bury(connection, self._member)
+        finally:  # at the worst others find its lock free, and bury it
+            self._member = 0
+            self._unlock()
+            self.owned.clear()
 
     # --- being alive ---------------------------------------------------------------------
 

@@ -108,6 +108,19 @@ def test_a_member_that_does_not_poll_loses_its_partitions(case: Case, monkeypatc
     poll_until([stalled, other], lambda: len(stalled.owned) == len(other.owned) == 2)
 
 
+def test_a_member_that_could_not_leave_holds_nothing_up(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file was busy for too long, say. Others notice at once, although the process goes on with another crawl."""
+    monkeypatch.setattr(log_file, "STALLED_SECONDS", 3600)
+    case.produce(1)
+    member = case.member()
+    member.own(4)
+    with monkeypatch.context() as patched:
+        patched.setattr(LogFile, "transaction", Mock(side_effect=LogUnavailable("busy")))
+        with pytest.raises(LogUnavailable, match="busy"):
+            member.consumer.close()
+    case.member().own(4)
+
+
 def test_a_member_of_an_earlier_release_keeps_its_partitions(case: Case, tmp_path: Path) -> None:
     """It holds no lock, and would lose them to a newer process beside it each time that this one looks."""
     case.produce(1)
