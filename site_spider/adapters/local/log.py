@@ -150,7 +150,7 @@ class LocalConsumer(Consumer):
             return []
 
     def _fetch(self, limit: int) -> list[Message]:
-        batch: list[Message] = []
+        batch, offsets = list[Message](), dict[Partition, int]()
         size_bytes = 0
         for partition in list(self._turns):
             if partition in self._paused or len(batch) >= limit or size_bytes > _BATCH_BYTES:
@@ -158,6 +158,8 @@ class LocalConsumer(Consumer):
             for message in self._read(partition, limit - len(batch), _BATCH_BYTES - size_bytes):
                 batch.append(message)
                 size_bytes += len(message.value or b"")
+                offsets[partition] = message.offset + 1
+        self._offsets |= offsets  # when all could be read: it is not handed out else
         self._turns.rotate(-1)
         return batch
 
@@ -171,9 +173,7 @@ class LocalConsumer(Consumer):
                 limit_bytes -= len(messages[-1].value or b"")
                 if limit_bytes < 0:
                     break
-        if messages:
-            self._offsets[partition] = messages[-1].offset + 1
-        elif self._announced.get(partition) != (end := self._offsets[partition]):
+        if not messages and self._announced.get(partition) != (end := self._offsets[partition]):
             self._announced[partition] = end
             self._listener.reached(partition, end)
         return messages
@@ -298,20 +298,20 @@ class LocalTopicReader(TopicReader):
 
     def poll(self, timeout_seconds: float) -> list[Message]:
         deadline = runtime.monotonic() + timeout_seconds
+        if self._compacted and self._since_compaction >= _COMPACT_EVERY:
+            self._compact()  # while nothing is in hand, for it may fail
         while not (found := self._new()):
             if runtime.monotonic() >= deadline:
                 return []
             runtime.sleep(_READER_WAIT_SECONDS)
         self._since_compaction += len(found)
-        if self._compacted and self._since_compaction >= _COMPACT_EVERY:
-            self._compact()
         return found
 
     def close(self) -> None:
         self._file.close()
 
     def _new(self) -> list[Message]:
-        found: list[Message] = []
+        found, offsets = list[Message](), dict[int, int]()
         for identifier, number, end in partitions_of(self._file, self._topic):
             offset = self._offsets.get(identifier, 0)
             if offset > end:  # the file was removed, and made anew
@@ -320,7 +320,8 @@ class LocalTopicReader(TopicReader):
                 bounds = message_id(identifier, offset), message_id(identifier, end)
                 rows = self._file.query(SELECT_MESSAGES, (*bounds, _READER_PAGE))
                 found += [to_message(Partition(self._topic, number), row) for row in rows]
-                self._offsets[identifier] = offset_of(rows[-1][0]) + 1 if len(rows) == _READER_PAGE else end
+                offsets[identifier] = offset_of(rows[-1][0]) + 1 if len(rows) == _READER_PAGE else end
+        self._offsets |= offsets  # as above
         return found
 
     def _compact(self) -> None:

@@ -12,10 +12,11 @@ import sqlite3
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -166,6 +167,41 @@ def test_a_batch_is_bounded_in_bytes_too(case: Case) -> None:
     assert len(member.taken) < 8
     member.take(8)
     assert [message.offset for message in member.taken] == list(range(8))
+
+
+def test_a_member_skips_nothing_when_the_file_fails(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two partitions: what was read of the first is handed out, or read again, and never passed over."""
+    values, failures, works = case.produce(20), [False, True], LogFile.stream
+    member = case.member()
+
+    def fails_once(*arguments: Any) -> Any:
+        if failures and failures.pop(0):
+            raise LogUnavailable("the disk") from OSError(errno.EIO, "the disk")
+        return works(*arguments)
+
+    monkeypatch.setattr(LogFile, "stream", fails_once)
+    member.take(20)
+    assert sorted(member.values) == sorted(values)
+
+
+@pytest.mark.parametrize("name", ["transaction", "query"])
+def test_a_reader_skips_nothing_when_the_file_fails(case: Case, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """While it compacts, or between two partitions: an order of a task would never be heard."""
+    monkeypatch.setattr("site_spider.adapters.local.log._COMPACT_EVERY", 1)
+    values, read, failures = case.produce(20), list[bytes | None](), [True, False, False, True]
+    with closing(case.log.reader(case.topic, compacted=True)) as reader:
+        works = getattr(LogFile, name)
+
+        def fails_now_and_then(*arguments: Any) -> Any:
+            if failures and failures.pop(0):
+                raise LogUnavailable("the disk")
+            return works(*arguments)
+
+        monkeypatch.setattr(LogFile, name, fails_now_and_then)
+        for _ in range(10):
+            with suppress(LogUnavailable):
+                read += [message.value for message in reader.poll(0)]
+    assert sorted(read) == sorted(values)
 
 
 # --- settings and the file -------------------------------------------------------------------
