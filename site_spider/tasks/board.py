@@ -141,12 +141,13 @@ class Board:
         past = self.usage(task_id, PAST)
         return past if isinstance(past, Past) else Past()
 
-    def told(self) -> Iterator[tuple[str, str, Part]]:
-        """Task, process and what it has told last: usage, and pace."""
-        for task_id, total in list(self._totals.items()):
-            yield from ((task_id, name, usage) for name, usage in list(total.of.items()))
-        for task_id, paces in list(self._paces.items()):
-            yield from ((task_id, name, pace) for name, pace in list(paces.items()))
+    def told_of(self) -> list[str]:
+        """Tasks of which processes have told something."""
+        return list(self._totals.keys() | self._paces.keys())
+
+    def told(self, task_id: str) -> list[tuple[str, Usage | Pace]]:
+        """Each process, with what it has told last: usage, and pace."""
+        return [*self._total(task_id).of.items(), *self.paces(task_id).items()]
 
     def last_claimer(self, task_id: str) -> str:
         return self._last_claimers.get(task_id, "")
@@ -310,17 +311,20 @@ def _read(kind: type[K], value: bytes | None) -> K | None:
 # the past has stood for a while: of two owners of the first partition the later word holds for both.
 #
 # A process that stands still for longer than that, and goes on, is counted twice: a budget is spent sooner.
+#
+# Tasks may be many, those that have ended among them. So a look is at some, and a round has as many as it takes.
 
 REFRESH_SECONDS = 60.0
 _GONE_SECONDS = 600.0
 _MOST_FOLDED = 500
+_MOST_AT_ONCE = 200  # tasks, in one look: some 25 ms if all of them have something to be added up
 
 
 @dataclass
 class PastUsage:
     """On the event loop's thread only."""
 
-    every_seconds = REFRESH_SECONDS
+    every_seconds = 1.0
 
     _board: Board
     _topic: str
@@ -329,20 +333,29 @@ class PastUsage:
 
     def __post_init__(self) -> None:
         self._since: dict[tuple[str, str, type], tuple[Part, float]] = {}  # when what was told was new
+        self._before = self._since  # the same of the round before
+        self._left: list[str] = []  # tasks of this round
+        self._next_at = -inf
 
     def look(self) -> None:
         now = runtime.monotonic()
-        before, self._since = self._since, {}
-        silent: dict[str, list[str]] = {}
-        for task_id, name, told in self._board.told():
-            known = before.get((task_id, name, type(told)))
-            since = known if known is not None and known[0] is told else (told, now)
-            self._since[task_id, name, type(told)] = since
+        if not self._left and now >= self._next_at:
+            self._next_at = now + REFRESH_SECONDS
+            self._left, self._before, self._since = self._board.told_of(), self._since, {}
+        for task_id in self._left[-_MOST_AT_ONCE:]:
+            silent = list(self._silent(task_id, now))
+            if silent and self._has_first():
+                self._fold(task_id, silent)
+        del self._left[-_MOST_AT_ONCE:]
+
+    def _silent(self, task_id: str, now: float) -> Iterator[str]:
+        """Names under which nothing was told for long."""
+        for name, told in self._board.told(task_id):
+            key = task_id, name, type(told)
+            known = self._before.get(key)
+            self._since[key] = since = known if known is not None and known[0] is told else (told, now)
             if now - since[1] >= (REFRESH_SECONDS if name == PAST else _GONE_SECONDS):
-                silent.setdefault(task_id, []).append(name if isinstance(told, Usage) else f"{_PACE}{name}")
-        if self._has_first():
-            for task_id, names in silent.items():
-                self._fold(task_id, names)
+                yield name if isinstance(told, Usage) else f"{_PACE}{name}"
 
     def _fold(self, task_id: str, names: list[str]) -> None:
         past = self._board.past(task_id)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import Mock, create_autospec
 
 import pytest
 
@@ -123,6 +123,26 @@ def test_sums_may_be_larger_than_what_one_process_may_tell(topic: Topic) -> None
     topic.wait(700)
     past = topic.board.past("t")
     assert (sorted(past.folded), len(past.seeds), past.seeds["a0"]) == (["a", "b", "c"], 1_000, MOST)
+
+
+def test_a_look_at_very_many_tasks_takes_no_time_of_the_event_loop(
+    topic: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """50,000 that have ended are kept: all at once took seconds, in each process."""
+    for number in range(1_000):
+        topic.send("seeds.tasks", note_key(f"t{number}", "a"), Usage(pages=1).value())
+    looked_at = create_autospec(Board.told, side_effect=Board.told)
+    monkeypatch.setattr(Board, "told", looked_at)
+    counts = []
+    for _ in range(700):
+        topic.now += 1
+        looked_at.reset_mock()
+        before = len(topic.records)
+        topic.past.look()
+        counts.append((looked_at.call_count, len(topic.records) - before))
+    assert max(looked for looked, _ in counts) <= 200
+    assert sum(written for _, written in counts) == 1_000
+    assert all(topic.board.past(f"t{number}").folded == ["a"] for number in range(1_000))
 
 
 def test_a_record_costs_the_same_however_many_processes_have_told() -> None:
