@@ -270,7 +270,8 @@ class Supervisor:
         if code not in (SETUP, UNAVAILABLE, FAILED) or time.monotonic() - slot.began >= self._plan.steady_seconds:
             self._has_worked = True
         what = f"process {slot.number} {_ending(code)}"
-        if code in (CONFIG, USAGE):
+        is_alone = not any(one.process for one in self._slots.values() if one.number)
+        if code in (CONFIG, USAGE) and (is_alone or not was_added):  # else it may have a port that is taken, say
             self._stop_all(code)  # the process has said why
         elif code == UNAVAILABLE and slot.starts == 1 and not was_added:
             self._stop_all(UNAVAILABLE)

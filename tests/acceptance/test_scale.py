@@ -50,6 +50,19 @@ def test_processes_come_and_go_and_the_others_stay_and_the_watcher_ends_with_the
     assert len(script.starts()) == 5
 
 
+def test_a_process_that_is_added_and_cannot_use_a_setting_ends_no_other(script: Script) -> None:
+    """Its port of SITE_METRICS_ADDRESS may be taken, say; the others go on, as --help says."""
+    script.plan(crawl="run exit-78 exit-78 run")
+    script.edit(steady_seconds=0)
+    process = script.start("-n", "1")
+    first = script.wait_for_starts(1)[0]
+    assert scale(script, "2")[0] == 0
+    script.wait_for_starts(4)
+    assert lives(first.pid)
+    process.terminate()
+    assert finish(process)[0] == 0
+
+
 def test_a_process_that_waits_to_be_started_again_is_dropped(script: Script) -> None:
     """Else the script, which ends with its last process, would not end."""
     script.plan(crawl="run exit-70")
