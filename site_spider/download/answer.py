@@ -67,7 +67,6 @@ class Chunks:
         self._events = _Events(self.body)
         self._parser = HttpResponseParser(self._events)
         self._parser.feed_data(_HEAD)
-        self._events.is_behind_head = True
         self._fed = 0
         self._to_bound = _STEP_BYTES  # bytes until the bounds are looked at
         self._content_before = 0  # when they were the last time
@@ -117,6 +116,9 @@ class _Events:
         self.on_body = body.extend
         self.is_complete = False
         self.is_behind_head = False
+
+    def on_headers_complete(self) -> None:
+        self.is_behind_head = True
 
     def on_header(self, name: bytes, _value: bytes) -> None:
         """From httptools: a trailer. It refuses a length there by itself."""
