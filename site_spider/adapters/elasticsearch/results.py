@@ -200,7 +200,7 @@ class ElasticsearchResults:
                 track_total_hits=False,
             )
         except TransportError as error:
-            if size > 1 and isinstance(error.__cause__, AnswerTooLarge):
+            if size > 1 and isinstance(error.__cause__, AnswerTooLarge | TimeoutError):
                 return None
             raise
         return part(part(answer.body, "hits", dict), "hits", list)

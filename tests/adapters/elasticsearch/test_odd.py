@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import tracemalloc
 import zlib
 from collections.abc import Callable, Iterator
@@ -345,10 +346,19 @@ def test_a_reader_says_what_it_was_answered(where: str, monkeypatch: pytest.Monk
             assert len(said_so) < 1000, name
 
 
-def test_a_reader_halves_a_page_that_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Up to 100 bodies of megabytes each."""
-    monkeypatch.setattr("site_spider.adapters.elasticsearch.client.PageNode.most_bytes", 100_000)
+@pytest.mark.parametrize("pause_seconds", [0.0, 0.05])
+def test_a_reader_halves_a_page_that_is_too_large(pause_seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Up to 100 bodies of megabytes each; or too large for the time of a request."""
+    if pause_seconds:
+        monkeypatch.setattr("site_spider.adapters.elasticsearch.client.REQUEST_TIMEOUT_SECONDS", 0.5)
+    else:
+        monkeypatch.setattr("site_spider.adapters.elasticsearch.client.PageNode.most_bytes", 100_000)
     sizes = []
+
+    def slowly(whole: bytes) -> Iterator[bytes]:
+        for at in range(0, len(whole), 10_000):
+            time.sleep(pause_seconds)
+            yield whole[at : at + 10_000]
 
     def answer(asked: Asked) -> Said:
         if "_search" not in asked.path:
@@ -356,7 +366,7 @@ def test_a_reader_halves_a_page_that_is_too_large(monkeypatch: pytest.MonkeyPatc
         size = json.loads(asked.body)["size"]
         sizes.append(size)
         hits = [{"_id": str(n), "_source": {"body": "x" * 10_000}, "sort": [n]} for n in range(size)]
-        return said({"hits": {"hits": hits}})
+        return slowly(said({"hits": {"hits": hits}}))
 
     with reading(answer) as reader:
         assert len(list(reader.search(limit=30))) == 30
