@@ -311,22 +311,24 @@ class Statistics:
             self._background.start(self._push_regularly(), "statistics"),
         ]
 
-    async def close(self) -> None:
+    async def close(self, seconds: float) -> None:
+        """Write the last ones, for so long at most."""
         if not self._tasks:
             return
+        seconds = min(seconds, _CLOSE_SECONDS)
         self._tasks.pop().cancel()
         try:
             await self._push("close")
         finally:
             for task in self._tasks:
                 task.cancel()
-            closing = map(self._close_store, self._stores, self._opening)
-            await asyncio.gather(*closing, self._topic.close(_CLOSE_SECONDS))
+            closing = map(partial(self._close_store, seconds), self._stores, self._opening)
+            await asyncio.gather(*closing, self._topic.close(seconds))
 
-    async def _close_store(self, store: _Store, opening: asyncio.Task[None]) -> None:
+    async def _close_store(self, seconds: float, store: _Store, opening: asyncio.Task[None]) -> None:
         """A crawl may be over before its store has opened: what waits is written all the same."""
-        until = runtime.monotonic() + _CLOSE_SECONDS
-        await asyncio.wait([opening], timeout=_CLOSE_SECONDS)
+        until = runtime.monotonic() + seconds
+        await asyncio.wait([opening], timeout=seconds)
         opening.cancel()
         await store.delivery.close(max(0.0, until - runtime.monotonic()))
 

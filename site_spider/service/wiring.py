@@ -335,7 +335,7 @@ class Parts:
         """Write the last statistics, and show nothing any more."""
         if self.server is not None:
             await self.server.close()
-        await self.statistics.close()
+        await self.statistics.close(self.stop.seconds_left())
         self.watched.loop_lag.stop()
         self.measurements.log.close()
 

@@ -268,6 +268,14 @@ def test_a_crawl_that_ends_before_its_store_is_open_has_its_statistics(tmp_path:
     assert [document["moment"] for document in Store.documents.values()] == ["close"]
 
 
+def test_a_store_that_is_away_prolongs_no_stop(tmp_path: Path) -> None:
+    """A process that takes 3 s longer than it may is killed, whoever else still writes something."""
+    Store.reset("never opens")
+    began = time.monotonic()
+    crawl(tmp_path, SEEDS, until=after(0.5), SITE_STATS_TO=OWN, SITE_STOP_GRACE_SECONDS=1)
+    assert time.monotonic() - began < 4.0
+
+
 def test_a_store_that_is_away_gets_a_bounded_backlog_and_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
