@@ -293,7 +293,7 @@ class Command(SiteCommand):
         """What is known, once the processes have told nothing new for a while."""
         deadline = runtime.monotonic() + _LONGEST_SECONDS
         last, since = self._facts(), runtime.monotonic()
-        while runtime.monotonic() < min(deadline, since + _SETTLE_SECONDS) and not last.is_ended:
+        while runtime.monotonic() < min(deadline, since + _SETTLE_SECONDS):
             runtime.sleep(_POLL_SECONDS)
             self.desk.read()
             if (now := self._facts()) != last:

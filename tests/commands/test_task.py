@@ -14,13 +14,15 @@ import pytest
 from scrapy import Request
 from scrapy.http import Response
 
+from site_spider import runtime
 from site_spider.adapters.local.log import LocalTopicReader
 from site_spider.commands import task
 from site_spider.contracts.seed_log import Message
 from site_spider.errors import LogUnavailable
 from site_spider.tasks import orders
+from site_spider.tasks.board import note_key
 from site_spider.tasks.control_log import read_endings
-from site_spider.tasks.declaration import Task
+from site_spider.tasks.declaration import Task, Usage
 from site_spider.tasks.orders import TaskDesk
 from tests.commands.project import Project
 from tests.in_process.engine import ANSWERS, crawl, page
@@ -240,6 +242,25 @@ def test_a_task_that_is_about_to_end_is_not_declared_anew(project: Project, monk
     assert (said[0].returncode, "scrapy task wait t" in said[0].stderr) == (1, True), said[0].stderr
     assert project.scrapy("task", "start", "t").returncode == 0
     assert shown(project)["state"] == "running"
+
+
+def test_a_cancel_counts_links_that_are_told_of_behind_the_end(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each process tells of its own once a second; the end comes as soon as all seeds are counted."""
+    declare(project.data, state="cancelled")
+    crawl(project.data, [{"url": "http://host.test/1", "meta": {"task_id": "t"}}], until=told(project.data))
+    sleep = runtime.sleep
+
+    def later(seconds: float) -> None:
+        sleep(seconds)
+        with closing(project.log.producer()) as producer:
+            producer.send(TOPICS.tasks, note_key("t", "p"), Usage(links_cancelled=18).value()).result()
+
+    monkeypatch.setattr(runtime, "sleep", later)
+    monkeypatch.setattr(task, "_SETTLE_SECONDS", 0.5)
+    monkeypatch.setattr(orders.TaskOrders, "cancel", lambda _: orders.Ordered(""))  # it ended as soon as it was given
+    assert "links cancelled: 18;" in project.scrapy("task", "cancel", "t").stdout
 
 
 def test_a_task_is_deleted_when_none_of_its_seeds_is_left(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
