@@ -249,6 +249,7 @@ class Completion:
         self.repeats = Repeats()
         self.has_tasks = False  # whether there was a seed of a task
         self._told: dict[str, list[tuple[Callable[..., None], bool]]] = {event: [] for event in _EVENTS}
+        self._of_all: set[str] = set()  # events that somebody hears of seeds without a task
         self._alive: dict[Request, Job] = {}  # accepted and not ended, by identity
         self._begun: dict[SeedInFlight, None] = {}  # those that have not ended
         self.add(*listeners)
@@ -262,8 +263,10 @@ class Completion:
             for event, told in self._told.items():
                 if getattr(type(listener), event, None) not in (None, getattr(SeedListener, event)):
                     told.append((getattr(listener, event), of_tasks))
+                    self._of_all |= set() if of_tasks else {event}
 
-    def _tell(self, event: str, about: SeedInFlight | Job, *more: Any) -> None:
+    def tell(self, event: str, about: SeedInFlight | Job, *more: Any) -> None:
+        """Have the listeners hear of an event, by its name: `written` and `leaves` are for others to tell."""
         seed: Seed | None = getattr(about, "seed", None)  # None: it is not valid
         has_task = seed is not None and seed.task_id is not None
         for hear, of_tasks in self._told[event]:
@@ -282,7 +285,8 @@ class Completion:
         job.entry.began_at = runtime.monotonic()
         self._begun[job.entry] = None
         self.begin_job(request, job)
-        self._tell("began", job)
+        if self.has_tasks or "began" in self._of_all:
+            self.tell("began", job)
 
     def accept(self, request: Request, job: Job) -> None:
         """One more request serves this job."""
@@ -302,7 +306,7 @@ class Completion:
         job.requests -= 1
         if job.requests == 0 and (not job.written or (job.error is not None and job.has_page)):
             if job.entry.live:
-                self._tell("unwritten", job)
+                self.tell("unwritten", job)
             else:
                 self.repeats.broken(job.entry)
         if job.requests == 0:
@@ -310,14 +314,10 @@ class Completion:
             job.exchanges = ()
         self.release(job.entry)
 
-    def written(self, job: Job, document: Mapping[str, Any]) -> None:
-        """The document of a job's page goes to the sinks."""
-        self._tell("written", job, document)
-
     def withdrawn(self, job: Job, url_id: str | None) -> None:
         """A document is not written, or an item. Should the partition come back, the seed has to be done anew."""
         self.repeats.broken(job.entry)
-        self._tell("withdrawn", job, url_id)
+        self.tell("withdrawn", job, url_id)
 
     def broken_off(self, request: Request) -> None:
         """A request is cancelled on its way, at the end of the process: its seed is not complete here."""
@@ -337,7 +337,7 @@ class Completion:
             if isinstance(seed, Seed):
                 entry.seed = seed
                 self.has_tasks = self.has_tasks or seed.task_id is not None
-            self._tell("arrived", entry, message, seed)
+            self.tell("arrived", entry, message, seed)
         return entry
 
     def hold(self, entry: SeedInFlight) -> None:
@@ -373,9 +373,9 @@ class Completion:
             self.repeats.ended(entry)
         if complete:
             self._begun.pop(entry, None)
-            self._tell("ended", entry)
-        elif entry.holds == 1:
-            self._tell("last_hold", entry)
+            self.tell("ended", entry)
+        elif entry.holds == 1 and (self.has_tasks or "last_hold" in self._of_all):
+            self.tell("last_hold", entry)
 
     def begun(self) -> list[SeedInFlight]:
         """The seeds that began and have not ended."""
@@ -397,10 +397,6 @@ class Completion:
         """The last thing of a seed has ended, or it need not begin: this is how it ends."""
         self.ledger.decide(entry, outcome)
         self.release(entry)
-
-    def leaves(self, entry: SeedInFlight) -> None:
-        """A copy of its message is about to go to a topic; it then ends as spilled, or as a dead letter."""
-        self._tell("leaves", entry)
 
     # --- the assignment (see contracts.seed_log.Listener) ----------------------------------------
 
@@ -453,4 +449,4 @@ class Completion:
         else:
             self.repeats.broken(entry)  # it never began, or its end is its next owner's
         entry.at_last, entry.is_closing = None, False
-        self._tell("fenced", entry)
+        self.tell("fenced", entry)

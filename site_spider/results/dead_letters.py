@@ -52,7 +52,7 @@ class DeadLetters:
         where = f"{message.partition} offset {message.offset}"
         logger.warning("Dead letter from %s: %s", where, reason)
         self.under_way += 1
-        self._completion.leaves(entry)
+        self._completion.tell("leaves", entry)
         self._send(message, headers_of(message, reason), entry)
 
     def give_up(self, entry: SeedInFlight, reason: str) -> None:

@@ -118,7 +118,7 @@ class Results(SeedListener):
             document = {**self._form.nulls, **document}
         self._tally.page(document, job, is_again=is_again)
         if job is not None:
-            self._completion.written(job, document)
+            self._completion.tell("written", job, document)
         is_gone = self._form.deletes_gone and document.get("gone_at") is not None
         is_its_page = job is not None and url_id == job.url_id
         if job is not None and not is_its_page and document.get("additional_urls"):

@@ -180,7 +180,7 @@ class Leaving:
 
     def _park_seed(self, waiting: SeedInFlight, task_id: str) -> None:
         message, headers = waiting.message, moved_headers(waiting.seed, waiting.message)
-        self._completion.leaves(waiting)
+        self._completion.tell("leaves", waiting)
         future = self._parking.send(task_id, message.partition.topic, key_of(waiting), message.value or b"", headers)
         self._background.when_done(future, self._parked, waiting)
 

@@ -327,7 +327,7 @@ class Overtaking:
             self._queues.room.drop(waiting)
             return
         message, headers = waiting.message, moved_headers(waiting.seed, waiting.message)
-        self._completion.leaves(waiting)
+        self._completion.tell("leaves", waiting)
         sent = self._producer.send(message.partition.topic, key_of(waiting), message.value, headers)
         self._background.when_done(sent, self._sent, waiting)
 

@@ -148,7 +148,7 @@ MUTANTS: dict[str, tuple[Any, str, str]] = {
     "a parked message is not told of": (Parking._durable,
         "self._unproved.setdefault(parked.task_id, deque()).append(numbered)", "self._finish(parked, sent.result())"),
     "a seed of a paused task is not parked": (Leaving._park_seed,
-        "self._completion.leaves(waiting)", "return self._completion.end_as(waiting, Outcome.SPILLED)"),
+        'self._completion.tell("leaves", waiting)', "return self._completion.end_as(waiting, Outcome.SPILLED)"),
     "a link of a paused task is not parked": (Leaving.park, "request, is_link =",
         "if isinstance(waiter, WaitingLink):\n"
         "            return self._completion.release(waiter.parent.entry)\n"

@@ -277,7 +277,7 @@ class _Repeats:
 
     def is_written(self, entry: SeedInFlight, **said: Any) -> None:
         job = Job(Request("http://h.test/"), entry)
-        self.completion.written(job, {"url_id": "a", "response_size": 5, **said})
+        self.completion.tell("written", job, {"url_id": "a", "response_size": 5, **said})
 
 
 def test_what_is_cancelled_where_a_partition_comes_back_is_no_page_though_it_was_one_before() -> None:
