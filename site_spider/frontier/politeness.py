@@ -240,7 +240,7 @@ class PoliteFrontier:
         if self._politeness.throttled_delay is not None:
             now = self._loop.time()
             self.frontier.hold(host, now + self._politeness.throttled_delay(host), "delay", now)
-        seed = seed_entry(waiter)
+        seed = waiter if isinstance(waiter, SeedInFlight) else seed_entry(waiter)
         self._out[request] = host, self.frontier.last_flow, self._loop.time(), seed
         self._was_kept(self.frontier.delay_seconds, seed and (seed.partition, seed.offset))
         return request

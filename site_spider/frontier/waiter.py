@@ -231,7 +231,7 @@ _task_flow = lru_cache(maxsize=_MOST_TASKS)(TaskFlow)  # one for all seeds of it
 
 def flow_of(waiter: Waiter) -> TaskFlow | None:
     """None for what no seed stands behind."""
-    entry = seed_entry(waiter)
+    entry = waiter if isinstance(waiter, SeedInFlight) else seed_entry(waiter)
     if entry is None:
         return None
     if entry.flow is None:

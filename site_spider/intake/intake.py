@@ -27,7 +27,7 @@ from site_spider.intake.room import PollRoom
 from site_spider.intake.seed_queue import SeedQueue
 from site_spider.intake.suspects import Quarantine
 from site_spider.ledger.completion import Completion, job_of
-from site_spider.ledger.ledger import Ledger, Outcome, SeedInFlight
+from site_spider.ledger.ledger import Outcome, SeedInFlight
 from site_spider.results.commits import ThreadCommits
 from site_spider.results.dead_letters import DeadLetters
 from site_spider.results.pipeline import Sinks
@@ -323,9 +323,8 @@ class Seeds:
     unknown_fields: NameCounts = field(default_factory=NameCounts)
     deleted_unread: int = 0  # by the log's retention
 
-    @property
-    def _ledger(self) -> Ledger:
-        return self._completion.ledger
+    def __post_init__(self) -> None:
+        self._ledger = self._completion.ledger
 
     def arrived(self, arrivals: list[Arrival]) -> None:
         """Messages were polled. Of a partition whose owner died, they begin when that is committed."""

@@ -46,6 +46,7 @@ class Load:
         self.seed_bytes = 0
         self.spilling = 0
         self.spilling_bytes = 0
+        self.may_download = True  # False while the seed topic does not take what is sent to it
 
     @property
     def bytes(self) -> int:
@@ -56,11 +57,6 @@ class Load:
     def is_full(self) -> bool:
         """Whether links go to the seed topic rather than wait here."""
         return self.requests >= self.max_requests or self.bytes >= self.max_bytes
-
-    @property
-    def may_download(self) -> bool:
-        """False while the seed topic does not take what is sent to it."""
-        return self.spilling < _MOST_SPILLING and self.spilling_bytes < _MOST_SPILLING_BYTES
 
     def seed_capacity(self) -> int:
         """How many seeds of any size may be polled at once into an empty memory."""
@@ -99,6 +95,7 @@ class Load:
         """A message is on its way to the seed topic (1), or has arrived, or cannot (-1)."""
         self.spilling += by
         self.spilling_bytes += by * size_bytes
+        self.may_download = self.spilling < _MOST_SPILLING and self.spilling_bytes < _MOST_SPILLING_BYTES
 
 
 # --- tier shares: how many seeds of each tier may be in flight -------------------------------------------

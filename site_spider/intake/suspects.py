@@ -41,24 +41,24 @@ class SuspectQueue(SeedListener):
         self._ledger = ledger
         self._begin = begin
         self._commit_first = commit_first
-        self._waiting: dict[str, deque[SeedInFlight]] = {}  # by host, the one whose turn is next first
-        self._under_way: dict[SeedInFlight, str] = {}  # and the host
+        self.waiting: dict[str, deque[SeedInFlight]] = {}  # by host, the one whose turn is next first
+        self.under_way: dict[SeedInFlight, str] = {}  # and the host
         self._is_committing = False
 
     def __len__(self) -> int:
         """How many wait or are under way."""
-        return sum(map(len, self._waiting.values())) + len(self._under_way)
+        return sum(map(len, self.waiting.values())) + len(self.under_way)
 
     def takes(self, waiting: SeedInFlight) -> bool:
         """Whether care is taken with this seed, and it is kept here until its turn."""
         if not self._ledger.of_partition(waiting.partition).suspicion.is_careful(waiting.offset):
             return False
-        self._waiting.setdefault(host_of(waiting.seed.url), deque()).append(waiting)
+        self.waiting.setdefault(host_of(waiting.seed.url), deque()).append(waiting)
         return True
 
     def proceed(self) -> None:
         """Let begin what may; to be called when seeds came or ended."""
-        if self._is_committing or not self._waiting:
+        if self._is_committing or not self.waiting:
             return
         if chosen := self._chosen():
             self._is_committing = True
@@ -68,31 +68,31 @@ class SuspectQueue(SeedListener):
     def _chosen(self) -> list[SeedInFlight]:
         suspicions = [self._ledger.of_partition(each).suspicion for each in self._ledger.partitions()]
         most = _FEWEST if any(each.twice or each.thrice for each in suspicions) else _MOST
-        of_host, chosen = Counter(self._under_way.values()), list[SeedInFlight]()
-        while len(self._under_way) < most:
-            host = next((host for host in self._waiting if of_host[host] < most // _SHARES), None)
+        of_host, chosen = Counter(self.under_way.values()), list[SeedInFlight]()
+        while len(self.under_way) < most:
+            host = next((host for host in self.waiting if of_host[host] < most // _SHARES), None)
             if host is None:
                 break
-            line = self._waiting.pop(host)
+            line = self.waiting.pop(host)
             chosen.append(waiting := line.popleft())
             if line:
-                self._waiting[host] = line  # behind the others
+                self.waiting[host] = line  # behind the others
             of_host[host] += 1
-            self._under_way[waiting] = host
+            self.under_way[waiting] = host
             self._ledger.admit(waiting)
         return chosen
 
     def ended(self, entry: SeedInFlight) -> None:
-        if self._under_way.pop(entry, None) is not None:
+        if self.under_way.pop(entry, None) is not None:
             self.proceed()
 
     def fenced(self, entry: SeedInFlight) -> None:
-        self._under_way.pop(entry, None)
+        self.under_way.pop(entry, None)
 
     def look_again(self) -> None:
         """Drop those whose partition went elsewhere, and let begin those that need no care any more."""
         self._is_committing = False  # nobody says so when the partition has left meanwhile
-        lines, self._waiting = self._waiting, {}
+        lines, self.waiting = self.waiting, {}
         for line in lines.values():
             for waiting in line:
                 if waiting.live and not self.takes(waiting):
@@ -151,7 +151,7 @@ class Quarantine:
 
     def is_cautious(self) -> bool:
         """Whether seeds should be through soon: others wait for them, or the next death may not be far."""
-        return self.is_closed or len(self.suspect_queue) > 0
+        return self.is_closed or bool(self.suspect_queue.waiting or self.suspect_queue.under_way)
 
     def may_begin(self, entry: SeedInFlight) -> bool:
         """Whether a seed is not in the way of the one that is done alone; else it is asked about again."""

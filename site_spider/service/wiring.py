@@ -68,7 +68,7 @@ from site_spider.service.config import SEED_HEADERS, ServiceSettings, guard_of
 from site_spider.service.log_lines import slot_name
 from site_spider.service.stop import Ending, IdleClose, Stop
 from site_spider.sources.extraction_process import Extractor
-from site_spider.sources.library import SourceFolder
+from site_spider.sources.library import Library, SourceFolder
 from site_spider.sources.url_rules import UrlRulesFile
 from site_spider.tasks.admission import TaskAdmission, with_source
 from site_spider.tasks.board import Board, BrokerClock, PastUsage, TimeLimits
@@ -183,7 +183,7 @@ class Parts:
         self.quarantine = quarantine = Quarantine(completion, seed_queue, dead_letters, commits.commit_first, wake)
 
         # frontier
-        library = lambda: stores.sources.library  # noqa: E731
+        library: Callable[[], Library] = partial(attrgetter("library"), stores.sources)
         self.partitions = partitions = TopicPartitions(member.topics, ledger, stores.log.partitions, background)
         weights = TaskWeights(config.tiers.weights, tasks.board.weight_of)
         rates = TaskRates(tasks.board.rate_of, partitions.share)
