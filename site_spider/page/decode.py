@@ -194,22 +194,15 @@ _XML_HTML = re.compile(  # as its root element
 )
 
 
-class Decoded(NamedTuple):
-    """Text, and the name of the encoding it came in: lower case, as in the Encoding Standard."""
-
-    text: str
-    encoding: str
-
-
 class Encoded(NamedTuple):
-    """What a body is encoded in, and where its text begins: behind the byte order mark."""
+    """An encoding, lower-case as in the Encoding Standard, and where the text begins: behind the byte order mark."""
 
     encoding: str
     start: int
 
 
-def decode_small(body: bytes, content_type: str | None = None) -> Decoded | None:
-    """Decode as a browser does; `content_type` is the value of the header.
+def decode_small(body: bytes, content_type: str | None = None) -> tuple[str, str] | None:
+    """The text as a browser decodes it, and its encoding; `content_type` is the value of the header.
 
     None for what takes more than a call: a large body, or one with bytes that mean nothing.
     """
@@ -218,9 +211,9 @@ def decode_small(body: bytes, content_type: str | None = None) -> Decoded | None
     encoding, start = declared_encoding(body, content_type) or Encoded("utf-8", 0)
     data = body[start:] if start else body
     if encoding not in _MULTI_BYTE:
-        return Decoded(codecs.charmap_decode(data, "strict", _byte_table(encoding))[0], encoding)
+        return codecs.charmap_decode(data, "strict", _byte_table(encoding))[0], encoding
     try:
-        return Decoded(data.decode(PYTHON_CODECS.get(encoding, encoding)), encoding)
+        return data.decode(PYTHON_CODECS.get(encoding, encoding)), encoding
     except UnicodeError:
         return None
 

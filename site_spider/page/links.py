@@ -365,17 +365,18 @@ def read_text(
     """Decode what is kept of a body, and at least `read_chars` of it."""
     small = decode_small(body, content_type)
     if small is not None:
-        return PageText(keep_text(small.text, limits), small.text, small.encoding)
+        text, encoding = small
+        return PageText(keep_text(text, limits), text, encoding)
     encoding, start = yield from find_encoding(body, content_type)
-    decoding, text = Decoding(body, encoding, start), KeptText(limits, read_chars)
+    decoding, kept = Decoding(body, encoding, start), KeptText(limits, read_chars)
     for block in _blocks(decoding.pieces()):
         if block:
-            text.add(block)
-            if text.is_enough:
+            kept.add(block)
+            if kept.is_enough:
                 break
         yield
-    kept = text.body(is_whole=decoding.is_whole)
-    return PageText(kept, text.read_text(kept.text or ""), encoding)
+    found = kept.body(is_whole=decoding.is_whole)
+    return PageText(found, kept.read_text(found.text or ""), encoding)
 
 
 def _blocks(pieces: Iterator[str]) -> Iterator[str]:

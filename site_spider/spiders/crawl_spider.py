@@ -32,7 +32,7 @@ from site_spider.ledger.completion import Completion, Job, job_of
 from site_spider.page.decode import BodyLimits, kind_of, media_type
 from site_spider.page.directives import directives, forbids
 from site_spider.page.links import LinkBase, Page, read_page
-from site_spider.page.sitemap import DEEPEST_INDEX, Sitemap, read_sitemap, sitemaps_of_robots
+from site_spider.page.sitemap import DEEPEST_INDEX, Sitemap, is_listing, read_sitemap, sitemaps_of_robots
 from site_spider.page.url import SCOPES, host_of, in_scope, is_safe, site_of
 from site_spider.results.document import (
     Result,
@@ -62,7 +62,6 @@ from site_spider.spiders.sitemap_rules import (
     SitemapRules,
     callback_names,
     in_reach,
-    is_file_below,
     is_large,
     is_page_of_seed,
     is_robots,
@@ -440,7 +439,7 @@ class SeedSpider(Spider):
         result.description = sitemap.refusal or result.description
         result.add_note(sitemap.note)
         found = urls_of(sitemap.entries, level, response.url)
-        is_flat = is_file_below(listed_in(response.request, job))
+        is_flat = is_listing(listed_in(response.request, job))
         requests = chain.from_iterable(self._requests(said, anchor, job, said, is_flat, source) for said in found)
         taken = requests if source is None else taken_by_rules(requests, source.follow or ())
         return taken if len(sitemap.entries) > AT_ONCE else list(taken)
@@ -466,7 +465,7 @@ class SeedSpider(Spider):
         said = content_type_of(response)
         kind = None if mode == "off" else kind_of(response.body, media_type(said))
         if kind is None:
-            result.add_note("named as a sitemap, but is none" if is_file_below(listed) else None)
+            result.add_note("named as a sitemap, but is none" if is_listing(listed) else None)
             return Sitemap([]), None
         level = level_below(kind, listed)
         if level is not None and level > DEEPEST_INDEX:
@@ -511,7 +510,7 @@ class SeedSpider(Spider):
     def _wants_links(self, response: Response, job: Job | None, listed: Mapping[str, Any]) -> bool:
         assert response.request is not None
         depth = response.request.meta.get("depth", 0)
-        is_file = is_file_below(listed)
+        is_file = is_listing(listed)
         if job is not None and job.seed.not_extract and not is_file:  # files are of the host, not of the page
             return False
         said = () if self.follow_nofollow else header_texts(response, b"X-Robots-Tag")

@@ -104,11 +104,6 @@ def is_robots_url(url: str) -> bool:
     return url.endswith(ROBOTS) and url.count("/") == 3
 
 
-def is_file_below(listed: Mapping[str, Any]) -> bool:
-    """Whether a robots.txt or an index named it, so that it is no level of links of its own."""
-    return bool(listed) and is_listing(listed)
-
-
 def is_page_of_seed(job: Job | None) -> bool:
     """Whether it is the page that a producer asked for, also where another process has begun it."""
     if job is None or job.parent is not None:

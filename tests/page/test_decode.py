@@ -6,6 +6,7 @@ import codecs
 from base64 import b64decode
 from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given
@@ -18,7 +19,6 @@ from site_spider.page.decode import (
     MAX_FAULTS,
     SLICE_BYTES,
     BodyLimits,
-    Decoded,
     Decoding,
     decode_small,
     find_encoding,
@@ -30,6 +30,11 @@ from site_spider.page.decode import (
     python_codec,
 )
 from tests.growth import assert_grows
+
+
+class Decoded(NamedTuple):
+    text: str
+    encoding: str
 
 
 def decode_body(body: bytes, content_type: str | None = None) -> Decoded:
