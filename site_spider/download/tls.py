@@ -189,21 +189,13 @@ class TlsClient:
         self.sessions = TlsSessions(_MOST_SESSIONS, most_sessions_of_server, _SESSION_SECONDS)
 
 
-class _CertificateName(NamedTuple):
-    """What a certificate has to be for."""
-
-    name: bytes
-    packed: bytes  # of an IP address; empty for a name
-
-
 @lru_cache(maxsize=1024)
-def _identity_of(host: str) -> _CertificateName:
+def _certificate_name(host: str) -> bytes:
     """Raises ValueError, which UnicodeError is."""
-    name = host.removesuffix(".")
-    encoded = name.encode("idna")
-    if not encoded:
+    name = host.removesuffix(".").encode("idna")
+    if not name:
         raise ValueError(f"{host!r} cannot be the name of a certificate")
-    return _CertificateName(encoded, ip_address(name).packed if is_address(name) else b"")
+    return name
 
 
 class TlsStream:
@@ -217,10 +209,10 @@ class TlsStream:
         self.is_over = False  # `end` was called
         self.is_resuming = False  # with the session of an earlier connection
         self._client = client
-        self._identity, self._port = _identity_of(host), port
+        self._name, self._port = _certificate_name(host), port
         self._resumes = resumes
         self._connection = SSL.Connection(client.context, None)
-        self._expect(self._identity)
+        self._expect(self._name)
         self._peer: TlsPeer | None = None
         self._verified_at = runtime.monotonic()
         self.records = _TlsRecords()
@@ -236,7 +228,7 @@ class TlsStream:
 
     def begin(self, address: str) -> bytes:
         """The first bytes to send to this address."""
-        self._peer = TlsPeer(self._identity.name, self._port, address)
+        self._peer = TlsPeer(self._name, self._port, address)
         kept = self._client.sessions.take(self._peer, self._verified_at) if self._resumes else None
         if kept is not None:
             self.is_resuming = True
@@ -282,15 +274,14 @@ class TlsStream:
         if session is not None and self._resumes and self._extra_bytes <= most_bytes:
             self._client.sessions.keep(peer, KeptSession(session, self._verified_at))
 
-    def _expect(self, identity: _CertificateName) -> None:
-        if not identity.packed:
-            self._connection.set_tlsext_host_name(identity.name)
-        if not self._client.verifies:
-            return
-        if identity.packed:
-            expect_address(self._connection, identity.packed)
-        else:
-            expect_name(self._connection, identity.name)
+    def _expect(self, name: bytes) -> None:
+        verifies = self._client.verifies
+        if not is_address(host := name.decode()):
+            self._connection.set_tlsext_host_name(name)
+            if verifies:
+                expect_name(self._connection, name)
+        elif verifies:
+            expect_address(self._connection, ip_address(host).packed)
 
     def _shake_hands(self) -> None:
         try:
