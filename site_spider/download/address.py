@@ -14,10 +14,9 @@ the registries. They follow IANA's IPv4 and IPv6 Special-Purpose Address Registr
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from ipaddress import IPv4Address, IPv4Network, IPv6Network, ip_address, ip_network
+from ipaddress import IPv4Address, IPv6Network, ip_address, ip_network
 
 _IPV4 = {
     "0.0.0.0/0": True,
@@ -69,26 +68,21 @@ _METADATA_NAMES = frozenset({
 })  # fmt: skip
 
 
-class _AddressBlocks:
-    """Answers by address; of the blocks that hold it, the smallest decides."""
-
-    def __init__(self, blocks: Mapping[str, bool]) -> None:
-        networks = {ip_network(block): is_open for block, is_open in blocks.items()}
-        edges = {int(n.network_address) for n in networks} | {int(n.broadcast_address) + 1 for n in networks}
-        self._edges = sorted(edges)
-        self._is_open = [_of_smallest(networks, edge) for edge in self._edges]
-
-    def is_open(self, address: int) -> bool:
-        """Whether an address, as a number, may be reached."""
-        return self._is_open[bisect_right(self._edges, address) - 1]
+_Blocks = list[tuple[int, int, bool]]  # the first and last address as numbers, and whether they may be reached
 
 
-def _of_smallest(networks: Mapping[IPv4Network | IPv6Network, bool], address: int) -> bool:
-    holding = [n for n in networks if int(n.network_address) <= address <= int(n.broadcast_address)]
-    return bool(holding) and networks[max(holding, key=lambda network: network.prefixlen)]
+def _smallest_first(blocks: Mapping[str, bool]) -> _Blocks:
+    found = [(ip_network(block), is_open) for block, is_open in blocks.items()]
+    found.sort(key=lambda one: one[0].prefixlen, reverse=True)
+    return [(int(net.network_address), int(net.broadcast_address), is_open) for net, is_open in found]
 
 
-_OPEN_IPV4, _OPEN_IPV6 = _AddressBlocks(_IPV4), _AddressBlocks(_IPV6)
+def _is_open(address: int, blocks: _Blocks) -> bool:
+    """As the smallest block that holds an address says; the last one holds all."""
+    return next(is_open for first, last, is_open in blocks if first <= address <= last)
+
+
+_BLOCKS_IPV4, _BLOCKS_IPV6 = _smallest_first(_IPV4), _smallest_first(_IPV6)
 
 
 @lru_cache(maxsize=1024)
@@ -115,10 +109,10 @@ def is_public(address: str) -> bool:
         return False
     number = int(ip)
     if isinstance(ip, IPv4Address):
-        return _OPEN_IPV4.is_open(number)
-    if ip.scope_id is not None or not _OPEN_IPV6.is_open(number):
+        return _is_open(number, _BLOCKS_IPV4)
+    if ip.scope_id is not None or not _is_open(number, _BLOCKS_IPV6):
         return False
-    return all(_OPEN_IPV4.is_open(embedded) for embedded in _embedded(number))
+    return all(_is_open(embedded, _BLOCKS_IPV4) for embedded in _embedded(number))
 
 
 def is_metadata_name(host: str) -> bool:
