@@ -158,7 +158,7 @@ class Connection(asyncio.Protocol):
             raise NothingCame("the server closed a connection that was kept, or sent what nobody asked for")
         self._asked += 1
         self._asked_at = runtime.monotonic()
-        if self._was_quiet():
+        if self._asked_at - self._ended_at > _QUIET_SECONDS:
             self.unvouched = 0
         self._answer, self._on_more = answer, on_more
         self._heard = False
@@ -281,7 +281,7 @@ class Connection(asyncio.Protocol):
         """What is left of the bytes of an answer."""
         answer = self._answer
         if answer is None:  # nobody asked
-            if self._was_quiet():
+            if runtime.monotonic() - self._ended_at > _QUIET_SECONDS:
                 self.unvouched = 0
             self.had_surplus = self._withheld is not None or not data.startswith(_IDLE_FOR_LONG)
             self.fail(_surplus())
@@ -342,10 +342,6 @@ class Connection(asyncio.Protocol):
         """Who waits for TLS."""
         if self._secured is not None and not self._secured.done():
             self._secured.set_result(None)
-
-    def _was_quiet(self) -> bool:
-        """Since the last answer."""
-        return runtime.monotonic() - self._ended_at > _QUIET_SECONDS
 
     def _has_input(self) -> bool:
         """Whether bytes, or the end of the connection, have come. Takes a microsecond."""
