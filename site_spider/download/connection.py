@@ -179,7 +179,7 @@ class Connection(asyncio.Protocol):
         if self._asked > 1:
             if self.is_open and self._has_input():
                 self._read_input()
-            if self.had_surplus:
+            if self.had_surplus or self._unread:
                 raise _surplus()
 
     def doubt(self) -> None:

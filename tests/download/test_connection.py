@@ -95,6 +95,23 @@ async def test_reading_goes_on_in_later_turns(tls: ssl.SSLContext | None) -> Non
             assert answer.is_reusable
 
 
+async def test_what_is_behind_an_answer_is_surplus_although_there_is_no_time_to_read_it(
+    tls: ssl.SSLContext | None,
+) -> None:
+    """The answer may be that of the request before, and the proper one stand there."""
+    async with connected(tls) as (wire, (_, writer)):
+        for _ in range(3):
+            _, asked, _ = ask(wire)
+            writer.write(WHOLE)
+            await asked
+        _, asked, _ = ask(wire)
+        writer.write(OK + b"Content-Length: 16000\r\n\r\n" + b"x" * 16_000)
+        writer.write(WHOLE * 20)
+        with pytest.raises(NothingCame):  # noqa: PT012 - of the answer, or of what is behind it
+            await asked
+            wire.check()
+
+
 async def test_the_end_of_the_connection_waits_for_what_came_before_it(tls: ssl.SSLContext | None) -> None:
     async with connected(tls) as (wire, (_, writer)):
         answer, asked, _ = ask(wire)
