@@ -209,19 +209,15 @@ class ExactlyOnce(SeedListener, Commits):
         return self._commits
 
     @property
-    def available(self) -> bool:
-        return not self._outage.is_on
-
-    @property
     def sink_away(self) -> str:
-        return "" if self.available else "kafka"
+        return "kafka" if self._outage.is_on else ""
 
     @property
     def backlog(self) -> tuple[int, int]:
         return self._held.ready_count, self._held.ready_bytes
 
     def is_taking(self) -> bool:
-        return self.available and self._held.ready_bytes < self._backlog_bytes
+        return not self._outage.is_on and self._held.ready_bytes < self._backlog_bytes
 
     @property
     def is_cut_off(self) -> bool:

@@ -303,7 +303,7 @@ async def test_an_outage_is_outlasted(monkeypatch: pytest.MonkeyPatch) -> None:
     crawl.together.keep(root, record("a"))
     crawl.end(root.entry)
     crawl.run()
-    assert not crawl.together.available
+    assert crawl.together.sink_away
     assert crawl.together.sink_away == "kafka"
     crawl.run()
     assert crawl.together.sink_away == ""
@@ -334,7 +334,7 @@ async def test_an_outage_ends_also_when_the_partition_that_met_it_has_left(
     for _ in range(5):
         crawl.run()
         crawl.together.tick()
-    assert crawl.together.available
+    assert not crawl.together.sink_away
 
 
 def store_together(crawl: Crawl, *roots: Job) -> None:
@@ -407,7 +407,7 @@ async def test_a_topic_that_went_while_its_link_was_kept_costs_that_seed_alone(
     await asyncio.wrap_future(crawl.together.spill(bad, b"link", b"{}", "details"))
     crawl.faults["details"] = fault
     store_together(crawl, good, bad)
-    assert (crawl.given_up, crawl.together.available) == (["it was deleted"] if fault else [], bool(fault))
+    assert (crawl.given_up, crawl.together.sink_away) == ((["it was deleted"], "") if fault else ([], "kafka"))
     crawl.run()
     assert crawl.thread.consumer.stored[-1] == (["0"] if fault else ["0", b"link", "1"])
 
