@@ -148,7 +148,6 @@ def _failure(crawling: object) -> BaseException | None:
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """An error, and those in the wake of which it was raised."""
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__

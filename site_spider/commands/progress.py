@@ -63,7 +63,6 @@ class Report:
 
     @property
     def ends(self) -> tuple[int, ...]:
-        """The next offset of each partition."""
         return tuple(part.end for part in self.partitions.values())
 
 

@@ -45,7 +45,6 @@ class Curves:
         self._newest = 0
 
     def add(self, since: float, until: float, increases: Mapping[str, float]) -> None:
-        """What one process did between two moments."""
         since = max(since, until - _STEPS * STEP_SECONDS)
         length = until - since
         if length <= 0:
@@ -358,7 +357,6 @@ class View:
 
     @property
     def parked(self) -> int:
-        """Seeds that wait until their task goes on."""
         return sum(task.parked for task in self.tasks)
 
     def of_late(self) -> list[Stretch]:
@@ -366,7 +364,6 @@ class View:
         return list(self.fleet.curves.between(until - LOOK_BACK_SECONDS, until))
 
     def counted(self, prefix: str) -> Counter[str]:
-        """What happened in the last ten minutes, by name."""
         counts: Counter[str] = Counter()
         for step in self.of_late():
             for name, count in step.counts.items():

@@ -384,7 +384,6 @@ class Handlers:
     # --- for programs --------------------------------------------------------------------------------
 
     async def metrics(self, request: web.Request) -> web.Response:
-        """Of all processes of this host, for Prometheus."""
         answers = await self._watch.local_processes.ask_all(METRICS_QUESTION)
         form = form_for(request.headers.get("Accept", ""))
         body = await asyncio.to_thread(exposition, list(answers.snapshots.values()), form, of_host=True)

@@ -439,7 +439,6 @@ class FleetWatch:
                 await asyncio.sleep(0)
 
     def _say_left_out(self) -> None:
-        """What cannot be believed, and what is too much."""
         if self._history.has_left_out:
             self.fleet.leave_out(runtime.time())
         if self._history.refused:

@@ -180,7 +180,6 @@ class Pauses:
         self.seconds = dict.fromkeys(CAUSES, 0.0)  # since the start, by cause
 
     def look(self) -> None:
-        """Count the time since the last look to what keeps the crawl now."""
         now = runtime.monotonic()
         cause = self.now().cause or ("span" if self._seeds.poll_room.closed() else "")
         if cause:
@@ -188,7 +187,6 @@ class Pauses:
         self._looked_at = now
 
     def now(self) -> Pause:
-        """What keeps all partitions."""
         if self._quarantine.is_closed:
             return Pause("suspicion", "seeds suspected of killing the process are crawled one by one")
         away = [delivery.sink.name for delivery in self._sinks if not delivery.available]
@@ -270,7 +268,6 @@ class TaskSums:
         return found
 
     def _split(self, most: int) -> tuple[dict[str | None, TaskCounts], TaskCounts]:
-        """The largest, each with its name, and all others in sum."""
         largest = dict(nlargest(most, self._counts.items(), key=_size))
         others = TaskCounts(tasks=0)
         others.add(self._others)
@@ -386,12 +383,10 @@ class SeedTimes(SeedListener):
         self._open.pop(entry, None)
 
     def seconds_open(self, entry: SeedInFlight | None) -> float:
-        """For how long a seed is in flight; 0 for one that is not."""
         found = None if entry is None else self._open.get(entry)
         return 0.0 if found is None else runtime.monotonic() - found[0]
 
     def seconds_since_completion(self) -> float | None:
-        """Since the last one was complete; None while none was."""
         return None if self.last_completion_at is None else runtime.monotonic() - self.last_completion_at
 
 

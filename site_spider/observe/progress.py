@@ -112,7 +112,6 @@ class Rate:
 
     @property
     def per_second(self) -> float | None:
-        """None until two moments are known."""
         if len(self._seen) < 2:
             return None
         (then, before), (now, after) = self._seen[0], self._seen[-1]
@@ -196,7 +195,6 @@ class Survey:
         return {"waiting": self.hosts} | {reason: self._reasons[reason] for reason in sorted(self._reasons)}
 
     def largest(self, now: float) -> list[dict[str, Any]]:
-        """The hosts of which most waits, with what each waits for."""
         return [_described(view, now) for _, _, view in sorted(self._largest, reverse=True)]
 
 

@@ -315,7 +315,6 @@ def _held_up(watched: Watched) -> Snapshot:
 
 
 def _paused(watched: Watched) -> dict[str, str]:
-    """The partitions of which nothing is polled now, each with the reason."""
     everywhere, wide = watched.pauses.now(), watched.seeds.poll_room.closed()
     found = {str(each): everywhere.said or (SPAN_SAID if each in wide else "") for each in _mine(watched)}
     if not found and everywhere.cause == "kafka":

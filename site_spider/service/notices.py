@@ -111,7 +111,6 @@ class Troubles:
     _is_memory_full: bool = False
 
     def now(self, now: float) -> dict[str, str]:
-        """Each by its name, with what is said of it."""
         return dict(self._found(now))
 
     def _found(self, now: float) -> Iterator[tuple[str, str]]:
@@ -150,7 +149,6 @@ class Troubles:
             yield "stands", f"{said}{f': {cause}' if cause else ''}"
 
     def _lasts(self, name: str, state: object, now: float) -> float:
-        """How long it is so."""
         before, since = self._since.get(name, (None, now))
         if before != state:
             since = now

@@ -88,7 +88,6 @@ class SeedStream:
         return len(self._under_way) > MOST_UNDER_WAY or self._bytes > MOST_BYTES_UNDER_WAY
 
     def _settle(self) -> None:
-        """Wait for the oldest."""
         number, size_bytes, future = self._under_way.popleft()
         self._bytes -= size_bytes
         self._answered(number, future)
@@ -225,7 +224,6 @@ class SeedProducer:
         self._close(closes=self._closes)
 
     def __enter__(self) -> Self:
-        """Use it in a block."""
         return self
 
     def __exit__(

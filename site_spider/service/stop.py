@@ -124,7 +124,6 @@ class Ending:
 
     @property
     def exit_code(self) -> int:
-        """0 until something went wrong."""
         return getattr(self._crawler.spider, "exit_code", 0)
 
     def refuse_to_start(self, error: Exception) -> NoReturn:

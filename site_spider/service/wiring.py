@@ -507,7 +507,6 @@ class TaskParts:
         )
 
     def tell(self) -> None:
-        """Tell the other processes the rest."""
         self._rates.close()
         self.states.close()
 

@@ -119,7 +119,6 @@ class TaskState:
         return is_other
 
     def has_room_on(self, host: str) -> bool:
-        """Whether the budget of a host allows for one more link."""
         most = self.task.max_pages_host
         of_others = self._hosts_of_all.get(host, 0) - self._hosts_told.get(host, 0)
         return most is None or self._hosts[host] + of_others < most
@@ -130,7 +129,6 @@ class TaskState:
             self.is_news = True
 
     def count(self, name: str, number: int = 1) -> int:
-        """Add to a number of Usage; returns the sum."""
         self.is_news = True
         self.counts[name] += number
         return self.counts[name]

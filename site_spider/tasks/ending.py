@@ -122,7 +122,6 @@ class Counts:
 
     @property
     def as_sent(self) -> int:
-        """How many messages of producers were counted."""
         return sum(count for name, count in self.seeds.items() if ":" not in name)
 
 
@@ -337,7 +336,6 @@ class TaskEnding:
         return all(self.passed(partition) >= high for partition, high in self.highs.items())
 
     def is_waiting_for(self, topic: str) -> bool:
-        """Whether something of this topic is not complete and committed."""
         return not self.is_told and any(
             self.passed(partition) < high for partition, high in self.highs.items() if partition.topic == topic
         )
@@ -484,7 +482,6 @@ class Counting:
             self._ready[offset] = counts
 
     def skipped(self, offset: int) -> None:
-        """It is not to be counted."""
         self._uncounted.pop(offset, None)
         self._ready.pop(offset, None)
 

@@ -197,7 +197,6 @@ class Leaving:
             self._room.put_seed(waiting, asyncio.get_running_loop().time() + TRY_AGAIN_SECONDS)
 
     def cancel(self, waiter: Waiter, state: TaskState) -> None:
-        """It ends here, and is counted."""
         state.count("links_cancelled", _is_link(waiter))
         if not self.writes_cancelled:
             self._end(waiter, Outcome.CANCELLED, "")
@@ -232,7 +231,6 @@ class Leaving:
         return tally.has_counted(entry.offset)
 
     def filter(self, waiter: Waiter, state: TaskState) -> None:
-        """The rules of its task do not let it be fetched."""
         state.count("links_filtered", _is_link(waiter))
         self._end(waiter, Outcome.FILTERED, "")
 

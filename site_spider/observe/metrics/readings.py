@@ -53,7 +53,6 @@ class Measurements:
         self._dupefilter = dupefilter
 
     async def measured(self, hosts: int = 0) -> Snapshot:
-        """A snapshot, with all that metrics are made of."""
         return {**await snapshot(self._watched, hosts), OWN: self._document()}
 
     def _document(self) -> dict[str, Any]:
