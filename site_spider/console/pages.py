@@ -121,18 +121,17 @@ _ORDER = {"running": 0, "paused": 1}  # what goes on comes first
 def tasks(view: View, wanted: str = "") -> Document:
     """All that somebody declared, closed or produced, and the largest others that processes tell of."""
     figures = {task.task_id: task for task in _figures(view)}
-    known = sorted(view.tasks, key=lambda task: (_ORDER.get(task.state, 2), -task.parked, task.task_id))
-    named = {task.task_id for task in known}
-    rows = [_row(task, figures.get(task.task_id, _NO_TASKS)) for task in known if matches(wanted, task.task_id)]
-    rows += [
-        _undeclared(each) for each in figures.values() if each.task_id not in named and matches(wanted, each.task_id)
-    ]
+    named = {task.task_id for task in view.tasks}
+    known = [task for task in view.tasks if matches(wanted, task.task_id)]
+    others = [each for each in figures.values() if each.task_id not in named and matches(wanted, each.task_id)]
+    known.sort(key=lambda task: (_ORDER.get(task.state, 2), -task.parked, task.task_id))
+    rows = [_row(task, figures.get(task.task_id, _NO_TASKS)) for task in known[:MOST_ROWS]]
     return heading(view, "tasks") | {
         "wanted": wanted,
-        "count": len(rows),
+        "count": len(known) + len(others),
         "states": states(view.tasks),
-        "parked": sum(task.parked for task in view.tasks),
-        "tasks": rows[:MOST_ROWS],
+        "parked": view.parked,
+        "tasks": [*rows, *map(_undeclared, others)][:MOST_ROWS],
     }
 
 

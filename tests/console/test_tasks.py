@@ -9,10 +9,12 @@ from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from unittest.mock import create_autospec
 
 import pytest
 
 from site_spider.commands.top import lines
+from site_spider.console import pages
 from site_spider.console.diagnosis import causes, verdict
 from site_spider.console.fleet import LogView
 from site_spider.console.pages import overview
@@ -71,6 +73,19 @@ async def test_all_tasks_are_listed_with_state_reason_weight_budget_and_parked(c
         text = await (await client.get("/tasks")).text()
         assert "<script>alert" not in text
         assert "/task?id=spring" in text
+
+
+async def test_no_more_tasks_are_laid_out_than_the_page_shows(
+    console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There may be 100,000, and no other request is answered meanwhile."""
+    laid_out = create_autospec(pages._row, side_effect=pages._row)
+    monkeypatch.setattr(pages, "_row", laid_out)
+    monkeypatch.setattr(pages, "MOST_ROWS", 1)
+    async with console.client() as client:
+        await console.watch.look_at_tasks()
+        found = await document(client, "/tasks")
+    assert (len(found["tasks"]), found["count"], laid_out.call_count) == (1, 3, 1)
 
 
 async def test_one_task_has_all_of_show_and_its_orders(console: Console) -> None:
