@@ -317,7 +317,9 @@ class ParkedWatch(GroupWork):
     def __init__(self, group: Group) -> None:
         super().__init__(group)
         self._look_at = 0.0
-        self._news: dict[str, tuple[Returned, Phase, float]] = {}  # of a task with parked messages: since when
+        self._news: dict[
+            str, tuple[Returned, Phase, float]
+        ] = {}  # of a task that goes on, with parked messages: since when
         self._work: asyncio.Task[None] | None = None
 
     def heard(self, task_ids: Collection[str]) -> None:
@@ -327,7 +329,9 @@ class ParkedWatch(GroupWork):
 
     def _hear(self, task_id: str, now: float) -> None:
         said, phase = self._board.returned(task_id), self._board.phase(task_id)
-        if (known := self._news.get(task_id)) is None or known[0] is not said or known[1] != phase:
+        if phase.name == "paused":  # a record tells when it goes on
+            self._news.pop(task_id, None)
+        elif (known := self._news.get(task_id)) is None or known[0] is not said or known[1] != phase:
             self._news[task_id] = said, phase, now
 
     def look(self) -> None:
@@ -340,9 +344,7 @@ class ParkedWatch(GroupWork):
         if not self._news or is_at_work or not self._has_first():
             return
         before = now - _QUIET_SECONDS
-        quiet = (task_id for task_id, (*_, heard) in self._news.items() if heard < before)
-        due = [task_id for task_id in quiet if self._board.phase(task_id).name != "paused"]
-        if due:
+        if due := [task_id for task_id, (*_, heard) in self._news.items() if heard < before]:
             self._work = self._background.start(self._put_back(due[:_MOST_PUT_BACK]), "parked messages")
 
     async def _put_back(self, task_ids: Collection[str]) -> None:

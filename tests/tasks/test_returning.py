@@ -246,6 +246,30 @@ def test_what_waits_comes_back_while_its_task_goes_on(log: Log) -> None:
     watch._put_back.assert_called_with(["t"])
 
 
+def test_a_paused_task_is_not_asked_about_until_it_goes_on(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There may be tens of thousands whose budget is spent, and there are five looks a second."""
+    park(log, 3)
+    say(log, b"t", Task(task_id="t", state="paused"))
+    board, control = desk(log).board, Mock(**{"endings.waiting_for.return_value": []})
+    started = Mock(return_value=None)
+    watch = ParkedWatch(Group(log, Mock(), TOPICS, board, control, lambda: True, Mock(start=started)))
+    watch._put_back = Mock()  # type: ignore[method-assign]
+    asked = Mock(side_effect=board.phase)
+    monkeypatch.setattr(board, "phase", asked)
+
+    async def look() -> None:
+        watch.heard(["t"])
+        for _ in range(60):
+            watch.look()
+            await asyncio.sleep(0.2)
+
+    virtual_time.run(look())
+    assert (asked.call_count, watch._put_back.called) == (1, False)
+    board.tasks["t"] = Task(task_id="t")
+    virtual_time.run(look())
+    watch._put_back.assert_called_with(["t"])
+
+
 ENDS = [EndTold(number, 99, {"task_id": "t", "generation": number, "event": "done"}) for number in (1, 2)]
 
 
