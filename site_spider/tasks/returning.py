@@ -317,9 +317,8 @@ class ParkedWatch(GroupWork):
     def __init__(self, group: Group) -> None:
         super().__init__(group)
         self._look_at = 0.0
-        self._news: dict[
-            str, tuple[Returned, Phase, float]
-        ] = {}  # of a task that goes on, with parked messages: since when
+        # of tasks that go on, with parked messages: since when
+        self._news: dict[str, tuple[Returned, Phase, float]] = {}
         self._work: asyncio.Task[None] | None = None
 
     def heard(self, task_ids: Collection[str]) -> None:
