@@ -34,7 +34,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Annotated, Any, NamedTuple, Self
 
 from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, ValidationInfo
@@ -493,7 +493,9 @@ class Counting:
         return offsets
 
     def committed(self, is_committed: Callable[[int], bool]) -> None:
-        for offset in [offset for offset in self._open if is_committed(offset)]:
+        """Asks about the first ones and about what has completed: the others are very many, and cannot be."""
+        first, completed = takewhile(is_committed, self._open), self._open.keys() - self._uncounted.keys()
+        for offset in {*first, *filter(is_committed, completed)}:
             del self._open[offset]
 
     @property

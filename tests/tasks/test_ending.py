@@ -6,6 +6,7 @@ import pickle
 import random
 from contextlib import nullcontext
 from itertools import count
+from unittest.mock import Mock
 
 import pytest
 
@@ -260,3 +261,16 @@ def test_a_task_costs_the_same_after_ten_thousand_process_starts() -> None:
     assert sizes[10_000] < 1.2 * sizes[10], sizes
     assert logs[10_000].read().counts().seeds == {"result": 10_000}
     assert_grows(lambda starts: lambda: grown(starts), 100)
+
+
+def test_a_commit_is_not_asked_about_seeds_that_are_not_complete() -> None:
+    """Up to 20,000 are in flight, with ten commits a second. What lies below the watermark is committed in any case."""
+    counting, asked = Counting(PART, "n", count()), Mock(side_effect=lambda offset: offset in (0, 1, 6, 8))
+    for offset in range(1_000):
+        counting.arrived(offset)
+    for offset in (6, 7):
+        counting.skipped(offset)
+    counting.committed(asked)
+    assert (counting.passed(1_000), asked.call_count) == (2, 5)
+    counting.committed(lambda offset: offset < 9)
+    assert counting.passed(1_000) == 9
