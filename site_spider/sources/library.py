@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -334,14 +334,22 @@ _TAKEN = {
     _pattern_of(model.HeaderText): "up to 4000 printable characters of ASCII in one line",
 }
 
-# Where the keys of each part stand; a key with a part of its own inside is named with it.
-_INSIDE: dict[type[BaseModel], dict[str, type[BaseModel]]] = {
-    model.Source: {"match": model.Match, "request": model.Requests, "follow": model.LinkRule,
-                   "pagination": model.Pagination, "items": model.ItemRule},
-    model.ItemRule: {"each": model.Selection, "fields": model.ItemField},
-    model.ItemField: {"then": model.ValueStep},
-}  # fmt: skip
-_PLACES = {model.Source: "the top"} | {part: key for inside in _INSIDE.values() for key, part in inside.items()}
+
+def _inside(part: type[BaseModel]) -> dict[str, type[BaseModel]]:
+    """The parts that stand in a part, by their keys."""
+    found = ((field.alias or name, _part_in(field.annotation)) for name, field in part.model_fields.items())
+    return {key: kind for key, kind in found if kind is not None}
+
+
+def _part_in(kind: Any) -> type[BaseModel] | None:
+    if kinds := get_args(kind):
+        return next(filter(None, map(_part_in, kinds)), None)
+    return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
+
+
+_PLACES = {model.Source: "the top"} | {
+    kind: key for part in (model.Source, model.ItemRule, model.ItemField) for key, kind in _inside(part).items()
+}
 
 
 def _remedy(path: Path_, root: type[BaseModel]) -> str:
@@ -349,7 +357,7 @@ def _remedy(path: Path_, root: type[BaseModel]) -> str:
     key, rest = str(path[-1]), iter(path[:-1])
     part = root
     for name in rest:
-        part = _INSIDE.get(part, {}).get(str(name), part)
+        part = _inside(part).get(str(name), part)
         if part is model.ItemField and name == "fields":
             next(rest, None)  # the field's own name
     here = _keys(part)

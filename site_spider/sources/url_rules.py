@@ -96,8 +96,10 @@ class UrlList(Part):
 
 def sorted_out(entries: object) -> object:
     """A plain list: *.pdf is a suffix, http://host/path a prefix, anything else a pattern."""
-    if not isinstance(entries, list) or not all(isinstance(entry, str) for entry in entries):
+    if isinstance(entries, dict | UrlList):
         return entries
+    if not isinstance(entries, list) or not all(isinstance(entry, str) for entry in entries):
+        raise ValueError(f"must be a list of texts, or a mapping with {', '.join(UrlList.model_fields)}")
     found: dict[str, list[str]] = {"prefixes": [], "suffixes": [], "patterns": []}
     for entry in entries:
         if entry.startswith("*.") and not _OF_PATTERNS & set(entry[1:]):
