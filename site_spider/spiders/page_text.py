@@ -166,6 +166,8 @@ class PageTexts:
         if meta_keys.AGAIN in request.meta or (spilled is not None and not spilled.is_link):
             self._missed[points_to] = True
             return None
+        if self._first.get(of_text := (job.seed.page_scope, result.host, result.text_hash)) == result.url_id:
+            del self._first[of_text]  # it may get no document
         later = asyncio.get_running_loop().time() + _CANONICAL_SECONDS
         meta = {**request.meta, meta_keys.AGAIN: True, meta_keys.NOT_BEFORE: later}
         meta.pop("download_latency", None)  # Scrapy warns of it

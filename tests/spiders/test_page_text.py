@@ -196,6 +196,7 @@ def test_the_canonical_page_is_fetched_first_wherever_it_is_linked(
     found = by_path(run(tmp_path, seed("/list"), SITE_CANONICAL="merge", **how))
     assert found.keys() == {"/list", "/a", "/gone", "/below", *lies}
     assert sorted(found["/a"]["additional_urls"]) == sorted(HOST + path for path in aliases)
+    assert {each["duplicate_of"] for each in found.values()} <= {None, *(each["url_id"] for each in found.values())}
     assert asked["/a"] == 1
     assert "internal meta keys" not in caplog.text
     assert max(asked.values()) == 2
