@@ -277,21 +277,30 @@ class TaskDesk:
                 raise
             if before is None and len(self.board) >= MOST_TASKS:  # no process takes one more
                 raise BadTask(f"{task_id!r} is not declared: there are {MOST_TASKS} tasks already; delete some")
-            if before is None and not self.board.was_parked(task_id):
-                self._pass_parked(task_id)
+            if before is None and not self._pass_parked(task_id):
+                continue
             offset = self.write(task, self.board.version(task_id) + 1)
             self.read()
             if offset not in self.board.void:
                 return task
         raise BadTask(f"{task_id!r} is being changed by others all the time; try again")
 
-    def _pass_parked(self, task_id: str) -> None:
-        """What is parked under its name is that of a task that was deleted."""
+    def _pass_parked(self, task_id: str) -> bool:
+        """What is parked under its name is that of a task that was deleted; False if others have declared it.
+
+        What they had parked since is not passed: the ends are of a moment at which nobody had.
+        """
+        if self.board.was_parked(task_id):
+            return True
         parts = self.log.progress(self.topics.parked, None) if self.log.partitions(self.topics.parked) else ()
         if ends := {str(part.partition.number): part.end for part in parts if part.end}:
+            self.read()
+            if self.board.task(task_id) is not None:
+                return False
             note = Returned(offsets=ends, topic_id=self.log.topic_id(self.topics.parked))
             with closing(self.log.producer()) as producer:
                 producer.send(self.topics.tasks, note_key(task_id, RETURNED), note.value()).result()
+        return True
 
     def write(self, task: Task, version: int = 0) -> int:
         """Write a record; without a version over whatever is there. Durable when it returns; its offset."""

@@ -138,6 +138,17 @@ def test_what_was_parked_of_a_task_that_was_deleted_does_not_come_back_to_a_late
     assert len(back(log)) == 10
 
 
+def test_what_was_parked_since_another_one_declared_the_task_comes_back(log: Log) -> None:
+    """Whoever declares it later, and had not heard of that, passes nothing; a process dies before it tells."""
+    late = desk(log)
+    TaskOrders(desk(log), "t", may_be_new=True).pause()
+    park(log, 3)
+    late.order("t", lambda task: task or Task(task_id="t"))
+    park(log, 3, told=0, process="killed")
+    TaskOrders(desk(log), "t").resume()
+    assert len(back(log)) == 6
+
+
 @pytest.mark.parametrize("offset", [5, 7, 8, 2**40])
 def test_a_record_that_names_a_later_offset_hides_nothing(
     log: Log, caplog: pytest.LogCaptureFixture, offset: int
