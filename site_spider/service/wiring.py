@@ -347,7 +347,7 @@ class Parts:
     def is_idle(self, now: float) -> bool:
         """Whether there was nothing to do for long enough. An outage, a full memory or a full sink is no rest."""
         ledger = self.completion.ledger
-        waits = ledger.in_flight or len(self.room) or self.intake.is_away or self.tasks.is_counting()
+        waits = ledger.in_flight or len(self.room) or self.intake.is_away or self.tasks.have_work()
         is_busy = bool(waits) or not self.back_pressure.may_poll()
         counts, partitions = tuple(ledger.outcomes.values()), frozenset(ledger.partitions())
         return self._idle.is_over(now, counts, is_busy=is_busy, partitions=partitions)
@@ -497,6 +497,10 @@ class TaskParts:
     def is_counting(self) -> bool:
         """Whether seeds that are done wait to be counted."""
         return self._config.tells_ends and self.tracker.is_counting
+
+    def have_work(self) -> bool:
+        """Whether something is to be done though no seed is here."""
+        return self.is_counting() or self._watch.is_waiting
 
     def shares(self, frontier: Frontier[Waiter]) -> bool:
         """Whether there are tasks that share what is polled: here, declared, or named by a producer."""

@@ -333,6 +333,11 @@ class ParkedWatch(GroupWork):
         elif (known := self._news.get(task_id)) is None or known[0] is not said or known[1] != phase:
             self._news[task_id] = said, phase, now
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it is going to put something back."""
+        return self._has_first() and any(self._board.phase(task_id).name != "paused" for task_id in self._news)
+
     def look(self) -> None:
         now = asyncio.get_running_loop().time()
         if now >= self._look_at:

@@ -24,7 +24,6 @@ from site_spider.contracts.seed_log import Message, Partition
 from site_spider.engine.scrapy_parts import part_of
 from site_spider.errors import LogUnavailable
 from site_spider.frontier import spill
-from site_spider.ledger.ledger import Outcome
 from site_spider.results.commits import OffsetCommits
 from site_spider.seed.topics import CrawlTopics
 from site_spider.service.service import SeedService
@@ -329,17 +328,13 @@ def test_a_retry_that_cannot_be_parked_waits_for_its_moment(tmp_path: Path, monk
 
 
 def test_what_nobody_puts_back_a_process_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A command was killed behind its record, or the task expired while it was paused."""
-    monkeypatch.setattr(returning, "_QUIET_SECONDS", 0.1)
+    """A command was killed behind its record, or the task expired while it was paused. Before it ends as idle."""
+    monkeypatch.setattr(returning, "_QUIET_SECONDS", 2.0)
     declare(tmp_path, state="paused")
-    crawl(tmp_path, seeds(10))
+    assert crawl(tmp_path, seeds(10)).seeds["spilled"] == 10
     declare(tmp_path, expires_at=datetime.now(UTC).isoformat(), state="paused")
-
-    def is_over(crawler: Crawler) -> bool:
-        return SeedService.of(crawler).parts.completion.ledger.outcomes[Outcome.CANCELLED] == 10
-
-    found = crawl(tmp_path, [], until=is_over)
-    assert found.seeds["cancelled"] == 10
+    found = crawl(tmp_path, [], until=lambda _: False, SITE_IDLE_CLOSE_SECONDS=1)
+    assert (found.seeds["cancelled"], found.stats["finish_reason"]) == (10, "idle")
     assert not desk(tmp_path).board.has_parked("t")
 
 
