@@ -192,4 +192,4 @@ def test_a_rules_file_is_refused_soon_with_its_line(tmp_path: Path, name: str) -
     began = time.process_time()
     with pytest.raises(ConfigError, match=re.escape(f"rules.yaml:{said}")):
         UrlRulesFile.open({"SITE_URL_RULES": str(tmp_path / "rules.yaml")})
-    assert time.process_time() - began < 5
+    assert time.process_time() - began < 30  # most of them take 0.1, and "many" 2
