@@ -81,9 +81,6 @@ class Flows:
         self._idle: list[tuple[float, int, Flow]] = []
         self._numbers = 0
 
-    def __len__(self) -> int:
-        return len(self._flows)
-
     def __iter__(self) -> Iterator[Hashable]:
         return iter(self._flows)
 

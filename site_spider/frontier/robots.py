@@ -111,9 +111,6 @@ class RobotsCache(Generic[R]):
         self._origins: OrderedDict[str, _Origin[R]] = OrderedDict()
         self._size_bytes = 0
 
-    def __len__(self) -> int:
-        return len(self._origins)
-
     def look(self, name: str, now: float) -> Look[R]:
         """What is known of an origin; on UNKNOWN the caller fetches, and says so with `begin`."""
         origin = self._origins.get(name)

@@ -413,7 +413,7 @@ class Spill:
         if entry is None or not entry.live:
             return False
         if isinstance(waiter, WaitingLink):
-            return waiter.parent.entry.is_overdue or not self._is_ours(waiter.url, entry)
+            return entry.is_overdue or not self._is_ours(waiter.url, entry)
         if not isinstance(waiter, Request) or meta_keys.STAYS in waiter.meta:
             return False
         job = lineage.job_of(waiter)

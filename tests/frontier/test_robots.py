@@ -153,7 +153,7 @@ class Model(RuleBasedStateMachine):
 
     @invariant()
     def it_stays_small(self) -> None:
-        assert len(self.cache) <= LIMITS.count + len(self.pending)
+        assert len(self.cache._origins) <= LIMITS.count + len(self.pending)
 
 
 Model.TestCase.settings = settings(stateful_step_count=50)
