@@ -69,7 +69,7 @@ class Queues:
         if is_link and not leaves:
             job.entry.pages += 1
             if self.room.put_link(request, job):
-                self._completion.hold(job.entry)  # a link waits as less than a request
+                self._completion.ledger.hold(job.entry)  # a link waits as less than a request
                 return
         self._completion.accept(request, job)
         try:

@@ -340,14 +340,10 @@ class Completion:
             self.tell("arrived", entry, message, seed)
         return entry
 
-    def hold(self, entry: SeedInFlight) -> None:
-        """One more thing has to end."""
-        self.ledger.hold(entry)
-
     def hold_to_close(self, entry: SeedInFlight) -> None:
-        """The same, by a listener that waits for `last_hold`."""
+        """One more thing has to end: that of a listener which waits for `last_hold`."""
         entry.is_closing = True
-        self.hold(entry)
+        self.ledger.hold(entry)
 
     def at_last(self, entry: SeedInFlight, call: Callable[[], None]) -> None:
         """Call it when nothing else is left that has to end; it gives a hold back later.
@@ -357,7 +353,7 @@ class Completion:
         if not entry.live:
             self.repeats.broken(entry)
         elif entry.holds == entry.is_closing:
-            self.hold(entry)
+            self.ledger.hold(entry)
             call()
         else:
             entry.at_last = call
@@ -388,7 +384,7 @@ class Completion:
 
     def keep_open(self, entry: SeedInFlight) -> ExitStack:
         """A context manager; until it is left, the seed is not complete."""
-        self.hold(entry)
+        self.ledger.hold(entry)
         held = ExitStack()
         held.callback(self.release, entry)
         return held

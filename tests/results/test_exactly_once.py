@@ -204,7 +204,7 @@ class Crawl:
 
     def give_up(self, entry: SeedInFlight, reason: str) -> None:
         self.given_up.append(reason)
-        self.completion.hold(entry)
+        self.completion.ledger.hold(entry)
 
     def begin(self, offset: int) -> Job:
         message = Message(P, offset, None, b'{"url": "http://host.test/"}')

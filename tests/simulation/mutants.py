@@ -57,7 +57,7 @@ MUTANTS: dict[str, tuple[Any, str, str]] = {
         "entry.holds > 1:", "entry.holds > 1 + (entry.outcome is not None):"),
     "a request that ends gives two holds back": (Completion.ended, "self.release(job.entry)",
         "self.release(job.entry) or (job.entry.holds and self.release(job.entry))"),
-    "a link that waits does not hold its seed": (Queues.put, "self._completion.hold(job.entry)", "pass"),
+    "a link that waits does not hold its seed": (Queues.put, "self._completion.ledger.hold(job.entry)", "pass"),
     "a partition that leaves is committed as done": (Ledger.positions, "return {",
         "found = {p: at and leaving and Position(self.next_offset(p)) or at for p, at in found.items()}\n"
         "        return {"),
