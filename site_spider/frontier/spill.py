@@ -328,7 +328,7 @@ def _hops(job: Job) -> int:
 # - links that find the memory full leave (intake.room), or their host's share of it;
 # - where results are kept until their tree is complete (results.exactly_once), links leave when
 #   trees keep too much;
-# - with SITE_HOST_OWNERSHIP a link, or a redirect, to a host of another process leaves.
+# - with SITE_HOST_OWNERSHIP a link, its retries, or a redirect, to a host of another process leave.
 #
 # A request that leaves keeps its hold on its seed until the topic has acknowledged the message, so a crash
 # repeats it rather than loses it. What a seed cannot say (SeedWriter), and what the topic
@@ -446,11 +446,10 @@ class Spill:
             if meta_keys.TO_TOPIC in request.meta:
                 return True
             return self._tree_is_closed(job) or not self._is_ours(request.url, job.entry)
-        came_from = request.meta.get("redirect_urls")
-        if not came_from:
-            return False
-        # what was polled here is crawled here, so only another host is another process'
-        return host_of(came_from[-1]) != host_of(request.url) and not self._is_ours(request.url, job.entry)
+        # what was polled here is crawled here, so only a link, or another host, is another process'
+        came_from = (request.meta.get("redirect_urls") or [request.url])[-1]
+        is_foreign = job.parent is not None or host_of(came_from) != host_of(request.url)
+        return is_foreign and not self._is_ours(request.url, job.entry)
 
     def _tree_is_closed(self, job: Job) -> bool:
         """Whether no link of this tree stays here."""

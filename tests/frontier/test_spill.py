@@ -298,6 +298,25 @@ def test_a_seed_polled_here_is_crawled_here_whatever_its_host(tmp_path: Path, si
     assert found.seeds["spilled"] == 0
 
 
+def test_a_retry_of_a_link_whose_host_has_moved_is_its_new_owners(
+    tmp_path: Path, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It keeps its document, and counts the attempt that was made here."""
+
+    def refusing(request: Request) -> Response:
+        site.visits["leaf"] += 1
+        return page(request, status=503 if site.visits["leaf"] == 1 else 200)
+
+    monkeypatch.setattr(TopicPartitions, "owns", lambda self, host, _topic: host != "other.test" or not site.visits)
+    engine.ANSWERS |= {"/root": lambda request: page(request, "<a href=http://other.test/leaf>x</a>")}
+    engine.ANSWERS["/leaf"] = refusing
+    own = {"SITE_LINK_SCOPE": "any", "SITE_HOST_OWNERSHIP": True}
+    found = crawl(tmp_path, [seed("root", meta={"url_id": "r"})], SITE_RETRY_PAUSE_SECONDS=0.1, **own)
+    (leaf,) = (each for key, each in found.documents.items() if key != "r")
+    assert (leaf["status"], leaf["retries"], leaf["parent_url_id"], found.stats["spill/sent"]) == (200, 1, "r", 1)
+    assert (site.visits["leaf"], len(found.documents)) == (2, 2)
+
+
 class Half(SeedSpider):
     """Every second of its links has something that no message can say."""
 
